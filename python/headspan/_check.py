@@ -1,0 +1,126 @@
+"""What an argument must be, said once and in one sentence."""
+
+import math
+import sys
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.floating]
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def as_array(name: str, x: object) -> npt.NDArray[Any]:
+    """Return ``x`` as an array of whatever type, or say that it is none."""
+    try:
+        return np.asarray(x)
+    except (ValueError, TypeError) as error:
+        raise TypeError(f"{name} must be an array of numbers, not a nested {type(x).__name__} of unequal lengths") from error
+
+
+def float_array(name: str, x: object) -> Array:
+    """Return ``x`` as a float32 or float64 array in the machine's byte order, aligned, with a contiguous last axis.
+
+    An array that is all that already comes back as it is.
+    """
+    array = as_array(name, x)
+    dtype = array.dtype.newbyteorder("=")
+    if dtype not in FLOATS:
+        hint = f"; {name}.astype(np.float32) converts it" if array.dtype.kind in "biuf" else ""
+        raise TypeError(f"{name} must be float32 or float64, not {array.dtype}{hint}")
+    check_size(name, array.shape, dtype.itemsize)
+    rows_contiguous = array.ndim == 0 or array.shape[-1] == 1 or array.strides[-1] == dtype.itemsize
+    whole_strides = all(stride % dtype.itemsize == 0 for stride in array.strides)
+    if array.dtype.isnative and array.flags.aligned and rows_contiguous and whole_strides:
+        return array
+    return np.array(array, dtype=dtype, order="C")
+
+
+def check_size(name: str, shape: tuple[int, ...], itemsize: int) -> None:
+    """Refuse sizes whose product no machine can address."""
+    if math.prod(shape) * itemsize > sys.maxsize:
+        raise MemoryError(f"{name} of shape {shape} is larger than any memory")
+
+
+def same_dtype(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
+    """Refuse arrays of different types."""
+    for name, array in zip(names[1:], arrays[1:], strict=True):
+        if array.dtype != arrays[0].dtype:
+            raise TypeError(
+                f"{name} is {array.dtype} but {names[0]} is {arrays[0].dtype}; {name}.astype(np.{arrays[0].dtype}) makes them alike"
+            )
+
+
+def number(name: str, x: object, *, at_least: float | None = None) -> float:
+    """Return ``x`` as a finite float."""
+    if isinstance(x, np.ndarray) and x.ndim == 0:
+        x = x[()]
+    if not isinstance(x, Real) or isinstance(x, bool | np.bool_):
+        raise TypeError(f"{name} must be a number, not {describe(x)}")
+    value = float(x)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, not {value}")
+    if at_least is not None and value < at_least:
+        raise ValueError(f"{name} must be at least {at_least:g}, not {value:g}")
+    return value
+
+
+def integer(name: str, x: object, *, at_least: int) -> int:
+    """Return ``x`` as an int."""
+    if not isinstance(x, int | np.integer) or isinstance(x, bool):
+        raise TypeError(f"{name} must be an integer, not {describe(x)}")
+    if x < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, not {x}")
+    return int(x)
+
+
+def flag(name: str, x: object) -> bool:
+    """Return ``x`` as a bool."""
+    if not isinstance(x, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, not {describe(x)}")
+    return bool(x)
+
+
+def describe(x: object) -> str:
+    """Name a value briefly, for the end of a sentence."""
+    text = repr(x)
+    return text if len(text) <= 40 and "\n" not in text else type(x).__name__
+
+
+def real_array(name: str, x: object) -> npt.NDArray[Any]:
+    """Return ``x`` as an array of finite real numbers."""
+    array = as_array(name, x)
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize < 1:
+        raise TypeError(f"{name} must be real numbers, not {array.dtype}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, but holds {array[~np.isfinite(array)].flat[0]}")
+    return array
+
+
+def non_negative(name: str, array: npt.NDArray[Any]) -> None:
+    """Refuse an array with a negative element."""
+    if array.size and array.min() < 0:
+        raise ValueError(f"{name} must not be negative, but holds {array.min():g}")
+
+
+def per_query(name: str, array: npt.NDArray[Any], axes: dict[str, int], *, with_tokens: bool = True) -> npt.NDArray[Any]:
+    """Bring a parameter to (batch, heads, tokens) or, without tokens, (batch, heads); lengths of 1 are kept.
+
+    ``axes`` are the names and lengths of the axes that the query has, of batch, heads and tokens. The forms are a number
+    and the shapes (heads,), (batch, heads) and (batch, heads, tokens), as far as these axes exist.
+    """
+    names = [axis for axis in axes if with_tokens or axis != "tokens"]
+    leading = [axis for axis in names if axis != "tokens"]
+    forms = [leading[i:] for i in range(len(leading) - 1, -1, -1)]
+    if with_tokens:
+        forms.append(names)
+    for form in forms if array.ndim else [[]]:
+        if array.ndim == len(form) and all(n in (1, axes[axis]) for n, axis in zip(array.shape, form, strict=True)):
+            full = ["batch", "heads", "tokens"] if with_tokens else ["batch", "heads"]
+            lengths = dict(zip(form, array.shape, strict=True))
+            return array.reshape([lengths.get(axis, 1) for axis in full])
+    shapes = [f"({', '.join(form)}{',' * (len(form) == 1)}) = {tuple(axes[axis] for axis in form)}" for form in forms]
+    raise ValueError(f"{name} must be " + " or ".join(["a number", *(f"of shape {shape}" for shape in shapes)]) + f", not of shape {array.shape}")

@@ -1,0 +1,43 @@
+import numpy as np
+import numpy.typing as npt
+
+__version__: str
+
+def set_num_threads(n: int) -> None: ...
+def get_num_threads() -> int: ...
+def isa() -> str: ...
+def variants() -> list[str]: ...
+def compiler() -> str: ...
+def openmp() -> bool: ...
+def pairs(
+    queries: int, keys: int, span: npt.NDArray[np.float64], ramp: float, causal: bool
+) -> npt.NDArray[np.int64]: ...
+
+_Array = npt.NDArray[np.floating]
+_PerQuery = npt.NDArray[np.float64]
+
+class Problem:
+    def __init__(
+        self,
+        query: _Array,
+        key: _Array,
+        value: _Array,
+        span: _Array | None,
+        temperature: _Array | None,
+        slopes: _Array | None,
+        scale: float,
+        ramp: float,
+        causal: bool,
+        include_self: bool,
+    ) -> None: ...
+    def forward(self, return_lse: bool) -> tuple[_Array, _Array | None]: ...
+    def backward(
+        self, out: _Array, lse: _Array, grad_out: _Array, grad_lse: _Array | None
+    ) -> tuple[_Array, _Array, _Array, _PerQuery | None, _PerQuery | None, _PerQuery | None]: ...
+    def weights(
+        self,
+        rows: npt.NDArray[np.int64],
+        cols: npt.NDArray[np.int64],
+        pool_rows: int,
+        pool_cols: int,
+    ) -> _Array: ...

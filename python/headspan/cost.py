@@ -1,0 +1,87 @@
+"""What an attention costs, counted and not measured."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check, _core
+
+
+class Cost(NamedTuple):
+    """Work of one attention.
+
+    Attributes
+    ----------
+    pairs : int
+        Pairs of a query and a key with a mask above 0, over all heads and batch items.
+    forward_flops, backward_flops : int
+        4 and 10 times head_dim for each pair; a multiplication and an addition are two.
+    dense_flops : int
+        What the forward pass takes when every pair is computed, allowed or not.
+    head_pairs : ndarray of int64, shape (heads,)
+        Pairs of each head, over all batch items.
+    """
+
+    pairs: int
+    forward_flops: int
+    backward_flops: int
+    dense_flops: int
+    head_pairs: npt.NDArray[np.int64]
+
+
+def cost(
+    *,
+    tokens: int,
+    heads: int,
+    head_dim: int,
+    key_tokens: int | None = None,
+    batch: int = 1,
+    span: npt.ArrayLike | None = None,
+    ramp: float = 32,
+    causal: bool = True,
+) -> Cost:
+    """Count the pairs and the floating-point operations of an attention.
+
+    Parameters
+    ----------
+    tokens, heads, head_dim, batch : int
+        Sizes of the query.
+    key_tokens : int, optional
+        As many as tokens unless given.
+    span, ramp, causal
+        As for `attention`.
+
+    Returns
+    -------
+    Cost
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> full = hs.cost(tokens=1000, heads=2, head_dim=64)
+    >>> short = hs.cost(tokens=1000, heads=2, head_dim=64, span=[10, 100])
+    >>> full.pairs, short.pairs, short.head_pairs
+    (1001000, 164623, array([ 41139, 123484]))
+    """
+    sizes = {
+        name: _check.integer(name, n, at_least=1)
+        for name, n in {"tokens": tokens, "heads": heads, "head_dim": head_dim, "batch": batch}.items()
+    }
+    keys = tokens if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
+    ramp = _check.number("ramp", ramp, at_least=0)
+    causal = _check.flag("causal", causal)
+    limit = 2.0 * (tokens + keys)
+    if span is None:
+        spans = np.full((1, 1, 1), limit)
+    else:
+        array = _check.real_array("span", span)
+        _check.non_negative("span", array)
+        axes = {"batch": sizes["batch"], "heads": sizes["heads"], "tokens": sizes["tokens"]}
+        spans = np.minimum(_check.per_query("span", array, axes).astype(np.float64), limit)
+    # Batch items and heads that share a span are counted once.
+    counted = _core.pairs(tokens, keys, np.broadcast_to(spans, (*spans.shape[:2], tokens)), ramp, causal)
+    head_pairs = np.broadcast_to(counted, (batch, heads)).sum(axis=0)
+    pairs = int(head_pairs.sum())
+    dense = 4 * head_dim * batch * heads * tokens * keys
+    return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, dense, head_pairs)

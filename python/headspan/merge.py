@@ -1,0 +1,100 @@
+"""Attention over a union of disjoint key sets, from the attention over each."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+
+
+def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]) -> tuple[Array, Array]:
+    """Attention over the union of disjoint sets of keys, exactly.
+
+    Parameters
+    ----------
+    outs : sequence of array_like, shape (..., tokens, head_dim)
+        Results of `attention` for the same queries and different keys; all float32 or all float64.
+    lses : sequence of array_like, shape (..., tokens)
+        Their log-sum-exps.
+
+    Returns
+    -------
+    out : ndarray, shape (..., tokens, head_dim)
+    lse : ndarray, shape (..., tokens)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16))
+    >>> parts = [hs.attention(q, k[:, :, s], v[:, :, s], causal=False, return_lse=True) for s in (slice(0, 70), slice(70, 100))]
+    >>> out, lse = hs.merge_attention(*zip(*parts))
+    >>> bool(np.allclose(out, hs.attention(q, k, v, causal=False)))
+    True
+    """
+    return merge_attention_vjp(outs, lses)[0]
+
+
+def merge_attention_vjp(
+    outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
+) -> tuple[tuple[Array, Array], Callable[..., tuple[list[Array], list[Array]]]]:
+    """Merge attention, and return the function that takes a gradient back to the parts.
+
+    The arguments are those of `merge_attention`.
+
+    Returns
+    -------
+    (out, lse) : tuple of ndarray
+    vjp : callable
+        ``vjp(grad_out, grad_lse=None)`` gives ``(grad_outs, grad_lses)``, two lists.
+    """
+    parts = _checked("outs", outs)
+    logs = _checked("lses", lses)
+    if len(parts) != len(logs):
+        raise ValueError(f"outs and lses must be equally many, not {len(parts)} and {len(logs)}")
+    for part, log in zip(parts, logs, strict=True):
+        _check.same_dtype(("outs", "lses"), (parts[0], log))
+        _check.same_dtype(("outs[0]", "outs"), (parts[0], part))
+        if part.ndim == 0 or part.shape != parts[0].shape:
+            raise ValueError(f"outs must all have one shape (..., tokens, head_dim), not {parts[0].shape} and {part.shape}")
+        if log.shape != part.shape[:-1]:
+            raise ValueError(f"lses must have the shape of outs up to the last axis, {part.shape[:-1]}, not {log.shape}")
+
+    highest = np.maximum.reduce(logs)
+    base = np.where(np.isneginf(highest), 0, highest)  # a row without keys must not be subtracted from itself
+    exponentials = [np.exp(log - base) for log in logs]
+    total = np.add.reduce(exponentials)
+    shares = [e / np.where(total == 0, 1, total) for e in exponentials]
+    out: Array = np.add.reduce([share[..., None] * part for share, part in zip(shares, parts, strict=True)])
+    lse: Array = base + np.log(total, where=total != 0, out=np.full_like(total, -np.inf))
+
+    def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> tuple[list[Array], list[Array]]:
+        """Gradients of the parts' outs and lses."""
+        grad = _like("grad_out", grad_out, out)
+        grad_log = np.zeros_like(lse) if grad_lse is None else _like("grad_lse", grad_lse, lse)
+        grad_outs = [share[..., None] * grad for share in shares]
+        grad_lses = [share * ((grad * (part - out)).sum(axis=-1) + grad_log) for share, part in zip(shares, parts, strict=True)]
+        return grad_outs, grad_lses
+
+    return (out, lse), vjp
+
+
+def _checked(name: str, arrays: Sequence[npt.ArrayLike]) -> list[Array]:
+    try:
+        listed = list(arrays)
+    except TypeError:
+        raise TypeError(f"{name} must be a sequence of arrays, not {_check.describe(arrays)}") from None
+    if not listed:
+        raise ValueError(f"{name} must hold at least one array, not none")
+    return [_check.float_array(name, array) for array in listed]
+
+
+def _like(name: str, given: npt.ArrayLike, result: Array) -> Array:
+    array = _check.float_array(name, given)
+    _check.same_dtype(("outs", name), (result, array))
+    if array.shape != result.shape:
+        raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {result.shape}, not {array.shape}")
+    return array

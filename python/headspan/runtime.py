@@ -1,0 +1,54 @@
+"""Threads, and how the core was built."""
+
+from headspan import _check, _core
+
+
+def set_num_threads(n: int) -> None:
+    """Set how many threads the core uses at most.
+
+    Results are the same to the bit for every number.
+
+    Parameters
+    ----------
+    n : int
+        At least 1.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> hs.set_num_threads(1)
+    >>> hs.get_num_threads()
+    1
+    """
+    _core.set_num_threads(min(_check.integer("n", n, at_least=1), 1 << 16))
+
+
+def get_num_threads() -> int:
+    """Return how many threads the core uses at most: what was set, or what OpenMP gives."""
+    return _core.get_num_threads()
+
+
+def build_info() -> dict[str, object]:
+    """Return how the core was built and what it runs on.
+
+    Returns
+    -------
+    dict
+        ``version``; ``compiler``; ``openmp``, whether it has threads; ``isa``, the variant of the kernel that runs; ``isas``,
+        those this machine could run (the environment variable HEADSPAN_ISA chooses one at import); ``threads``.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> info = hs.build_info()
+    >>> info["isa"] in info["isas"]
+    True
+    """
+    return {
+        "version": _core.__version__,
+        "compiler": _core.compiler(),
+        "openmp": _core.openmp(),
+        "isa": _core.isa(),
+        "isas": _core.variants(),
+        "threads": _core.get_num_threads(),
+    }

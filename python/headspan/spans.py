@@ -1,0 +1,152 @@
+"""Spans outside the kernel: the mask as a curve, the penalty that keeps spans short, spans predicted from tokens."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+
+
+def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) -> npt.NDArray[np.float64]:
+    """Soft mask of a span: ``m(x) = clip((R + z - x) / R, 0, 1)``.
+
+    Parameters
+    ----------
+    distance : array_like
+        x, in tokens; its absolute value counts.
+    span : array_like
+        z, in tokens, broadcast against `distance`.
+    ramp : float
+        R, in tokens. 0 gives a hard window: 1 up to the span.
+
+    Returns
+    -------
+    ndarray of float64
+
+    References
+    ----------
+    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equation 3.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> hs.soft_mask([0, 8, 10, 12], span=8, ramp=4)
+    array([1. , 1. , 0.5, 0. ])
+    """
+    x = np.abs(_check.real_array("distance", distance))
+    z = _check.real_array("span", span)
+    _check.non_negative("span", z)
+    r = _check.number("ramp", ramp, at_least=0)
+    if r == 0:
+        return np.where(x <= z, 1.0, 0.0)
+    mask: npt.NDArray[np.float64] = np.clip((r + z.astype(np.float64) - x) / r, 0.0, 1.0)
+    return mask
+
+
+def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, npt.NDArray[np.float64]]:
+    """L1 penalty that keeps spans short, ``weight * mean(span)``, and its gradient.
+
+    Parameters
+    ----------
+    span : array_like
+        Spans of all heads, in tokens, of any shape.
+    weight : float
+        What one token of mean span adds to the loss.
+
+    Returns
+    -------
+    penalty : float
+    gradient : ndarray of float64, of the shape of `span`
+
+    References
+    ----------
+    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2: lambda / M times the sum over M heads.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> penalty, gradient = hs.span_penalty([100, 300], weight=0.01)
+    >>> penalty, gradient
+    (2.0, array([0.005, 0.005]))
+    """
+    z = _check.real_array("span", span)
+    _check.non_negative("span", z)
+    if z.size == 0:
+        raise ValueError("span must hold at least one span, not none")
+    factor = _check.number("weight", weight, at_least=0)
+    return factor * float(z.mean(dtype=np.float64)), np.full(z.shape, factor / z.size)
+
+
+def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, limit: float) -> Array:
+    """Spans that every token predicts for itself: ``z_t = limit * sigmoid(weight . x_t + bias)``.
+
+    Parameters
+    ----------
+    x : array_like, shape (batch, tokens, width)
+        float32 or float64.
+    weight : array_like, shape (heads, width)
+    bias : array_like, shape (heads,)
+        Of the type of `x`, as `weight`.
+    limit : float
+        The largest span, in tokens.
+
+    Returns
+    -------
+    span : ndarray, shape (batch, heads, tokens)
+        What `attention` takes as `span`.
+
+    References
+    ----------
+    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equation 5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> hs.dynamic_span(np.zeros((1, 3, 8)), np.ones((2, 8)), np.zeros(2), limit=100)[0, 0]
+    array([50., 50., 50.])
+    """
+    return dynamic_span_vjp(x, weight, bias, limit)[0]
+
+
+def dynamic_span_vjp(
+    x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, limit: float
+) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
+    """Dynamic spans, and the function that takes a gradient back through them.
+
+    The arguments are those of `dynamic_span`.
+
+    Returns
+    -------
+    span : ndarray, shape (batch, heads, tokens)
+    vjp : callable
+        ``vjp(grad_span)`` gives the gradients of `x`, `weight` and `bias`, in their shapes.
+    """
+    tokens, w, b = (_check.float_array(name, array) for name, array in (("x", x), ("weight", weight), ("bias", bias)))
+    _check.same_dtype(("x", "weight", "bias"), (tokens, w, b))
+    if tokens.ndim != 3:
+        raise ValueError(f"x must have the axes (batch, tokens, width), not shape {tokens.shape}")
+    if w.ndim != 2 or w.shape[1] != tokens.shape[2]:
+        raise ValueError(f"weight must have the shape (heads, {tokens.shape[2]}), not {w.shape}")
+    if b.shape != w.shape[:1]:
+        raise ValueError(f"bias must have the shape ({w.shape[0]},), not {b.shape}")
+    top = tokens.dtype.type(_check.number("limit", limit, at_least=0))
+
+    logits = np.swapaxes(tokens @ w.T, 1, 2) + b[:, None]
+    sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))  # does not overflow
+    span = top * sigmoid
+
+    def vjp(grad_span: npt.ArrayLike) -> tuple[Array, Array, Array]:
+        """Gradients of x, weight and bias."""
+        grad = _check.float_array("grad_span", grad_span)
+        _check.same_dtype(("x", "grad_span"), (tokens, grad))
+        if grad.shape != span.shape:
+            raise ValueError(f"grad_span must have the shape of span, {span.shape}, not {grad.shape}")
+        grad_logits = grad * span * (1 - sigmoid)
+        grad_x = np.swapaxes(grad_logits, 1, 2) @ w
+        grad_weight = np.einsum("bht,btw->hw", grad_logits, tokens, optimize=True)
+        return grad_x, grad_weight, grad_logits.sum(axis=(0, 2))
+
+    return span, vjp

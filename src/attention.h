@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The driver: cuts attention into groups of queries, hands them to threads, and each group to the kernel. Arrays are
+// (batch, heads, tokens, head_dim) with any strides but a contiguous last axis; shapes have been checked by the caller.
+#pragma once
+
+#include "array_view.h"
+#include "parallel.h"
+#include "schedule.h"
+
+namespace headspan {
+
+template <class T>
+struct Problem {
+  ArrayView<const T, 4> query, key, value;
+  ArrayView<const T, 3> span;         // (batch, heads, tokens); null: unlimited
+  ArrayView<const T, 3> temperature;  // (batch, heads, tokens); null: 1
+  ArrayView<const T, 2> slopes;       // (batch, heads); null: 0
+  double scale = 1;
+  double ramp = 32;
+  bool causal = true;
+  bool include_self = true;
+
+  std::ptrdiff_t batch() const { return query.shape[0]; }
+  std::ptrdiff_t heads() const { return query.shape[1]; }
+  std::ptrdiff_t queries() const { return query.shape[2]; }
+  std::ptrdiff_t keys() const { return key.shape[2]; }
+  std::ptrdiff_t key_heads() const { return key.shape[1]; }
+  std::ptrdiff_t heads_per_key_head() const { return heads() / key_heads(); }
+  std::ptrdiff_t groups() const { return (queries() + kLanes - 1) / kLanes; }
+  int head_dim() const { return static_cast<int>(query.shape[3]); }
+  int value_dim() const { return static_cast<int>(value.shape[3]); }
+  Band band() const { return {queries(), keys(), causal, include_self, ramp}; }
+};
+
+struct Control {
+  int threads = 1;
+  InterruptCheck interrupted;
+};
+
+// out (batch, heads, tokens, value_dim) and lse (batch, heads, tokens), the latter if not null.
+template <class T>
+void attention_forward(const Problem<T>& problem, const ArrayView<T, 4>& out, const ArrayView<T, 3>& lse, const Control& control);
+
+// What the forward pass gave, and the gradients that came back. grad_lse may be null.
+template <class T>
+struct Upstream {
+  ArrayView<const T, 4> out, grad_out;
+  ArrayView<const T, 3> lse, grad_lse;
+};
+
+// The last three are per query, (batch, heads, tokens), and may be null.
+template <class T>
+struct GradientViews {
+  ArrayView<T, 4> query, key, value;
+  ArrayView<double, 3> span, temperature, slopes;
+};
+
+template <class T>
+void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients, const Control& control);
+
+// Weights of chosen queries and keys, pooled: the mean over pool_rows queries of the sum over pool_cols keys.
+struct Selection {
+  ArrayView<const std::int64_t, 1> rows, cols;
+  std::ptrdiff_t pool_rows, pool_cols;
+};
+
+// weights (batch, heads, ceil(rows / pool_rows), ceil(cols / pool_cols))
+template <class T>
+void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights, const Control& control);
+
+// Pairs with m > 0: pairs (batch, heads) from spans (batch, heads, tokens), which may be null.
+void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const ArrayView<std::int64_t, 2>& pairs, const Control& control);
+
+}  // namespace headspan

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dispatch.h"
+#include "numpy_views.h"
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "The compiled core of headspan. Arguments are checked by the functions of the package, not here.";
+  headspan::active_variant();  // a wrong HEADSPAN_ISA ends the import
+  headspan::bindings::register_runtime(m);
+  headspan::bindings::register_attention(m);
+}

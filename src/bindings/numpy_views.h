@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// NumPy arrays to views and back, and how the core is called: the interpreter's lock is released, Ctrl-C is seen.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <new>
+#include <string>
+
+#include "attention.h"
+
+namespace headspan::bindings {
+
+namespace py = pybind11;
+
+// The binding answers for memory only: what an argument means has been checked in Python, with better words.
+inline void require(bool condition, const std::string& message) {
+  if (!condition) throw py::value_error(message);
+}
+
+template <class T, int rank>
+ArrayView<T, rank> shape_of(const py::array& array, const char* name) {
+  using Element = std::remove_const_t<T>;
+  require(py::isinstance<py::array_t<Element>>(array) && array.ndim() == rank, std::string(name) + " has another type or number of axes");
+  ArrayView<T, rank> view;
+  for (int axis = 0; axis < rank; axis++) {
+    view.shape[axis] = array.shape(axis);
+    require(array.strides(axis) % static_cast<py::ssize_t>(sizeof(T)) == 0, std::string(name) + " is not aligned to its elements");
+    view.stride[axis] = array.strides(axis) / static_cast<py::ssize_t>(sizeof(T));
+  }
+  return view;
+}
+
+template <class T, int rank>
+ArrayView<const T, rank> view(const py::array& array, const char* name) {
+  ArrayView<const T, rank> v = shape_of<const T, rank>(array, name);
+  v.data = static_cast<const T*>(array.data());
+  require(reinterpret_cast<std::uintptr_t>(v.data) % alignof(T) == 0, std::string(name) + " is not aligned to its elements");
+  return v;
+}
+
+// Rows of the last axis must be contiguous.
+template <class T, int rank>
+ArrayView<const T, rank> rows_view(const py::array& array, const char* name) {
+  ArrayView<const T, rank> const v = view<T, rank>(array, name);
+  require(v.stride[rank - 1] == 1 || v.shape[rank - 1] == 1, std::string(name) + " must be contiguous in its last axis");
+  return v;
+}
+
+template <class T, int rank>
+ArrayView<T, rank> writable_view(py::array& array) {
+  ArrayView<T, rank> v = shape_of<T, rank>(array, "result");
+  v.data = static_cast<T*>(array.mutable_data());
+  return v;
+}
+
+template <class T, int rank>
+void require_shape(const ArrayView<T, rank>& view, std::initializer_list<std::ptrdiff_t> shape, const char* name) {
+  int axis = 0;
+  for (std::ptrdiff_t n : shape) require(view.shape[axis++] == n, std::string(name) + " has another shape");
+}
+
+int thread_count();
+
+// Calls compute(control) without the interpreter's lock.
+template <class Compute>
+void call_core(Compute compute) {
+  Control control;
+  control.threads = thread_count();
+  control.interrupted = [] {
+    py::gil_scoped_acquire const lock;
+    return PyErr_CheckSignals() != 0;
+  };
+  try {
+    py::gil_scoped_release const release;
+    compute(control);
+  } catch (const Interrupted&) {
+    throw py::error_already_set();  // what the signal's handler raised
+  } catch (const std::bad_alloc&) {
+    PyErr_SetString(PyExc_MemoryError, "there is not enough memory for the computation");
+    throw py::error_already_set();
+  }
+}
+
+void register_attention(py::module_& m);
+void register_runtime(py::module_& m);
+
+}  // namespace headspan::bindings

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel's front door: plain structs and function pointers. A kernel computes one group of at most 64 queries against
+// a list of key tiles; it knows no pattern, no batch, no head and no thread.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace headspan {
+
+constexpr int kLanes = 64;       // most queries of a group: one lane each
+constexpr int kTileKeys = 64;    // most keys of a tile
+constexpr int kKeyGroup = 8;    // keys of a tile that are computed, or skipped, together
+constexpr int kBatchTiles = 64;  // most tiles of one step; also the block in which float32 sums are carried
+
+// Keys that some query of the group may see.
+struct Tile {
+  ptrdiff_t first;         // the keys first .. first + count - 1, or,
+  const int64_t* indices;  // when not null, the keys at these indices
+  const uint64_t* words;   // for each key the set of lanes that may see it; null: every lane sees every key
+  int count;
+  bool soft;  // a pair may lie at x >= z: the mask falls below 1 and the span has a gradient
+};
+
+template <class T>
+struct Rows {
+  T* data;
+  ptrdiff_t stride;  // elements from one row to the next; a row itself is contiguous
+  T* row(ptrdiff_t index) const { return data + index * stride; }
+};
+
+// The queries of a group and what they meet.
+template <class T>
+struct Group {
+  int lanes;
+  int head_dim, value_dim;
+  bool biased;    // slopes are not all zero
+  bool careful;   // a masked pair may hold NaN or infinity: never multiply it, not even by zero
+  T ramp;         // 0: a hard window, which the tiles' words already express
+  double origin;  // position of lane 0; positions are taken relative to it so that float32 holds them exactly
+  Rows<const T> key, value;
+  const T* query[kLanes];
+  T scale[kLanes];     // scale / temperature
+  T position[kLanes];  // minus origin
+  T span[kLanes];      // infinity: unlimited
+  T slope[kLanes];
+};
+
+// What the forward pass gives for each lane. The maximum is of s * log2(e), the sum of m * 2^(s * log2(e) - maximum).
+template <class T>
+struct ForwardRows {
+  T* out[kLanes];
+  T maximum[kLanes];
+  double sum[kLanes];
+};
+
+// Gradient rows of the keys: rows from `split` on belong to this task, earlier ones to a private buffer that is added later.
+template <class T>
+struct KeyGradients {
+  Rows<T> key, value;
+  Rows<T> private_key, private_value;  // row 0 is key `private_first`
+  ptrdiff_t private_first, split;
+};
+
+template <class T>
+struct BackwardRows {
+  const T* grad_out[kLanes];
+  T lse[kLanes];    // natural log-sum-exp; -infinity: the row has no key
+  T delta[kLanes];  // sum(grad_out * out) - grad_lse
+  T* grad_query[kLanes];
+  double grad_span[kLanes];   // ramp * gradient
+  double grad_slope[kLanes];
+};
+
+// One variant. begin, then step for each batch of tiles, then end, all on the same scratch (64-byte aligned).
+template <class T>
+struct Kernel {
+  size_t (*scratch_bytes)(int head_dim, int value_dim);
+
+  void (*forward_begin)(const Group<T>&, void* scratch);
+  void (*forward_step)(const Group<T>&, const Tile*, int tiles, void* scratch);
+  // False if a row came out NaN or infinite: unless `careful`, a masked pair may be to blame, and the group is done again.
+  bool (*forward_end)(const Group<T>&, ForwardRows<T>&, void* scratch);
+
+  // Weights of a tile: weights[key * kLanes + lane] = m * exp(s - lse), 0 where masked.
+  void (*weights_begin)(const Group<T>&, void* scratch);
+  void (*weights_tile)(const Group<T>&, const Tile&, const T* lse, T* weights, void* scratch);
+
+  void (*backward_begin)(const Group<T>&, BackwardRows<T>&, void* scratch);
+  void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles, void* scratch);
+  void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* scratch);
+};
+
+struct Variant {
+  const char* name;
+  bool (*available)();
+  Kernel<float> (*float32)();
+  Kernel<double> (*float64)();
+};
+
+}  // namespace headspan

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The products of attention on register tiles. Queries ride in lanes: scratch holds queries, scores and outputs as
+// [row][64 lanes], and every element of a key or value row is broadcast from where it lies in memory. So keys are never
+// packed, a gathered key costs what a neighbouring one does, and a softmax over keys is plain vector arithmetic.
+#pragma once
+
+#include "kernel.h"
+#include "simd.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+template <class T>
+constexpr int kVectors = kLanes / kWidth<T>;  // vectors of a row of lanes
+
+constexpr int kPaddedKeys = kTileKeys + kKeyGroup;
+
+// Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and there
+// must be enough of them to cover two FMA units with a latency of four cycles.
+#if defined(__AVX512F__)
+constexpr int kWidestTile = 4;
+template <int vectors>
+struct TileShape {
+  static constexpr int keys = vectors == 4 ? 4 : 8, dims = vectors == 4 ? 4 : vectors == 1 ? 16 : 8;
+};
+#else
+constexpr int kWidestTile = 3;
+template <int vectors>
+struct TileShape {
+  static constexpr int keys = vectors == 1 ? 8 : 4, dims = keys;
+};
+#endif
+
+// Calls f(Index<vectors>{}, first) so that register tiles cover the vectors first .. last - 1.
+template <class F>
+HEADSPAN_INLINE void cover(int first, int last, F&& f) {
+  for (; last - first >= kWidestTile; first += kWidestTile) f(Index<kWidestTile>{}, first);
+  if constexpr (kWidestTile > 3) {
+    if (last - first == 3) return f(Index<3>{}, first);
+  }
+  if (last - first == 2) return f(Index<2>{}, first);
+  if (last - first == 1) f(Index<1>{}, first);
+}
+
+// ---- transposition between rows in memory and lanes in scratch
+
+template <class T, int distance, int... I>
+HEADSPAN_INLINE void exchange(Vec<T>& a, Vec<T>& b, std::integer_sequence<int, I...>) {
+  constexpr int width = sizeof...(I);
+  Vec<T> const low = __builtin_shufflevector(a, b, ((I & distance) ? width + I - distance : I)...);
+  b = __builtin_shufflevector(a, b, ((I & distance) ? width + I : I + distance)...);
+  a = low;
+}
+template <class T, int distance>
+HEADSPAN_INLINE void butterflies(Vec<T>* v) {
+  constexpr int width = kWidth<T>;
+  unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+    if constexpr (!(i.value & distance)) exchange<T, distance>(v[i.value], v[i.value + distance], std::make_integer_sequence<int, width>{});
+  });
+  if constexpr (distance * 2 < width) butterflies<T, distance * 2>(v);
+}
+
+// lanes[d][r] = rows[r][d] * factor[r]; lanes past `count` become 0.
+template <class T>
+HEADSPAN_NOINLINE void rows_to_lanes(const T* const* rows, int count, const T* factor, int dims, T* lanes) {
+  constexpr int width = kWidth<T>;
+  for (int d = 0; d < dims; d += width) {
+    int const n = dims - d < width ? dims - d : width;
+    for (int first = 0; first < kLanes; first += width) {
+      Vec<T> v[width];
+      unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        int const r = first + i.value;
+        v[i.value] = r >= count ? Vec<T>{} : (n == width ? load(rows[r] + d) : (Vec<T>)load_first(rows[r] + d, n)) * factor[r];
+      });
+      butterflies<T, 1>(v);
+      if (n == width)
+        unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { store(lanes + (d + i.value) * kLanes + first, v[i.value]); });
+      else
+        for (int i = 0; i < n; i++) store(lanes + (d + i) * kLanes + first, v[i]);
+    }
+  }
+}
+
+// rows[r][d] = lanes[d][r] * factor[r]. Returns false if a value is NaN or infinite. `lanes` is readable up to a full
+// vector of dimensions.
+template <class T>
+HEADSPAN_NOINLINE bool lanes_to_rows(const T* lanes, const T* factor, int dims, T* const* rows, int count) {
+  constexpr int width = kWidth<T>;
+  Vec<T> finite{};  // x * 0 is NaN for what is not finite
+  for (int d = 0; d < dims; d += width) {
+    int const n = dims - d < width ? dims - d : width;
+    for (int first = 0; first < count; first += width) {
+      Vec<T> v[width];
+      Vec<T> const f = load(factor + first);
+      unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        v[i.value] = i.value < n ? load(lanes + (d + i.value) * kLanes + first) * f : Vec<T>{};
+        finite += v[i.value] * T(0);
+      });
+      butterflies<T, 1>(v);
+      unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        int const r = first + i.value;
+        if (r < count) {
+          if (n == width)
+            store(rows[r] + d, v[i.value]);
+          else
+            store_first(rows[r] + d, v[i.value], n);
+        }
+      });
+    }
+  }
+  for (int i = 0; i < kWidth<T>; i++)
+    if (finite[i] != T(0)) return false;
+  return true;
+}
+
+// ---- the products
+
+// The score terms beside the dot product, per lane.
+template <class T>
+struct Bias {
+  const T* slope;     // times log2(e); null: none
+  const T* position;  // of the queries
+  const T* key;       // positions of the keys
+};
+
+// s[key][lane] = rows[key] . q[.][lane] - slope * |distance|; -infinity where the key's word lacks the lane. `best`, when not
+// null, is raised to the maximum of each lane.
+template <class T, int keys, int vectors>
+HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words, int first_vector, const Bias<T>& bias,
+                                    Vec<T>* best) {
+  constexpr int width = kWidth<T>;
+  Vec<T> acc[keys][vectors];
+  const T* row[keys];
+  unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+    row[k.value] = rows[k.value];
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] = Vec<T>{}; });
+  });
+  for (int d = 0; d < dims; d++) {
+    Vec<T> b[vectors];
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(q + d * kLanes + j.value * width); });
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+      Vec<T> const x = broadcast(row[k.value][d]);
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
+    });
+  }
+  if (bias.slope)
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      Vec<T> const slope = load(bias.slope + j.value * width), position = load(bias.position + j.value * width);
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] -= slope * absolute<T>(position - bias.key[k.value]); });
+    });
+  if (words)
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+        acc[k.value][j.value] =
+            select(words[k.value] >> ((first_vector + j.value) * width), acc[k.value][j.value], broadcast(T(-__builtin_inf())));
+      });
+    });
+  if (best)
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      Vec<T> m = best[j.value];
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { m = maximum(m, acc[k.value][j.value]); });
+      best[j.value] = m;
+    });
+  unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { store(s + k.value * kLanes + j.value * width, acc[k.value][j.value]); });
+  });
+}
+
+template <class T, int dims, int vectors>
+HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T* o, const Vec<T>* alpha, int first, int last) {
+  constexpr int width = kWidth<T>;
+  Vec<T> acc[dims][vectors];
+  unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] = load(o + (d + i.value) * kLanes + j.value * width) * alpha[j.value]; });
+  });
+  for (int r = first; r < last; r++) {
+    const T* row = rows[r] + d;
+    Vec<T> b[vectors];
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(p + r * kLanes + j.value * width); });
+    unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      Vec<T> const x = broadcast(row[i.value]);
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] += x * b[j.value]; });
+    });
+  }
+  unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { store(o + (d + i.value) * kLanes + j.value * width, acc[i.value][j.value]); });
+  });
+}
+
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over the keys first .. last - 1.
+template <class T, int vectors>
+HEADSPAN_NOINLINE void accumulate(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha, int first, int last) {
+  constexpr int block = TileShape<vectors>::dims;
+  int d = 0;
+  for (; d + block <= dims; d += block) accumulate_block<T, block, vectors>(rows, d, p, o, alpha, first, last);
+  for (; d < dims; d++) accumulate_block<T, 1, vectors>(rows, d, p, o, alpha, first, last);
+}
+
+// The same sums in the same order, but a masked pair is left out instead of multiplied by its weight of 0.
+template <class T>
+HEADSPAN_NOINLINE void accumulate_careful(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha, const uint64_t* words, int vector, int first,
+                                          int last) {
+  constexpr int width = kWidth<T>;
+  for (int d = 0; d < dims; d++) {
+    Vec<T> acc = load(o + d * kLanes) * alpha[0];
+    for (int r = first; r < last; r++) acc = select(words[r] >> (vector * width), acc + rows[r][d] * load(p + r * kLanes), acc);
+    store(o + d * kLanes, acc);
+  }
+}
+
+template <class T, int keys, int vectors>
+HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride, int d, T* const* out, int first, int last, int tail) {
+  constexpr int width = kWidth<T>;
+  Vec<T> acc[keys][vectors];
+  unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] = Vec<T>{}; });
+  });
+  for (int lane = first; lane < last; lane++) {
+    Vec<T> b[vectors];
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(rows + lane * row_stride + d + j.value * width); });
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+      Vec<T> const x = broadcast(w[k.value * kLanes + lane]);
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
+    });
+  }
+  // Added to the row only here: float32 sums over queries are carried group by group.
+  unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      T* to = out[k.value] + d + j.value * width;
+      if (tail == 0)
+        store(to, load(to) + acc[k.value][j.value]);
+      else
+        store_first(to, (Vec<T>)load_first(to, tail) + acc[k.value][j.value], tail);
+    });
+  });
+}
+
+// out[key][d] += sum of w[key][lane] * rows[lane][d] over the lanes first .. last - 1, for `keys` keys. `rows` is scratch,
+// padded with zeros to whole vectors.
+template <class T, int keys>
+HEADSPAN_NOINLINE void outer_products(const T* w, const T* rows, ptrdiff_t row_stride, int dims, T* const* out, int first, int last) {
+  constexpr int width = kWidth<T>;
+  cover(0, dims / width, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
+    outer_block<T, keys, vectors.value>(w, rows, row_stride, v * width, out, first, last, 0);
+  });
+  int const tail = dims % width;
+  if (tail) outer_block<T, keys, 1>(w, rows, row_stride, dims - tail, out, first, last, tail);
+}
+
+// The same sums in the same order for one key, leaving masked lanes out.
+template <class T>
+HEADSPAN_NOINLINE void outer_careful(const T* w, const T* rows, ptrdiff_t row_stride, int dims, T* out, uint64_t word) {
+  for (int d = 0; d < dims; d++) {
+    T sum = 0;
+    for (uint64_t left = word; left; left &= left - 1) {
+      int const lane = __builtin_ctzll(left);
+      sum += w[lane] * rows[lane * row_stride + d];
+    }
+    out[d] += sum;
+  }
+}
+
+}  // namespace headspan::HEADSPAN_ISA

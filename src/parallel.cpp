@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "parallel.h"
+
+#include <fenv.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace headspan {
+
+namespace {
+
+// After a fork the OpenMP pool's threads exist in the parent only, and the next parallel region of the child would wait
+// for them forever. A child of a process that has used its pool computes serially.
+std::atomic<bool> pool_used{false}, pool_lost{false};
+
+void watch_forks() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { pool_lost = pool_used.load(); }); });
+}
+
+// Rounding to nearest, no flush to zero: a library built with fast-math may have changed the mode of any thread.
+class DefaultFloatMode {
+ public:
+  DefaultFloatMode() {
+    fegetenv(&saved_);
+    fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatMode() { fesetenv(&saved_); }
+  DefaultFloatMode(const DefaultFloatMode&) = delete;
+  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
+
+ private:
+  fenv_t saved_;
+};
+
+// What the threads of one parallel_for share.
+class Work {
+ public:
+  Work(std::ptrdiff_t count, const InterruptCheck& interrupted, const Task& body)
+      : count_(count), interrupted_(interrupted), body_(body), last_check_(Clock::now()) {}
+
+  void run(bool is_caller) noexcept {
+    DefaultFloatMode const mode;
+    try {
+      StopCheck const stop = [this, is_caller] { return must_stop(is_caller); };
+      for (std::ptrdiff_t task; !stop() && (task = next_.fetch_add(1)) < count_;) body_(task, stop);
+    } catch (...) {
+      std::lock_guard<std::mutex> const lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+      stopped_ = true;
+    }
+  }
+
+  void finish() const {
+    if (error_) std::rethrow_exception(error_);
+    if (was_interrupted_) throw Interrupted();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool must_stop(bool is_caller) {
+    if (is_caller && interrupted_ && Clock::now() - last_check_ > std::chrono::milliseconds(20)) {
+      if (interrupted_()) was_interrupted_ = stopped_ = true;
+      last_check_ = Clock::now();
+    }
+    return stopped_;
+  }
+
+  std::ptrdiff_t const count_;
+  const InterruptCheck& interrupted_;
+  const Task& body_;
+  std::atomic<std::ptrdiff_t> next_{0};
+  std::atomic<bool> stopped_{false};
+  bool was_interrupted_ = false;  // the calling thread's
+  Clock::time_point last_check_;  // the calling thread's
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+void parallel_for(std::ptrdiff_t count, int threads, const InterruptCheck& interrupted, const Task& body) {
+  Work work(count, interrupted, body);
+  threads = static_cast<int>(std::min<std::ptrdiff_t>(threads, count));
+#ifdef _OPENMP
+  if (threads > 1 && !pool_lost) {
+    watch_forks();
+    pool_used = true;
+#pragma omp parallel num_threads(threads)
+    work.run(omp_get_thread_num() == 0);
+    return work.finish();
+  }
+#endif
+  work.run(true);
+  work.finish();
+}
+
+int default_threads() {
+#ifdef _OPENMP
+  return std::max(1, omp_get_max_threads());
+#else
+  return 1;
+#endif
+}
+
+bool has_openmp() {
+#ifdef _OPENMP
+  return true;
+#else
+  return false;
+#endif
+}
+
+}  // namespace headspan

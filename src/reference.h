@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what kernel_impl.h computes.
+//
+//     s = scale * query . key - slope * x,   w = m * exp(s) / sum of m * exp(s),   out = sum of w * value
+#pragma once
+
+#include <math.h>
+
+#include "kernel.h"
+#include "soft_mask.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+constexpr double kLog2e = 1.44269504088896340736;
+
+HEADSPAN_INLINE bool visible(const Tile& tile, int r, int lane) { return !tile.words || (tile.words[r] >> lane & 1); }
+HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) { return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r; }
+
+template <class T>
+HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
+  double sum = 0;
+  for (int d = 0; d < n; d++) sum += (double)a[d] * (double)b[d];
+  return sum;
+}
+
+// A pair of the definition: its distance x, mask m and score s.
+struct Pair {
+  double x, m, s;
+};
+template <class T>
+HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int lane) {
+  Pair p;
+  p.x = fabs((double)group.position[lane] - ((double)key - group.origin));
+  double const edge = (double)group.span[lane] + (double)group.ramp;
+  p.m = soft && group.ramp > 0 ? soft_mask(p.x, edge, 1.0 / (double)group.ramp, (double)__FLT_EPSILON__ * 1e-9, 1.0) : 1.0;
+  p.s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) - (double)group.slope[lane] * p.x;
+  return p;
+}
+
+// Scratch: for each lane the maximum of s, the sum of m * exp(s - maximum) and value_dim (head_dim) sums.
+struct Lane {
+  double maximum, sum;
+};
+HEADSPAN_INLINE Lane* lanes(void* scratch) { return (Lane*)scratch; }
+HEADSPAN_INLINE double* sums(void* scratch, int lane, int dims) { return (double*)(lanes(scratch) + kLanes) + (ptrdiff_t)lane * dims; }
+
+template <class T>
+size_t scratch_bytes(int head_dim, int value_dim) {
+  return sizeof(Lane) * kLanes + sizeof(double) * kLanes * (size_t)(head_dim > value_dim ? head_dim : value_dim);
+}
+
+template <class T>
+void forward_begin(const Group<T>& group, void* scratch) {
+  for (int lane = 0; lane < group.lanes; lane++) {
+    lanes(scratch)[lane] = {-__builtin_inf(), 0};
+    for (int d = 0; d < group.value_dim; d++) sums(scratch, lane, group.value_dim)[d] = 0;
+  }
+}
+
+template <class T>
+void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scratch) {
+  for (const Tile* tile = tiles; tile < tiles + count; tile++)
+    for (int lane = 0; lane < group.lanes; lane++)
+      for (int r = 0; r < tile->count; r++) {
+        if (!visible(*tile, r, lane)) continue;
+        Pair const p = pair(group, tile->soft, key_index(*tile, r), lane);
+        Lane& row = lanes(scratch)[lane];
+        double* const out = sums(scratch, lane, group.value_dim);
+        double const maximum = p.s > row.maximum || p.s != p.s ? p.s : row.maximum;
+        double const past = row.maximum == maximum ? 1 : exp(row.maximum - maximum);
+        double const w = p.s == -__builtin_inf() ? 0 : p.m * exp(p.s - maximum);
+        row.sum = row.sum * past + w;
+        for (int d = 0; d < group.value_dim; d++) out[d] = out[d] * past + w * (double)group.value.row(key_index(*tile, r))[d];
+        row.maximum = maximum;
+      }
+}
+
+template <class T>
+bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
+  for (int lane = 0; lane < group.lanes; lane++) {
+    Lane const& row = lanes(scratch)[lane];
+    rows.maximum[lane] = T(row.maximum * kLog2e);
+    // what rounding the maximum to T changed goes into the sum
+    rows.sum[lane] = row.sum == 0 ? 0 : row.sum * exp2(row.maximum * kLog2e - (double)rows.maximum[lane]);
+    for (int d = 0; d < group.value_dim; d++) rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(scratch, lane, group.value_dim)[d] / row.sum);
+  }
+  return true;  // masked pairs were never touched
+}
+
+template <class T>
+void weights_begin(const Group<T>&, void*) {}
+
+// exp(s - lse) of a pair, which the mask m makes a weight.
+HEADSPAN_INLINE double unmasked_weight(const Pair& p, double lse) { return lse == -__builtin_inf() ? 0 : exp(p.s - lse); }
+
+template <class T>
+void weights_tile(const Group<T>& group, const Tile& tile, const T* lse, T* weights, void*) {
+  for (int r = 0; r < kTileKeys; r++)
+    for (int lane = 0; lane < kLanes; lane++) {
+      T& w = weights[r * kLanes + lane];
+      w = 0;
+      if (r >= tile.count || lane >= group.lanes || !visible(tile, r, lane)) continue;
+      Pair const p = pair(group, tile.soft, key_index(tile, r), lane);
+      w = T(p.m * unmasked_weight(p, (double)lse[lane]));
+    }
+}
+
+template <class T>
+void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
+  for (int lane = 0; lane < group.lanes; lane++) {
+    rows.grad_span[lane] = rows.grad_slope[lane] = 0;
+    for (int d = 0; d < group.head_dim; d++) sums(scratch, lane, group.head_dim)[d] = 0;
+  }
+}
+
+template <class T>
+void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles, int count, void* scratch) {
+  for (const Tile* tile = tiles; tile < tiles + count; tile++)
+    for (int r = 0; r < tile->count; r++) {
+      ptrdiff_t const key = key_index(*tile, r);
+      bool const own = key >= gradients.split;
+      for (int lane = 0; lane < group.lanes; lane++) {
+        if (!visible(*tile, r, lane)) continue;
+        T* const grad_key = own ? gradients.key.row(key) : gradients.private_key.row(key - gradients.private_first);
+        T* const grad_value = own ? gradients.value.row(key) : gradients.private_value.row(key - gradients.private_first);
+        Pair const p = pair(group, tile->soft, key, lane);
+        double const e = unmasked_weight(p, (double)rows.lse[lane]);
+        // out = sum of m * e * value
+        for (int d = 0; d < group.value_dim; d++) grad_value[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
+        double const t = e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - (double)rows.delta[lane]);
+        // s = scale * query . key - slope * x
+        double const ds = p.m * t;
+        double* const grad_query = sums(scratch, lane, group.head_dim);
+        for (int d = 0; d < group.head_dim; d++) {
+          grad_key[d] += T(ds * (double)group.scale[lane] * (double)group.query[lane][d]);
+          grad_query[d] += ds * (double)group.scale[lane] * (double)group.key.row(key)[d];
+        }
+        rows.grad_slope[lane] -= ds * p.x;
+        // m = (R + z - x) / R
+        if (tile->soft && group.ramp > 0 && p.x >= (double)group.span[lane]) rows.grad_span[lane] += t;
+      }
+    }
+}
+
+template <class T>
+void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
+  for (int lane = 0; lane < group.lanes; lane++)
+    for (int d = 0; d < group.head_dim; d++) rows.grad_query[lane][d] = T(sums(scratch, lane, group.head_dim)[d]);
+}
+
+template <class T>
+Kernel<T> kernel() {
+  return {scratch_bytes<T>, forward_begin<T>, forward_step<T>, forward_end<T>, weights_begin<T>, weights_tile<T>, backward_begin<T>, backward_step<T>, backward_end<T>};
+}
+
+}  // namespace headspan::HEADSPAN_ISA

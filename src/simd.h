@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One vector type over the lanes of the instruction set that this file is compiled for. Included by the per-ISA units only.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include <utility>  // integer_sequence: types only, no function that could be merged between units
+
+#include "compiler.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+template <class T>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  typedef float Values __attribute__((vector_size(kVectorBytes)));
+  typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
+};
+template <>
+struct VectorOf<double> {
+  typedef double Values __attribute__((vector_size(kVectorBytes)));
+  typedef int64_t Integers __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vec = typename VectorOf<T>::Values;
+template <class T>
+using IntVec = typename VectorOf<T>::Integers;
+using VecF = Vec<float>;
+using VecD = Vec<double>;
+
+template <class T>
+constexpr int kWidth = kVectorBytes / (int)sizeof(T);
+
+// ---- loops over registers: f(Index<0>{}), f(Index<1>{}), ... with the index known at compile time
+template <int N>
+struct Index {
+  static constexpr int value = N;
+};
+template <class F, int... I>
+HEADSPAN_INLINE void unroll_sequence(F&& f, std::integer_sequence<int, I...>) {
+  (f(Index<I>{}), ...);
+}
+template <int N, class F>
+HEADSPAN_INLINE void unroll(F&& f) {
+  unroll_sequence(static_cast<F&&>(f), std::make_integer_sequence<int, N>{});
+}
+
+// ---- memory: no alignment is assumed anywhere
+template <class T>
+HEADSPAN_INLINE Vec<T> load(const T* from) {
+  Vec<T> v;
+  memcpy(&v, from, sizeof v);
+  return v;
+}
+template <class T>
+HEADSPAN_INLINE void store(T* to, Vec<T> v) {
+  memcpy(to, &v, sizeof v);
+}
+template <class T>
+HEADSPAN_INLINE Vec<T> broadcast(T x) {
+  return x - Vec<T>{};  // minus zero keeps the sign of -0
+}
+
+// ---- what differs between instruction sets: partial loads and stores (never touching memory past the first n elements),
+// maximum and minimum (the second operand if either is NaN), selection by the low bits of a word, rounding, scaling by 2^n
+#if defined(__AVX512F__)
+HEADSPAN_INLINE VecF load_first(const float* from, int n) { return (VecF)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from); }
+HEADSPAN_INLINE VecD load_first(const double* from, int n) { return (VecD)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), from); }
+HEADSPAN_INLINE void store_first(float* to, VecF v, int n) { _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)v); }
+HEADSPAN_INLINE void store_first(double* to, VecD v, int n) { _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v); }
+HEADSPAN_INLINE VecF maximum(VecF a, VecF b) { return (VecF)_mm512_max_ps((__m512)a, (__m512)b); }
+HEADSPAN_INLINE VecD maximum(VecD a, VecD b) { return (VecD)_mm512_max_pd((__m512d)a, (__m512d)b); }
+HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return (VecF)_mm512_mask_blend_ps((__mmask16)lanes, (__m512)b, (__m512)a); }
+HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return (VecD)_mm512_mask_blend_pd((__mmask8)lanes, (__m512d)b, (__m512d)a); }
+HEADSPAN_INLINE VecF round(VecF x) { return (VecF)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+HEADSPAN_INLINE VecD round(VecD x) { return (VecD)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+HEADSPAN_INLINE VecF scale_by_power(VecF x, VecF n) { return (VecF)_mm512_scalef_ps((__m512)x, (__m512)n); }
+HEADSPAN_INLINE VecD scale_by_power(VecD x, VecD n) { return (VecD)_mm512_scalef_pd((__m512d)x, (__m512d)n); }
+#else
+// Adding 1.5 * 2^23 (2^52) puts an integer of moderate size into the low bits, rounded to nearest.
+template <class T>
+constexpr T kRounder = sizeof(T) == 4 ? T(12582912.0) : T(6755399441055744.0);
+template <class T>
+constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-126) : T(-1022);
+// 2^n * x through the exponent's bits, for x near 1; below the smallest normal number 0.
+template <class T>
+HEADSPAN_INLINE Vec<T> scale_bits(Vec<T> x, Vec<T> n) {
+  IntVec<T> const exponent = (IntVec<T>)(n + kRounder<T>) << (sizeof(T) == 4 ? 23 : 52);
+  Vec<T> const scaled = (Vec<T>)((IntVec<T>)x + exponent);
+  return n < broadcast(kSmallestExponent<T>) ? Vec<T>{} : scaled;
+}
+HEADSPAN_INLINE VecF scale_by_power(VecF x, VecF n) { return scale_bits<float>(x, n); }
+HEADSPAN_INLINE VecD scale_by_power(VecD x, VecD n) { return scale_bits<double>(x, n); }
+#if defined(__AVX2__)
+HEADSPAN_INLINE __m256i first_lanes(int32_t n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+HEADSPAN_INLINE __m256i first_lanes(int64_t n) { return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3)); }
+HEADSPAN_INLINE VecF load_first(const float* from, int n) { return (VecF)_mm256_maskload_ps(from, first_lanes((int32_t)n)); }
+HEADSPAN_INLINE VecD load_first(const double* from, int n) { return (VecD)_mm256_maskload_pd(from, first_lanes((int64_t)n)); }
+HEADSPAN_INLINE void store_first(float* to, VecF v, int n) { _mm256_maskstore_ps(to, first_lanes((int32_t)n), (__m256)v); }
+HEADSPAN_INLINE void store_first(double* to, VecD v, int n) { _mm256_maskstore_pd(to, first_lanes((int64_t)n), (__m256d)v); }
+HEADSPAN_INLINE VecF maximum(VecF a, VecF b) { return (VecF)_mm256_max_ps((__m256)a, (__m256)b); }
+HEADSPAN_INLINE VecD maximum(VecD a, VecD b) { return (VecD)_mm256_max_pd((__m256d)a, (__m256d)b); }
+HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) {
+  __m256i const bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  __m256i const on = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)lanes), bit), bit);
+  return (VecF)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)on);
+}
+HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) {
+  __m256i const bit = _mm256_setr_epi64x(1, 2, 4, 8);
+  __m256i const on = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x((long long)lanes), bit), bit);
+  return (VecD)_mm256_blendv_pd((__m256d)b, (__m256d)a, (__m256d)on);
+}
+HEADSPAN_INLINE VecF round(VecF x) { return (VecF)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+HEADSPAN_INLINE VecD round(VecD x) { return (VecD)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#else
+template <class T>
+HEADSPAN_INLINE Vec<T> load_first(const T* from, int n) {
+  Vec<T> v{};
+  for (int i = 0; i < n; i++) v[i] = from[i];
+  return v;
+}
+template <class T, class V>
+HEADSPAN_INLINE void store_first(T* to, V v, int n) {
+  for (int i = 0; i < n; i++) to[i] = v[i];
+}
+template <class V>
+HEADSPAN_INLINE V maximum(V a, V b) {
+  return a > b ? a : b;
+}
+template <class T>
+HEADSPAN_INLINE Vec<T> select_bits(uint64_t lanes, Vec<T> a, Vec<T> b) {
+  IntVec<T> on;
+  for (int i = 0; i < kWidth<T>; i++) on[i] = (lanes >> i & 1) ? -1 : 0;
+  return on ? a : b;
+}
+HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return select_bits<float>(lanes, a, b); }
+HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return select_bits<double>(lanes, a, b); }
+template <class V>
+HEADSPAN_INLINE V round(V x) {  // for |x| below 2^22 (2^51), which exp2 guarantees
+  constexpr auto rounder = kRounder<std::remove_reference_t<decltype(x[0])>>;
+  return (x + rounder) - rounder;
+}
+#endif
+#endif
+
+template <class T>
+HEADSPAN_INLINE Vec<T> absolute(Vec<T> x) {
+  return maximum(x, -x);
+}
+template <class T>
+HEADSPAN_INLINE T largest(Vec<T> v) {
+  T m = v[0];
+  for (int i = 1; i < kWidth<T>; i++) m = v[i] > m ? v[i] : m;
+  return m;
+}
+
+// 2^x for x up to about 100 and any size below; exactly 0 for -infinity, NaN for NaN. The polynomial holds on [-1/2, 1/2].
+HEADSPAN_INLINE VecF exp2(VecF x) {
+  x = maximum(broadcast(-200.0f), x);
+  VecF const n = round(x), f = x - n;
+  VecF p = broadcast(1.32764722e-3f);
+  p = p * f + 0.00967554133f;
+  p = p * f + 0.0555071327f;
+  p = p * f + 0.240221197f;
+  p = p * f + 0.693146967f;
+  p = p * f + 1.00000007f;
+  return scale_by_power(p, n);
+}
+HEADSPAN_INLINE VecD exp2(VecD x) {  // the Taylor series of exp(f ln 2), to degree 13
+  x = maximum(broadcast(-1100.0), x);
+  VecD const n = round(x), f = (x - n) * 0.69314718055994530942;
+  constexpr double factorial_inverse[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
+                                          1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
+  VecD p = broadcast(1.0 / 6227020800.0);
+  unroll<13>([&](auto i) HEADSPAN_ALWAYS_INLINE { p = p * f + factorial_inverse[i.value]; });
+  return scale_by_power(p, n);
+}
+
+}  // namespace headspan::HEADSPAN_ISA

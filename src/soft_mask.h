@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The soft mask of a span, and the distances where it starts and ends: the one place in the core that knows the formula
+//
+//     m(x) = clip((R + z - x) / R, 0, 1)        x: distance, z: span, R: ramp
+//
+// after Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equation 3. R = 0 is a hard window: 1 up to z.
+#pragma once
+
+#include <math.h>
+#include <stddef.h>
+
+#include "compiler.h"
+
+namespace headspan {
+
+// m of a pair that is in reach (m > 0 by `reach` below). The floor stands for what rounding of R + z - x may lose, so that
+// a row whose only key is at the very end of the ramp still has a weight. `edge` = R + z.
+template <class V>
+HEADSPAN_INLINE V soft_mask(V distance, V edge, V inverse_ramp, V floor, V one) {
+  V m = (edge - distance) * inverse_ramp;
+  m = m < one ? m : one;
+  return m > floor ? m : floor;
+}
+
+// The largest integer distance with m > 0, at most `limit`.
+HEADSPAN_INLINE ptrdiff_t reach(double span, double ramp, ptrdiff_t limit) {
+  double const furthest = ramp > 0 ? ceil(span + ramp) - 1 : floor(span);
+  return furthest < (double)limit ? (ptrdiff_t)furthest : limit;
+}
+
+// The smallest integer distance x >= z, at most `limit`: from here on the mask falls, and the span has a gradient.
+HEADSPAN_INLINE ptrdiff_t ramp_start(double span, ptrdiff_t limit) {
+  double const start = ceil(span);
+  return start < (double)limit ? (ptrdiff_t)start : limit;
+}
+
+}  // namespace headspan
