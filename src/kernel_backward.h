@@ -62,6 +62,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
   T deltas = 0;
   for (int i = 0; i < group.lanes; i++) deltas += rows.delta[i] * 0;
   *b.rows_finite = q_finite && grad_finite && deltas == 0;
+  soft_bounds(group, b.bounds);
   *b.has_carried = false;
   memset(b.grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
   memset(b.sink, 0, (size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride) * sizeof(T));
@@ -74,10 +75,10 @@ struct LaneSums {
   Vec<T> span, slope;
 };
 template <class T, bool soft, bool biased>
-HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const TileKeys<T>& keys, T* s, T* dp, Vec<T> lse, Vec<T> delta, int vector, int first,
+HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const TileKeys<T>& keys, const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> lse, Vec<T> delta, int vector, int first,
                                                int last) {
   constexpr int width = kWidth<T>;
-  LaneMask<T> const mask(group, vector);
+  LaneMask<T> const mask(group, vector, bounds);
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
   Vec<T> span_sum{}, slope_sum{};
   for (int r = first; r < last; r++) {
@@ -87,7 +88,7 @@ HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const Tile
       p = select(keys.words[r] >> (vector * width), p, Vec<T>{});
       t = select(keys.words[r] >> (vector * width), t, Vec<T>{});
     }
-    if (soft && mask.touches(keys.position[r])) {
+    if (soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup])) {
       Vec<T> const x = mask.distance(keys.position[r]);
       Vec<T> const m = mask.at(x, inverse_ramp);
       span_sum += x >= mask.span ? t : Vec<T>{};
@@ -108,7 +109,7 @@ HEADSPAN_INLINE void softmax_gradient_run(const Group<T>& group, BackwardRows<T>
   auto const choose = soft ? (group.biased ? softmax_gradient<T, true, true> : softmax_gradient<T, true, false>)
                            : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
   for (int j = run.first_vector; j < run.last_vector; j++) {
-    LaneSums<T> const sums = choose(group, keys, b.scores + j * width, b.grad_scores + j * width, load(b.lse + j * width), load(rows.delta + j * width), j,
+    LaneSums<T> const sums = choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.lse + j * width), load(rows.delta + j * width), j,
                                     run.first, run.last);
     if (soft)
       for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];

@@ -19,6 +19,46 @@ constexpr T kInfinity = T(__builtin_inf());
 template <class T>
 constexpr T kEpsilon = sizeof(T) == 4 ? T(__FLT_EPSILON__) : T(__DBL_EPSILON__);
 
+// ---- the soft mask of one vector of lanes
+
+// Where the mask of some lane of a vector falls: keys up to `before` and from `from` on.
+template <class T>
+struct SoftBounds {
+  T before, from;
+};
+template <class T>
+HEADSPAN_NOINLINE void soft_bounds(const Group<T>& group, SoftBounds<T>* bounds) {
+  for (int j = 0; j < kVectors<T>; j++) {
+    T before = -kInfinity<T>, from = kInfinity<T>;
+    for (int i = j * kWidth<T>; i < (j + 1) * kWidth<T>; i++) {
+      T const low = group.position[i] - group.span[i], high = group.position[i] + group.span[i];
+      before = low > before ? low : before;
+      from = high < from ? high : from;
+    }
+    bounds[j] = {before, from};
+  }
+}
+
+template <class T>
+struct LaneMask {
+  Vec<T> position, span, edge;
+  SoftBounds<T> bounds;
+
+  HEADSPAN_ALWAYS_INLINE LaneMask(const Group<T>& group, int vector, const SoftBounds<T>* all) {
+    position = load(group.position + vector * kWidth<T>);
+    span = load(group.span + vector * kWidth<T>);
+    edge = span + group.ramp;
+    if (all) bounds = all[vector];
+  }
+  // Whether the mask falls for some pair with keys at lowest .. highest. Asked for a key group at once: a branch for every
+  // key would be mispredicted all along the edge of a band.
+  HEADSPAN_ALWAYS_INLINE bool touches(T lowest, T highest) const { return lowest <= bounds.before || highest >= bounds.from; }
+  HEADSPAN_ALWAYS_INLINE Vec<T> distance(T key) const { return absolute<T>(position - key); }
+  HEADSPAN_ALWAYS_INLINE Vec<T> at(Vec<T> x, T inverse_ramp) const {
+    return soft_mask(x, edge, broadcast(inverse_ramp), broadcast(kEpsilon<T> / 2), broadcast(T(1)));
+  }
+};
+
 // ---- scratch: carved from one block in a fixed order
 
 HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
@@ -43,6 +83,7 @@ template <class T>
 struct Forward {
   T *q, *out, *carried_out, *scores, *maximum, *slope;
   T* carried_maximum;
+  SoftBounds<T>* bounds;
   double* sum;
   int* batches;
 
@@ -56,6 +97,7 @@ struct Forward {
     f.maximum = c.take<T>(kLanes);
     f.slope = c.take<T>(kLanes);
     f.carried_maximum = c.take<T>(kLanes);
+    f.bounds = c.take<SoftBounds<T>>(kVectors<T>);
     f.sum = c.take<double>(kLanes);
     f.batches = c.take<int>(1);
     if (end) *end = c.at;
@@ -66,6 +108,7 @@ struct Forward {
 template <class T>
 struct Backward {
   T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *lse, *slope, *sink;
+  SoftBounds<T>* bounds;
   bool *rows_finite, *has_carried;
   ptrdiff_t q_stride, grad_out_stride;
 
@@ -85,6 +128,7 @@ struct Backward {
     b.lse = c.take<T>(kLanes);
     b.slope = c.take<T>(kLanes);
     b.sink = c.take<T>((size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride));  // gradients of padding
+    b.bounds = c.take<SoftBounds<T>>(kVectors<T>);
     b.rows_finite = c.take<bool>(1);
     b.has_carried = c.take<bool>(1);
     if (end) *end = c.at;
@@ -113,6 +157,7 @@ template <class T>
 struct TileKeys {
   const T *key[kPaddedKeys], *value[kPaddedKeys];
   T position[kPaddedKeys];
+  T lowest[kTileKeys / kKeyGroup], highest[kTileKeys / kKeyGroup];  // positions in a key group
   uint64_t padded_words[kPaddedKeys];
   const uint64_t* words;  // null: every lane sees every key
   Run runs[kTileKeys / kKeyGroup + 1];
@@ -152,7 +197,14 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
     keys.value[r] = group.value.row(index);
     keys.position[r] = T((double)index - group.origin);
   }
-  for (int r = tile.count; r < keys.padded; r++) keys.position[r] = keys.position[0];
+  for (int r = tile.count; r < keys.padded; r++) keys.position[r] = keys.position[tile.count - 1];
+  if (tile.soft)
+    for (int r = 0; r < keys.padded; r++) {
+      T const p = keys.position[r];
+      T &lowest = keys.lowest[r / kKeyGroup], &highest = keys.highest[r / kKeyGroup];
+      lowest = r % kKeyGroup == 0 || p < lowest ? p : lowest;
+      highest = r % kKeyGroup == 0 || p > highest ? p : highest;
+    }
   keys.words = tile.words;
   if (!tile.words && keys.padded == tile.count) {
     keys.runs[0] = Run{0, tile.count, 0, kVectors<T>};
@@ -190,27 +242,6 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, int dims
   });
 }
 
-// ---- the soft mask of one vector of lanes
-
-template <class T>
-struct LaneMask {
-  Vec<T> position, span, edge;
-  T nearest, furthest;  // positions beyond which (downwards, upwards) some lane's mask falls
-
-  HEADSPAN_ALWAYS_INLINE LaneMask(const Group<T>& group, int vector) {
-    position = load(group.position + vector * kWidth<T>);
-    span = load(group.span + vector * kWidth<T>);
-    edge = span + group.ramp;
-    nearest = largest<T>(position - span);
-    furthest = -largest<T>(-(position + span));
-  }
-  HEADSPAN_ALWAYS_INLINE bool touches(T key) const { return key <= nearest || key >= furthest; }
-  HEADSPAN_ALWAYS_INLINE Vec<T> distance(T key) const { return absolute<T>(position - key); }
-  HEADSPAN_ALWAYS_INLINE Vec<T> at(Vec<T> x, T inverse_ramp) const {
-    return soft_mask(x, edge, broadcast(inverse_ramp), broadcast(kEpsilon<T> / 2), broadcast(T(1)));
-  }
-};
-
 // ---- forward
 
 template <class T>
@@ -225,28 +256,25 @@ void forward_begin(const Group<T>& group, void* scratch) {
   }
   rows_to_lanes(group.query, group.lanes, factor, group.head_dim, f.q);
   memset(f.out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
+  soft_bounds(group, f.bounds);
   *f.batches = 0;
 }
 
 // scores -> weights, in place, for the keys first .. last - 1 of one vector of lanes; returns their sum.
 template <class T>
-HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& keys, bool soft, T* s, Vec<T> maximum, int vector, int first, int last) {
+HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& keys, const SoftBounds<T>* soft, T* s, Vec<T> maximum, int vector, int first, int last) {
   Vec<T> sum{};
-  if (!soft) {
-    for (int r = first; r < last; r++) {
-      Vec<T> const p = exp2(load(s + r * kLanes) - maximum);
+  T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
+  LaneMask<T> const mask(group, vector, soft);
+  for (int r = first; r < last; r += kKeyGroup) {
+    bool const masked = soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup]);
+    unroll<kKeyGroup>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      T* const at = s + (r + i.value) * kLanes;
+      Vec<T> p = exp2(load(at) - maximum);
+      if (masked) p *= mask.at(mask.distance(keys.position[r + i.value]), inverse_ramp);
       sum += p;
-      store(s + r * kLanes, p);
-    }
-    return sum;
-  }
-  LaneMask<T> const mask(group, vector);
-  T const inverse_ramp = T(1) / group.ramp;
-  for (int r = first; r < last; r++) {
-    Vec<T> p = exp2(load(s + r * kLanes) - maximum);
-    if (mask.touches(keys.position[r])) p *= mask.at(mask.distance(keys.position[r]), inverse_ramp);
-    sum += p;
-    store(s + r * kLanes, p);
+      store(at, p);
+    });
   }
   return sum;
 }
@@ -275,7 +303,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
     alpha[j] = exp2(old - best[j]);
     sums[j] = Vec<T>{};
   }
-  bool const soft = tile.soft && group.ramp > 0;
+  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     for (int j = run.first_vector; j < run.last_vector; j++)
@@ -357,7 +385,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const T* lse, T* weig
   T lse2[kLanes];
   for (int i = 0; i < kLanes; i++) lse2[i] = lse[i] == -kInfinity<T> ? T(0) : T(lse[i] * kLog2e);
   for (int i = 0; i < kTileKeys * kLanes; i++) f.scores[i] = 0;
-  bool const soft = tile.soft && group.ramp > 0;
+  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     for (int r = run.first; r < run.last; r += kKeyGroup) run_products(run, keys.key, group.head_dim, f.q, f.scores, keys.words, bias, (Vec<T>*)nullptr, r);

@@ -74,6 +74,10 @@ HEADSPAN_INLINE Vec<T> broadcast(T x) {
   return x - Vec<T>{};  // minus zero keeps the sign of -0
 }
 
+// 2^n * x, for x in [0.7, 1.5], is 0 for smaller n, which keeps it a normal number.
+template <class T>
+constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-125) : T(-1021);
+
 // ---- what differs between instruction sets: partial loads and stores (never touching memory past the first n elements),
 // maximum and minimum (the second operand if either is NaN), selection by the low bits of a word, rounding, scaling by 2^n
 #if defined(__AVX512F__)
@@ -87,15 +91,20 @@ HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return (VecF)_mm51
 HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return (VecD)_mm512_mask_blend_pd((__mmask8)lanes, (__m512d)b, (__m512d)a); }
 HEADSPAN_INLINE VecF round(VecF x) { return (VecF)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 HEADSPAN_INLINE VecD round(VecD x) { return (VecD)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-HEADSPAN_INLINE VecF scale_by_power(VecF x, VecF n) { return (VecF)_mm512_scalef_ps((__m512)x, (__m512)n); }
-HEADSPAN_INLINE VecD scale_by_power(VecD x, VecD n) { return (VecD)_mm512_scalef_pd((__m512d)x, (__m512d)n); }
+// An underflow costs more than a hundred cycles: those lanes are left out.
+HEADSPAN_INLINE VecF scale_by_power(VecF x, VecF n) {
+  __mmask16 const normal = _mm512_cmp_ps_mask((__m512)n, _mm512_set1_ps(kSmallestExponent<float>), _CMP_NLT_UQ);
+  return (VecF)_mm512_maskz_scalef_ps(normal, (__m512)x, (__m512)n);
+}
+HEADSPAN_INLINE VecD scale_by_power(VecD x, VecD n) {
+  __mmask8 const normal = _mm512_cmp_pd_mask((__m512d)n, _mm512_set1_pd(kSmallestExponent<double>), _CMP_NLT_UQ);
+  return (VecD)_mm512_maskz_scalef_pd(normal, (__m512d)x, (__m512d)n);
+}
 #else
 // Adding 1.5 * 2^23 (2^52) puts an integer of moderate size into the low bits, rounded to nearest.
 template <class T>
 constexpr T kRounder = sizeof(T) == 4 ? T(12582912.0) : T(6755399441055744.0);
-template <class T>
-constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-126) : T(-1022);
-// 2^n * x through the exponent's bits, for x near 1; below the smallest normal number 0.
+// 2^n * x through the exponent's bits.
 template <class T>
 HEADSPAN_INLINE Vec<T> scale_bits(Vec<T> x, Vec<T> n) {
   IntVec<T> const exponent = (IntVec<T>)(n + kRounder<T>) << (sizeof(T) == 4 ? 23 : 52);
@@ -149,7 +158,7 @@ HEADSPAN_INLINE Vec<T> select_bits(uint64_t lanes, Vec<T> a, Vec<T> b) {
 HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return select_bits<float>(lanes, a, b); }
 HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return select_bits<double>(lanes, a, b); }
 template <class V>
-HEADSPAN_INLINE V round(V x) {  // for |x| below 2^22 (2^51), which exp2 guarantees
+HEADSPAN_INLINE V round(V x) {  // exact for |x| below 2^22 (2^51); what lies further is far below any exponent
   constexpr auto rounder = kRounder<std::remove_reference_t<decltype(x[0])>>;
   return (x + rounder) - rounder;
 }
@@ -167,9 +176,8 @@ HEADSPAN_INLINE T largest(Vec<T> v) {
   return m;
 }
 
-// 2^x for x up to about 100 and any size below; exactly 0 for -infinity, NaN for NaN. The polynomial holds on [-1/2, 1/2].
+// 2^x for x up to about 100; 0 for x far below, as for -infinity; NaN for NaN. The polynomial holds on [-1/2, 1/2].
 HEADSPAN_INLINE VecF exp2(VecF x) {
-  x = maximum(broadcast(-200.0f), x);
   VecF const n = round(x), f = x - n;
   VecF p = broadcast(1.32764722e-3f);
   p = p * f + 0.00967554133f;
@@ -180,7 +188,6 @@ HEADSPAN_INLINE VecF exp2(VecF x) {
   return scale_by_power(p, n);
 }
 HEADSPAN_INLINE VecD exp2(VecD x) {  // the Taylor series of exp(f ln 2), to degree 13
-  x = maximum(broadcast(-1100.0), x);
   VecD const n = round(x), f = (x - n) * 0.69314718055994530942;
   constexpr double factorial_inverse[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
                                           1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
