@@ -105,13 +105,6 @@ std::vector<Chunk> plan_chunks(const Problem<T>& problem, std::size_t* private_r
   return plan;
 }
 
-template <class T>
-T dot(const T* a, const T* b, int n) {
-  T sum = 0;
-  for (int d = 0; d < n; d++) sum += a[d] * b[d];
-  return sum;
-}
-
 // One call's state, so that its parts need not pass a dozen arguments.
 template <class T>
 class BackwardPass {
@@ -145,40 +138,47 @@ class BackwardPass {
     return {key, value, private_key, private_value, chunk.private_first, chunk.own_first};
   }
 
-  void clear(const Chunk& chunk, const KeyGradients<T>& rows) const {
-    for (std::ptrdiff_t j = chunk.own_first; j < chunk.own_last; j++) {
-      std::fill_n(rows.key.row(j), problem_.head_dim(), T(0));
-      std::fill_n(rows.value.row(j), problem_.value_dim(), T(0));
+  // Zeros for the chunk's own rows, just before their first use, so that they are still in the cache then.
+  void clear_own(const KeyGradients<T>& rows, std::ptrdiff_t* cleared, std::ptrdiff_t until) const {
+    for (; *cleared < until; ++*cleared) {
+      std::fill_n(rows.key.row(*cleared), problem_.head_dim(), T(0));
+      std::fill_n(rows.value.row(*cleared), problem_.value_dim(), T(0));
     }
-    std::fill_n(rows.private_key.data, chunk.private_count() * problem_.head_dim(), T(0));
-    std::fill_n(rows.private_value.data, chunk.private_count() * problem_.value_dim(), T(0));
   }
 
   void run_chunk(const Chunk& chunk, const StopCheck& stop) const {
     KeyGradients<T> const key_rows = key_gradients(chunk);
-    clear(chunk, key_rows);
+    std::fill_n(key_rows.private_key.data, chunk.private_count() * problem_.head_dim(), T(0));
+    std::fill_n(key_rows.private_value.data, chunk.private_count() * problem_.value_dim(), T(0));
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     std::ptrdiff_t const shared = problem_.heads_per_key_head();
+    std::ptrdiff_t cleared = chunk.own_first;
     for (std::ptrdiff_t g = chunk.first_group; g < chunk.last_group; g++)
-      for (std::ptrdiff_t h = 0; h < shared; h++)
-        if (!run_group(chunk.batch, chunk.key_head * shared + h, g, key_rows, scratch, stop)) return;
+      for (std::ptrdiff_t h = 0; h < shared; h++) {
+        std::ptrdiff_t const head = chunk.key_head * shared + h;
+        QueryGroup<T> const queries = neighbours(problem_, chunk.batch, head, g);
+        GroupKeys const keys = queries.keys(band_);
+        clear_own(key_rows, &cleared, keys.last());
+        if (!run_group(chunk.batch, head, queries, keys, key_rows, scratch, stop)) return;
+      }
+    clear_own(key_rows, &cleared, chunk.own_last);
   }
 
-  bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index, const KeyGradients<T>& key_rows, const Scratch<T>& scratch, const StopCheck& stop) const {
-    QueryGroup<T> const queries = neighbours(problem_, batch, head, index);
+  bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, const QueryGroup<T>& queries, const GroupKeys& keys, const KeyGradients<T>& key_rows,
+                 const Scratch<T>& scratch, const StopCheck& stop) const {
     Group<T> const& group = queries.group;
     BackwardRows<T> rows;
     for (int lane = 0; lane < group.lanes; lane++) {
       std::ptrdiff_t const i = queries.query[lane];
+      rows.out[lane] = upstream_.out.at(batch, head, i);
       rows.grad_out[lane] = upstream_.grad_out.at(batch, head, i);
       rows.grad_query[lane] = gradients_.query.at(batch, head, i);
       rows.lse[lane] = *upstream_.lse.at(batch, head, i);
-      rows.delta[lane] = dot(rows.grad_out[lane], upstream_.out.at(batch, head, i), group.value_dim);
-      if (upstream_.grad_lse) rows.delta[lane] -= *upstream_.grad_lse.at(batch, head, i);
+      rows.grad_lse[lane] = upstream_.grad_lse ? *upstream_.grad_lse.at(batch, head, i) : T(0);
     }
     kernel_.backward_begin(group, rows, scratch.kernel);
     auto const step = [&](const Tile* tiles, int count) { kernel_.backward_step(group, rows, key_rows, tiles, count, scratch.kernel); };
-    if (!for_each_batch(queries.keys(band_), *scratch.tiles, stop, step)) return false;
+    if (!for_each_batch(keys, *scratch.tiles, stop, step)) return false;
     kernel_.backward_end(group, rows, scratch.kernel);
     for (int lane = 0; lane < group.lanes; lane++) store_parameters(batch, head, queries, rows, lane);
     return true;

@@ -64,9 +64,9 @@ struct KeyGradients {
 
 template <class T>
 struct BackwardRows {
-  const T* grad_out[kLanes];
-  T lse[kLanes];    // natural log-sum-exp; -infinity: the row has no key
-  T delta[kLanes];  // sum(grad_out * out) - grad_lse
+  const T *out[kLanes], *grad_out[kLanes];
+  T lse[kLanes];  // natural log-sum-exp; -infinity: the row has no key
+  T grad_lse[kLanes];
   T* grad_query[kLanes];
   double grad_span[kLanes];   // ramp * gradient
   double grad_slope[kLanes];

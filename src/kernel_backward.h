@@ -11,6 +11,19 @@
 
 namespace headspan::HEADSPAN_ISA {
 
+// Sum of a * b over a row.
+template <class T>
+HEADSPAN_INLINE T row_dot(const T* a, const T* b, int dims) {
+  constexpr int width = kWidth<T>;
+  Vec<T> sum{};
+  int d = 0;
+  for (; d + width <= dims; d += width) sum += load(a + d) * load(b + d);
+  if (d < dims) sum += (Vec<T>)load_first(a + d, dims - d) * (Vec<T>)load_first(b + d, dims - d);
+  T total = 0;
+  for (int i = 0; i < width; i++) total += sum[i];
+  return total;
+}
+
 // to[r][d] = rows[r][d] * factor[r], padded with zeros to whole vectors; false if a value is NaN or infinite.
 template <class T>
 HEADSPAN_NOINLINE bool copy_rows(const T* const* rows, int count, const T* factor, int dims, ptrdiff_t stride, T* to) {
@@ -51,7 +64,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
     one[i] = 1;
     b.slope[i] = T(group.slope[i] * kLog2e);
     b.lse[i] = i >= group.lanes || rows.lse[i] == -kInfinity<T> ? T(0) : T(rows.lse[i] * kLog2e);
-    if (i >= group.lanes) rows.delta[i] = 0;
+    b.delta[i] = i >= group.lanes ? T(0) : row_dot(rows.grad_out[i], rows.out[i], group.value_dim) - rows.grad_lse[i];
     rows.grad_span[i] = rows.grad_slope[i] = 0;
   }
   rows_to_lanes(group.query, group.lanes, factor, group.head_dim, b.q);
@@ -60,7 +73,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
   bool const grad_finite = copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, b.grad_out_rows);
   // delta is NaN where out is, though every input of the row may be finite
   T deltas = 0;
-  for (int i = 0; i < group.lanes; i++) deltas += rows.delta[i] * 0;
+  for (int i = 0; i < group.lanes; i++) deltas += b.delta[i] * 0;
   *b.rows_finite = q_finite && grad_finite && deltas == 0;
   soft_bounds(group, b.bounds);
   *b.has_carried = false;
@@ -109,7 +122,7 @@ HEADSPAN_INLINE void softmax_gradient_run(const Group<T>& group, BackwardRows<T>
   auto const choose = soft ? (group.biased ? softmax_gradient<T, true, true> : softmax_gradient<T, true, false>)
                            : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
   for (int j = run.first_vector; j < run.last_vector; j++) {
-    LaneSums<T> const sums = choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.lse + j * width), load(rows.delta + j * width), j,
+    LaneSums<T> const sums = choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.lse + j * width), load(b.delta + j * width), j,
                                     run.first, run.last);
     if (soft)
       for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];

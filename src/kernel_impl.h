@@ -107,7 +107,7 @@ struct Forward {
 
 template <class T>
 struct Backward {
-  T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *lse, *slope, *sink;
+  T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *lse, *delta, *slope, *sink;
   SoftBounds<T>* bounds;
   bool *rows_finite, *has_carried;
   ptrdiff_t q_stride, grad_out_stride;
@@ -126,6 +126,7 @@ struct Backward {
     b.scores = c.take<T>(kPaddedKeys * kLanes);
     b.grad_scores = c.take<T>(kPaddedKeys * kLanes);
     b.lse = c.take<T>(kLanes);
+    b.delta = c.take<T>(kLanes);
     b.slope = c.take<T>(kLanes);
     b.sink = c.take<T>((size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride));  // gradients of padding
     b.bounds = c.take<SoftBounds<T>>(kVectors<T>);

@@ -46,7 +46,7 @@ HEADSPAN_INLINE double* sums(void* scratch, int lane, int dims) { return (double
 
 template <class T>
 size_t scratch_bytes(int head_dim, int value_dim) {
-  return sizeof(Lane) * kLanes + sizeof(double) * kLanes * (size_t)(head_dim > value_dim ? head_dim : value_dim);
+  return sizeof(Lane) * kLanes + sizeof(double) * kLanes * (size_t)((head_dim > value_dim ? head_dim : value_dim) + 1);
 }
 
 template <class T>
@@ -105,11 +105,16 @@ void weights_tile(const Group<T>& group, const Tile& tile, const T* lse, T* weig
     }
 }
 
+// Scratch of the backward pass behind the sums: sum(grad_out * out) - grad_lse of each lane.
+template <class T>
+HEADSPAN_INLINE double* deltas(const Group<T>& group, void* scratch) { return sums(scratch, kLanes, group.head_dim); }
+
 template <class T>
 void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
   for (int lane = 0; lane < group.lanes; lane++) {
     rows.grad_span[lane] = rows.grad_slope[lane] = 0;
     for (int d = 0; d < group.head_dim; d++) sums(scratch, lane, group.head_dim)[d] = 0;
+    deltas(group, scratch)[lane] = dot(rows.grad_out[lane], rows.out[lane], group.value_dim) - (double)rows.grad_lse[lane];
   }
 }
 
@@ -127,7 +132,7 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         double const e = unmasked_weight(p, (double)rows.lse[lane]);
         // out = sum of m * e * value
         for (int d = 0; d < group.value_dim; d++) grad_value[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
-        double const t = e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - (double)rows.delta[lane]);
+        double const t = e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, scratch)[lane]);
         // s = scale * query . key - slope * x
         double const ds = p.m * t;
         double* const grad_query = sums(scratch, lane, group.head_dim);
