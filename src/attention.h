@@ -39,7 +39,8 @@ struct Control {
 
 // out (batch, heads, tokens, value_dim) and lse (batch, heads, tokens), the latter if not null.
 template <class T>
-void attention_forward(const Problem<T>& problem, const ArrayView<T, 4>& out, const ArrayView<T, 3>& lse, const Control& control);
+void attention_forward(const Problem<T>& problem, const ArrayView<T, 4>& out, const ArrayView<T, 3>& lse,
+                       const Control& control);
 
 // What the forward pass gave, and the gradients that came back. grad_lse may be null.
 template <class T>
@@ -56,7 +57,8 @@ struct GradientViews {
 };
 
 template <class T>
-void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients, const Control& control);
+void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients,
+                        const Control& control);
 
 // Weights of chosen queries and keys, pooled: the mean over pool_rows queries of the sum over pool_cols keys.
 struct Selection {
@@ -66,9 +68,11 @@ struct Selection {
 
 // weights (batch, heads, ceil(rows / pool_rows), ceil(cols / pool_cols))
 template <class T>
-void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights, const Control& control);
+void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights,
+                       const Control& control);
 
 // Pairs with m > 0: pairs (batch, heads) from spans (batch, heads, tokens), which may be null.
-void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const ArrayView<std::int64_t, 2>& pairs, const Control& control);
+void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const ArrayView<std::int64_t, 2>& pairs,
+                 const Control& control);
 
 }  // namespace headspan

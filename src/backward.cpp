@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients. Every query's gradient belongs to its group, but a key's is a sum over all groups that see it. A head's groups
-// are cut into chunks, in ascending order. A chunk owns the keys that no earlier chunk sees and writes their gradients in
-// place; for the others it has a private buffer, and these are added afterwards, chunk by chunk. The cut depends on shapes
-// and spans only, so that the sums come out the same for every number of threads.
+// Gradients. Every query's gradient belongs to its group, but a key's is a sum over all groups that see it. A head's
+// groups are cut into chunks, in ascending order. A chunk owns the keys that no earlier chunk sees and writes their
+// gradients in place; for the others it has a private buffer, and these are added afterwards, chunk by chunk. The cut
+// depends on shapes and spans only, so that the sums come out the same for every number of threads.
 #include <algorithm>
 #include <vector>
 
@@ -16,9 +16,9 @@ namespace {
 struct Chunk {
   std::ptrdiff_t batch, key_head;
   std::ptrdiff_t first_group, last_group;
-  std::ptrdiff_t private_first;      // private rows: keys private_first .. own_first - 1
+  std::ptrdiff_t private_first;  // private rows: keys private_first .. own_first - 1
   std::ptrdiff_t own_first, own_last;
-  std::size_t private_row;           // where they start in the buffer
+  std::size_t private_row;  // where they start in the buffer
   std::ptrdiff_t private_count() const { return own_first - private_first; }
 };
 
@@ -34,7 +34,8 @@ std::vector<GroupExtent> group_extents(const Problem<T>& problem, std::ptrdiff_t
   for (std::ptrdiff_t g = 0; g < problem.groups(); g++) {
     GroupExtent e{PTRDIFF_MAX, 0, 1};
     for (std::ptrdiff_t h = 0; h < problem.heads_per_key_head(); h++) {
-      GroupKeys const keys = neighbours(problem, batch, key_head * problem.heads_per_key_head() + h, g).keys(problem.band());
+      GroupKeys const keys =
+          neighbours(problem, batch, key_head * problem.heads_per_key_head() + h, g).keys(problem.band());
       if (keys.empty()) continue;
       e.first = std::min(e.first, keys.first());
       e.last = std::max(e.last, keys.last());
@@ -110,15 +111,21 @@ template <class T>
 class BackwardPass {
  public:
   BackwardPass(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients)
-      : problem_(problem), upstream_(upstream), gradients_(gradients), kernel_(active_kernel<T>()), band_(problem.band()), chunks_(plan_chunks(problem, &private_rows_)) {
+      : problem_(problem),
+        upstream_(upstream),
+        gradients_(gradients),
+        kernel_(active_kernel<T>()),
+        band_(problem.band()),
+        chunks_(plan_chunks(problem, &private_rows_)) {
     private_key_ = Buffer<T>(checked_product(private_rows_, static_cast<std::size_t>(problem.head_dim())));
     private_value_ = Buffer<T>(checked_product(private_rows_, static_cast<std::size_t>(problem.value_dim())));
   }
 
   void run(const Control& control) {
     int const threads = useful_threads(problem_, control);
-    parallel_for(static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
-                 [&](std::ptrdiff_t task, const StopCheck& stop) { run_chunk(chunks_[static_cast<std::size_t>(task)], stop); });
+    parallel_for(
+        static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
+        [&](std::ptrdiff_t task, const StopCheck& stop) { run_chunk(chunks_[static_cast<std::size_t>(task)], stop); });
     if (private_rows_ == 0) return;
     std::ptrdiff_t const heads = problem_.batch() * problem_.key_heads();
     parallel_for(heads * kSlices, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck&) {
@@ -133,8 +140,11 @@ class BackwardPass {
   KeyGradients<T> key_gradients(const Chunk& chunk) const {
     Rows<T> const key{gradients_.key.at(chunk.batch, chunk.key_head), gradients_.key.stride[2]};
     Rows<T> const value{gradients_.value.at(chunk.batch, chunk.key_head), gradients_.value.stride[2]};
-    Rows<T> const private_key{private_key_.data() + chunk.private_row * static_cast<std::size_t>(problem_.head_dim()), problem_.head_dim()};
-    Rows<T> const private_value{private_value_.data() + chunk.private_row * static_cast<std::size_t>(problem_.value_dim()), problem_.value_dim()};
+    Rows<T> const private_key{private_key_.data() + chunk.private_row * static_cast<std::size_t>(problem_.head_dim()),
+                              problem_.head_dim()};
+    Rows<T> const private_value{
+        private_value_.data() + chunk.private_row * static_cast<std::size_t>(problem_.value_dim()),
+        problem_.value_dim()};
     return {key, value, private_key, private_value, chunk.private_first, chunk.own_first};
   }
 
@@ -164,8 +174,8 @@ class BackwardPass {
     clear_own(key_rows, &cleared, chunk.own_last);
   }
 
-  bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, const QueryGroup<T>& queries, const GroupKeys& keys, const KeyGradients<T>& key_rows,
-                 const Scratch<T>& scratch, const StopCheck& stop) const {
+  bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, const QueryGroup<T>& queries, const GroupKeys& keys,
+                 const KeyGradients<T>& key_rows, const Scratch<T>& scratch, const StopCheck& stop) const {
     Group<T> const& group = queries.group;
     BackwardRows<T> rows;
     for (int lane = 0; lane < group.lanes; lane++) {
@@ -177,21 +187,26 @@ class BackwardPass {
       rows.grad_lse[lane] = upstream_.grad_lse ? *upstream_.grad_lse.at(batch, head, i) : T(0);
     }
     kernel_.backward_begin(group, rows, scratch.kernel);
-    auto const step = [&](const Tile* tiles, int count) { kernel_.backward_step(group, rows, key_rows, tiles, count, scratch.kernel); };
+    auto const step = [&](const Tile* tiles, int count) {
+      kernel_.backward_step(group, rows, key_rows, tiles, count, scratch.kernel);
+    };
     if (!for_each_batch(keys, *scratch.tiles, stop, step)) return false;
     kernel_.backward_end(group, rows, scratch.kernel);
     for (int lane = 0; lane < group.lanes; lane++) store_parameters(batch, head, queries, rows, lane);
     return true;
   }
 
-  void store_parameters(std::ptrdiff_t batch, std::ptrdiff_t head, const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
+  void store_parameters(std::ptrdiff_t batch, std::ptrdiff_t head, const QueryGroup<T>& queries,
+                        const BackwardRows<T>& rows, int lane) const {
     std::ptrdiff_t const i = queries.query[lane];
-    if (gradients_.span) *gradients_.span.at(batch, head, i) = problem_.ramp > 0 ? rows.grad_span[lane] / problem_.ramp : 0;
+    if (gradients_.span)
+      *gradients_.span.at(batch, head, i) = problem_.ramp > 0 ? rows.grad_span[lane] / problem_.ramp : 0;
     if (gradients_.slopes) *gradients_.slopes.at(batch, head, i) = rows.grad_slope[lane];
     if (!gradients_.temperature) return;
     // s = scale / temperature * query . key: the sum of ds * s over the keys is query . grad_query
     double sum = 0;
-    for (int d = 0; d < problem_.head_dim(); d++) sum += static_cast<double>(queries.group.query[lane][d]) * static_cast<double>(rows.grad_query[lane][d]);
+    for (int d = 0; d < problem_.head_dim(); d++)
+      sum += static_cast<double>(queries.group.query[lane][d]) * static_cast<double>(rows.grad_query[lane][d]);
     *gradients_.temperature.at(batch, head, i) = -sum / static_cast<double>(*problem_.temperature.at(batch, head, i));
   }
 
@@ -224,7 +239,8 @@ class BackwardPass {
 }  // namespace
 
 template <class T>
-void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients, const Control& control) {
+void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients,
+                        const Control& control) {
   if (problem.queries() == 0 || problem.batch() == 0) {
     for (std::ptrdiff_t b = 0; b < problem.batch(); b++)
       for (std::ptrdiff_t h = 0; h < problem.key_heads(); h++)
@@ -237,7 +253,9 @@ void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, 
   BackwardPass<T>(problem, upstream, gradients).run(control);
 }
 
-template void attention_backward(const Problem<float>&, const Upstream<float>&, const GradientViews<float>&, const Control&);
-template void attention_backward(const Problem<double>&, const Upstream<double>&, const GradientViews<double>&, const Control&);
+template void attention_backward(const Problem<float>&, const Upstream<float>&, const GradientViews<float>&,
+                                 const Control&);
+template void attention_backward(const Problem<double>&, const Upstream<double>&, const GradientViews<double>&,
+                                 const Control&);
 
 }  // namespace headspan

@@ -2,8 +2,8 @@
 // The two attributes that the per-ISA units depend on.
 #pragma once
 
-// Internal linkage and always inlined: a unit compiled for one instruction set must never emit a function that the linker
-// could merge with, or choose over, the same function compiled for another.
+// Internal linkage and always inlined: a unit compiled for one instruction set must never emit a function that the
+// linker could merge with, or choose over, the same function compiled for another.
 #define HEADSPAN_INLINE static inline __attribute__((always_inline))
 // For member functions and lambdas, which cannot be static.
 #define HEADSPAN_ALWAYS_INLINE __attribute__((always_inline))

@@ -22,7 +22,8 @@ const Variant& choose_variant() {
     bool const named = wanted && *wanted;
     if ((!named || wanted == std::string(variants[i]->name)) && variants[i]->available()) return *variants[i];
   }
-  throw std::runtime_error("HEADSPAN_ISA is '" + std::string(wanted ? wanted : "") + "', but this machine can run: " + join(available_variants()));
+  throw std::runtime_error("HEADSPAN_ISA is '" + std::string(wanted ? wanted : "") +
+                           "', but this machine can run: " + join(available_variants()));
 }
 
 }  // namespace

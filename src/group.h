@@ -33,7 +33,8 @@ struct QueryGroup {
     group.origin = static_cast<double>(origin);
     for (int lane = 0; lane < kLanes; lane++) {  // lanes without a query repeat the first one, unseen
       std::ptrdiff_t const i = query[lane] = query_at(lane < lanes ? lane : 0);
-      double const temperature = problem.temperature ? static_cast<double>(*problem.temperature.at(batch, head, i)) : 1.0;
+      double const temperature =
+          problem.temperature ? static_cast<double>(*problem.temperature.at(batch, head, i)) : 1.0;
       group.query[lane] = problem.query.at(batch, head, i);
       group.scale[lane] = static_cast<T>(problem.scale / temperature);
       group.position[lane] = static_cast<T>(problem.band().position(i) - origin);
@@ -49,7 +50,8 @@ struct QueryGroup {
 template <class T>
 QueryGroup<T> neighbours(const Problem<T>& problem, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index) {
   std::ptrdiff_t const first = index * kLanes, left = problem.queries() - first;
-  return QueryGroup<T>(problem, batch, head, static_cast<int>(left < kLanes ? left : kLanes), [first](int lane) { return first + lane; });
+  return QueryGroup<T>(problem, batch, head, static_cast<int>(left < kLanes ? left : kLanes),
+                       [first](int lane) { return first + lane; });
 }
 
 // Scratch of one thread: the kernel's, and a batch of tiles.
@@ -79,10 +81,13 @@ bool for_each_batch(const GroupKeys& keys, TileBatch& batch, const StopCheck& st
 
 // The forward pass of a group, done again with care when a masked pair may have spoilt it; false if it was stopped.
 template <class T>
-bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const GroupKeys& keys, ForwardRows<T>& rows, const Scratch<T>& scratch, const StopCheck& stop) {
+bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const GroupKeys& keys, ForwardRows<T>& rows,
+                 const Scratch<T>& scratch, const StopCheck& stop) {
   for (queries.group.careful = false;; queries.group.careful = true) {
     kernel.forward_begin(queries.group, scratch.kernel);
-    auto const step = [&](const Tile* tiles, int count) { kernel.forward_step(queries.group, tiles, count, scratch.kernel); };
+    auto const step = [&](const Tile* tiles, int count) {
+      kernel.forward_step(queries.group, tiles, count, scratch.kernel);
+    };
     if (!for_each_batch(keys, *scratch.tiles, stop, step)) return false;
     if (kernel.forward_end(queries.group, rows, scratch.kernel) || queries.group.careful) return true;
   }
@@ -98,8 +103,9 @@ T log_sum_exp(const ForwardRows<T>& rows, int lane) {
 // One thread for what is done before a second one has woken up.
 template <class T>
 int useful_threads(const Problem<T>& problem, const Control& control) {
-  double const flops = 4.0 * static_cast<double>(problem.batch() * problem.heads()) * static_cast<double>(problem.queries()) *
-                       static_cast<double>(problem.keys()) * problem.head_dim();
+  double const flops = 4.0 * static_cast<double>(problem.batch() * problem.heads()) *
+                       static_cast<double>(problem.queries()) * static_cast<double>(problem.keys()) *
+                       problem.head_dim();
   return flops < 1e6 ? 1 : control.threads;
 }
 

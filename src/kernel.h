@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel's front door: plain structs and function pointers. A kernel computes one group of at most 64 queries against
-// a list of key tiles; it knows no pattern, no batch, no head and no thread.
+// The kernel's front door: plain structs and function pointers. A kernel computes one group of at most 64 queries
+// against a list of key tiles; it knows no pattern, no batch, no head and no thread.
 #pragma once
 
 #include <stddef.h>
@@ -10,7 +10,7 @@ namespace headspan {
 
 constexpr int kLanes = 64;       // most queries of a group: one lane each
 constexpr int kTileKeys = 64;    // most keys of a tile
-constexpr int kKeyGroup = 8;    // keys of a tile that are computed, or skipped, together
+constexpr int kKeyGroup = 8;     // keys of a tile that are computed, or skipped, together
 constexpr int kBatchTiles = 64;  // most tiles of one step; also the block in which float32 sums are carried
 
 // Keys that some query of the group may see.
@@ -54,7 +54,8 @@ struct ForwardRows {
   double sum[kLanes];
 };
 
-// Gradient rows of the keys: rows from `split` on belong to this task, earlier ones to a private buffer that is added later.
+// Gradient rows of the keys: rows from `split` on belong to this task, earlier ones to a private buffer that is added
+// later.
 template <class T>
 struct KeyGradients {
   Rows<T> key, value;
@@ -68,7 +69,7 @@ struct BackwardRows {
   T lse[kLanes];  // natural log-sum-exp; -infinity: the row has no key
   T grad_lse[kLanes];
   T* grad_query[kLanes];
-  double grad_span[kLanes];   // ramp * gradient
+  double grad_span[kLanes];  // ramp * gradient
   double grad_slope[kLanes];
 };
 
@@ -79,7 +80,8 @@ struct Kernel {
 
   void (*forward_begin)(const Group<T>&, void* scratch);
   void (*forward_step)(const Group<T>&, const Tile*, int tiles, void* scratch);
-  // False if a row came out NaN or infinite: unless `careful`, a masked pair may be to blame, and the group is done again.
+  // False if a row came out NaN or infinite: unless `careful`, a masked pair may be to blame, and the group is done
+  // again.
   bool (*forward_end)(const Group<T>&, ForwardRows<T>&, void* scratch);
 
   // Weights of a tile: weights[key * kLanes + lane] = m * exp(s - lse), 0 where masked.
@@ -87,7 +89,8 @@ struct Kernel {
   void (*weights_tile)(const Group<T>&, const Tile&, const T* lse, T* weights, void* scratch);
 
   void (*backward_begin)(const Group<T>&, BackwardRows<T>&, void* scratch);
-  void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles, void* scratch);
+  void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles,
+                        void* scratch);
   void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* scratch);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The gradient of kernel_impl.h. With E = exp(s - lse), the forward pass was
+// The gradient of kernel_forward.h. With E = exp(s - lse), the forward pass was
 //     p = m * E,    out = sum of p * value
 // and so, with dp = grad_out . value and delta = grad_out . out - grad_lse,
 //     grad_value += p * grad_out          t = E * (dp - delta)          ds = m * t
@@ -7,7 +7,7 @@
 //     ramp * grad_span += t over 0 < m, x >= z         grad_slope -= ds * x
 #pragma once
 
-#include "kernel_impl.h"
+#include "scratch.h"
 
 namespace headspan::HEADSPAN_ISA {
 
@@ -32,7 +32,8 @@ HEADSPAN_NOINLINE bool copy_rows(const T* const* rows, int count, const T* facto
   for (int r = 0; r < kLanes; r++)
     for (int d = 0; d < stride; d += width) {
       int const n = dims - d < width ? dims - d : width;
-      Vec<T> const x = r >= count ? Vec<T>{} : (n == width ? load(rows[r] + d) : (Vec<T>)load_first(rows[r] + d, n)) * factor[r];
+      Vec<T> const x =
+          r >= count ? Vec<T>{} : (n == width ? load(rows[r] + d) : (Vec<T>)load_first(rows[r] + d, n)) * factor[r];
       finite += x * T(0);
       store(to + r * stride + d, x);
     }
@@ -70,7 +71,8 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
   rows_to_lanes(group.query, group.lanes, factor, group.head_dim, b.q);
   rows_to_lanes(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out);
   bool const q_finite = copy_rows(group.query, group.lanes, group.scale, group.head_dim, b.q_stride, b.q_rows);
-  bool const grad_finite = copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, b.grad_out_rows);
+  bool const grad_finite =
+      copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, b.grad_out_rows);
   // delta is NaN where out is, though every input of the row may be finite
   T deltas = 0;
   for (int i = 0; i < group.lanes; i++) deltas += b.delta[i] * 0;
@@ -81,23 +83,24 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
   memset(b.sink, 0, (size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride) * sizeof(T));
 }
 
-// scores -> weights p, dp -> ds, in place, for the keys first .. last - 1 of one vector of lanes; adds to the lane's sums of
-// ramp * grad_span and grad_slope.
+// scores -> weights p, dp -> ds, in place, for the keys first .. last - 1 of one vector of lanes; adds to the lane's
+// sums of ramp * grad_span and grad_slope.
 template <class T>
 struct LaneSums {
   Vec<T> span, slope;
 };
 template <class T, bool soft, bool biased>
-HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const TileKeys<T>& keys, const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> lse, Vec<T> delta, int vector, int first,
-                                               int last) {
+HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const TileKeys<T>& keys,
+                                               const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> lse, Vec<T> delta,
+                                               int vector, int first, int last) {
   constexpr int width = kWidth<T>;
   LaneMask<T> const mask(group, vector, bounds);
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
   Vec<T> span_sum{}, slope_sum{};
   for (int r = first; r < last; r++) {
-    Vec<T> p = exp2(load(s + r * kLanes) - lse);      // p = m * exp(s - lse)
-    Vec<T> t = p * (load(dp + r * kLanes) - delta);   // ds = m * t
-    if (keys.words) {  // exp2(-infinity) is 0, but 0 * NaN is not
+    Vec<T> p = exp2(load(s + r * kLanes) - lse);     // p = m * exp(s - lse)
+    Vec<T> t = p * (load(dp + r * kLanes) - delta);  // ds = m * t
+    if (keys.words) {                                // exp2(-infinity) is 0, but 0 * NaN is not
       p = select(keys.words[r] >> (vector * width), p, Vec<T>{});
       t = select(keys.words[r] >> (vector * width), t, Vec<T>{});
     }
@@ -116,14 +119,14 @@ HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const Tile
 }
 
 template <class T>
-HEADSPAN_INLINE void softmax_gradient_run(const Group<T>& group, BackwardRows<T>& rows, const Backward<T>& b, const TileKeys<T>& keys, bool soft,
-                                          const Run& run) {
+HEADSPAN_INLINE void softmax_gradient_run(const Group<T>& group, BackwardRows<T>& rows, const Backward<T>& b,
+                                          const TileKeys<T>& keys, bool soft, const Run& run) {
   constexpr int width = kWidth<T>;
   auto const choose = soft ? (group.biased ? softmax_gradient<T, true, true> : softmax_gradient<T, true, false>)
                            : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
   for (int j = run.first_vector; j < run.last_vector; j++) {
-    LaneSums<T> const sums = choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.lse + j * width), load(b.delta + j * width), j,
-                                    run.first, run.last);
+    LaneSums<T> const sums = choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width,
+                                    load(b.lse + j * width), load(b.delta + j * width), j, run.first, run.last);
     if (soft)
       for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
     if (group.biased)
@@ -133,8 +136,8 @@ HEADSPAN_INLINE void softmax_gradient_run(const Group<T>& group, BackwardRows<T>
 
 // grad_value += p * grad_out and grad_key += ds * scale * query, for the keys of a run.
 template <class T>
-HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>& b, const TileKeys<T>& keys, T* const* grad_key, T* const* grad_value,
-                                       bool careful, const Run& run) {
+HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>& b, const TileKeys<T>& keys,
+                                       T* const* grad_key, T* const* grad_value, bool careful, const Run& run) {
   constexpr int step = 4;
   uint64_t const lanes = group.lanes == kLanes ? ~uint64_t(0) : (uint64_t(1) << group.lanes) - 1;
   for (int r = run.first; r < run.last; r += step) {
@@ -147,31 +150,40 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
     }
     if (careful) {
       for (int i = r; i < r + step; i++) {
-        outer_careful(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i], keys.words[i] & lanes);
-        outer_careful(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i], keys.words[i] & lanes);
+        outer_careful(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i],
+                      keys.words[i] & lanes);
+        outer_careful(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i],
+                      keys.words[i] & lanes);
       }
       continue;
     }
     int const first = __builtin_ctzll(any), last = 64 - __builtin_clzll(any);
-    outer_products<T, step>(b.scores + r * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value + r, first, last);
-    outer_products<T, step>(b.grad_scores + r * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key + r, first, last);
+    outer_products<T, step>(b.scores + r * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value + r,
+                            first, last);
+    outer_products<T, step>(b.grad_scores + r * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key + r, first,
+                            last);
   }
 }
 
 template <class T>
-HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Backward<T>& b,
-                                   const Tile& tile, const Tile* next) {
+HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
+                                   const Backward<T>& b, const Tile& tile, const Tile* next) {
   constexpr int width = kWidth<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
-  Bias<T> const bias{group.biased ? b.slope : nullptr, group.position, keys.position}, none{nullptr, group.position, keys.position};
+  Bias<T> const bias{group.biased ? b.slope : nullptr, group.position, keys.position},
+      none{nullptr, group.position, keys.position};
   T *grad_key[kPaddedKeys], *grad_value[kPaddedKeys];
   for (int r = 0; r < keys.padded; r++) {
     bool const seen = r < tile.count && (!keys.words || keys.words[r]);
     ptrdiff_t const index = seen ? key_index(tile, r) : 0;
     bool const own = index >= gradients.split;
-    grad_key[r] = !seen ? b.sink : own ? gradients.key.row(index) : gradients.private_key.row(index - gradients.private_first);
-    grad_value[r] = !seen ? b.sink : own ? gradients.value.row(index) : gradients.private_value.row(index - gradients.private_first);
+    grad_key[r] = !seen ? b.sink
+                  : own ? gradients.key.row(index)
+                        : gradients.private_key.row(index - gradients.private_first);
+    grad_value[r] = !seen ? b.sink
+                    : own ? gradients.value.row(index)
+                          : gradients.private_value.row(index - gradients.private_first);
   }
 
   // pass 1: scores as in the forward pass, and dp = grad_out . value
@@ -179,16 +191,19 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
     for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup) {
       if (next) prefetch_rows(group, *next, r);
       run_products(keys.runs[i], keys.key, group.head_dim, b.q, b.scores, keys.words, bias, (Vec<T>*)nullptr, r);
-      run_products(keys.runs[i], keys.value, group.value_dim, b.grad_out, b.grad_scores, nullptr, none, (Vec<T>*)nullptr, r);
+      run_products(keys.runs[i], keys.value, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
+                   (Vec<T>*)nullptr, r);
     }
   // pass 2: weights and ds
-  for (int i = 0; i < keys.run_count; i++) softmax_gradient_run(group, rows, b, keys, tile.soft && group.ramp > 0, keys.runs[i]);
+  for (int i = 0; i < keys.run_count; i++)
+    softmax_gradient_run(group, rows, b, keys, tile.soft && group.ramp > 0, keys.runs[i]);
   // pass 3: gradients of keys, values and queries
   bool const careful_rows = keys.words && !*b.rows_finite;
   bool careful_keys = false;
   if (keys.words)
     for (int i = 0; i < keys.run_count; i++)
-      careful_keys |= !rows_finite(keys.key + keys.runs[i].first, keys.runs[i].last - keys.runs[i].first, group.head_dim);
+      careful_keys |=
+          !rows_finite(keys.key + keys.runs[i].first, keys.runs[i].last - keys.runs[i].first, group.head_dim);
   Vec<T> one[kVectors<T>];
   for (int j = 0; j < kVectors<T>; j++) one[j] = broadcast(T(1));
   for (int i = 0; i < keys.run_count; i++) {
@@ -196,10 +211,12 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
     key_gradients_run(group, b, keys, grad_key, grad_value, careful_rows, run);
     if (careful_keys)
       for (int j = run.first_vector; j < run.last_vector; j++)
-        accumulate_careful(keys.key, group.head_dim, b.grad_scores + j * width, b.grad_q + j * width, one, keys.words, j, run.first, run.last);
+        accumulate_careful(keys.key, group.head_dim, b.grad_scores + j * width, b.grad_q + j * width, one, keys.words,
+                           j, run.first, run.last);
     else
       cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
-        accumulate<T, n.value>(keys.key, group.head_dim, b.grad_scores + v * width, b.grad_q + v * width, one, run.first, run.last);
+        accumulate<T, n.value>(keys.key, group.head_dim, b.grad_scores + v * width, b.grad_q + v * width, one,
+                               run.first, run.last);
       });
   }
 }
@@ -214,9 +231,11 @@ HEADSPAN_NOINLINE void carry_grad_query(const Group<T>& group, const Backward<T>
 }
 
 template <class T>
-void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles, int count, void* scratch) {
+void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
+                   int count, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
-  for (int i = 0; i < count; i++) backward_tile(group, rows, gradients, b, tiles[i], i + 1 < count ? tiles + i + 1 : nullptr);
+  for (int i = 0; i < count; i++)
+    backward_tile(group, rows, gradients, b, tiles[i], i + 1 < count ? tiles + i + 1 : nullptr);
   if (count < kBatchTiles && !*b.has_carried) return;  // one batch: nothing to carry
   if (!*b.has_carried) memset(b.carried_grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
   *b.has_carried = true;
@@ -226,7 +245,8 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
 template <class T>
 void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
-  lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query, group.lanes);
+  lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query,
+                group.lanes);
 }
 
 }  // namespace headspan::HEADSPAN_ISA

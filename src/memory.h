@@ -20,7 +20,8 @@ template <class T>
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(std::size_t count) : data_(static_cast<T*>(::operator new(checked_product(count, sizeof(T)), alignment))), size_(count) {}
+  explicit Buffer(std::size_t count)
+      : data_(static_cast<T*>(::operator new(checked_product(count, sizeof(T)), alignment))), size_(count) {}
 
   T* data() const { return data_.get(); }
   std::size_t size() const { return size_; }

@@ -14,8 +14,8 @@ constexpr int kVectors = kLanes / kWidth<T>;  // vectors of a row of lanes
 
 constexpr int kPaddedKeys = kTileKeys + kKeyGroup;
 
-// Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and there
-// must be enough of them to cover two FMA units with a latency of four cycles.
+// Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
+// there must be enough of them to cover two FMA units with a latency of four cycles.
 #if defined(__AVX512F__)
 constexpr int kWidestTile = 4;
 template <int vectors>
@@ -54,7 +54,8 @@ template <class T, int distance>
 HEADSPAN_INLINE void butterflies(Vec<T>* v) {
   constexpr int width = kWidth<T>;
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    if constexpr (!(i.value & distance)) exchange<T, distance>(v[i.value], v[i.value + distance], std::make_integer_sequence<int, width>{});
+    if constexpr (!(i.value & distance))
+      exchange<T, distance>(v[i.value], v[i.value + distance], std::make_integer_sequence<int, width>{});
   });
   if constexpr (distance * 2 < width) butterflies<T, distance * 2>(v);
 }
@@ -69,11 +70,13 @@ HEADSPAN_NOINLINE void rows_to_lanes(const T* const* rows, int count, const T* f
       Vec<T> v[width];
       unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
         int const r = first + i.value;
-        v[i.value] = r >= count ? Vec<T>{} : (n == width ? load(rows[r] + d) : (Vec<T>)load_first(rows[r] + d, n)) * factor[r];
+        v[i.value] =
+            r >= count ? Vec<T>{} : (n == width ? load(rows[r] + d) : (Vec<T>)load_first(rows[r] + d, n)) * factor[r];
       });
       butterflies<T, 1>(v);
       if (n == width)
-        unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { store(lanes + (d + i.value) * kLanes + first, v[i.value]); });
+        unroll<width>([&](auto i)
+                          HEADSPAN_ALWAYS_INLINE { store(lanes + (d + i.value) * kLanes + first, v[i.value]); });
       else
         for (int i = 0; i < n; i++) store(lanes + (d + i) * kLanes + first, v[i]);
     }
@@ -122,11 +125,11 @@ struct Bias {
   const T* key;       // positions of the keys
 };
 
-// s[key][lane] = rows[key] . q[.][lane] - slope * |distance|; -infinity where the key's word lacks the lane. `best`, when not
-// null, is raised to the maximum of each lane.
+// s[key][lane] = rows[key] . q[.][lane] - slope * |distance|; -infinity where the key's word lacks the lane. `best`,
+// when not null, is raised to the maximum of each lane.
 template <class T, int keys, int vectors>
-HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words, int first_vector, const Bias<T>& bias,
-                                    Vec<T>* best) {
+HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
+                                    int first_vector, const Bias<T>& bias, Vec<T>* best) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
   const T* row[keys];
@@ -145,13 +148,15 @@ HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, 
   if (bias.slope)
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       Vec<T> const slope = load(bias.slope + j.value * width), position = load(bias.position + j.value * width);
-      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] -= slope * absolute<T>(position - bias.key[k.value]); });
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+        acc[k.value][j.value] -= slope * absolute<T>(position - bias.key[k.value]);
+      });
     });
   if (words)
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-        acc[k.value][j.value] =
-            select(words[k.value] >> ((first_vector + j.value) * width), acc[k.value][j.value], broadcast(T(-__builtin_inf())));
+        acc[k.value][j.value] = select(words[k.value] >> ((first_vector + j.value) * width), acc[k.value][j.value],
+                                       broadcast(T(-__builtin_inf())));
       });
     });
   if (best)
@@ -161,16 +166,20 @@ HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, 
       best[j.value] = m;
     });
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { store(s + k.value * kLanes + j.value * width, acc[k.value][j.value]); });
+    unroll<vectors>(
+        [&](auto j) HEADSPAN_ALWAYS_INLINE { store(s + k.value * kLanes + j.value * width, acc[k.value][j.value]); });
   });
 }
 
 template <class T, int dims, int vectors>
-HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T* o, const Vec<T>* alpha, int first, int last) {
+HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T* o, const Vec<T>* alpha, int first,
+                                      int last) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[dims][vectors];
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] = load(o + (d + i.value) * kLanes + j.value * width) * alpha[j.value]; });
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      acc[i.value][j.value] = load(o + (d + i.value) * kLanes + j.value * width) * alpha[j.value];
+    });
   });
   for (int r = first; r < last; r++) {
     const T* row = rows[r] + d;
@@ -182,13 +191,16 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
     });
   }
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { store(o + (d + i.value) * kLanes + j.value * width, acc[i.value][j.value]); });
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      store(o + (d + i.value) * kLanes + j.value * width, acc[i.value][j.value]);
+    });
   });
 }
 
 // o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over the keys first .. last - 1.
 template <class T, int vectors>
-HEADSPAN_NOINLINE void accumulate(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha, int first, int last) {
+HEADSPAN_NOINLINE void accumulate(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha, int first,
+                                  int last) {
   constexpr int block = TileShape<vectors>::dims;
   int d = 0;
   for (; d + block <= dims; d += block) accumulate_block<T, block, vectors>(rows, d, p, o, alpha, first, last);
@@ -197,18 +209,20 @@ HEADSPAN_NOINLINE void accumulate(const T* const* rows, int dims, const T* p, T*
 
 // The same sums in the same order, but a masked pair is left out instead of multiplied by its weight of 0.
 template <class T>
-HEADSPAN_NOINLINE void accumulate_careful(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha, const uint64_t* words, int vector, int first,
-                                          int last) {
+HEADSPAN_NOINLINE void accumulate_careful(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha,
+                                          const uint64_t* words, int vector, int first, int last) {
   constexpr int width = kWidth<T>;
   for (int d = 0; d < dims; d++) {
     Vec<T> acc = load(o + d * kLanes) * alpha[0];
-    for (int r = first; r < last; r++) acc = select(words[r] >> (vector * width), acc + rows[r][d] * load(p + r * kLanes), acc);
+    for (int r = first; r < last; r++)
+      acc = select(words[r] >> (vector * width), acc + rows[r][d] * load(p + r * kLanes), acc);
     store(o + d * kLanes, acc);
   }
 }
 
 template <class T, int keys, int vectors>
-HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride, int d, T* const* out, int first, int last, int tail) {
+HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride, int d, T* const* out, int first,
+                                 int last, int tail) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
@@ -216,7 +230,8 @@ HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride
   });
   for (int lane = first; lane < last; lane++) {
     Vec<T> b[vectors];
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(rows + lane * row_stride + d + j.value * width); });
+    unroll<vectors>([&](auto j)
+                        HEADSPAN_ALWAYS_INLINE { b[j.value] = load(rows + lane * row_stride + d + j.value * width); });
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
       Vec<T> const x = broadcast(w[k.value * kLanes + lane]);
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
@@ -234,10 +249,11 @@ HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride
   });
 }
 
-// out[key][d] += sum of w[key][lane] * rows[lane][d] over the lanes first .. last - 1, for `keys` keys. `rows` is scratch,
-// padded with zeros to whole vectors.
+// out[key][d] += sum of w[key][lane] * rows[lane][d] over the lanes first .. last - 1, for `keys` keys. `rows` is
+// scratch, padded with zeros to whole vectors.
 template <class T, int keys>
-HEADSPAN_NOINLINE void outer_products(const T* w, const T* rows, ptrdiff_t row_stride, int dims, T* const* out, int first, int last) {
+HEADSPAN_NOINLINE void outer_products(const T* w, const T* rows, ptrdiff_t row_stride, int dims, T* const* out,
+                                      int first, int last) {
   constexpr int width = kWidth<T>;
   cover(0, dims / width, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     outer_block<T, keys, vectors.value>(w, rows, row_stride, v * width, out, first, last, 0);

@@ -18,6 +18,7 @@ namespace headspan {
 
 namespace {
 
+#ifdef _OPENMP
 // After a fork the OpenMP pool's threads exist in the parent only, and the next parallel region of the child would wait
 // for them forever. A child of a process that has used its pool computes serially.
 std::atomic<bool> pool_used{false}, pool_lost{false};
@@ -26,6 +27,7 @@ void watch_forks() {
   static std::once_flag once;
   std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { pool_lost = pool_used.load(); }); });
 }
+#endif
 
 // Rounding to nearest, no flush to zero: a library built with fast-math may have changed the mode of any thread.
 class DefaultFloatMode {

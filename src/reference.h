@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what kernel_impl.h computes.
+// The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what kernel_impl.h
+// computes.
 //
 //     s = scale * query . key - slope * x,   w = m * exp(s) / sum of m * exp(s),   out = sum of w * value
 #pragma once
@@ -14,7 +15,9 @@ namespace headspan::HEADSPAN_ISA {
 constexpr double kLog2e = 1.44269504088896340736;
 
 HEADSPAN_INLINE bool visible(const Tile& tile, int r, int lane) { return !tile.words || (tile.words[r] >> lane & 1); }
-HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) { return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r; }
+HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) {
+  return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r;
+}
 
 template <class T>
 HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
@@ -32,8 +35,10 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int l
   Pair p;
   p.x = fabs((double)group.position[lane] - ((double)key - group.origin));
   double const edge = (double)group.span[lane] + (double)group.ramp;
-  p.m = soft && group.ramp > 0 ? soft_mask(p.x, edge, 1.0 / (double)group.ramp, (double)__FLT_EPSILON__ * 1e-9, 1.0) : 1.0;
-  p.s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) - (double)group.slope[lane] * p.x;
+  p.m = soft && group.ramp > 0 ? soft_mask(p.x, edge, 1.0 / (double)group.ramp, (double)__FLT_EPSILON__ * 1e-9, 1.0)
+                               : 1.0;
+  p.s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) -
+        (double)group.slope[lane] * p.x;
   return p;
 }
 
@@ -42,7 +47,9 @@ struct Lane {
   double maximum, sum;
 };
 HEADSPAN_INLINE Lane* lanes(void* scratch) { return (Lane*)scratch; }
-HEADSPAN_INLINE double* sums(void* scratch, int lane, int dims) { return (double*)(lanes(scratch) + kLanes) + (ptrdiff_t)lane * dims; }
+HEADSPAN_INLINE double* sums(void* scratch, int lane, int dims) {
+  return (double*)(lanes(scratch) + kLanes) + (ptrdiff_t)lane * dims;
+}
 
 template <class T>
 size_t scratch_bytes(int head_dim, int value_dim) {
@@ -70,7 +77,8 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
         double const past = row.maximum == maximum ? 1 : exp(row.maximum - maximum);
         double const w = p.s == -__builtin_inf() ? 0 : p.m * exp(p.s - maximum);
         row.sum = row.sum * past + w;
-        for (int d = 0; d < group.value_dim; d++) out[d] = out[d] * past + w * (double)group.value.row(key_index(*tile, r))[d];
+        for (int d = 0; d < group.value_dim; d++)
+          out[d] = out[d] * past + w * (double)group.value.row(key_index(*tile, r))[d];
         row.maximum = maximum;
       }
 }
@@ -82,7 +90,8 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
     rows.maximum[lane] = T(row.maximum * kLog2e);
     // what rounding the maximum to T changed goes into the sum
     rows.sum[lane] = row.sum == 0 ? 0 : row.sum * exp2(row.maximum * kLog2e - (double)rows.maximum[lane]);
-    for (int d = 0; d < group.value_dim; d++) rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(scratch, lane, group.value_dim)[d] / row.sum);
+    for (int d = 0; d < group.value_dim; d++)
+      rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(scratch, lane, group.value_dim)[d] / row.sum);
   }
   return true;  // masked pairs were never touched
 }
@@ -91,7 +100,9 @@ template <class T>
 void weights_begin(const Group<T>&, void*) {}
 
 // exp(s - lse) of a pair, which the mask m makes a weight.
-HEADSPAN_INLINE double unmasked_weight(const Pair& p, double lse) { return lse == -__builtin_inf() ? 0 : exp(p.s - lse); }
+HEADSPAN_INLINE double unmasked_weight(const Pair& p, double lse) {
+  return lse == -__builtin_inf() ? 0 : exp(p.s - lse);
+}
 
 template <class T>
 void weights_tile(const Group<T>& group, const Tile& tile, const T* lse, T* weights, void*) {
@@ -107,19 +118,23 @@ void weights_tile(const Group<T>& group, const Tile& tile, const T* lse, T* weig
 
 // Scratch of the backward pass behind the sums: sum(grad_out * out) - grad_lse of each lane.
 template <class T>
-HEADSPAN_INLINE double* deltas(const Group<T>& group, void* scratch) { return sums(scratch, kLanes, group.head_dim); }
+HEADSPAN_INLINE double* deltas(const Group<T>& group, void* scratch) {
+  return sums(scratch, kLanes, group.head_dim);
+}
 
 template <class T>
 void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
   for (int lane = 0; lane < group.lanes; lane++) {
     rows.grad_span[lane] = rows.grad_slope[lane] = 0;
     for (int d = 0; d < group.head_dim; d++) sums(scratch, lane, group.head_dim)[d] = 0;
-    deltas(group, scratch)[lane] = dot(rows.grad_out[lane], rows.out[lane], group.value_dim) - (double)rows.grad_lse[lane];
+    deltas(group, scratch)[lane] =
+        dot(rows.grad_out[lane], rows.out[lane], group.value_dim) - (double)rows.grad_lse[lane];
   }
 }
 
 template <class T>
-void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles, int count, void* scratch) {
+void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
+                   int count, void* scratch) {
   for (const Tile* tile = tiles; tile < tiles + count; tile++)
     for (int r = 0; r < tile->count; r++) {
       ptrdiff_t const key = key_index(*tile, r);
@@ -127,12 +142,14 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
       for (int lane = 0; lane < group.lanes; lane++) {
         if (!visible(*tile, r, lane)) continue;
         T* const grad_key = own ? gradients.key.row(key) : gradients.private_key.row(key - gradients.private_first);
-        T* const grad_value = own ? gradients.value.row(key) : gradients.private_value.row(key - gradients.private_first);
+        T* const grad_value =
+            own ? gradients.value.row(key) : gradients.private_value.row(key - gradients.private_first);
         Pair const p = pair(group, tile->soft, key, lane);
         double const e = unmasked_weight(p, (double)rows.lse[lane]);
         // out = sum of m * e * value
         for (int d = 0; d < group.value_dim; d++) grad_value[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
-        double const t = e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, scratch)[lane]);
+        double const t =
+            e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, scratch)[lane]);
         // s = scale * query . key - slope * x
         double const ds = p.m * t;
         double* const grad_query = sums(scratch, lane, group.head_dim);
@@ -155,7 +172,8 @@ void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
 
 template <class T>
 Kernel<T> kernel() {
-  return {scratch_bytes<T>, forward_begin<T>, forward_step<T>, forward_end<T>, weights_begin<T>, weights_tile<T>, backward_begin<T>, backward_step<T>, backward_end<T>};
+  return {scratch_bytes<T>, forward_begin<T>,  forward_step<T>,  forward_end<T>, weights_begin<T>,
+          weights_tile<T>,  backward_begin<T>, backward_step<T>, backward_end<T>};
 }
 
 }  // namespace headspan::HEADSPAN_ISA

@@ -38,13 +38,15 @@ void GroupKeys::add(const Band& band, int lane, std::ptrdiff_t query, const Exte
   soft_from_ = std::min(soft_from_, p + extent.ramp_start);
 }
 
-// The tiles are cut so that those inside the band need no words: first the keys that only some lanes see yet, to whole key
-// groups, then whole tiles, then the rest.
+// The tiles are cut so that those inside the band need no words: first the keys that only some lanes see yet, to whole
+// key groups, then whole tiles, then the rest.
 TileList::TileList(const GroupKeys& keys) : keys_(keys), at_(keys.first_) {
-  std::ptrdiff_t const lead = keys.full_first_ == PTRDIFF_MAX ? 0 : (keys.full_first_ - at_ + kKeyGroup - 1) / kKeyGroup * kKeyGroup;
+  std::ptrdiff_t const lead =
+      keys.full_first_ == PTRDIFF_MAX ? 0 : (keys.full_first_ - at_ + kKeyGroup - 1) / kKeyGroup * kKeyGroup;
   full_first_ = at_ + lead;
   full_last_ = full_first_;
-  if (keys.full_first_ != PTRDIFF_MAX && keys.full_last_ > full_first_) full_last_ += (keys.full_last_ - full_first_) / kTileKeys * kTileKeys;
+  if (keys.full_first_ != PTRDIFF_MAX && keys.full_last_ > full_first_)
+    full_last_ += (keys.full_last_ - full_first_) / kTileKeys * kTileKeys;
 }
 
 int TileList::next(TileBatch& batch) {
@@ -55,7 +57,8 @@ int TileList::next(TileBatch& batch) {
     tile = {at_, nullptr, nullptr, static_cast<int>(std::min<std::ptrdiff_t>(kTileKeys, cut - at_)), false};
     std::ptrdiff_t const end = at_ + tile.count;
     tile.soft = at_ < keys_.soft_before_ || end > keys_.soft_from_;
-    bool const full = at_ >= keys_.full_first_ && end <= keys_.full_last_ && (end <= keys_.self_first_ || at_ > keys_.self_last_);
+    bool const full =
+        at_ >= keys_.full_first_ && end <= keys_.full_last_ && (end <= keys_.self_first_ || at_ > keys_.self_last_);
     if (!full) add_words(tile, batch.words[count]);
     at_ = end;
   }
@@ -68,7 +71,8 @@ void TileList::add_words(Tile& tile, std::uint64_t* words) const {
   std::uint64_t left_out[kTileKeys] = {};
   for (int lane = 0; lane < keys_.lanes_; lane++) {
     KeyRange const& range = keys_.range_[lane];
-    std::ptrdiff_t const first = std::max(range.first, tile.first) - tile.first, last = std::min(range.last, tile.first + tile.count) - tile.first;
+    std::ptrdiff_t const first = std::max(range.first, tile.first) - tile.first,
+                         last = std::min(range.last, tile.first + tile.count) - tile.first;
     if (first >= last) continue;
     std::uint64_t const bit = std::uint64_t(1) << lane;
     toggle[first] ^= bit;

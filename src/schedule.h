@@ -59,10 +59,10 @@ class GroupKeys {
 
   int lanes_;
   KeyRange range_[kLanes];
-  std::ptrdiff_t first_ = PTRDIFF_MAX, last_ = 0;                // union of the ranges
-  std::ptrdiff_t full_first_ = 0, full_last_ = PTRDIFF_MAX;      // intersection
-  std::ptrdiff_t self_first_ = PTRDIFF_MAX, self_last_ = -1;     // keys that are left out of a range
-  std::ptrdiff_t soft_before_ = 0, soft_from_ = PTRDIFF_MAX;     // keys below and from which x >= z for some lane
+  std::ptrdiff_t first_ = PTRDIFF_MAX, last_ = 0;             // union of the ranges
+  std::ptrdiff_t full_first_ = 0, full_last_ = PTRDIFF_MAX;   // intersection
+  std::ptrdiff_t self_first_ = PTRDIFF_MAX, self_last_ = -1;  // keys that are left out of a range
+  std::ptrdiff_t soft_before_ = 0, soft_from_ = PTRDIFF_MAX;  // keys below and from which x >= z for some lane
 };
 
 // Room for the tiles of one step.
@@ -81,7 +81,8 @@ class TileList {
   void add_words(Tile& tile, std::uint64_t* words) const;
 
   const GroupKeys& keys_;
-  std::ptrdiff_t at_, full_first_, full_last_;  // the tiles from full_first_ to full_last_ are whole and seen by all lanes
+  std::ptrdiff_t at_, full_first_,
+      full_last_;  // the tiles from full_first_ to full_last_ are whole and seen by all lanes
 };
 
 }  // namespace headspan

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One vector type over the lanes of the instruction set that this file is compiled for. Included by the per-ISA units only.
+// One vector type over the lanes of the instruction set that this file is compiled for. Included by the per-ISA units
+// only.
 #pragma once
 
 #include <stdint.h>
@@ -78,19 +79,36 @@ HEADSPAN_INLINE Vec<T> broadcast(T x) {
 template <class T>
 constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-125) : T(-1021);
 
-// ---- what differs between instruction sets: partial loads and stores (never touching memory past the first n elements),
-// maximum and minimum (the second operand if either is NaN), selection by the low bits of a word, rounding, scaling by 2^n
+// ---- what differs between instruction sets: partial loads and stores (never touching memory past the first n
+// elements), maximum and minimum (the second operand if either is NaN), selection by the low bits of a word, rounding,
+// scaling by 2^n
 #if defined(__AVX512F__)
-HEADSPAN_INLINE VecF load_first(const float* from, int n) { return (VecF)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from); }
-HEADSPAN_INLINE VecD load_first(const double* from, int n) { return (VecD)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), from); }
-HEADSPAN_INLINE void store_first(float* to, VecF v, int n) { _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)v); }
-HEADSPAN_INLINE void store_first(double* to, VecD v, int n) { _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v); }
+HEADSPAN_INLINE VecF load_first(const float* from, int n) {
+  return (VecF)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
+}
+HEADSPAN_INLINE VecD load_first(const double* from, int n) {
+  return (VecD)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), from);
+}
+HEADSPAN_INLINE void store_first(float* to, VecF v, int n) {
+  _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)v);
+}
+HEADSPAN_INLINE void store_first(double* to, VecD v, int n) {
+  _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v);
+}
 HEADSPAN_INLINE VecF maximum(VecF a, VecF b) { return (VecF)_mm512_max_ps((__m512)a, (__m512)b); }
 HEADSPAN_INLINE VecD maximum(VecD a, VecD b) { return (VecD)_mm512_max_pd((__m512d)a, (__m512d)b); }
-HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return (VecF)_mm512_mask_blend_ps((__mmask16)lanes, (__m512)b, (__m512)a); }
-HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return (VecD)_mm512_mask_blend_pd((__mmask8)lanes, (__m512d)b, (__m512d)a); }
-HEADSPAN_INLINE VecF round(VecF x) { return (VecF)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-HEADSPAN_INLINE VecD round(VecD x) { return (VecD)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) {
+  return (VecF)_mm512_mask_blend_ps((__mmask16)lanes, (__m512)b, (__m512)a);
+}
+HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) {
+  return (VecD)_mm512_mask_blend_pd((__mmask8)lanes, (__m512d)b, (__m512d)a);
+}
+HEADSPAN_INLINE VecF round(VecF x) {
+  return (VecF)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+HEADSPAN_INLINE VecD round(VecD x) {
+  return (VecD)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 // An underflow costs more than a hundred cycles: those lanes are left out.
 HEADSPAN_INLINE VecF scale_by_power(VecF x, VecF n) {
   __mmask16 const normal = _mm512_cmp_ps_mask((__m512)n, _mm512_set1_ps(kSmallestExponent<float>), _CMP_NLT_UQ);
@@ -114,12 +132,24 @@ HEADSPAN_INLINE Vec<T> scale_bits(Vec<T> x, Vec<T> n) {
 HEADSPAN_INLINE VecF scale_by_power(VecF x, VecF n) { return scale_bits<float>(x, n); }
 HEADSPAN_INLINE VecD scale_by_power(VecD x, VecD n) { return scale_bits<double>(x, n); }
 #if defined(__AVX2__)
-HEADSPAN_INLINE __m256i first_lanes(int32_t n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
-HEADSPAN_INLINE __m256i first_lanes(int64_t n) { return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3)); }
-HEADSPAN_INLINE VecF load_first(const float* from, int n) { return (VecF)_mm256_maskload_ps(from, first_lanes((int32_t)n)); }
-HEADSPAN_INLINE VecD load_first(const double* from, int n) { return (VecD)_mm256_maskload_pd(from, first_lanes((int64_t)n)); }
-HEADSPAN_INLINE void store_first(float* to, VecF v, int n) { _mm256_maskstore_ps(to, first_lanes((int32_t)n), (__m256)v); }
-HEADSPAN_INLINE void store_first(double* to, VecD v, int n) { _mm256_maskstore_pd(to, first_lanes((int64_t)n), (__m256d)v); }
+HEADSPAN_INLINE __m256i first_lanes(int32_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+HEADSPAN_INLINE __m256i first_lanes(int64_t n) {
+  return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+HEADSPAN_INLINE VecF load_first(const float* from, int n) {
+  return (VecF)_mm256_maskload_ps(from, first_lanes((int32_t)n));
+}
+HEADSPAN_INLINE VecD load_first(const double* from, int n) {
+  return (VecD)_mm256_maskload_pd(from, first_lanes((int64_t)n));
+}
+HEADSPAN_INLINE void store_first(float* to, VecF v, int n) {
+  _mm256_maskstore_ps(to, first_lanes((int32_t)n), (__m256)v);
+}
+HEADSPAN_INLINE void store_first(double* to, VecD v, int n) {
+  _mm256_maskstore_pd(to, first_lanes((int64_t)n), (__m256d)v);
+}
 HEADSPAN_INLINE VecF maximum(VecF a, VecF b) { return (VecF)_mm256_max_ps((__m256)a, (__m256)b); }
 HEADSPAN_INLINE VecD maximum(VecD a, VecD b) { return (VecD)_mm256_max_pd((__m256d)a, (__m256d)b); }
 HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) {
@@ -132,8 +162,12 @@ HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) {
   __m256i const on = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x((long long)lanes), bit), bit);
   return (VecD)_mm256_blendv_pd((__m256d)b, (__m256d)a, (__m256d)on);
 }
-HEADSPAN_INLINE VecF round(VecF x) { return (VecF)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-HEADSPAN_INLINE VecD round(VecD x) { return (VecD)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+HEADSPAN_INLINE VecF round(VecF x) {
+  return (VecF)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+HEADSPAN_INLINE VecD round(VecD x) {
+  return (VecD)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 #else
 template <class T>
 HEADSPAN_INLINE Vec<T> load_first(const T* from, int n) {
@@ -159,7 +193,7 @@ HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return select_bits
 HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return select_bits<double>(lanes, a, b); }
 template <class V>
 HEADSPAN_INLINE V round(V x) {  // exact for |x| below 2^22 (2^51); what lies further is far below any exponent
-  constexpr auto rounder = kRounder<std::remove_reference_t<decltype(x[0])>>;
+  constexpr auto rounder = kRounder<std::remove_reference_t<decltype(x[0])> >;
   return (x + rounder) - rounder;
 }
 #endif
@@ -189,8 +223,9 @@ HEADSPAN_INLINE VecF exp2(VecF x) {
 }
 HEADSPAN_INLINE VecD exp2(VecD x) {  // the Taylor series of exp(f ln 2), to degree 13
   VecD const n = round(x), f = (x - n) * 0.69314718055994530942;
-  constexpr double factorial_inverse[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
-                                          1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
+  constexpr double factorial_inverse[] = {
+      1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
+      1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
   VecD p = broadcast(1.0 / 6227020800.0);
   unroll<13>([&](auto i) HEADSPAN_ALWAYS_INLINE { p = p * f + factorial_inverse[i.value]; });
   return scale_by_power(p, n);

@@ -3,7 +3,8 @@
 //
 //     m(x) = clip((R + z - x) / R, 0, 1)        x: distance, z: span, R: ramp
 //
-// after Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equation 3. R = 0 is a hard window: 1 up to z.
+// after Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equation 3. R = 0 is a hard window: 1
+// up to z.
 #pragma once
 
 #include <math.h>
@@ -13,8 +14,8 @@
 
 namespace headspan {
 
-// m of a pair that is in reach (m > 0 by `reach` below). The floor stands for what rounding of R + z - x may lose, so that
-// a row whose only key is at the very end of the ramp still has a weight. `edge` = R + z.
+// m of a pair that is in reach (m > 0 by `reach` below). The floor stands for what rounding of R + z - x may lose, so
+// that a row whose only key is at the very end of the ramp still has a weight. `edge` = R + z.
 template <class V>
 HEADSPAN_INLINE V soft_mask(V distance, V edge, V inverse_ramp, V floor, V one) {
   V m = (edge - distance) * inverse_ramp;

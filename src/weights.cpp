@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The weights themselves, for chosen rows and columns and pooled: what pictures are made of. Memory is that of the result.
+// The weights themselves, for chosen rows and columns and pooled: what pictures are made of. Memory is that of the
+// result.
 #include <algorithm>
 
 #include "attention.h"
@@ -13,7 +14,11 @@ template <class T>
 class WeightMap {
  public:
   WeightMap(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights)
-      : problem_(problem), selection_(selection), weights_(weights), kernel_(active_kernel<T>()), rows_(selection.rows.shape[0]) {
+      : problem_(problem),
+        selection_(selection),
+        weights_(weights),
+        kernel_(active_kernel<T>()),
+        rows_(selection.rows.shape[0]) {
     // A task computes whole rows of the result, and about a group of queries.
     std::ptrdiff_t const pools = std::max<std::ptrdiff_t>(1, kLanes / selection.pool_rows);
     rows_per_task_ = std::min(rows_, pools * selection.pool_rows);
@@ -22,19 +27,24 @@ class WeightMap {
   void run(const Control& control) const {
     if (rows_ == 0 || selection_.cols.shape[0] == 0) return;
     std::ptrdiff_t const tasks = (rows_ + rows_per_task_ - 1) / rows_per_task_;
-    parallel_for(problem_.batch() * problem_.heads() * tasks, useful_threads(problem_, control), control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
-      std::ptrdiff_t const batch = task / tasks / problem_.heads(), head = task / tasks % problem_.heads();
-      std::ptrdiff_t const first = task % tasks * rows_per_task_, last = std::min(rows_, first + rows_per_task_);
-      for (std::ptrdiff_t row = first / selection_.pool_rows; row <= (last - 1) / selection_.pool_rows; row++)
-        std::fill_n(weights_.at(batch, head, row), weights_.shape[3], T(0));
-      for (std::ptrdiff_t row = first; row < last; row += kLanes)
-        if (!run_group(batch, head, row, static_cast<int>(std::min<std::ptrdiff_t>(kLanes, last - row)), stop)) return;
-    });
+    parallel_for(
+        problem_.batch() * problem_.heads() * tasks, useful_threads(problem_, control), control.interrupted,
+        [&](std::ptrdiff_t task, const StopCheck& stop) {
+          std::ptrdiff_t const batch = task / tasks / problem_.heads(), head = task / tasks % problem_.heads();
+          std::ptrdiff_t const first = task % tasks * rows_per_task_, last = std::min(rows_, first + rows_per_task_);
+          for (std::ptrdiff_t row = first / selection_.pool_rows; row <= (last - 1) / selection_.pool_rows; row++)
+            std::fill_n(weights_.at(batch, head, row), weights_.shape[3], T(0));
+          for (std::ptrdiff_t row = first; row < last; row += kLanes)
+            if (!run_group(batch, head, row, static_cast<int>(std::min<std::ptrdiff_t>(kLanes, last - row)), stop))
+              return;
+        });
   }
 
  private:
-  bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes, const StopCheck& stop) const {
-    QueryGroup<T> queries(problem_, batch, head, lanes, [&](int lane) { return *selection_.rows.at(first_row + lane); });
+  bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes,
+                 const StopCheck& stop) const {
+    QueryGroup<T> queries(problem_, batch, head, lanes,
+                          [&](int lane) { return *selection_.rows.at(first_row + lane); });
     GroupKeys const keys = queries.keys(problem_.band());
     // The sum over all keys first, without values.
     queries.group.value_dim = 0;
@@ -59,12 +69,14 @@ class WeightMap {
     return true;
   }
 
-  void add(const T* weights, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes, std::ptrdiff_t first_col, int count) const {
+  void add(const T* weights, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes,
+           std::ptrdiff_t first_col, int count) const {
     for (int lane = 0; lane < lanes; lane++) {
       std::ptrdiff_t const row = (first_row + lane) / selection_.pool_rows;
       std::ptrdiff_t const pooled = std::min(selection_.pool_rows, rows_ - row * selection_.pool_rows);
       for (int r = 0; r < count; r++)
-        *weights_.at(batch, head, row, (first_col + r) / selection_.pool_cols) += weights[r * kLanes + lane] / static_cast<T>(pooled);
+        *weights_.at(batch, head, row, (first_col + r) / selection_.pool_cols) +=
+            weights[r * kLanes + lane] / static_cast<T>(pooled);
     }
   }
 
@@ -79,7 +91,8 @@ class WeightMap {
 }  // namespace
 
 template <class T>
-void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights, const Control& control) {
+void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights,
+                       const Control& control) {
   WeightMap<T>(problem, selection, weights).run(control);
 }
 

@@ -18,7 +18,9 @@ def as_array(name: str, x: object) -> npt.NDArray[Any]:
     try:
         return np.asarray(x)
     except (ValueError, TypeError) as error:
-        raise TypeError(f"{name} must be an array of numbers, not a nested {type(x).__name__} of unequal lengths") from error
+        raise TypeError(
+            f"{name} must be an array of numbers, not a nested {type(x).__name__} of unequal lengths"
+        ) from error
 
 
 def float_array(name: str, x: object) -> Array:
@@ -106,7 +108,9 @@ def non_negative(name: str, array: npt.NDArray[Any]) -> None:
         raise ValueError(f"{name} must not be negative, but holds {array.min():g}")
 
 
-def per_query(name: str, array: npt.NDArray[Any], axes: dict[str, int], *, with_tokens: bool = True) -> npt.NDArray[Any]:
+def per_query(
+    name: str, array: npt.NDArray[Any], axes: dict[str, int], *, with_tokens: bool = True
+) -> npt.NDArray[Any]:
     """Bring a parameter to (batch, heads, tokens) or, without tokens, (batch, heads); lengths of 1 are kept.
 
     ``axes`` are the names and lengths of the axes that the query has, of batch, heads and tokens. The forms are a number
@@ -123,4 +127,8 @@ def per_query(name: str, array: npt.NDArray[Any], axes: dict[str, int], *, with_
             lengths = dict(zip(form, array.shape, strict=True))
             return array.reshape([lengths.get(axis, 1) for axis in full])
     shapes = [f"({', '.join(form)}{',' * (len(form) == 1)}) = {tuple(axes[axis] for axis in form)}" for form in forms]
-    raise ValueError(f"{name} must be " + " or ".join(["a number", *(f"of shape {shape}" for shape in shapes)]) + f", not of shape {array.shape}")
+    raise ValueError(
+        f"{name} must be "
+        + " or ".join(["a number", *(f"of shape {shape}" for shape in shapes)])
+        + f", not of shape {array.shape}"
+    )

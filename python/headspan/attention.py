@@ -26,7 +26,16 @@ class Gradients(NamedTuple):
 class _Parameter:
     """An argument that may be shared by batch items, heads or tokens: checked, and broadcast for the core."""
 
-    def __init__(self, name: str, given: object, call: "_Call", *, positive: bool = False, below: float | None = None, per_token: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        given: object,
+        call: "_Call",
+        *,
+        positive: bool = False,
+        below: float | None = None,
+        per_token: bool = True,
+    ) -> None:
         array = _check.real_array(name, given)
         self.shape = array.shape
         self.dtype = array.dtype if array.dtype in _check.FLOATS else call.dtype
@@ -106,26 +115,34 @@ class _Call:
         array = _check.float_array(name, given)
         _check.same_dtype(("query", name), (self.query, array))
         if array.shape != like.shape:
-            raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {like.shape}, not {array.shape}")
+            raise ValueError(
+                f"{name} must have the shape of {name.removeprefix('grad_')}, {like.shape}, not {array.shape}"
+            )
         return array[(None,) * (4 - self.ndim)]
 
 
 def _check_shapes(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
     query = arrays[0]
     if query.ndim not in (2, 3, 4):
-        raise ValueError(f"query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, not shape {query.shape}")
+        raise ValueError(
+            f"query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, not shape {query.shape}"
+        )
     for name, array in zip(names[1:], arrays[1:], strict=True):
         if array.ndim != query.ndim:
             raise ValueError(f"{name} must have as many axes as query of shape {query.shape}, not shape {array.shape}")
     key = arrays[1]
     if key.shape[-1] != query.shape[-1] or query.shape[-1] == 0:
-        raise ValueError(f"query and key must have one head_dim of at least 1, not {query.shape[-1]} and {key.shape[-1]}")
+        raise ValueError(
+            f"query and key must have one head_dim of at least 1, not {query.shape[-1]} and {key.shape[-1]}"
+        )
     if key.shape[-2] == 0:
         raise ValueError(f"key must have at least one token, not shape {key.shape}")
     if query.ndim == 4 and key.shape[0] != query.shape[0]:
         raise ValueError(f"key must have the batch of query, {query.shape[0]}, not {key.shape[0]}")
     if query.ndim > 2 and (key.shape[-3] == 0 or query.shape[-3] == 0 or query.shape[-3] % key.shape[-3]):
-        raise ValueError(f"the heads of query must be a multiple of the heads of key, not {query.shape[-3]} and {key.shape[-3]}")
+        raise ValueError(
+            f"the heads of query must be a multiple of the heads of key, not {query.shape[-3]} and {key.shape[-3]}"
+        )
     if len(arrays) > 2 and (arrays[2].shape[:-1] != key.shape[:-1] or arrays[2].shape[-1] == 0):
         raise ValueError(f"value must have the shape of key, {key.shape}, up to the last axis, not {arrays[2].shape}")
 
@@ -310,7 +327,9 @@ def attention_vjp(
         """Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
         full_grad_out = call.inside("grad_out", grad_out, out)
         full_grad_lse = None if grad_lse is None else call.inside("grad_lse", grad_lse, lse)
-        *arrays, grad_span, grad_temperature, grad_slopes = call.core.backward(full_out, full_lse, full_grad_out, full_grad_lse)
+        *arrays, grad_span, grad_temperature, grad_slopes = call.core.backward(
+            full_out, full_lse, full_grad_out, full_grad_lse
+        )
         parameters = ((call.span, grad_span), (call.temperature, grad_temperature), (call.slopes, grad_slopes))
         return Gradients(
             *(call.outside(array) for array in arrays),
@@ -401,4 +420,6 @@ def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:
     try:
         return np.ascontiguousarray(np.arange(length)[selection])
     except IndexError as error:
-        raise ValueError(f"{name} must lie within {length} tokens, but one is {selection[np.abs(selection).argmax()]}") from error
+        raise ValueError(
+            f"{name} must lie within {length} tokens, but one is {selection[np.abs(selection).argmax()]}"
+        ) from error

@@ -59,9 +59,13 @@ def merge_attention_vjp(
         _check.same_dtype(("outs", "lses"), (parts[0], log))
         _check.same_dtype(("outs[0]", "outs"), (parts[0], part))
         if part.ndim == 0 or part.shape != parts[0].shape:
-            raise ValueError(f"outs must all have one shape (..., tokens, head_dim), not {parts[0].shape} and {part.shape}")
+            raise ValueError(
+                f"outs must all have one shape (..., tokens, head_dim), not {parts[0].shape} and {part.shape}"
+            )
         if log.shape != part.shape[:-1]:
-            raise ValueError(f"lses must have the shape of outs up to the last axis, {part.shape[:-1]}, not {log.shape}")
+            raise ValueError(
+                f"lses must have the shape of outs up to the last axis, {part.shape[:-1]}, not {log.shape}"
+            )
 
     highest = np.maximum.reduce(logs)
     base = np.where(np.isneginf(highest), 0, highest)  # a row without keys must not be subtracted from itself
@@ -76,7 +80,9 @@ def merge_attention_vjp(
         grad = _like("grad_out", grad_out, out)
         grad_log = np.zeros_like(lse) if grad_lse is None else _like("grad_lse", grad_lse, lse)
         grad_outs = [share[..., None] * grad for share in shares]
-        grad_lses = [share * ((grad * (part - out)).sum(axis=-1) + grad_log) for share, part in zip(shares, parts, strict=True)]
+        grad_lses = [
+            share * ((grad * (part - out)).sum(axis=-1) + grad_log) for share, part in zip(shares, parts, strict=True)
+        ]
         return grad_outs, grad_lses
 
     return (out, lse), vjp
@@ -96,5 +102,7 @@ def _like(name: str, given: npt.ArrayLike, result: Array) -> Array:
     array = _check.float_array(name, given)
     _check.same_dtype(("outs", name), (result, array))
     if array.shape != result.shape:
-        raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {result.shape}, not {array.shape}")
+        raise ValueError(
+            f"{name} must have the shape of {name.removeprefix('grad_')}, {result.shape}, not {array.shape}"
+        )
     return array

@@ -17,22 +17,36 @@ using OptionalArray = std::optional<py::array>;
 // The arguments of one attention, held together with the arrays that own its memory.
 class PyProblem {
  public:
-  PyProblem(py::array query, py::array key, py::array value, OptionalArray span, OptionalArray temperature, OptionalArray slopes, double scale, double ramp,
-            bool causal, bool include_self)
-      : query_(std::move(query)), key_(std::move(key)), value_(std::move(value)), span_(std::move(span)), temperature_(std::move(temperature)),
-        slopes_(std::move(slopes)), scale_(scale), ramp_(ramp), causal_(causal), include_self_(include_self) {
+  PyProblem(py::array query, py::array key, py::array value, OptionalArray span, OptionalArray temperature,
+            OptionalArray slopes, double scale, double ramp, bool causal, bool include_self)
+      : query_(std::move(query)),
+        key_(std::move(key)),
+        value_(std::move(value)),
+        span_(std::move(span)),
+        temperature_(std::move(temperature)),
+        slopes_(std::move(slopes)),
+        scale_(scale),
+        ramp_(ramp),
+        causal_(causal),
+        include_self_(include_self) {
     if (is_float32())
       problem<float>();
     else
       problem<double>();
   }
 
-  py::tuple forward(bool return_lse) const { return is_float32() ? forward_as<float>(return_lse) : forward_as<double>(return_lse); }
-  py::tuple backward(const py::array& out, const py::array& lse, const py::array& grad_out, const OptionalArray& grad_lse) const {
-    return is_float32() ? backward_as<float>(out, lse, grad_out, grad_lse) : backward_as<double>(out, lse, grad_out, grad_lse);
+  py::tuple forward(bool return_lse) const {
+    return is_float32() ? forward_as<float>(return_lse) : forward_as<double>(return_lse);
   }
-  py::array weights(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows, std::ptrdiff_t pool_cols) const {
-    return is_float32() ? weights_as<float>(rows, cols, pool_rows, pool_cols) : weights_as<double>(rows, cols, pool_rows, pool_cols);
+  py::tuple backward(const py::array& out, const py::array& lse, const py::array& grad_out,
+                     const OptionalArray& grad_lse) const {
+    return is_float32() ? backward_as<float>(out, lse, grad_out, grad_lse)
+                        : backward_as<double>(out, lse, grad_out, grad_lse);
+  }
+  py::array weights(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows,
+                    std::ptrdiff_t pool_cols) const {
+    return is_float32() ? weights_as<float>(rows, cols, pool_rows, pool_cols)
+                        : weights_as<double>(rows, cols, pool_rows, pool_cols);
   }
 
  private:
@@ -50,7 +64,8 @@ class PyProblem {
     require_shape(p.key, {batch, p.key_heads(), p.keys(), p.query.shape[3]}, "key");
     require_shape(p.value, {batch, p.key_heads(), p.keys()}, "value");
     if (span_) require_shape(p.span = view<T, 3>(*span_, "span"), {batch, heads, tokens}, "span");
-    if (temperature_) require_shape(p.temperature = view<T, 3>(*temperature_, "temperature"), {batch, heads, tokens}, "temperature");
+    if (temperature_)
+      require_shape(p.temperature = view<T, 3>(*temperature_, "temperature"), {batch, heads, tokens}, "temperature");
     if (slopes_) require_shape(p.slopes = view<T, 2>(*slopes_, "alibi_slopes"), {batch, heads}, "alibi_slopes");
     p.scale = scale_;
     p.ramp = ramp_;
@@ -76,16 +91,21 @@ class PyProblem {
   }
 
   template <class T>
-  py::tuple backward_as(const py::array& out, const py::array& lse, const py::array& grad_out, const OptionalArray& grad_lse) const {
+  py::tuple backward_as(const py::array& out, const py::array& lse, const py::array& grad_out,
+                        const OptionalArray& grad_lse) const {
     Problem<T> const p = problem<T>();
-    std::ptrdiff_t const batch = p.batch(), heads = p.heads(), tokens = p.queries(), head_dim = p.head_dim(), value_dim = p.value_dim();
+    std::ptrdiff_t const batch = p.batch(), heads = p.heads(), tokens = p.queries(), head_dim = p.head_dim(),
+                         value_dim = p.value_dim();
     Upstream<T> upstream;
     require_shape(upstream.out = rows_view<T, 4>(out, "out"), {batch, heads, tokens, value_dim}, "out");
-    require_shape(upstream.grad_out = rows_view<T, 4>(grad_out, "grad_out"), {batch, heads, tokens, value_dim}, "grad_out");
+    require_shape(upstream.grad_out = rows_view<T, 4>(grad_out, "grad_out"), {batch, heads, tokens, value_dim},
+                  "grad_out");
     require_shape(upstream.lse = view<T, 3>(lse, "lse"), {batch, heads, tokens}, "lse");
-    if (grad_lse) require_shape(upstream.grad_lse = view<T, 3>(*grad_lse, "grad_lse"), {batch, heads, tokens}, "grad_lse");
+    if (grad_lse)
+      require_shape(upstream.grad_lse = view<T, 3>(*grad_lse, "grad_lse"), {batch, heads, tokens}, "grad_lse");
 
-    py::array_t<T> query({batch, heads, tokens, head_dim}), key({batch, p.key_heads(), p.keys(), head_dim}), value({batch, p.key_heads(), p.keys(), value_dim});
+    py::array_t<T> query({batch, heads, tokens, head_dim}), key({batch, p.key_heads(), p.keys(), head_dim}),
+        value({batch, p.key_heads(), p.keys(), value_dim});
     GradientViews<T> gradients;
     gradients.query = writable_view<T, 4>(query);
     gradients.key = writable_view<T, 4>(key);
@@ -96,27 +116,32 @@ class PyProblem {
       gradient = writable_view<double, 3>(array);
       return std::move(array);
     };
-    py::object const span = per_query(span_.has_value(), gradients.span), temperature = per_query(temperature_.has_value(), gradients.temperature),
+    py::object const span = per_query(span_.has_value(), gradients.span),
+                     temperature = per_query(temperature_.has_value(), gradients.temperature),
                      slopes = per_query(slopes_.has_value(), gradients.slopes);
     call_core([&](const Control& control) { attention_backward(p, upstream, gradients, control); });
     return py::make_tuple(query, key, value, span, temperature, slopes);
   }
 
   template <class T>
-  py::array weights_as(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows, std::ptrdiff_t pool_cols) const {
+  py::array weights_as(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows,
+                       std::ptrdiff_t pool_cols) const {
     Problem<T> const p = problem<T>();
     require(pool_rows > 0 && pool_cols > 0, "pool must be positive");
-    Selection const selection{view<std::int64_t, 1>(rows, "rows"), view<std::int64_t, 1>(cols, "cols"), pool_rows, pool_cols};
+    Selection const selection{view<std::int64_t, 1>(rows, "rows"), view<std::int64_t, 1>(cols, "cols"), pool_rows,
+                              pool_cols};
     require_below(selection.rows, p.queries(), "rows");
     require_below(selection.cols, p.keys(), "cols");
-    py::array_t<T> weights({p.batch(), p.heads(), (selection.rows.shape[0] + pool_rows - 1) / pool_rows, (selection.cols.shape[0] + pool_cols - 1) / pool_cols});
+    py::array_t<T> weights({p.batch(), p.heads(), (selection.rows.shape[0] + pool_rows - 1) / pool_rows,
+                            (selection.cols.shape[0] + pool_cols - 1) / pool_cols});
     ArrayView<T, 4> const weights_view = writable_view<T, 4>(weights);
     call_core([&](const Control& control) { attention_weights(p, selection, weights_view, control); });
     return std::move(weights);
   }
 
   static void require_below(const ArrayView<const std::int64_t, 1>& indices, std::ptrdiff_t limit, const char* name) {
-    for (std::ptrdiff_t i = 0; i < indices.shape[0]; i++) require(*indices.at(i) >= 0 && *indices.at(i) < limit, std::string(name) + " is out of range");
+    for (std::ptrdiff_t i = 0; i < indices.shape[0]; i++)
+      require(*indices.at(i) >= 0 && *indices.at(i) < limit, std::string(name) + " is out of range");
   }
 
   py::array query_, key_, value_;
@@ -130,20 +155,26 @@ py::array pairs(std::ptrdiff_t queries, std::ptrdiff_t keys, const py::array& sp
   require(queries >= 0 && keys > 0 && span_view.shape[2] == queries, "span has another shape");
   py::array_t<std::int64_t> counts({span_view.shape[0], span_view.shape[1]});
   ArrayView<std::int64_t, 2> const counts_view = writable_view<std::int64_t, 2>(counts);
-  call_core([&](const Control& control) { count_pairs({queries, keys, causal, true, ramp}, span_view, counts_view, control); });
+  call_core([&](const Control& control) {
+    count_pairs({queries, keys, causal, true, ramp}, span_view, counts_view, control);
+  });
   return std::move(counts);
 }
 
 }  // namespace
 
 void register_attention(py::module_& m) {
-  py::class_<PyProblem>(m, "Problem", "The arguments of one attention: arrays of one type, parameters broadcast to (batch, heads, tokens) or (batch, heads).")
-      .def(py::init<py::array, py::array, py::array, OptionalArray, OptionalArray, OptionalArray, double, double, bool, bool>(), py::arg("query"),
-           py::arg("key"), py::arg("value"), py::arg("span"), py::arg("temperature"), py::arg("slopes"), py::arg("scale"), py::arg("ramp"), py::arg("causal"),
-           py::arg("include_self"))
+  py::class_<PyProblem>(m, "Problem",
+                        "The arguments of one attention: arrays of one type, parameters broadcast to (batch, heads, "
+                        "tokens) or (batch, heads).")
+      .def(py::init<py::array, py::array, py::array, OptionalArray, OptionalArray, OptionalArray, double, double, bool,
+                    bool>(),
+           py::arg("query"), py::arg("key"), py::arg("value"), py::arg("span"), py::arg("temperature"),
+           py::arg("slopes"), py::arg("scale"), py::arg("ramp"), py::arg("causal"), py::arg("include_self"))
       .def("forward", &PyProblem::forward, py::arg("return_lse"))
       .def("backward", &PyProblem::backward, py::arg("out"), py::arg("lse"), py::arg("grad_out"), py::arg("grad_lse"))
-      .def("weights", &PyProblem::weights, py::arg("rows"), py::arg("cols"), py::arg("pool_rows"), py::arg("pool_cols"));
+      .def("weights", &PyProblem::weights, py::arg("rows"), py::arg("cols"), py::arg("pool_rows"),
+           py::arg("pool_cols"));
   m.def("pairs", &pairs, py::arg("queries"), py::arg("keys"), py::arg("span"), py::arg("ramp"), py::arg("causal"));
 }
 

@@ -22,11 +22,13 @@ inline void require(bool condition, const std::string& message) {
 template <class T, int rank>
 ArrayView<T, rank> shape_of(const py::array& array, const char* name) {
   using Element = std::remove_const_t<T>;
-  require(py::isinstance<py::array_t<Element>>(array) && array.ndim() == rank, std::string(name) + " has another type or number of axes");
+  require(py::isinstance<py::array_t<Element>>(array) && array.ndim() == rank,
+          std::string(name) + " has another type or number of axes");
   ArrayView<T, rank> view;
   for (int axis = 0; axis < rank; axis++) {
     view.shape[axis] = array.shape(axis);
-    require(array.strides(axis) % static_cast<py::ssize_t>(sizeof(T)) == 0, std::string(name) + " is not aligned to its elements");
+    require(array.strides(axis) % static_cast<py::ssize_t>(sizeof(T)) == 0,
+            std::string(name) + " is not aligned to its elements");
     view.stride[axis] = array.strides(axis) / static_cast<py::ssize_t>(sizeof(T));
   }
   return view;
@@ -36,7 +38,8 @@ template <class T, int rank>
 ArrayView<const T, rank> view(const py::array& array, const char* name) {
   ArrayView<const T, rank> v = shape_of<const T, rank>(array, name);
   v.data = static_cast<const T*>(array.data());
-  require(reinterpret_cast<std::uintptr_t>(v.data) % alignof(T) == 0, std::string(name) + " is not aligned to its elements");
+  require(reinterpret_cast<std::uintptr_t>(v.data) % alignof(T) == 0,
+          std::string(name) + " is not aligned to its elements");
   return v;
 }
 
@@ -44,7 +47,8 @@ ArrayView<const T, rank> view(const py::array& array, const char* name) {
 template <class T, int rank>
 ArrayView<const T, rank> rows_view(const py::array& array, const char* name) {
   ArrayView<const T, rank> const v = view<T, rank>(array, name);
-  require(v.stride[rank - 1] == 1 || v.shape[rank - 1] == 1, std::string(name) + " must be contiguous in its last axis");
+  require(v.stride[rank - 1] == 1 || v.shape[rank - 1] == 1,
+          std::string(name) + " must be contiguous in its last axis");
   return v;
 }
 

@@ -1,0 +1,106 @@
+"""One name a task: `nox -s tests lint types sanitize race`."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["tests", "lint", "types"]
+nox.options.reuse_existing_virtualenvs = True
+
+ROOT = Path(__file__).parent
+SOURCES = sorted(
+    str(p.relative_to(ROOT)) for top in ("src", "tests") for p in (ROOT / top).rglob("*") if p.suffix in {".h", ".cpp"}
+)
+PYTHON = ["python", "tests", "noxfile.py"]
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The whole suite, on the installed package."""
+    session.install(".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style of Python and C++."""
+    session.install("ruff==0.14.5", "clang-format==20.1.8")
+    session.run("ruff", "check", *PYTHON)
+    session.run("ruff", "format", "--check", *PYTHON)
+    session.run("clang-format", "--dry-run", "--Werror", *SOURCES)
+
+
+@nox.session(name="format")
+def format_(session: nox.Session) -> None:
+    """Bring Python and C++ into the style."""
+    session.install("ruff==0.14.5", "clang-format==20.1.8")
+    session.run("ruff", "check", "--fix", *PYTHON)
+    session.run("ruff", "format", *PYTHON)
+    session.run("clang-format", "-i", *SOURCES)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Types of the package, and the stub against the compiled module."""
+    session.install(".[test]", "mypy==1.18.2", "matplotlib")
+    session.run("mypy")
+    session.run("stubtest", "headspan._core", "--ignore-missing-stub")
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """The fast tests under the address, undefined-behaviour and leak sanitizers."""
+    session.install(".[test]")
+    session.install(
+        "--force-reinstall",
+        "--no-deps",
+        ".",
+        "-Ccmake.define.HEADSPAN_SANITIZE=address,undefined",
+        "-Ccmake.define.HEADSPAN_WERROR=ON",
+        "-Cbuild-dir=build/sanitize",
+    )
+    libraries = [_compiler_library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so")]
+    session.run(
+        "pytest",
+        "-m",
+        "not slow",
+        *session.posargs,
+        env={
+            "LD_PRELOAD": ":".join(libraries),
+            "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
+            "LSAN_OPTIONS": f"suppressions={ROOT / 'tests' / 'leaks.supp'}:print_suppressions=0",
+            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+            "HEADSPAN_TEST_CASES": "100",
+        },
+    )
+
+
+@nox.session
+def race(session: nox.Session) -> None:
+    """The core under the thread sanitizer, and without OpenMP."""
+    session.install("cmake", "ninja")
+    for preset in ("tsan", "serial"):
+        if preset == "tsan" and shutil.which("clang++-14") is None:
+            session.error(
+                "the thread sanitizer needs clang++-14 and its OpenMP: apt-get install clang-14 libomp-14-dev libclang-rt-14-dev"
+            )
+        session.run("cmake", "--preset", preset, "-G", "Ninja")
+        session.run("cmake", "--build", "--preset", preset)
+        session.run(
+            f"build/{preset}/core_test",
+            external=True,
+            env={
+                "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1",
+                "OMP_TOOL_LIBRARIES": "libarcher.so",
+            },
+        )
+
+
+def _compiler_library(name: str) -> str:
+    compiler = os.environ.get("CXX", "g++")
+    return subprocess.run(
+        [compiler, f"-print-file-name={name}"], check=True, capture_output=True, text=True
+    ).stdout.strip()

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The forward pass of one group of queries, and its weights for those who want to see them.
+//
+// Numerical stability: the maximum is taken over visible pairs only, masked pairs hold -infinity; row sums are of type
+// T within a tile and double between tiles; outputs and query gradients are of type T within a batch of tiles and are
+// carried batch by batch, key gradients group by group.
+#pragma once
+
+#include "scratch.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+template <class T>
+void forward_begin(const Group<T>& group, void* scratch) {
+  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  T factor[kLanes];
+  for (int i = 0; i < kLanes; i++) {
+    factor[i] = T(group.scale[i] * kLog2e);
+    f.slope[i] = T(group.slope[i] * kLog2e);
+    f.maximum[i] = f.carried_maximum[i] = -kInfinity<T>;
+    f.sum[i] = 0;
+  }
+  rows_to_lanes(group.query, group.lanes, factor, group.head_dim, f.q);
+  memset(f.out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
+  soft_bounds(group, f.bounds);
+  *f.batches = 0;
+}
+
+// scores -> weights, in place, for the keys first .. last - 1 of one vector of lanes; returns their sum.
+template <class T>
+HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& keys, const SoftBounds<T>* soft, T* s,
+                                      Vec<T> maximum, int vector, int first, int last) {
+  Vec<T> sum{};
+  T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
+  LaneMask<T> const mask(group, vector, soft);
+  for (int r = first; r < last; r += kKeyGroup) {
+    bool const masked = soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup]);
+    unroll<kKeyGroup>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      T* const at = s + (r + i.value) * kLanes;
+      Vec<T> p = exp2(load(at) - maximum);
+      if (masked) p *= mask.at(mask.distance(keys.position[r + i.value]), inverse_ramp);
+      sum += p;
+      store(at, p);
+    });
+  }
+  return sum;
+}
+
+template <class T>
+HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, const Tile* next) {
+  constexpr int width = kWidth<T>, vectors = kVectors<T>;
+  TileKeys<T> keys;
+  prepare(group, tile, keys);
+  Bias<T> const bias{group.biased ? f.slope : nullptr, group.position, keys.position};
+
+  // pass 1: scores and the new maximum
+  Vec<T> best[vectors], alpha[vectors], sums[vectors];
+  for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
+  for (int i = 0; i < keys.run_count; i++)
+    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup) {
+      if (next) prefetch_rows(group, *next, r);
+      run_products(keys.runs[i], keys.key, group.head_dim, f.q, f.scores, keys.words, bias, best, r);
+    }
+  // pass 2: weights, and the factor for what was summed under the old maximum. A row that has met no key keeps
+  // -infinity, which must not be subtracted from itself.
+  for (int j = 0; j < vectors; j++) {
+    Vec<T> const old = load(f.maximum + j * width);
+    store(f.maximum + j * width, best[j]);
+    best[j] = best[j] == -kInfinity<T> ? Vec<T>{} : best[j];
+    alpha[j] = exp2(old - best[j]);
+    sums[j] = Vec<T>{};
+  }
+  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    for (int j = run.first_vector; j < run.last_vector; j++)
+      sums[j] += exponentials(group, keys, soft, f.scores + j * width, best[j], j, run.first, run.last);
+  }
+  T alphas[kLanes], tile_sums[kLanes];
+  for (int j = 0; j < vectors; j++) store(alphas + j * width, alpha[j]), store(tile_sums + j * width, sums[j]);
+  for (int i = 0; i < kLanes; i++) f.sum[i] = f.sum[i] * alphas[i] + tile_sums[i];
+  // pass 3: outputs
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    if (group.careful && keys.words) {
+      for (int j = run.first_vector; j < run.last_vector; j++) {
+        accumulate_careful(keys.value, group.value_dim, f.scores + j * width, f.out + j * width, alpha + j, keys.words,
+                           j, run.first, run.last);
+        alpha[j] = broadcast(T(1));
+      }
+      continue;
+    }
+    cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
+      accumulate<T, n.value>(keys.value, group.value_dim, f.scores + v * width, f.out + v * width, alpha + v, run.first,
+                             run.last);
+      for (int j = v; j < v + n.value; j++) alpha[j] = broadcast(T(1));
+    });
+  }
+}
+
+// carried = carried * 2^(carried maximum - maximum) + out; out = 0
+template <class T>
+HEADSPAN_NOINLINE void carry_output(const Group<T>& group, const Forward<T>& f) {
+  constexpr int width = kWidth<T>;
+  for (int j = 0; j < kVectors<T>; j++) {
+    Vec<T> const now = load(f.maximum + j * width), old = load(f.carried_maximum + j * width);
+    Vec<T> const alpha = exp2(old - (now == -kInfinity<T> ? Vec<T>{} : now));
+    for (int d = 0; d < group.value_dim; d++) {
+      T *out = f.out + d * kLanes + j * width, *carried = f.carried_out + d * kLanes + j * width;
+      store(carried, load(carried) * alpha + load(out));
+      store(out, Vec<T>{});
+    }
+    store(f.carried_maximum + j * width, now);
+  }
+}
+
+template <class T>
+void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scratch) {
+  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
+  if (*f.batches > 0) carry_output(group, f);
+  ++*f.batches;
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i + 1 < count ? tiles + i + 1 : nullptr);
+}
+
+template <class T>
+bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
+  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  bool const carried = *f.batches > 1;
+  if (carried) carry_output(group, f);
+  T inverse[kLanes];
+  for (int i = 0; i < kLanes; i++) {
+    rows.maximum[i] = f.maximum[i];
+    rows.sum[i] = f.sum[i];
+    inverse[i] = f.sum[i] == 0 ? T(0) : T(1 / f.sum[i]);
+  }
+  return lanes_to_rows(carried ? f.carried_out : f.out, inverse, group.value_dim, rows.out, group.lanes);
+}
+
+// ---- weights, for those who want to see them
+
+template <class T>
+void weights_begin(const Group<T>& group, void* scratch) {
+  forward_begin(group, scratch);
+}
+
+template <class T>
+void weights_tile(const Group<T>& group, const Tile& tile, const T* lse, T* weights, void* scratch) {
+  constexpr int width = kWidth<T>;
+  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  TileKeys<T> keys;
+  prepare(group, tile, keys);
+  Bias<T> const bias{group.biased ? f.slope : nullptr, group.position, keys.position};
+  T lse2[kLanes];
+  for (int i = 0; i < kLanes; i++) lse2[i] = lse[i] == -kInfinity<T> ? T(0) : T(lse[i] * kLog2e);
+  for (int i = 0; i < kTileKeys * kLanes; i++) f.scores[i] = 0;
+  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    for (int r = run.first; r < run.last; r += kKeyGroup)
+      run_products(run, keys.key, group.head_dim, f.q, f.scores, keys.words, bias, (Vec<T>*)nullptr, r);
+    for (int j = run.first_vector; j < run.last_vector; j++)
+      exponentials(group, keys, soft, f.scores + j * width, load(lse2 + j * width), j, run.first, run.last);
+  }
+  memcpy(weights, f.scores, sizeof(T) * kTileKeys * kLanes);
+}
+
+}  // namespace headspan::HEADSPAN_ISA

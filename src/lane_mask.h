@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The soft mask of one vector of lanes, each with its own position and span.
+#pragma once
+
+#include "micro_kernels.h"
+#include "soft_mask.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+constexpr double kLog2e = 1.44269504088896340736;
+
+template <class T>
+constexpr T kInfinity = T(__builtin_inf());
+template <class T>
+constexpr T kEpsilon = sizeof(T) == 4 ? T(__FLT_EPSILON__) : T(__DBL_EPSILON__);
+
+// Where the mask of some lane of a vector falls: keys up to `before` and from `from` on.
+template <class T>
+struct SoftBounds {
+  T before, from;
+};
+template <class T>
+HEADSPAN_NOINLINE void soft_bounds(const Group<T>& group, SoftBounds<T>* bounds) {
+  for (int j = 0; j < kVectors<T>; j++) {
+    T before = -kInfinity<T>, from = kInfinity<T>;
+    for (int i = j * kWidth<T>; i < (j + 1) * kWidth<T>; i++) {
+      T const low = group.position[i] - group.span[i], high = group.position[i] + group.span[i];
+      before = low > before ? low : before;
+      from = high < from ? high : from;
+    }
+    bounds[j] = {before, from};
+  }
+}
+
+template <class T>
+struct LaneMask {
+  Vec<T> position, span, edge;
+  SoftBounds<T> bounds;
+
+  HEADSPAN_ALWAYS_INLINE LaneMask(const Group<T>& group, int vector, const SoftBounds<T>* all) {
+    position = load(group.position + vector * kWidth<T>);
+    span = load(group.span + vector * kWidth<T>);
+    edge = span + group.ramp;
+    if (all) bounds = all[vector];
+  }
+  // Whether the mask falls for some pair with keys at lowest .. highest. Asked for a key group at once: a branch for
+  // every key would be mispredicted all along the edge of a band.
+  HEADSPAN_ALWAYS_INLINE bool touches(T lowest, T highest) const {
+    return lowest <= bounds.before || highest >= bounds.from;
+  }
+  HEADSPAN_ALWAYS_INLINE Vec<T> distance(T key) const { return absolute<T>(position - key); }
+  HEADSPAN_ALWAYS_INLINE Vec<T> at(Vec<T> x, T inverse_ramp) const {
+    return soft_mask(x, edge, broadcast(inverse_ramp), broadcast(kEpsilon<T> / 2), broadcast(T(1)));
+  }
+};
+
+}  // namespace headspan::HEADSPAN_ISA

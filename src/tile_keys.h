@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A tile as the register tiles need it: a pointer to every row, and runs of keys that the same vectors of lanes see.
+#pragma once
+
+#include "micro_kernels.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+// Neighbouring keys whose words touch the same vectors of lanes.
+struct Run {
+  int first, last;                // keys, in whole key groups
+  int first_vector, last_vector;  // vectors
+};
+
+template <class T>
+struct TileKeys {
+  const T *key[kPaddedKeys], *value[kPaddedKeys];
+  T position[kPaddedKeys];
+  T lowest[kTileKeys / kKeyGroup], highest[kTileKeys / kKeyGroup];  // positions in a key group
+  uint64_t padded_words[kPaddedKeys];
+  const uint64_t* words;  // null: every lane sees every key
+  Run runs[kTileKeys / kKeyGroup + 1];
+  int run_count, padded;
+};
+
+HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) {
+  return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r;
+}
+
+template <class T>
+HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
+  constexpr int width = kWidth<T>;
+  keys.run_count = 0;
+  for (int r = 0; r < keys.padded; r += kKeyGroup) {
+    uint64_t any = 0;
+    for (int i = 0; i < kKeyGroup; i++) any |= keys.words[r + i];
+    if (!any) continue;
+    // Keys that no lane sees must not be read: they stand in for their neighbour, masked.
+    int visible = r;
+    while (!keys.words[visible]) visible++;
+    for (int i = r; i < r + kKeyGroup; i++)
+      if (!keys.words[i]) keys.key[i] = keys.key[visible], keys.value[i] = keys.value[visible];
+    int const first = __builtin_ctzll(any) / width, last = (63 - __builtin_clzll(any)) / width + 1;
+    Run* const before = keys.run_count ? &keys.runs[keys.run_count - 1] : nullptr;
+    if (before && before->last == r && before->first_vector == first && before->last_vector == last)
+      before->last = r + kKeyGroup;
+    else
+      keys.runs[keys.run_count++] = Run{r, r + kKeyGroup, first, last};
+  }
+}
+
+template <class T>
+HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
+  keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
+  for (int r = 0; r < tile.count; r++) {
+    ptrdiff_t const index = key_index(tile, r);
+    keys.key[r] = group.key.row(index);
+    keys.value[r] = group.value.row(index);
+    keys.position[r] = T((double)index - group.origin);
+  }
+  for (int r = tile.count; r < keys.padded; r++) keys.position[r] = keys.position[tile.count - 1];
+  if (tile.soft)
+    for (int r = 0; r < keys.padded; r++) {
+      T const p = keys.position[r];
+      T &lowest = keys.lowest[r / kKeyGroup], &highest = keys.highest[r / kKeyGroup];
+      lowest = r % kKeyGroup == 0 || p < lowest ? p : lowest;
+      highest = r % kKeyGroup == 0 || p > highest ? p : highest;
+    }
+  keys.words = tile.words;
+  if (!tile.words && keys.padded == tile.count) {
+    keys.runs[0] = Run{0, tile.count, 0, kVectors<T>};
+    keys.run_count = 1;
+    return;
+  }
+  for (int r = 0; r < keys.padded; r++)
+    keys.padded_words[r] = r >= tile.count ? 0 : tile.words ? tile.words[r] : ~uint64_t(0);
+  keys.words = keys.padded_words;
+  prepare_runs(keys);
+}
+
+// The next tile's rows, fetched while this one is computed.
+template <class T>
+HEADSPAN_INLINE void prefetch_rows(const Group<T>& group, const Tile& next, int first) {
+  constexpr int line = 64 / (int)sizeof(T);
+  for (int r = first; r < first + kKeyGroup && r < next.count; r++) {
+    ptrdiff_t const index = key_index(next, r);
+    for (int d = 0; d < group.head_dim; d += line) __builtin_prefetch(group.key.row(index) + d, 0, 3);
+    for (int d = 0; d < group.value_dim; d += line) __builtin_prefetch(group.value.row(index) + d, 0, 3);
+  }
+}
+
+// All scores of a run of keys: register tiles of dot products.
+template <class T>
+HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, int dims, const T* q, T* s,
+                                  const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int r) {
+  constexpr int width = kWidth<T>;
+  cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
+    constexpr int keys = TileShape<vectors.value>::keys;
+    for (int k = r; k < r + kKeyGroup; k += keys) {
+      Bias<T> const here{bias.slope ? bias.slope + v * width : nullptr, bias.position + v * width, bias.key + k};
+      dot_products<T, keys, vectors.value>(rows + k, dims, q + v * width, s + k * kLanes + v * width,
+                                           words ? words + k : nullptr, v, here, best ? best + v : nullptr);
+    }
+  });
+}
+
+}  // namespace headspan::HEADSPAN_ISA
