@@ -85,7 +85,7 @@ def race(session: nox.Session) -> None:
     for preset in ("tsan", "serial"):
         if preset == "tsan" and shutil.which("clang++-14") is None:
             session.error(
-                "the thread sanitizer needs clang++-14 and its OpenMP: apt-get install clang-14 libomp-14-dev libclang-rt-14-dev"
+                "the thread sanitizer needs clang++-14: apt-get install clang-14 libomp-14-dev libclang-rt-14-dev"
             )
         session.run("cmake", "--preset", preset, "-G", "Ninja")
         session.run("cmake", "--build", "--preset", preset)

@@ -6,25 +6,30 @@
 namespace headspan {
 
 template <class T>
-void attention_forward(const Problem<T>& problem, const ArrayView<T, 4>& out, const ArrayView<T, 3>& lse,
-                       const Control& control) {
+void attention_forward(const Problem<T>& problem, const ForwardViews<T>& results, const Control& control) {
   Kernel<T> const kernel = active_kernel<T>();
   Band const band = problem.band();
   std::ptrdiff_t const groups = problem.groups();
   // Head by head, so that the keys and values of one head stay in the cache; long rows first, so that no thread ends
   // late.
+  auto const run_group = [&](std::ptrdiff_t task, const StopCheck& stop) {
+    std::ptrdiff_t const batch = task / groups / problem.heads(), head = task / groups % problem.heads();
+    QueryGroup<T> queries = neighbours(problem, batch, head, groups - 1 - task % groups);
+    ForwardRows<T> rows;
+    for (int lane = 0; lane < queries.group.lanes; lane++)
+      rows.out[lane] = results.out.at(batch, head, queries.query[lane]);
+    Scratch<T> const scratch(kernel, problem.head_dim(), problem.value_dim());
+    if (!run_forward(kernel, queries, queries.keys(band), rows, scratch, stop)) return;
+    for (int lane = 0; lane < queries.group.lanes; lane++) {
+      std::ptrdiff_t const i = queries.query[lane];
+      if (results.lse) *results.lse.at(batch, head, i) = log_sum_exp(rows, lane);
+      if (!results.statistics) continue;
+      *results.statistics.at(batch, head, i, 0) = rows.maximum[lane];
+      *results.statistics.at(batch, head, i, 1) = rows.inverse_sum[lane];
+    }
+  };
   parallel_for(problem.batch() * problem.heads() * groups, useful_threads(problem, control), control.interrupted,
-               [&](std::ptrdiff_t task, const StopCheck& stop) {
-                 std::ptrdiff_t const batch = task / groups / problem.heads(), head = task / groups % problem.heads();
-                 QueryGroup<T> queries = neighbours(problem, batch, head, groups - 1 - task % groups);
-                 ForwardRows<T> rows;
-                 for (int lane = 0; lane < queries.group.lanes; lane++)
-                   rows.out[lane] = out.at(batch, head, queries.query[lane]);
-                 Scratch<T> const scratch(kernel, problem.head_dim(), problem.value_dim());
-                 if (!run_forward(kernel, queries, queries.keys(band), rows, scratch, stop) || !lse) return;
-                 for (int lane = 0; lane < queries.group.lanes; lane++)
-                   *lse.at(batch, head, queries.query[lane]) = log_sum_exp(rows, lane);
-               });
+               run_group);
 }
 
 void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const ArrayView<std::int64_t, 2>& pairs,
@@ -42,9 +47,7 @@ void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const
   });
 }
 
-template void attention_forward(const Problem<float>&, const ArrayView<float, 4>&, const ArrayView<float, 3>&,
-                                const Control&);
-template void attention_forward(const Problem<double>&, const ArrayView<double, 4>&, const ArrayView<double, 3>&,
-                                const Control&);
+template void attention_forward(const Problem<float>&, const ForwardViews<float>&, const Control&);
+template void attention_forward(const Problem<double>&, const ForwardViews<double>&, const Control&);
 
 }  // namespace headspan

@@ -37,16 +37,23 @@ struct Control {
   InterruptCheck interrupted;
 };
 
-// out (batch, heads, tokens, value_dim) and lse (batch, heads, tokens), the latter if not null.
+// out (batch, heads, tokens, value_dim); and, if not null, lse (batch, heads, tokens) and what the backward pass needs
+// of every query: statistics (batch, heads, tokens, 2), the maximum and the inverse of the sum.
 template <class T>
-void attention_forward(const Problem<T>& problem, const ArrayView<T, 4>& out, const ArrayView<T, 3>& lse,
-                       const Control& control);
+struct ForwardViews {
+  ArrayView<T, 4> out;
+  ArrayView<T, 3> lse;
+  ArrayView<T, 4> statistics;
+};
+
+template <class T>
+void attention_forward(const Problem<T>& problem, const ForwardViews<T>& results, const Control& control);
 
 // What the forward pass gave, and the gradients that came back. grad_lse may be null.
 template <class T>
 struct Upstream {
-  ArrayView<const T, 4> out, grad_out;
-  ArrayView<const T, 3> lse, grad_lse;
+  ArrayView<const T, 4> out, statistics, grad_out;
+  ArrayView<const T, 3> grad_lse;
 };
 
 // The last three are per query, (batch, heads, tokens), and may be null.

@@ -183,7 +183,8 @@ class BackwardPass {
       rows.out[lane] = upstream_.out.at(batch, head, i);
       rows.grad_out[lane] = upstream_.grad_out.at(batch, head, i);
       rows.grad_query[lane] = gradients_.query.at(batch, head, i);
-      rows.lse[lane] = *upstream_.lse.at(batch, head, i);
+      rows.maximum[lane] = *upstream_.statistics.at(batch, head, i, 0);
+      rows.inverse_sum[lane] = *upstream_.statistics.at(batch, head, i, 1);
       rows.grad_lse[lane] = upstream_.grad_lse ? *upstream_.grad_lse.at(batch, head, i) : T(0);
     }
     kernel_.backward_begin(group, rows, scratch.kernel);
@@ -203,11 +204,14 @@ class BackwardPass {
       *gradients_.span.at(batch, head, i) = problem_.ramp > 0 ? rows.grad_span[lane] / problem_.ramp : 0;
     if (gradients_.slopes) *gradients_.slopes.at(batch, head, i) = rows.grad_slope[lane];
     if (!gradients_.temperature) return;
+    double& gradient = *gradients_.temperature.at(batch, head, i);
+    gradient = 0;
+    if (rows.inverse_sum[lane] == 0) return;  // no key: a query of NaN must not come in
     // s = scale / temperature * query . key: the sum of ds * s over the keys is query . grad_query
     double sum = 0;
     for (int d = 0; d < problem_.head_dim(); d++)
       sum += static_cast<double>(queries.group.query[lane][d]) * static_cast<double>(rows.grad_query[lane][d]);
-    *gradients_.temperature.at(batch, head, i) = -sum / static_cast<double>(*problem_.temperature.at(batch, head, i));
+    gradient = -sum / static_cast<double>(*problem_.temperature.at(batch, head, i));
   }
 
   // The private rows of keys first .. last - 1 of one head, in the order of the chunks.

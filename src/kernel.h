@@ -46,12 +46,15 @@ struct Group {
   T slope[kLanes];
 };
 
-// What the forward pass gives for each lane. The maximum is of s * log2(e), the sum of m * 2^(s * log2(e) - maximum).
+// What the forward pass gives for each lane. The maximum is of s * log2(e), -infinity for a row that has no key; the
+// sum is of m * 2^(s * log2(e) - maximum). A weight is taken from these two and not from their log-sum-exp, which
+// cannot hold the sum beside a large maximum.
 template <class T>
 struct ForwardRows {
   T* out[kLanes];
   T maximum[kLanes];
   double sum[kLanes];
+  T inverse_sum[kLanes];  // 0 for a row that has no key
 };
 
 // Gradient rows of the keys: rows from `split` on belong to this task, earlier ones to a private buffer that is added
@@ -66,7 +69,7 @@ struct KeyGradients {
 template <class T>
 struct BackwardRows {
   const T *out[kLanes], *grad_out[kLanes];
-  T lse[kLanes];  // natural log-sum-exp; -infinity: the row has no key
+  T maximum[kLanes], inverse_sum[kLanes];  // as from the forward pass
   T grad_lse[kLanes];
   T* grad_query[kLanes];
   double grad_span[kLanes];  // ramp * gradient
@@ -84,9 +87,9 @@ struct Kernel {
   // again.
   bool (*forward_end)(const Group<T>&, ForwardRows<T>&, void* scratch);
 
-  // Weights of a tile: weights[key * kLanes + lane] = m * exp(s - lse), 0 where masked.
+  // Weights of a tile, from the rows of the forward pass: weights[key * kLanes + lane], 0 where masked.
   void (*weights_begin)(const Group<T>&, void* scratch);
-  void (*weights_tile)(const Group<T>&, const Tile&, const T* lse, T* weights, void* scratch);
+  void (*weights_tile)(const Group<T>&, const Tile&, const ForwardRows<T>&, T* weights, void* scratch);
 
   void (*backward_begin)(const Group<T>&, BackwardRows<T>&, void* scratch);
   void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The gradient of kernel_forward.h. With E = exp(s - lse), the forward pass was
+// The gradient of kernel_forward.h. With E = exp(s - maximum) / sum, the forward pass was
 //     p = m * E,    out = sum of p * value
 // and so, with dp = grad_out . value and delta = grad_out . out - grad_lse,
 //     grad_value += p * grad_out          t = E * (dp - delta)          ds = m * t
@@ -64,7 +64,8 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
     factor[i] = T(group.scale[i] * kLog2e);
     one[i] = 1;
     b.slope[i] = T(group.slope[i] * kLog2e);
-    b.lse[i] = i >= group.lanes || rows.lse[i] == -kInfinity<T> ? T(0) : T(rows.lse[i] * kLog2e);
+    b.maximum[i] = i >= group.lanes || rows.maximum[i] == -kInfinity<T> ? T(0) : rows.maximum[i];
+    b.inverse_sum[i] = i >= group.lanes ? T(0) : rows.inverse_sum[i];
     b.delta[i] = i >= group.lanes ? T(0) : row_dot(rows.grad_out[i], rows.out[i], group.value_dim) - rows.grad_lse[i];
     rows.grad_span[i] = rows.grad_slope[i] = 0;
   }
@@ -91,16 +92,16 @@ struct LaneSums {
 };
 template <class T, bool soft, bool biased>
 HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const TileKeys<T>& keys,
-                                               const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> lse, Vec<T> delta,
-                                               int vector, int first, int last) {
+                                               const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> maximum,
+                                               Vec<T> inverse_sum, Vec<T> delta, int vector, int first, int last) {
   constexpr int width = kWidth<T>;
   LaneMask<T> const mask(group, vector, bounds);
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
   Vec<T> span_sum{}, slope_sum{};
   for (int r = first; r < last; r++) {
-    Vec<T> p = exp2(load(s + r * kLanes) - lse);     // p = m * exp(s - lse)
-    Vec<T> t = p * (load(dp + r * kLanes) - delta);  // ds = m * t
-    if (keys.words) {                                // exp2(-infinity) is 0, but 0 * NaN is not
+    Vec<T> p = exp2(load(s + r * kLanes) - maximum) * inverse_sum;  // p = m * exp(s - maximum) / sum
+    Vec<T> t = p * (load(dp + r * kLanes) - delta);                 // ds = m * t
+    if (keys.words) {                                               // exp2(-infinity) is 0, but 0 * NaN is not
       p = select(keys.words[r] >> (vector * width), p, Vec<T>{});
       t = select(keys.words[r] >> (vector * width), t, Vec<T>{});
     }
@@ -125,8 +126,9 @@ HEADSPAN_INLINE void softmax_gradient_run(const Group<T>& group, BackwardRows<T>
   auto const choose = soft ? (group.biased ? softmax_gradient<T, true, true> : softmax_gradient<T, true, false>)
                            : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
   for (int j = run.first_vector; j < run.last_vector; j++) {
-    LaneSums<T> const sums = choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width,
-                                    load(b.lse + j * width), load(b.delta + j * width), j, run.first, run.last);
+    LaneSums<T> const sums =
+        choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.maximum + j * width),
+               load(b.inverse_sum + j * width), load(b.delta + j * width), j, run.first, run.last);
     if (soft)
       for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
     if (group.biased)

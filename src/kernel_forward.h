@@ -66,7 +66,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   for (int j = 0; j < vectors; j++) {
     Vec<T> const old = load(f.maximum + j * width);
     store(f.maximum + j * width, best[j]);
-    best[j] = best[j] == -kInfinity<T> ? Vec<T>{} : best[j];
+    best[j] = finite_maximum(best[j]);
     alpha[j] = exp2(old - best[j]);
     sums[j] = Vec<T>{};
   }
@@ -104,7 +104,7 @@ HEADSPAN_NOINLINE void carry_output(const Group<T>& group, const Forward<T>& f) 
   constexpr int width = kWidth<T>;
   for (int j = 0; j < kVectors<T>; j++) {
     Vec<T> const now = load(f.maximum + j * width), old = load(f.carried_maximum + j * width);
-    Vec<T> const alpha = exp2(old - (now == -kInfinity<T> ? Vec<T>{} : now));
+    Vec<T> const alpha = exp2(old - finite_maximum(now));
     for (int d = 0; d < group.value_dim; d++) {
       T *out = f.out + d * kLanes + j * width, *carried = f.carried_out + d * kLanes + j * width;
       store(carried, load(carried) * alpha + load(out));
@@ -128,13 +128,12 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
   Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
   bool const carried = *f.batches > 1;
   if (carried) carry_output(group, f);
-  T inverse[kLanes];
   for (int i = 0; i < kLanes; i++) {
     rows.maximum[i] = f.maximum[i];
     rows.sum[i] = f.sum[i];
-    inverse[i] = f.sum[i] == 0 ? T(0) : T(1 / f.sum[i]);
+    rows.inverse_sum[i] = f.sum[i] == 0 ? T(0) : T(1 / f.sum[i]);
   }
-  return lanes_to_rows(carried ? f.carried_out : f.out, inverse, group.value_dim, rows.out, group.lanes);
+  return lanes_to_rows(carried ? f.carried_out : f.out, rows.inverse_sum, group.value_dim, rows.out, group.lanes);
 }
 
 // ---- weights, for those who want to see them
@@ -145,24 +144,27 @@ void weights_begin(const Group<T>& group, void* scratch) {
 }
 
 template <class T>
-void weights_tile(const Group<T>& group, const Tile& tile, const T* lse, T* weights, void* scratch) {
+void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>& rows, T* weights, void* scratch) {
   constexpr int width = kWidth<T>;
   Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
   TileKeys<T> keys;
   prepare(group, tile, keys);
   Bias<T> const bias{group.biased ? f.slope : nullptr, group.position, keys.position};
-  T lse2[kLanes];
-  for (int i = 0; i < kLanes; i++) lse2[i] = lse[i] == -kInfinity<T> ? T(0) : T(lse[i] * kLog2e);
-  for (int i = 0; i < kTileKeys * kLanes; i++) f.scores[i] = 0;
+  memset(weights, 0, sizeof(T) * kTileKeys * kLanes);
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     for (int r = run.first; r < run.last; r += kKeyGroup)
       run_products(run, keys.key, group.head_dim, f.q, f.scores, keys.words, bias, (Vec<T>*)nullptr, r);
-    for (int j = run.first_vector; j < run.last_vector; j++)
-      exponentials(group, keys, soft, f.scores + j * width, load(lse2 + j * width), j, run.first, run.last);
+    for (int j = run.first_vector; j < run.last_vector; j++) {
+      Vec<T> const maximum = finite_maximum(load(rows.maximum + j * width));
+      exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);
+      for (int r = run.first; r < run.last && r < tile.count; r++) {
+        int const at = r * kLanes + j * width;
+        store(weights + at, load(f.scores + at) * load(rows.inverse_sum + j * width));
+      }
+    }
   }
-  memcpy(weights, f.scores, sizeof(T) * kTileKeys * kLanes);
 }
 
 }  // namespace headspan::HEADSPAN_ISA

@@ -54,4 +54,10 @@ struct LaneMask {
   }
 };
 
+// A row that has met no key has a maximum of -infinity, which must not be subtracted from itself.
+template <class V>
+HEADSPAN_INLINE V finite_maximum(V maximum) {
+  return maximum == -__builtin_inff() ? V{} : maximum;
+}
+
 }  // namespace headspan::HEADSPAN_ISA

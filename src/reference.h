@@ -90,6 +90,7 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
     rows.maximum[lane] = T(row.maximum * kLog2e);
     // what rounding the maximum to T changed goes into the sum
     rows.sum[lane] = row.sum == 0 ? 0 : row.sum * exp2(row.maximum * kLog2e - (double)rows.maximum[lane]);
+    rows.inverse_sum[lane] = rows.sum[lane] == 0 ? T(0) : T(1 / rows.sum[lane]);
     for (int d = 0; d < group.value_dim; d++)
       rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(scratch, lane, group.value_dim)[d] / row.sum);
   }
@@ -99,20 +100,20 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
 template <class T>
 void weights_begin(const Group<T>&, void*) {}
 
-// exp(s - lse) of a pair, which the mask m makes a weight.
-HEADSPAN_INLINE double unmasked_weight(const Pair& p, double lse) {
-  return lse == -__builtin_inf() ? 0 : exp(p.s - lse);
+// exp(s - maximum) / sum of a pair, which the mask m makes a weight.
+HEADSPAN_INLINE double unmasked_weight(const Pair& p, double maximum, double inverse_sum) {
+  return maximum == -__builtin_inf() ? 0 : exp2(p.s * kLog2e - maximum) * inverse_sum;
 }
 
 template <class T>
-void weights_tile(const Group<T>& group, const Tile& tile, const T* lse, T* weights, void*) {
+void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>& rows, T* weights, void*) {
   for (int r = 0; r < kTileKeys; r++)
     for (int lane = 0; lane < kLanes; lane++) {
       T& w = weights[r * kLanes + lane];
       w = 0;
       if (r >= tile.count || lane >= group.lanes || !visible(tile, r, lane)) continue;
       Pair const p = pair(group, tile.soft, key_index(tile, r), lane);
-      w = T(p.m * unmasked_weight(p, (double)lse[lane]));
+      w = T(p.m * unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]));
     }
 }
 
@@ -145,7 +146,7 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         T* const grad_value =
             own ? gradients.value.row(key) : gradients.private_value.row(key - gradients.private_first);
         Pair const p = pair(group, tile->soft, key, lane);
-        double const e = unmasked_weight(p, (double)rows.lse[lane]);
+        double const e = unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]);
         // out = sum of m * e * value
         for (int d = 0; d < group.value_dim; d++) grad_value[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
         double const t =

@@ -51,8 +51,8 @@ struct Forward {
 
 template <class T>
 struct Backward {
-  T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *lse, *delta, *slope,
-      *sink;
+  T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *maximum, *inverse_sum,
+      *delta, *slope, *sink;
   SoftBounds<T>* bounds;
   bool *rows_finite, *has_carried;
   ptrdiff_t q_stride, grad_out_stride;
@@ -70,7 +70,8 @@ struct Backward {
     b.grad_out_rows = c.take<T>((size_t)b.grad_out_stride * kLanes);
     b.scores = c.take<T>(kPaddedKeys * kLanes);
     b.grad_scores = c.take<T>(kPaddedKeys * kLanes);
-    b.lse = c.take<T>(kLanes);
+    b.maximum = c.take<T>(kLanes);
+    b.inverse_sum = c.take<T>(kLanes);
     b.delta = c.take<T>(kLanes);
     b.slope = c.take<T>(kLanes);
     b.sink =

@@ -210,15 +210,16 @@ HEADSPAN_INLINE T largest(Vec<T> v) {
   return m;
 }
 
-// 2^x for x up to about 100; 0 for x far below, as for -infinity; NaN for NaN. The polynomial holds on [-1/2, 1/2].
+// 2^x for x up to about 100; 0 for x far below, as for -infinity; NaN for NaN; exactly 1 for 0, so
+// that sums under an unchanged maximum stay as they are. The polynomial holds on [-1/2, 1/2].
 HEADSPAN_INLINE VecF exp2(VecF x) {
   VecF const n = round(x), f = x - n;
-  VecF p = broadcast(1.32764722e-3f);
-  p = p * f + 0.00967554133f;
-  p = p * f + 0.0555071327f;
-  p = p * f + 0.240221197f;
-  p = p * f + 0.693146967f;
-  p = p * f + 1.00000007f;
+  VecF p = broadcast(1.326472724e-3f);
+  p = p * f + 9.671512681e-3f;
+  p = p * f + 5.550733744e-2f;
+  p = p * f + 2.402224208e-1f;
+  p = p * f + 6.931469776e-1f;
+  p = p * f + 1.0f;
   return scale_by_power(p, n);
 }
 HEADSPAN_INLINE VecD exp2(VecD x) {  // the Taylor series of exp(f ln 2), to degree 13

@@ -2,6 +2,7 @@
 // The weights themselves, for chosen rows and columns and pooled: what pictures are made of. Memory is that of the
 // result.
 #include <algorithm>
+#include <utility>
 
 #include "attention.h"
 #include "group.h"
@@ -22,6 +23,8 @@ class WeightMap {
     // A task computes whole rows of the result, and about a group of queries.
     std::ptrdiff_t const pools = std::max<std::ptrdiff_t>(1, kLanes / selection.pool_rows);
     rows_per_task_ = std::min(rows_, pools * selection.pool_rows);
+    for (std::ptrdiff_t col = 1; col < selection.cols.shape[0]; col++)
+      ascending_ = ascending_ && *selection.cols.at(col - 1) <= *selection.cols.at(col);
   }
 
   void run(const Control& control) const {
@@ -50,23 +53,43 @@ class WeightMap {
     queries.group.value_dim = 0;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), 0);
     ForwardRows<T> rows;
-    T nothing[1], lse[kLanes];
+    T nothing[1];
     for (T*& out : rows.out) out = nothing;
     if (!run_forward(kernel_, queries, keys, rows, scratch, stop)) return false;
-    for (int lane = 0; lane < kLanes; lane++) lse[lane] = lane < lanes ? log_sum_exp(rows, lane) : T(0);
 
     kernel_.weights_begin(queries.group, scratch.kernel);
-    for (std::ptrdiff_t col = 0; col < selection_.cols.shape[0]; col += kTileKeys) {
+    auto const [first_col, last_col] = columns_of(keys);
+    for (std::ptrdiff_t col = first_col; col < last_col; col += kTileKeys) {
       if (stop()) return false;
-      int const count = static_cast<int>(std::min<std::ptrdiff_t>(kTileKeys, selection_.cols.shape[0] - col));
+      int const count = static_cast<int>(std::min<std::ptrdiff_t>(kTileKeys, last_col - col));
       std::int64_t indices[kTileKeys];
       for (int r = 0; r < count; r++) indices[r] = *selection_.cols.at(col + r);
       Tile const tile = keys.gathered(indices, count, scratch.tiles->words[0]);
       T weights[kTileKeys * kLanes];
-      kernel_.weights_tile(queries.group, tile, lse, weights, scratch.kernel);
+      kernel_.weights_tile(queries.group, tile, rows, weights, scratch.kernel);
       add(weights, batch, head, first_row, lanes, col, count);
     }
     return true;
+  }
+
+  // The columns that may hold keys of a group; of columns in any order all.
+  std::pair<std::ptrdiff_t, std::ptrdiff_t> columns_of(const GroupKeys& keys) const {
+    if (keys.empty()) return {0, 0};
+    if (!ascending_) return {0, selection_.cols.shape[0]};
+    return {first_column(keys.first()), first_column(keys.last())};
+  }
+
+  // The first of the ascending columns that is not before a key.
+  std::ptrdiff_t first_column(std::ptrdiff_t key) const {
+    std::ptrdiff_t low = 0, high = selection_.cols.shape[0];
+    while (low < high) {
+      std::ptrdiff_t const middle = low + (high - low) / 2;
+      if (*selection_.cols.at(middle) < key)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
   }
 
   void add(const T* weights, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes,
@@ -86,6 +109,7 @@ class WeightMap {
   Kernel<T> const kernel_;
   std::ptrdiff_t const rows_;
   std::ptrdiff_t rows_per_task_;
+  bool ascending_ = true;
 };
 
 }  // namespace

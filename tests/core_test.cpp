@@ -58,6 +58,7 @@ std::vector<double> results(const Shape& s, int threads) {
       grad_out{s.batch, s.heads, s.queries, s.head_dim}, grad_query{s.batch, s.heads, s.queries, s.head_dim},
       grad_key{s.batch, s.key_heads, s.keys, s.head_dim}, grad_value{s.batch, s.key_heads, s.keys, s.head_dim};
   Array<T, 3> span{s.batch, s.heads, s.queries}, lse{s.batch, s.heads, s.queries};
+  Array<T, 4> statistics{s.batch, s.heads, s.queries, 2};
   Array<double, 3> grad_span{s.batch, s.heads, s.queries};
   for (auto* array : {&query, &key, &value, &grad_out}) array->fill(random, -1, 1);
   span.fill(random, 0, static_cast<T>(s.keys) / 2);
@@ -72,11 +73,11 @@ std::vector<double> results(const Shape& s, int threads) {
   Control control;
   control.threads = threads;
   control.interrupted = [] { return false; };
-  headspan::attention_forward(problem, out.view(), lse.view(), control);
+  headspan::attention_forward<T>(problem, {out.view(), lse.view(), statistics.view()}, control);
 
   headspan::Upstream<T> upstream;
   upstream.out = out.template view<const T>();
-  upstream.lse = lse.template view<const T>();
+  upstream.statistics = statistics.template view<const T>();
   upstream.grad_out = grad_out.template view<const T>();
   headspan::GradientViews<T> gradients;
   gradients.query = grad_query.view();

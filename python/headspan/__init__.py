@@ -1,7 +1,7 @@
 """headspan: attention whose reach is learned.
 
-Every head, and every token, has its own span, chosen by gradient descent, and the work done is proportional to the pairs
-that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact gradients.
+Every head, and every token, has its own span, chosen by gradient descent, and the work done is proportional to the
+pairs that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact gradients.
 """
 
 from headspan import reference

@@ -52,7 +52,8 @@ def same_dtype(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
     for name, array in zip(names[1:], arrays[1:], strict=True):
         if array.dtype != arrays[0].dtype:
             raise TypeError(
-                f"{name} is {array.dtype} but {names[0]} is {arrays[0].dtype}; {name}.astype(np.{arrays[0].dtype}) makes them alike"
+                f"{name} is {array.dtype} but {names[0]} is {arrays[0].dtype}; "
+                f"{name}.astype(np.{arrays[0].dtype}) makes them alike"
             )
 
 
@@ -62,7 +63,10 @@ def number(name: str, x: object, *, at_least: float | None = None) -> float:
         x = x[()]
     if not isinstance(x, Real) or isinstance(x, bool | np.bool_):
         raise TypeError(f"{name} must be a number, not {describe(x)}")
-    value = float(x)
+    try:
+        value = float(x)
+    except OverflowError:
+        raise ValueError(f"{name} must be finite, not beyond all floats") from None
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, not {value}")
     if at_least is not None and value < at_least:
@@ -113,8 +117,8 @@ def per_query(
 ) -> npt.NDArray[Any]:
     """Bring a parameter to (batch, heads, tokens) or, without tokens, (batch, heads); lengths of 1 are kept.
 
-    ``axes`` are the names and lengths of the axes that the query has, of batch, heads and tokens. The forms are a number
-    and the shapes (heads,), (batch, heads) and (batch, heads, tokens), as far as these axes exist.
+    ``axes`` are the names and lengths of the axes that the query has, of batch, heads and tokens. The forms are a
+    number and the shapes (heads,), (batch, heads) and (batch, heads, tokens), as far as these axes exist.
     """
     names = [axis for axis in axes if with_tokens or axis != "tokens"]
     leading = [axis for axis in names if axis != "tokens"]

@@ -110,14 +110,12 @@ class _Call:
         """Take away the axes that the arguments did not have."""
         return array[(0,) * (4 - self.ndim)]
 
-    def inside(self, name: str, given: object, like: Array) -> Array:
+    def inside(self, name: str, given: object, shape: tuple[int, ...]) -> Array:
         """Check an array that must be like a result, and give it the core's axes."""
         array = _check.float_array(name, given)
         _check.same_dtype(("query", name), (self.query, array))
-        if array.shape != like.shape:
-            raise ValueError(
-                f"{name} must have the shape of {name.removeprefix('grad_')}, {like.shape}, not {array.shape}"
-            )
+        if array.shape != shape:
+            raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {shape}, not {array.shape}")
         return array[(None,) * (4 - self.ndim)]
 
 
@@ -125,7 +123,8 @@ def _check_shapes(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
     query = arrays[0]
     if query.ndim not in (2, 3, 4):
         raise ValueError(
-            f"query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, not shape {query.shape}"
+            "query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, "
+            f"not shape {query.shape}"
         )
     for name, array in zip(names[1:], arrays[1:], strict=True):
         if array.ndim != query.ndim:
@@ -194,19 +193,19 @@ def attention(
     """Attention in which every head, or every token, has its own span.
 
     With x the distance from a query to a key, z the span and R the ramp, the weight of a pair is proportional to
-    ``m(x) * exp(scale / temperature * query . key - slope * x)`` with the soft mask ``m(x) = clip((R + z - x) / R, 0, 1)``.
-    Pairs with m = 0 cost nothing and are never read.
+    ``m(x) * exp(scale / temperature * query . key - slope * x)`` with the soft mask
+    ``m(x) = clip((R + z - x) / R, 0, 1)``. Pairs with m = 0 cost nothing and are never read.
 
     Parameters
     ----------
     query : array_like, shape (batch, heads, tokens, head_dim)
         float32 or float64; leading axes may be left out.
     key, value : array_like, shape (batch, key heads, key tokens, head_dim)
-        Of the same type; heads is a multiple of the key heads. Query i stands at position ``i + key tokens - tokens``, so
-        that the last query sees the last key. The head_dim of value may be another.
+        Of the same type; heads is a multiple of the key heads. Query i stands at position
+        ``i + key tokens - tokens``, so that the last query sees the last key. The head_dim of value may be another.
     span : array_like, optional
-        How far a query looks before the mask falls, in tokens: a number, or of shape (heads,), (batch, heads) or (batch,
-        heads, tokens). None: without limit.
+        How far a query looks before the mask falls, in tokens: a number, or of shape (heads,), (batch, heads) or
+        (batch, heads, tokens). None: without limit.
     ramp : float
         Tokens over which the mask falls from 1 to 0. 0 gives a hard window.
     causal : bool
@@ -227,7 +226,8 @@ def attention(
     out : ndarray, shape (batch, heads, tokens, head_dim of value)
         0 for a query that sees no key.
     lse : ndarray, shape (batch, heads, tokens)
-        The natural logarithm of the sum of ``m * exp(score)``; -inf for a query that sees no key. Only with `return_lse`.
+        The natural logarithm of the sum of ``m * exp(score)``; -inf for a query that sees no key. Only with
+        `return_lse`.
 
     Raises
     ------
@@ -238,8 +238,8 @@ def attention(
 
     References
     ----------
-    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al., "Train
-    Short, Test Long", ICLR 2022.
+    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al.,
+    "Train Short, Test Long", ICLR 2022.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def attention(
         alibi_slopes=alibi_slopes,
     )
     with_lse = _check.flag("return_lse", return_lse)
-    out, lse = call.core.forward(with_lse)
+    out, lse, _ = call.core.forward(with_lse, False)
     if lse is None:
         return call.outside(out)
     return call.outside(out), call.outside(lse)
@@ -285,15 +285,15 @@ def attention_vjp(
 ) -> tuple[Any, Callable[..., Gradients]]:
     """Attention, and the function that takes a gradient back through it.
 
-    The arguments are those of `attention`. The arrays must not be changed before the gradient has been taken.
+    The arguments are those of `attention`. The arrays given must not be changed before the gradient has been taken.
 
     Returns
     -------
     out : ndarray, or (out, lse) with `return_lse`
-        As from `attention`.
+        As from `attention`. `out` is read-only, since the gradient is computed from it; a copy is not.
     vjp : callable
-        ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. The gradient
-        of a parameter that is shared is the sum over those who share it. That of the span is exact wherever the loss is
+        ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. The
+        gradient of a parameter that is shared is the sum over those who share it. That of the span is exact wherever the loss is
         differentiable; at a distance of exactly the span the mask has a kink, and its outer slope is taken.
 
     Examples
@@ -319,16 +319,17 @@ def attention_vjp(
         alibi_slopes=alibi_slopes,
     )
     with_lse = _check.flag("return_lse", return_lse)
-    full_out, full_lse = call.core.forward(True)
-    assert full_lse is not None
-    out, lse = call.outside(full_out), call.outside(full_lse)
+    full_out, full_lse, statistics = call.core.forward(with_lse, True)
+    out = call.outside(full_out)
+    lse = None if full_lse is None else call.outside(full_lse)
+    out.flags.writeable = False  # the gradient needs it as it is
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> Gradients:
         """Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
-        full_grad_out = call.inside("grad_out", grad_out, out)
-        full_grad_lse = None if grad_lse is None else call.inside("grad_lse", grad_lse, lse)
+        full_grad_out = call.inside("grad_out", grad_out, out.shape)
+        full_grad_lse = None if grad_lse is None else call.inside("grad_lse", grad_lse, out.shape[:-1])
         *arrays, grad_span, grad_temperature, grad_slopes = call.core.backward(
-            full_out, full_lse, full_grad_out, full_grad_lse
+            full_out, statistics, full_grad_out, full_grad_lse
         )
         parameters = ((call.span, grad_span), (call.temperature, grad_temperature), (call.slopes, grad_slopes))
         return Gradients(
@@ -398,10 +399,13 @@ def attention_weights(
     col_indices = _chosen("cols", cols, call.key.shape[2])
     if pool is None:
         pool = 1
-    pools = pool if isinstance(pool, tuple) else (pool, pool)
+    pools: tuple[Any, ...] = pool if isinstance(pool, tuple) else (pool, pool)
     if len(pools) != 2:
         raise ValueError(f"pool must be a number or a pair, not {pool}")
-    pool_rows, pool_cols = (_check.integer("pool", p, at_least=1) for p in pools)
+    sizes = (row_indices.size, col_indices.size)
+    pool_rows, pool_cols = (
+        min(_check.integer("pool", p, at_least=1), max(size, 1)) for p, size in zip(pools, sizes, strict=True)
+    )
     shape = (*call.query.shape[:2], -(-row_indices.size // pool_rows), -(-col_indices.size // pool_cols))
     _check.check_size("the result", shape, call.dtype.itemsize)
     return call.outside(call.core.weights(row_indices, col_indices, pool_rows, pool_cols))

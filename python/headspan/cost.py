@@ -62,7 +62,7 @@ def cost(
     >>> full = hs.cost(tokens=1000, heads=2, head_dim=64)
     >>> short = hs.cost(tokens=1000, heads=2, head_dim=64, span=[10, 100])
     >>> full.pairs, short.pairs, short.head_pairs
-    (1001000, 164623, array([ 41139, 123484]))
+    (1001000, 164493, array([ 41139, 123354]))
     """
     sizes = {
         name: _check.integer(name, n, at_least=1)

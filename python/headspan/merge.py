@@ -30,7 +30,8 @@ def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
     >>> import headspan as hs
     >>> rng = np.random.default_rng(0)
     >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16))
-    >>> parts = [hs.attention(q, k[:, :, s], v[:, :, s], causal=False, return_lse=True) for s in (slice(0, 70), slice(70, 100))]
+    >>> sets = (slice(0, 70), slice(70, 100))
+    >>> parts = [hs.attention(q, k[:, :, s], v[:, :, s], causal=False, return_lse=True) for s in sets]
     >>> out, lse = hs.merge_attention(*zip(*parts))
     >>> bool(np.allclose(out, hs.attention(q, k, v, causal=False)))
     True
@@ -50,6 +51,15 @@ def merge_attention_vjp(
     (out, lse) : tuple of ndarray
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` gives ``(grad_outs, grad_lses)``, two lists.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> (out, lse), vjp = hs.merge_attention_vjp(np.zeros((2, 5, 3)), np.zeros((2, 5)))
+    >>> grad_outs, grad_lses = vjp(np.ones((5, 3)))
+    >>> grad_outs[0][0]
+    array([0.5, 0.5, 0.5])
     """
     parts = _checked("outs", outs)
     logs = _checked("lses", lses)

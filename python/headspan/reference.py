@@ -1,5 +1,7 @@
 """The definition in dense float64 NumPy: what `headspan.attention` computes, for reading, teaching and checking."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,10 +18,12 @@ def attention(
     scale: float | None = None,
     temperature: npt.ArrayLike | None = None,
     alibi_slopes: npt.ArrayLike | None = None,
-) -> npt.NDArray[np.float64]:
+    return_lse: bool = False,
+) -> Any:
     """Attention by its definition, in memory of the square of the tokens.
 
-    Parameters are those of `headspan.attention`, for arrays (batch, heads, tokens, head_dim) with equally many heads.
+    The arguments and the results are those of `headspan.attention`; everything is computed in float64 and nothing is
+    checked.
 
     Examples
     --------
@@ -30,24 +34,36 @@ def attention(
     >>> bool(np.allclose(hs.reference.attention(q, k, v, span=9), hs.attention(q, k, v, span=9)))
     True
     """
-    q, k, v = (np.asarray(x, np.float64) for x in (query, key, value))
-    tokens, keys = q.shape[-2], k.shape[-2]
-    z, t, slope = _per_head(span, np.inf), _per_head(temperature, 1), _per_head(alibi_slopes, 0)
+    q, k, v = (np.asarray(a, np.float64) for a in (query, key, value))
+    if q.ndim > 2:  # heads that share a key head
+        k, v = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (k, v))
+    z, t, slope = (
+        _per_query(a, q.ndim)
+        for a in (
+            np.inf if span is None else span,
+            1.0 if temperature is None else temperature,
+            0.0 if alibi_slopes is None else alibi_slopes,
+        )
+    )
 
-    x = (np.arange(tokens) + keys - tokens)[:, None] - np.arange(keys)
-    allowed = (x >= 0 if causal else True) & (x != 0 if not include_self else True)
+    x = (np.arange(q.shape[-2]) + k.shape[-2] - q.shape[-2])[:, None] - np.arange(k.shape[-2])
+    allowed = ((x >= 0) | (not causal)) & ((x != 0) | include_self)
     x = np.abs(x)
     m = np.clip((ramp + z - x) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
-    m = np.where(allowed, m, 0)
+    m = np.where(allowed, m, 0.0)
     s = (q.shape[-1] ** -0.5 if scale is None else scale) / t * (q @ np.swapaxes(k, -1, -2)) - slope * x
-    s = np.where(m > 0, s, -np.inf)
-    e = m * np.exp(s - np.maximum(s.max(axis=-1, keepdims=True), -1e300))
-    w = e / np.maximum(e.sum(axis=-1, keepdims=True), 1e-300)
-    out: npt.NDArray[np.float64] = w @ v
-    return out
+    top = np.max(s, axis=-1, keepdims=True, initial=-1e300, where=m > 0)
+    e = m * np.exp(np.where(m > 0, s - top, -np.inf))
+    total = e.sum(axis=-1, keepdims=True)
+    out = e / np.where(total == 0, 1, total) @ v
+    if not return_lse:
+        return out
+    with np.errstate(divide="ignore"):
+        return out, (top + np.log(total))[..., 0]
 
 
-def _per_head(x: npt.ArrayLike | None, default: float) -> npt.NDArray[np.float64]:
-    """A number, (heads,), (batch, heads) or (batch, heads, tokens), against (batch, heads, tokens, keys)."""
-    a = np.asarray(default if x is None else x, np.float64)
-    return a[..., None] if a.ndim == 3 else a[..., None, None]
+def _per_query(a: npt.ArrayLike, ndim: int) -> npt.NDArray[np.float64]:
+    """Bring a parameter of one of its forms against (batch, heads, tokens, keys)."""
+    a = np.asarray(a, np.float64)
+    per_token = a.ndim == max(ndim - 1, 1)
+    return a[..., None] if per_token else a[..., None, None]

@@ -24,7 +24,14 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads the core uses at most: what was set, or what OpenMP gives."""
+    """Return how many threads the core uses at most: what was set, or what OpenMP gives.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> hs.get_num_threads() >= 1
+    True
+    """
     return _core.get_num_threads()
 
 
@@ -34,8 +41,9 @@ def build_info() -> dict[str, object]:
     Returns
     -------
     dict
-        ``version``; ``compiler``; ``openmp``, whether it has threads; ``isa``, the variant of the kernel that runs; ``isas``,
-        those this machine could run (the environment variable HEADSPAN_ISA chooses one at import); ``threads``.
+        ``version``; ``compiler``; ``openmp``, whether it has threads; ``isa``, the variant of the kernel that runs;
+        ``isas``, those this machine could run (the environment variable HEADSPAN_ISA chooses one at import);
+        ``threads``.
 
     Examples
     --------

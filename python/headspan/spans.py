@@ -39,6 +39,10 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     z = _check.real_array("span", span)
     _check.non_negative("span", z)
     r = _check.number("ramp", ramp, at_least=0)
+    try:
+        x, z = np.broadcast_arrays(x, z)
+    except ValueError:
+        raise ValueError(f"distance and span must broadcast, not {x.shape} and {z.shape}") from None
     if r == 0:
         return np.where(x <= z, 1.0, 0.0)
     mask: npt.NDArray[np.float64] = np.clip((r + z.astype(np.float64) - x) / r, 0.0, 1.0)
@@ -62,7 +66,8 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, npt.NDArray
 
     References
     ----------
-    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2: lambda / M times the sum over M heads.
+    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2: lambda / M times the sum over
+    M heads.
 
     Examples
     --------
@@ -123,6 +128,14 @@ def dynamic_span_vjp(
     span : ndarray, shape (batch, heads, tokens)
     vjp : callable
         ``vjp(grad_span)`` gives the gradients of `x`, `weight` and `bias`, in their shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> span, vjp = hs.dynamic_span_vjp(np.zeros((1, 3, 8)), np.ones((2, 8)), np.zeros(2), limit=100)
+    >>> vjp(np.ones_like(span))[2]
+    array([75., 75.])
     """
     tokens, w, b = (_check.float_array(name, array) for name, array in (("x", x), ("weight", weight), ("bias", bias)))
     _check.same_dtype(("x", "weight", "bias"), (tokens, w, b))

@@ -35,13 +35,13 @@ class PyProblem {
       problem<double>();
   }
 
-  py::tuple forward(bool return_lse) const {
-    return is_float32() ? forward_as<float>(return_lse) : forward_as<double>(return_lse);
+  py::tuple forward(bool with_lse, bool with_statistics) const {
+    return is_float32() ? forward_as<float>(with_lse, with_statistics) : forward_as<double>(with_lse, with_statistics);
   }
-  py::tuple backward(const py::array& out, const py::array& lse, const py::array& grad_out,
+  py::tuple backward(const py::array& out, const py::array& statistics, const py::array& grad_out,
                      const OptionalArray& grad_lse) const {
-    return is_float32() ? backward_as<float>(out, lse, grad_out, grad_lse)
-                        : backward_as<double>(out, lse, grad_out, grad_lse);
+    return is_float32() ? backward_as<float>(out, statistics, grad_out, grad_lse)
+                        : backward_as<double>(out, statistics, grad_out, grad_lse);
   }
   py::array weights(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows,
                     std::ptrdiff_t pool_cols) const {
@@ -75,23 +75,28 @@ class PyProblem {
   }
 
   template <class T>
-  py::tuple forward_as(bool return_lse) const {
+  py::tuple forward_as(bool with_lse, bool with_statistics) const {
     Problem<T> const p = problem<T>();
     py::array_t<T> out({p.batch(), p.heads(), p.queries(), static_cast<std::ptrdiff_t>(p.value_dim())});
-    py::object lse = py::none();
-    ArrayView<T, 3> lse_view;
-    if (return_lse) {
+    py::object lse = py::none(), statistics = py::none();
+    ForwardViews<T> results;
+    results.out = writable_view<T, 4>(out);
+    if (with_lse) {
       py::array_t<T> array({p.batch(), p.heads(), p.queries()});
-      lse_view = writable_view<T, 3>(array);
+      results.lse = writable_view<T, 3>(array);
       lse = std::move(array);
     }
-    ArrayView<T, 4> const out_view = writable_view<T, 4>(out);
-    call_core([&](const Control& control) { attention_forward(p, out_view, lse_view, control); });
-    return py::make_tuple(out, lse);
+    if (with_statistics) {
+      py::array_t<T> array({p.batch(), p.heads(), p.queries(), std::ptrdiff_t(2)});
+      results.statistics = writable_view<T, 4>(array);
+      statistics = std::move(array);
+    }
+    call_core([&](const Control& control) { attention_forward(p, results, control); });
+    return py::make_tuple(out, lse, statistics);
   }
 
   template <class T>
-  py::tuple backward_as(const py::array& out, const py::array& lse, const py::array& grad_out,
+  py::tuple backward_as(const py::array& out, const py::array& statistics, const py::array& grad_out,
                         const OptionalArray& grad_lse) const {
     Problem<T> const p = problem<T>();
     std::ptrdiff_t const batch = p.batch(), heads = p.heads(), tokens = p.queries(), head_dim = p.head_dim(),
@@ -100,7 +105,7 @@ class PyProblem {
     require_shape(upstream.out = rows_view<T, 4>(out, "out"), {batch, heads, tokens, value_dim}, "out");
     require_shape(upstream.grad_out = rows_view<T, 4>(grad_out, "grad_out"), {batch, heads, tokens, value_dim},
                   "grad_out");
-    require_shape(upstream.lse = view<T, 3>(lse, "lse"), {batch, heads, tokens}, "lse");
+    require_shape(upstream.statistics = view<T, 4>(statistics, "statistics"), {batch, heads, tokens, 2}, "statistics");
     if (grad_lse)
       require_shape(upstream.grad_lse = view<T, 3>(*grad_lse, "grad_lse"), {batch, heads, tokens}, "grad_lse");
 
@@ -171,8 +176,9 @@ void register_attention(py::module_& m) {
                     bool>(),
            py::arg("query"), py::arg("key"), py::arg("value"), py::arg("span"), py::arg("temperature"),
            py::arg("slopes"), py::arg("scale"), py::arg("ramp"), py::arg("causal"), py::arg("include_self"))
-      .def("forward", &PyProblem::forward, py::arg("return_lse"))
-      .def("backward", &PyProblem::backward, py::arg("out"), py::arg("lse"), py::arg("grad_out"), py::arg("grad_lse"))
+      .def("forward", &PyProblem::forward, py::arg("with_lse"), py::arg("with_statistics"))
+      .def("backward", &PyProblem::backward, py::arg("out"), py::arg("statistics"), py::arg("grad_out"),
+           py::arg("grad_lse"))
       .def("weights", &PyProblem::weights, py::arg("rows"), py::arg("cols"), py::arg("pool_rows"),
            py::arg("pool_cols"));
   m.def("pairs", &pairs, py::arg("queries"), py::arg("keys"), py::arg("span"), py::arg("ramp"), py::arg("causal"));
