@@ -100,13 +100,13 @@ T log_sum_exp(const ForwardRows<T>& rows, int lane) {
   return static_cast<T>(static_cast<double>(rows.maximum[lane]) * ln2 + std::log(rows.sum[lane]));
 }
 
-// One thread for what is done before a second one has woken up.
+// One thread for what is nearly done before a second one has woken up.
 template <class T>
 int useful_threads(const Problem<T>& problem, const Control& control) {
   double const flops = 4.0 * static_cast<double>(problem.batch() * problem.heads()) *
                        static_cast<double>(problem.queries()) * static_cast<double>(problem.keys()) *
                        problem.head_dim();
-  return flops < 1e6 ? 1 : control.threads;
+  return flops < 1e7 ? 1 : control.threads;
 }
 
 }  // namespace headspan

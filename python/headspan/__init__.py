@@ -4,8 +4,10 @@ Every head, and every token, has its own span, chosen by gradient descent, and t
 pairs that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact gradients.
 """
 
+from headspan._load import __version__
+
+# isort: split
 from headspan import reference
-from headspan._core import __version__
 from headspan.attention import Gradients, attention, attention_vjp, attention_weights
 from headspan.cost import Cost, cost
 from headspan.merge import merge_attention, merge_attention_vjp

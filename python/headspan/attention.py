@@ -57,7 +57,8 @@ class _Parameter:
         """Sum over everything that shared a value."""
         shape = self.compact.shape + (1,) * (3 - self.compact.ndim)
         shared = tuple(axis for axis in range(3) if shape[axis] == 1)
-        return per_query.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
+        total: Array = per_query.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
+        return total
 
 
 class _Call:
@@ -93,13 +94,14 @@ class _Call:
         self.span = None if span is None else _Parameter("span", span, self, below=2.0 * (tokens + keys))
         self.temperature = None if temperature is None else _Parameter("temperature", temperature, self, positive=True)
         self.slopes = None if alibi_slopes is None else _Parameter("alibi_slopes", alibi_slopes, self, per_token=False)
-        parameters = (None if p is None else p.array for p in (self.span, self.temperature, self.slopes))
         factor = self.query.shape[3] ** -0.5 if scale is None else _check.number("scale", scale)
         self.core = _core.Problem(
             self.query,
             self.key,
             self.value,
-            *parameters,
+            None if self.span is None else self.span.array,
+            None if self.temperature is None else self.temperature.array,
+            None if self.slopes is None else self.slopes.array,
             factor,
             _check.number("ramp", ramp, at_least=0),
             _check.flag("causal", causal),
@@ -108,7 +110,8 @@ class _Call:
 
     def outside(self, array: Array) -> Array:
         """Take away the axes that the arguments did not have."""
-        return array[(0,) * (4 - self.ndim)]
+        inner: Array = array[(0,) * (4 - self.ndim)]
+        return inner
 
     def inside(self, name: str, given: object, shape: tuple[int, ...]) -> Array:
         """Check an array that must be like a result, and give it the core's axes."""
@@ -293,8 +296,8 @@ def attention_vjp(
         As from `attention`. `out` is read-only, since the gradient is computed from it; a copy is not.
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. The
-        gradient of a parameter that is shared is the sum over those who share it. That of the span is exact wherever the loss is
-        differentiable; at a distance of exactly the span the mask has a kink, and its outer slope is taken.
+        gradient of a parameter that is shared is the sum over those who share it. That of the span is exact wherever
+        the loss is differentiable; at a distance of exactly the span the mask has a kink, and its outer slope is taken.
 
     Examples
     --------
@@ -320,6 +323,7 @@ def attention_vjp(
     )
     with_lse = _check.flag("return_lse", return_lse)
     full_out, full_lse, statistics = call.core.forward(with_lse, True)
+    assert statistics is not None
     out = call.outside(full_out)
     lse = None if full_lse is None else call.outside(full_lse)
     out.flags.writeable = False  # the gradient needs it as it is

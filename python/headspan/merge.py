@@ -89,8 +89,8 @@ def merge_attention_vjp(
         """Gradients of the parts' outs and lses."""
         grad = _like("grad_out", grad_out, out)
         grad_log = np.zeros_like(lse) if grad_lse is None else _like("grad_lse", grad_lse, lse)
-        grad_outs = [share[..., None] * grad for share in shares]
-        grad_lses = [
+        grad_outs: list[Array] = [share[..., None] * grad for share in shares]
+        grad_lses: list[Array] = [
             share * ((grad * (part - out)).sum(axis=-1) + grad_log) for share, part in zip(shares, parts, strict=True)
         ]
         return grad_outs, grad_lses
