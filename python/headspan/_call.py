@@ -1,0 +1,135 @@
+"""The checked arguments of one attention, as the core takes them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check, _core
+from headspan._check import Array
+
+AXES = ("batch", "heads", "tokens")
+
+
+class Parameter:
+    """An argument that may be shared by batch items, heads or tokens: checked, and broadcast for the core."""
+
+    def __init__(
+        self,
+        name: str,
+        given: object,
+        call: "Call",
+        *,
+        positive: bool = False,
+        below: float | None = None,
+        per_token: bool = True,
+    ) -> None:
+        array = _check.real_array(name, given)
+        self.shape = array.shape
+        self.dtype = array.dtype if array.dtype in _check.FLOATS else call.dtype
+        self.compact = _check.per_query(name, array, call.axes, with_tokens=per_token)
+        values = self.compact.astype(np.float64)
+        if below is not None:
+            _check.non_negative(name, array)
+            values = np.minimum(values, below)
+        limits = np.finfo(call.dtype)
+        if values.size and np.abs(values).max() > limits.max:
+            raise ValueError(f"{name} must fit into {call.dtype}, but holds {values.flat[np.abs(values).argmax()]:g}")
+        values = values.astype(call.dtype)
+        if positive and values.size and not values.min() >= limits.tiny:
+            raise ValueError(f"{name} must be greater than 0, but holds {array.min():g}")
+        full = call.query.shape[:3] if per_token else call.query.shape[:2]
+        self.array = np.broadcast_to(values, full)
+
+    def gradient(self, per_query: npt.NDArray[np.float64]) -> Array:
+        """Sum over everything that shared a value."""
+        shape = self.compact.shape + (1,) * (3 - self.compact.ndim)
+        shared = tuple(axis for axis in range(3) if shape[axis] == 1)
+        total: Array = per_query.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
+        return total
+
+
+class Call:
+    """The checked arguments of one call, as the core takes them."""
+
+    def __init__(
+        self,
+        query: object,
+        key: object,
+        value: object | None,
+        *,
+        span: object,
+        ramp: object,
+        causal: object,
+        include_self: object,
+        scale: object,
+        temperature: object,
+        alibi_slopes: object,
+    ) -> None:
+        names = ("query", "key") if value is None else ("query", "key", "value")
+        arrays = tuple(_check.float_array(name, x) for name, x in zip(names, (query, key, value), strict=False))
+        _check.same_dtype(names, arrays)
+        self.ndim = arrays[0].ndim
+        _check_shapes(names, arrays)
+        self.shapes = tuple(array.shape for array in arrays)
+        self.query, self.key, self.value = (array[(None,) * (4 - self.ndim)] for array in (*arrays, arrays[1])[:3])
+        self.dtype = self.query.dtype
+        self.axes = dict(zip(AXES, self.query.shape, strict=False))
+        for axis in AXES[: 4 - self.ndim]:
+            del self.axes[axis]
+        tokens, keys = self.query.shape[2], self.key.shape[2]
+
+        self.span = None if span is None else Parameter("span", span, self, below=2.0 * (tokens + keys))
+        self.temperature = None if temperature is None else Parameter("temperature", temperature, self, positive=True)
+        self.slopes = None if alibi_slopes is None else Parameter("alibi_slopes", alibi_slopes, self, per_token=False)
+        factor = self.query.shape[3] ** -0.5 if scale is None else _check.number("scale", scale)
+        self.core = _core.Problem(
+            self.query,
+            self.key,
+            self.value,
+            None if self.span is None else self.span.array,
+            None if self.temperature is None else self.temperature.array,
+            None if self.slopes is None else self.slopes.array,
+            factor,
+            _check.number("ramp", ramp, at_least=0),
+            _check.flag("causal", causal),
+            _check.flag("include_self", include_self),
+        )
+
+    def outside(self, array: Array) -> Array:
+        """Take away the axes that the arguments did not have."""
+        inner: Array = array[(0,) * (4 - self.ndim)]
+        return inner
+
+    def inside(self, name: str, given: object, shape: tuple[int, ...]) -> Array:
+        """Check an array that must be like a result, and give it the core's axes."""
+        array = _check.float_array(name, given)
+        _check.same_dtype(("query", name), (self.query, array))
+        if array.shape != shape:
+            raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {shape}, not {array.shape}")
+        return array[(None,) * (4 - self.ndim)]
+
+
+def _check_shapes(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
+    query = arrays[0]
+    if query.ndim not in (2, 3, 4):
+        raise ValueError(
+            "query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, "
+            f"not shape {query.shape}"
+        )
+    for name, array in zip(names[1:], arrays[1:], strict=True):
+        if array.ndim != query.ndim:
+            raise ValueError(f"{name} must have as many axes as query of shape {query.shape}, not shape {array.shape}")
+    key = arrays[1]
+    if key.shape[-1] != query.shape[-1] or query.shape[-1] == 0:
+        raise ValueError(
+            f"query and key must have one head_dim of at least 1, not {query.shape[-1]} and {key.shape[-1]}"
+        )
+    if key.shape[-2] == 0:
+        raise ValueError(f"key must have at least one token, not shape {key.shape}")
+    if query.ndim == 4 and key.shape[0] != query.shape[0]:
+        raise ValueError(f"key must have the batch of query, {query.shape[0]}, not {key.shape[0]}")
+    if query.ndim > 2 and (key.shape[-3] == 0 or query.shape[-3] == 0 or query.shape[-3] % key.shape[-3]):
+        raise ValueError(
+            f"the heads of query must be a multiple of the heads of key, not {query.shape[-3]} and {key.shape[-3]}"
+        )
+    if len(arrays) > 2 and (arrays[2].shape[:-1] != key.shape[:-1] or arrays[2].shape[-1] == 0):
+        raise ValueError(f"value must have the shape of key, {key.shape}, up to the last axis, not {arrays[2].shape}")
