@@ -20,13 +20,10 @@ namespace {
 
 #ifdef _OPENMP
 // After a fork the OpenMP pool's threads exist in the parent only, and the next parallel region of the child would wait
-// for them forever. A child of a process that has used its pool computes serially.
-std::atomic<bool> pool_used{false}, pool_lost{false};
-
-void watch_forks() {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { pool_lost = pool_used.load(); }); });
-}
+// for them forever; other libraries may share the pool, so nobody knows whether there was one. A forked child computes
+// serially.
+std::atomic<bool> forked{false};
+[[maybe_unused]] int const watching_forks = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 #endif
 
 // Rounding to nearest, no flush to zero: a library built with fast-math may have changed the mode of any thread.
@@ -95,9 +92,7 @@ void parallel_for(std::ptrdiff_t count, int threads, const InterruptCheck& inter
   Work work(count, interrupted, body);
   threads = static_cast<int>(std::min<std::ptrdiff_t>(threads, count));
 #ifdef _OPENMP
-  if (threads > 1 && !pool_lost) {
-    watch_forks();
-    pool_used = true;
+  if (threads > 1 && !forked) {
 #pragma omp parallel num_threads(threads)
     work.run(omp_get_thread_num() == 0);
     return work.finish();

@@ -26,7 +26,8 @@ HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
   return sum;
 }
 
-// A pair of the definition: its distance x, mask m and score s.
+// A pair of the definition: its distance x, mask m and score s, times log2(e) and rounded to T, so that a maximum kept
+// in T is one of the scores exactly.
 struct Pair {
   double x, m, s;
 };
@@ -37,12 +38,13 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int l
   double const edge = (double)group.span[lane] + (double)group.ramp;
   p.m = soft && group.ramp > 0 ? soft_mask(p.x, edge, 1.0 / (double)group.ramp, (double)__FLT_EPSILON__ * 1e-9, 1.0)
                                : 1.0;
-  p.s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) -
-        (double)group.slope[lane] * p.x;
+  double const s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) -
+                   (double)group.slope[lane] * p.x;
+  p.s = (double)(T)(s * kLog2e);
   return p;
 }
 
-// Scratch: for each lane the maximum of s, the sum of m * exp(s - maximum) and value_dim (head_dim) sums.
+// Scratch: for each lane the maximum of s, the sum of m * 2^(s - maximum) and value_dim (head_dim) sums.
 struct Lane {
   double maximum, sum;
 };
@@ -74,8 +76,8 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
         Lane& row = lanes(scratch)[lane];
         double* const out = sums(scratch, lane, group.value_dim);
         double const maximum = p.s > row.maximum || p.s != p.s ? p.s : row.maximum;
-        double const past = row.maximum == maximum ? 1 : exp(row.maximum - maximum);
-        double const w = p.s == -__builtin_inf() ? 0 : p.m * exp(p.s - maximum);
+        double const past = row.maximum == maximum ? 1 : exp2(row.maximum - maximum);
+        double const w = p.s == -__builtin_inf() ? 0 : p.m * exp2(p.s - maximum);
         row.sum = row.sum * past + w;
         for (int d = 0; d < group.value_dim; d++)
           out[d] = out[d] * past + w * (double)group.value.row(key_index(*tile, r))[d];
@@ -87,9 +89,8 @@ template <class T>
 bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
   for (int lane = 0; lane < group.lanes; lane++) {
     Lane const& row = lanes(scratch)[lane];
-    rows.maximum[lane] = T(row.maximum * kLog2e);
-    // what rounding the maximum to T changed goes into the sum
-    rows.sum[lane] = row.sum == 0 ? 0 : row.sum * exp2(row.maximum * kLog2e - (double)rows.maximum[lane]);
+    rows.maximum[lane] = T(row.maximum);
+    rows.sum[lane] = row.sum;
     rows.inverse_sum[lane] = rows.sum[lane] == 0 ? T(0) : T(1 / rows.sum[lane]);
     for (int d = 0; d < group.value_dim; d++)
       rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(scratch, lane, group.value_dim)[d] / row.sum);
@@ -100,9 +101,9 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
 template <class T>
 void weights_begin(const Group<T>&, void*) {}
 
-// exp(s - maximum) / sum of a pair, which the mask m makes a weight.
+// 2^(s - maximum) / sum of a pair, which the mask m makes a weight.
 HEADSPAN_INLINE double unmasked_weight(const Pair& p, double maximum, double inverse_sum) {
-  return maximum == -__builtin_inf() ? 0 : exp2(p.s * kLog2e - maximum) * inverse_sum;
+  return maximum == -__builtin_inf() ? 0 : exp2(p.s - maximum) * inverse_sum;
 }
 
 template <class T>
