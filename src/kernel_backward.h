@@ -169,7 +169,7 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
 
 template <class T>
 HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
-                                   const Backward<T>& b, const Tile& tile, const Tile* next) {
+                                   const Backward<T>& b, const Tile& tile) {
   constexpr int width = kWidth<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
@@ -191,7 +191,6 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   // pass 1: scores as in the forward pass, and dp = grad_out . value
   for (int i = 0; i < keys.run_count; i++)
     for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup) {
-      if (next) prefetch_rows(group, *next, r);
       run_products(keys.runs[i], keys.key, group.head_dim, b.q, b.scores, keys.words, bias, (Vec<T>*)nullptr, r);
       run_products(keys.runs[i], keys.value, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
                    (Vec<T>*)nullptr, r);
@@ -236,8 +235,7 @@ template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
                    int count, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
-  for (int i = 0; i < count; i++)
-    backward_tile(group, rows, gradients, b, tiles[i], i + 1 < count ? tiles + i + 1 : nullptr);
+  for (int i = 0; i < count; i++) backward_tile(group, rows, gradients, b, tiles[i]);
   if (count < kBatchTiles && !*b.has_carried) return;  // one batch: nothing to carry
   if (!*b.has_carried) memset(b.carried_grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
   *b.has_carried = true;

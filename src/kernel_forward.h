@@ -47,7 +47,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
 }
 
 template <class T>
-HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, const Tile* next) {
+HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
@@ -58,7 +58,6 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
   for (int i = 0; i < keys.run_count; i++)
     for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup) {
-      if (next) prefetch_rows(group, *next, r);
       run_products(keys.runs[i], keys.key, group.head_dim, f.q, f.scores, keys.words, bias, best, r);
     }
   // pass 2: weights, and the factor for what was summed under the old maximum. A row that has met no key keeps
@@ -120,7 +119,7 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
-  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i + 1 < count ? tiles + i + 1 : nullptr);
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i]);
 }
 
 template <class T>

@@ -51,6 +51,18 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
   }
 }
 
+// Where the keys of a tile stand, for masks and slopes.
+template <class T>
+HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
+  for (int r = 0; r < keys.padded; r++) {
+    T const p = T((double)key_index(tile, r < tile.count ? r : tile.count - 1) - group.origin);
+    T &lowest = keys.lowest[r / kKeyGroup], &highest = keys.highest[r / kKeyGroup];
+    keys.position[r] = p;
+    lowest = r % kKeyGroup == 0 || p < lowest ? p : lowest;
+    highest = r % kKeyGroup == 0 || p > highest ? p : highest;
+  }
+}
+
 template <class T>
 HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
@@ -58,16 +70,8 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
     ptrdiff_t const index = key_index(tile, r);
     keys.key[r] = group.key.row(index);
     keys.value[r] = group.value.row(index);
-    keys.position[r] = T((double)index - group.origin);
   }
-  for (int r = tile.count; r < keys.padded; r++) keys.position[r] = keys.position[tile.count - 1];
-  if (tile.soft)
-    for (int r = 0; r < keys.padded; r++) {
-      T const p = keys.position[r];
-      T &lowest = keys.lowest[r / kKeyGroup], &highest = keys.highest[r / kKeyGroup];
-      lowest = r % kKeyGroup == 0 || p < lowest ? p : lowest;
-      highest = r % kKeyGroup == 0 || p > highest ? p : highest;
-    }
+  if (tile.soft || group.biased) prepare_positions(group, tile, keys);
   keys.words = tile.words;
   if (!tile.words && keys.padded == tile.count) {
     keys.runs[0] = Run{0, tile.count, 0, kVectors<T>};
@@ -78,17 +82,6 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
     keys.padded_words[r] = r >= tile.count ? 0 : tile.words ? tile.words[r] : ~uint64_t(0);
   keys.words = keys.padded_words;
   prepare_runs(keys);
-}
-
-// The next tile's rows, fetched while this one is computed.
-template <class T>
-HEADSPAN_INLINE void prefetch_rows(const Group<T>& group, const Tile& next, int first) {
-  constexpr int line = 64 / (int)sizeof(T);
-  for (int r = first; r < first + kKeyGroup && r < next.count; r++) {
-    ptrdiff_t const index = key_index(next, r);
-    for (int d = 0; d < group.head_dim; d += line) __builtin_prefetch(group.key.row(index) + d, 0, 3);
-    for (int d = 0; d < group.value_dim; d += line) __builtin_prefetch(group.value.row(index) + d, 0, 3);
-  }
 }
 
 // All scores of a run of keys: register tiles of dot products.
