@@ -45,7 +45,7 @@ def format_(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Types of the package, and the stub against the compiled module."""
-    session.install(".[test]", "mypy==1.18.2", "matplotlib")
+    session.install(".[test]", "mypy==2.4.1")
     session.run("mypy")
     session.run("stubtest", "headspan._core", "--ignore-missing-stub")
 

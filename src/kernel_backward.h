@@ -14,46 +14,32 @@ namespace headspan::HEADSPAN_ISA {
 // Sum of a * b over a row.
 template <class T>
 HEADSPAN_INLINE T row_dot(const T* a, const T* b, int dims) {
-  constexpr int width = kWidth<T>;
   Vec<T> sum{};
-  int d = 0;
-  for (; d + width <= dims; d += width) sum += load(a + d) * load(b + d);
-  if (d < dims) sum += (Vec<T>)load_first(a + d, dims - d) * (Vec<T>)load_first(b + d, dims - d);
+  for (int d = 0; d < dims; d += kWidth<T>) sum += load_dims(a + d, dims - d) * load_dims(b + d, dims - d);
   T total = 0;
-  for (int i = 0; i < width; i++) total += sum[i];
+  for (int i = 0; i < kWidth<T>; i++) total += sum[i];
   return total;
 }
 
 // to[r][d] = rows[r][d] * factor[r], padded with zeros to whole vectors; false if a value is NaN or infinite.
 template <class T>
 HEADSPAN_NOINLINE bool copy_rows(const T* const* rows, int count, const T* factor, int dims, ptrdiff_t stride, T* to) {
-  constexpr int width = kWidth<T>;
   Vec<T> finite{};
   for (int r = 0; r < kLanes; r++)
-    for (int d = 0; d < stride; d += width) {
-      int const n = dims - d < width ? dims - d : width;
-      Vec<T> const x =
-          r >= count ? Vec<T>{} : (n == width ? load(rows[r] + d) : (Vec<T>)load_first(rows[r] + d, n)) * factor[r];
+    for (int d = 0; d < stride; d += kWidth<T>) {
+      Vec<T> const x = r < count ? load_dims(rows[r] + d, dims - d) * factor[r] : Vec<T>{};
       finite += x * T(0);
       store(to + r * stride + d, x);
     }
-  for (int i = 0; i < width; i++)
-    if (finite[i] != T(0)) return false;
-  return true;
+  return all_zero<T>(finite);
 }
 
 template <class T>
 HEADSPAN_NOINLINE bool rows_finite(const T* const* rows, int count, int dims) {
-  constexpr int width = kWidth<T>;
   Vec<T> finite{};
   for (int r = 0; r < count; r++)
-    for (int d = 0; d < dims; d += width) {
-      int const n = dims - d < width ? dims - d : width;
-      finite += (n == width ? load(rows[r] + d) : (Vec<T>)load_first(rows[r] + d, n)) * T(0);
-    }
-  for (int i = 0; i < width; i++)
-    if (finite[i] != T(0)) return false;
-  return true;
+    for (int d = 0; d < dims; d += kWidth<T>) finite += load_dims(rows[r] + d, dims - d) * T(0);
+  return all_zero<T>(finite);
 }
 
 template <class T>

@@ -60,27 +60,38 @@ HEADSPAN_INLINE void butterflies(Vec<T>* v) {
   if constexpr (distance * 2 < width) butterflies<T, distance * 2>(v);
 }
 
+// Both go through memory row by row: the other way round every line of a row would be a miss of its own.
+
+template <class T>
+HEADSPAN_INLINE Vec<T> load_dims(const T* from, int n) {
+  return n >= kWidth<T> ? load(from) : (Vec<T>)load_first(from, n);
+}
+template <class T>
+HEADSPAN_INLINE void store_dims(T* to, Vec<T> v, int n) {
+  if (n >= kWidth<T>)
+    store(to, v);
+  else
+    store_first(to, v, n);
+}
+
 // lanes[d][r] = rows[r][d] * factor[r]; lanes past `count` become 0.
 template <class T>
 HEADSPAN_NOINLINE void rows_to_lanes(const T* const* rows, int count, const T* factor, int dims, T* lanes) {
   constexpr int width = kWidth<T>;
-  for (int d = 0; d < dims; d += width) {
-    int const n = dims - d < width ? dims - d : width;
-    for (int first = 0; first < kLanes; first += width) {
+  for (int first = 0; first < kLanes; first += width)
+    for (int d = 0; d < dims; d += width) {
       Vec<T> v[width];
       unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
         int const r = first + i.value;
-        v[i.value] =
-            r >= count ? Vec<T>{} : (n == width ? load(rows[r] + d) : (Vec<T>)load_first(rows[r] + d, n)) * factor[r];
+        v[i.value] = r < count ? load_dims(rows[r] + d, dims - d) * factor[r] : Vec<T>{};
       });
       butterflies<T, 1>(v);
-      if (n == width)
+      if (dims - d >= width)
         unroll<width>([&](auto i)
                           HEADSPAN_ALWAYS_INLINE { store(lanes + (d + i.value) * kLanes + first, v[i.value]); });
       else
-        for (int i = 0; i < n; i++) store(lanes + (d + i) * kLanes + first, v[i]);
+        for (int i = 0; i < dims - d; i++) store(lanes + (d + i) * kLanes + first, v[i]);
     }
-  }
 }
 
 // rows[r][d] = lanes[d][r] * factor[r]. Returns false if a value is NaN or infinite. `lanes` is readable up to a full
@@ -89,30 +100,21 @@ template <class T>
 HEADSPAN_NOINLINE bool lanes_to_rows(const T* lanes, const T* factor, int dims, T* const* rows, int count) {
   constexpr int width = kWidth<T>;
   Vec<T> finite{};  // x * 0 is NaN for what is not finite
-  for (int d = 0; d < dims; d += width) {
-    int const n = dims - d < width ? dims - d : width;
-    for (int first = 0; first < count; first += width) {
+  for (int first = 0; first < count; first += width) {
+    Vec<T> const f = load(factor + first);
+    for (int d = 0; d < dims; d += width) {
       Vec<T> v[width];
-      Vec<T> const f = load(factor + first);
       unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-        v[i.value] = i.value < n ? load(lanes + (d + i.value) * kLanes + first) * f : Vec<T>{};
+        v[i.value] = i.value < dims - d ? load(lanes + (d + i.value) * kLanes + first) * f : Vec<T>{};
         finite += v[i.value] * T(0);
       });
       butterflies<T, 1>(v);
       unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-        int const r = first + i.value;
-        if (r < count) {
-          if (n == width)
-            store(rows[r] + d, v[i.value]);
-          else
-            store_first(rows[r] + d, v[i.value], n);
-        }
+        if (first + i.value < count) store_dims(rows[first + i.value] + d, v[i.value], dims - d);
       });
     }
   }
-  for (int i = 0; i < kWidth<T>; i++)
-    if (finite[i] != T(0)) return false;
-  return true;
+  return all_zero<T>(finite);
 }
 
 // ---- the products

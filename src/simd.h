@@ -204,10 +204,10 @@ HEADSPAN_INLINE Vec<T> absolute(Vec<T> x) {
   return maximum(x, -x);
 }
 template <class T>
-HEADSPAN_INLINE T largest(Vec<T> v) {
-  T m = v[0];
-  for (int i = 1; i < kWidth<T>; i++) m = v[i] > m ? v[i] : m;
-  return m;
+HEADSPAN_INLINE bool all_zero(Vec<T> v) {  // false where there is a NaN
+  for (int i = 0; i < kWidth<T>; i++)
+    if (!(v[i] == T(0))) return false;
+  return true;
 }
 
 // 2^x for x up to about 100; 0 for x far below, as for -infinity; NaN for NaN; exactly 1 for 0, so

@@ -1,0 +1,189 @@
+"""The layers of the small language model, each one ``autograd`` primitive.
+
+A layer written out in NumPy calls would leave ``autograd`` a dozen records and as many temporary
+arrays; here each is one record with its gradient beside it. Arrays are float32 or float64 and keep
+their type. Leading axes are flattened where a product is taken, so that it is one call of BLAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headspan.autograd import defvjp_argnums, primitive
+
+Array = NDArray[Any]
+
+NORM_EPSILON = 1e-6
+
+
+def _rows(x: Array) -> Array:
+    return x.reshape(-1, x.shape[-1])
+
+
+@primitive  # type: ignore[untyped-decorator]
+def linear(x: Array, weight: Array) -> Array:
+    """Return ``x @ weight`` for x (..., inputs) and weight (inputs, outputs)."""
+    return (_rows(x) @ weight).reshape(*x.shape[:-1], weight.shape[1])
+
+
+def _linear_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Array], Any]:
+    x, weight = args
+
+    def backward(grad: Array) -> tuple[Array, ...]:
+        rows = _rows(grad)
+        gradients = (
+            lambda: (rows @ weight.T).reshape(x.shape),
+            lambda: _rows(x).T @ rows,
+        )
+        return tuple(gradients[argnum]() for argnum in argnums)
+
+    return backward
+
+
+defvjp_argnums(linear, _linear_vjp)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def embed(table: Array, tokens: Array) -> Array:
+    """Return the rows of table (vocabulary, width) named by tokens (...), as (..., width)."""
+    return table[tokens]
+
+
+def _embed_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Array], Any]:
+    table, tokens = args
+
+    def backward(grad: Array) -> tuple[Array]:
+        # Rows that share a token are summed by a product with their one-hot rows.
+        one_hot = np.zeros((tokens.size, len(table)), table.dtype)
+        one_hot[np.arange(tokens.size), tokens.ravel()] = 1
+        return (one_hot.T @ _rows(grad),)
+
+    return backward
+
+
+defvjp_argnums(embed, _embed_vjp)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def rms_norm(x: Array, gain: Array) -> Array:
+    """Return ``gain * x / sqrt(mean(x**2) + 1e-6)``, the mean over the last axis."""
+    out = x * _inverse_rms(x)
+    out *= gain
+    return out
+
+
+def _inverse_rms(x: Array) -> Array:
+    square = np.einsum("...i,...i->...", x, x)
+    return np.asarray(1 / np.sqrt(square / x.shape[-1] + NORM_EPSILON), x.dtype)[..., None]
+
+
+def _rms_norm_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Array], Any]:
+    x, gain = args
+
+    def backward(grad: Array) -> tuple[Array, ...]:
+        inverse = _inverse_rms(x)
+        unit = x * inverse
+        grad_gain = np.einsum("ni,ni->i", _rows(grad), _rows(unit))
+        grad_x = grad * gain
+        along = np.einsum("...i,...i->...", grad_x, unit)[..., None] / x.dtype.type(x.shape[-1])
+        unit *= along
+        grad_x -= unit
+        grad_x *= inverse
+        gradients = (grad_x, grad_gain)
+        return tuple(gradients[argnum] for argnum in argnums)
+
+    return backward
+
+
+defvjp_argnums(rms_norm, _rms_norm_vjp)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def squared_relu(x: Array) -> Array:
+    """Return ``max(x, 0)**2``."""
+    out = np.maximum(x, 0)
+    out *= out
+    return out
+
+
+def _squared_relu_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Array], Any]:
+    (x,) = args
+
+    def backward(grad: Array) -> tuple[Array]:
+        slope = np.maximum(x, 0)
+        slope *= 2
+        slope *= grad
+        return (slope,)
+
+    return backward
+
+
+defvjp_argnums(squared_relu, _squared_relu_vjp)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def rotate(x: Array, turn: Array) -> Array:
+    """Return x (..., tokens, width) with rotary positions applied.
+
+    Two neighbouring channels are the real and imaginary part of one number, which is multiplied by
+    ``turn[token, channel // 2]``, a complex number of modulus 1.
+    """
+    return (x.view(turn.dtype) * turn).view(x.dtype)
+
+
+def _rotate_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Array], Any]:
+    turn = args[1]
+
+    def backward(grad: Array) -> tuple[Array]:
+        plane = np.ascontiguousarray(grad).view(turn.dtype)
+        return ((plane * turn.conj()).view(grad.dtype),)
+
+    return backward
+
+
+defvjp_argnums(rotate, _rotate_vjp)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def cross_entropy(logits: Array, targets: Array) -> Array:
+    """Return the mean of ``-log softmax(logits)[target]``, in nats.
+
+    Parameters
+    ----------
+    logits : ndarray, shape (..., vocabulary)
+    targets : ndarray of int, shape (...)
+    """
+    mean: Array = np.mean(negative_log_likelihood(logits, targets), dtype=logits.dtype)
+    return mean
+
+
+def negative_log_likelihood(logits: Array, targets: Array) -> Array:
+    """Return ``-log softmax(logits)[target]`` of every target, in nats, shaped as targets."""
+    log_probability = _log_softmax(_rows(logits))
+    picked = log_probability[np.arange(targets.size), targets.ravel()]
+    return -picked.reshape(targets.shape)
+
+
+def _log_softmax(rows: Array) -> Array:
+    shifted: Array = rows - rows.max(axis=1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted
+
+
+def _cross_entropy_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Array], Any]:
+    logits, targets = args
+
+    def backward(grad: Array) -> tuple[Array]:
+        gradient = np.exp(_log_softmax(_rows(logits)))
+        gradient[np.arange(targets.size), targets.ravel()] -= 1
+        gradient *= logits.dtype.type(grad / targets.size)
+        return (gradient.reshape(logits.shape),)
+
+    return backward
+
+
+defvjp_argnums(cross_entropy, _cross_entropy_vjp)

@@ -1,0 +1,157 @@
+"""The numbers of the report: what a trained model does and what its spans save."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import headspan as hs
+
+Array = NDArray[Any]
+Layer = tuple[Array, Array, Array]
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Work and time of the model's attention at its learned spans, against full causal attention.
+
+    Attributes
+    ----------
+    pairs, full_pairs : int
+        Pairs of a query and a key computed in one batch, over all layers.
+    forward, full_forward, both, full_both : float
+        Medians in seconds over the rounds: the forward pass, and forward and backward.
+    rounds : int
+    shape : tuple of int
+        (batch, heads, tokens, head_dim) of every layer.
+    """
+
+    pairs: int
+    full_pairs: int
+    forward: float
+    full_forward: float
+    both: float
+    full_both: float
+    rounds: int
+    shape: tuple[int, ...]
+
+
+def measure_saving(layers: list[Layer], spans: Array, ramp: float, rounds: int = 15) -> Saving:
+    """Count and time attention over all layers, the two kinds taking turns in every round.
+
+    Parameters
+    ----------
+    layers : list of (query, key, value)
+        Each array (batch, heads, tokens, head_dim).
+    spans : ndarray, shape (layers, heads)
+    ramp : float
+    rounds : int
+    """
+    shape = layers[0][0].shape
+    sizes = dict(zip(("batch", "heads", "tokens", "head_dim"), shape, strict=True))
+    costs = [hs.cost(**sizes, span=span, ramp=ramp) for span in spans]
+    full = hs.cost(**sizes)
+    grad = np.ones(shape, layers[0][0].dtype)
+    unlimited = [None] * len(layers)
+
+    def forward(chosen: Any) -> None:
+        for (query, key, value), span in zip(layers, chosen, strict=True):
+            hs.attention(query, key, value, span=span, ramp=ramp)
+
+    def both(chosen: Any) -> None:
+        for (query, key, value), span in zip(layers, chosen, strict=True):
+            hs.attention_vjp(query, key, value, span=span, ramp=ramp)[1](grad)
+
+    seconds = _interleaved(
+        [
+            lambda: forward(spans),
+            lambda: forward(unlimited),
+            lambda: both(spans),
+            lambda: both(unlimited),
+        ],
+        rounds,
+    )
+    pairs = sum(cost.pairs for cost in costs)
+    return Saving(
+        pairs=pairs,
+        full_pairs=full.pairs * len(layers),
+        forward=seconds[0],
+        full_forward=seconds[1],
+        both=seconds[2],
+        full_both=seconds[3],
+        rounds=rounds,
+        shape=shape,
+    )
+
+
+def _interleaved(calls: list[Callable[[], None]], rounds: int) -> list[float]:
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds + 1):
+        for call, record in zip(calls, times, strict=True):
+            started = time.perf_counter()
+            call()
+            record.append(time.perf_counter() - started)
+    return [float(np.median(record[1:])) for record in times]  # the first round warms up
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where the heads of a model look, on one passage.
+
+    Attributes
+    ----------
+    maps : ndarray, shape (layers, heads, blocks, blocks)
+        Weights pooled to blocks: mean over the queries of a block, sum over its keys.
+    block : int
+        Characters in a block.
+    profiles : ndarray, shape (layers, heads, tokens)
+        Mean weight at each distance, over the queries that have a key so far back.
+    close : ndarray, shape (tokens, tokens)
+        Weights of one head on the last characters of the passage.
+    close_head : tuple of int
+        Layer and head of `close`: the one with the widest span.
+    close_tokens : int
+    """
+
+    maps: Array
+    block: int
+    profiles: Array
+    close: Array
+    close_head: tuple[int, int]
+    close_tokens: int
+
+
+def look(layers: list[Layer], spans: Array, ramp: float, *, blocks: int = 64) -> Look:
+    """Compute the attention weights of the first sequence of every layer."""
+    tokens = layers[0][0].shape[2]
+    block = max(1, -(-tokens // blocks))
+    one = [(query[:1], key[:1]) for query, key, _ in layers]
+    maps, profiles = [], []
+    for (query, key), span in zip(one, spans, strict=True):
+        maps.append(hs.attention_weights(query, key, span=span, ramp=ramp, pool=block)[0])
+        weights = hs.attention_weights(query, key, span=span, ramp=ramp)[0]
+        profiles.append(_mean_by_distance(weights))
+    layer, head = (int(i) for i in np.unravel_index(spans.argmax(), spans.shape))
+    close_tokens = min(48, tokens)
+    last = np.arange(tokens - close_tokens, tokens)
+    query, key = one[layer]
+    weights = hs.attention_weights(query, key, span=spans[layer], ramp=ramp, rows=last, cols=last)
+    return Look(np.stack(maps), block, np.stack(profiles), weights[0, head], (layer, head), close_tokens)
+
+
+def _mean_by_distance(weights: Array) -> Array:
+    """Mean along the diagonals of weights (heads, tokens, tokens), nearest first."""
+    tokens = weights.shape[1]
+    return np.stack([weights.diagonal(-x, axis1=1, axis2=2).mean(axis=1) for x in range(tokens)], axis=1)
+
+
+def sequences(tokens: Array, context: int, batch: int) -> Array:
+    """Return the first windows of tokens, (batch, context); fewer or shorter if tokens end."""
+    context = min(context, len(tokens))
+    count = min(batch, len(tokens) // context)
+    return tokens[: count * context].reshape(count, context)

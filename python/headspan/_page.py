@@ -1,0 +1,134 @@
+"""The HTML the report is made of. Every text that comes from outside is escaped here."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{
+  color-scheme: light dark;
+  --ink: #1b1f24; --paper: #ffffff; --quiet: #57606a; --line: #d0d7de; --heat: 213, 94, 0;
+  --note: #fff4e5; --edge: #d55e00;
+}}
+@media screen and (prefers-color-scheme: dark) {{
+  :root {{
+    --ink: #e6edf3; --paper: #12161b; --quiet: #9aa4ae; --line: #343b43; --note: #33230f;
+  }}
+}}
+* {{ box-sizing: border-box; }}
+body {{
+  margin: 0 auto; max-width: 52rem; padding: 1.5rem 1.25rem 4rem; color: var(--ink);
+  background: var(--paper); font: 16px/1.55 system-ui, sans-serif;
+}}
+h1 {{ font-size: 1.75rem; line-height: 1.2; margin: 1rem 0 0.5rem; }}
+h2 {{ font-size: 1.25rem; margin: 2.5rem 0 0.5rem; }}
+figure {{ margin: 1rem 0; overflow-x: auto; }}
+figure svg {{ width: 100%; height: auto; display: block; }}
+table {{ border-collapse: collapse; width: 100%; margin: 0.75rem 0; font-size: 0.925rem; }}
+th, td {{
+  text-align: left; vertical-align: top; padding: 0.35rem 0.75rem 0.35rem 0;
+  border-bottom: 1px solid var(--line); overflow-wrap: anywhere;
+}}
+th {{ font-weight: 600; }}
+tbody th {{ color: var(--quiet); font-weight: 500; width: 9rem; overflow-wrap: normal; }}
+.numbers td, .numbers th {{ text-align: right; font-variant-numeric: tabular-nums; }}
+.numbers td:first-child, .numbers th:first-child {{ text-align: left; }}
+pre, code {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }}
+pre {{
+  font-size: 0.85rem; line-height: 1.5; border: 1px solid var(--line); padding: 0.9rem;
+  white-space: pre-wrap; overflow-wrap: anywhere;
+}}
+pre span {{ background: rgba(var(--heat), var(--b)); }}
+.warning {{
+  background: var(--note); border-left: 4px solid var(--edge); padding: 0.6rem 0.9rem;
+  margin: 0.5rem 0; overflow-wrap: anywhere;
+}}
+@media print {{
+  body {{ max-width: none; padding: 0; font-size: 11pt; }}
+  figure, table, .warning {{ break-inside: avoid; }}
+  h2 {{ break-after: avoid; }}
+  pre span {{ -webkit-print-color-adjust: exact; print-color-adjust: exact; }}
+}}
+</style>
+</head>
+<body>
+{warning}
+{body}
+</body>
+</html>
+"""
+
+# The strength of the background of a character that takes this many bits or more is 1.
+STRONGEST_BITS = 10.0
+_SHADES = 10
+
+
+def figure(svg: str, label: str) -> str:
+    """Wrap a picture; label says what it shows to those who do not see it."""
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" ', 1)
+    return f"<figure>{svg}</figure>"
+
+
+def table(rows: dict[str, str]) -> str:
+    """Return a table of two columns."""
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(value)}</td></tr>'
+        for name, value in rows.items()
+    )
+    return f"<table><tbody>{body}</tbody></table>"
+
+
+def number_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of numbers whose first column says what they are."""
+    top = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<table class="numbers"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def passage_html(data: NDArray[np.uint8], bits: NDArray[Any]) -> str:
+    """Return text with every character shaded by the bits it took.
+
+    Parameters
+    ----------
+    data : ndarray of uint8, shape (tokens,)
+        Bytes; those of one character of UTF-8 stay together.
+    bits : ndarray, shape (tokens,)
+    """
+    parts = []
+    for character, took in _characters(data.tobytes(), bits):
+        known = bool(np.isfinite(took))
+        shade = round(_SHADES * min(max(took / STRONGEST_BITS, 0), 1)) if known else 0
+        title = f"{took:.2f} bits" if known else "not a number"
+        parts.append(f'<span style="--b:{shade / _SHADES:g}" title="{title}">{html.escape(character)}</span>')
+    return f"<pre>{''.join(parts)}</pre>"
+
+
+def _characters(data: bytes, bits: NDArray[Any]) -> list[tuple[str, float]]:
+    """Group the bytes of a character; bytes that are no UTF-8 become U+FFFD."""
+    shown: list[tuple[str, float]] = []
+    position = 0
+    while position < len(data):
+        for size in (1, 2, 3, 4):
+            try:
+                character = data[position : position + size].decode()
+                break
+            except UnicodeDecodeError:
+                character = ""
+        if not character:
+            character, size = "\ufffd", 1
+        if not (character.isprintable() or character in "\n\t"):
+            character = "\ufffd"
+        shown.append((character, float(bits[position : position + size].sum())))
+        position += size
+    return shown

@@ -1,0 +1,273 @@
+"""The pictures of the report, as SVG."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    import matplotlib
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("the report needs matplotlib: pip install 'headspan[demo]'", name=error.name) from error
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = NDArray[Any]
+
+INK = "#1b1f24"
+QUIET = "#7d8590"
+# Okabe and Ito's colours, told apart by eyes of every kind; a marker says the layer in grey print.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+MARKERS = "osD^vP"
+WIDTH = 7.6
+
+_STYLE: dict[Any, Any] = {
+    "axes.edgecolor": QUIET,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "figure.constrained_layout.use": True,
+    "font.size": 9.5,
+    "grid.alpha": 0.25,
+    "grid.color": QUIET,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the style of the report, leaving the user's own settings alone."""
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def layer_colour(layer: int) -> str:
+    """Colour of a layer."""
+    return COLOURS[layer % len(COLOURS)]
+
+
+def to_svg(figure: Figure, name: str) -> str:
+    """Return a figure as an ``<svg>`` element whose ids start with name."""
+    buffer = io.StringIO()
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda m: m[0] if m[1] in used else "", svg)
+    return re.sub(r'( id="|xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
+
+
+def for_page(svg: str) -> str:
+    """Let the ink of an svg follow the colour of the page's text."""
+    return svg.replace(INK, "currentColor")
+
+
+def spans(values: Array, limit: float, ramp: float) -> Figure:
+    """Dots: the span of every head, layer by layer; values is (layers, heads)."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 4.2))
+        ax = figure.add_subplot()
+        layers, heads = values.shape
+        for layer, row in enumerate(values):
+            x = layer + 1 + np.linspace(-0.22, 0.22, heads) if heads > 1 else [layer + 1]
+            ax.plot(
+                x,
+                row,
+                MARKERS[layer % len(MARKERS)],
+                color=layer_colour(layer),
+                markersize=8,
+                markeredgecolor="white",
+                clip_on=False,
+                zorder=3,
+            )
+            ax.plot([layer + 0.68, layer + 1.32], [row.mean()] * 2, color=INK, linewidth=1.6)
+        ax.axhline(limit, color=QUIET, linestyle="--", linewidth=1.2)
+        ax.text(layers + 0.5, limit, "span limit ", ha="right", va="bottom", color=INK)
+        _span_axis(ax, limit)
+        ax.set_xlim(0.5, layers + 0.5)
+        ax.set_xticks(range(1, layers + 1))
+        ax.set_xlabel("layer (one dot a head, from the first to the last; the bar is their mean)")
+        ax.set_title(f"Learned span of every head (soft edge: {ramp:g} characters more)")
+        ax.grid(axis="x", visible=False)
+    return figure
+
+
+def _span_axis(ax: Axes, limit: float) -> None:
+    ax.set_yscale("symlog", linthresh=4, linscale=0.7)
+    ax.set_ylim(0, max(2.0, limit) * 1.45)
+    ticks = [0.0, *(4.0**k for k in range(1, 12) if 4.0**k < 0.75 * limit), limit]
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    ax.set_ylabel("span (characters)")
+
+
+def span_history(steps: Array, history: Array, limit: float) -> Figure:
+    """Lines: the span of every head against the step; history is (rows, layers, heads)."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.4))
+        ax = figure.add_subplot()
+        for layer in range(history.shape[1]):
+            ax.plot(steps, history[:, layer], color=layer_colour(layer), linewidth=1.5, alpha=0.85)
+        handles = [
+            Line2D([], [], color=layer_colour(layer), label=f"layer {layer + 1}") for layer in range(history.shape[1])
+        ]
+        ax.axhline(limit, color=QUIET, linestyle="--", linewidth=1.2)
+        _span_axis(ax, limit)
+        ax.set_xlabel("training step")
+        ax.set_xlim(0, None)
+        ax.set_title("How the spans got there (one line a head)")
+        figure.legend(handles=handles, loc="outside right upper")
+    return figure
+
+
+def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) -> Figure:
+    """Lines: bits per character against the step, in training and on the validation text."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.0))
+        ax = figure.add_subplot()
+        ax.plot(steps, bits, color=COLOURS[0], linewidth=1.2, alpha=0.8, label="training")
+        ax.plot(checked_steps, checked, "o-", color=COLOURS[1], markersize=4, label="validation")
+        ax.set_xlabel("training step")
+        ax.set_ylabel("bits per character")
+        ax.set_xlim(0, None)
+        ax.set_title("How well the next character is predicted (lower is better)")
+        ax.legend()
+    return figure
+
+
+def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figure:
+    """Small multiples: the pooled attention map of every head, a row a layer."""
+    layers, heads = maps.shape[:2]
+    with style():
+        panel = (WIDTH - 2.0) / max(heads, 3)
+        figure = Figure(figsize=(WIDTH, 0.9 + layers * (panel + 0.22)), layout="compressed")
+        axes: Any = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
+        size = maps.shape[-1] * block
+        for layer, head in np.ndindex(layers, heads):
+            ax = axes[layer, head]
+            image = ax.imshow(
+                np.maximum(maps[layer, head], 1e-4),
+                norm=LogNorm(1e-3, 1),
+                cmap="viridis",
+                extent=(0, size, size, 0),
+                interpolation="nearest",
+            )
+            reach = values[layer, head] + ramp
+            if reach < size:
+                ax.plot([0, size - reach], [reach, size], color="white", linewidth=0.9, alpha=0.9)
+            above = f"head {head + 1}\n" if layer == 0 else ""
+            ax.set_title(f"{above}span {values[layer, head]:.0f}", size=8.5)
+            if head == 0:
+                ax.set_ylabel(f"layer {layer + 1}")
+            ax.grid(visible=False)
+            ax.set_xlim(0, size)
+            ax.set_ylim(size, 0)
+        figure.supxlabel("character looked at (key)", size=9.5)
+        figure.supylabel("character that looks (query)", size=9.5)
+        figure.colorbar(image, ax=axes, shrink=0.7, aspect=30, extend="min", label="weight on a block of keys")
+    return figure
+
+
+def distance_profiles(profiles: Array, values: Array, ramp: float) -> Figure:
+    """Lines, log-log: mean weight against distance, one panel a layer, spans marked."""
+    layers, heads, tokens = profiles.shape
+    with style():
+        figure = Figure(figsize=(WIDTH, 2.9 if layers < 4 else 5.2))
+        columns = min(layers, 3)
+        axes = figure.subplots(-(-layers // columns), columns, sharey=True, squeeze=False).ravel()
+        distance = np.arange(tokens)
+        for layer, ax in enumerate(axes[:layers]):
+            for head in range(heads):
+                line = profiles[layer, head]
+                inside = line > 0
+                colour = COLOURS[head % len(COLOURS)]
+                ax.plot(
+                    distance[inside], line[inside], color=colour, linewidth=1.3,
+                    label=f"head {head + 1}",
+                )  # fmt: skip
+                span = values[layer, head]
+                height = np.interp(span, distance[inside], line[inside])
+                ax.plot(span, height, "v", color=colour, markersize=7, zorder=3)
+            ax.set_xscale("symlog", linthresh=1, linscale=0.4)
+            ax.set_yscale("log")
+            ax.set_ylim(1e-5, 1.3)
+            ax.set_xlim(0, tokens)
+            ticks = [0, 1, 4, 16, 64, 256, 1024, 4096]
+            shown = [tick for tick in ticks if tick < tokens]
+            ax.set_xticks(shown, [str(tick) for tick in shown])
+            ax.minorticks_off()
+            ax.set_title(f"layer {layer + 1}")
+            ax.set_xlabel("distance (characters)")
+        for ax in axes[layers:]:
+            ax.set_visible(False)
+        axes[0].set_ylabel("mean weight")
+        handles, labels = axes[0].get_legend_handles_labels()
+        handles.append(Line2D([], [], color=QUIET, marker="v", linestyle="", label="span"))
+        figure.legend(handles=handles, labels=[*labels, "span"], loc="outside lower center", ncols=heads + 1)
+    return figure
+
+
+def close_map(weights: Array, characters: list[str], title: str) -> Figure:
+    """One head on few characters, with the characters on the axes."""
+    with style():
+        figure = Figure(figsize=(WIDTH, WIDTH * 0.86))
+        ax = figure.add_subplot()
+        image = ax.imshow(
+            np.maximum(weights, 1e-6), norm=LogNorm(1e-3, 1), cmap="viridis",
+            interpolation="nearest",
+        )  # fmt: skip
+        size = 8 if len(characters) <= 32 else 6.5
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_ticks(range(len(characters)), characters, size=size, family="monospace")
+            for label in axis.get_ticklabels():
+                label.set_parse_math(False)  # a character "$" is no mathematics
+        ax.tick_params(length=0)
+        ax.grid(visible=False)
+        ax.set_xlabel("character looked at (key)")
+        ax.set_ylabel("character that looks (query)")
+        ax.set_title(title)
+        figure.colorbar(image, ax=ax, shrink=0.75, extend="min", label="weight")
+    return figure
+
+
+def bits_bars(names: list[str], bits: list[float]) -> Figure:
+    """Bars: bits per character of the model beside coders that know no model."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 0.7 + 0.4 * len(names)))
+        ax = figure.add_subplot()
+        colours = [COLOURS[1] if k == 0 else QUIET for k in range(len(names))]
+        finite = [b if np.isfinite(b) else 0.0 for b in bits]
+        ax.barh(names, finite, color=colours, height=0.66)
+        for k, (shown, value) in enumerate(zip(finite, bits, strict=True)):
+            label = f" {value:.3f}" if np.isfinite(value) else " not a number"
+            ax.text(shown, k, label, va="center")
+        ax.invert_yaxis()
+        ax.set_xlim(0, max(*finite, 0.1) * 1.12)
+        ax.set_xlabel("bits per character of the held-out text (lower is better)")
+        ax.grid(axis="y", visible=False)
+        ax.tick_params(axis="y", length=0)
+    return figure
+
+
+def glyphs(data: NDArray[np.uint8]) -> list[str]:
+    """Return one drawable character for each byte: those that cannot be seen get a sign."""
+    signs = {0x09: "\u2192", 0x0A: "\u21b5", 0x20: "\u2423"}
+    return [signs.get(b, chr(b) if 0x20 < b < 0x7F else "\u00b7") for b in data.tolist()]

@@ -1,0 +1,296 @@
+"""The report of a run: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import platform
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import headspan as hs
+from headspan import _measure, _pictures, lm
+from headspan._page import PAGE, figure, number_table, passage_html, table
+from headspan._runs import Run, State, replace_file
+from headspan._text import Text, baselines
+from headspan.train import TrainConfig, check_same_text, configs, initial_state
+
+__all__ = ["write_report"]
+
+Array = NDArray[Any]
+
+PASSAGE = 1500
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """All that the sections of a report are made of."""
+
+    run: Run
+    text: Text
+    model: lm.ModelConfig
+    training: TrainConfig
+    state: State
+    bits: Array  # of every character of the test text but the first
+
+    @property
+    def spans(self) -> Array:
+        return self.state.parameters["span"]
+
+    @property
+    def test_bits(self) -> float:
+        return float(self.bits.mean(dtype=np.float64))
+
+
+def write_report(run: Run, text: Text) -> dict[str, Any]:
+    """Write ``report.html``, ``spans.svg`` and ``summary.json`` into a run folder.
+
+    Parameters
+    ----------
+    run : Run
+        It may be finished, interrupted or not begun.
+    text : Text
+        The text it was trained on.
+
+    Returns
+    -------
+    dict
+        The numbers of the report, as in ``summary.json``.
+    """
+    check_same_text(run, text)
+    model, training = configs(run)
+    state = run.load() or initial_state(model, training.seed)
+    test = text.encode(text.part("test"))
+    with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
+        bits = lm.surprisal(state.parameters, model, test, training.context)
+    subject = _Subject(run, text, model, training, state, bits)
+    batch = _measure.sequences(test, training.context, training.batch)
+    with np.errstate(all="ignore"):
+        layers = lm.trace(state.parameters, model, batch)
+    saving = _measure.measure_saving(layers, subject.spans, model.ramp)
+    known = baselines(text.part("test").tobytes())
+    sections = [
+        _about(subject),
+        _quality(subject, known),
+        _spans(subject),
+        _saving(saving),
+        _maps(subject, layers, batch[0]),
+        _passage(subject),
+        _reproduce(subject),
+    ]
+    title = f"headspan: {html.escape(text.name)}"
+    page = PAGE.format(title=title, warning=_warning(subject), body="\n".join(sections))
+    summary = _summary(subject, known, saving)
+    replace_file(run.path / "report.html", page.encode())
+    replace_file(run.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    return summary
+
+
+def _figure(picture: Any, name: str, label: str) -> str:
+    return figure(_pictures.for_page(_pictures.to_svg(picture, name)), label)
+
+
+def _summary(subject: _Subject, known: dict[str, float], saving: _measure.Saving) -> dict[str, Any]:
+    bits = subject.test_bits
+    return {
+        "step": subject.state.step,
+        "training seconds": round(subject.state.seconds, 3),
+        "test bits per character": bits if math.isfinite(bits) else None,
+        **{f"{name}, bits per character": value for name, value in known.items()},
+        "spans": subject.spans.tolist(),
+        "pairs": saving.pairs,
+        "full pairs": saving.full_pairs,
+        "forward seconds": saving.forward,
+        "full forward seconds": saving.full_forward,
+        "forward and backward seconds": saving.both,
+        "full forward and backward seconds": saving.full_both,
+    }
+
+
+def _warning(subject: _Subject) -> str:
+    step, steps = subject.state.step, subject.training.steps
+    path = shlex.quote(str(subject.run.path))
+    messages = []
+    if step == 0:
+        messages.append("This model has not been trained yet: everything below is its first state.")
+    elif step < steps:
+        messages.append(f"Training stopped after {step} of {steps} steps.")
+    if step < steps:
+        messages.append(f"It goes on with: headspan train --resume {path}")
+    if not math.isfinite(subject.test_bits):
+        messages.append("The model's numbers are not finite; try a smaller --learning-rate.")
+    return "".join(f'<p class="warning">{html.escape(message)}</p>' for message in messages)
+
+
+def _about(subject: _Subject) -> str:
+    text, model, training = subject.text, subject.model, subject.training
+    parameters = sum(array.size for array in subject.state.parameters.values())
+    sizes = ", ".join(f"{len(text.part(name)):,} {name}" for name in ("train", "validation", "test"))
+    rows = {
+        "text": f"{text.name}: {len(text.data):,} bytes ({sizes}), "
+        f"{len(text.vocabulary)} different byte values; sha256 {text.sha256[:16]}…",
+        "model": f"{model.layers} layers of {model.heads} heads, width {model.width}, "
+        f"perceptrons of {model.hidden}, rotary positions, {parameters:,} parameters",
+        "attention": f"spans learned in 0 to {model.span_limit:g} characters from "
+        f"{model.span_init:g}, soft edge (ramp) {model.ramp:g}",
+        "training": f"{subject.state.step:,} of {training.steps:,} steps in "
+        f"{subject.state.seconds / 60:.1f} minutes; {training.batch} windows of "
+        f"{training.context} characters a step; Adam, peak rate {training.learning_rate:g}; "
+        f"{training.span_penalty:g} nats penalty for each character of mean span",
+    }
+    return (
+        f"<h1>What {model.layers * model.heads} heads learned to look at</h1>"
+        f"<p>A character model trained with headspan. A character is a byte.</p>{table(rows)}"
+    )
+
+
+def _quality(subject: _Subject, known: dict[str, float]) -> str:
+    names = ["this model", *known]
+    values = [subject.test_bits, *known.values()]
+    bars = _pictures.bits_bars(names, values)
+    rows = subject.run.metrics()
+    parts = [
+        "<h2>How well does it predict?</h2>",
+        f"<p>Bits per character (byte) on {len(subject.bits):,} held-out characters that were "
+        "never trained on. <code>gzip -9</code> and <code>xz -9</code> code the same "
+        "held-out text and know nothing but it; the unigram entropy is what the letter "
+        "frequencies alone leave.</p>",
+        _figure(bars, "bits", "Bits per character of the model and of compressors"),
+    ]
+    if rows:
+        checked = [row for row in rows if "validation" in row]
+        picture = _pictures.learning(
+            np.array([row["step"] for row in rows]),
+            np.array([row["bits"] for row in rows], float),
+            np.array([row["step"] for row in checked]),
+            np.array([row["validation"] for row in checked], float),
+        )
+        parts.append(_figure(picture, "learning", "Bits per character while training"))
+    return "\n".join(parts)
+
+
+def _spans(subject: _Subject) -> str:
+    model, values = subject.model, subject.spans
+    picture = _pictures.spans(values, model.span_limit, model.ramp)
+    standalone = _pictures.to_svg(picture, "spans").replace("<svg ", '<svg style="background: white" ', 1)
+    replace_file(subject.run.path / "spans.svg", standalone.encode())
+    heads = [f"head {head + 1}" for head in range(values.shape[1])]
+    lines = [[f"layer {layer + 1}", *(f"{span:.1f}" for span in row)] for layer, row in enumerate(values)]
+    parts = [
+        "<h2>How far does each head look?</h2>",
+        f"<p>{_widest_and_narrowest(values, model.ramp)}</p>",
+        _figure(picture, "spans", "Learned span of every head"),
+        number_table(["span in characters", *heads], lines),
+    ]
+    rows = subject.run.metrics()
+    if rows:
+        steps = np.array([0, *(row["step"] for row in rows)])
+        start = np.full_like(values, model.span_init)
+        history = np.stack([start, *(np.array(row["spans"]) for row in rows)])
+        picture = _pictures.span_history(steps, history, model.span_limit)
+        parts.append(_figure(picture, "history", "Spans while training"))
+    return "\n".join(parts)
+
+
+def _widest_and_narrowest(spans: Array, ramp: float) -> str:
+    low, high = float(spans.min()), float(spans.max())
+    text = (
+        f"The widest head has a span of {high:.0f} characters, the narrowest {low:.0f}, "
+        f"the mean is {float(spans.mean()):.0f}. "
+    )
+    return text + (
+        f"Beyond its span a head's weights fade over {ramp:g} more characters and are 0 after that: "
+        f"the two look at most {high + ramp:.0f} and {low + ramp:.0f} characters back."
+    )
+
+
+def _saving(saving: _measure.Saving) -> str:
+    def times(name: str, short: float, full: float) -> tuple[str, str, str, str]:
+        return name, f"{1e3 * short:.2f} ms", f"{1e3 * full:.2f} ms", f"{full / short:.1f} times"
+
+    batch, heads, tokens, head_dim = saving.shape
+    pairs = (
+        "pairs of characters",
+        f"{saving.pairs:,}",
+        f"{saving.full_pairs:,}",
+        f"{saving.full_pairs / saving.pairs:.1f} times",
+    )
+    rows = [
+        pairs,
+        times("forward", saving.forward, saving.full_forward),
+        times("forward and backward", saving.both, saving.full_both),
+    ]
+    head = ["", "learned spans", "full causal attention", "saved"]
+    return (
+        "<h2>What do the spans save?</h2>"
+        f"{number_table(head, rows)}"
+        f"<p>Pairs are counted, times are measured: the attention of all layers for {batch} "
+        f"windows of {tokens} characters, {heads} heads of {head_dim} channels, median of "
+        f"{saving.rounds} rounds in which the two kinds take turns, {hs.get_num_threads()} "
+        "threads.</p>"
+    )
+
+
+def _maps(subject: _Subject, layers: list[_measure.Layer], tokens: Array) -> str:
+    heading = "<h2>Where does each head put its weight?</h2>"
+    if not math.isfinite(subject.test_bits):
+        return f"{heading}<p>The weights are not finite, so there is nothing to draw.</p>"
+    spans, ramp = subject.spans, subject.model.ramp
+    seen = _measure.look(layers, spans, ramp)
+    shown = subject.text.vocabulary[tokens[-seen.close_tokens :]]
+    layer, head = seen.close_head
+    title = f"Layer {layer + 1}, head {head + 1} (the widest), character by character"
+    profiles = _pictures.distance_profiles(seen.profiles, spans, ramp)
+    maps = _pictures.attention_maps(seen.maps, seen.block, spans, ramp)
+    close = _pictures.close_map(seen.close, _pictures.glyphs(shown), title)
+    return "\n".join(
+        [
+            heading,
+            "<p>Mean weight at each distance back, on a held-out passage. A triangle marks the "
+            "span; the weight is exactly 0 one ramp beyond it.</p>",
+            _figure(profiles, "profiles", "Mean weight against distance"),
+            f"<p>The same passage as maps, in blocks of {seen.block} by {seen.block} characters. "
+            "The number above a map is the span; nothing is computed below the white line.</p>",
+            _figure(maps, "maps", "Attention map of every head"),
+            _figure(close, "close", title),
+        ]
+    )
+
+
+def _passage(subject: _Subject) -> str:
+    data = subject.text.part("test")
+    bits = subject.bits[:PASSAGE]
+    return (
+        "<h2>A held-out passage</h2>"
+        "<p>The beginning of the held-out text. The darker a character, the less the model "
+        "expected it; point at one to read how many bits it took.</p>"
+        f"{passage_html(data[1 : len(bits) + 1], bits)}"
+    )
+
+
+def _reproduce(subject: _Subject) -> str:
+    config = subject.run.config
+    build = ", ".join(f"{name} {value}" for name, value in hs.build_info().items())
+    rows = {
+        "command": config.get("command", ""),
+        "seed": str(subject.training.seed),
+        "run folder": str(subject.run.path),
+        "report again": f"headspan report {shlex.quote(str(subject.run.path))}",
+        "text": f"{subject.text.name}, sha256 {subject.text.sha256}",
+        "this report": f"headspan {hs.__version__}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, {sys.platform} {platform.machine()}",
+        "core": build,
+    }
+    return f"<h2>How to get this again</h2>{table(rows)}"
+
+
+def report_path(run: Run) -> Path:
+    """Where the report of a run is."""
+    return run.path / "report.html"

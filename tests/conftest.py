@@ -1,0 +1,20 @@
+"""Settings of every run, and a stop when a forced instruction set is not the one that runs."""
+
+import os
+
+# Two pools of threads that spin on few cores get in each other's way: the oracle's many small
+# products are three times as fast on one. To be set before NumPy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pytest
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: not for the sanitizer runs")
+    forced = os.environ.get("HEADSPAN_ISA")
+    if not forced:
+        return
+    from headspan import _core
+
+    if _core.isa() != forced:
+        raise pytest.UsageError(f"HEADSPAN_ISA is {forced!r} but {_core.isa()!r} runs")

@@ -1,0 +1,26 @@
+"""A run small enough for a test."""
+
+import numpy as np
+from headspan._runs import Run
+from headspan._text import Text
+from headspan.lm import ModelConfig
+from headspan.train import TrainConfig, as_config
+
+WORDS = b"the head that looks far <script>alert(1)</script> & the head that looks near $x$ \xc3\xa9\xff\n"
+TRAINING = TrainConfig(steps=8, batch=2, context=32, warmup=2, log_every=2, evaluate_every=4, span_rate=2.0)
+
+
+def small_text(size=4000, tail=b""):
+    rng = np.random.default_rng(0)
+    words = np.array(WORDS.split(b" "), dtype=object)
+    data = b" ".join(words[rng.integers(0, len(words), size // 4)])[:size]
+    return Text.from_bytes(data + tail, "small.txt", "/nowhere/small.txt")
+
+
+def small_model(text, **changes):
+    sizes = {"layers": 2, "heads": 2, "width": 16, "hidden": 24, "span_limit": 32, "span_init": 8, "ramp": 4}
+    return ModelConfig(len(text.vocabulary), **(sizes | changes))
+
+
+def small_run(path, text, training=TRAINING, **changes):
+    return Run.create(path, as_config(small_model(text, **changes), training, text))

@@ -1,0 +1,205 @@
+"""The definition as dense float64 matrices: what the tests hold the package against.
+
+Written from the formulas alone and shares no line with the package. Everything is float64,
+which is wider than the float32 kernels; for the float64 kernels it is an independent order of
+sums, and the tolerances leave room for that. Parameters are first rounded to the dtype of the
+query, because that is the number the package is asked to compute with.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+OPTIONS = (
+    "span",
+    "ramp",
+    "causal",
+    "include_self",
+    "scale",
+    "temperature",
+    "alibi_slopes",
+)
+PARAMETERS = ("span", "temperature", "alibi_slopes")
+ARRAYS = ("query", "key", "value")
+
+Dense = namedtuple(
+    "Dense",
+    "out lse weights mask exponential product distance ramp_side factor temperature",
+)
+# `mass` is the sum of the absolute values of the terms that were added: the natural unit of
+# the rounding error of a sum whose terms may cancel.
+Gradient = namedtuple("Gradient", "value mass")
+
+
+def lift(array):
+    """As a (batch, heads, tokens, dim) float64 array."""
+    array = np.asarray(array)
+    return array.astype(np.float64).reshape((1,) * (4 - array.ndim) + array.shape)
+
+
+def spread(parameter, ndim, dtype):
+    """A parameter as a (batch or 1, heads or 1, tokens or 1) float64 array.
+
+    `ndim` is that of the query: it decides what the axes of the parameter are.
+    """
+    limit = np.finfo(dtype).max
+    parameter = np.clip(np.asarray(parameter, dtype=np.float64), -limit, limit)
+    parameter = parameter.astype(dtype).astype(np.float64)
+    if parameter.ndim == 0:
+        return parameter.reshape(1, 1, 1)
+    if ndim == 2:
+        return parameter[None, None, :]
+    if parameter.ndim == 1:
+        return parameter[None, :, None]
+    if ndim == 3:
+        return parameter[None]
+    return parameter.reshape(parameter.shape + (1,) * (3 - parameter.ndim))
+
+
+def repeat_heads(array, heads):
+    """Key heads repeated so that query head h meets key head h // (heads / key_heads)."""
+    return np.repeat(array, heads // array.shape[1], axis=1)
+
+
+def gather_heads(array, key_heads):
+    """The adjoint of `repeat_heads`."""
+    batch, heads, *rest = array.shape
+    return array.reshape(batch, key_heads, heads // key_heads, *rest).sum(axis=2)
+
+
+def signed_distance(queries, keys):
+    return (np.arange(queries) + keys - queries)[:, None] - np.arange(keys)[None, :]
+
+
+def soft_mask(distance, span, ramp):
+    if ramp == 0:
+        return np.where(distance <= span, 1.0, 0.0)
+    return np.clip((ramp + span - distance) / ramp, 0.0, 1.0)
+
+
+def reach(queries, keys, ndim, dtype, span=None, ramp=32, causal=True, include_self=True):
+    """The mask m, the distance x, and where the mask slopes down (0 < m and x >= z)."""
+    distance = signed_distance(queries, keys)
+    allowed = distance >= 0 if causal else np.ones(distance.shape, dtype=bool)
+    if not include_self:
+        allowed = allowed & (distance != 0)
+    distance = np.abs(distance).astype(np.float64)
+    if span is None:
+        mask = np.where(allowed, 1.0, 0.0)[None, None]
+        return mask, distance, np.zeros(mask.shape, dtype=bool)
+    width = spread(span, ndim, dtype)[..., None]
+    mask = np.where(allowed, soft_mask(distance, width, ramp), 0.0)
+    return mask, distance, (mask > 0) & (distance >= width) & (ramp > 0)
+
+
+def row_maximum(scores):
+    """The largest score of each row, 0 for a row of -inf."""
+    top = scores.max(axis=-1, keepdims=True)
+    return np.where(np.isneginf(top), 0.0, top)
+
+
+def dense(
+    query,
+    key,
+    value=None,
+    *,
+    span=None,
+    ramp=32,
+    causal=True,
+    include_self=True,
+    scale=None,
+    temperature=None,
+    alibi_slopes=None,
+):
+    """Every matrix of the forward pass, on four axes."""
+    ndim, dtype = np.ndim(query), np.asarray(query).dtype
+    query, key = lift(query), lift(key)
+    heads = query.shape[1]
+    heat = spread(1.0 if temperature is None else temperature, ndim, dtype)[..., None]
+    factor = (query.shape[-1] ** -0.5 if scale is None else scale) / heat
+    mask, distance, ramp_side = reach(query.shape[2], key.shape[2], ndim, dtype, span, ramp, causal, include_self)
+    product = query @ repeat_heads(key, heads).swapaxes(-1, -2)
+    score = factor * product
+    if alibi_slopes is not None:
+        score = score - spread(alibi_slopes, ndim, dtype)[..., None] * distance
+    score = np.where(mask > 0, score, -np.inf)
+    top = row_maximum(score)
+    raw = np.exp(score - top)
+    total = (mask * raw).sum(axis=-1, keepdims=True)
+    empty = total == 0
+    safe = np.where(empty, 1.0, total)
+    exponential = raw / safe
+    weights = mask * exponential
+    out = None if value is None else weights @ repeat_heads(lift(value), heads)
+    lse = np.where(empty, -np.inf, top + np.log(safe))[..., 0]
+    return Dense(out, lse, weights, mask, exponential, product, distance, ramp_side, factor, heat)
+
+
+def attention(query, key, value, **options):
+    """(out, lse) shaped like the package's."""
+    d = dense(query, key, value, **options)
+    shape = np.shape(query)[:-1]
+    return d.out.reshape(*shape, np.shape(value)[-1]), d.lse.reshape(shape)
+
+
+def attention_weights(query, key, **options):
+    d = dense(query, key, **options)
+    return d.weights.reshape(*np.shape(query)[:-1], np.shape(key)[-2])
+
+
+def fold(terms, parameter, ndim):
+    """Sums a term per pair into the shape of the parameter it belongs to."""
+    rows = terms.sum(axis=-1)
+    like = spread(parameter, ndim, np.float64)
+    axes = tuple(axis for axis in range(3) if like.shape[axis] == 1)
+    return rows.sum(axis=axes, keepdims=True).reshape(np.shape(parameter))
+
+
+def gradients(query, key, value, grad_out, grad_lse=None, **options):
+    """A dict from argument name to `Gradient`, for every argument that was given."""
+    d = dense(query, key, value, **options)
+    ndim, heads, key_heads = np.ndim(query), d.out.shape[1], lift(key).shape[1]
+    q, d_out = lift(query), lift(grad_out)
+    k, v = repeat_heads(lift(key), heads), repeat_heads(lift(value), heads)
+    d_lse = 0.0 if grad_lse is None else np.reshape(grad_lse, d.lse.shape)[..., None]
+    # lse enters every score of its row with weight w, as -delta does.
+    delta = (d_out * d.out).sum(axis=-1, keepdims=True) - d_lse
+    d_weights = d_out @ v.swapaxes(-1, -2)
+    d_mask = d.exponential * (d_weights - delta)
+    d_mask_mass = d.exponential * (np.abs(d_weights) + np.abs(delta))
+    d_score, d_score_mass = d.mask * d_mask, d.mask * d_mask_mass
+    through, through_mass = d.factor * d_score, np.abs(d.factor) * d_score_mass
+    result = {
+        "query": Gradient(through @ k, through_mass @ np.abs(k)),
+        "key": Gradient(through.swapaxes(-1, -2) @ q, through_mass.swapaxes(-1, -2) @ np.abs(q)),
+        "value": Gradient(d.weights.swapaxes(-1, -2) @ d_out, d.weights.swapaxes(-1, -2) @ np.abs(d_out)),
+    }
+    for name, like in (("query", query), ("key", key), ("value", value)):
+        own_heads = heads if name == "query" else key_heads
+        result[name] = Gradient(*(gather_heads(part, own_heads).reshape(np.shape(like)) for part in result[name]))
+    ramp = options.get("ramp", 32)
+    local = {
+        "span": lambda t: np.where(d.ramp_side, t[0], 0.0) / (ramp or 1.0),
+        "temperature": lambda t: -t[1] * d.factor * d.product / d.temperature,
+        "alibi_slopes": lambda t: -t[1] * d.distance,
+    }
+    for name, term in local.items():
+        if options.get(name) is not None:
+            terms, masses = term((d_mask, d_score)), np.abs(term((d_mask_mass, d_score_mass)))
+            result[name] = Gradient(fold(terms, options[name], ndim), fold(masses, options[name], ndim))
+    return result
+
+
+def central_difference(function, array, step=1e-5):
+    """The gradient of a scalar function of an array, entry by entry."""
+    array = np.array(array, dtype=np.float64)
+    gradient = np.zeros(array.shape)
+    for index in np.ndindex(array.shape):
+        here = array[index]
+        array[index] = here + step
+        above = function(array)
+        array[index] = here - step
+        below = function(array)
+        array[index] = here
+        gradient[index] = (above - below) / (2 * step)
+    return gradient

@@ -1,0 +1,116 @@
+"""The adapter to autograd: the same numbers as headspan's own, one pass forward and one back."""
+
+import importlib
+import sys
+
+import headspan as hs
+import numpy as np
+import pytest
+from autograd import grad, make_vjp
+from autograd.test_util import check_grads
+from headspan.autograd import attention
+
+SPANS = {
+    "scalar": np.array(3.3),
+    "heads": np.array([2.2, 5.6]),
+    "batch and heads": np.array([[2.2, 5.6], [0.3, 9.1]]),
+    "tokens": np.linspace(0.3, 9.1, 2 * 2 * 7).reshape(2, 2, 7),
+}
+
+
+@pytest.fixture
+def qkv():
+    return np.random.default_rng(0).standard_normal((3, 2, 2, 7, 4))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often attention ran forward and backward."""
+    counts = {"forward": 0, "backward": 0}
+    original = hs.attention_vjp
+
+    def counting(*args, **kwargs):
+        counts["forward"] += 1
+        result, vjp = original(*args, **kwargs)
+
+        def backward(*grads):
+            counts["backward"] += 1
+            return vjp(*grads)
+
+        return result, backward
+
+    monkeypatch.setattr(hs, "attention_vjp", counting)
+    return counts
+
+
+@pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
+def test_gradients_of_all_arguments_are_those_of_attention_vjp(qkv, span):
+    options = {"ramp": 4, "include_self": False, "scale": 0.7}
+    arguments = (*qkv, span, np.array([0.8, 1.3]), np.array([0.1, 0.02]))
+    weight = np.random.default_rng(1).standard_normal(qkv[0].shape)
+
+    def loss(arguments):
+        q, k, v, z, t, a = arguments
+        return (attention(q, k, v, span=z, temperature=t, alibi_slopes=a, **options) * weight).sum()
+
+    q, k, v, z, t, a = arguments
+    out, vjp = hs.attention_vjp(q, k, v, span=z, temperature=t, alibi_slopes=a, **options)
+    assert loss(arguments) == (out * weight).sum()
+    for ours, theirs in zip(grad(loss)(arguments), vjp(weight), strict=True):
+        assert ours.shape == theirs.shape
+        assert np.array_equal(ours, theirs)
+
+
+def test_gradients_agree_with_finite_differences(qkv):
+    def out(q, k, v, z):
+        return attention(q, k, v, span=z, ramp=4)
+
+    check_grads(out, modes=["rev"], order=1)(*qkv, SPANS["heads"])
+
+
+def test_log_sum_exp_is_differentiated(qkv):
+    def both(q, k, v, z):
+        out, lse = attention(q, k, v, span=z, ramp=4, return_lse=True)
+        return out.sum() + (lse * lse).sum()
+
+    check_grads(both, modes=["rev"], order=1)(*qkv, SPANS["batch and heads"])
+
+
+def test_runs_forward_once_and_backward_once(qkv, calls):
+    q, k, v = qkv
+    vjp, _ = make_vjp(lambda args: attention(*args[:3], span=args[3]).sum())((q, k, v, SPANS["heads"]))
+    assert calls == {"forward": 1, "backward": 0}
+    vjp(1.0)
+    assert calls == {"forward": 1, "backward": 1}
+
+
+def test_only_the_span_may_be_differentiated(qkv, calls):
+    assert grad(lambda z: attention(*qkv, span=z, ramp=4).sum())(SPANS["heads"]).shape == (2,)
+    assert calls == {"forward": 1, "backward": 1}
+
+
+def test_without_a_gradient_nothing_is_kept(qkv, calls):
+    assert np.array_equal(attention(*qkv, span=3.0), hs.attention(*qkv, span=3.0))
+    assert calls == {"forward": 0, "backward": 0}
+
+
+def test_two_calls_in_one_function_do_not_mix(qkv):
+    q, k, v = qkv
+
+    def loss(z):
+        return attention(q, k, attention(q, k, v, span=z[0], ramp=4), span=z[1], ramp=4).sum()
+
+    check_grads(loss, modes=["rev"], order=1)(np.array([2.2, 4.7]))
+
+
+def test_second_derivatives_are_refused_in_a_sentence(qkv):
+    first = grad(lambda z: attention(*qkv, span=z, ramp=4).sum())
+    with pytest.raises(NotImplementedError, match="no second derivatives"):
+        grad(lambda z: first(z).sum())(SPANS["heads"])
+
+
+def test_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "autograd", None)
+    monkeypatch.delitem(sys.modules, "headspan.autograd")
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'headspan\[demo\]'"):
+        importlib.import_module("headspan.autograd")

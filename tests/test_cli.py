@@ -1,0 +1,154 @@
+"""The command line, from arguments to files and exit codes."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import headspan as hs
+import pytest
+from headspan import cli
+from lm_helpers import small_text
+
+SIZES = ["--layers", "1", "--heads", "2", "--width", "8", "--hidden", "8", "--context", "16", "--batch", "2"]
+SIZES += ["--span-limit", "16", "--span-init", "4", "--ramp", "4", "--steps", "5"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_bytes(small_text(2000).data.tobytes())
+    return tmp_path
+
+
+def error_of(capsys):
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("headspan")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_train_resume_and_report(folder, capsys):
+    assert cli.main(["train", "text.txt", "--minutes", "0", *SIZES]) == 0
+    printed = capsys.readouterr()
+    assert "out of time" in printed.out
+    assert "headspan train --resume runs/text-001" in printed.out
+    assert "report: runs/text-001/report.html" in printed.out
+    assert "bits/char, span mean" in printed.err
+    assert cli.main(["train", "--resume", "runs/text-001"]) == 0
+    page = folder / "runs/text-001/report.html"
+    assert "headspan train text.txt --minutes 0 --layers 1" in page.read_text()
+    page.unlink()
+    assert cli.main(["report", "runs/text-001"]) == 0
+    assert page.exists()
+
+
+def test_a_file_that_moved_can_be_named_again(folder, capsys):
+    cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
+    os.rename("text.txt", "moved.txt")
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", "run"]) == 1
+    assert error_of(capsys).endswith("text.txt: No such file or directory")
+    assert cli.main(["train", "moved.txt", "--resume", "run"]) == 0
+
+
+def test_demo_trains_on_the_standard_library(folder, capsys, monkeypatch):
+    monkeypatch.setattr("headspan._text.standard_library", lambda: small_text(2000))
+    assert cli.main(["demo", *SIZES]) == 0
+    assert "report: runs/demo-001/report.html" in capsys.readouterr().out
+
+
+def test_only_open_opens_a_browser(folder, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    cli.main(["train", "text.txt", "--out", "run", *SIZES])
+    assert opened == []
+    cli.main(["report", "run", "--open"])
+    assert opened == [(folder / "run/report.html").as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "absent.txt"], "absent.txt: No such file or directory"),
+        (["train", "empty.txt"], "empty.txt has 0 bytes; a context of 512 needs at least"),
+        (["train", "text.txt", "--out", "."], ". already exists; choose another folder with --out"),
+        (["train", "text.txt", "--steps", "-1", "--context", "16"], "steps must not be negative, got -1"),
+        (["train", "text.txt", "--width", "9", "--context", "16"], "width must be a multiple of twice the heads"),
+        (["train", "."], ".: Is a directory"),
+        (["report", "absent"], "there is no run folder absent"),
+        (["report", "."], ". is not a run folder: it has no config.json"),
+        (["train", "--resume", "text.txt"], "there is no run folder text.txt"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(folder, capsys, arguments, message):
+    (folder / "empty.txt").touch()
+    before = sorted(folder.rglob("*"))
+    assert cli.main(arguments) == 1
+    assert error_of(capsys).startswith(f"headspan: error: {message}")
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "train needs a FILE, or --resume RUN"),
+        (["train", "--resume", "run", "--steps", "3"], "--steps cannot be changed with --resume"),
+        (["train", "--resume", "run", "--out", "other"], "--out cannot be changed with --resume"),
+        (["dream"], "invalid choice: 'dream'"),
+        (["demo", "--steps", "many"], "invalid int value: 'many'"),
+        (["demo", "--minutes", "nan"], "--minutes must not be negative, got nan"),
+    ],
+)
+def test_a_command_line_that_is_not_understood(folder, capsys, arguments, message):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_version_and_help(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"headspan {hs.__version__}\n"
+    assert cli.main([]) == 2
+    assert "demo" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("package", ["tqdm", "matplotlib"])
+def test_a_missing_extra_is_named_before_anything_is_trained(folder, capsys, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    for module in ("headspan._pictures", "headspan.report"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        monkeypatch.delattr(module, raising=False)
+    assert cli.main(["train", "text.txt", "--out", "run", *SIZES]) == 1
+    assert "pip install 'headspan[demo]'" in error_of(capsys)
+    assert not (folder / "run").exists()
+
+
+def test_ctrl_c_writes_the_report(folder):
+    command = [sys.executable, "-m", "headspan.cli", "train", "text.txt", "--out", "run", *SIZES, "--steps", "1000000"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    while b"bits/char" not in process.stderr.read1():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert b"training ended early (interrupted)" in out
+    assert (folder / "run/report.html").exists()
+    assert b"Traceback" not in err
+
+
+def test_products_and_threads_wait_quietly_while_training(monkeypatch):
+    seen = []
+    monkeypatch.setattr(os, "execve", lambda *call: seen.append(call))
+    monkeypatch.setattr(sys, "argv", ["headspan", "demo", "--steps", "3"])
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    cli._restart_quietly()
+    ((program, command, environment),) = seen
+    assert program == sys.executable
+    assert command[-4:] == ["headspan.cli", "demo", "--steps", "3"]
+    assert environment["OPENBLAS_NUM_THREADS"] == "2"
+    assert environment["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    cli._restart_quietly()
+    assert len(seen) == 1

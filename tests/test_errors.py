@@ -1,0 +1,269 @@
+"""A table of bad calls: each gives one sentence that names the argument, and changes nothing."""
+
+import copy
+import re
+
+import headspan as hs
+import numpy as np
+import pytest
+
+NAN, INF = float("nan"), float("inf")
+OBJECTS = np.array([1.0, None, 2.0], dtype=object)
+RAGGED = [[1.0], [1.0, 2.0]]
+
+
+def ones(*shape, dtype=np.float64):
+    return np.ones(shape, dtype=dtype)
+
+
+# Heads 4 on 2 key heads, 5 queries on 6 keys, dims 3 and 2: no two sizes are the same.
+QKV = {"query": ones(1, 4, 5, 3), "key": ones(1, 2, 6, 3), "value": ones(1, 2, 6, 2)}
+DYNAMIC = {"x": ones(2, 5, 3), "weight": ones(4, 3), "bias": ones(4), "limit": 10.0}
+MERGE = {"outs": [ones(2, 5, 3), ones(2, 5, 3)], "lses": [ones(2, 5), ones(2, 5)]}
+GOOD = {
+    "attention": QKV,
+    "attention_vjp": QKV,
+    "attention_weights": {"query": QKV["query"], "key": QKV["key"]},
+    "merge_attention": MERGE,
+    "merge_attention_vjp": MERGE,
+    "cost": {"tokens": 10, "heads": 4, "head_dim": 3},
+    "soft_mask": {"distance": np.arange(5.0), "span": 2.0, "ramp": 3.0},
+    "span_penalty": {"span": np.arange(5.0), "weight": 0.1},
+    "dynamic_span": DYNAMIC,
+    "dynamic_span_vjp": DYNAMIC,
+    "set_num_threads": {"n": 1},
+    "reference.attention": dict.fromkeys(("query", "key", "value"), ones(1, 4, 5, 3)),
+}
+
+# argument: (what is wrong with it, the error, the value)
+ARRAYS = {
+    "query": [
+        ("integers", TypeError, ones(1, 4, 5, 3, dtype=np.int64)),
+        ("booleans", TypeError, ones(1, 4, 5, 3, dtype=bool)),
+        ("float16", TypeError, ones(1, 4, 5, 3, dtype=np.float16)),
+        ("long double", TypeError, ones(1, 4, 5, 3, dtype=np.longdouble)),
+        ("complex", TypeError, ones(1, 4, 5, 3, dtype=np.complex128)),
+        ("objects", TypeError, ones(1, 4, 5, 3).astype(object)),
+        ("strings", TypeError, np.full((1, 4, 5, 3), "a")),
+        ("mixed dtypes", TypeError, ones(1, 4, 5, 3, dtype=np.float32)),
+        ("None", TypeError, None),
+        ("one axis", ValueError, ones(3)),
+        ("five axes", ValueError, ones(1, 1, 4, 5, 3)),
+        ("no axis", ValueError, np.float64(1.0)),
+        ("other head_dim", ValueError, ones(1, 4, 5, 7)),
+        ("other batch", ValueError, ones(3, 4, 5, 3)),
+        ("heads not a multiple", ValueError, ones(1, 3, 5, 3)),
+        ("no heads", ValueError, ones(1, 0, 5, 3)),
+        ("fewer axes than key", ValueError, ones(4, 5, 3)),
+        ("empty head_dim", ValueError, ones(1, 4, 5, 0)),
+    ],
+    "key": [
+        ("integers", TypeError, ones(1, 2, 6, 3, dtype=np.int32)),
+        ("mixed dtypes", TypeError, ones(1, 2, 6, 3, dtype=np.float32)),
+        ("objects", TypeError, ones(1, 2, 6, 3).astype(object)),
+        ("None", TypeError, None),
+        ("empty", ValueError, ones(1, 2, 0, 3)),
+        ("no heads", ValueError, ones(1, 0, 6, 3)),
+        ("one axis", ValueError, ones(3)),
+        ("other head_dim", ValueError, ones(1, 2, 6, 4)),
+        ("more heads than query", ValueError, ones(1, 8, 6, 3)),
+        ("other batch", ValueError, ones(2, 2, 6, 3)),
+    ],
+    "value": [
+        ("mixed dtypes", TypeError, ones(1, 2, 6, 2, dtype=np.float32)),
+        ("complex", TypeError, ones(1, 2, 6, 2, dtype=np.complex64)),
+        ("fewer tokens than key", ValueError, ones(1, 2, 5, 2)),
+        ("other heads than key", ValueError, ones(1, 4, 6, 2)),
+        ("other batch", ValueError, ones(2, 2, 6, 2)),
+        ("fewer axes", ValueError, ones(2, 6, 2)),
+        ("empty last axis", ValueError, ones(1, 2, 6, 0)),
+    ],
+}
+PER_TOKEN = [
+    ("NaN", ValueError, NAN),
+    ("infinite", ValueError, INF),
+    ("negative", ValueError, -1.0),
+    ("negative integer", ValueError, -1),
+    ("one NaN", ValueError, [1.0, 2.0, NAN, 3.0]),
+    ("one negative", ValueError, np.array([1, 2, -3, 4])),
+    ("heads do not match", ValueError, [1.0, 2.0, 3.0]),
+    ("batch does not match", ValueError, ones(2, 4)),
+    ("tokens do not match", ValueError, ones(1, 4, 6)),
+    ("four axes", ValueError, ones(1, 4, 5, 1)),
+    ("empty", ValueError, []),
+    ("beyond every float", (TypeError, ValueError), 10**400),
+    ("string", TypeError, "wide"),
+    ("complex", TypeError, 1j),
+    ("objects", TypeError, OBJECTS),
+    ("ragged", (TypeError, ValueError), RAGGED),
+]
+PARAMETERS = {
+    "span": PER_TOKEN,
+    "temperature": [*PER_TOKEN, ("zero", ValueError, 0.0), ("one zero", ValueError, [1, 1, 0, 1])],
+    "alibi_slopes": [
+        ("NaN", ValueError, NAN),
+        ("infinite", ValueError, -INF),
+        ("heads do not match", ValueError, ones(3)),
+        ("one a token", ValueError, ones(1, 4, 5)),
+        ("string", TypeError, "steep"),
+        ("complex", TypeError, 1j),
+    ],
+    "ramp": [
+        ("negative", ValueError, -1),
+        ("NaN", ValueError, NAN),
+        ("infinite", ValueError, INF),
+        ("None", TypeError, None),
+        ("string", TypeError, "32"),
+        ("beyond every float", (TypeError, ValueError), 10**400),
+        ("array", (TypeError, ValueError), ones(4)),
+    ],
+    "causal": [("string", TypeError, "no"), ("None", TypeError, None)],
+    "window": [("unknown option", TypeError, 3)],
+}
+SCORES = {
+    "include_self": [("string", TypeError, "no")],
+    "scale": [
+        ("NaN", ValueError, NAN),
+        ("infinite", ValueError, INF),
+        ("string", TypeError, "big"),
+        ("beyond every float", (TypeError, ValueError), 10**400),
+        ("complex", TypeError, 1j),
+        ("array", (TypeError, ValueError), ones(4)),
+    ],
+}
+SIZE = [("zero", ValueError, 0), ("negative", ValueError, -3), ("not whole", TypeError, 1.5)]
+INDICES = [
+    ("out of range", (ValueError, IndexError), [0, 9]),
+    ("far below", (ValueError, IndexError), [-9]),
+    ("floats", TypeError, [0.5]),
+    ("two axes", (TypeError, ValueError), [[0, 1], [2, 3]]),
+    ("string", TypeError, "all"),
+]
+X = [
+    ("integers", TypeError, ones(2, 5, 3, dtype=int)),
+    ("mixed dtypes", TypeError, ones(2, 5, 3, dtype=np.float32)),
+    ("two axes", ValueError, ones(5, 3)),
+]
+LIMIT = [
+    ("negative", ValueError, -1.0),
+    ("NaN", ValueError, NAN),
+    ("infinite", ValueError, INF),
+    ("string", TypeError, "far"),
+]
+DYNAMIC_SPAN = {
+    "x": X,
+    "weight": [("one axis", ValueError, ones(3)), ("other width", ValueError, ones(4, 2))],
+    "bias": [("other heads", ValueError, ones(3)), ("objects", TypeError, np.array([None] * 4))],
+    "limit": LIMIT,
+}
+MERGED = {
+    "outs": [
+        ("empty", ValueError, []),
+        ("one too few", ValueError, MERGE["outs"][:1]),
+        ("shapes differ", ValueError, [ones(2, 5, 3), ones(2, 4, 3)]),
+        ("mixed dtypes", TypeError, [ones(2, 5, 3), ones(2, 5, 3, dtype=np.float32)]),
+        ("integers", TypeError, [ones(2, 5, 3, dtype=int)] * 2),
+        ("number", TypeError, 3.0),
+    ],
+    "lses": [
+        ("one too many", ValueError, [ones(2, 5)] * 3),
+        ("other shape", ValueError, [ones(2, 5), ones(2, 6)]),
+        ("extra axis", ValueError, [ones(2, 5, 1)] * 2),
+        ("mixed dtypes", TypeError, [ones(2, 5, dtype=np.float32)] * 2),
+    ],
+}
+TABLE = {
+    "attention": ARRAYS | PARAMETERS | SCORES,
+    "attention_vjp": ARRAYS | PARAMETERS | SCORES,
+    "reference.attention": {"window": PARAMETERS["window"]},
+    "attention_weights": {name: ARRAYS[name] for name in ("query", "key")} | PARAMETERS | SCORES | {
+        "rows": INDICES,
+        "cols": INDICES,
+        "pool": [
+            ("zero", ValueError, 0),
+            ("negative", ValueError, (2, -1)),
+            ("one number", ValueError, (2,)),
+            ("three numbers", ValueError, (2, 2, 2)),
+            ("not whole", TypeError, 1.5),
+            ("string", TypeError, "mean"),
+        ],
+    },
+    "merge_attention": MERGED,
+    "merge_attention_vjp": MERGED,
+    "cost": dict.fromkeys(("tokens", "heads", "head_dim", "key_tokens", "batch"), SIZE) | {
+        "span": [row for row in PER_TOKEN if row[0] != "tokens do not match"],
+        "ramp": PARAMETERS["ramp"],
+        "window": PARAMETERS["window"],
+    },
+    "soft_mask": {
+        "span": [("NaN", ValueError, NAN), ("negative", ValueError, -1), ("string", TypeError, "a"),
+                 ("does not broadcast", ValueError, ones(3))],
+        "ramp": [row for row in PARAMETERS["ramp"] if row[0] != "array"],
+        "distance": [("string", TypeError, "a"), ("objects", TypeError, OBJECTS)],
+    },
+    "span_penalty": {
+        "span": [("NaN", ValueError, [1.0, NAN]), ("string", TypeError, "a"),
+                 ("empty", ValueError, [])],
+        "weight": [("NaN", ValueError, NAN), ("infinite", ValueError, INF),
+                   ("string", TypeError, "a")],
+    },
+    "dynamic_span": DYNAMIC_SPAN,
+    "dynamic_span_vjp": DYNAMIC_SPAN,
+    "set_num_threads": {"n": [*SIZE, ("string", TypeError, "two"), ("None", TypeError, None),
+                              ]},
+}  # fmt: skip
+ROWS = [
+    pytest.param(function, argument, error, value, id=f"{function}-{argument}-{what}")
+    for function, arguments in TABLE.items()
+    for argument, rows in arguments.items()
+    for what, error, value in rows
+]
+
+
+def public(name):
+    target = hs
+    for part in name.split("."):
+        target = getattr(target, part)
+    return target
+
+
+def call(function, arguments):
+    if function == "set_num_threads":
+        return hs.set_num_threads(arguments["n"])
+    return public(function)(**arguments)
+
+
+def check_sentence(error, argument):
+    """One line, one sentence, with the name of the argument and no machinery."""
+    text = str(error)
+    assert text
+    assert "\n" not in text, text
+    assert len(text) < 300, text
+    assert not re.search(r"[.!?]\s+[A-Z]", text), f"more than one sentence: {text}"
+    if argument != "n":
+        assert argument in text, f"does not name {argument}: {text}"
+    for noise in ("Traceback", "pybind11", "incompatible function", "_core", "<class", "std::"):
+        assert noise not in text, text
+
+
+def same(one, two):
+    if isinstance(one, (list, tuple)):
+        return all(same(a, b) for a, b in zip(one, two, strict=True))
+    return np.array_equal(np.asarray(one), np.asarray(two)) or one == two
+
+
+@pytest.mark.parametrize(("function", "argument", "error", "value"), ROWS)
+def test_bad_argument(function, argument, error, value):
+    threads = hs.get_num_threads()
+    arguments = {**GOOD[function], argument: value}
+    before = copy.deepcopy(GOOD[function])
+    with pytest.raises(error) as caught:
+        call(function, arguments)
+    check_sentence(caught.value, argument)
+    assert all(same(GOOD[function][name], before[name]) for name in before)
+    assert hs.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("function", [name for name in GOOD if name != "set_num_threads"])
+def test_the_calls_that_the_table_spoils_are_good(function):
+    public(function)(**GOOD[function])

@@ -1,0 +1,140 @@
+"""The oracle against the formulas written as loops, and its gradients by central differences."""
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+from cases import make_case
+
+SIZES = {"batch": 2, "heads": 4, "key_heads": 2, "queries": 5, "keys": 7, "dim": 3, "value_dim": 2}
+
+# Spans are never integers here: at an integer distance the mask has a corner, where a central
+# difference shows the mean of the two slopes.
+OPTIONS = {
+    "plain": {},
+    "span": {"span": 2.3, "ramp": 3.0},
+    "span per head": {"span": [0.4, 1.7, 2.6, 9.5], "ramp": 2.5},
+    "span per token": {"span": np.linspace(0.15, 6.35, 40).reshape(2, 4, 5), "ramp": 4},
+    "span per batch": {"span": [[1.3], [2.7]], "ramp": 1.5},
+    "both directions": {"span": 1.6, "ramp": 2.2, "causal": False},
+    "without self": {"span": 1.6, "ramp": 2.2, "include_self": False},
+    "nearly no reach": {"span": 0.2, "ramp": 0.5, "include_self": False},
+    "hard window": {"span": 2.5, "ramp": 0},
+    "temperature": {"temperature": 0.7, "span": 2.3, "ramp": 3},
+    "temperature per token": {"temperature": np.linspace(0.5, 2, 40).reshape(2, 4, 5)},
+    "slopes": {"alibi_slopes": [0.1, 0.5, -0.2, 0.0], "causal": False},
+    "slopes per batch": {"alibi_slopes": np.linspace(-0.3, 0.6, 8).reshape(2, 4)},
+    "scale": {"scale": -0.8, "temperature": [0.6, 1.0, 1.2, 3.0]},
+}
+
+
+def make_arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    s = SIZES
+    query = rng.standard_normal((s["batch"], s["heads"], s["queries"], s["dim"]))
+    key = rng.standard_normal((s["batch"], s["key_heads"], s["keys"], s["dim"]))
+    value = rng.standard_normal((s["batch"], s["key_heads"], s["keys"], s["value_dim"]))
+    return query, key, value
+
+
+def loop_row(query, key, value, position, span, ramp, causal, include_self, factor, slope):
+    """out and lse of one query, one pair at a time."""
+    terms = []
+    for j in range(len(key)):
+        x = position - j
+        if (causal and x < 0) or (x == 0 and not include_self):
+            continue
+        x = abs(x)
+        inside = 1.0 if x <= span else 0.0
+        m = min(1.0, max(0.0, (ramp + span - x) / ramp)) if ramp else inside
+        if m > 0:
+            terms.append((m * math.exp(factor * float(query @ key[j]) - slope * x), value[j]))
+    total = sum(weight for weight, _ in terms)
+    if not terms:
+        return np.zeros(value.shape[1]), -math.inf
+    return sum(weight * row for weight, row in terms) / total, math.log(total)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("ramp", [0, 1.5, 4])
+def test_forward_is_the_formula(causal, include_self, ramp):
+    query, key, value = make_arrays()
+    spans = np.random.default_rng(1).uniform(0, 4, (2, 4, 5))
+    heat = np.random.default_rng(2).uniform(0.5, 2, (2, 4, 5))
+    slopes = np.array([0.3, -0.1, 0.0, 1.0])
+    out, lse = oracle.attention(
+        query, key, value, span=spans, ramp=ramp, causal=causal, include_self=include_self,
+        scale=0.9, temperature=heat, alibi_slopes=slopes,
+    )  # fmt: skip
+    for b, h, i in np.ndindex(2, 4, 5):
+        row, row_lse = loop_row(
+            query[b, h, i], key[b, h // 2], value[b, h // 2], i + 2, spans[b, h, i], ramp,
+            causal, include_self, 0.9 / heat[b, h, i], slopes[h],
+        )  # fmt: skip
+        np.testing.assert_allclose(out[b, h, i], row, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(lse[b, h, i], row_lse, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_gradients_by_central_differences(options):
+    arguments = dict(zip(oracle.ARRAYS, make_arrays(), strict=True)) | options
+    out, lse = oracle.attention(**arguments)
+    rng = np.random.default_rng(3)
+    grad_out, grad_lse = rng.standard_normal(out.shape), rng.standard_normal(lse.shape)
+    gradients = oracle.gradients(grad_out=grad_out, grad_lse=grad_lse, **arguments)
+
+    def loss(name, array):
+        out, lse = oracle.attention(**{**arguments, name: array})
+        return (out * grad_out).sum() + np.where(np.isfinite(lse), lse * grad_lse, 0.0).sum()
+
+    for name in (*oracle.ARRAYS, *oracle.PARAMETERS):
+        if arguments.get(name) is None:
+            assert name not in gradients
+            continue
+        expected = oracle.central_difference(lambda a, name=name: loss(name, a), arguments[name])
+        assert gradients[name].value.shape == np.shape(arguments[name])
+        np.testing.assert_allclose(gradients[name].value, expected, rtol=0, atol=1e-7, err_msg=name)
+
+
+def test_span_gradient_at_the_corner_is_the_slope_above():
+    """At x = z the definition counts the pair, so its gradient is that of a shrinking span."""
+    query, key, value = make_arrays()
+    arguments = {"query": query, "key": key, "value": value, "ramp": 3.0}
+    grad_out = np.random.default_rng(3).standard_normal(oracle.attention(**arguments)[0].shape)
+    below = [(oracle.attention(**arguments, span=2.0 - h)[0] * grad_out).sum() for h in (0, 1e-6)]
+    gradient = oracle.gradients(**arguments, span=2.0, grad_out=grad_out)["span"]
+    np.testing.assert_allclose(gradient.value, (below[0] - below[1]) / 1e-6, rtol=1e-4)
+
+
+def test_rows_without_keys():
+    """Five queries on two keys: the first three come before every key."""
+    query, key, value = make_arrays()
+    key, value = key[:, :, :2], value[:, :, :2]
+    out, lse = oracle.attention(query, key, value)
+    gradients = oracle.gradients(query, key, value, np.ones_like(out), np.ones_like(lse))
+    assert np.all(out[:, :, :3] == 0)
+    assert np.all(np.isneginf(lse[:, :, :3]))
+    assert np.all(np.isfinite(lse[:, :, 3:]))
+    assert np.all(gradients["query"].value[:, :, :3] == 0)
+
+
+def test_cases_reach_every_corner():
+    """The generator is only worth its name if the awkward corners do occur."""
+    seen = set()
+    for seed in range(400):
+        case = make_case(seed, "float64")
+        query, key = case.arrays["query"], case.arrays["key"]
+        seen |= {f"ndim {query.ndim}", f"span {np.ndim(case.options.get('span'))}"}
+        seen |= {f"given {name}" for name in case.options}
+        seen.add("more queries" if query.shape[-2] > key.shape[-2] else "no more queries")
+        seen |= {"broadcast" for a in case.arrays.values() if 0 in a.strides}
+        seen |= {"unaligned" for a in case.arrays.values() if not a.flags.aligned}
+        seen |= {"read-only" for a in case.arrays.values() if not a.flags.writeable}
+        _, lse = oracle.attention(**case.arguments)
+        seen |= {"no keys"} if np.isneginf(lse).any() else set()
+    wanted = {f"given {name}" for name in oracle.OPTIONS}
+    wanted |= {"ndim 2", "ndim 3", "ndim 4", "span 0", "span 1", "span 2", "span 3", "no keys"}
+    wanted |= {"more queries", "broadcast", "unaligned", "read-only"}
+    assert wanted <= seen

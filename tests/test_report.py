@@ -1,0 +1,199 @@
+"""The report: its numbers, that it stands alone, and that it says what went wrong."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import headspan as hs
+import numpy as np
+import pytest
+from headspan import _measure, _page, _pictures, lm
+from headspan._runs import RunError
+from headspan.report import write_report
+from headspan.train import train
+from lm_helpers import TRAINING, small_run, small_text
+
+TEXT = small_text()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    run = small_run(tmp_path_factory.mktemp("finished") / "run", TEXT)
+    train(run, TEXT)
+    summary = write_report(run, TEXT)
+    return run, summary, (run.path / "report.html").read_text()
+
+
+def svgs(page):
+    return re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
+
+
+def test_numbers_are_those_of_the_model(finished):
+    run, summary, page = finished
+    state = run.load()
+    test = TEXT.encode(TEXT.part("test"))
+    bits = lm.surprisal(state.parameters, lm.ModelConfig(**run.config["model"]), test, TRAINING.context)
+    assert summary["test bits per character"] == pytest.approx(bits.mean(), rel=1e-6)
+    assert summary["spans"] == state.parameters["span"].tolist()
+    assert json.loads((run.path / "summary.json").read_text()) == summary
+    sizes = {"tokens": 32, "heads": 2, "head_dim": 8, "batch": 2}
+    pairs = [hs.cost(**sizes, span=span, ramp=4).pairs for span in state.parameters["span"]]
+    assert summary["pairs"] == sum(pairs)
+    assert summary["full pairs"] == 2 * 2 * 2 * (32 * 33 // 2)
+    assert f"{sum(pairs):,}" in page
+    assert all(summary[name] > 0 for name in summary if name.endswith("seconds"))
+
+
+def test_page_needs_nothing_else(finished):
+    _, _, page = finished
+    assert len(page) < 5e6
+    assert "<script" not in page
+    assert not re.search(r'(src|href)="(?!#|data:)', page)
+    assert "url(http" not in page
+    assert "@import" not in page
+
+
+def test_markup_in_the_text_stays_text(finished):
+    _, _, page = finished
+    characters = "".join(re.findall(r'<span style="--b[^>]*>(.*?)</span>', page, flags=re.DOTALL))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in characters
+    assert "&amp;" in characters
+    assert "é" in characters
+    assert "\ufffd" in characters
+
+
+def test_name_of_the_text_is_escaped(tmp_path):
+    text = type(TEXT).from_bytes(TEXT.data.tobytes(), "<b>&\"'.txt")
+    run = small_run(tmp_path / "run", text)
+    write_report(run, text)
+    page = (run.path / "report.html").read_text()
+    assert "<b>" not in page
+    assert "&lt;b&gt;&amp;" in page
+
+
+def test_pictures_are_well_formed_and_their_ids_unique(finished):
+    run, _, page = finished
+    pictures = svgs(page)
+    assert len(pictures) == 7
+    for svg in pictures:
+        assert ET.fromstring(svg).attrib["role"] == "img"
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', page))
+    assert used <= set(ids)
+    assert ET.fromstring((run.path / "spans.svg").read_text()).tag.endswith("svg")
+
+
+def test_pictures_follow_the_colour_of_the_page_and_the_file_has_its_own(finished):
+    run, _, page = finished
+    for svg in svgs(page):
+        assert "currentColor" in svg
+        assert _pictures.INK not in svg
+    alone = (run.path / "spans.svg").read_text()
+    assert _pictures.INK in alone
+    assert "currentColor" not in alone
+
+
+def test_a_report_again_changes_measured_times_only(finished):
+    run, summary, page = finished
+    again = write_report(run, TEXT)
+
+    def fixed(numbers):
+        return {name: value for name, value in numbers.items() if not name.endswith("seconds")}
+
+    assert fixed(again) == fixed(summary)
+    assert svgs((run.path / "report.html").read_text()) == svgs(page)
+
+
+def test_a_run_that_has_not_begun_says_so(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    write_report(run, TEXT)
+    assert "has not been trained yet" in (run.path / "report.html").read_text()
+
+
+def test_an_interrupted_run_says_so(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT, steps=3)
+    write_report(run, TEXT)
+    page = (run.path / "report.html").read_text()
+    assert "Training stopped after 3 of 8 steps." in page
+    assert f"headspan train --resume {run.path}" in page
+
+
+def test_a_finished_run_has_no_warning(finished):
+    assert 'class="warning"' not in finished[2]
+
+
+def test_numbers_that_are_not_finite_are_said(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT)
+    state = run.load()
+    state.parameters["head"][:] = np.nan
+    run.save(state)
+    summary = write_report(run, TEXT)
+    page = (run.path / "report.html").read_text()
+    assert summary["test bits per character"] is None
+    assert "not finite" in page
+    assert len(svgs(page)) == 4
+
+
+def test_another_text_is_refused_and_nothing_written(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    with pytest.raises(RunError, match="has changed since"):
+        write_report(run, small_text(tail=b"x"))
+    assert [path.name for path in run.path.iterdir()] == ["config.json"]
+
+
+def test_mean_weight_at_each_distance():
+    weights = np.arange(2 * 3 * 3.0).reshape(2, 3, 3)
+    expected = [[(0 + 4 + 8) / 3, (3 + 7) / 2, 6], [(9 + 13 + 17) / 3, (12 + 16) / 2, 15]]
+    assert np.allclose(_measure._mean_by_distance(weights), expected)
+
+
+def test_look_shows_the_widest_head_and_weights_that_sum_to_one():
+    query, key, value = np.random.default_rng(0).standard_normal((3, 2, 2, 70, 8))
+    spans = np.array([[3.0, 9.0], [20.0, 1.0]])
+    seen = _measure.look([(query, key, value)] * 2, spans, 4, blocks=7)
+    assert (seen.block, seen.close_head, seen.close_tokens) == (10, (1, 0), 48)
+    assert seen.maps.shape == (2, 2, 7, 7)
+    assert np.allclose(seen.maps.sum(axis=-1), 1)
+    whole = hs.attention_weights(query[:1], key[:1], span=spans[1], ramp=4)[0, 0]
+    assert np.allclose(seen.close, whole[-48:, -48:])
+    assert seen.profiles[0, 0, :7].min() > 0
+    assert seen.profiles[0, 0, 7:].max() == 0
+
+
+def test_spans_are_drawn_where_they_are():
+    values = np.array([[0.0, 3.0], [40.0, 512.0]])
+    ax = _pictures.spans(values, 512, 32).axes[0]
+    dots = [line.get_ydata() for line in ax.lines if line.get_marker() not in ("None", None)]
+    assert np.array_equal(np.stack(dots), values)
+    low, high = ax.get_ylim()
+    assert low <= 0
+    assert high > 512
+    assert ax.get_ylabel() == "span (characters)"
+
+
+def test_one_layer_one_head_one_block_can_be_drawn():
+    ones = np.ones((1, 1))
+    figures = [
+        _pictures.spans(ones, 1, 0),
+        _pictures.span_history(np.array([0]), ones[None], 1),
+        _pictures.attention_maps(ones[None, None], 1, ones, 0),
+        _pictures.distance_profiles(ones[None], ones, 0),
+        _pictures.close_map(ones, ["$"], "$x_{$ <&>"[:1]),
+        _pictures.bits_bars(["a"], [np.nan]),
+    ]
+    for number, picture in enumerate(figures):
+        ET.fromstring(_pictures.to_svg(picture, f"p{number}"))
+
+
+def test_bytes_become_characters_one_can_see():
+    data = np.frombuffer(b"A \n\t$\x00\xff", np.uint8)
+    assert _pictures.glyphs(data) == ["A", "\u2423", "\u21b5", "\u2192", "$", "\u00b7", "\u00b7"]
+
+
+def test_bits_of_the_bytes_of_a_character_are_added():
+    data = np.frombuffer("aé\x00".encode() + b"\xff", np.uint8)
+    shown = _page._characters(data.tobytes(), np.array([1.0, 2.0, 4.0, 8.0, 16.0]))
+    assert shown == [("a", 1.0), ("é", 6.0), ("\ufffd", 8.0), ("\ufffd", 16.0)]

@@ -1,0 +1,244 @@
+"""Threads decide who computes, never what; what is outside a span is never even read."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import headspan as hs
+import numpy as np
+import oracle
+import pytest
+from cases import DTYPES
+from helpers import run_python
+
+THREADS = (1, 2, 3, 4, 5)
+
+# name: (heads, key_heads, queries, keys, head_dim), options; no size a multiple of 2, 3, 4 or 5.
+BIT_CASES = {
+    "causal": ((7, 7, 257, 257, 17), {}),
+    "one long head": ((1, 1, 1009, 1009, 7), {"span": 301.5}),
+    "spans": ((7, 1, 331, 331, 13), {"span": [0, 1.5, 9, 33.25, 64, 150, 1e6]}),
+    "spans per token": ((1, 1, 517, 517, 11), {"span": np.linspace(0, 300, 517)[None, None]}),
+    "both directions": ((7, 7, 211, 307, 13), {"span": 41.5, "causal": False}),
+    "temperature and slopes": (
+        (7, 7, 257, 257, 7),
+        {"temperature": np.linspace(0.5, 2, 7), "alibi_slopes": np.linspace(-0.1, 0.5, 7)},
+    ),
+    "decode": ((7, 7, 1, 4999, 17), {"temperature": 0.7}),
+    "keys shared by many rows": ((1, 1, 1999, 7, 7), {"causal": False, "alibi_slopes": 0.001}),
+    "without self": ((1, 1, 401, 401, 7), {"span": 63.5, "include_self": False, "ramp": 0}),
+}
+
+
+@pytest.fixture
+def threads():
+    """Restores the number of threads that a test changes."""
+    before = hs.get_num_threads()
+    yield
+    hs.set_num_threads(before)
+
+
+def make_arguments(shape, dtype, seed=0):
+    heads, key_heads, queries, keys, dim = shape
+    rng = np.random.default_rng([seed, *shape])
+    draw = lambda *s: rng.standard_normal((1, *s)).astype(dtype)  # noqa: E731
+    arrays = {
+        "query": draw(heads, queries, dim),
+        "key": draw(key_heads, keys, dim),
+        "value": draw(key_heads, keys, dim),
+    }
+    return arrays, draw(heads, queries, dim), draw(heads, queries)
+
+
+def all_bits(arrays, grad_out, grad_lse, **options):
+    """Every result as a dict of arrays."""
+    (out, lse), vjp = hs.attention_vjp(**arrays, **options, return_lse=True)
+    gradients = vjp(grad_out, grad_lse)._asdict().items()
+    named = {name: np.asarray(gradient) for name, gradient in gradients if gradient is not None}
+    return {"out": out, "lse": lse, **named}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "options"), BIT_CASES.values(), ids=BIT_CASES)
+def test_bits_do_not_depend_on_threads(threads, shape, options, dtype):
+    arrays, grad_out, grad_lse = make_arguments(shape, dtype)
+    options = {"span": 1000.0} | options
+    hs.set_num_threads(1)
+    expected = all_bits(arrays, grad_out, grad_lse, **options)
+    for count in THREADS:
+        hs.set_num_threads(count)
+        assert hs.get_num_threads() == count
+        for _ in range(2):
+            for name, bits in all_bits(arrays, grad_out, grad_lse, **options).items():
+                assert bits.tobytes() == expected[name].tobytes(), f"{name}, {count} threads"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_and_merge_do_not_depend_on_threads(threads, dtype):
+    arrays, grad_out, grad_lse = make_arguments((7, 7, 331, 331, 13), dtype)
+    seen = set()
+    for count in THREADS:
+        hs.set_num_threads(count)
+        weights = hs.attention_weights(arrays["query"], arrays["key"], span=77.5, pool=10)
+        merged = hs.merge_attention([grad_out, arrays["query"]], [grad_lse, -grad_lse])
+        seen.add((weights.tobytes(), merged[0].tobytes(), merged[1].tobytes()))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_calls_from_several_threads_at_once(dtype):
+    """The lock is released during a call: calls that overlap share nothing."""
+    problems = [make_arguments((3, 3, 201 + i, 201 + i, 9), dtype, seed=i) for i in range(8)]
+    run = lambda p: all_bits(*p, span=50.5)  # noqa: E731
+    expected = [run(problem) for problem in problems]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            for want, got in zip(expected, pool.map(run, problems), strict=True):
+                assert all(want[name].tobytes() == got[name].tobytes() for name in want)
+
+
+def poisoned(array, rows, poison):
+    """A copy whose rows (a boolean mask over all axes but the last of four) hold the poison."""
+    array = array.copy()
+    array[rows] = poison
+    return array
+
+
+def check_untouched(clean, dirty, affected):
+    """Equal bits wherever `affected`, a mask of each result's rows, is False."""
+    for name, rows in affected.items():
+        before, after = np.asarray(clean[name]), np.asarray(dirty[name])
+        assert before[~rows].tobytes() == after[~rows].tobytes(), name
+
+
+def spread_over_keys(rows, reach, key_heads):
+    """Which (batch, key head, key) are reached by one of the (batch, head, query) rows."""
+    touched = (reach & rows[..., None]).any(axis=2)
+    batch, heads, keys = touched.shape
+    return touched.reshape(batch, key_heads, heads // key_heads, keys).any(axis=2)
+
+
+POISON_CASES = {
+    "causal, short": ((4, 2, 150, 150, 9), {"ramp": 3}, 8),
+    "causal, mixed": ((4, 4, 150, 150, 16), {"ramp": 10.5}, 70),
+    "both directions": ((2, 2, 150, 170, 8), {"ramp": 4, "causal": False}, 12),
+    "hard window": ((2, 1, 131, 131, 5), {"ramp": 0}, 20),
+    "without self": ((2, 2, 140, 131, 8), {"ramp": 5, "include_self": False}, 6),
+    "slopes": ((2, 2, 150, 150, 8), {"ramp": 5, "alibi_slopes": 0.25}, 20),
+}
+
+
+def poison_problem(shape, options, longest, dtype, seed):
+    """Arguments with a span for every token, which of the pairs are in reach, and a generator."""
+    arrays, grad_out, grad_lse = make_arguments(shape, dtype, seed)
+    rng = np.random.default_rng(seed)
+    heads, _, queries, _, _ = shape
+    span = np.floor(4 * rng.uniform(0, longest, (1, heads, queries))) / 4
+    options = {**options, "span": span, "temperature": np.ones((1, heads, queries))}
+    reach = oracle.dense(arrays["query"], arrays["key"], **options).mask > 0
+    return arrays, grad_out, grad_lse, options, reach, rng
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", POISON_CASES.values(), ids=POISON_CASES)
+@pytest.mark.parametrize("where", ["key", "value"])
+def test_poisoned_keys_reach_only_the_rows_that_see_them(where, case, dtype, poison):
+    for seed in range(3):
+        arrays, *grads, options, reach, rng = poison_problem(*case, dtype, seed)
+        clean = all_bits(arrays, *grads, **options)
+        bad = rng.random(arrays["key"].shape[:3]) < 0.03
+        heads, key_heads = arrays["query"].shape[1], arrays["key"].shape[1]
+        seen = (reach & np.repeat(bad, heads // key_heads, axis=1)[:, :, None, :]).any(axis=3)
+        dirty = all_bits({**arrays, where: poisoned(arrays[where], bad, poison)}, *grads, **options)
+        met = spread_over_keys(seen, reach, key_heads)
+        rows = dict.fromkeys(("query", "span", "temperature"), seen)
+        values = {} if where == "key" else {"lse": np.zeros_like(seen)}
+        check_untouched(clean, dirty, {"out": seen, "lse": seen, "key": met, "value": met, **rows, **values})
+        if np.isnan(poison):  # and where it is in reach, it shows
+            assert np.isnan(dirty["out"][seen]).all()
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", POISON_CASES.values(), ids=POISON_CASES)
+@pytest.mark.parametrize("where", ["query", "grad_out", "grad_lse"])
+def test_poisoned_rows_reach_only_the_keys_they_see(where, case, dtype, poison):
+    for seed in range(3):
+        arrays, grad_out, grad_lse, options, reach, rng = poison_problem(*case, dtype, seed)
+        inputs = {**arrays, "grad_out": grad_out, "grad_lse": grad_lse}
+        bad = rng.random(arrays["query"].shape[:3]) < 0.05
+        empty = ~reach.any(axis=3)
+        changed = {**inputs, where: poisoned(inputs[where], bad, poison)}
+        split = lambda d: (  # noqa: E731
+            {name: d[name] for name in oracle.ARRAYS}, d["grad_out"], d["grad_lse"])  # fmt: skip
+        clean, dirty = all_bits(*split(inputs), **options), all_bits(*split(changed), **options)
+        rows = bad & ~empty  # a row without keys gives 0 and -inf whatever it holds
+        met = spread_over_keys(rows, reach, arrays["key"].shape[1])
+        forward = rows if where == "query" else np.zeros_like(rows)
+        affected = dict.fromkeys(("query", "span", "temperature"), rows)
+        check_untouched(clean, dirty, {"out": forward, "lse": forward, "key": met, "value": met, **affected})
+
+
+UNMAPPED = """
+import ctypes, mmap, sys
+import numpy as np
+import headspan as hs
+
+PAGE = mmap.PAGESIZE
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+def fenced(array, first, last):
+    '''A copy in which only rows first..last (of tokens) and not a byte around them can be read.
+
+    Row `first` starts at a page boundary, or row `last` ends at one: two runs check both sides.
+    '''
+    row = array[0].nbytes
+    size = (array.nbytes // PAGE + 4) * PAGE
+    memory = mmap.mmap(-1, size)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    edge = (first if side == 'start' else last) * row
+    offset = -edge % PAGE
+    copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+    copy[...] = array
+    if side == 'start':
+        closed = (base, offset + edge)
+    else:
+        closed = (base + offset + edge, size - offset - edge)
+    assert LIBC.mprotect(ctypes.c_void_p(closed[0]), ctypes.c_size_t(closed[1]), 0) == 0
+    kept.append(memory)
+    return copy
+
+def results(query, key, value, grad_out):
+    (out, lse), vjp = hs.attention_vjp(query, key, value, return_lse=True, **options)
+    gradients = vjp(grad_out, np.ones_like(lse))
+    weights = hs.attention_weights(query, key, rows=slice(0, 90), cols=slice(first, last),
+                                   **options)
+    return [np.asarray(a).tobytes() for a in (out, lse, weights, *gradients) if a is not None]
+
+kept = []
+dtype, side, causal = np.dtype(sys.argv[1]), sys.argv[2], sys.argv[3] == 'causal'
+tokens, dim, count = 700, 11, 300
+rng = np.random.default_rng(0)
+draw = lambda n: rng.standard_normal((n, dim)).astype(dtype)
+query, key, value, grad_out = draw(count), draw(tokens), draw(tokens), draw(count)
+spans, shift = np.full(count, 30.0), tokens - count
+if side == 'start':  # soft: 37 is the last distance below 30 + 7.5
+    ramp, first, last = 7.5, shift - 37, tokens
+else:  # hard: the last 60 queries see nothing, not even themselves
+    ramp, first, last = 0, shift - 30, tokens - 61 if causal else tokens - 30
+    spans[-60:] = 0
+options = dict(span=spans, ramp=ramp, include_self=False, causal=causal)
+expected = results(query, key, value, grad_out)
+assert expected == results(
+    fenced(query, 0, count), fenced(key, first, last), fenced(value, first, last),
+    fenced(grad_out, 0, count))
+print('same bits')
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", ["causal", "both directions"])
+@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_keys_out_of_reach_are_never_read(dtype, side, causal):
+    """The memory of excluded keys is unmapped to the byte: one read of it ends the process."""
+    assert run_python(UNMAPPED, dtype, side, causal) == "same bits\n"
