@@ -132,7 +132,7 @@ def _warning(subject: _Subject) -> str:
 def _about(subject: _Subject) -> str:
     text, model, training = subject.text, subject.model, subject.training
     parameters = sum(array.size for array in subject.state.parameters.values())
-    sizes = ", ".join(f"{len(text.part(name)):,} {name}" for name in ("train", "validation", "test"))
+    sizes = ", ".join(f"{len(text.part(name)):,} {name}" for name in ("train", "test", "validation"))
     rows = {
         "text": f"{text.name}: {len(text.data):,} bytes ({sizes}), "
         f"{len(text.vocabulary)} different byte values; sha256 {text.sha256[:16]}…",
