@@ -117,7 +117,11 @@ HEADSPAN_NOINLINE bool lanes_to_rows(const T* lanes, const T* factor, int dims, 
   return all_zero<T>(finite);
 }
 
-// ---- the products
+// ---- the products. Rows of keys wait in the second-level cache, and each line of them is read 16 floats at a time,
+// row by row, which no hardware prefetcher foresees: fetching them ahead by hand is worth a fifth of the speed.
+
+template <class T>
+constexpr int kLine = 64 / (int)sizeof(T);  // elements of a cache line
 
 // The score terms beside the dot product, per lane.
 template <class T>
@@ -128,7 +132,8 @@ struct Bias {
 };
 
 // s[key][lane] = rows[key] . q[.][lane] - slope * |distance|; -infinity where the key's word lacks the lane. `best`,
-// when not null, is raised to the maximum of each lane.
+// when not null, is raised to the maximum of each lane. Fetches the lines of as many rows after these, which must be
+// valid pointers.
 template <class T, int keys, int vectors>
 HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
                                     int first_vector, const Bias<T>& bias, Vec<T>* best) {
@@ -139,13 +144,17 @@ HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, 
     row[k.value] = rows[k.value];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] = Vec<T>{}; });
   });
-  for (int d = 0; d < dims; d++) {
-    Vec<T> b[vectors];
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(q + d * kLanes + j.value * width); });
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-      Vec<T> const x = broadcast(row[k.value][d]);
-      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
-    });
+  for (int d = 0; d < dims;) {
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(rows[k.value + keys] + d); });
+    int const line_end = d + kLine<T> < dims ? d + kLine<T> : dims;
+    for (; d < line_end; d++) {
+      Vec<T> b[vectors];
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(q + d * kLanes + j.value * width); });
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+        Vec<T> const x = broadcast(row[k.value][d]);
+        unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
+      });
+    }
   }
   if (bias.slope)
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
@@ -176,6 +185,7 @@ HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, 
 template <class T, int dims, int vectors>
 HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T* o, const Vec<T>* alpha, int first,
                                       int last) {
+  bool const new_line = d % kLine<T> == 0;
   constexpr int width = kWidth<T>;
   Vec<T> acc[dims][vectors];
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
@@ -185,6 +195,7 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
   });
   for (int r = first; r < last; r++) {
     const T* row = rows[r] + d;
+    if (new_line) __builtin_prefetch(row + kLine<T>);
     Vec<T> b[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(p + r * kLanes + j.value * width); });
     unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
@@ -228,7 +239,10 @@ HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] = Vec<T>{}; });
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      acc[k.value][j.value] = Vec<T>{};
+      __builtin_prefetch(out[k.value] + d + j.value * width, 1);
+    });
   });
   for (int lane = first; lane < last; lane++) {
     Vec<T> b[vectors];

@@ -71,6 +71,11 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
     keys.key[r] = group.key.row(index);
     keys.value[r] = group.value.row(index);
   }
+  // Padding, and rows that are fetched ahead: any row that may be read.
+  for (int r = tile.count; r < keys.padded + kKeyGroup; r++) {
+    keys.key[r] = keys.key[tile.count - 1];
+    keys.value[r] = keys.value[tile.count - 1];
+  }
   if (tile.soft || group.biased) prepare_positions(group, tile, keys);
   keys.words = tile.words;
   if (!tile.words && keys.padded == tile.count) {
