@@ -70,7 +70,7 @@ def sanitize(session: nox.Session) -> None:
         *session.posargs,
         env={
             "LD_PRELOAD": ":".join(libraries),
-            "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
+            "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:malloc_context_size=3",
             "LSAN_OPTIONS": f"suppressions={ROOT / 'tests' / 'leaks.supp'}:print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
             "HEADSPAN_TEST_CASES": "100",
