@@ -84,6 +84,9 @@ template <class T>
 bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const GroupKeys& keys, ForwardRows<T>& rows,
                  const Scratch<T>& scratch, const StopCheck& stop) {
   for (queries.group.careful = false;; queries.group.careful = true) {
+    for (int lane = 0; lane < queries.group.lanes; lane++)
+      for (int d = 0; d < queries.group.value_dim; d += 64 / static_cast<int>(sizeof(T)))
+        __builtin_prefetch(rows.out[lane] + d, 1);  // written when the group is done
     kernel.forward_begin(queries.group, scratch.kernel);
     auto const step = [&](const Tile* tiles, int count) {
       kernel.forward_step(queries.group, tiles, count, scratch.kernel);

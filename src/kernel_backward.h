@@ -193,19 +193,9 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
           !rows_finite(keys.key + keys.runs[i].first, keys.runs[i].last - keys.runs[i].first, group.head_dim);
   Vec<T> one[kVectors<T>];
   for (int j = 0; j < kVectors<T>; j++) one[j] = broadcast(T(1));
-  for (int i = 0; i < keys.run_count; i++) {
-    Run const& run = keys.runs[i];
-    key_gradients_run(group, b, keys, grad_key, grad_value, careful_rows, run);
-    if (careful_keys)
-      for (int j = run.first_vector; j < run.last_vector; j++)
-        accumulate_careful(keys.key, group.head_dim, b.grad_scores + j * width, b.grad_q + j * width, one, keys.words,
-                           j, run.first, run.last);
-    else
-      cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
-        accumulate<T, n.value>(keys.key, group.head_dim, b.grad_scores + v * width, b.grad_q + v * width, one,
-                               run.first, run.last);
-      });
-  }
+  for (int i = 0; i < keys.run_count; i++)
+    key_gradients_run(group, b, keys, grad_key, grad_value, careful_rows, keys.runs[i]);
+  accumulate_tile(keys, keys.key, group.head_dim, b.grad_scores, b.grad_q, one, careful_keys);
 }
 
 template <class T>

@@ -79,22 +79,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   for (int j = 0; j < vectors; j++) store(alphas + j * width, alpha[j]), store(tile_sums + j * width, sums[j]);
   for (int i = 0; i < kLanes; i++) f.sum[i] = f.sum[i] * alphas[i] + tile_sums[i];
   // pass 3: outputs
-  for (int i = 0; i < keys.run_count; i++) {
-    Run const& run = keys.runs[i];
-    if (group.careful && keys.words) {
-      for (int j = run.first_vector; j < run.last_vector; j++) {
-        accumulate_careful(keys.value, group.value_dim, f.scores + j * width, f.out + j * width, alpha + j, keys.words,
-                           j, run.first, run.last);
-        alpha[j] = broadcast(T(1));
-      }
-      continue;
-    }
-    cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
-      accumulate<T, n.value>(keys.value, group.value_dim, f.scores + v * width, f.out + v * width, alpha + v, run.first,
-                             run.last);
-      for (int j = v; j < v + n.value; j++) alpha[j] = broadcast(T(1));
-    });
-  }
+  accumulate_tile(keys, keys.value, group.value_dim, f.scores, f.out, alpha, group.careful && keys.words);
 }
 
 // carried = carried * 2^(carried maximum - maximum) + out; out = 0

@@ -22,21 +22,34 @@ KeyRange key_range(const Band& band, std::ptrdiff_t query, const Extent& extent)
   return range;
 }
 
-void GroupKeys::add(const Band& band, int lane, std::ptrdiff_t query, const Extent& extent) {
-  KeyRange const range = range_[lane] = key_range(band, query, extent);
-  std::ptrdiff_t const p = band.position(query);
-  full_first_ = std::max(full_first_, range.empty() ? PTRDIFF_MAX : range.first);
-  full_last_ = std::min(full_last_, range.empty() ? 0 : range.last);
-  if (range.empty()) return;
-  first_ = std::min(first_, range.first);
-  last_ = std::max(last_, range.last);
-  if (range.self >= 0) {
+template <class T>
+GroupKeys::GroupKeys(const Band& band, const std::ptrdiff_t* query, int lanes, const T* spans) : lanes_(lanes) {
+  std::ptrdiff_t first = PTRDIFF_MAX, last = 0, full_first = 0, full_last = PTRDIFF_MAX;
+  std::ptrdiff_t soft_before = 0, soft_from = PTRDIFF_MAX;
+  Extent e{};
+  for (int lane = 0; lane < lanes; lane++) {
+    if (lane == 0 || !(spans[lane] == spans[lane - 1])) e = extent(band, static_cast<double>(spans[lane]));
+    KeyRange const range = range_[lane] = key_range(band, query[lane], e);
+    std::ptrdiff_t const p = band.position(query[lane]);
+    bool const empty = range.empty();
+    full_first = std::max(full_first, empty ? PTRDIFF_MAX : range.first);
+    full_last = std::min(full_last, empty ? 0 : range.last);
+    if (empty) continue;
+    first = std::min(first, range.first);
+    last = std::max(last, range.last);
+    soft_before = std::max(soft_before, p - e.ramp_start + 1);
+    soft_from = std::min(soft_from, p + e.ramp_start);
+    if (range.self < 0) continue;
     self_first_ = std::min(self_first_, range.self);
     self_last_ = std::max(self_last_, range.self);
   }
-  soft_before_ = std::max(soft_before_, p - extent.ramp_start + 1);
-  soft_from_ = std::min(soft_from_, p + extent.ramp_start);
+  first_ = first, last_ = last;
+  full_first_ = full_first, full_last_ = full_last;
+  soft_before_ = soft_before, soft_from_ = soft_from;
 }
+
+template GroupKeys::GroupKeys(const Band&, const std::ptrdiff_t*, int, const float*);
+template GroupKeys::GroupKeys(const Band&, const std::ptrdiff_t*, int, const double*);
 
 // The tiles are cut so that those inside the band need no words: first the keys that only some lanes see yet, to whole
 // key groups, then whole tiles, then the rest.

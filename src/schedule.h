@@ -38,13 +38,7 @@ class GroupKeys {
  public:
   // query[lane] for lanes 0 .. lanes - 1; spans[lane] may be infinite.
   template <class T>
-  GroupKeys(const Band& band, const std::ptrdiff_t* query, int lanes, const T* spans) : lanes_(lanes) {
-    Extent e{};
-    for (int lane = 0; lane < lanes; lane++) {
-      if (lane == 0 || !(spans[lane] == spans[lane - 1])) e = extent(band, static_cast<double>(spans[lane]));
-      add(band, lane, query[lane], e);
-    }
-  }
+  GroupKeys(const Band& band, const std::ptrdiff_t* query, int lanes, const T* spans);
 
   std::ptrdiff_t first() const { return first_; }  // of the keys that some lane sees
   std::ptrdiff_t last() const { return last_; }
@@ -55,8 +49,6 @@ class GroupKeys {
 
  private:
   friend class TileList;
-  void add(const Band& band, int lane, std::ptrdiff_t query, const Extent& extent);
-
   int lanes_;
   KeyRange range_[kLanes];
   std::ptrdiff_t first_ = PTRDIFF_MAX, last_ = 0;             // union of the ranges

@@ -104,4 +104,22 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, int dims
   });
 }
 
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile.
+template <class T>
+HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, int dims, const T* p, T* o,
+                                     Vec<T>* alpha, bool careful) {
+  constexpr int width = kWidth<T>;
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    if (careful)
+      for (int j = run.first_vector; j < run.last_vector; j++)
+        accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, run.first, run.last);
+    else
+      cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
+        accumulate<T, n.value>(rows, dims, p + v * width, o + v * width, alpha + v, run.first, run.last);
+      });
+    for (int j = run.first_vector; j < run.last_vector; j++) alpha[j] = broadcast(T(1));  // once a tile
+  }
+}
+
 }  // namespace headspan::HEADSPAN_ISA
