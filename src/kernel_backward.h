@@ -156,7 +156,6 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
 template <class T>
 HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
                                    const Backward<T>& b, const Tile& tile) {
-  constexpr int width = kWidth<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
   Bias<T> const bias{group.biased ? b.slope : nullptr, group.position, keys.position},
