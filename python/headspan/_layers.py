@@ -24,7 +24,7 @@ def _rows(x: Array) -> Array:
     return x.reshape(-1, x.shape[-1])
 
 
-@primitive  # type: ignore[untyped-decorator]
+@primitive
 def linear(x: Array, weight: Array) -> Array:
     """Return ``x @ weight`` for x (..., inputs) and weight (inputs, outputs)."""
     return (_rows(x) @ weight).reshape(*x.shape[:-1], weight.shape[1])
@@ -47,7 +47,7 @@ def _linear_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[A
 defvjp_argnums(linear, _linear_vjp)
 
 
-@primitive  # type: ignore[untyped-decorator]
+@primitive
 def embed(table: Array, tokens: Array) -> Array:
     """Return the rows of table (vocabulary, width) named by tokens (...), as (..., width)."""
     return table[tokens]
@@ -68,7 +68,7 @@ def _embed_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Ar
 defvjp_argnums(embed, _embed_vjp)
 
 
-@primitive  # type: ignore[untyped-decorator]
+@primitive
 def rms_norm(x: Array, gain: Array) -> Array:
     """Return ``gain * x / sqrt(mean(x**2) + 1e-6)``, the mean over the last axis."""
     out = x * _inverse_rms(x)
@@ -102,7 +102,7 @@ def _rms_norm_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[
 defvjp_argnums(rms_norm, _rms_norm_vjp)
 
 
-@primitive  # type: ignore[untyped-decorator]
+@primitive
 def squared_relu(x: Array) -> Array:
     """Return ``max(x, 0)**2``."""
     out = np.maximum(x, 0)
@@ -125,7 +125,7 @@ def _squared_relu_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Calla
 defvjp_argnums(squared_relu, _squared_relu_vjp)
 
 
-@primitive  # type: ignore[untyped-decorator]
+@primitive
 def rotate(x: Array, turn: Array) -> Array:
     """Return x (..., tokens, width) with rotary positions applied.
 
@@ -148,7 +148,7 @@ def _rotate_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[A
 defvjp_argnums(rotate, _rotate_vjp)
 
 
-@primitive  # type: ignore[untyped-decorator]
+@primitive
 def cross_entropy(logits: Array, targets: Array) -> Array:
     """Return the mean of ``-log softmax(logits)[target]``, in nats.
 

@@ -8,13 +8,14 @@ once, whichever of its arguments are differentiated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import headspan as hs
 
 try:
     from autograd import value_and_grad
-    from autograd.extend import Box, defvjp_argnums, primitive
+    from autograd.extend import Box, defvjp_argnums
+    from autograd.extend import primitive as _untyped_primitive
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "headspan.autograd needs the autograd package: pip install 'headspan[demo]'",
@@ -22,6 +23,14 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = ["attention", "defvjp_argnums", "primitive", "value_and_grad"]
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def primitive(function: _Function) -> _Function:
+    """Make a function known to ``autograd``, and keep its type."""
+    return cast(_Function, _untyped_primitive(function))
 
 
 class _Call:
@@ -32,7 +41,7 @@ class _Call:
         self.vjp: Callable[..., Any] | None = None
 
 
-@primitive  # type: ignore[untyped-decorator]
+@primitive
 def _attention(query: Any, key: Any, value: Any, span: Any, temperature: Any, alibi_slopes: Any, call: _Call) -> Any:
     result, call.vjp = hs.attention_vjp(
         query,
