@@ -81,7 +81,8 @@ std::vector<Chunk> plan_chunks(const Problem<T>& problem, std::size_t* private_r
   *private_rows = 0;
   for (std::ptrdiff_t head = 0; head < heads; head++) {
     std::ptrdiff_t const batch = head / problem.key_heads(), key_head = head % problem.key_heads();
-    std::ptrdiff_t count = std::clamp<std::ptrdiff_t>((tasks_wanted + heads - 1) / heads, 1, problem.groups());
+    std::ptrdiff_t count = std::clamp<std::ptrdiff_t>((tasks_wanted + heads - 1) / heads, 1,
+                                                      std::max<std::ptrdiff_t>(problem.groups(), 1));
     // One chunk needs to know nothing about its groups.
     std::vector<Chunk> chunks{{0, 0, 0, problem.groups(), 0, 0, problem.keys(), 0}};
     if (count > 1) {
@@ -245,15 +246,6 @@ class BackwardPass {
 template <class T>
 void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients,
                         const Control& control) {
-  if (problem.queries() == 0 || problem.batch() == 0) {
-    for (std::ptrdiff_t b = 0; b < problem.batch(); b++)
-      for (std::ptrdiff_t h = 0; h < problem.key_heads(); h++)
-        for (std::ptrdiff_t j = 0; j < problem.keys(); j++) {
-          std::fill_n(gradients.key.at(b, h, j), problem.head_dim(), T(0));
-          std::fill_n(gradients.value.at(b, h, j), problem.value_dim(), T(0));
-        }
-    return;
-  }
   BackwardPass<T>(problem, upstream, gradients).run(control);
 }
 

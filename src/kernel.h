@@ -6,12 +6,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "compiler.h"
+
 namespace headspan {
 
 constexpr int kLanes = 64;       // most queries of a group: one lane each
 constexpr int kTileKeys = 64;    // most keys of a tile
 constexpr int kKeyGroup = 8;     // keys of a tile that are computed, or skipped, together
 constexpr int kBatchTiles = 64;  // most tiles of one step; also the block in which float32 sums are carried
+
+constexpr double kLog2e = 1.44269504088896340736;  // exponentials are powers of 2
 
 // Keys that some query of the group may see.
 struct Tile {
@@ -22,11 +26,15 @@ struct Tile {
   bool soft;  // a pair may lie at x >= z: the mask falls below 1 and the span has a gradient
 };
 
+HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) {
+  return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r;
+}
+
 template <class T>
 struct Rows {
   T* data;
   ptrdiff_t stride;  // elements from one row to the next; a row itself is contiguous
-  T* row(ptrdiff_t index) const { return data + index * stride; }
+  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + index * stride; }
 };
 
 // The queries of a group and what they meet.
@@ -64,6 +72,13 @@ struct KeyGradients {
   Rows<T> key, value;
   Rows<T> private_key, private_value;  // row 0 is key `private_first`
   ptrdiff_t private_first, split;
+
+  HEADSPAN_ALWAYS_INLINE T* key_row(ptrdiff_t index) const {
+    return index >= split ? key.row(index) : private_key.row(index - private_first);
+  }
+  HEADSPAN_ALWAYS_INLINE T* value_row(ptrdiff_t index) const {
+    return index >= split ? value.row(index) : private_value.row(index - private_first);
+  }
 };
 
 template <class T>

@@ -164,13 +164,8 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   for (int r = 0; r < keys.padded; r++) {
     bool const seen = r < tile.count && (!keys.words || keys.words[r]);
     ptrdiff_t const index = seen ? key_index(tile, r) : 0;
-    bool const own = index >= gradients.split;
-    grad_key[r] = !seen ? b.sink
-                  : own ? gradients.key.row(index)
-                        : gradients.private_key.row(index - gradients.private_first);
-    grad_value[r] = !seen ? b.sink
-                    : own ? gradients.value.row(index)
-                          : gradients.private_value.row(index - gradients.private_first);
+    grad_key[r] = seen ? gradients.key_row(index) : b.sink;
+    grad_value[r] = seen ? gradients.value_row(index) : b.sink;
   }
 
   // pass 1: scores as in the forward pass, and dp = grad_out . value

@@ -57,11 +57,9 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
   for (int i = 0; i < keys.run_count; i++)
-    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup) {
+    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup)
       run_products(keys.runs[i], keys.key, group.head_dim, f.q, f.scores, keys.words, bias, best, r);
-    }
-  // pass 2: weights, and the factor for what was summed under the old maximum. A row that has met no key keeps
-  // -infinity, which must not be subtracted from itself.
+  // pass 2: weights, and the factor for what was summed under the old maximum
   for (int j = 0; j < vectors; j++) {
     Vec<T> const old = load(f.maximum + j * width);
     store(f.maximum + j * width, best[j]);

@@ -7,8 +7,6 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-constexpr double kLog2e = 1.44269504088896340736;
-
 template <class T>
 constexpr T kInfinity = T(__builtin_inf());
 template <class T>

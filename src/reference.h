@@ -12,13 +12,7 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-constexpr double kLog2e = 1.44269504088896340736;
-
 HEADSPAN_INLINE bool visible(const Tile& tile, int r, int lane) { return !tile.words || (tile.words[r] >> lane & 1); }
-HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) {
-  return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r;
-}
-
 template <class T>
 HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
   double sum = 0;
@@ -140,12 +134,10 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
   for (const Tile* tile = tiles; tile < tiles + count; tile++)
     for (int r = 0; r < tile->count; r++) {
       ptrdiff_t const key = key_index(*tile, r);
-      bool const own = key >= gradients.split;
       for (int lane = 0; lane < group.lanes; lane++) {
         if (!visible(*tile, r, lane)) continue;
-        T* const grad_key = own ? gradients.key.row(key) : gradients.private_key.row(key - gradients.private_first);
-        T* const grad_value =
-            own ? gradients.value.row(key) : gradients.private_value.row(key - gradients.private_first);
+        T* const grad_key = gradients.key_row(key);
+        T* const grad_value = gradients.value_row(key);
         Pair const p = pair(group, tile->soft, key, lane);
         double const e = unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]);
         // out = sum of m * e * value

@@ -25,10 +25,6 @@ struct TileKeys {
   int run_count, padded;
 };
 
-HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) {
-  return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r;
-}
-
 template <class T>
 HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
   constexpr int width = kWidth<T>;

@@ -10,7 +10,6 @@ import pytest
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: not for the sanitizer runs")
     forced = os.environ.get("HEADSPAN_ISA")
     if not forced:
         return

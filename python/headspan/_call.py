@@ -101,10 +101,7 @@ class Call:
 
     def inside(self, name: str, given: object, shape: tuple[int, ...]) -> Array:
         """Check an array that must be like a result, and give it the core's axes."""
-        array = _check.float_array(name, given)
-        _check.same_dtype(("query", name), (self.query, array))
-        if array.shape != shape:
-            raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {shape}, not {array.shape}")
+        array = _check.gradient(name, given, shape, beside=("query", self.query))
         return array[(None,) * (4 - self.ndim)]
 
 

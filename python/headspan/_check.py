@@ -90,6 +90,15 @@ def flag(name: str, x: object) -> bool:
     return bool(x)
 
 
+def gradient(name: str, given: object, shape: tuple[int, ...], *, beside: tuple[str, Array]) -> Array:
+    """Return the gradient of a result of that shape; ``beside`` names an array whose type it must have."""
+    array = float_array(name, given)
+    same_dtype((beside[0], name), (beside[1], array))
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {shape}, not {array.shape}")
+    return array
+
+
 def describe(x: object) -> str:
     """Name a value briefly, for the end of a sentence."""
     text = repr(x)
@@ -99,7 +108,7 @@ def describe(x: object) -> str:
 def real_array(name: str, x: object) -> npt.NDArray[Any]:
     """Return ``x`` as an array of finite real numbers."""
     array = as_array(name, x)
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize < 1:
+    if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, not {array.dtype}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, but holds {array[~np.isfinite(array)].flat[0]}")

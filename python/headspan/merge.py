@@ -87,8 +87,12 @@ def merge_attention_vjp(
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> tuple[list[Array], list[Array]]:
         """Gradients of the parts' outs and lses."""
-        grad = _like("grad_out", grad_out, out)
-        grad_log = np.zeros_like(lse) if grad_lse is None else _like("grad_lse", grad_lse, lse)
+        grad = _check.gradient("grad_out", grad_out, out.shape, beside=("outs", out))
+        grad_log = (
+            np.zeros_like(lse)
+            if grad_lse is None
+            else _check.gradient("grad_lse", grad_lse, lse.shape, beside=("outs", out))
+        )
         grad_outs: list[Array] = [share[..., None] * grad for share in shares]
         grad_lses: list[Array] = [
             share * ((grad * (part - out)).sum(axis=-1) + grad_log) for share, part in zip(shares, parts, strict=True)
@@ -106,13 +110,3 @@ def _checked(name: str, arrays: Sequence[npt.ArrayLike]) -> list[Array]:
     if not listed:
         raise ValueError(f"{name} must hold at least one array, not none")
     return [_check.float_array(name, array) for array in listed]
-
-
-def _like(name: str, given: npt.ArrayLike, result: Array) -> Array:
-    array = _check.float_array(name, given)
-    _check.same_dtype(("outs", name), (result, array))
-    if array.shape != result.shape:
-        raise ValueError(
-            f"{name} must have the shape of {name.removeprefix('grad_')}, {result.shape}, not {array.shape}"
-        )
-    return array

@@ -153,10 +153,7 @@ def dynamic_span_vjp(
 
     def vjp(grad_span: npt.ArrayLike) -> tuple[Array, Array, Array]:
         """Gradients of x, weight and bias."""
-        grad = _check.float_array("grad_span", grad_span)
-        _check.same_dtype(("x", "grad_span"), (tokens, grad))
-        if grad.shape != span.shape:
-            raise ValueError(f"grad_span must have the shape of span, {span.shape}, not {grad.shape}")
+        grad = _check.gradient("grad_span", grad_span, span.shape, beside=("x", tokens))
         grad_logits = grad * span * (1 - sigmoid)
         grad_x = np.swapaxes(grad_logits, 1, 2) @ w
         grad_weight = np.einsum("bht,btw->hw", grad_logits, tokens, optimize=True)
