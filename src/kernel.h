@@ -110,6 +110,8 @@ struct Kernel {
   void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles,
                         void* scratch);
   void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* scratch);
+
+  double (*multiply_adds)(long rounds, T* sink);  // see multiply_add.h
 };
 
 struct Variant {

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "kernel.h"
+#include "multiply_add.h"
 #include "soft_mask.h"
 
 namespace headspan::HEADSPAN_ISA {
@@ -167,7 +168,8 @@ void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
 template <class T>
 Kernel<T> kernel() {
   return {scratch_bytes<T>, forward_begin<T>,  forward_step<T>,  forward_end<T>, weights_begin<T>,
-          weights_tile<T>,  backward_begin<T>, backward_step<T>, backward_end<T>};
+          weights_tile<T>,  backward_begin<T>, backward_step<T>, backward_end<T>,
+          multiply_adds<T, T>};
 }
 
 }  // namespace headspan::HEADSPAN_ISA

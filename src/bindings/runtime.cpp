@@ -3,9 +3,14 @@
 #include <pybind11/stl.h>
 
 #include <atomic>
+#include <chrono>
+#include <numeric>
+#include <string>
+#include <vector>
 
 #include "dispatch.h"
 #include "numpy_views.h"
+#include "parallel.h"
 
 #define HEADSPAN_QUOTE(x) #x
 #define HEADSPAN_TEXT(x) HEADSPAN_QUOTE(x)
@@ -24,6 +29,30 @@ const char* compiler() {
 #endif
 }
 
+// Floating-point operations a second of `count` threads at once, measured for about two milliseconds.
+template <class T>
+double measure_multiply_adds(int count) {
+  using Clock = std::chrono::steady_clock;
+  constexpr long rounds = 100000;
+  Kernel<T> const kernel = active_kernel<T>();
+  std::vector<double> rates(static_cast<std::size_t>(count));
+  parallel_for(count, count, {}, [&](std::ptrdiff_t task, const StopCheck&) {
+    T sink;
+    double operations = 0;
+    auto const start = Clock::now();
+    for (int i = 0; i < 8; i++) operations += kernel.multiply_adds(rounds, &sink);
+    rates[static_cast<std::size_t>(task)] = operations / std::chrono::duration<double>(Clock::now() - start).count();
+  });
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
+}
+
+double fma_peak(const std::string& dtype, int count) {
+  if (count < 1) throw py::value_error("threads must be at least 1");
+  if (dtype == "float32") return measure_multiply_adds<float>(count);
+  if (dtype == "float64") return measure_multiply_adds<double>(count);
+  throw py::value_error("dtype must be 'float32' or 'float64', got '" + dtype + "'");
+}
+
 }  // namespace
 
 int thread_count() { return threads > 0 ? threads.load() : default_threads(); }
@@ -33,6 +62,8 @@ void register_runtime(py::module_& m) {
   m.def("get_num_threads", &thread_count);
   m.def("isa", [] { return std::string(active_variant().name); }, "The variant of the kernel that runs.");
   m.def("variants", &available_variants, "The variants that this machine can run, the best last.");
+  m.def("fma_peak", &fma_peak, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
+        "Floating-point operations a second that the running variant's multiply-adds reach on so many threads.");
   m.def("compiler", &compiler);
   m.def("openmp", &has_openmp);
   m.attr("__version__") = HEADSPAN_TEXT(HEADSPAN_VERSION);
