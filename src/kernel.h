@@ -111,7 +111,7 @@ struct Kernel {
                         void* scratch);
   void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* scratch);
 
-  double (*multiply_adds)(long rounds, T* sink);  // see multiply_add.h
+  double (*multiply_adds)(long rounds, T* value);  // see multiply_add.h
 };
 
 struct Variant {

@@ -37,10 +37,10 @@ double measure_multiply_adds(int count) {
   Kernel<T> const kernel = active_kernel<T>();
   std::vector<double> rates(static_cast<std::size_t>(count));
   parallel_for(count, count, {}, [&](std::ptrdiff_t task, const StopCheck&) {
-    T sink;
+    T value = static_cast<T>(0.1) * static_cast<T>(task + 1);
     double operations = 0;
     auto const start = Clock::now();
-    for (int i = 0; i < 8; i++) operations += kernel.multiply_adds(rounds, &sink);
+    for (int i = 0; i < 8; i++) operations += kernel.multiply_adds(rounds, &value);
     rates[static_cast<std::size_t>(task)] = operations / std::chrono::duration<double>(Clock::now() - start).count();
   });
   return std::accumulate(rates.begin(), rates.end(), 0.0);
