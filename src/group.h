@@ -29,18 +29,23 @@ struct QueryGroup {
     group.value = {problem.value.at(batch, key_head), problem.value.stride[2]};
     T const slope = problem.slopes ? *problem.slopes.at(batch, head) : T(0);
     group.biased = static_cast<bool>(problem.slopes);
-    std::ptrdiff_t const origin = problem.band().position(query_at(0));
+    Band const band = problem.band();
+    std::ptrdiff_t const origin = band.position(query_at(0));
     group.origin = static_cast<double>(origin);
-    for (int lane = 0; lane < kLanes; lane++) {  // lanes without a query repeat the first one, unseen
-      std::ptrdiff_t const i = query[lane] = query_at(lane < lanes ? lane : 0);
-      double const temperature =
-          problem.temperature ? static_cast<double>(*problem.temperature.at(batch, head, i)) : 1.0;
-      group.query[lane] = problem.query.at(batch, head, i);
-      group.scale[lane] = static_cast<T>(problem.scale / temperature);
-      group.position[lane] = static_cast<T>(problem.band().position(i) - origin);
-      group.span[lane] = problem.span ? *problem.span.at(batch, head, i) : std::numeric_limits<T>::infinity();
+    for (int lane = 0; lane < kLanes; lane++)  // lanes without a query repeat the first one, unseen
+      query[lane] = query_at(lane < lanes ? lane : 0);
+    for (int lane = 0; lane < kLanes; lane++) {
+      group.query[lane] = problem.query.at(batch, head, query[lane]);
+      group.position[lane] = static_cast<T>(band.position(query[lane]) - origin);
+      group.span[lane] = std::numeric_limits<T>::infinity();
+      group.scale[lane] = static_cast<T>(problem.scale);
       group.slope[lane] = slope;
     }
+    for (int lane = 0; lane < kLanes && problem.span; lane++)
+      group.span[lane] = *problem.span.at(batch, head, query[lane]);
+    for (int lane = 0; lane < kLanes && problem.temperature; lane++)
+      group.scale[lane] =
+          static_cast<T>(problem.scale / static_cast<double>(*problem.temperature.at(batch, head, query[lane])));
   }
 
   GroupKeys keys(const Band& band) const { return GroupKeys(band, query, group.lanes, group.span); }

@@ -14,38 +14,66 @@ Extent extent(const Band& band, double span) {
 
 KeyRange key_range(const Band& band, std::ptrdiff_t query, const Extent& extent) {
   std::ptrdiff_t const p = band.position(query);
-  std::ptrdiff_t const ahead = band.causal ? (band.include_self ? 0 : -1) : extent.reach;
   KeyRange range;
   range.first = std::max<std::ptrdiff_t>(0, p - extent.reach);
-  range.last = std::min(band.keys, p + ahead + 1);
+  range.last = std::min(band.keys, p + band.ahead(extent) + 1);
   range.self = band.include_self ? -1 : p;
   return range;
 }
 
 template <class T>
-GroupKeys::GroupKeys(const Band& band, const std::ptrdiff_t* query, int lanes, const T* spans) : lanes_(lanes) {
-  std::ptrdiff_t first = PTRDIFF_MAX, last = 0, full_first = 0, full_last = PTRDIFF_MAX;
-  std::ptrdiff_t soft_before = 0, soft_from = PTRDIFF_MAX;
-  Extent e{};
-  for (int lane = 0; lane < lanes; lane++) {
-    if (lane == 0 || !(spans[lane] == spans[lane - 1])) e = extent(band, static_cast<double>(spans[lane]));
-    KeyRange const range = range_[lane] = key_range(band, query[lane], e);
-    std::ptrdiff_t const p = band.position(query[lane]);
-    bool const empty = range.empty();
-    full_first = std::max(full_first, empty ? PTRDIFF_MAX : range.first);
-    full_last = std::min(full_last, empty ? 0 : range.last);
-    if (empty) continue;
-    first = std::min(first, range.first);
-    last = std::max(last, range.last);
-    soft_before = std::max(soft_before, p - e.ramp_start + 1);
-    soft_from = std::min(soft_from, p + e.ramp_start);
-    if (range.self < 0) continue;
-    self_first_ = std::min(self_first_, range.self);
-    self_last_ = std::max(self_last_, range.self);
+GroupKeys::GroupKeys(const Band& band, const std::ptrdiff_t* query, int lanes, const T* spans)
+    : lanes_(lanes), is_band_(true) {
+  for (int lane = 1; lane < lanes; lane++) is_band_ &= query[lane] == query[0] + lane && spans[lane] == spans[0];
+  Extent e = extent(band, static_cast<double>(spans[0]));
+  if (is_band_) {
+    add_band(band, query[0], e);
+    return;
   }
-  first_ = first, last_ = last;
-  full_first_ = full_first, full_last_ = full_last;
-  soft_before_ = soft_before, soft_from_ = soft_from;
+  full_first_ = 0, full_last_ = PTRDIFF_MAX;
+  for (int lane = 0; lane < lanes; lane++) {
+    if (lane > 0 && !(spans[lane] == spans[lane - 1])) e = extent(band, static_cast<double>(spans[lane]));
+    add_lane(band, lane, query[lane], e);
+  }
+}
+
+void GroupKeys::add_band(const Band& band, std::ptrdiff_t query, const Extent& extent) {
+  KeyRange const low = key_range(band, query, extent), high = key_range(band, query + lanes_ - 1, extent);
+  position_ = band.position(query);
+  ahead_ = band.ahead(extent);
+  reach_ = extent.reach;
+  first_ = low.first, last_ = high.last;
+  full_first_ = high.first, full_last_ = low.last;
+  soft_before_ = position_ + lanes_ - extent.ramp_start;
+  soft_from_ = position_ + extent.ramp_start;
+  without_self_ = !band.include_self;
+  if (without_self_) self_first_ = position_, self_last_ = position_ + lanes_ - 1;
+}
+
+void GroupKeys::add_lane(const Band& band, int lane, std::ptrdiff_t query, const Extent& extent) {
+  KeyRange const range = range_[lane] = key_range(band, query, extent);
+  std::ptrdiff_t const p = band.position(query);
+  bool const empty = range.empty();
+  full_first_ = std::max(full_first_, empty ? PTRDIFF_MAX : range.first);
+  full_last_ = std::min(full_last_, empty ? 0 : range.last);
+  if (empty) return;
+  first_ = std::min(first_, range.first);
+  last_ = std::max(last_, range.last);
+  soft_before_ = std::max(soft_before_, p - extent.ramp_start + 1);
+  soft_from_ = std::min(soft_from_, p + extent.ramp_start);
+  if (range.self < 0) return;
+  self_first_ = std::min(self_first_, range.self);
+  self_last_ = std::max(self_last_, range.self);
+}
+
+// The lanes of a band that see a key: position_ + lane - reach_ <= key <= position_ + lane + ahead_.
+std::uint64_t GroupKeys::band_word(std::ptrdiff_t key) const {
+  std::ptrdiff_t const lane = key - position_;  // that stands at the key
+  std::ptrdiff_t const first = std::max<std::ptrdiff_t>(0, lane - ahead_),
+                       last = std::min<std::ptrdiff_t>(lanes_ - 1, lane + reach_);
+  if (first > last) return 0;
+  std::uint64_t const word = (~std::uint64_t(0) >> (kLanes - 1 - (last - first))) << first;
+  return without_self_ && lane >= first && lane <= last ? word & ~(std::uint64_t(1) << lane) : word;
 }
 
 template GroupKeys::GroupKeys(const Band&, const std::ptrdiff_t*, int, const float*);
@@ -78,8 +106,14 @@ int TileList::next(TileBatch& batch) {
   return count;
 }
 
-// A lane's bit is toggled where its range starts and where it ends; running over the keys then gives every word.
+// Of lanes that each have a range of their own, a lane's bit is toggled where its range starts and where it ends;
+// running over the keys then gives every word.
 void TileList::add_words(Tile& tile, std::uint64_t* words) const {
+  tile.words = words;
+  if (keys_.is_band_) {
+    for (int r = 0; r < tile.count; r++) words[r] = keys_.band_word(tile.first + r);
+    return;
+  }
   std::uint64_t toggle[kTileKeys + 1] = {};
   std::uint64_t left_out[kTileKeys] = {};
   for (int lane = 0; lane < keys_.lanes_; lane++) {
@@ -97,13 +131,12 @@ void TileList::add_words(Tile& tile, std::uint64_t* words) const {
     word ^= toggle[r];
     words[r] = word & ~left_out[r];
   }
-  tile.words = words;
 }
 
 Tile GroupKeys::gathered(const std::int64_t* indices, int count, std::uint64_t* words) const {
   for (int r = 0; r < count; r++) {
-    words[r] = 0;
-    for (int lane = 0; lane < lanes_; lane++)
+    words[r] = is_band_ ? band_word(indices[r]) : 0;
+    for (int lane = 0; lane < lanes_ && !is_band_; lane++)
       if (range_[lane].contains(indices[r])) words[r] |= std::uint64_t(1) << lane;
   }
   return {0, indices, words, count, true};

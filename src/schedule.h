@@ -9,6 +9,11 @@
 
 namespace headspan {
 
+// A span in whole distances: m > 0 up to `reach`, and x >= z from `ramp_start` on.
+struct Extent {
+  std::ptrdiff_t reach, ramp_start;
+};
+
 // Which pairs exist at all. Query i stands at i + keys - queries, so that the last query sees the last key.
 struct Band {
   std::ptrdiff_t queries, keys;
@@ -16,6 +21,8 @@ struct Band {
   double ramp;
 
   std::ptrdiff_t position(std::ptrdiff_t query) const { return query + keys - queries; }
+  // How far a query sees ahead of itself.
+  std::ptrdiff_t ahead(const Extent& extent) const { return causal ? (include_self ? 0 : -1) : extent.reach; }
 };
 
 // The keys first .. last - 1 that one query may see; `self` is left out of them unless it is -1.
@@ -26,14 +33,11 @@ struct KeyRange {
   std::ptrdiff_t count() const { return empty() ? 0 : last - first - (self >= first && self < last); }
 };
 
-// A span in whole distances: m > 0 up to `reach`, and x >= z from `ramp_start` on.
-struct Extent {
-  std::ptrdiff_t reach, ramp_start;
-};
 Extent extent(const Band& band, double span);
 KeyRange key_range(const Band& band, std::ptrdiff_t query, const Extent& extent);
 
-// What a group of queries sees.
+// What a group of queries sees. Neighbouring queries of one span see a band: that has a closed form, which counts where
+// spans are short.
 class GroupKeys {
  public:
   // query[lane] for lanes 0 .. lanes - 1; spans[lane] may be infinite.
@@ -49,8 +53,15 @@ class GroupKeys {
 
  private:
   friend class TileList;
+  void add_band(const Band& band, std::ptrdiff_t query, const Extent& extent);
+  void add_lane(const Band& band, int lane, std::ptrdiff_t query, const Extent& extent);
+  std::uint64_t band_word(std::ptrdiff_t key) const;
+
   int lanes_;
-  KeyRange range_[kLanes];
+  bool is_band_;
+  bool without_self_;                                         // of a band
+  std::ptrdiff_t position_, ahead_, reach_;                   // of a band: lane 0, and how far each lane sees
+  KeyRange range_[kLanes];                                    // of other groups
   std::ptrdiff_t first_ = PTRDIFF_MAX, last_ = 0;             // union of the ranges
   std::ptrdiff_t full_first_ = 0, full_last_ = PTRDIFF_MAX;   // intersection
   std::ptrdiff_t self_first_ = PTRDIFF_MAX, self_last_ = -1;  // keys that are left out of a range
