@@ -1,0 +1,126 @@
+"""The command: ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import os
+
+# NumPy's own threads have no part in this and must not wait in a loop beside those that are timed. It reads this once.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import headspan as hs
+
+from benchmarks import tables
+from benchmarks.cases import CASES, Case
+from benchmarks.contenders import PEERS, choose
+from benchmarks.machine import describe_machine
+from benchmarks.run import Report, Row, Settings, from_json, run, to_json
+
+FULL = Settings(threads=0, rounds=15, fewest=3, budget=6.0)
+QUICK = Settings(threads=0, rounds=7, fewest=1, budget=0.5, memory="headspan")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the main cases, few rounds, no memory of peers")
+    names = ", ".join(peer.name for peer in PEERS)
+    parser.add_argument("--peers", nargs="*", metavar="NAME", help=f"only these; none for headspan alone: {names}")
+    parser.add_argument("--cases", nargs="+", metavar="PATTERN", help="only cases whose name contains or matches one")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures as SVG (needs matplotlib)")
+    parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="measure nothing, read this JSON")
+    parser.add_argument("--threads", type=int, metavar="N", help="of everybody; unless given, those of headspan")
+    parser.add_argument("--rounds", type=int, metavar="N", help="of every case, however long they take")
+    return parser
+
+
+def _chosen(cases: Sequence[Case], patterns: Sequence[str] | None, quick: bool) -> list[Case]:
+    if patterns is not None:
+        return [case for case in cases if any(p in case.name or fnmatchcase(case.name, p) for p in patterns)]
+    return [case for case in cases if case.quick or not quick]
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Those of the process unless given.
+    cases : sequence of Case
+        The table to choose from.
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    for name in ("threads", "rounds"):
+        given = getattr(options, name)
+        if given is not None and given < 1:
+            parser.error(f"--{name} must be at least 1, not {given}")
+    if options.source is not None:
+        report = json.loads(options.source.read_text())
+        _print_report(report)
+    else:
+        try:
+            contenders = choose(options.peers)
+        except ValueError as error:
+            parser.error(str(error))
+        chosen = _chosen(cases, options.cases, options.quick)
+        if not chosen:
+            parser.error(f"no case is named so; there are {', '.join(case.name for case in cases)}")
+        settings = replace(QUICK if options.quick else FULL, threads=options.threads or hs.get_num_threads())
+        if options.rounds is not None:
+            settings = replace(settings, rounds=options.rounds, budget=None)
+        machine = describe_machine(settings.threads)
+        _say(tables.heading(machine))
+        progress = _Progress(chosen)
+        rows = run(chosen, contenders, settings, progress)
+        _say(tables.notes(rows))
+        report = to_json(machine, settings, chosen, rows)
+    if options.json is not None:
+        options.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
+    if options.figures is not None:
+        from benchmarks.figures import draw
+
+        for path in draw(*from_json(report), options.figures):
+            _say(f"wrote {path}")
+    return 0
+
+
+class _Progress:
+    """Prints the table of a group when its last case is done."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._cases = cases
+        self._left = [case.name for case in cases]
+        self._rows: list[Row] = []
+
+    def __call__(self, case: Case, rows: list[Row]) -> None:
+        self._left.remove(case.name)
+        self._rows += rows
+        if sys.stderr.isatty():
+            print(f"{case.name} done, {len(self._left)} cases left", file=sys.stderr)
+        if not any(other.group == case.group and other.name in self._left for other in self._cases):
+            _say(tables.group_table(case.group, self._cases, self._rows))
+
+
+def _print_report(report: Report) -> None:
+    cases, rows = from_json(report)
+    _say(tables.heading(report["machine"]))
+    for group in dict.fromkeys(case.group for case in cases):
+        _say(tables.group_table(group, cases, rows))
+    _say(tables.notes(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

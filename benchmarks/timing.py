@@ -1,0 +1,93 @@
+"""Timing in turns, each call between two looks at what the machine can do at that moment."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# Shorter calls are repeated until a sample takes so many seconds.
+_SHORTEST = 1e-3
+# Threads of a library that waits in a loop are still busy right after its call.
+_PAUSE = 5e-3
+
+
+@dataclass
+class Samples:
+    """Samples of one contender, one a round.
+
+    Attributes
+    ----------
+    repeats : int
+        Calls in a sample.
+    rounds : int
+        Those it takes part in, which are the first.
+    seconds : list of float
+        Of one call.
+    peaks : list of float
+        FLOP/s of pure multiply-adds: the mean of just before and just after.
+    """
+
+    repeats: int
+    rounds: int = 0
+    seconds: list[float] = field(default_factory=list)
+    peaks: list[float] = field(default_factory=list)
+
+
+def time_once(call: Callable[[], Any], repeats: int = 1) -> float:
+    """Return the seconds of one call, the mean of so many in a row."""
+    turns = itertools.repeat(None, repeats)
+    started = time.perf_counter()
+    for _ in turns:
+        call()
+    return (time.perf_counter() - started) / repeats
+
+
+def measure(
+    calls: Mapping[str, Callable[[], Any]],
+    peak: Callable[[], float],
+    *,
+    rounds: int,
+    fewest: int = 1,
+    budget: float | None = None,
+) -> dict[str, Samples]:
+    """Time calls in turn for some rounds, every other one in the reverse order.
+
+    Parameters
+    ----------
+    calls : mapping of str to callable
+        All of them called before, and warm.
+    peak : callable
+        Measures the FLOP/s of pure multiply-adds.
+    rounds : int
+    fewest : int
+    budget : float, optional
+        Seconds for one contender. Who needs more takes part in the first rounds only, though in the fewest at least.
+    """
+    samples = {}
+    for name, call in calls.items():
+        seconds = time_once(call)
+        samples[name] = Samples(repeats=max(1, math.ceil(_SHORTEST / max(seconds, 1e-8))))
+        # What this call took is spent of the budget too.
+        affordable = rounds if budget is None else int((budget - seconds) / (seconds * samples[name].repeats))
+        samples[name].rounds = min(rounds, max(fewest, affordable))
+    names = list(calls)
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            for name in names if turn % 2 == 0 else reversed(names):
+                if turn >= samples[name].rounds:
+                    continue
+                time.sleep(_PAUSE)
+                before = peak()
+                samples[name].seconds.append(time_once(calls[name], samples[name].repeats))
+                time.sleep(_PAUSE)
+                samples[name].peaks.append((before + peak()) / 2)
+    finally:
+        gc.enable()
+    return samples

@@ -1,0 +1,210 @@
+"""The benchmarks measure what they say: their cases, their count of work, their contenders, their command."""
+
+import json
+import math
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import headspan as hs
+import numpy as np
+import pytest
+
+from benchmarks import accuracy, contenders, run, tables, timing
+from benchmarks.__main__ import main
+from benchmarks.cases import BOTH, CASES, FORWARD, GROUPS, Case, make_inputs, useful_work
+from benchmarks.memory import peak_growth
+
+TINY = (
+    Case("full", "tiny", batch=2, heads=2, queries=20, keys=20, head_dim=16),
+    Case("not causal", "tiny", heads=2, queries=20, keys=20, head_dim=16, causal=False),
+    Case("span", "span", heads=2, queries=20, keys=20, head_dim=16, span=3, ramp=4),
+    Case("dynamic", "span", batch=2, heads=2, queries=20, keys=20, head_dim=16, span=(0, 9), ramp=4),
+    Case("both sides", "span", heads=2, queries=20, keys=20, head_dim=16, span=3, ramp=4, causal=False),
+    Case("one query", "decode", heads=2, queries=1, keys=20, head_dim=16),
+    Case("few queries", "decode", heads=2, queries=3, keys=20, head_dim=16),
+)
+WHO = (contenders.HEADSPAN, *contenders.PEERS)
+
+
+def named(cases):
+    return [case.name for case in cases]
+
+
+def exactly(case, inputs):
+    """out and the gradients of query, key, value and span from arrays in float64."""
+    double = [a.astype(np.float64) for a in (inputs.query, inputs.key, inputs.value)]
+    span = None if inputs.span is None else inputs.span.astype(np.float64)
+    options = {"span": span, "ramp": case.ramp, "causal": case.causal}
+    out = hs.reference.attention(*double, **options)
+    if inputs.grad_out.shape != inputs.query.shape:
+        return (out,)
+    gradients = hs.attention_vjp(*double, **options)[1](inputs.grad_out.astype(np.float64))
+    return (out, *gradients[:4])
+
+
+def test_names_are_unique():
+    assert len(set(named(CASES))) == len(CASES)
+    assert {case.group for case in CASES} == set(GROUPS)
+    everybody = [who.name for who in (*WHO, contenders.EMPTY)]
+    assert len(set(everybody)) == len(everybody)
+
+
+def test_cases_survive_json():
+    settings = run.Settings(threads=1, rounds=1, fewest=1, budget=None)
+    report = run.to_json({}, settings, (*CASES, *TINY), [])
+    assert run.from_json(json.loads(json.dumps(report))) == ([*CASES, *TINY], [])
+
+
+@pytest.mark.parametrize("case", TINY, ids=named(TINY))
+def test_useful_work_is_that_of_the_pairs_that_count(case):
+    inputs = make_inputs(case, BOTH)
+    pairs = 0
+    for b, h, i, j in np.ndindex(case.batch, case.heads, case.queries, case.keys):
+        x = i + case.keys - case.queries - j
+        span = math.inf if inputs.span is None else inputs.span[(b, h, i)[: inputs.span.ndim]]
+        pairs += (x >= 0 or not case.causal) and case.ramp + span - abs(x) > 0
+    assert useful_work(case, FORWARD, inputs) == 4 * case.head_dim * pairs
+    assert useful_work(case, BOTH, inputs) == 14 * case.head_dim * pairs
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "some queries"])
+@pytest.mark.parametrize("case", TINY, ids=named(TINY))
+def test_error(case, whole, monkeypatch):
+    case = replace(case, dtype="float64")
+    if not whole:
+        monkeypatch.setattr(accuracy, "_WHOLE", 0)
+    monkeypatch.setattr(accuracy, "_SOME", 5 * case.keys)  # in several parts, or five queries
+    inputs = make_inputs(case, BOTH)
+    right = accuracy.expected(case, BOTH, inputs)
+    result = exactly(case, inputs)
+    assert accuracy.error(right, result) < 1e-13
+    looked_at = [place for place, known in enumerate(right.arrays) if known is not None]
+    assert {0, 1} <= set(looked_at)
+    assert not whole or looked_at == [place for place, array in enumerate(result) if array is not None]
+    for place in looked_at:
+        wrong = list(result)
+        wrong[place] = wrong[place] * 1.01 + 0.01
+        assert accuracy.error(right, tuple(wrong)) > 1e-4
+
+
+@pytest.mark.filterwarnings("default")  # those of the peers are theirs
+@pytest.mark.parametrize("case", TINY, ids=named(TINY))
+@pytest.mark.parametrize("who", WHO, ids=[who.name for who in WHO])
+def test_contenders_compute_the_same(who, case):
+    if who.package is not None:
+        pytest.importorskip(who.package)
+    if who.name == "torch-flex" and case.name != "dynamic":
+        pytest.skip("each compilation takes seconds")
+    for passes in (FORWARD, BOTH):
+        if not who.applies(case, passes):
+            continue
+        inputs = make_inputs(case, passes)
+        prepared = who.prepare(case, passes, inputs)
+        result = prepared.result(prepared.call())
+        expected = exactly(case, inputs)
+        assert len(result) >= min(len(expected), 4)
+        for array, right in zip(result, expected, strict=False):
+            if right is not None:
+                np.testing.assert_allclose(array, right, rtol=1e-5, atol=2e-5)
+
+
+def test_everybody_takes_turns():
+    order = []
+    calls = {name: lambda name=name: order.append(name) for name in "ab"}
+    samples = timing.measure(calls, lambda: 1e9, rounds=4, budget=None)
+    assert [len(s.seconds) for s in samples.values()] == [4, 4]
+    assert [s.peaks for s in samples.values()] == [[1e9] * 4] * 2
+    assert samples["a"].repeats > 1
+    turns = [name for i, name in enumerate(order) if i == 0 or order[i - 1] != name]
+    assert turns == list("ab" + "ab" + "ba"[1:] + "ab"[1:] + "ba"[1:])
+
+
+def test_the_slow_take_part_in_fewer_rounds():
+    calls = {"quick": lambda: None, "slow": lambda: timing.time.sleep(0.02)}
+    samples = timing.measure(calls, lambda: 1.0, rounds=5, fewest=2, budget=0.01)
+    assert [len(s.seconds) for s in samples.values()] == [5, 2]
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_the_results():
+    case = Case("linear", "span", heads=16, span=64)
+    out = case.heads * case.queries * case.head_dim * case.itemsize
+    grown = peak_growth(case, FORWARD, "headspan", 1)
+    if grown is None:
+        pytest.skip("this system does not tell")
+    assert 0.9 * out < grown < 8 * out
+
+
+def test_a_dense_mask_may_be_too_large():
+    case = Case("long", "length", queries=2**16, keys=2**16, span=256)
+    masked = replace(next(w for w in WHO if w.name == "torch-sdpa-mask"), package=None)
+    assert "17.2 GB" in masked.obstacle(case, FORWARD)
+    assert contenders.HEADSPAN.obstacle(case, FORWARD) == ""
+
+
+def test_absent_peers_are_named():
+    def prepare(case, passes, inputs):
+        raise RuntimeError("NotImplementedError: not today\nbut tomorrow")
+
+    missing = contenders.Contender("missing", prepare, lambda case, passes: True, package="headspan_no_such")
+    broken = contenders.Contender("broken", prepare, lambda case, passes: True)
+    settings = run.Settings(threads=1, rounds=1, fewest=1, budget=None, memory="none")
+    case = replace(TINY[0], passes=(FORWARD,))
+    rows = run.run([case], [contenders.HEADSPAN, missing, broken], settings)
+    assert [row.absent for row in rows] == ["", "not installed", "failed: not today"]
+    text = tables.group_table("tiny", [case], rows)
+    assert "not installed: missing" in text
+    assert "failed: not today" in text
+
+
+def test_command(tmp_path, capsys):
+    cases = (
+        replace(TINY[2], name="span-3"),
+        replace(TINY[0], name="span-full", group="span"),
+        Case("length-20", "length", heads=2, queries=20, keys=20, head_dim=16, span=3),
+        Case("call", "call", heads=1, queries=16, keys=16, head_dim=16, threads=1),
+    )
+    before = hs.get_num_threads()
+    file, figures = tmp_path / "all.json", tmp_path / "figures"
+    options = ["--quick", "--peers", "--cases", "span-*", "length", "call", "--rounds", "2", "--threads", "1"]
+    assert main([*options, "--json", str(file), "--figures", str(figures)], cases) == 0
+    assert hs.get_num_threads() == before
+    printed = capsys.readouterr().out
+    assert max(len(line) for line in printed.splitlines() if not line.startswith("wrote")) <= 120
+    report = json.loads(file.read_text())
+    assert [(row["case"], row["passes"]) for row in report["rows"] if row["contender"] == "headspan"] == [
+        (case.name, passes) for case in cases for passes in (FORWARD, BOTH)
+    ]
+    for row in report["rows"]:
+        assert len(row["seconds"]) == 2
+        assert row["first_quartile"] <= row["median"] <= row["last_quartile"]
+        if row["contender"] == "headspan":
+            assert row["ratio"] == 1
+            assert row["error"] < 1e-5
+            assert row["share"] > 0
+    assert "empty-call" in {row["contender"] for row in report["rows"]}
+
+    assert main(["--from", str(file), "--figures", str(tmp_path / "again")], cases) == 0
+    again = capsys.readouterr().out
+    assert again[: again.index("wrote")] == printed[: printed.index("wrote")]
+    for directory in (figures, tmp_path / "again"):
+        drawn = sorted(directory.iterdir())
+        assert [path.name for path in drawn] == ["share_of_peak.svg", "time_by_length.svg", "time_by_span.svg"]
+        for path in drawn:
+            assert ET.parse(path).getroot().tag.endswith("svg")
+            assert 'fill="white"' in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--peers", "torch-fast"], "there is no peer 'torch-fast'; there are torch-sdpa,"),
+        (["--cases", "nothing"], "no case is named so; there are span-full,"),
+        (["--rounds", "0"], "--rounds must be at least 1, not 0"),
+    ],
+    ids=["peer", "case", "rounds"],
+)
+def test_wrong_options(options, said, capsys):
+    with pytest.raises(SystemExit):
+        main(options)
+    assert said in capsys.readouterr().err
