@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "attention.h"
 
+#include <algorithm>
+
 #include "group.h"
 
 namespace headspan {
@@ -12,9 +14,13 @@ void attention_forward(const Problem<T>& problem, const ForwardViews<T>& results
   std::ptrdiff_t const groups = problem.groups();
   // Head by head, so that the keys and values of one head stay in the cache; long rows first, so that no thread ends
   // late.
-  auto const run_group = [&](std::ptrdiff_t task, const StopCheck& stop) {
-    std::ptrdiff_t const batch = task / groups / problem.heads(), head = task / groups % problem.heads();
-    QueryGroup<T> queries = neighbours(problem, batch, head, groups - 1 - task % groups);
+  auto const run_group = [&](std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index, bool has_next,
+                             const StopCheck& stop) {
+    QueryGroup<T> queries = neighbours(problem, batch, head, index);
+    if (has_next) {
+      queries.group.ahead[0] = rows_ahead(problem.query, batch, head, index - 1);
+      queries.group.ahead[1] = rows_ahead(results.out, batch, head, index - 1);
+    }
     ForwardRows<T> rows;
     for (int lane = 0; lane < queries.group.lanes; lane++)
       rows.out[lane] = results.out.at(batch, head, queries.query[lane]);
@@ -28,8 +34,19 @@ void attention_forward(const Problem<T>& problem, const ForwardViews<T>& results
       *results.statistics.at(batch, head, i, 1) = rows.inverse_sum[lane];
     }
   };
-  parallel_for(problem.batch() * problem.heads() * groups, useful_threads(problem, control), control.interrupted,
-               run_group);
+  // A task is a few neighbouring groups, so that each can fetch the next one's rows.
+  int const threads = useful_threads(problem, control);
+  std::ptrdiff_t const all = problem.batch() * problem.heads() * groups,
+                       wanted = std::clamp<std::ptrdiff_t>(all / (16 * threads), 1, 8),
+                       tasks = (groups + wanted - 1) / wanted;
+  parallel_for(problem.batch() * problem.heads() * tasks, threads, control.interrupted,
+               [&](std::ptrdiff_t task, const StopCheck& stop) {
+                 std::ptrdiff_t const batch = task / tasks / problem.heads(), head = task / tasks % problem.heads();
+                 std::ptrdiff_t const last = groups - task % tasks * wanted,
+                                      first = std::max<std::ptrdiff_t>(0, last - wanted);
+                 for (std::ptrdiff_t index = last - 1; index >= first && !stop(); index--)
+                   run_group(batch, head, index, index > first, stop);
+               });
 }
 
 void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const ArrayView<std::int64_t, 2>& pairs,

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "attention.h"
 #include "dispatch.h"
@@ -21,6 +22,7 @@ struct QueryGroup {
   QueryGroup(const Problem<T>& problem, std::ptrdiff_t batch, std::ptrdiff_t head, int lanes, QueryAt query_at) {
     std::ptrdiff_t const key_head = head / problem.heads_per_key_head();
     group.lanes = lanes;
+    for (Ahead<T>& ahead : group.ahead) ahead.rows = 0;
     group.head_dim = problem.head_dim();
     group.value_dim = problem.value_dim();
     group.careful = false;
@@ -59,6 +61,15 @@ QueryGroup<T> neighbours(const Problem<T>& problem, std::ptrdiff_t batch, std::p
                        [first](int lane) { return first + lane; });
 }
 
+// The rows of that group in an array of (batch, heads, tokens, ...).
+template <class T>
+Ahead<std::remove_const_t<T>> rows_ahead(const ArrayView<T, 4>& array, std::ptrdiff_t batch, std::ptrdiff_t head,
+                                         std::ptrdiff_t index) {
+  std::ptrdiff_t const first = index * kLanes, left = array.shape[2] - first;
+  return {array.at(batch, head, first), array.stride[2], static_cast<int>(left < kLanes ? left : kLanes),
+          static_cast<int>(array.shape[3])};
+}
+
 // Scratch of one thread: the kernel's, and a batch of tiles.
 template <class T>
 struct Scratch {
@@ -89,9 +100,6 @@ template <class T>
 bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const GroupKeys& keys, ForwardRows<T>& rows,
                  const Scratch<T>& scratch, const StopCheck& stop) {
   for (queries.group.careful = false;; queries.group.careful = true) {
-    for (int lane = 0; lane < queries.group.lanes; lane++)
-      for (int d = 0; d < queries.group.value_dim; d += 64 / static_cast<int>(sizeof(T)))
-        __builtin_prefetch(rows.out[lane] + d, 1);  // written when the group is done
     kernel.forward_begin(queries.group, scratch.kernel);
     auto const step = [&](const Tile* tiles, int count) {
       kernel.forward_step(queries.group, tiles, count, scratch.kernel);

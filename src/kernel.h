@@ -37,6 +37,15 @@ struct Rows {
   HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + index * stride; }
 };
 
+// Rows that the next group will need. They are fetched while this one is computed, a few at a time.
+template <class T>
+struct Ahead {
+  const T* first;
+  ptrdiff_t stride;
+  int rows, dims;
+};
+constexpr int kAhead = 4;  // most arrays to fetch from
+
 // The queries of a group and what they meet.
 template <class T>
 struct Group {
@@ -47,6 +56,7 @@ struct Group {
   T ramp;         // 0: a hard window, which the tiles' words already express
   double origin;  // position of lane 0; positions are taken relative to it so that float32 holds them exactly
   Rows<const T> key, value;
+  Ahead<T> ahead[kAhead];  // unused: no rows
   const T* query[kLanes];
   T scale[kLanes];     // scale / temperature
   T position[kLanes];  // minus origin

@@ -47,7 +47,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
 }
 
 template <class T>
-HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile) {
+HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, int part, int parts) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
@@ -57,8 +57,10 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
   for (int i = 0; i < keys.run_count; i++)
-    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup)
+    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup) {
+      fetch_ahead(group, part + r / kKeyGroup, parts);
       run_products(keys.runs[i], keys.key, group.head_dim, f.q, f.scores, keys.words, bias, best, r);
+    }
   // pass 2: weights, and the factor for what was summed under the old maximum
   for (int j = 0; j < vectors; j++) {
     Vec<T> const old = load(f.maximum + j * width);
@@ -102,7 +104,8 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
-  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i]);
+  int const parts_before = *f.batches == 1 ? 0 : kBatchTiles * kTileGroups;  // all is fetched in the first step
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], parts_before + i * kTileGroups, count * kTileGroups);
 }
 
 template <class T>

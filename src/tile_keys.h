@@ -8,6 +8,8 @@ namespace headspan::HEADSPAN_ISA {
 
 HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
+constexpr int kTileGroups = kTileKeys / kKeyGroup;
+
 // Neighbouring keys whose words touch the same vectors of lanes.
 struct Run {
   int first, last;                // keys, in whole key groups
@@ -18,10 +20,10 @@ template <class T>
 struct TileKeys {
   const T *key[kPaddedKeys], *value[kPaddedKeys];
   T position[kPaddedKeys];
-  T lowest[kTileKeys / kKeyGroup], highest[kTileKeys / kKeyGroup];  // positions in a key group
+  T lowest[kTileGroups], highest[kTileGroups];  // positions in a key group
   uint64_t padded_words[kPaddedKeys];
   const uint64_t* words;  // null: every lane sees every key
-  Run runs[kTileKeys / kKeyGroup + 1];
+  Run runs[kTileGroups + 1];
   int run_count, padded;
 };
 
@@ -83,6 +85,18 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
     keys.padded_words[r] = r >= tile.count ? 0 : tile.words ? tile.words[r] : ~uint64_t(0);
   keys.words = keys.padded_words;
   prepare_runs(keys);
+}
+
+// Fetches what is ahead: the part of it that falls to one of `parts` equal parts of this group's work. Bursts would
+// fill the buffers that the products' own loads need.
+template <class T>
+HEADSPAN_INLINE void fetch_ahead(const Group<T>& group, int part, int parts) {
+  for (const Ahead<T>& ahead : group.ahead) {
+    int const share = (ahead.rows + parts - 1) / parts;
+    int const last = (part + 1) * share < ahead.rows ? (part + 1) * share : ahead.rows;
+    for (int r = part * share; r < last; r++)
+      for (int d = 0; d < ahead.dims; d += kLine<T>) __builtin_prefetch(ahead.first + r * ahead.stride + d, 0, 2);
+  }
 }
 
 // All scores of a run of keys: register tiles of dot products.
