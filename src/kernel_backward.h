@@ -170,10 +170,11 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
 
   // pass 1: scores as in the forward pass, and dp = grad_out . value
   for (int i = 0; i < keys.run_count; i++)
-    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup) {
-      run_products(keys.runs[i], keys.key, group.head_dim, b.q, b.scores, keys.words, bias, (Vec<T>*)nullptr, r);
+    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeysAtOnce) {
+      int const last = r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
+      run_products(keys.runs[i], keys.key, group.head_dim, b.q, b.scores, keys.words, bias, (Vec<T>*)nullptr, r, last);
       run_products(keys.runs[i], keys.value, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
-                   (Vec<T>*)nullptr, r);
+                   (Vec<T>*)nullptr, r, last);
     }
   // pass 2: weights and ds
   for (int i = 0; i < keys.run_count; i++)

@@ -47,7 +47,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
 }
 
 template <class T>
-HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, int part, int parts) {
+HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, int ahead, int fetch) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
@@ -57,9 +57,10 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
   for (int i = 0; i < keys.run_count; i++)
-    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeyGroup) {
-      fetch_ahead(group, part + r / kKeyGroup, parts);
-      run_products(keys.runs[i], keys.key, group.head_dim, f.q, f.scores, keys.words, bias, best, r);
+    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeysAtOnce) {
+      int const last = r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
+      if (fetch) fetch_ahead(group, ahead + r / kKeyGroup * fetch, (last - r) / kKeyGroup * fetch);
+      run_products(keys.runs[i], keys.key, group.head_dim, f.q, f.scores, keys.words, bias, best, r, last);
     }
   // pass 2: weights, and the factor for what was summed under the old maximum
   for (int j = 0; j < vectors; j++) {
@@ -104,8 +105,9 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
-  int const parts_before = *f.batches == 1 ? 0 : kBatchTiles * kTileGroups;  // all is fetched in the first step
-  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], parts_before + i * kTileGroups, count * kTileGroups);
+  // What is ahead is fetched during the first step, evenly.
+  int const fetch = *f.batches == 1 ? (kLanes + count * kTileGroups - 1) / (count * kTileGroups) : 0;
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i * kTileGroups * fetch, fetch);
 }
 
 template <class T>
@@ -139,8 +141,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
-    for (int r = run.first; r < run.last; r += kKeyGroup)
-      run_products(run, keys.key, group.head_dim, f.q, f.scores, keys.words, bias, (Vec<T>*)nullptr, r);
+    run_products(run, keys.key, group.head_dim, f.q, f.scores, keys.words, bias, (Vec<T>*)nullptr, run.first, run.last);
     for (int j = run.first_vector; j < run.last_vector; j++) {
       Vec<T> const maximum = finite_maximum(load(rows.maximum + j * width));
       exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);

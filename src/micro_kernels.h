@@ -131,12 +131,9 @@ struct Bias {
   const T* key;       // positions of the keys
 };
 
-// s[key][lane] = rows[key] . q[.][lane] - slope * |distance|; -infinity where the key's word lacks the lane. `best`,
-// when not null, is raised to the maximum of each lane. Fetches the lines of as many rows after these, which must be
-// valid pointers.
 template <class T, int keys, int vectors>
-HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
-                                    int first_vector, const Bias<T>& bias, Vec<T>* best) {
+HEADSPAN_INLINE void dot_block(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
+                               int first_vector, const Bias<T>& bias, const T* key_positions, Vec<T>* best) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
   const T* row[keys];
@@ -160,7 +157,7 @@ HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, 
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       Vec<T> const slope = load(bias.slope + j.value * width), position = load(bias.position + j.value * width);
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-        acc[k.value][j.value] -= slope * absolute<T>(position - bias.key[k.value]);
+        acc[k.value][j.value] -= slope * absolute<T>(position - key_positions[k.value]);
       });
     });
   if (words)
@@ -180,6 +177,18 @@ HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, 
     unroll<vectors>(
         [&](auto j) HEADSPAN_ALWAYS_INLINE { store(s + k.value * kLanes + j.value * width, acc[k.value][j.value]); });
   });
+}
+
+// s[key][lane] = rows[key] . q[.][lane] - slope * |distance| for the keys first .. last - 1; -infinity where the key's
+// word lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some rows
+// after these, which must be valid pointers.
+template <class T, int vectors>
+HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
+                                    int first_vector, const Bias<T>& bias, Vec<T>* best, int first, int last) {
+  constexpr int keys = TileShape<vectors>::keys;
+  for (int r = first; r < last; r += keys)
+    dot_block<T, keys, vectors>(rows + r, dims, q, s + r * kLanes, words ? words + r : nullptr, first_vector, bias,
+                                bias.key + r, best);
 }
 
 template <class T, int dims, int vectors>

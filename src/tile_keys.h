@@ -52,23 +52,34 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
 // Where the keys of a tile stand, for masks and slopes.
 template <class T>
 HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
-  for (int r = 0; r < keys.padded; r++) {
-    T const p = T((double)key_index(tile, r < tile.count ? r : tile.count - 1) - group.origin);
-    T &lowest = keys.lowest[r / kKeyGroup], &highest = keys.highest[r / kKeyGroup];
-    keys.position[r] = p;
-    lowest = r % kKeyGroup == 0 || p < lowest ? p : lowest;
-    highest = r % kKeyGroup == 0 || p > highest ? p : highest;
+  for (int r = 0; r < tile.count; r++) keys.position[r] = T((double)key_index(tile, r) - group.origin);
+  for (int r = tile.count; r < keys.padded; r++) keys.position[r] = keys.position[tile.count - 1];
+  for (int g = 0; g < keys.padded / kKeyGroup; g++) {
+    const T* const p = keys.position + g * kKeyGroup;
+    T lowest = p[0], highest = tile.indices ? p[0] : p[kKeyGroup - 1];
+    for (int i = 0; i < kKeyGroup && tile.indices; i++) {
+      lowest = p[i] < lowest ? p[i] : lowest;
+      highest = p[i] > highest ? p[i] : highest;
+    }
+    keys.lowest[g] = lowest;
+    keys.highest[g] = highest;
   }
 }
 
 template <class T>
 HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
-  for (int r = 0; r < tile.count; r++) {
-    ptrdiff_t const index = key_index(tile, r);
-    keys.key[r] = group.key.row(index);
-    keys.value[r] = group.value.row(index);
-  }
+  const T *key = group.key.row(tile.first), *value = group.value.row(tile.first);
+  if (tile.indices)
+    for (int r = 0; r < tile.count; r++) {
+      keys.key[r] = group.key.row(tile.indices[r]);
+      keys.value[r] = group.value.row(tile.indices[r]);
+    }
+  else
+    for (int r = 0; r < tile.count; r++, key += group.key.stride, value += group.value.stride) {
+      keys.key[r] = key;
+      keys.value[r] = value;
+    }
   // Padding, and rows that are fetched ahead: any row that may be read.
   for (int r = tile.count; r < keys.padded + kKeyGroup; r++) {
     keys.key[r] = keys.key[tile.count - 1];
@@ -87,30 +98,28 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
   prepare_runs(keys);
 }
 
-// Fetches what is ahead: the part of it that falls to one of `parts` equal parts of this group's work. Bursts would
+// Fetches `count` rows from row `first` on of each array that is ahead. A few rows for every key group: bursts would
 // fill the buffers that the products' own loads need.
 template <class T>
-HEADSPAN_INLINE void fetch_ahead(const Group<T>& group, int part, int parts) {
+HEADSPAN_INLINE void fetch_ahead(const Group<T>& group, int first, int count) {
   for (const Ahead<T>& ahead : group.ahead) {
-    int const share = (ahead.rows + parts - 1) / parts;
-    int const last = (part + 1) * share < ahead.rows ? (part + 1) * share : ahead.rows;
-    for (int r = part * share; r < last; r++)
+    int const last = first + count < ahead.rows ? first + count : ahead.rows;
+    for (int r = first; r < last; r++)
       for (int d = 0; d < ahead.dims; d += kLine<T>) __builtin_prefetch(ahead.first + r * ahead.stride + d, 0, 2);
   }
 }
 
-// All scores of a run of keys: register tiles of dot products.
+constexpr int kKeysAtOnce = 2 * kKeyGroup;  // of a run, between two fetches
+
+// The scores of the keys first .. last - 1 of a run.
 template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, int dims, const T* q, T* s,
-                                  const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int r) {
+                                  const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
   constexpr int width = kWidth<T>;
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
-    constexpr int keys = TileShape<vectors.value>::keys;
-    for (int k = r; k < r + kKeyGroup; k += keys) {
-      Bias<T> const here{bias.slope ? bias.slope + v * width : nullptr, bias.position + v * width, bias.key + k};
-      dot_products<T, keys, vectors.value>(rows + k, dims, q + v * width, s + k * kLanes + v * width,
-                                           words ? words + k : nullptr, v, here, best ? best + v : nullptr);
-    }
+    Bias<T> const here{bias.slope ? bias.slope + v * width : nullptr, bias.position + v * width, bias.key};
+    dot_products<T, vectors.value>(rows, dims, q + v * width, s + v * width, words, v, here, best ? best + v : nullptr,
+                                   first, last);
   });
 }
 
