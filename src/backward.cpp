@@ -167,12 +167,24 @@ class BackwardPass {
     for (std::ptrdiff_t g = chunk.first_group; g < chunk.last_group; g++)
       for (std::ptrdiff_t h = 0; h < shared; h++) {
         std::ptrdiff_t const head = chunk.key_head * shared + h;
-        QueryGroup<T> const queries = neighbours(problem_, chunk.batch, head, g);
+        QueryGroup<T> queries = neighbours(problem_, chunk.batch, head, g);
+        bool const same_group = h + 1 < shared;
+        if (same_group || g + 1 < chunk.last_group)
+          fetch_next(queries.group.ahead, chunk.batch, same_group ? head + 1 : chunk.key_head * shared,
+                     same_group ? g : g + 1);
         GroupKeys const keys = queries.keys(band_);
         clear_own(key_rows, &cleared, keys.last());
         if (!run_group(chunk.batch, head, queries, keys, key_rows, scratch, stop)) return;
       }
     clear_own(key_rows, &cleared, chunk.own_last);
+  }
+
+  void fetch_next(Ahead<T>* ahead, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index) const {
+    static_assert(kAhead >= 4, "as many arrays as here");
+    ahead[0] = rows_ahead(problem_.query, batch, head, index);
+    ahead[1] = rows_ahead(upstream_.out, batch, head, index);
+    ahead[2] = rows_ahead(upstream_.grad_out, batch, head, index);
+    ahead[3] = rows_ahead(gradients_.query, batch, head, index);
   }
 
   bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, const QueryGroup<T>& queries, const GroupKeys& keys,

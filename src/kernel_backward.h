@@ -155,7 +155,7 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
 
 template <class T>
 HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
-                                   const Backward<T>& b, const Tile& tile) {
+                                   const Backward<T>& b, const Tile& tile, int ahead, int fetch) {
   TileKeys<T> keys;
   prepare(group, tile, keys);
   Bias<T> const bias{group.biased ? b.slope : nullptr, group.position, keys.position},
@@ -172,6 +172,7 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   for (int i = 0; i < keys.run_count; i++)
     for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeysAtOnce) {
       int const last = r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
+      if (fetch) fetch_ahead(group, ahead + r / kKeyGroup * fetch, (last - r) / kKeyGroup * fetch);
       run_products(keys.runs[i], keys.key, group.head_dim, b.q, b.scores, keys.words, bias, (Vec<T>*)nullptr, r, last);
       run_products(keys.runs[i], keys.value, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
                    (Vec<T>*)nullptr, r, last);
@@ -206,7 +207,8 @@ template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
                    int count, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
-  for (int i = 0; i < count; i++) backward_tile(group, rows, gradients, b, tiles[i]);
+  int const fetch = *b.has_carried ? 0 : rows_a_key_group(count);
+  for (int i = 0; i < count; i++) backward_tile(group, rows, gradients, b, tiles[i], i * kTileGroups * fetch, fetch);
   if (count < kBatchTiles && !*b.has_carried) return;  // one batch: nothing to carry
   if (!*b.has_carried) memset(b.carried_grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
   *b.has_carried = true;

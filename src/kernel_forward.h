@@ -105,8 +105,7 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
-  // What is ahead is fetched during the first step, evenly.
-  int const fetch = *f.batches == 1 ? (kLanes + count * kTileGroups - 1) / (count * kTileGroups) : 0;
+  int const fetch = *f.batches == 1 ? rows_a_key_group(count) : 0;
   for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i * kTileGroups * fetch, fetch);
 }
 

@@ -109,6 +109,9 @@ HEADSPAN_INLINE void fetch_ahead(const Group<T>& group, int first, int count) {
   }
 }
 
+// What is ahead is fetched evenly over the tiles of the first step.
+HEADSPAN_INLINE int rows_a_key_group(int tiles) { return (kLanes + tiles * kTileGroups - 1) / (tiles * kTileGroups); }
+
 constexpr int kKeysAtOnce = 2 * kKeyGroup;  // of a run, between two fetches
 
 // The scores of the keys first .. last - 1 of a run.
