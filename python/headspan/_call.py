@@ -36,8 +36,7 @@ class Parameter:
         values = values.astype(call.dtype)
         if positive and values.size and not values.min() >= limits.tiny:
             raise ValueError(f"{name} must be greater than 0, but holds {array.min():g}")
-        full = call.query.shape[:3] if per_token else call.query.shape[:2]
-        self.array = np.broadcast_to(values, full)
+        self.array = values  # axes of length 1 are shared
 
     def gradient(self, per_query: npt.NDArray[np.float64]) -> Array:
         """Sum over everything that shared a value."""
@@ -70,14 +69,13 @@ class Call:
         self.ndim = arrays[0].ndim
         _check_shapes(names, arrays)
         self.shapes = tuple(array.shape for array in arrays)
-        self.query, self.key, self.value = (array[(None,) * (4 - self.ndim)] for array in (*arrays, arrays[1])[:3])
+        if self.ndim < 4:
+            arrays = tuple(array[(None,) * (4 - self.ndim)] for array in arrays)
+        self.query, self.key, self.value = arrays[0], arrays[1], arrays[-1]
         self.dtype = self.query.dtype
-        self.axes = dict(zip(AXES, self.query.shape, strict=False))
-        for axis in AXES[: 4 - self.ndim]:
-            del self.axes[axis]
-        tokens, keys = self.query.shape[2], self.key.shape[2]
+        furthest = 2.0 * (self.query.shape[2] + self.key.shape[2])
 
-        self.span = None if span is None else Parameter("span", span, self, below=2.0 * (tokens + keys))
+        self.span = None if span is None else Parameter("span", span, self, below=furthest)
         self.temperature = None if temperature is None else Parameter("temperature", temperature, self, positive=True)
         self.slopes = None if alibi_slopes is None else Parameter("alibi_slopes", alibi_slopes, self, per_token=False)
         factor = self.query.shape[3] ** -0.5 if scale is None else _check.number("scale", scale)
@@ -94,8 +92,16 @@ class Call:
             _check.flag("include_self", include_self),
         )
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """The axes that query has, of batch, heads and tokens, and their lengths."""
+        present = AXES[4 - self.ndim :]
+        return dict(zip(present, self.query.shape[-1 - len(present) : -1], strict=True))
+
     def outside(self, array: Array) -> Array:
         """Take away the axes that the arguments did not have."""
+        if self.ndim == 4:
+            return array
         inner: Array = array[(0,) * (4 - self.ndim)]
         return inner
 

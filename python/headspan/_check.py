@@ -11,6 +11,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.floating]
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+SINGLE, DOUBLE = FLOATS
 
 
 def as_array(name: str, x: object) -> npt.NDArray[Any]:
@@ -28,6 +29,10 @@ def float_array(name: str, x: object) -> Array:
 
     An array that is all that already comes back as it is.
     """
+    if type(x) is np.ndarray and (x.dtype is SINGLE or x.dtype is DOUBLE):  # the usual case, without a detour
+        flags = x.flags
+        if flags.c_contiguous and flags.aligned:
+            return x
     array = as_array(name, x)
     dtype = array.dtype.newbyteorder("=")
     if dtype not in FLOATS:
@@ -49,8 +54,9 @@ def check_size(name: str, shape: tuple[int, ...], itemsize: int) -> None:
 
 def same_dtype(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
     """Refuse arrays of different types."""
-    for name, array in zip(names[1:], arrays[1:], strict=True):
-        if array.dtype != arrays[0].dtype:
+    first = arrays[0].dtype
+    for name, array in zip(names, arrays, strict=True):
+        if array.dtype is not first and array.dtype != first:
             raise TypeError(
                 f"{name} is {array.dtype} but {names[0]} is {arrays[0].dtype}; "
                 f"{name}.astype(np.{arrays[0].dtype}) makes them alike"
@@ -59,6 +65,8 @@ def same_dtype(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
 
 def number(name: str, x: object, *, at_least: float | None = None) -> float:
     """Return ``x`` as a finite float."""
+    if type(x) is float and (at_least is None or x >= at_least) and math.isfinite(x):
+        return x
     if isinstance(x, np.ndarray) and x.ndim == 0:
         x = x[()]
     if not isinstance(x, Real) or isinstance(x, bool | np.bool_):
@@ -85,6 +93,8 @@ def integer(name: str, x: object, *, at_least: int) -> int:
 
 def flag(name: str, x: object) -> bool:
     """Return ``x`` as a bool."""
+    if x is True or x is False:
+        return x
     if not isinstance(x, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, not {describe(x)}")
     return bool(x)

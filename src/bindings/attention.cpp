@@ -59,14 +59,14 @@ class PyProblem {
     p.key = rows_view<T, 4>(key_, "key");
     p.value = rows_view<T, 4>(value_, "value");
     std::ptrdiff_t const batch = p.batch(), heads = p.heads(), tokens = p.queries();
-    require(p.key_heads() > 0 && heads % p.key_heads() == 0 && p.keys() > 0, "key has another shape");
-    require(p.query.shape[3] > 0 && p.query.shape[3] < 1 << 20 && p.value.shape[3] < 1 << 20, "head_dim is too large");
+    require(p.key_heads() > 0 && heads % p.key_heads() == 0 && p.keys() > 0, "key", " has another shape");
+    require(p.query.shape[3] > 0 && p.query.shape[3] < 1 << 20 && p.value.shape[3] < 1 << 20, "head_dim",
+            " is too large");
     require_shape(p.key, {batch, p.key_heads(), p.keys(), p.query.shape[3]}, "key");
     require_shape(p.value, {batch, p.key_heads(), p.keys()}, "value");
-    if (span_) require_shape(p.span = view<T, 3>(*span_, "span"), {batch, heads, tokens}, "span");
-    if (temperature_)
-      require_shape(p.temperature = view<T, 3>(*temperature_, "temperature"), {batch, heads, tokens}, "temperature");
-    if (slopes_) require_shape(p.slopes = view<T, 2>(*slopes_, "alibi_slopes"), {batch, heads}, "alibi_slopes");
+    if (span_) p.span = broadcast_view<T, 3>(*span_, {batch, heads, tokens}, "span");
+    if (temperature_) p.temperature = broadcast_view<T, 3>(*temperature_, {batch, heads, tokens}, "temperature");
+    if (slopes_) p.slopes = broadcast_view<T, 2>(*slopes_, {batch, heads}, "alibi_slopes");
     p.scale = scale_;
     p.ramp = ramp_;
     p.causal = causal_;
@@ -132,7 +132,7 @@ class PyProblem {
   py::array weights_as(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows,
                        std::ptrdiff_t pool_cols) const {
     Problem<T> const p = problem<T>();
-    require(pool_rows > 0 && pool_cols > 0, "pool must be positive");
+    require(pool_rows > 0 && pool_cols > 0, "pool", " must be positive");
     Selection const selection{view<std::int64_t, 1>(rows, "rows"), view<std::int64_t, 1>(cols, "cols"), pool_rows,
                               pool_cols};
     require_below(selection.rows, p.queries(), "rows");
@@ -146,7 +146,7 @@ class PyProblem {
 
   static void require_below(const ArrayView<const std::int64_t, 1>& indices, std::ptrdiff_t limit, const char* name) {
     for (std::ptrdiff_t i = 0; i < indices.shape[0]; i++)
-      require(*indices.at(i) >= 0 && *indices.at(i) < limit, std::string(name) + " is out of range");
+      require(*indices.at(i) >= 0 && *indices.at(i) < limit, name, " is out of range");
   }
 
   py::array query_, key_, value_;
@@ -157,7 +157,7 @@ class PyProblem {
 
 py::array pairs(std::ptrdiff_t queries, std::ptrdiff_t keys, const py::array& span, double ramp, bool causal) {
   ArrayView<const double, 3> const span_view = view<double, 3>(span, "span");
-  require(queries >= 0 && keys > 0 && span_view.shape[2] == queries, "span has another shape");
+  require(queries >= 0 && keys > 0 && span_view.shape[2] == queries, "span", " has another shape");
   py::array_t<std::int64_t> counts({span_view.shape[0], span_view.shape[1]});
   ArrayView<std::int64_t, 2> const counts_view = writable_view<std::int64_t, 2>(counts);
   call_core([&](const Control& control) {

@@ -15,20 +15,19 @@ namespace headspan::bindings {
 namespace py = pybind11;
 
 // The binding answers for memory only: what an argument means has been checked in Python, with better words.
-inline void require(bool condition, const std::string& message) {
-  if (!condition) throw py::value_error(message);
+inline void require(bool condition, const char* name, const char* what) {
+  if (!condition) throw py::value_error(std::string(name) + what);
 }
 
 template <class T, int rank>
 ArrayView<T, rank> shape_of(const py::array& array, const char* name) {
   using Element = std::remove_const_t<T>;
-  require(py::isinstance<py::array_t<Element>>(array) && array.ndim() == rank,
-          std::string(name) + " has another type or number of axes");
+  require(py::isinstance<py::array_t<Element>>(array) && array.ndim() == rank, name,
+          " has another type or number of axes");
   ArrayView<T, rank> view;
   for (int axis = 0; axis < rank; axis++) {
     view.shape[axis] = array.shape(axis);
-    require(array.strides(axis) % static_cast<py::ssize_t>(sizeof(T)) == 0,
-            std::string(name) + " is not aligned to its elements");
+    require(array.strides(axis) % static_cast<py::ssize_t>(sizeof(T)) == 0, name, " is not aligned to its elements");
     view.stride[axis] = array.strides(axis) / static_cast<py::ssize_t>(sizeof(T));
   }
   return view;
@@ -38,8 +37,7 @@ template <class T, int rank>
 ArrayView<const T, rank> view(const py::array& array, const char* name) {
   ArrayView<const T, rank> v = shape_of<const T, rank>(array, name);
   v.data = static_cast<const T*>(array.data());
-  require(reinterpret_cast<std::uintptr_t>(v.data) % alignof(T) == 0,
-          std::string(name) + " is not aligned to its elements");
+  require(reinterpret_cast<std::uintptr_t>(v.data) % alignof(T) == 0, name, " is not aligned to its elements");
   return v;
 }
 
@@ -47,8 +45,7 @@ ArrayView<const T, rank> view(const py::array& array, const char* name) {
 template <class T, int rank>
 ArrayView<const T, rank> rows_view(const py::array& array, const char* name) {
   ArrayView<const T, rank> const v = view<T, rank>(array, name);
-  require(v.stride[rank - 1] == 1 || v.shape[rank - 1] == 1,
-          std::string(name) + " must be contiguous in its last axis");
+  require(v.stride[rank - 1] == 1 || v.shape[rank - 1] == 1, name, " must be contiguous in its last axis");
   return v;
 }
 
@@ -62,7 +59,19 @@ ArrayView<T, rank> writable_view(py::array& array) {
 template <class T, int rank>
 void require_shape(const ArrayView<T, rank>& view, std::initializer_list<std::ptrdiff_t> shape, const char* name) {
   int axis = 0;
-  for (std::ptrdiff_t n : shape) require(view.shape[axis++] == n, std::string(name) + " has another shape");
+  for (std::ptrdiff_t n : shape) require(view.shape[axis++] == n, name, " has another shape");
+}
+
+// Axes of length 1 are shared by all that the shape has.
+template <class T, int rank>
+ArrayView<const T, rank> broadcast_view(const py::array& array, const std::ptrdiff_t (&shape)[rank], const char* name) {
+  ArrayView<const T, rank> v = view<T, rank>(array, name);
+  for (int axis = 0; axis < rank; axis++) {
+    require(v.shape[axis] == shape[axis] || v.shape[axis] == 1, name, " has another shape");
+    if (v.shape[axis] == 1) v.stride[axis] = 0;
+    v.shape[axis] = shape[axis];
+  }
+  return v;
 }
 
 int thread_count();
