@@ -2,6 +2,7 @@
 // Queries of one head gathered into a group for the kernel; shared by the drivers of forward, backward and weights.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -15,11 +16,13 @@ namespace headspan {
 template <class T>
 struct QueryGroup {
   Group<T> group;
+  std::ptrdiff_t batch, head;
   std::ptrdiff_t query[kLanes];
 
   // The group of a head's queries query_at(0) .. query_at(lanes - 1).
   template <class QueryAt>
-  QueryGroup(const Problem<T>& problem, std::ptrdiff_t batch, std::ptrdiff_t head, int lanes, QueryAt query_at) {
+  QueryGroup(const Problem<T>& problem, std::ptrdiff_t its_batch, std::ptrdiff_t its_head, int lanes, QueryAt query_at)
+      : batch(its_batch), head(its_head) {
     std::ptrdiff_t const key_head = head / problem.heads_per_key_head();
     group.lanes = lanes;
     for (Ahead<T>& ahead : group.ahead) ahead.rows = 0;
@@ -119,9 +122,9 @@ T log_sum_exp(const ForwardRows<T>& rows, int lane) {
 // One thread for what is nearly done before a second one has woken up.
 template <class T>
 int useful_threads(const Problem<T>& problem, const Control& control) {
-  double const flops = 4.0 * static_cast<double>(problem.batch() * problem.heads()) *
-                       static_cast<double>(problem.queries()) * static_cast<double>(problem.keys()) *
-                       problem.head_dim();
+  double const lanes = static_cast<double>(std::max<std::ptrdiff_t>(problem.queries(), 16));  // a vector is the least
+  double const flops = 4.0 * static_cast<double>(problem.batch() * problem.heads()) * lanes *
+                       static_cast<double>(problem.keys()) * problem.head_dim();
   return flops < 1e7 ? 1 : control.threads;
 }
 

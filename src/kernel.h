@@ -64,6 +64,12 @@ struct Group {
   T slope[kLanes];
 };
 
+// The set of all lanes that hold a query.
+template <class T>
+HEADSPAN_INLINE uint64_t all_lanes(const Group<T>& group) {
+  return ~uint64_t(0) >> (kLanes - group.lanes);
+}
+
 // What the forward pass gives for each lane. The maximum is of s * log2(e), -infinity for a row that has no key; the
 // sum is of m * 2^(s * log2(e) - maximum). A weight is taken from these two and not from their log-sum-exp, which
 // cannot hold the sum beside a large maximum.

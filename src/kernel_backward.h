@@ -127,7 +127,7 @@ template <class T>
 HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>& b, const TileKeys<T>& keys,
                                        T* const* grad_key, T* const* grad_value, bool careful, const Run& run) {
   constexpr int step = 4;
-  uint64_t const lanes = group.lanes == kLanes ? ~uint64_t(0) : (uint64_t(1) << group.lanes) - 1;
+  uint64_t const lanes = all_lanes(group);
   for (int r = run.first; r < run.last; r += step) {
     uint64_t any = lanes;
     if (keys.words) {

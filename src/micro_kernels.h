@@ -74,11 +74,11 @@ HEADSPAN_INLINE void store_dims(T* to, Vec<T> v, int n) {
     store_first(to, v, n);
 }
 
-// lanes[d][r] = rows[r][d] * factor[r]; lanes past `count` become 0.
+// lanes[d][r] = rows[r][d] * factor[r]; lanes past `count` become 0, up to a whole vector.
 template <class T>
 HEADSPAN_NOINLINE void rows_to_lanes(const T* const* rows, int count, const T* factor, int dims, T* lanes) {
   constexpr int width = kWidth<T>;
-  for (int first = 0; first < kLanes; first += width)
+  for (int first = 0; first < count; first += width)
     for (int d = 0; d < dims; d += width) {
       Vec<T> v[width];
       unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {

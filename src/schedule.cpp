@@ -79,6 +79,13 @@ std::uint64_t GroupKeys::band_word(std::ptrdiff_t key) const {
 template GroupKeys::GroupKeys(const Band&, const std::ptrdiff_t*, int, const float*);
 template GroupKeys::GroupKeys(const Band&, const std::ptrdiff_t*, int, const double*);
 
+void GroupKeys::clip(std::ptrdiff_t first, std::ptrdiff_t last) {
+  first_ = std::max(first_, first);
+  last_ = std::min(last_, last);
+  full_first_ = std::max(full_first_, first_);
+  full_last_ = std::min(full_last_, last_);
+}
+
 // The tiles are cut so that those inside the band need no words: first the keys that only some lanes see yet, to whole
 // key groups, then whole tiles, then the rest.
 TileList::TileList(const GroupKeys& keys) : keys_(keys), at_(keys.first_) {

@@ -48,6 +48,9 @@ class GroupKeys {
   std::ptrdiff_t last() const { return last_; }
   bool empty() const { return first_ >= last_; }
 
+  // Leaves the keys outside first .. last - 1 to others.
+  void clip(std::ptrdiff_t first, std::ptrdiff_t last);
+
   // A tile over chosen keys (in any order, repeated or not), each seen by the lanes that may see it.
   Tile gathered(const std::int64_t* indices, int count, std::uint64_t* words) const;
 

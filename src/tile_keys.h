@@ -88,12 +88,12 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
   if (tile.soft || group.biased) prepare_positions(group, tile, keys);
   keys.words = tile.words;
   if (!tile.words && keys.padded == tile.count) {
-    keys.runs[0] = Run{0, tile.count, 0, kVectors<T>};
+    keys.runs[0] = Run{0, tile.count, 0, (group.lanes + kWidth<T> - 1) / kWidth<T>};
     keys.run_count = 1;
     return;
   }
   for (int r = 0; r < keys.padded; r++)
-    keys.padded_words[r] = r >= tile.count ? 0 : tile.words ? tile.words[r] : ~uint64_t(0);
+    keys.padded_words[r] = r >= tile.count ? 0 : tile.words ? tile.words[r] : all_lanes(group);
   keys.words = keys.padded_words;
   prepare_runs(keys);
 }
