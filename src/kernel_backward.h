@@ -173,9 +173,10 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
     for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeysAtOnce) {
       int const last = r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
       if (fetch) fetch_ahead(group, ahead + r / kKeyGroup * fetch, (last - r) / kKeyGroup * fetch);
-      run_products(keys.runs[i], keys.key, group.head_dim, b.q, b.scores, keys.words, bias, (Vec<T>*)nullptr, r, last);
+      run_products(keys.runs[i], keys.key, group.head_dim, b.q, b.scores, keys.words, bias, (Vec<T>*)nullptr,
+                   group.lanes, r, last);
       run_products(keys.runs[i], keys.value, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
-                   (Vec<T>*)nullptr, r, last);
+                   (Vec<T>*)nullptr, group.lanes, r, last);
     }
   // pass 2: weights and ds
   for (int i = 0; i < keys.run_count; i++)
@@ -191,7 +192,7 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   for (int j = 0; j < kVectors<T>; j++) one[j] = broadcast(T(1));
   for (int i = 0; i < keys.run_count; i++)
     key_gradients_run(group, b, keys, grad_key, grad_value, careful_rows, keys.runs[i]);
-  accumulate_tile(keys, keys.key, group.head_dim, b.grad_scores, b.grad_q, one, careful_keys);
+  accumulate_tile(keys, keys.key, group.head_dim, b.grad_scores, b.grad_q, one, group.lanes, careful_keys);
 }
 
 template <class T>

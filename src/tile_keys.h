@@ -2,7 +2,7 @@
 // A tile as the register tiles need it: a pointer to every row, and runs of keys that the same vectors of lanes see.
 #pragma once
 
-#include "micro_kernels.h"
+#include "few_lanes.h"
 
 namespace headspan::HEADSPAN_ISA {
 
@@ -117,8 +117,11 @@ constexpr int kKeysAtOnce = 2 * kKeyGroup;  // of a run, between two fetches
 // The scores of the keys first .. last - 1 of a run.
 template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, int dims, const T* q, T* s,
-                                  const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
+                                  const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
+                                  int last) {
   constexpr int width = kWidth<T>;
+  if (lanes <= kFewLanes && width >= kFewLanes)
+    return few_dot_products(rows, dims, q, s, words, bias, (T*)best, lanes, first, last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     Bias<T> const here{bias.slope ? bias.slope + v * width : nullptr, bias.position + v * width, bias.key};
     dot_products<T, vectors.value>(rows, dims, q + v * width, s + v * width, words, v, here, best ? best + v : nullptr,
@@ -129,13 +132,15 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, int dims
 // o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile.
 template <class T>
 HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, int dims, const T* p, T* o,
-                                     Vec<T>* alpha, bool careful) {
+                                     Vec<T>* alpha, int lanes, bool careful) {
   constexpr int width = kWidth<T>;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     if (careful)
       for (int j = run.first_vector; j < run.last_vector; j++)
         accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, run.first, run.last);
+    else if (lanes <= kFewLanes && width >= kFewLanes)
+      few_accumulate(rows, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
     else
       cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
         accumulate<T, n.value>(rows, dims, p + v * width, o + v * width, alpha + v, run.first, run.last);
