@@ -56,12 +56,25 @@ struct QueryGroup {
   GroupKeys keys(const Band& band) const { return GroupKeys(band, query, group.lanes, group.span); }
 };
 
-// Group number `index` of a head: neighbouring queries.
+// Group number `index` of a head: neighbouring queries. Where each has a span of its own they are sorted by the first
+// key they see, so that the lanes of a vector have most of their keys in common.
 template <class T>
 QueryGroup<T> neighbours(const Problem<T>& problem, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index) {
   std::ptrdiff_t const first = index * kLanes, left = problem.queries() - first;
-  return QueryGroup<T>(problem, batch, head, static_cast<int>(left < kLanes ? left : kLanes),
-                       [first](int lane) { return first + lane; });
+  int const lanes = static_cast<int>(left < kLanes ? left : kLanes);
+  if (!problem.span || problem.span.stride[2] == 0)
+    return QueryGroup<T>(problem, batch, head, lanes, [first](int lane) { return first + lane; });
+  struct Reach {
+    double first_key;
+    std::ptrdiff_t query;
+  } order[kLanes];
+  for (int lane = 0; lane < lanes; lane++)
+    order[lane] = {static_cast<double>(lane) - static_cast<double>(*problem.span.at(batch, head, first + lane)),
+                   first + lane};
+  std::sort(order, order + lanes, [](const Reach& a, const Reach& b) {
+    return a.first_key != b.first_key ? a.first_key < b.first_key : a.query < b.query;
+  });
+  return QueryGroup<T>(problem, batch, head, lanes, [&order](int lane) { return order[lane].query; });
 }
 
 // The rows of that group in an array of (batch, heads, tokens, ...).
