@@ -1,111 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients. Every query's gradient belongs to its group, but a key's is a sum over all groups that see it. A head's
-// groups are cut into chunks, in ascending order. A chunk owns the keys that no earlier chunk sees and writes their
-// gradients in place; for the others it has a private buffer, and these are added afterwards, chunk by chunk. The cut
-// depends on shapes and spans only, so that the sums come out the same for every number of threads.
+// Gradients. Every query's gradient belongs to its group, but a key's is a sum over all groups that see it. How these
+// sums are shared among threads depends on shapes and spans only, so that they come out the same for every number of
+// threads. Where spans are short a head's groups are cut into chunks, in ascending order. A chunk owns the keys that no
+// earlier chunk sees and writes their gradients in place; for the others it has a private buffer, and these are added
+// afterwards, chunk by chunk. Where such buffers would be large, groups add to the same rows in turn.
 #include <algorithm>
 #include <vector>
 
 #include "attention.h"
+#include "chunks.h"
 #include "group.h"
+#include "turns.h"
 
 namespace headspan {
 
 namespace {
-
-struct Chunk {
-  std::ptrdiff_t batch, key_head;
-  std::ptrdiff_t first_group, last_group;
-  std::ptrdiff_t private_first;  // private rows: keys private_first .. own_first - 1
-  std::ptrdiff_t own_first, own_last;
-  std::size_t private_row;  // where they start in the buffer
-  std::ptrdiff_t private_count() const { return own_first - private_first; }
-};
-
-struct GroupExtent {
-  std::ptrdiff_t first, last;  // keys
-  double work;
-};
-
-// The keys that each group meets, over all heads that share the key head.
-template <class T>
-std::vector<GroupExtent> group_extents(const Problem<T>& problem, std::ptrdiff_t batch, std::ptrdiff_t key_head) {
-  std::vector<GroupExtent> extents;
-  for (std::ptrdiff_t g = 0; g < problem.groups(); g++) {
-    GroupExtent e{PTRDIFF_MAX, 0, 1};
-    for (std::ptrdiff_t h = 0; h < problem.heads_per_key_head(); h++) {
-      GroupKeys const keys =
-          neighbours(problem, batch, key_head * problem.heads_per_key_head() + h, g).keys(problem.band());
-      if (keys.empty()) continue;
-      e.first = std::min(e.first, keys.first());
-      e.last = std::max(e.last, keys.last());
-      e.work += static_cast<double>(keys.last() - keys.first());
-    }
-    extents.push_back(e);
-  }
-  return extents;
-}
-
-// `count` chunks of about equal work.
-std::vector<Chunk> cut(const std::vector<GroupExtent>& extents, std::ptrdiff_t count, std::ptrdiff_t keys) {
-  double total = 0, done = 0;
-  for (const GroupExtent& e : extents) total += e.work;
-  std::vector<Chunk> chunks;
-  std::ptrdiff_t const groups = static_cast<std::ptrdiff_t>(extents.size());
-  std::ptrdiff_t seen = 0;  // keys before this one were met by earlier chunks
-  for (std::ptrdiff_t g = 0; g < groups;) {
-    Chunk chunk{0, 0, g, g, seen, seen, seen, 0};
-    std::ptrdiff_t const number = static_cast<std::ptrdiff_t>(chunks.size()) + 1;
-    double const until = total * static_cast<double>(number) / static_cast<double>(count);
-    do {
-      done += extents[static_cast<std::size_t>(g)].work;
-      chunk.private_first = std::min(chunk.private_first, extents[static_cast<std::size_t>(g)].first);
-      chunk.own_last = std::max(chunk.own_last, extents[static_cast<std::size_t>(g)].last);
-      g++;
-    } while (g < groups && (number == count || done < until));
-    chunk.last_group = g;
-    seen = chunk.own_last;
-    chunks.push_back(chunk);
-  }
-  chunks.back().own_last = keys;  // keys that nobody sees get their zeros from the last one
-  return chunks;
-}
-
-// Enough chunks for many threads, as long as the private buffers stay below about two heads' gradients in all.
-template <class T>
-std::vector<Chunk> plan_chunks(const Problem<T>& problem, std::size_t* private_rows) {
-  constexpr std::ptrdiff_t tasks_wanted = 16;
-  std::ptrdiff_t const heads = problem.batch() * problem.key_heads();
-  double const room = 2.1 * static_cast<double>(problem.keys()) / static_cast<double>(heads);
-  std::vector<Chunk> plan;
-  *private_rows = 0;
-  for (std::ptrdiff_t head = 0; head < heads; head++) {
-    std::ptrdiff_t const batch = head / problem.key_heads(), key_head = head % problem.key_heads();
-    std::ptrdiff_t count = std::clamp<std::ptrdiff_t>((tasks_wanted + heads - 1) / heads, 1,
-                                                      std::max<std::ptrdiff_t>(problem.groups(), 1));
-    // One chunk needs to know nothing about its groups.
-    std::vector<Chunk> chunks{{0, 0, 0, problem.groups(), 0, 0, problem.keys(), 0}};
-    if (count > 1) {
-      std::vector<GroupExtent> const extents = group_extents(problem, batch, key_head);
-      for (; count > 1; count--) {
-        std::vector<Chunk> candidate = cut(extents, count, problem.keys());
-        double rows = 0;
-        for (const Chunk& chunk : candidate) rows += static_cast<double>(chunk.private_count());
-        if (rows > room) continue;
-        chunks = std::move(candidate);
-        break;
-      }
-    }
-    for (Chunk& chunk : chunks) {
-      chunk.batch = batch;
-      chunk.key_head = key_head;
-      chunk.private_row = *private_rows;
-      *private_rows += static_cast<std::size_t>(chunk.private_count());
-      plan.push_back(chunk);
-    }
-  }
-  return plan;
-}
 
 // One call's state, so that its parts need not pass a dozen arguments.
 template <class T>
@@ -117,26 +26,84 @@ class BackwardPass {
         gradients_(gradients),
         kernel_(active_kernel<T>()),
         band_(problem.band()),
-        chunks_(plan_chunks(problem, &private_rows_)) {
-    private_key_ = Buffer<T>(checked_product(private_rows_, static_cast<std::size_t>(problem.head_dim())));
-    private_value_ = Buffer<T>(checked_product(private_rows_, static_cast<std::size_t>(problem.value_dim())));
-  }
+        chunks_(plan_chunks(problem)) {}
 
   void run(const Control& control) {
     int const threads = useful_threads(problem_, control);
-    parallel_for(
-        static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
-        [&](std::ptrdiff_t task, const StopCheck& stop) { run_chunk(chunks_[static_cast<std::size_t>(task)], stop); });
-    if (private_rows_ == 0) return;
-    std::ptrdiff_t const heads = problem_.batch() * problem_.key_heads();
-    parallel_for(heads * kSlices, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck&) {
-      std::ptrdiff_t const slice = task % kSlices, keys = problem_.keys();
-      add_private_rows(task / kSlices, keys * slice / kSlices, keys * (slice + 1) / kSlices);
-    });
+    if (!chunks_.empty())
+      run_chunks(threads, control);
+    else if (threads == 1 || heads() % threads == 0 || heads() >= 4 * threads)
+      run_heads(threads, control);
+    else
+      run_in_turn(threads, control);
   }
 
  private:
-  static constexpr std::ptrdiff_t kSlices = 16;  // of a head's keys, for adding the private rows
+  static constexpr std::ptrdiff_t kSlices = 16;  // of a head's keys, for clearing and adding
+
+  std::ptrdiff_t heads() const { return problem_.batch() * problem_.key_heads(); }
+
+  void run_chunks(int threads, const Control& control) {
+    std::size_t const private_rows =
+        chunks_.back().private_row + static_cast<std::size_t>(chunks_.back().private_count());
+    private_key_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(problem_.head_dim())));
+    private_value_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(problem_.value_dim())));
+    parallel_for(
+        static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
+        [&](std::ptrdiff_t task, const StopCheck& stop) { run_chunk(chunks_[static_cast<std::size_t>(task)], stop); });
+    for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
+      add_private_rows(head, first, last);
+    });
+  }
+
+  // Every head is a task. Its sums are those of run_in_turn.
+  void run_heads(int threads, const Control& control) const {
+    parallel_for(heads(), threads, control.interrupted,
+                 [&](std::ptrdiff_t head, const StopCheck& stop) { run_chunk(whole_head(head), stop); });
+  }
+
+  // Every group is a task; a few tiles at a time wait for their turn.
+  void run_in_turn(int threads, const Control& control) const {
+    constexpr int tiles_in_turn = 2;
+    for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
+      KeyGradients<T> const key_rows = key_gradients(whole_head(head));
+      clear_own(key_rows, &first, last);
+    });
+    std::ptrdiff_t const shared = problem_.heads_per_key_head(), chain = problem_.groups() * shared;
+    Turns turns(heads() * chain, chain);
+    parallel_for(heads() * chain, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
+      Chunk const all = whole_head(task / chain);
+      QueryGroup<T> const queries =
+          neighbours(problem_, all.batch, all.key_head * shared + task % shared, task % chain / shared);
+      Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
+      KeyGradients<T> const key_rows = key_gradients(all);
+      bool const finished =
+          run_group(queries, queries.keys(band_), scratch, stop, [&](auto step, const Tile* tiles, int count) {
+            for (int i = 0; i < count; i += tiles_in_turn) {
+              int const n = std::min(tiles_in_turn, count - i);
+              std::ptrdiff_t const end = tiles[i + n - 1].first + tiles[i + n - 1].count;
+              if (!turns.wait(task, end, stop)) return false;
+              step(key_rows, tiles + i, n);
+              turns.leave(task, end);
+            }
+            return true;
+          });
+      if (finished && turns.wait(task, PTRDIFF_MAX, stop)) turns.leave(task, PTRDIFF_MAX);
+    });
+  }
+
+  // Calls work(head, first, last) for slices of every head's keys.
+  template <class Work>
+  void for_each_slice(int threads, const Control& control, Work work) const {
+    parallel_for(heads() * kSlices, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck&) {
+      std::ptrdiff_t const slice = task % kSlices, keys = problem_.keys();
+      work(task / kSlices, keys * slice / kSlices, keys * (slice + 1) / kSlices);
+    });
+  }
+
+  Chunk whole_head(std::ptrdiff_t head) const {
+    return {head / problem_.key_heads(), head % problem_.key_heads(), 0, problem_.groups(), 0, 0, problem_.keys(), 0};
+  }
 
   KeyGradients<T> key_gradients(const Chunk& chunk) const {
     Rows<T> const key{gradients_.key.at(chunk.batch, chunk.key_head), gradients_.key.stride[2]};
@@ -174,7 +141,11 @@ class BackwardPass {
                      same_group ? g : g + 1);
         GroupKeys const keys = queries.keys(band_);
         clear_own(key_rows, &cleared, keys.last());
-        if (!run_group(chunk.batch, head, queries, keys, key_rows, scratch, stop)) return;
+        bool const finished = run_group(queries, keys, scratch, stop, [&](auto step, const Tile* tiles, int count) {
+          step(key_rows, tiles, count);
+          return true;
+        });
+        if (!finished) return;
       }
     clear_own(key_rows, &cleared, chunk.own_last);
   }
@@ -187,12 +158,14 @@ class BackwardPass {
     ahead[3] = rows_ahead(gradients_.query, batch, head, index);
   }
 
-  bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, const QueryGroup<T>& queries, const GroupKeys& keys,
-                 const KeyGradients<T>& key_rows, const Scratch<T>& scratch, const StopCheck& stop) const {
+  // The gradients of one group; run(step, tiles, count) is to call step(key_rows, tiles, count) for all its tiles.
+  template <class Run>
+  bool run_group(const QueryGroup<T>& queries, const GroupKeys& keys, const Scratch<T>& scratch, const StopCheck& stop,
+                 Run run) const {
     Group<T> const& group = queries.group;
     BackwardRows<T> rows;
     for (int lane = 0; lane < group.lanes; lane++) {
-      std::ptrdiff_t const i = queries.query[lane];
+      std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.query[lane];
       rows.out[lane] = upstream_.out.at(batch, head, i);
       rows.grad_out[lane] = upstream_.grad_out.at(batch, head, i);
       rows.grad_query[lane] = gradients_.query.at(batch, head, i);
@@ -201,18 +174,19 @@ class BackwardPass {
       rows.grad_lse[lane] = upstream_.grad_lse ? *upstream_.grad_lse.at(batch, head, i) : T(0);
     }
     kernel_.backward_begin(group, rows, scratch.kernel);
-    auto const step = [&](const Tile* tiles, int count) {
+    auto const step = [&](const KeyGradients<T>& key_rows, const Tile* tiles, int count) {
       kernel_.backward_step(group, rows, key_rows, tiles, count, scratch.kernel);
     };
-    if (!for_each_batch(keys, *scratch.tiles, stop, step)) return false;
+    TileList list(keys);
+    for (int count; (count = list.next(*scratch.tiles)) > 0;)
+      if (stop() || !run(step, scratch.tiles->tiles, count)) return false;
     kernel_.backward_end(group, rows, scratch.kernel);
-    for (int lane = 0; lane < group.lanes; lane++) store_parameters(batch, head, queries, rows, lane);
+    for (int lane = 0; lane < group.lanes; lane++) store_parameters(queries, rows, lane);
     return true;
   }
 
-  void store_parameters(std::ptrdiff_t batch, std::ptrdiff_t head, const QueryGroup<T>& queries,
-                        const BackwardRows<T>& rows, int lane) const {
-    std::ptrdiff_t const i = queries.query[lane];
+  void store_parameters(const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
+    std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.query[lane];
     if (gradients_.span)
       *gradients_.span.at(batch, head, i) = problem_.ramp > 0 ? rows.grad_span[lane] / problem_.ramp : 0;
     if (gradients_.slopes) *gradients_.slopes.at(batch, head, i) = rows.grad_slope[lane];
@@ -248,7 +222,6 @@ class BackwardPass {
   const GradientViews<T>& gradients_;
   Kernel<T> const kernel_;
   Band const band_;
-  std::size_t private_rows_ = 0;
   std::vector<Chunk> const chunks_;
   Buffer<T> private_key_, private_value_;
 };

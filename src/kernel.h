@@ -123,6 +123,7 @@ struct Kernel {
   void (*weights_tile)(const Group<T>&, const Tile&, const ForwardRows<T>&, T* weights, void* scratch);
 
   void (*backward_begin)(const Group<T>&, BackwardRows<T>&, void* scratch);
+  // The tiles may come in any number of steps: only their order counts.
   void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles,
                         void* scratch);
   void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* scratch);

@@ -66,6 +66,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
   *b.rows_finite = q_finite && grad_finite && deltas == 0;
   soft_bounds(group, b.bounds);
   *b.has_carried = false;
+  *b.tiles = 0;
   memset(b.grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
   memset(b.sink, 0, (size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride) * sizeof(T));
 }
@@ -195,9 +196,12 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   accumulate_tile(keys, keys.key, group.head_dim, b.grad_scores, b.grad_q, one, group.lanes, careful_keys);
 }
 
+// Query gradients are summed in type T over a batch of tiles, and then carried.
 template <class T>
 HEADSPAN_NOINLINE void carry_grad_query(const Group<T>& group, const Backward<T>& b) {
   size_t const n = (size_t)group.head_dim * kLanes;
+  if (!*b.has_carried) memset(b.carried_grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
+  *b.has_carried = true;
   for (size_t i = 0; i < n; i++) {
     b.carried_grad_q[i] += b.grad_q[i];
     b.grad_q[i] = 0;
@@ -208,17 +212,17 @@ template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
                    int count, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
-  int const fetch = *b.has_carried ? 0 : rows_a_key_group(count);
-  for (int i = 0; i < count; i++) backward_tile(group, rows, gradients, b, tiles[i], i * kTileGroups * fetch, fetch);
-  if (count < kBatchTiles && !*b.has_carried) return;  // one batch: nothing to carry
-  if (!*b.has_carried) memset(b.carried_grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
-  *b.has_carried = true;
-  carry_grad_query(group, b);
+  int const fetch = *b.tiles == 0 ? rows_a_key_group(count) : 0;
+  for (int i = 0; i < count; i++, ++*b.tiles) {
+    if (*b.tiles > 0 && *b.tiles % kBatchTiles == 0) carry_grad_query(group, b);
+    backward_tile(group, rows, gradients, b, tiles[i], i * kTileGroups * fetch, fetch);
+  }
 }
 
 template <class T>
 void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  if (*b.has_carried) carry_grad_query(group, b);
   lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query,
                 group.lanes);
 }

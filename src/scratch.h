@@ -55,6 +55,7 @@ struct Backward {
       *delta, *slope, *sink;
   SoftBounds<T>* bounds;
   bool *rows_finite, *has_carried;
+  ptrdiff_t* tiles;  // computed so far
   ptrdiff_t q_stride, grad_out_stride;
 
   HEADSPAN_ALWAYS_INLINE static Backward carve(char* scratch, int head_dim, int value_dim, char** end = nullptr) {
@@ -79,6 +80,7 @@ struct Backward {
     b.bounds = c.take<SoftBounds<T>>(kVectors<T>);
     b.rows_finite = c.take<bool>(1);
     b.has_carried = c.take<bool>(1);
+    b.tiles = c.take<ptrdiff_t>(1);
     if (end) *end = c.at;
     return b;
   }

@@ -53,6 +53,12 @@ EDGES = {
     "one key": ((2, 2, 200, 1, 8, 8), {"causal": False, "span": 50.5}),
     "one key, causal": ((2, 2, 200, 1, 8, 8), {}),
     "decode": ((4, 2, 1, 3000, 16, 16), {"alibi_slopes": 0.01}),
+    "one query, keys in parts": ((2, 1, 1, 5000, 20, 70), {"span": [9.5, 4100.5]}),
+    "two queries before most keys, in parts": ((1, 1, 2, 4500, 7, 7), {"causal": False, "include_self": False}),
+    "three queries, keys in parts": ((1, 1, 3, 4200, 300, 5), {"temperature": 0.5, "alibi_slopes": 0.01}),
+    "sixteen queries, keys in parts": ((1, 1, 16, 4200, 9, 17), {"causal": False, "span": 1500.5}),
+    "four queries, most in no part": ((1, 1, 4, 9000, 5, 5), {"span": 3.5, "ramp": 0}),
+    "a span for each token, in no order": ((2, 1, 200, 230, 8, 8), {"span": normals(9, 1, 2, 200) ** 2 * 40}),
     "queries before every key": ((1, 1, 130, 65, 4, 4), {"span": 7}),
     "queries before every key, both directions": (
         (1, 1, 130, 65, 4, 4),

@@ -23,6 +23,14 @@ BIT_CASES = {
         {"temperature": np.linspace(0.5, 2, 7), "alibi_slopes": np.linspace(-0.1, 0.5, 7)},
     ),
     "decode": ((7, 7, 1, 4999, 17), {"temperature": 0.7}),
+    "decode in parts": ((1, 1, 3, 9001, 64), {"span": 1e6}),
+    "few heads in turn": ((6, 3, 801, 801, 13), {"span": 700.5}),
+    "a long head in turn, both directions": ((1, 1, 1203, 1203, 11), {"span": 1e6, "causal": False}),
+    "many chunks": ((1, 1, 6007, 6007, 7), {"span": 30.5}),
+    "spans per token in no order": (
+        (1, 1, 1517, 1517, 11),
+        {"span": np.random.default_rng(0).uniform(0, 900, (1, 1, 1517))},
+    ),
     "keys shared by many rows": ((1, 1, 1999, 7, 7), {"causal": False, "alibi_slopes": 0.001}),
     "without self": ((1, 1, 401, 401, 7), {"span": 63.5, "include_self": False, "ramp": 0}),
 }
