@@ -37,6 +37,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
     bool const masked = soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup]);
     unroll<kKeyGroup>([&](auto i) HEADSPAN_ALWAYS_INLINE {
       T* const at = s + (r + i.value) * kLanes;
+      __builtin_prefetch(keys.value[r + i.value] + vector * kLine<T>);  // read next, and this work has ports to spare
       Vec<T> p = exp2(load(at) - maximum);
       if (masked) p *= mask.at(mask.distance(keys.position[r + i.value]), inverse_ramp);
       sum += p;
