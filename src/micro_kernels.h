@@ -132,8 +132,9 @@ struct Bias {
 };
 
 template <class T, int keys, int vectors>
-HEADSPAN_INLINE void dot_block(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
-                               int first_vector, const Bias<T>& bias, const T* key_positions, Vec<T>* best) {
+HEADSPAN_INLINE void dot_block(const T* const* rows, const T* const* later, int dims, const T* q, T* s,
+                               const uint64_t* words, int first_vector, const Bias<T>& bias, const T* key_positions,
+                               Vec<T>* best) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
   const T* row[keys];
@@ -142,7 +143,10 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, int dims, const T* q, T* s,
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] = Vec<T>{}; });
   });
   for (int d = 0; d < dims;) {
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(rows[k.value + keys] + d); });
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+      __builtin_prefetch(rows[k.value + keys] + d);
+      if (later) __builtin_prefetch(later[k.value] + d, 0, 2);
+    });
     int const line_end = d + kLine<T> < dims ? d + kLine<T> : dims;
     for (; d < line_end; d++) {
       Vec<T> b[vectors];
@@ -181,14 +185,16 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, int dims, const T* q, T* s,
 
 // s[key][lane] = rows[key] . q[.][lane] - slope * |distance| for the keys first .. last - 1; -infinity where the key's
 // word lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some rows
-// after these, which must be valid pointers.
+// after these, which must be valid pointers, and brings the same rows of `later`, when not null, within reach: they
+// will be read column by column, which no hardware foresees.
 template <class T, int vectors>
-HEADSPAN_NOINLINE void dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
-                                    int first_vector, const Bias<T>& bias, Vec<T>* best, int first, int last) {
+HEADSPAN_NOINLINE void dot_products(const T* const* rows, const T* const* later, int dims, const T* q, T* s,
+                                    const uint64_t* words, int first_vector, const Bias<T>& bias, Vec<T>* best,
+                                    int first, int last) {
   constexpr int keys = TileShape<vectors>::keys;
   for (int r = first; r < last; r += keys)
-    dot_block<T, keys, vectors>(rows + r, dims, q, s + r * kLanes, words ? words + r : nullptr, first_vector, bias,
-                                bias.key + r, best);
+    dot_block<T, keys, vectors>(rows + r, later ? later + r : nullptr, dims, q, s + r * kLanes,
+                                words ? words + r : nullptr, first_vector, bias, bias.key + r, best);
 }
 
 template <class T, int dims, int vectors>

@@ -116,16 +116,16 @@ constexpr int kKeysAtOnce = 2 * kKeyGroup;  // of a run, between two fetches
 
 // The scores of the keys first .. last - 1 of a run.
 template <class T>
-HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, int dims, const T* q, T* s,
-                                  const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
+HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const T* const* later, int dims, const T* q,
+                                  T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
                                   int last) {
   constexpr int width = kWidth<T>;
   if (lanes <= kFewLanes && width >= kFewLanes)
     return few_dot_products(rows, dims, q, s, words, bias, (T*)best, lanes, first, last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     Bias<T> const here{bias.slope ? bias.slope + v * width : nullptr, bias.position + v * width, bias.key};
-    dot_products<T, vectors.value>(rows, dims, q + v * width, s + v * width, words, v, here, best ? best + v : nullptr,
-                                   first, last);
+    dot_products<T, vectors.value>(rows, later, dims, q + v * width, s + v * width, words, v, here,
+                                   best ? best + v : nullptr, first, last);
   });
 }
 
