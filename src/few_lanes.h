@@ -63,10 +63,9 @@ HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, int dims, const T* p
   for (int lane = 0; lane < lanes; lane++)
     for (int from = 0; from < dims; from += block) {
       int const n = dims - from < block ? dims - from : block;
-      T out[block] = {};
-      for (int d = 0; d < n; d++) out[d] = o[(from + d) * kLanes + lane] * alpha[lane];
+      T out[block];
       Vec<T> sum[vectors];
-      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[j.value] = load(out + j.value * width); });
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[j.value] = Vec<T>{}; });
       for (int r = first; r < last; r++) {
         Vec<T> const weight = broadcast(p[r * kLanes + lane]);
         unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
@@ -75,7 +74,10 @@ HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, int dims, const T* p
         });
       }
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { store(out + j.value * width, sum[j.value]); });
-      for (int d = 0; d < n; d++) o[(from + d) * kLanes + lane] = out[d];
+      for (int d = 0; d < n; d++) {
+        T& to = o[(from + d) * kLanes + lane];
+        to = to * alpha[lane] + out[d];
+      }
     }
 }
 

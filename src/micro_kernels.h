@@ -204,9 +204,7 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
   constexpr int width = kWidth<T>;
   Vec<T> acc[dims][vectors];
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-      acc[i.value][j.value] = load(o + (d + i.value) * kLanes + j.value * width) * alpha[j.value];
-    });
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] = Vec<T>{}; });
   });
   for (int r = first; r < last; r++) {
     const T* row = rows[r] + d;
@@ -218,9 +216,11 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] += x * b[j.value]; });
     });
   }
+  // Added only here: what is summed over a tile at a time loses less than one long sum.
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-      store(o + (d + i.value) * kLanes + j.value * width, acc[i.value][j.value]);
+      T* const to = o + (d + i.value) * kLanes + j.value * width;
+      store(to, load(to) * alpha[j.value] + acc[i.value][j.value]);
     });
   });
 }
@@ -241,10 +241,10 @@ HEADSPAN_NOINLINE void accumulate_careful(const T* const* rows, int dims, const 
                                           const uint64_t* words, int vector, int first, int last) {
   constexpr int width = kWidth<T>;
   for (int d = 0; d < dims; d++) {
-    Vec<T> acc = load(o + d * kLanes) * alpha[0];
+    Vec<T> acc{};
     for (int r = first; r < last; r++)
       acc = select(words[r] >> (vector * width), acc + rows[r][d] * load(p + r * kLanes), acc);
-    store(o + d * kLanes, acc);
+    store(o + d * kLanes, load(o + d * kLanes) * alpha[0] + acc);
   }
 }
 
