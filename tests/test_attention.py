@@ -276,3 +276,18 @@ def test_reference(seed):
     out = hs.reference.attention(*arrays, **options)
     assert out.shape == expected.shape
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": False}, {"span": 200.0}], ids=str)
+def test_float32_is_no_worse_than_dense_float32(options):
+    query, key, value = (normals(seed, 1, 2, 1024, 64, dtype=np.float32) for seed in (1, 2, 3))
+    expected = hs.reference.attention(*(x.astype(np.float64) for x in (query, key, value)), **options)
+    scores = query @ key.swapaxes(-1, -2) / np.float32(8)
+    distance = np.abs(oracle.signed_distance(1024, 1024))
+    mask = oracle.soft_mask(distance, options.get("span", np.inf), 32).astype(np.float32)
+    if options.get("causal", True):
+        mask = np.tril(mask)
+    weights = mask * np.exp(scores - np.where(mask > 0, scores, -np.inf).max(axis=-1, keepdims=True))
+    dense = weights / weights.sum(axis=-1, keepdims=True) @ value
+    error = np.square(hs.attention(query, key, value, **options) - expected).mean()
+    assert error <= np.square(dense - expected).mean()
