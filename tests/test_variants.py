@@ -97,7 +97,7 @@ def test_variants_agree_with_the_scalar_one(results, variant, dtype):
         error = np.abs(np.where(finite, ours[name], 0) - theirs).max(initial=0)
         # What cancels leaves the rounding of what it was summed from.
         mass = np.max(scalar.get(f"{name} mass", 0), initial=0)
-        scale = max(np.abs(theirs).max(initial=1), 0.01 * mass if np.isfinite(mass) else 0)
+        scale = max(np.abs(theirs).max(initial=1), 1e-4 * mass if np.isfinite(mass) else 0)
         assert error <= APART[dtype] * scale, f"{name}: {error / scale:.3g}"
 
 
