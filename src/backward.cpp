@@ -177,9 +177,8 @@ class BackwardPass {
     auto const step = [&](const KeyGradients<T>& key_rows, const Tile* tiles, int count) {
       kernel_.backward_step(group, rows, key_rows, tiles, count, scratch.kernel);
     };
-    TileList list(keys);
-    for (int count; (count = list.next(*scratch.tiles)) > 0;)
-      if (stop() || !run(step, scratch.tiles->tiles, count)) return false;
+    auto const run_batch = [&](const Tile* tiles, int count) { return run(step, tiles, count); };
+    if (!for_each_batch(keys, *scratch.tiles, stop, run_batch)) return false;
     kernel_.backward_end(group, rows, scratch.kernel);
     for (int lane = 0; lane < group.lanes; lane++) store_parameters(queries, rows, lane);
     return true;

@@ -8,7 +8,11 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-constexpr int kFewLanes = 4;  // at most a vector
+// Whether these products are meant for so many lanes. They write whole vectors of scores: one must hold all lanes.
+template <class T>
+HEADSPAN_INLINE bool few(int lanes) {
+  return lanes <= (kWidth<T> < 4 ? 0 : 4);
+}
 
 // The dot products of one lane's query with kWidth keys, one in each element.
 template <class T>

@@ -100,13 +100,12 @@ struct Scratch {
   }
 };
 
-// Runs step(tiles, count) over all tiles; false if it was stopped.
+// Runs step(tiles, count) over all tiles; false if it was stopped, or if a step says so.
 template <class Step>
 bool for_each_batch(const GroupKeys& keys, TileBatch& batch, const StopCheck& stop, Step step) {
   TileList list(keys);
   for (int count; (count = list.next(batch)) > 0;) {
-    if (stop()) return false;
-    step(batch.tiles, count);
+    if (stop() || !step(batch.tiles, count)) return false;
   }
   return true;
 }
@@ -119,6 +118,7 @@ bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const GroupKey
     kernel.forward_begin(queries.group, scratch.kernel);
     auto const step = [&](const Tile* tiles, int count) {
       kernel.forward_step(queries.group, tiles, count, scratch.kernel);
+      return true;
     };
     if (!for_each_batch(keys, *scratch.tiles, stop, step)) return false;
     if (kernel.forward_end(queries.group, rows, scratch.kernel) || queries.group.careful) return true;

@@ -174,10 +174,10 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
     for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeysAtOnce) {
       int const last = r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
       if (fetch) fetch_ahead(group, ahead + r / kKeyGroup * fetch, (last - r) / kKeyGroup * fetch);
-      run_products(keys.runs[i], keys.key, (const T* const*)nullptr, group.head_dim, b.q, b.scores, keys.words, bias,
-                   (Vec<T>*)nullptr, group.lanes, r, last);
-      run_products(keys.runs[i], keys.value, (const T* const*)nullptr, group.value_dim, b.grad_out, b.grad_scores,
-                   nullptr, none, (Vec<T>*)nullptr, group.lanes, r, last);
+      run_products<T>(keys.runs[i], keys.key, nullptr, group.head_dim, b.q, b.scores, keys.words, bias, nullptr,
+                      group.lanes, r, last);
+      run_products<T>(keys.runs[i], keys.value, nullptr, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
+                      nullptr, group.lanes, r, last);
     }
   // pass 2: weights and ds
   for (int i = 0; i < keys.run_count; i++)

@@ -59,10 +59,10 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
   for (int i = 0; i < keys.run_count; i++)
     for (int r = keys.runs[i].first, last; r < keys.runs[i].last; r = last) {
-      last = group.lanes > kFewLanes && r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
+      last = !few<T>(group.lanes) && r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
       if (fetch) fetch_ahead(group, ahead + r / kKeyGroup * fetch, (last - r) / kKeyGroup * fetch);
-      run_products(keys.runs[i], keys.key, (const T* const*)keys.value, group.head_dim, f.q, f.scores, keys.words, bias,
-                   best, group.lanes, r, last);
+      run_products<T>(keys.runs[i], keys.key, keys.value, group.head_dim, f.q, f.scores, keys.words, bias, best,
+                      group.lanes, r, last);
     }
   // pass 2: weights, and the factor for what was summed under the old maximum
   for (int j = 0; j < vectors; j++) {
@@ -142,8 +142,8 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
-    run_products(run, keys.key, (const T* const*)nullptr, group.head_dim, f.q, f.scores, keys.words, bias,
-                 (Vec<T>*)nullptr, group.lanes, run.first, run.last);
+    run_products<T>(run, keys.key, nullptr, group.head_dim, f.q, f.scores, keys.words, bias, nullptr, group.lanes,
+                    run.first, run.last);
     for (int j = run.first_vector; j < run.last_vector; j++) {
       Vec<T> const maximum = finite_maximum(load(rows.maximum + j * width));
       exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);

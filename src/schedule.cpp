@@ -140,12 +140,16 @@ void TileList::add_words(Tile& tile, std::uint64_t* words) const {
   }
 }
 
+std::uint64_t GroupKeys::word(std::ptrdiff_t key) const {
+  if (is_band_) return band_word(key);
+  std::uint64_t lanes = 0;
+  for (int lane = 0; lane < lanes_; lane++)
+    if (range_[lane].contains(key)) lanes |= std::uint64_t(1) << lane;
+  return lanes;
+}
+
 Tile GroupKeys::gathered(const std::int64_t* indices, int count, std::uint64_t* words) const {
-  for (int r = 0; r < count; r++) {
-    words[r] = is_band_ ? band_word(indices[r]) : 0;
-    for (int lane = 0; lane < lanes_ && !is_band_; lane++)
-      if (range_[lane].contains(indices[r])) words[r] |= std::uint64_t(1) << lane;
-  }
+  for (int r = 0; r < count; r++) words[r] = word(indices[r]);
   return {0, indices, words, count, true};
 }
 

@@ -59,6 +59,7 @@ class GroupKeys {
   void add_band(const Band& band, std::ptrdiff_t query, const Extent& extent);
   void add_lane(const Band& band, int lane, std::ptrdiff_t query, const Extent& extent);
   std::uint64_t band_word(std::ptrdiff_t key) const;
+  std::uint64_t word(std::ptrdiff_t key) const;  // the lanes that see a key
 
   int lanes_;
   bool is_band_;

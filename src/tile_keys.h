@@ -120,8 +120,7 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const T*
                                   T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
                                   int last) {
   constexpr int width = kWidth<T>;
-  if (lanes <= kFewLanes && width >= kFewLanes)
-    return few_dot_products(rows, dims, q, s, words, bias, (T*)best, lanes, first, last);
+  if (few<T>(lanes)) return few_dot_products(rows, dims, q, s, words, bias, (T*)best, lanes, first, last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     Bias<T> const here{bias.slope ? bias.slope + v * width : nullptr, bias.position + v * width, bias.key};
     dot_products<T, vectors.value>(rows, later, dims, q + v * width, s + v * width, words, v, here,
@@ -139,7 +138,7 @@ HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* ro
     if (careful)
       for (int j = run.first_vector; j < run.last_vector; j++)
         accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, run.first, run.last);
-    else if (lanes <= kFewLanes && width >= kFewLanes)
+    else if (few<T>(lanes))
       few_accumulate(rows, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
     else
       cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {

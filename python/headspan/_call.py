@@ -25,22 +25,20 @@ class Parameter:
         array = _check.real_array(name, given)
         self.shape = array.shape
         self.dtype = array.dtype if array.dtype in _check.FLOATS else call.dtype
-        self.compact = _check.per_query(name, array, call.axes, with_tokens=per_token)
-        values = self.compact.astype(np.float64)
+        values = _check.per_query(name, array, call.axes, with_tokens=per_token).astype(np.float64)
         if below is not None:
             _check.non_negative(name, array)
             values = np.minimum(values, below)
         limits = np.finfo(call.dtype)
         if values.size and np.abs(values).max() > limits.max:
             raise ValueError(f"{name} must fit into {call.dtype}, but holds {values.flat[np.abs(values).argmax()]:g}")
-        values = values.astype(call.dtype)
-        if positive and values.size and not values.min() >= limits.tiny:
+        self.array = values.astype(call.dtype)  # axes of length 1 are shared
+        if positive and values.size and not self.array.min() >= limits.tiny:
             raise ValueError(f"{name} must be greater than 0, but holds {array.min():g}")
-        self.array = values  # axes of length 1 are shared
 
     def gradient(self, per_query: npt.NDArray[np.float64]) -> Array:
         """Sum over everything that shared a value."""
-        shape = self.compact.shape + (1,) * (3 - self.compact.ndim)
+        shape = self.array.shape + (1,) * (3 - self.array.ndim)
         shared = tuple(axis for axis in range(3) if shape[axis] == 1)
         total: Array = per_query.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
         return total
