@@ -8,8 +8,10 @@ from headspan._load import __version__
 
 # isort: split
 from headspan import reference
+from headspan._hybrid_parameters import HybridParameters, hybrid_parameters
 from headspan.attention import Gradients, attention, attention_vjp, attention_weights
 from headspan.cost import Cost, cost
+from headspan.hybrid import hybrid_attention, hybrid_attention_vjp
 from headspan.merge import merge_attention, merge_attention_vjp
 from headspan.runtime import build_info, get_num_threads, set_num_threads
 from headspan.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
@@ -17,6 +19,7 @@ from headspan.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penal
 __all__ = [
     "Cost",
     "Gradients",
+    "HybridParameters",
     "__version__",
     "attention",
     "attention_vjp",
@@ -26,6 +29,9 @@ __all__ = [
     "dynamic_span",
     "dynamic_span_vjp",
     "get_num_threads",
+    "hybrid_attention",
+    "hybrid_attention_vjp",
+    "hybrid_parameters",
     "merge_attention",
     "merge_attention_vjp",
     "reference",

@@ -1,0 +1,187 @@
+"""What hybrid attention learns, and the check of what it is given."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+
+Per = Literal["batch", "head", "token"]
+
+
+class HybridParameters(NamedTuple):
+    """What hybrid attention learns, and of what its gradient is made.
+
+    Attributes
+    ----------
+    norm_weight, norm_bias : ndarray, shape (dim,)
+        Of the layer norm.
+    global_qkv, local_qkv : ndarray, shape (dim, 3 * dim)
+        Queries, keys and values of each branch: ``normed @ global_qkv``, in this order, heads side by side.
+    predictor_weight : ndarray, shape (1, dim) for ``per="batch"``, else (heads, dim)
+        From the output of the global branch to the span.
+    predictor_bias : ndarray, shape (1,) or (heads,)
+    projection : ndarray, shape (2 * dim, dim)
+        From both branches, the local one first, to the output.
+    projection_bias : ndarray, shape (dim,)
+    log_temperature : ndarray, shape (heads,), or None
+        Logarithm of the temperature of every head. None: the temperature follows from the predicted span.
+    """
+
+    norm_weight: Array
+    norm_bias: Array
+    global_qkv: Array
+    local_qkv: Array
+    predictor_weight: Array
+    predictor_bias: Array
+    projection: Array
+    projection_bias: Array
+    log_temperature: Array | None = None
+
+
+def hybrid_parameters(
+    dim: int,
+    heads: int,
+    *,
+    per: Per = "batch",
+    learn_temperature: bool = False,
+    dtype: npt.DTypeLike = np.float64,
+    seed: int = 0,
+) -> HybridParameters:
+    """Draw the parameters hybrid attention starts from.
+
+    Matrices are normal with the variance of one by their inputs, biases 0: spans start near half the largest.
+
+    Parameters
+    ----------
+    dim : int
+        Channels of the input; a multiple of `heads`.
+    heads : int
+        Of each branch.
+    per : {"batch", "head", "token"}
+        What has a span of its own, as for `hybrid_attention`.
+    learn_temperature : bool
+        Whether the temperature of a head is a parameter, 1 at first.
+    dtype : float32 or float64
+    seed : int
+
+    Returns
+    -------
+    HybridParameters
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> hs.hybrid_parameters(16, 4, per="head").predictor_weight.shape
+    (4, 16)
+    """
+    width = _check.integer("dim", dim, at_least=1)
+    with_temperature = _check.flag("learn_temperature", learn_temperature)
+    shapes = parameter_shapes(width, check_heads(width, heads, "dim"), check_per(per))
+    real = _float_type(dtype)
+    rng = np.random.default_rng(_check.integer("seed", seed, at_least=0))
+
+    def normal(name: str, inputs: int) -> Array:
+        matrix: Array = rng.standard_normal(shapes[name]) / np.sqrt(inputs)
+        return matrix.astype(real)
+
+    return HybridParameters(
+        norm_weight=np.ones(shapes["norm_weight"], real),
+        norm_bias=np.zeros(shapes["norm_bias"], real),
+        global_qkv=normal("global_qkv", width),
+        local_qkv=normal("local_qkv", width),
+        predictor_weight=normal("predictor_weight", width),
+        predictor_bias=np.zeros(shapes["predictor_bias"], real),
+        projection=normal("projection", 2 * width),
+        projection_bias=np.zeros(shapes["projection_bias"], real),
+        log_temperature=np.zeros(shapes["log_temperature"], real) if with_temperature else None,
+    )
+
+
+class Shape(NamedTuple):
+    """Sizes of a layer at work."""
+
+    batch: int
+    tokens: int
+    dim: int
+    heads: int
+
+
+def check_per(per: object) -> str:
+    """Return what has a span of its own."""
+    if not isinstance(per, str):
+        raise TypeError(f"per must be 'batch', 'head' or 'token', not {_check.describe(per)}")
+    if per not in ("batch", "head", "token"):
+        raise ValueError(f"per must be 'batch', 'head' or 'token', not {per!r}")
+    return per
+
+
+def check_heads(dim: int, heads: object, name: str) -> int:
+    """Return the number of heads, which share out the channels; `name` says what has these."""
+    count = _check.integer("heads", heads, at_least=1)
+    if dim % count:
+        raise ValueError(f"heads must divide {name}, {dim}, not {count}")
+    return count
+
+
+def check_input(x: object, heads: object) -> tuple[Array, Shape, tuple[int, ...]]:
+    """Return x as (batch * tokens, dim), its sizes, and the shape it was given in."""
+    array = _check.float_array("x", x)
+    if array.ndim not in (2, 3) or 0 in array.shape[-2:]:
+        raise ValueError(
+            "x must have the axes (batch, tokens, dim) or (tokens, dim), at least one token and one channel, "
+            f"not shape {array.shape}"
+        )
+    _check.real_array("x", array)
+    batch = array.shape[0] if array.ndim == 3 else 1
+    tokens, dim = array.shape[-2:]
+    shape = Shape(batch, tokens, dim, check_heads(dim, heads, "the channels of x"))
+    return array.reshape(batch * tokens, dim), shape, array.shape
+
+
+def parameter_shapes(dim: int, heads: int, per: str) -> dict[str, tuple[int, ...]]:
+    """Shape of every parameter, by its name."""
+    predicted = 1 if per == "batch" else heads
+    return {
+        "norm_weight": (dim,),
+        "norm_bias": (dim,),
+        "global_qkv": (dim, 3 * dim),
+        "local_qkv": (dim, 3 * dim),
+        "predictor_weight": (predicted, dim),
+        "predictor_bias": (predicted,),
+        "projection": (2 * dim, dim),
+        "projection_bias": (dim,),
+        "log_temperature": (heads,),
+    }
+
+
+def check_parameters(parameters: object, x: Array, shape: Shape, per: str) -> HybridParameters:
+    """Return the parameters, each of its shape, of the type of x, and finite."""
+    if not isinstance(parameters, HybridParameters):
+        raise TypeError(f"parameters must be HybridParameters, not {_check.describe(parameters)}")
+    checked = {}
+    for name, expected in parameter_shapes(shape.dim, shape.heads, per).items():
+        given = getattr(parameters, name)
+        if given is None and name == "log_temperature":
+            continue
+        full = f"parameters.{name}"
+        array = _check.float_array(full, given)
+        _check.same_dtype(("x", full), (x, array))
+        if array.shape != expected:
+            with_per = f" with per={per!r}" if name.startswith("predictor") else ""
+            raise ValueError(f"{full} must have the shape {expected}{with_per}, not {array.shape}")
+        checked[name] = _check.real_array(full, array)
+    return HybridParameters(**checked)
+
+
+def _float_type(dtype: object) -> np.dtype[np.floating]:
+    for real in _check.FLOATS:
+        with suppress(TypeError):  # of what is no type at all
+            if real == dtype and dtype is not None:
+                return real
+    raise TypeError(f"dtype must be float32 or float64, not {_check.describe(dtype)}")
