@@ -20,10 +20,20 @@ def ones(*shape, dtype=np.float64):
 QKV = {"query": ones(1, 4, 5, 3), "key": ones(1, 2, 6, 3), "value": ones(1, 2, 6, 2)}
 DYNAMIC = {"x": ones(2, 5, 3), "weight": ones(4, 3), "bias": ones(4), "limit": 10.0}
 MERGE = {"outs": [ones(2, 5, 3), ones(2, 5, 3)], "lses": [ones(2, 5), ones(2, 5)]}
+HYBRID = {
+    "x": ones(2, 5, 6),
+    "parameters": hs.hybrid_parameters(6, 3, per="head"),
+    "heads": 3,
+    "max_span": 10.0,
+    "per": "head",
+}
 GOOD = {
     "attention": QKV,
     "attention_vjp": QKV,
     "attention_weights": {"query": QKV["query"], "key": QKV["key"]},
+    "hybrid_attention": HYBRID,
+    "hybrid_attention_vjp": HYBRID,
+    "hybrid_parameters": {"dim": 6, "heads": 3},
     "merge_attention": MERGE,
     "merge_attention_vjp": MERGE,
     "cost": {"tokens": 10, "heads": 4, "head_dim": 3},
@@ -156,6 +166,64 @@ DYNAMIC_SPAN = {
     "bias": [("other heads", ValueError, ones(3)), ("objects", TypeError, np.array([None] * 4))],
     "limit": LIMIT,
 }
+PER = [("unknown", ValueError, "layer"), ("None", TypeError, None), ("array", TypeError, ones(3))]
+FLAG = [("string", TypeError, "no"), ("None", TypeError, None), ("number", TypeError, 1)]
+SIGNS = np.tile([1.0, -1.0], 3)
+
+
+def hybrid_with(**changes):
+    return HYBRID["parameters"]._replace(**changes)
+
+
+HYBRID_ARGUMENTS = {
+    "x": [
+        ("integers", TypeError, ones(2, 5, 6, dtype=int)),
+        ("mixed dtypes", TypeError, ones(2, 5, 6, dtype=np.float32)),
+        ("one axis", ValueError, ones(6)),
+        ("four axes", ValueError, ones(1, 2, 5, 6)),
+        ("no tokens", ValueError, ones(2, 0, 6)),
+        ("no channels", ValueError, ones(2, 5, 0)),
+        ("other channels", ValueError, ones(2, 5, 9)),
+        ("channels that heads do not divide", ValueError, ones(2, 5, 7)),
+        ("NaN", ValueError, np.full((2, 5, 6), NAN)),
+        ("None", TypeError, None),
+    ],
+    "parameters": [
+        ("None", TypeError, None),
+        ("dict", TypeError, HYBRID["parameters"]._asdict()),
+        ("tuple", TypeError, tuple(HYBRID["parameters"])),
+        ("of the other per", ValueError, hs.hybrid_parameters(6, 3, per="batch")),
+        ("of other channels", ValueError, hs.hybrid_parameters(9, 3, per="head")),
+        ("of the other type", TypeError, hs.hybrid_parameters(6, 3, per="head", dtype=np.float32)),
+        ("one transposed", ValueError, hybrid_with(global_qkv=ones(18, 6))),
+        ("one missing", TypeError, hybrid_with(projection=None)),
+        ("one infinite", ValueError, hybrid_with(norm_bias=np.full(6, INF))),
+        ("one of integers", TypeError, hybrid_with(predictor_bias=ones(3, dtype=int))),
+        ("temperatures of other heads", ValueError, hybrid_with(log_temperature=ones(2))),
+        (
+            "so large that the span is not finite",
+            ValueError,
+            hybrid_with(
+                norm_bias=np.full(6, 10.0),
+                global_qkv=np.tile(np.eye(6), 3),
+                predictor_weight=np.full((3, 6), 1e308) * SIGNS,
+            ),
+        ),
+        ("temperatures beyond all floats", ValueError, hybrid_with(log_temperature=np.full(3, 1e3))),
+        ("temperatures of 0", ValueError, hybrid_with(log_temperature=np.full(3, -1e3))),
+    ],
+    "heads": [*SIZE, ("not a divisor", ValueError, 4), ("None", TypeError, None)],
+    "max_span": LIMIT,
+    "ramp": PARAMETERS["ramp"],
+    "per": [*PER, ("other than that of the parameters", ValueError, "batch")],
+    "sharpen_longer": FLAG,
+    "temperature_range": LIMIT,
+    "causal": FLAG,
+    "include_self": FLAG,
+    "epsilon": [*LIMIT, ("zero", ValueError, 0)],
+    "return_span": FLAG,
+    "window": PARAMETERS["window"],
+}
 MERGED = {
     "outs": [
         ("empty", ValueError, []),
@@ -187,6 +255,17 @@ TABLE = {
             ("not whole", TypeError, 1.5),
             ("string", TypeError, "mean"),
         ],
+    },
+    "hybrid_attention": HYBRID_ARGUMENTS,
+    "hybrid_attention_vjp": HYBRID_ARGUMENTS,
+    "hybrid_parameters": {
+        "dim": [*SIZE, ("not a multiple", ValueError, 7)],
+        "heads": [*SIZE, ("not a divisor", ValueError, 4)],
+        "per": PER,
+        "learn_temperature": FLAG,
+        "dtype": [("None", TypeError, None), ("float16", TypeError, np.float16), ("integer", TypeError, "int"),
+                  ("no type", TypeError, "wide")],
+        "seed": [("negative", ValueError, -1), ("None", TypeError, None), ("not whole", TypeError, 0.5)],
     },
     "merge_attention": MERGED,
     "merge_attention_vjp": MERGED,

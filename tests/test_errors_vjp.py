@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from test_errors import DYNAMIC, GOOD, INF, MERGE, QKV, TABLE, check_sentence, ones, public
+from test_errors import DYNAMIC, GOOD, HYBRID, INF, MERGE, QKV, TABLE, check_sentence, ones, public
 
 GRAD_OUT = [
     ("other tokens", ValueError, ones(1, 4, 6, 2)),
@@ -71,6 +71,30 @@ def test_dynamic_span_vjp_grad_span(error, value):
     with pytest.raises(error) as caught:
         vjp(value)
     check_sentence(caught.value, "grad_span")
+
+
+@table([("fewer axes", ValueError, ones(5, 6)), ("float32", TypeError, ones(2, 5, 6, dtype=np.float32))])
+def test_hybrid_attention_vjp_grad_out(error, value):
+    _, vjp = hs.hybrid_attention_vjp(**HYBRID)
+    with pytest.raises(error) as caught:
+        vjp(value)
+    check_sentence(caught.value, "grad_out")
+
+
+@table([("per item", ValueError, ones(2, 1)), ("float32", TypeError, ones(2, 3, dtype=np.float32))])
+def test_hybrid_attention_vjp_grad_span(error, value):
+    _, vjp = hs.hybrid_attention_vjp(**HYBRID)
+    with pytest.raises(error) as caught:
+        vjp(ones(2, 5, 6), value)
+    check_sentence(caught.value, "grad_span")
+
+
+@pytest.mark.parametrize("per", ["batch", "head"])
+def test_hybrid_attention_cannot_average_what_is_to_come(per):
+    arguments = HYBRID | {"per": per, "parameters": hs.hybrid_parameters(6, 3, per=per), "causal": True}
+    with pytest.raises(ValueError, match=f"looks ahead.*{per}") as caught:
+        hs.hybrid_attention(**arguments)
+    check_sentence(caught.value, "per")
 
 
 @pytest.mark.parametrize("function", [name for name in GOOD if name != "set_num_threads"])

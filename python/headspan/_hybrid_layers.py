@@ -73,7 +73,8 @@ def predict(
     batch, tokens, dim, _ = shape
     by_item = rows.reshape(batch, tokens, dim)
     read = by_item if per == "token" else by_item.mean(axis=1, keepdims=True)
-    share, share_vjp = dynamic_span_vjp(read, weight, bias, 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        share, share_vjp = dynamic_span_vjp(read, weight, bias, 1.0)
     if not np.isfinite(share).all():
         raise ValueError(f"x and parameters must predict a finite span, not {share[~np.isfinite(share)].flat[0]}")
 

@@ -173,10 +173,23 @@ def check_parameters(parameters: object, x: Array, shape: Shape, per: str) -> Hy
         array = _check.float_array(full, given)
         _check.same_dtype(("x", full), (x, array))
         if array.shape != expected:
-            with_per = f" with per={per!r}" if name.startswith("predictor") else ""
-            raise ValueError(f"{full} must have the shape {expected}{with_per}, not {array.shape}")
+            with_per = f", heads={shape.heads} and per={per!r}" if name.startswith("predictor") else ""
+            raise ValueError(
+                f"{full} must have the shape {expected} for x of {shape.dim} channels{with_per}, not {array.shape}"
+            )
         checked[name] = _check.real_array(full, array)
+    if "log_temperature" in checked:
+        _check_logarithm("parameters.log_temperature", checked["log_temperature"])
     return HybridParameters(**checked)
+
+
+def _check_logarithm(name: str, array: Array) -> None:
+    """Refuse logarithms of what the type of the array cannot hold."""
+    limits = np.finfo(array.dtype)
+    low, high = np.log(limits.tiny), np.log(limits.max)
+    outside = array[(array < low) | (array > high)]
+    if outside.size:
+        raise ValueError(f"{name} must lie between {low:.1f} and {high:.1f}, but holds {outside[0]:g}")
 
 
 def _float_type(dtype: object) -> np.dtype[np.floating]:
@@ -184,4 +197,5 @@ def _float_type(dtype: object) -> np.dtype[np.floating]:
         with suppress(TypeError):  # of what is no type at all
             if real == dtype and dtype is not None:
                 return real
-    raise TypeError(f"dtype must be float32 or float64, not {_check.describe(dtype)}")
+    given = dtype.__name__ if isinstance(dtype, type) else _check.describe(dtype)
+    raise TypeError(f"dtype must be float32 or float64, not {given}")

@@ -217,8 +217,7 @@ def hybrid_attention_vjp(
     if p.log_temperature is None:
         temperature = 1 + c * (1 - share) if sharpen else 0.5 + c * share
     else:
-        with np.errstate(over="ignore"):  # refused by the branch
-            temperature = np.exp(p.log_temperature)
+        temperature = np.exp(p.log_temperature)
     near, local_vjp = branch(normed, p.local_qkv, shape, options | {"span": span, "temperature": temperature})
     both = np.concatenate((near, wide), axis=1)
     out = (both @ p.projection + p.projection_bias).reshape(given_shape)
