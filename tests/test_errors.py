@@ -183,6 +183,7 @@ HYBRID_ARGUMENTS = {
         ("four axes", ValueError, ones(1, 2, 5, 6)),
         ("no tokens", ValueError, ones(2, 0, 6)),
         ("no channels", ValueError, ones(2, 5, 0)),
+        ("no batch", ValueError, ones(0, 5, 6)),
         ("other channels", ValueError, ones(2, 5, 9)),
         ("channels that heads do not divide", ValueError, ones(2, 5, 7)),
         ("NaN", ValueError, np.full((2, 5, 6), NAN)),

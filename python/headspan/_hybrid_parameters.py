@@ -132,11 +132,8 @@ def check_heads(dim: int, heads: object, name: str) -> int:
 def check_input(x: object, heads: object) -> tuple[Array, Shape, tuple[int, ...]]:
     """Return x as (batch * tokens, dim), its sizes, and the shape it was given in."""
     array = _check.float_array("x", x)
-    if array.ndim not in (2, 3) or 0 in array.shape[-2:]:
-        raise ValueError(
-            "x must have the axes (batch, tokens, dim) or (tokens, dim), at least one token and one channel, "
-            f"not shape {array.shape}"
-        )
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise ValueError(f"x must have the axes (batch, tokens, dim) or (tokens, dim), none empty, not {array.shape}")
     _check.real_array("x", array)
     batch = array.shape[0] if array.ndim == 3 else 1
     tokens, dim = array.shape[-2:]

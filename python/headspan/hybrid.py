@@ -259,4 +259,4 @@ def hybrid_attention_vjp(
     if not with_span:
         return out, vjp
     shown = temperature[0] if len(given_shape) == 2 and p.log_temperature is None else temperature
-    return (out, span, shown), vjp
+    return (out, span, shown.copy()), vjp  # the gradient needs it as it is
