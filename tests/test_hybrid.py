@@ -230,6 +230,18 @@ def test_inputs_stay_and_strides_do_not_matter():
         np.testing.assert_array_equal(one, two)
 
 
+def test_results_may_be_changed_before_the_gradient_is_taken():
+    x, parameters, options = problem("head", "learned")
+    results, vjp = hs.hybrid_attention_vjp(x, parameters, **options, return_span=True)
+    grad_out, grad_span = np.ones_like(results[0]), np.ones_like(results[1])
+    expected = vjp(grad_out, grad_span)
+    for result in results:
+        result[...] = np.nan
+    actual = vjp(grad_out, grad_span)
+    for one, two in zip((actual[0], *actual[1]), (expected[0], *expected[1]), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_parameters_at_first():
     one, two, other = (hs.hybrid_parameters(8, 2, per="head", seed=seed) for seed in (1, 1, 2))
     assert one.log_temperature is None
@@ -303,6 +315,7 @@ def train(start, trained, steps=200, rate=0.05):
 START = pytest.mark.parametrize("start", [1.0, 8.0, 35.0], ids=["too short", "between", "too long"])
 
 
+@pytest.mark.slow
 @START
 def test_predictor_finds_the_planted_distances(start):
     """Growing and shrinking, for the two kinds of item at once, by the gradient of the predictor alone."""
@@ -312,6 +325,7 @@ def test_predictor_finds_the_planted_distances(start):
     assert loss < 1e-6
 
 
+@pytest.mark.slow
 @START
 def test_a_cut_gradient_does_not_find_them(start):
     """Without it the spans stay, and whatever else is learned leaves an error a thousand times as large."""

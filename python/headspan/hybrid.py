@@ -126,8 +126,8 @@ def hybrid_attention(
 
     References
     ----------
-    "Focused attention", HybridAttention and AdaptiveSpanAttention, github.com/sine2pi/Big_worm; spans as a soft mask:
-    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019.
+    HybridAttention in focusedattention.py of github.com/sine2pi/Big_worm; spans as a soft mask: Sukhbaatar et al.,
+    "Adaptive Attention Span in Transformers", ACL 2019.
 
     Examples
     --------
