@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 import oracle
+import pattern_oracle
 import pytest
 from cases import make_case
+from pattern_cases import make_composed_case
 
 SIZES = {"batch": 2, "heads": 4, "key_heads": 2, "queries": 5, "keys": 7, "dim": 3, "value_dim": 2}
 
@@ -221,3 +223,29 @@ def test_cases_reach_every_corner():
     wanted |= {"ndim 2", "ndim 3", "ndim 4", "span 0", "span 1", "span 2", "span 3", "no keys"}
     wanted |= {"more queries", "broadcast", "unaligned", "read-only"}
     assert wanted <= seen
+
+
+def test_composed_cases_reach_every_corner():
+    seen = set()
+    for seed in range(40):
+        for dtype in ("float64", "float32"):
+            case = make_composed_case(seed, dtype)
+            query, key = case.arrays["query"], case.arrays["key"]
+            trees = case.tree if isinstance(case.tree, list) else [case.tree]
+            seen |= {one.kind for tree in trees for one in pattern_oracle.leaves_of(tree)}
+            seen |= {f"given {name}" for name in case.options}
+            seen |= {"one a head"} if isinstance(case.tree, list) else set()
+            seen |= {"grouped"} if query.ndim > 2 and query.shape[-3] > key.shape[-3] else set()
+            seen.add(("more queries", "equal", "more keys")[1 + np.sign(key.shape[-2] - query.shape[-2])])
+            seen |= {"removed keys"} if np.isneginf(case.options.get("key_bias", 0)).any() else set()
+            dense = case.dense
+            reach = oracle.dense(**dense)
+            seen |= {"some rows empty"} if np.isneginf(reach.lse).any() and reach.mask.any() else set()
+            free = np.broadcast_to(dense["free"], reach.mask.shape)
+            # A pair that is seen only because no span limits it.
+            held = oracle.dense(**{**dense, "free": None}).mask
+            seen |= {"free of the span"} if (free & (reach.mask > 0) & (held == 0)).any() else set()
+    names = (*oracle.OPTIONS, "key_bias", "key_lengths", "segment_ids", "query_positions", "key_positions")
+    wanted = {f"given {name}" for name in names} | {row.kind for row in pattern_oracle.PRIMITIVES.values()}
+    wanted |= {"one a head", "grouped", "more queries", "equal", "more keys", "removed keys"}
+    assert wanted | {"some rows empty", "free of the span"} <= seen
