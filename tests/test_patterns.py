@@ -259,11 +259,11 @@ def test_repr_and_equality(tree):
 DIFFERENT = [
     leaf("Full"), leaf("Local", 3), leaf("Local", 3, 1), leaf("Local", 3, 0, 2), leaf("Strided", 3),
     leaf("Strided", 3, offset=0), leaf("Fixed", 3, 1), leaf("Fixed", 3, 2), leaf("Blockwise", 3),
-    leaf("Blockwise", 3, 1), leaf("Blockwise", 3, 0, 1), leaf("Global", 3), leaf("Global", [3, 4]), leaf("Blocks", SQUARES, 3),
-    leaf("Blocks", ~SQUARES, 3), leaf("Blocks", SQUARES, 4), leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True),
-    leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1), leaf("Neighborhood", 3, 1), leaf("Neighborhood", (3, 1), 1),
-    leaf("Neighborhood", 3, 1, 2), union(leaf("Local", 3), leaf("Strided", 3)),
-    both(leaf("Local", 3), leaf("Strided", 3)),
+    leaf("Blockwise", 3, 1), leaf("Blockwise", 3, 0, 1), leaf("Global", 3), leaf("Global", [3, 4]),
+    leaf("Blocks", SQUARES, 3), leaf("Blocks", ~SQUARES, 3), leaf("Blocks", SQUARES, 4),
+    leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True), leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1),
+    leaf("Neighborhood", 3, 1), leaf("Neighborhood", (3, 1), 1), leaf("Neighborhood", 3, 1, 2),
+    union(leaf("Local", 3), leaf("Strided", 3)), both(leaf("Local", 3), leaf("Strided", 3)),
 ]  # fmt: skip
 
 
