@@ -33,7 +33,7 @@ def sinks(i, tokens, window, count):
 
 
 def strided(i, tokens, stride):
-    """Child et al. 2019, section 4.3: A1 = {t, ..., i} with t = max(0, i - stride); A2 = {j: (i - j) mod stride = 0}."""
+    """Child et al. 2019, section 4.3: A1 = {t, ..., i}, t = max(0, i - stride); A2 = {j: (i - j) mod stride = 0}."""
     first = set(range(max(0, i - stride), i + 1))
     second = {j for j in range(i + 1) if (i - j) % stride == 0}
     return first | second

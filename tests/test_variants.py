@@ -14,7 +14,7 @@ VARIANTS = _core.variants()
 # Cases a dtype for each variant; the plain run of the suite takes many more.
 CASES = os.environ.get("HEADSPAN_VARIANT_CASES", "500")
 PATTERNS = os.environ.get("HEADSPAN_VARIANT_PATTERNS", "15")
-NUMERICAL = ("test_attention.py", "test_patterns.py", "test_properties.py", "test_threads.py")
+NUMERICAL = ("test_attention.py", "test_patterns.py", "test_positions.py", "test_properties.py", "test_threads.py")
 
 pytestmark = pytest.mark.slow
 
