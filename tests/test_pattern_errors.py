@@ -73,7 +73,7 @@ PATTERNS = {
     "blocks for other tokens, inside": (ValueError, ["mask", "Blocks"], lambda p: p.Full() & p.Blocks(EYE, 1)),
     "block size zero": (ValueError, ["block_size"], lambda p: p.Blocks(EYE, 0)),
     "block size not whole": (TypeError, ["block_size"], lambda p: p.Blocks(EYE, 2.0)),
-    "blocks of other heads": (ValueError, ["head", "Blocks"], lambda p: p.Blocks(np.stack([EYE] * 3), 2, per_head=True)),
+    "blocks of other heads": (ValueError, ["head", "Blocks"], lambda p: p.Blocks(np.stack([EYE] * 3), 2, True)),
     "blocks of heads without heads": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(EYE, 2, per_head=True)),
     "blocks of heads unasked": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(np.stack([EYE] * 4), 2)),
     "blocks a number": (TypeError, ["mask", "Blocks"], lambda p: p.Blocks(3, 2)),
