@@ -74,6 +74,7 @@ def sanitize(session: nox.Session) -> None:
             "LSAN_OPTIONS": f"suppressions={ROOT / 'tests' / 'leaks.supp'}:print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
             "HEADSPAN_TEST_CASES": "100",
+            "HEADSPAN_TEST_PATTERNS": "15",
             # Threads of others that end while the leak sanitizer looks around can make it stumble.
             "OPENBLAS_NUM_THREADS": "1",
         },

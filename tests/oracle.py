@@ -56,6 +56,12 @@ def spread(parameter, ndim, dtype):
     return parameter.reshape(parameter.shape + (1,) * (3 - parameter.ndim))
 
 
+def lift_bias(key_bias, dtype):
+    """A bias of the keys as a (batch or 1, heads or 1, 1, keys) float64 array."""
+    key_bias = np.asarray(key_bias, dtype=np.float64).astype(dtype).astype(np.float64)
+    return key_bias.reshape((1,) * (3 - key_bias.ndim) + key_bias.shape)[:, :, None, :]
+
+
 def repeat_heads(array, heads):
     """Key heads repeated so that query head h meets key head h // (heads / key_heads)."""
     return np.repeat(array, heads // array.shape[1], axis=1)
@@ -77,19 +83,66 @@ def soft_mask(distance, span, ramp):
     return np.clip((ramp + span - distance) / ramp, 0.0, 1.0)
 
 
-def reach(queries, keys, ndim, dtype, span=None, ramp=32, causal=True, include_self=True):
-    """The mask m, the distance x, and where the mask slopes down (0 < m and x >= z)."""
-    distance = signed_distance(queries, keys)
-    allowed = distance >= 0 if causal else np.ones(distance.shape, dtype=bool)
+def at_positions(queries, keys, query_positions=None, key_positions=None):
+    """How far each query stands behind each key, as (queries, keys) or (batch, 1, queries, keys)."""
+    if query_positions is None and key_positions is None:
+        return signed_distance(queries, keys)
+    there = np.asarray(np.arange(keys) if key_positions is None else key_positions, dtype=np.float64)
+    here = there[..., keys - queries :] if query_positions is None else query_positions
+    here = np.asarray(here, dtype=np.float64)
+    difference = here[..., :, None] - there[..., None, :]
+    return difference if difference.ndim == 2 else difference[:, None]
+
+
+def in_reach(queries, keys, key_lengths=None, segment_ids=None):
+    """Which pairs are left by the lengths and the segments, on four axes."""
+    left = np.ones((1, 1, queries, keys), dtype=bool)
+    if key_lengths is not None:
+        left = left & (np.arange(keys) < np.reshape(key_lengths, (-1, 1, 1, 1)))
+    if segment_ids is not None:
+        key_segments = np.reshape(segment_ids, (-1, 1, 1, keys))
+        query_segments = key_segments[..., keys - queries :].swapaxes(-1, -2)
+        left = left & (query_segments == key_segments)
+    return left
+
+
+def reach(
+    queries,
+    keys,
+    ndim,
+    dtype,
+    span=None,
+    ramp=32,
+    causal=True,
+    include_self=True,
+    pattern_mask=None,
+    free=None,
+    distance=None,
+    query_positions=None,
+    key_positions=None,
+    **validity,
+):
+    """The mask m, the distance |x|, and where the mask slopes down (0 < m and |x| >= z).
+
+    `pattern_mask` says which pairs a pattern leaves, `free` which of them no span limits, and
+    `distance` replaces |x| (but not the sign of x, by which causality goes).
+    """
+    behind = at_positions(queries, keys, query_positions, key_positions)
+    allowed = in_reach(queries, keys, **validity)
+    if causal:
+        allowed = allowed & (behind >= 0)
     if not include_self:
-        allowed = allowed & (distance != 0)
-    distance = np.abs(distance).astype(np.float64)
+        allowed = allowed & (behind != 0)
+    if pattern_mask is not None:
+        allowed = allowed & pattern_mask
+    distance = np.asarray(np.abs(behind) if distance is None else distance, dtype=np.float64)
     if span is None:
-        mask = np.where(allowed, 1.0, 0.0)[None, None]
+        mask = np.where(allowed, 1.0, 0.0)
         return mask, distance, np.zeros(mask.shape, dtype=bool)
     width = spread(span, ndim, dtype)[..., None]
-    mask = np.where(allowed, soft_mask(distance, width, ramp), 0.0)
-    return mask, distance, (mask > 0) & (distance >= width) & (ramp > 0)
+    free = np.zeros((1, 1, 1, 1), dtype=bool) if free is None else free
+    mask = np.where(allowed, np.where(free, 1.0, soft_mask(distance, width, ramp)), 0.0)
+    return mask, distance, (mask > 0) & (distance >= width) & (ramp > 0) & ~free
 
 
 def row_maximum(scores):
@@ -110,18 +163,26 @@ def dense(
     scale=None,
     temperature=None,
     alibi_slopes=None,
+    key_bias=None,
+    **limits,
 ):
-    """Every matrix of the forward pass, on four axes."""
+    """Every matrix of the forward pass, on four axes; `limits` are further arguments of `reach`."""
     ndim, dtype = np.ndim(query), np.asarray(query).dtype
     query, key = lift(query), lift(key)
     heads = query.shape[1]
     heat = spread(1.0 if temperature is None else temperature, ndim, dtype)[..., None]
     factor = (query.shape[-1] ** -0.5 if scale is None else scale) / heat
-    mask, distance, ramp_side = reach(query.shape[2], key.shape[2], ndim, dtype, span, ramp, causal, include_self)
+    sizes = (query.shape[2], key.shape[2], ndim, dtype)
+    mask, distance, ramp_side = reach(*sizes, span, ramp, causal, include_self, **limits)
     product = query @ repeat_heads(key, heads).swapaxes(-1, -2)
     score = factor * product
     if alibi_slopes is not None:
         score = score - spread(alibi_slopes, ndim, dtype)[..., None] * distance
+    if key_bias is not None:
+        bias = lift_bias(key_bias, dtype)
+        score = score + bias
+        mask = np.where(np.isneginf(bias), 0.0, mask)  # a removed key
+        ramp_side = ramp_side & (mask > 0)
     score = np.where(mask > 0, score, -np.inf)
     top = row_maximum(score)
     raw = np.exp(score - top)
@@ -153,6 +214,13 @@ def fold(terms, parameter, ndim):
     like = spread(parameter, ndim, np.float64)
     axes = tuple(axis for axis in range(3) if like.shape[axis] == 1)
     return rows.sum(axis=axes, keepdims=True).reshape(np.shape(parameter))
+
+
+def fold_bias(terms, key_bias):
+    """Sums a term per pair into the shape of the bias of its key."""
+    like = lift_bias(key_bias, np.float64)
+    axes = tuple(axis for axis in range(3) if like.shape[axis] == 1)
+    return terms.sum(axis=axes, keepdims=True).reshape(np.shape(key_bias))
 
 
 def gradients(query, key, value, grad_out, grad_lse=None, **options):
@@ -187,6 +255,8 @@ def gradients(query, key, value, grad_out, grad_lse=None, **options):
         if options.get(name) is not None:
             terms, masses = term((d_mask, d_score)), np.abs(term((d_mask_mass, d_score_mass)))
             result[name] = Gradient(fold(terms, options[name], ndim), fold(masses, options[name], ndim))
+    if options.get("key_bias") is not None:
+        result["key_bias"] = Gradient(*(fold_bias(part, options["key_bias"]) for part in (d_score, d_score_mass)))
     return result
 
 

@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 import oracle
+import pattern_oracle
 import pytest
 from cases import make_case
+from pattern_cases import make_composed_case
 
 SIZES = {"batch": 2, "heads": 4, "key_heads": 2, "queries": 5, "keys": 7, "dim": 3, "value_dim": 2}
 
@@ -26,7 +28,35 @@ OPTIONS = {
     "slopes": {"alibi_slopes": [0.1, 0.5, -0.2, 0.0], "causal": False},
     "slopes per batch": {"alibi_slopes": np.linspace(-0.3, 0.6, 8).reshape(2, 4)},
     "scale": {"scale": -0.8, "temperature": [0.6, 1.0, 1.2, 3.0]},
-}
+    "positions": {"query_positions": [0, 1.5, 1.5, 4, 9.25], "key_positions": [0, 0, 1.5, 2, 3.75, 4, 11], "span": 2.7,
+                  "ramp": 3, "alibi_slopes": 0.2},
+    "positions per batch": {"query_positions": [[0, 1, 2, 3, 7.5], [0.5, 0.5, 3, 3, 3]], "causal": False, "span": 1.6},
+    "key positions": {"key_positions": [-4, 0.25, 1.5, 1.5, 3, 3.5, 8], "span": 2.7, "ramp": 2, "include_self": False},
+    "key lengths": {"key_lengths": [6, 0], "span": 2.3, "ramp": 3},
+    "segments": {"segment_ids": [[5, 5, 5, 1, 1, 1, 1], [0, 0, 1, 2, 2, 2, 2]], "causal": False, "span": 0.7},
+    "bias": {"key_bias": [0.5, -1.0, 0.0, -np.inf, 2.0, 0.25, -0.5], "span": 2.3, "ramp": 3},
+    "bias per head": {"key_bias": np.linspace(-2, 2, 28).reshape(4, 7), "temperature": 0.7},
+    "bias per batch": {"key_bias": np.linspace(-2, 2, 14).reshape(2, 1, 7), "alibi_slopes": [0.1, 0.5, -0.2, 0.0]},
+    "bias of every axis": {"key_bias": np.linspace(-1, 3, 56).reshape(2, 4, 7), "causal": False, "key_lengths": 5},
+}  # fmt: skip
+
+# What only the oracle takes: masks of pairs, which pairs no span limits, and another distance.
+GRID = np.abs(np.arange(5)[:, None] % 3 - np.arange(7) % 3) + 0.0
+MASKED = {
+    "pairs": {"pattern_mask": np.arange(35).reshape(5, 7) % 3 > 0},
+    "pairs per head": {"pattern_mask": np.arange(140).reshape(4, 5, 7) % 5 > 1, "span": 2.3, "ramp": 3},
+    "some are free": {"free": np.arange(35).reshape(5, 7) % 4 == 0, "span": [0.4, 1.7, 2.6, 9.5], "ramp": 2.5},
+    "free per head, and masked": {
+        "free": np.arange(140).reshape(4, 5, 7) % 3 == 0, "pattern_mask": np.arange(35).reshape(5, 7) % 5 > 0,
+        "span": 0.4, "ramp": 1.5, "causal": False,
+    },
+    "another distance": {"distance": GRID, "span": 0.6, "ramp": 2, "alibi_slopes": 0.3},
+    "everything": {
+        "distance": GRID, "free": GRID == 2, "pattern_mask": np.arange(35).reshape(5, 7) % 4 > 0, "causal": False,
+        "span": 0.3, "ramp": 1.2, "alibi_slopes": 0.3, "key_lengths": 6, "key_bias": np.linspace(-1, 1, 7),
+        "segment_ids": [1, 1, 0, 0, 0, 0, 7], "temperature": 0.8, "include_self": False,
+    },
+}  # fmt: skip
 
 
 def make_arrays(seed=0):
@@ -77,7 +107,62 @@ def test_forward_is_the_formula(causal, include_self, ramp):
         np.testing.assert_allclose(lse[b, h, i], row_lse, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def reference_row(case, b, h, i):
+    """`loop_row` with every limit, written anew: pairs kept one by one."""
+    query, key, value = make_arrays()
+    option = {"span": 1.25, "ramp": 1.5, "causal": True, "include_self": True} | case
+    index = i + 2
+    here = option["query_positions"][b][i] if "query_positions" in option else option["key_positions"][index]
+    slope, terms = 0.25, []
+    for j in range(7):
+        x = here - option["key_positions"][j]
+        segments = option["segment_ids"][b]
+        excluded = [
+            option["causal"] and x < 0,
+            not option["include_self"] and x == 0,
+            j >= option["key_lengths"][b],
+            segments[index] != segments[j],
+            not option["pattern_mask"][h][i][j],
+            option["key_bias"][b][h][j] == -math.inf,
+        ]
+        x = option["distance"][i][j] if "distance" in option else abs(x)
+        m = min(1.0, max(0.0, (option["ramp"] + option["span"] - x) / option["ramp"]))
+        m = 1.0 if option["free"][i][j] else m
+        if m > 0 and not any(excluded):
+            score = float(query[b, h, i] @ key[b, h // 2, j]) - slope * x + option["key_bias"][b][h][j]
+            terms.append((m * math.exp(score), value[b, h // 2, j]))
+    total = sum(weight for weight, _ in terms)
+    if not terms:
+        return np.zeros(2), -math.inf
+    return sum(weight * row for weight, row in terms) / total, math.log(total)
+
+
+LIMITS = {
+    "key_positions": [0, 0, 0.5, 1.5, 1.5, 3, 4.25],
+    "key_lengths": [7, 5],
+    "segment_ids": [[3, 3, 3, 3, 3, 1, 1], [0, 0, 1, 1, 1, 1, 1]],
+    "pattern_mask": np.arange(140).reshape(4, 5, 7) % 7 != 3,
+    "free": np.arange(35).reshape(5, 7) % 6 == 1,
+    "key_bias": np.where(np.arange(56) % 11 == 4, -np.inf, np.linspace(-1, 1, 56)).reshape(2, 4, 7),
+}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"causal": False}, {"include_self": False}, {"distance": GRID}, {"query_positions": [[0, 1, 2, 3, 4.25]] * 2}],
+    ids=str,
+)
+def test_limits_are_the_formula(more):
+    case = LIMITS | more
+    options = {"span": 1.25, "ramp": 1.5, "scale": 1.0, "alibi_slopes": 0.25} | case
+    out, lse = oracle.attention(*make_arrays(), **options)
+    for b, h, i in np.ndindex(2, 4, 5):
+        row, row_lse = reference_row(case, b, h, i)
+        np.testing.assert_allclose(out[b, h, i], row, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(lse[b, h, i], row_lse, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("options", [*OPTIONS.values(), *MASKED.values()], ids=[*OPTIONS, *MASKED])
 def test_gradients_by_central_differences(options):
     arguments = dict(zip(oracle.ARRAYS, make_arrays(), strict=True)) | options
     out, lse = oracle.attention(**arguments)
@@ -89,7 +174,7 @@ def test_gradients_by_central_differences(options):
         out, lse = oracle.attention(**{**arguments, name: array})
         return (out * grad_out).sum() + np.where(np.isfinite(lse), lse * grad_lse, 0.0).sum()
 
-    for name in (*oracle.ARRAYS, *oracle.PARAMETERS):
+    for name in (*oracle.ARRAYS, *oracle.PARAMETERS, "key_bias"):
         if arguments.get(name) is None:
             assert name not in gradients
             continue
@@ -138,3 +223,29 @@ def test_cases_reach_every_corner():
     wanted |= {"ndim 2", "ndim 3", "ndim 4", "span 0", "span 1", "span 2", "span 3", "no keys"}
     wanted |= {"more queries", "broadcast", "unaligned", "read-only"}
     assert wanted <= seen
+
+
+def test_composed_cases_reach_every_corner():
+    seen = set()
+    for seed in range(40):
+        for dtype in ("float64", "float32"):
+            case = make_composed_case(seed, dtype)
+            query, key = case.arrays["query"], case.arrays["key"]
+            trees = case.tree if isinstance(case.tree, list) else [case.tree]
+            seen |= {one.kind for tree in trees for one in pattern_oracle.leaves_of(tree)}
+            seen |= {f"given {name}" for name in case.options}
+            seen |= {"one a head"} if isinstance(case.tree, list) else set()
+            seen |= {"grouped"} if query.ndim > 2 and query.shape[-3] > key.shape[-3] else set()
+            seen.add(("more queries", "equal", "more keys")[1 + np.sign(key.shape[-2] - query.shape[-2])])
+            seen |= {"removed keys"} if np.isneginf(case.options.get("key_bias", 0)).any() else set()
+            dense = case.dense
+            reach = oracle.dense(**dense)
+            seen |= {"some rows empty"} if np.isneginf(reach.lse).any() and reach.mask.any() else set()
+            free = np.broadcast_to(dense["free"], reach.mask.shape)
+            # A pair that is seen only because no span limits it.
+            held = oracle.dense(**{**dense, "free": None}).mask
+            seen |= {"free of the span"} if (free & (reach.mask > 0) & (held == 0)).any() else set()
+    names = (*oracle.OPTIONS, "key_bias", "key_lengths", "segment_ids", "query_positions", "key_positions")
+    wanted = {f"given {name}" for name in names} | {row.kind for row in pattern_oracle.PRIMITIVES.values()}
+    wanted |= {"one a head", "grouped", "more queries", "equal", "more keys", "removed keys"}
+    assert wanted | {"some rows empty", "free of the span"} <= seen

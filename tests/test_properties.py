@@ -46,7 +46,7 @@ def test_gradients_by_central_differences(options):
         out, lse = hs.attention(**{**arguments, name: array}, return_lse=True)
         return (out * grad_out).sum() + np.where(np.isfinite(lse), lse * grad_lse, 0.0).sum()
 
-    for name in (*oracle.ARRAYS, *oracle.PARAMETERS):
+    for name in (*oracle.ARRAYS, *oracle.PARAMETERS, "key_bias"):
         if arguments.get(name) is not None:
             expected = oracle.central_difference(lambda a, name=name: loss(name, a), arguments[name])
             np.testing.assert_allclose(getattr(gradients, name), expected, rtol=0, atol=1e-6, err_msg=name)

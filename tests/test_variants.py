@@ -13,7 +13,8 @@ from helpers import TESTS, run_python
 VARIANTS = _core.variants()
 # Cases a dtype for each variant; the plain run of the suite takes many more.
 CASES = os.environ.get("HEADSPAN_VARIANT_CASES", "500")
-NUMERICAL = ("test_attention.py", "test_properties.py", "test_threads.py")
+PATTERNS = os.environ.get("HEADSPAN_VARIANT_PATTERNS", "15")
+NUMERICAL = ("test_attention.py", "test_patterns.py", "test_positions.py", "test_properties.py", "test_threads.py")
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,7 @@ def test_numerical_tests_pass(variant, file):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--tb=short", "-m", "not slow", "-p", "no:cacheprovider",
          str(TESTS / file)],
-        env={**os.environ, "HEADSPAN_ISA": variant, "HEADSPAN_TEST_CASES": CASES},
+        env={**os.environ, "HEADSPAN_ISA": variant, "HEADSPAN_TEST_CASES": CASES, "HEADSPAN_TEST_PATTERNS": PATTERNS},
         cwd=TESTS.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

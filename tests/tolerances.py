@@ -1,6 +1,6 @@
 """How far the package may be from the oracle: one entry a quantity and dtype, no default.
 
-A bound is the entry times the scale of the quantity: 1 for `out`; the larger of 1 and the
+A bound is the entry times the scale of the quantity: 1 for `out` and weights; the larger of 1 and the
 value itself for `lse`; the larger of 1 and the largest sum of absolute terms for a gradient,
 whose terms may cancel.
 """
@@ -16,6 +16,8 @@ TOLERANCES = {
     ("span", "float64"): 1e-11,
     ("temperature", "float64"): 1e-11,
     ("alibi_slopes", "float64"): 1e-11,
+    ("key_bias", "float64"): 1e-11,
+    ("weights", "float64"): 1e-11,
     ("out", "float32"): 3e-5,
     ("lse", "float32"): 3e-5,
     ("query", "float32"): 5e-6,
@@ -24,11 +26,13 @@ TOLERANCES = {
     ("span", "float32"): 5e-6,
     ("temperature", "float32"): 5e-6,
     ("alibi_slopes", "float32"): 5e-6,
+    ("key_bias", "float32"): 5e-6,
+    ("weights", "float32"): 3e-5,
 }
 
 
 def scale_of(name, expected, mass):
-    if name == "out":
+    if name in ("out", "weights"):
         return 1.0
     if name == "lse":
         return np.maximum(1.0, np.abs(np.where(np.isfinite(expected), expected, 0.0)))

@@ -1,0 +1,173 @@
+"""Random calls with a pattern, or with positions, lengths, segments and biases, and their check.
+
+As in `cases`, a case is a function of its seed and dtype, and every number that decides whether a
+pair is seen is a multiple of 1/4: spans, ramps and positions.
+"""
+
+import os
+from dataclasses import dataclass, field
+
+import headspan as hs
+import numpy as np
+import oracle
+import pattern_oracle
+from cases import DTYPES, HEADS, draw_array, draw_options, dress
+from tolerances import check_close, check_gradients
+
+# Random compositions a dtype; the runs of every variant set it lower.
+PATTERNS = int(os.environ.get("HEADSPAN_TEST_PATTERNS", "40"))
+SIZES = (1, 63, 64, 65, 257)
+MOST_PAIRS = 140_000  # over all heads and batch items
+
+
+@dataclass(frozen=True)
+class PatternCase:
+    arrays: dict
+    options: dict = field(default_factory=dict)  # but for the pattern
+    tree: object = None  # or a list of one a head
+    grad_out: np.ndarray | None = None
+    grad_lse: np.ndarray | None = None
+
+    @property
+    def arguments(self):
+        pattern = {} if self.tree is None else {"pattern": pattern_oracle.build(self.tree)}
+        return {**self.arrays, **self.options, **pattern}
+
+    @property
+    def dense(self):
+        """The same for the oracle."""
+        tokens = [np.shape(self.arrays[name])[-2] for name in ("query", "key")]
+        limits = {} if self.tree is None else pattern_oracle.limits(self.tree, *tokens)
+        return {**self.arrays, **self.options, **limits}
+
+
+def check_case(case):
+    """Values, weights and every gradient of one call."""
+    arguments, dense = case.arguments, case.dense
+    query, key = case.arrays["query"], case.arrays["key"]
+    dtype, shape = query.dtype, query.shape[:-1]
+    matrices = oracle.dense(**dense)
+    (out, lse), vjp = hs.attention_vjp(**arguments, return_lse=True)
+    check_close("out", out, matrices.out.reshape(case.grad_out.shape), dtype)
+    check_close("lse", lse, matrices.lse.reshape(shape), dtype)
+    expected = oracle.gradients(**dense, grad_out=case.grad_out, grad_lse=case.grad_lse)
+    check_gradients(vjp(case.grad_out, case.grad_lse), expected, arguments)
+    weights = hs.attention_weights(**{name: value for name, value in arguments.items() if name != "value"})
+    check_close("weights", weights, matrices.weights.reshape(*shape, key.shape[-2]), dtype)
+    # The forward call alone takes the same path and must give the same bits.
+    alone, alone_lse = hs.attention(**arguments, return_lse=True)
+    assert alone.tobytes() == out.tobytes()
+    assert alone_lse.tobytes() == lse.tobytes()
+
+
+def draw_positions(rng, tokens, lead):
+    """Non-decreasing multiples of 1/4, some of them repeated."""
+    steps = rng.choice([0, 0.25, 1, 1, 2.5], (*lead, tokens))
+    return np.floor(rng.uniform(-9, 9)) + np.cumsum(steps, axis=-1)
+
+
+def draw_segments(rng, tokens, lead):
+    """Ids that do not come back, in no order."""
+    rows = np.empty((*lead, tokens), dtype=np.int64)
+    for row in rows.reshape(-1, tokens):
+        changes = rng.random(tokens) < rng.choice([0.01, 0.05, 0.5])
+        row[:] = rng.permutation(tokens + 1)[np.cumsum(changes)] - 3
+    return rows
+
+
+def draw_bias(rng, ndim, batch, heads, keys):
+    lead = {2: [()], 3: [(), (1,), (heads,)], 4: [(), (heads,), (1, heads), (batch, 1), (batch, heads)]}[ndim]
+    shape = (*lead[rng.integers(len(lead))], keys)
+    bias = np.floor(64 * rng.normal(0, 1, shape)) / 64
+    if rng.random() < 0.5:
+        bias[rng.random(shape) < rng.choice([0.05, 0.6])] = -np.inf
+    return bias if rng.random() < 0.5 else bias.astype(np.float32)
+
+
+def draw_limits(rng, ndim, sizes, share, positions=True):
+    """Each of the limits that are no pattern on a share of the cases."""
+    batch, heads, queries, keys = sizes
+    options = {}
+    lead = lambda: (batch,) if ndim == 4 and rng.random() < 0.5 else ()  # noqa: E731
+    if rng.random() < share:
+        options["key_bias"] = draw_bias(rng, ndim, batch, heads, keys)
+    if rng.random() < share:
+        lengths = rng.integers(0, keys + 1, lead())
+        options["key_lengths"] = lengths if lengths.ndim else int(lengths)
+    if rng.random() < share and queries <= keys:
+        options["segment_ids"] = draw_segments(rng, keys, lead())
+    if positions and rng.random() < share:
+        options["query_positions"] = dress(rng, draw_positions(rng, queries, lead()))
+    if positions and rng.random() < share and ("query_positions" in options or queries <= keys):
+        options["key_positions"] = dress(rng, draw_positions(rng, keys, lead()))
+    return options
+
+
+def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
+    """A case of the given sizes: (batch, heads, key_heads, queries, keys)."""
+    batch, heads, key_heads, queries, keys = sizes
+    value_dim = head_dim if rng.random() < 0.7 else int(rng.choice([1, 5, 16, 33]))
+    lead, key_lead = (batch, heads)[4 - ndim :], (batch, key_heads)[4 - ndim :]
+    arrays = {
+        "query": draw_array(rng, (*lead, queries, head_dim), dtype),
+        "key": draw_array(rng, (*key_lead, keys, head_dim), dtype),
+        "value": draw_array(rng, (*key_lead, keys, value_dim), dtype),
+    }
+    options = draw_options(rng, ndim, (batch, heads, queries), keys, head_dim)
+    if "alibi_slopes" in options:
+        # The nearest key a pattern leaves may be far: scores beyond 10 or so would round coarsely.
+        slopes = np.floor(4096 * np.asarray(options["alibi_slopes"], dtype=np.float64) * min(1, 50 / keys)) / 4096
+        options["alibi_slopes"] = slopes
+    trees = tree if isinstance(tree, list) else [tree]
+    kinds = [one.kind for some in trees if some is not None for one in pattern_oracle.leaves_of(some)]
+    options |= draw_limits(rng, ndim, (batch, heads, queries, keys), share, "Neighborhood" not in kinds)
+    grad_lse = draw_array(rng, (*lead, queries), dtype) if rng.random() < 0.5 else None
+    return PatternCase(arrays, options, tree, draw_array(rng, (*lead, queries, value_dim), dtype), grad_lse)
+
+
+def named_case(shape, dtype, tree=None, **options):
+    """A case given as (batch, heads, key_heads, queries, keys, head_dim)."""
+    batch, heads, key_heads, queries, keys, dim = shape
+    draw = lambda i, *s: np.random.default_rng([i, *shape]).standard_normal((batch, *s)).astype(dtype)  # noqa: E731
+    arrays = {"query": draw(1, heads, queries, dim), "key": draw(2, key_heads, keys, dim)}
+    arrays["value"] = draw(3, key_heads, keys, dim + 1)
+    return PatternCase(arrays, options, tree, draw(4, heads, queries, dim + 1), draw(5, heads, queries))
+
+
+def draw_heads(rng, queries, keys):
+    """(batch, heads, key_heads), at most MOST_PAIRS pairs."""
+    batch, (heads, key_heads) = int(rng.integers(1, 3)), HEADS[rng.integers(len(HEADS))]
+    batch = batch if batch * heads * queries * keys <= MOST_PAIRS else 1
+    return (batch, heads, key_heads) if heads * queries * keys <= MOST_PAIRS else (1, 1, 1)
+
+
+def make_primitive_case(name, queries, keys, dtype):
+    rng = np.random.default_rng([31, sorted(pattern_oracle.PRIMITIVES).index(name), queries, keys])
+    large = queries * keys > 4 * MOST_PAIRS
+    batch, heads, key_heads = (1, 1, 1) if large else draw_heads(rng, queries, keys)
+    ndim = int(rng.choice([4, 4, 3]))
+    room = pattern_oracle.Room(queries, keys, heads, None)
+    tree = pattern_oracle.PRIMITIVES[name].draw(rng, room)
+    head_dim = 8 if large else int(rng.choice([3, 8, 16, 17, 64]))
+    sizes = (batch if ndim == 4 else 1, heads, key_heads, queries, keys)
+    return draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.1)
+
+
+def make_composed_case(seed, dtype):
+    """A random expression, or a list of one a head."""
+    rng = np.random.default_rng([32, seed, DTYPES.index(dtype)])
+    on_grid = rng.random() < 0.35
+    queries = keys = int(rng.choice(SIZES))
+    if rng.random() < 0.5:
+        other = int(rng.choice(SIZES))
+        queries, keys = (min(other, keys), max(other, keys)) if on_grid else (other, keys)
+    batch, heads, key_heads = draw_heads(rng, queries, keys)
+    ndim = int(rng.choice([4, 4, 4, 3, 2])) if heads == 1 else int(rng.choice([4, 4, 3]))
+    grid = pattern_oracle.draw_grid(rng, keys, int(rng.integers(1, 4))) if on_grid else None
+    per_head = ndim > 2 and rng.random() < 0.3
+    # A list is one a head already, so none of its patterns differs between heads again.
+    room = pattern_oracle.Room(queries, keys, 0 if per_head or ndim == 2 else heads, grid)
+    draw = lambda: pattern_oracle.draw_tree(rng, room, int(rng.integers(2, 6)))  # noqa: E731
+    tree = [draw() for _ in range(heads)] if per_head else draw()
+    sizes = (batch if ndim == 4 else 1, heads, key_heads, queries, keys)
+    return draw_case(rng, dtype, tree, sizes, ndim, int(rng.choice([1, 4, 8, 15, 16, 33, 64])))

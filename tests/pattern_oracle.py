@@ -1,0 +1,318 @@
+"""Patterns as dense boolean matrices: one row of `PRIMITIVES` a kind, and expressions of them.
+
+A pattern is a tree of `Leaf` and `Pair`, which `build` makes a pattern of the package and `mask`,
+`free_pairs` and `distance` make the matrices that the definition means. Everything here compares
+grids of indices; nothing is taken from the package but the names of its classes.
+"""
+
+from collections import namedtuple
+from functools import reduce
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+
+Leaf = namedtuple("Leaf", "kind arguments options")
+Pair = namedtuple("Pair", "symbol left right")
+# What a random pattern is drawn for; `grid` is the one shape its neighbourhoods may have.
+Room = namedtuple("Room", "queries keys heads grid")
+Row = namedtuple("Row", "kind draw mask")
+
+WORD = 2**64
+
+
+def leaf(kind, *arguments, **options):
+    return Leaf(kind, arguments, options)
+
+
+def union(*trees):
+    return reduce(lambda left, right: Pair("|", left, right), trees)
+
+
+def both(*trees):
+    return reduce(lambda left, right: Pair("&", left, right), trees)
+
+
+# The definitions: p and j are a column of query indices and a row of key indices.
+
+
+def local(p, j, keys, before, after=0, dilation=1):
+    steps, rest = np.divmod(p - j, dilation)
+    return (rest == 0) & (-after <= steps) & (steps <= before)
+
+
+def strided(p, j, keys, stride, offset=None):
+    if offset is None:
+        return (p - j) % stride == 0
+    return (j % stride == offset) & (p == p)
+
+
+def fixed(p, j, keys, block_size, columns):
+    return (j % block_size >= block_size - columns) & (p == p)
+
+
+def blockwise(p, j, keys, block_size, back=0, ahead=0):
+    apart = j // block_size - p // block_size
+    return (-back <= apart) & (apart <= ahead)
+
+
+def global_(p, j, keys, tokens):
+    return np.isin(p, tokens) | np.isin(j, tokens)
+
+
+def as_mask(blocks):
+    """A boolean matrix of blocks from any form that is taken."""
+    if isinstance(blocks, np.ndarray):
+        return blocks
+    indptr, indices = blocks if isinstance(blocks, tuple) else (blocks.indptr, blocks.indices)
+    dense = np.zeros((len(indptr) - 1,) * 2, dtype=bool)
+    for row, (first, last) in enumerate(pairwise(indptr)):
+        dense[row, list(indices[first:last])] = True
+    return dense
+
+
+def blocks(p, j, keys, form, block_size, per_head=False):
+    dense = as_mask(form)
+    assert dense.ndim == (3 if per_head else 2)
+    return dense[..., np.maximum(p, 0) // block_size, j // block_size] & (p >= 0)
+
+
+def mix(seed, row, draw):
+    z = seed * 0x9E3779B97F4A7C15 + (row % WORD) * 0xBF58476D1CE4E5B9
+    z = (z + draw * 0x94D049BB133111EB + 0x9E3779B97F4A7C15) % WORD
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+    return z ^ (z >> 31)
+
+
+def drawn_blocks(seed, row, count, most):
+    """The key blocks of a row of query blocks: the first `count` distinct draws."""
+    if count >= most:
+        return set(range(most))
+    seen, draw = set(), 0
+    while len(seen) < count:
+        seen.add(mix(seed, row, draw) % most)
+        draw += 1
+    return seen
+
+
+def random(p, j, keys, count, block_size, seed=0):
+    most = -(-keys // block_size)
+    rows = p[:, 0] // block_size
+    table = {row: drawn_blocks(seed, row, count, most) for row in set(rows.tolist())}
+    allowed = np.zeros((len(rows), keys), dtype=bool)
+    for i, row in enumerate(rows.tolist()):
+        allowed[i] = np.isin(j[0] // block_size, list(table[row]))
+    return allowed
+
+
+def per_axis(value, axes):
+    return (value,) * axes if np.ndim(value) == 0 else tuple(value)
+
+
+def coordinates(indices, shape):
+    shape = per_axis(shape, 1)
+    axes = []
+    for length in reversed(shape):  # the last axis is the fastest
+        axes.append(indices % length)
+        indices = indices // length
+    return list(zip(reversed(axes), shape, strict=True))
+
+
+def neighborhood(p, j, keys, shape, window, dilation=1):
+    axes = len(per_axis(shape, 1))
+    windows, dilations = per_axis(window, axes), per_axis(dilation, axes)
+    allowed = (p >= 0) & (j >= 0)
+    sides = zip(coordinates(p, shape), coordinates(j, shape), windows, dilations, strict=True)
+    for (here, length), (there, _), width, step in sides:
+        group, place = here % step, here // step
+        members = -(-(length - group) // step)  # coordinates of the group
+        start = np.clip(place - width // 2, 0, members - width)
+        count, rest = np.divmod(there - group, step)
+        allowed = allowed & (rest == 0) & (start <= count) & (count < start + width)
+    return allowed
+
+
+# How arguments are drawn.
+
+
+def small(rng, most):
+    """A whole number of 0..most, the small ones as likely as the large ones."""
+    return int((most + 1) ** rng.random() - 1e-9)
+
+
+def draw_local(rng, room):
+    before, after = small(rng, room.keys), small(rng, room.keys) if rng.random() < 0.4 else 0
+    return leaf("Local", before, after, int(rng.choice([1, 1, 2, 3, 7, 65])))
+
+
+def draw_strided(rng, room):
+    return leaf("Strided", 1 + small(rng, room.keys))
+
+
+def draw_columns(rng, room):
+    stride = 1 + small(rng, room.keys)
+    return leaf("Strided", stride, offset=int(rng.integers(stride)))
+
+
+def draw_fixed(rng, room):
+    block = 1 + small(rng, room.keys + 3)
+    return leaf("Fixed", block, int(rng.integers(1, min(block, 5) + 1)))
+
+
+def draw_blockwise(rng, room):
+    return leaf("Blockwise", 1 + small(rng, room.keys), back=int(rng.integers(4)), ahead=int(rng.integers(3)))
+
+
+def draw_global(rng, room):
+    tokens = rng.integers(room.keys, size=1 + small(rng, 4)).tolist()
+    return leaf("Global", tokens[0] if rng.random() < 0.3 else sorted(set(tokens)))
+
+
+def draw_block_size(rng, room):
+    # Not so small that the matrix of blocks is larger than what it is for.
+    return max(1, room.keys // 40) + small(rng, room.keys)
+
+
+def draw_matrix(rng, room, block_size, *heads):
+    count = -(-room.keys // block_size)
+    return rng.random((*heads, count, count)) < rng.choice([0.1, 0.3, 0.7])
+
+
+def draw_blocks(rng, room):
+    size = draw_block_size(rng, room)
+    return leaf("Blocks", draw_matrix(rng, room, size), size)
+
+
+def draw_rows(rng, room):
+    size = draw_block_size(rng, room)
+    matrix = draw_matrix(rng, room, size)
+    indptr, indices = np.r_[0, matrix.sum(axis=1).cumsum()], np.nonzero(matrix)[1]
+    if rng.random() < 0.5:
+        return leaf("Blocks", (indptr.tolist(), indices.tolist()), size)
+    return leaf("Blocks", SimpleNamespace(indptr=indptr.astype(np.int32), indices=indices.astype(np.int32)), size)
+
+
+def draw_head_blocks(rng, room):
+    size = draw_block_size(rng, room)
+    return leaf("Blocks", draw_matrix(rng, room, size, room.heads), size, per_head=True)
+
+
+def draw_random(rng, room):
+    size = draw_block_size(rng, room)
+    seed = int(rng.choice([0, 1, rng.integers(2**32), 2**63 - 1]))
+    return leaf("Random", 1 + small(rng, -(-room.keys // size) // 2), size, seed=seed)
+
+
+def draw_grid(rng, tokens, axes):
+    """A shape with so many axes of which the product is `tokens`."""
+    shape = []
+    for _ in range(axes - 1):
+        divisors = [d for d in range(1, tokens + 1) if tokens % d == 0]
+        shape.append(int(rng.choice(divisors[1:-1] or divisors)))
+        tokens //= shape[-1]
+    return tuple(int(length) for length in rng.permutation([*shape, tokens]))
+
+
+def draw_neighborhood(axes):
+    def draw(rng, room):
+        shape = room.grid or draw_grid(rng, room.keys, axes)
+        dilation = [int(rng.integers(1, min(length, 4) + 1)) for length in shape]
+        window = [1 + small(rng, length // step - 1) for length, step in zip(shape, dilation, strict=True)]
+        if len(shape) == 1 and rng.random() < 0.5:
+            return leaf("Neighborhood", shape[0], window[0], dilation[0])
+        return leaf("Neighborhood", shape, tuple(window), tuple(dilation))
+
+    return draw
+
+
+PRIMITIVES = {
+    "Full": Row("Full", lambda rng, room: leaf("Full"), lambda p, j, keys: (p == p) & (j == j)),
+    "Local": Row("Local", draw_local, local),
+    "Strided": Row("Strided", draw_strided, strided),
+    "Strided, columns": Row("Strided", draw_columns, strided),
+    "Fixed": Row("Fixed", draw_fixed, fixed),
+    "Blockwise": Row("Blockwise", draw_blockwise, blockwise),
+    "Global": Row("Global", draw_global, global_),
+    "Blocks": Row("Blocks", draw_blocks, blocks),
+    "Blocks, rows": Row("Blocks", draw_rows, blocks),
+    "Blocks, heads": Row("Blocks", draw_head_blocks, blocks),
+    "Random": Row("Random", draw_random, random),
+    "Neighborhood, line": Row("Neighborhood", draw_neighborhood(1), neighborhood),
+    "Neighborhood, plane": Row("Neighborhood", draw_neighborhood(2), neighborhood),
+    "Neighborhood, space": Row("Neighborhood", draw_neighborhood(3), neighborhood),
+}
+DEFINITIONS = {row.kind: row.mask for row in PRIMITIVES.values()}
+
+
+def draw_tree(rng, room, leaves, depth=3):
+    """An expression of so many primitives, at most `depth` operators deep."""
+    if leaves == 1:
+        names = [name for name, row in PRIMITIVES.items() if row.kind != "Neighborhood"]
+        names = [name for name in names if room.heads or name != "Blocks, heads"]
+        names += names[1:]  # Full, the first, hides every other part of a union: half as often
+        names += ["Neighborhood, line"] * 8 if room.grid else []
+        return PRIMITIVES[names[rng.integers(len(names))]].draw(rng, room)
+    half = 2 ** (depth - 1)
+    left = int(rng.integers(max(1, leaves - half), min(leaves - 1, half) + 1))
+    symbol = "|" if rng.random() < 0.6 else "&"
+    return Pair(symbol, *(draw_tree(rng, room, count, depth - 1) for count in (left, leaves - left)))
+
+
+# What an expression means.
+
+
+def leaves_of(tree):
+    return [tree] if isinstance(tree, Leaf) else leaves_of(tree.left) + leaves_of(tree.right)
+
+
+def build(tree):
+    """The pattern of the package; a list of trees gives a list."""
+    from headspan import patterns
+
+    if isinstance(tree, list):
+        return [build(one) for one in tree]
+    if isinstance(tree, Leaf):
+        return getattr(patterns, tree.kind)(*tree.arguments, **tree.options)
+    left, right = build(tree.left), build(tree.right)
+    return left | right if tree.symbol == "|" else left & right
+
+
+def indices(queries, keys):
+    return np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
+
+
+def mask(tree, queries, keys):
+    """(queries, keys), or (heads, queries, keys) where a part differs between heads."""
+    if isinstance(tree, Leaf):
+        return DEFINITIONS[tree.kind](*indices(queries, keys), keys, *tree.arguments, **tree.options)
+    left, right = mask(tree.left, queries, keys), mask(tree.right, queries, keys)
+    return left | right if tree.symbol == "|" else left & right
+
+
+def free_pairs(tree, queries, keys):
+    """Pairs with a global token of any part, which no span limits."""
+    p, j = indices(queries, keys)
+    parts = [global_(p, j, keys, *one.arguments) for one in leaves_of(tree) if one.kind == "Global"]
+    return np.any([np.zeros((queries, keys), dtype=bool), *parts], axis=0)
+
+
+def distance(tree, queries, keys):
+    """The distance that spans go by, where a part lies on a grid: the largest over its axes."""
+    p, j = indices(queries, keys)
+    shapes = {per_axis(one.arguments[0], 1) for one in leaves_of(tree) if one.kind == "Neighborhood"}
+    if not shapes:
+        return np.abs(p - j)
+    (shape,) = shapes
+    sides = zip(coordinates(p, shape), coordinates(j, shape), strict=True)
+    return np.max([np.abs(here - there) for (here, _), (there, _) in sides], axis=0)
+
+
+def limits(pattern, queries, keys):
+    """The arguments by which the dense oracle means a pattern, or a list of one a head."""
+    trees = pattern if isinstance(pattern, list) else [pattern]
+    parts = {"pattern_mask": mask, "free": free_pairs}
+    if any(one.kind == "Neighborhood" for tree in trees for one in leaves_of(tree)):
+        parts["distance"] = distance  # and else it goes by the positions
+    matrices = {name: [part(tree, queries, keys) for tree in trees] for name, part in parts.items()}
+    return {name: np.stack(each) if isinstance(pattern, list) else each[0] for name, each in matrices.items()}
