@@ -12,100 +12,164 @@ namespace headspan {
 
 namespace {
 
+// A row over some of its keys.
+template <class T>
+struct Partial {
+  const T* out;
+  T maximum;
+  double sum;
+};
+
 // One call's state, so that its parts need not pass a dozen arguments. Groups are taken head by head, so that the keys
 // and values of one head stay in the cache; long rows first, so that no thread ends late.
 template <class T>
 class ForwardPass {
  public:
   ForwardPass(const Problem<T>& problem, const ForwardViews<T>& results)
-      : problem_(problem), results_(results), kernel_(active_kernel<T>()), band_(problem.band()) {}
+      : problem_(problem),
+        results_(results),
+        kernel_(active_kernel<T>()),
+        plan_(problem.patterns, problem.queries(), problem.keys()) {}
 
-  void run(const Control& control) const {
-    if (parts() > 1)
-      run_in_parts(control);
-    else
-      run_whole(control);
+  void run(const Control& control) {
+    // A later pass adds to what the earlier ones found, and needs their statistics.
+    if (plan_.passes() > 1 && !results_.statistics) keep_statistics();
+    for (std::ptrdiff_t pass = 0; pass < plan_.passes(); pass++) {
+      if (parts(pass) > 1)
+        run_in_parts(pass, control);
+      else
+        run_whole(pass, control);
+    }
   }
 
  private:
-  std::ptrdiff_t groups() const { return problem_.batch() * problem_.heads() * problem_.groups(); }
+  std::ptrdiff_t heads() const { return problem_.batch() * problem_.heads(); }
+
+  void keep_statistics() {
+    std::ptrdiff_t const tokens = problem_.queries();
+    statistics_ = Buffer<T>(checked_product(static_cast<std::size_t>(heads() * tokens), 2));
+    results_.statistics = {statistics_.data(),
+                           {problem_.batch(), problem_.heads(), tokens, 2},
+                           {problem_.heads() * tokens * 2, tokens * 2, 2, 1}};
+  }
 
   // Few queries with many keys are computed in parts, each with a share of the keys. The cut depends on shapes only, so
   // that the sums come out the same for every number of threads.
-  std::ptrdiff_t parts() const {
+  std::ptrdiff_t parts(std::ptrdiff_t pass) const {
     constexpr std::ptrdiff_t tasks_wanted = 64, least_keys = 2048;
-    return std::min(tasks_wanted / std::max<std::ptrdiff_t>(groups(), 1), problem_.keys() / least_keys);
+    std::ptrdiff_t const groups = heads() * plan_.most_groups(pass);
+    return std::min(tasks_wanted / std::max<std::ptrdiff_t>(groups, 1), problem_.keys() / least_keys);
   }
 
-  QueryGroup<T> group(std::ptrdiff_t number) const {
-    std::ptrdiff_t const each = problem_.groups(), head = number / each;
-    return neighbours(problem_, head / problem_.heads(), head % problem_.heads(), each - 1 - number % each);
+  QueryGroup<T> group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index) const {
+    return group_of(problem_, plan_, head / problem_.heads(), head % problem_.heads(), pass, index);
+  }
+  std::ptrdiff_t groups(std::ptrdiff_t pass, std::ptrdiff_t head) const {
+    return plan_.groups(head % problem_.heads(), pass);
   }
 
   // A task is a few neighbouring groups of a head, so that each can fetch the next one's rows.
-  void run_whole(const Control& control) const {
+  void run_whole(std::ptrdiff_t pass, const Control& control) const {
     int const threads = useful_threads(problem_, control);
-    std::ptrdiff_t const each = problem_.groups(), wanted = std::clamp<std::ptrdiff_t>(groups() / (16 * threads), 1, 8),
-                         tasks = (each + wanted - 1) / wanted;
-    parallel_for(problem_.batch() * problem_.heads() * tasks, threads, control.interrupted,
-                 [&](std::ptrdiff_t task, const StopCheck& stop) {
-                   std::ptrdiff_t const head = task / tasks, first = head * each + task % tasks * wanted,
-                                        last = std::min(first + wanted, (head + 1) * each);
-                   for (std::ptrdiff_t number = first; number < last && !stop(); number++)
-                     run_group(number, number + 1 < last, stop);
-                 });
+    std::ptrdiff_t const most = plan_.most_groups(pass),
+                         wanted = std::clamp<std::ptrdiff_t>(heads() * most / (16 * threads), 1, 8),
+                         tasks = (most + wanted - 1) / wanted;
+    parallel_for(heads() * tasks, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
+      std::ptrdiff_t const head = task / tasks, last = groups(pass, head) - task % tasks * wanted,
+                           first = std::max<std::ptrdiff_t>(last - wanted, 0);
+      for (std::ptrdiff_t index = last - 1; index >= first && !stop(); index--)
+        run_group(pass, head, index, index > first, stop);
+    });
   }
 
-  void run_group(std::ptrdiff_t number, bool has_next, const StopCheck& stop) const {
-    QueryGroup<T> queries = group(number);
-    if (has_next) {
-      std::ptrdiff_t const next = queries.query[0] / kLanes - 1;
-      queries.group.ahead[0] = rows_ahead(problem_.query, queries.batch, queries.head, next);
-      queries.group.ahead[1] = rows_ahead(results_.out, queries.batch, queries.head, next);
+  void run_group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index, bool has_next,
+                 const StopCheck& stop) const {
+    QueryGroup<T> queries = group(pass, head, index);
+    if (has_next && !queries.choice().pass) {
+      queries.group.ahead[0] = rows_ahead(problem_.query, queries.batch, queries.head, index - 1);
+      queries.group.ahead[1] = rows_ahead(results_.out, queries.batch, queries.head, index - 1);
     }
     ForwardRows<T> rows;
-    for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out_row(queries, lane);
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
-    if (run_forward(kernel_, queries, queries.keys(band_), rows, scratch, stop)) store_statistics(queries, rows);
+    if (pass == 0) {
+      for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out_row(queries, lane);
+      if (run_forward(kernel_, queries, queries.reach(), rows, scratch, stop)) store_statistics(queries, rows);
+      return;
+    }
+    std::size_t const dims = static_cast<std::size_t>(problem_.value_dim());
+    std::vector<T> outs(kLanes * dims), before(dims);
+    for (int lane = 0; lane < kLanes; lane++) rows.out[lane] = outs.data() + static_cast<std::size_t>(lane) * dims;
+    if (!run_forward(kernel_, queries, queries.reach(), rows, scratch, stop)) return;
+    ForwardRows<T> whole;
+    for (int lane = 0; lane < queries.group.lanes; lane++) {
+      Partial<T> const parts[2] = {earlier(queries, lane, before.data()), partial(rows, lane)};
+      whole.out[lane] = out_row(queries, lane);
+      merge(parts, 2, lane, whole);
+    }
+    store_statistics(queries, whole);
   }
 
-  void run_in_parts(const Control& control) const {
-    std::ptrdiff_t const all = groups(), each = parts();
-    std::size_t const part_rows = checked_product(kLanes, static_cast<std::size_t>(problem_.value_dim()));
+  void run_in_parts(std::ptrdiff_t pass, const Control& control) const {
+    std::ptrdiff_t const most = plan_.most_groups(pass), all = heads() * most, each = parts(pass);
+    std::size_t const dims = static_cast<std::size_t>(problem_.value_dim());
+    std::size_t const part_rows = checked_product(kLanes, dims);
     Buffer<T> const outs(checked_product(part_rows, static_cast<std::size_t>(all * each)));
     std::vector<ForwardRows<T>> rows(static_cast<std::size_t>(all * each));
+    auto const exists = [&](std::ptrdiff_t number) { return number % most < groups(pass, number / most); };
     int const threads = useful_threads(problem_, control);
     parallel_for(all * each, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
-      QueryGroup<T> queries = group(task / each);
-      GroupKeys keys = queries.keys(band_);
-      std::ptrdiff_t const first = keys.first(), count = std::max<std::ptrdiff_t>(keys.last() - first, 0);
+      if (!exists(task / each)) return;
+      QueryGroup<T> queries = group(pass, task / each / most, task / each % most);
+      Reach reach = queries.reach();
+      GroupKeys const& widest = reach.free ? *reach.free : reach.near;
+      std::ptrdiff_t const first = widest.first(), count = std::max<std::ptrdiff_t>(widest.last() - first, 0);
       auto const cut = [&](std::ptrdiff_t part) { return first + count * part / each / kTileKeys * kTileKeys; };
-      keys.clip(cut(task % each), task % each + 1 < each ? cut(task % each + 1) : keys.last());
+      std::ptrdiff_t const from = cut(task % each), to = task % each + 1 < each ? cut(task % each + 1) : first + count;
+      reach.near.clip(from, to);
+      if (reach.free) reach.free->clip(from, to);
       ForwardRows<T>& part = rows[static_cast<std::size_t>(task)];
       for (int lane = 0; lane < kLanes; lane++)
         part.out[lane] = outs.data() + part_rows * static_cast<std::size_t>(task) + lane * problem_.value_dim();
       Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
-      run_forward(kernel_, queries, keys, part, scratch, stop);
+      run_forward(kernel_, queries, reach, part, scratch, stop);
     });
+    std::vector<Partial<T>> row(static_cast<std::size_t>(each) + 1);
+    std::vector<T> before(dims);
     parallel_for(all, 1, control.interrupted, [&](std::ptrdiff_t number, const StopCheck&) {
-      QueryGroup<T> const queries = group(number);
+      if (!exists(number)) return;
+      QueryGroup<T> const queries = group(pass, number / most, number % most);
       ForwardRows<T> whole;
       for (int lane = 0; lane < queries.group.lanes; lane++) {
+        std::ptrdiff_t count = 0;
+        if (pass > 0) row[0] = earlier(queries, lane, before.data()), count = 1;
+        for (std::ptrdiff_t part = 0; part < each; part++)
+          row[static_cast<std::size_t>(count++)] = partial(rows[static_cast<std::size_t>(number * each + part)], lane);
         whole.out[lane] = out_row(queries, lane);
-        merge(&rows[static_cast<std::size_t>(number * each)], each, lane, whole);
+        merge(row.data(), count, lane, whole);
       }
       store_statistics(queries, whole);
     });
   }
 
+  static Partial<T> partial(const ForwardRows<T>& rows, int lane) {
+    return {rows.out[lane], rows.maximum[lane], rows.sum[lane]};
+  }
+
+  // What the earlier passes found, its row copied to `copy`.
+  Partial<T> earlier(const QueryGroup<T>& queries, int lane, T* copy) const {
+    std::copy_n(out_row(queries, lane), problem_.value_dim(), copy);
+    const T* const statistics = results_.statistics.at(queries.batch, queries.head, queries.query[lane]);
+    return {copy, statistics[0], statistics[1] == 0 ? 0 : 1 / static_cast<double>(statistics[1])};
+  }
+
   // A row over all keys from its parts: out = sum of part.out * share, share = part.sum / sum of the sums, under one
   // maximum.
-  void merge(const ForwardRows<T>* parts, std::ptrdiff_t count, int lane, ForwardRows<T>& whole) const {
+  void merge(const Partial<T>* parts, std::ptrdiff_t count, int lane, ForwardRows<T>& whole) const {
     T maximum = -std::numeric_limits<T>::infinity();
     for (std::ptrdiff_t i = 0; i < count; i++)
-      if (!(parts[i].maximum[lane] <= maximum)) maximum = parts[i].maximum[lane];  // or NaN
-    auto const sum_of = [&](const ForwardRows<T>& part) {
-      return part.sum[lane] == 0 ? 0 : part.sum[lane] * std::exp2(static_cast<double>(part.maximum[lane] - maximum));
+      if (!(parts[i].maximum <= maximum)) maximum = parts[i].maximum;  // or NaN
+    auto const sum_of = [&](const Partial<T>& part) {
+      return part.sum == 0 ? 0 : part.sum * std::exp2(static_cast<double>(part.maximum - maximum));
     };
     double sum = 0;
     for (std::ptrdiff_t i = 0; i < count; i++) sum += sum_of(parts[i]);
@@ -114,9 +178,9 @@ class ForwardPass {
     whole.inverse_sum[lane] = sum == 0 ? T(0) : static_cast<T>(1 / sum);
     std::fill_n(whole.out[lane], problem_.value_dim(), T(0));
     for (std::ptrdiff_t i = 0; i < count; i++) {
-      if (parts[i].sum[lane] == 0) continue;
+      if (parts[i].sum == 0) continue;
       T const share = static_cast<T>(sum_of(parts[i]) / sum);
-      for (int d = 0; d < problem_.value_dim(); d++) whole.out[lane][d] += parts[i].out[lane][d] * share;
+      for (int d = 0; d < problem_.value_dim(); d++) whole.out[lane][d] += parts[i].out[d] * share;
     }
   }
 
@@ -135,9 +199,10 @@ class ForwardPass {
   }
 
   const Problem<T>& problem_;
-  const ForwardViews<T>& results_;
+  ForwardViews<T> results_;
   Kernel<T> const kernel_;
-  Band const band_;
+  Plan const plan_;
+  Buffer<T> statistics_;
 };
 
 }  // namespace
@@ -145,21 +210,6 @@ class ForwardPass {
 template <class T>
 void attention_forward(const Problem<T>& problem, const ForwardViews<T>& results, const Control& control) {
   ForwardPass<T>(problem, results).run(control);
-}
-
-void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const ArrayView<std::int64_t, 2>& pairs,
-                 const Control& control) {
-  std::ptrdiff_t const heads = pairs.shape[1];
-  parallel_for(pairs.shape[0] * heads, 1, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
-    std::ptrdiff_t const batch = task / heads, head = task % heads;
-    std::int64_t count = 0;
-    for (std::ptrdiff_t i = 0; i < band.queries; i++) {
-      if (i % 65536 == 0 && stop()) return;
-      double const z = span ? *span.at(batch, head, i) : std::numeric_limits<double>::infinity();
-      count += key_range(band, i, extent(band, z)).count();
-    }
-    *pairs.at(batch, head) = count;
-  });
 }
 
 template void attention_forward(const Problem<float>&, const ForwardViews<float>&, const Control&);

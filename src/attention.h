@@ -3,8 +3,11 @@
 // (batch, heads, tokens, head_dim) with any strides but a contiguous last axis; shapes have been checked by the caller.
 #pragma once
 
+#include <vector>
+
 #include "array_view.h"
 #include "parallel.h"
+#include "pass.h"
 #include "schedule.h"
 
 namespace headspan {
@@ -15,6 +18,13 @@ struct Problem {
   ArrayView<const T, 3> span;         // (batch, heads, tokens); null: unlimited
   ArrayView<const T, 3> temperature;  // (batch, heads, tokens); null: 1
   ArrayView<const T, 2> slopes;       // (batch, heads); null: 0
+  ArrayView<const T, 3> key_bias;     // (batch, heads, keys); null: 0
+  ArrayView<const bool, 3> removed;   // (batch, heads, keys), where key_bias is -infinity; null: nowhere
+  // Of every batch item, ascending along a contiguous last axis; both or none.
+  ArrayView<const double, 2> query_positions, key_positions;
+  ArrayView<const std::int64_t, 1> key_lengths;                  // (batch); null: all keys count
+  ArrayView<const std::int64_t, 2> segment_first, segment_last;  // (batch, keys), of the document of each key
+  std::vector<const Pattern*> patterns;                          // one, or one for each head, or none
   double scale = 1;
   double ramp = 32;
   bool causal = true;
@@ -26,10 +36,15 @@ struct Problem {
   std::ptrdiff_t keys() const { return key.shape[2]; }
   std::ptrdiff_t key_heads() const { return key.shape[1]; }
   std::ptrdiff_t heads_per_key_head() const { return heads() / key_heads(); }
-  std::ptrdiff_t groups() const { return (queries() + kLanes - 1) / kLanes; }
   int head_dim() const { return static_cast<int>(query.shape[3]); }
   int value_dim() const { return static_cast<int>(value.shape[3]); }
-  Band band() const { return {queries(), keys(), causal, include_self, ramp}; }
+  Band band(std::ptrdiff_t item) const {
+    Band b{queries(), keys(), causal, include_self, ramp};
+    if (query_positions) b.query_position = query_positions.at(item), b.key_position = key_positions.at(item);
+    if (key_lengths) b.key_end = *key_lengths.at(item);
+    if (segment_first) b.segment_first = segment_first.at(item), b.segment_last = segment_last.at(item);
+    return b;
+  }
 };
 
 struct Control {
@@ -56,11 +71,12 @@ struct Upstream {
   ArrayView<const T, 3> grad_lse;
 };
 
-// The last three are per query, (batch, heads, tokens), and may be null.
+// span, temperature and slopes are per query, (batch, heads, tokens), and key_bias (batch, heads, keys); they may be
+// null.
 template <class T>
 struct GradientViews {
   ArrayView<T, 4> query, key, value;
-  ArrayView<double, 3> span, temperature, slopes;
+  ArrayView<double, 3> span, temperature, slopes, key_bias;
 };
 
 template <class T>
@@ -78,8 +94,11 @@ template <class T>
 void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights,
                        const Control& control);
 
-// Pairs with m > 0: pairs (batch, heads) from spans (batch, heads, tokens), which may be null.
-void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const ArrayView<std::int64_t, 2>& pairs,
-                 const Control& control);
+// Pairs with m > 0: pairs (batch, heads) from spans (batch, heads, tokens), and patterns as of a Problem.
+void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const std::vector<const Pattern*>& patterns,
+                 const ArrayView<std::int64_t, 2>& pairs, const Control& control);
+
+// Which pairs a pattern allows: mask (queries, keys).
+void pattern_mask(const Pattern& pattern, const ArrayView<bool, 2>& mask, const Control& control);
 
 }  // namespace headspan

@@ -3,7 +3,8 @@
 // sums are shared among threads depends on shapes and spans only, so that they come out the same for every number of
 // threads. Where spans are short a head's groups are cut into chunks, in ascending order. A chunk owns the keys that no
 // earlier chunk sees and writes their gradients in place; for the others it has a private buffer, and these are added
-// afterwards, chunk by chunk. Where such buffers would be large, groups add to the same rows in turn.
+// afterwards, chunk by chunk. Where such buffers would be large, groups add to the same rows in turn. A pattern may
+// take several passes, each of which adds to what the ones before have found.
 #include <algorithm>
 #include <vector>
 
@@ -25,17 +26,18 @@ class BackwardPass {
         upstream_(upstream),
         gradients_(gradients),
         kernel_(active_kernel<T>()),
-        band_(problem.band()),
-        chunks_(plan_chunks(problem)) {}
+        plan_(problem.patterns, problem.queries(), problem.keys()),
+        chunks_(plan_chunks(problem, plan_)) {}
 
   void run(const Control& control) {
     int const threads = useful_threads(problem_, control);
-    if (!chunks_.empty())
-      run_chunks(threads, control);
-    else if (threads == 1 || heads() % threads == 0 || heads() >= 4 * threads)
-      run_heads(threads, control);
-    else
-      run_in_turn(threads, control);
+    if (!chunks_.empty()) return run_chunks(threads, control);
+    for (std::ptrdiff_t pass = 0; pass < plan_.passes(); pass++) {
+      if (threads == 1 || heads() % threads == 0 || heads() >= 4 * threads)
+        run_heads(pass, threads, control);
+      else
+        run_in_turn(pass, threads, control);
+    }
   }
 
  private:
@@ -48,47 +50,53 @@ class BackwardPass {
         chunks_.back().private_row + static_cast<std::size_t>(chunks_.back().private_count());
     private_key_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(problem_.head_dim())));
     private_value_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(problem_.value_dim())));
-    parallel_for(
-        static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
-        [&](std::ptrdiff_t task, const StopCheck& stop) { run_chunk(chunks_[static_cast<std::size_t>(task)], stop); });
+    if (gradients_.key_bias)
+      private_bias_ =
+          Buffer<double>(checked_product(private_rows, static_cast<std::size_t>(problem_.heads_per_key_head())));
+    parallel_for(static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
+                 [&](std::ptrdiff_t task, const StopCheck& stop) {
+                   run_chunk(chunks_[static_cast<std::size_t>(task)], 0, stop);
+                 });
     for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
       add_private_rows(head, first, last);
     });
   }
 
   // Every head is a task. Its sums are those of run_in_turn.
-  void run_heads(int threads, const Control& control) const {
+  void run_heads(std::ptrdiff_t pass, int threads, const Control& control) const {
     parallel_for(heads(), threads, control.interrupted,
-                 [&](std::ptrdiff_t head, const StopCheck& stop) { run_chunk(whole_head(head), stop); });
+                 [&](std::ptrdiff_t head, const StopCheck& stop) { run_chunk(whole_head(head, pass), pass, stop); });
   }
 
   // Every group is a task; a few tiles at a time wait for their turn.
-  void run_in_turn(int threads, const Control& control) const {
+  void run_in_turn(std::ptrdiff_t pass, int threads, const Control& control) const {
     constexpr int tiles_in_turn = 2;
     for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
-      KeyGradients<T> const key_rows = key_gradients(whole_head(head));
-      clear_own(key_rows, &first, last);
+      if (pass == 0) clear_own(whole_head(head, pass), &first, last);
     });
-    std::ptrdiff_t const shared = problem_.heads_per_key_head(), chain = problem_.groups() * shared;
+    std::ptrdiff_t const shared = problem_.heads_per_key_head(), chain = plan_.most_groups(pass) * shared;
     Turns turns(heads() * chain, chain);
     parallel_for(heads() * chain, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
-      Chunk const all = whole_head(task / chain);
-      QueryGroup<T> const queries =
-          neighbours(problem_, all.batch, all.key_head * shared + task % shared, task % chain / shared);
-      Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
-      KeyGradients<T> const key_rows = key_gradients(all);
-      bool const finished =
-          run_group(queries, queries.keys(band_), scratch, stop, [&](auto step, const Tile* tiles, int count) {
-            for (int i = 0; i < count; i += tiles_in_turn) {
-              int const n = std::min(tiles_in_turn, count - i);
-              std::ptrdiff_t const end = tiles[i + n - 1].first + tiles[i + n - 1].count;
-              if (!turns.wait(task, end, stop)) return false;
-              step(key_rows, tiles + i, n);
-              turns.leave(task, end);
-            }
-            return true;
-          });
-      if (finished && turns.wait(task, PTRDIFF_MAX, stop)) turns.leave(task, PTRDIFF_MAX);
+      Chunk const all = whole_head(task / chain, pass);
+      std::ptrdiff_t const head = all.key_head * shared + task % shared, index = task % chain / shared;
+      if (index < plan_.groups(head, pass)) {
+        QueryGroup<T> const queries = group_of(problem_, plan_, all.batch, head, pass, index);
+        KeyGradients<T> const key_rows = key_gradients(all, task % shared);
+        if (!queries.ascends() && !turns.wait(task, PTRDIFF_MAX, stop)) return;
+        bool const finished =
+            run_group(pass, queries, queries.reach(), stop, [&](auto step, const Tile* tiles, int count) {
+              for (int i = 0; i < count; i += tiles_in_turn) {
+                int const n = std::min(tiles_in_turn, count - i);
+                std::ptrdiff_t const rank = queries.rank_after(tiles[i + n - 1]);
+                if (!turns.wait(task, rank, stop)) return false;
+                step(key_rows, tiles + i, n);
+                if (queries.ascends()) turns.leave(task, rank);
+              }
+              return true;
+            });
+        if (!finished) return;
+      }
+      if (turns.wait(task, PTRDIFF_MAX, stop)) turns.leave(task, PTRDIFF_MAX);
     });
   }
 
@@ -101,11 +109,13 @@ class BackwardPass {
     });
   }
 
-  Chunk whole_head(std::ptrdiff_t head) const {
-    return {head / problem_.key_heads(), head % problem_.key_heads(), 0, problem_.groups(), 0, 0, problem_.keys(), 0};
+  Chunk whole_head(std::ptrdiff_t head, std::ptrdiff_t pass) const {
+    return {
+        head / problem_.key_heads(), head % problem_.key_heads(), 0, plan_.most_groups(pass), 0, 0, problem_.keys(), 0};
   }
 
-  KeyGradients<T> key_gradients(const Chunk& chunk) const {
+  // `shared` counts the heads that share the key head.
+  KeyGradients<T> key_gradients(const Chunk& chunk, std::ptrdiff_t shared) const {
     Rows<T> const key{gradients_.key.at(chunk.batch, chunk.key_head), gradients_.key.stride[2]};
     Rows<T> const value{gradients_.value.at(chunk.batch, chunk.key_head), gradients_.value.stride[2]};
     Rows<T> const private_key{private_key_.data() + chunk.private_row * static_cast<std::size_t>(problem_.head_dim()),
@@ -113,41 +123,58 @@ class BackwardPass {
     Rows<T> const private_value{
         private_value_.data() + chunk.private_row * static_cast<std::size_t>(problem_.value_dim()),
         problem_.value_dim()};
-    return {key, value, private_key, private_value, chunk.private_first, chunk.own_first};
+    Rows<double> bias{nullptr, 0}, private_bias{nullptr, 0};
+    if (gradients_.key_bias) {
+      std::ptrdiff_t const each = problem_.heads_per_key_head();
+      bias = {gradients_.key_bias.at(chunk.batch, chunk.key_head * each + shared), 1};
+      private_bias = {private_bias_.data() + chunk.private_row * static_cast<std::size_t>(each) + shared, each};
+    }
+    return {key, value, private_key, private_value, bias, private_bias, chunk.private_first, chunk.own_first};
   }
 
   // Zeros for the chunk's own rows, just before their first use, so that they are still in the cache then.
-  void clear_own(const KeyGradients<T>& rows, std::ptrdiff_t* cleared, std::ptrdiff_t until) const {
+  void clear_own(const Chunk& chunk, std::ptrdiff_t* cleared, std::ptrdiff_t until) const {
+    if (*cleared >= until) return;
+    std::ptrdiff_t const first = *cleared, each = problem_.heads_per_key_head();
     for (; *cleared < until; ++*cleared) {
-      std::fill_n(rows.key.row(*cleared), problem_.head_dim(), T(0));
-      std::fill_n(rows.value.row(*cleared), problem_.value_dim(), T(0));
+      std::fill_n(gradients_.key.at(chunk.batch, chunk.key_head, *cleared), problem_.head_dim(), T(0));
+      std::fill_n(gradients_.value.at(chunk.batch, chunk.key_head, *cleared), problem_.value_dim(), T(0));
     }
+    for (std::ptrdiff_t h = chunk.key_head * each; h < (chunk.key_head + 1) * each && gradients_.key_bias; h++)
+      std::fill(gradients_.key_bias.at(chunk.batch, h, first), gradients_.key_bias.at(chunk.batch, h, until), 0.0);
   }
 
-  void run_chunk(const Chunk& chunk, const StopCheck& stop) const {
-    KeyGradients<T> const key_rows = key_gradients(chunk);
-    std::fill_n(key_rows.private_key.data, chunk.private_count() * problem_.head_dim(), T(0));
-    std::fill_n(key_rows.private_value.data, chunk.private_count() * problem_.value_dim(), T(0));
-    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
+  void clear_private(const Chunk& chunk) const {
+    if (chunk.private_count() == 0) return;
+    KeyGradients<T> const rows = key_gradients(chunk, 0);
+    std::fill_n(rows.private_key.data, chunk.private_count() * problem_.head_dim(), T(0));
+    std::fill_n(rows.private_value.data, chunk.private_count() * problem_.value_dim(), T(0));
+    if (gradients_.key_bias) std::fill_n(rows.private_bias.data, chunk.private_count() * rows.private_bias.stride, 0.0);
+  }
+
+  void run_chunk(const Chunk& chunk, std::ptrdiff_t pass, const StopCheck& stop) const {
+    clear_private(chunk);
     std::ptrdiff_t const shared = problem_.heads_per_key_head();
-    std::ptrdiff_t cleared = chunk.own_first;
+    std::ptrdiff_t cleared = pass == 0 ? chunk.own_first : chunk.own_last;
     for (std::ptrdiff_t g = chunk.first_group; g < chunk.last_group; g++)
       for (std::ptrdiff_t h = 0; h < shared; h++) {
         std::ptrdiff_t const head = chunk.key_head * shared + h;
-        QueryGroup<T> queries = neighbours(problem_, chunk.batch, head, g);
+        if (g >= plan_.groups(head, pass)) continue;
+        QueryGroup<T> queries = group_of(problem_, plan_, chunk.batch, head, pass, g);
         bool const same_group = h + 1 < shared;
-        if (same_group || g + 1 < chunk.last_group)
+        if (!queries.choice().pass && (same_group || g + 1 < chunk.last_group))
           fetch_next(queries.group.ahead, chunk.batch, same_group ? head + 1 : chunk.key_head * shared,
                      same_group ? g : g + 1);
-        GroupKeys const keys = queries.keys(band_);
-        clear_own(key_rows, &cleared, keys.last());
-        bool const finished = run_group(queries, keys, scratch, stop, [&](auto step, const Tile* tiles, int count) {
+        Reach const reach = queries.reach();
+        clear_own(chunk, &cleared, queries.choice().pass ? chunk.own_last : reach.near.last());
+        KeyGradients<T> const key_rows = key_gradients(chunk, h);
+        bool const finished = run_group(pass, queries, reach, stop, [&](auto step, const Tile* tiles, int count) {
           step(key_rows, tiles, count);
           return true;
         });
         if (!finished) return;
       }
-    clear_own(key_rows, &cleared, chunk.own_last);
+    clear_own(chunk, &cleared, chunk.own_last);
   }
 
   void fetch_next(Ahead<T>* ahead, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index) const {
@@ -160,15 +187,18 @@ class BackwardPass {
 
   // The gradients of one group; run(step, tiles, count) is to call step(key_rows, tiles, count) for all its tiles.
   template <class Run>
-  bool run_group(const QueryGroup<T>& queries, const GroupKeys& keys, const Scratch<T>& scratch, const StopCheck& stop,
+  bool run_group(std::ptrdiff_t pass, const QueryGroup<T>& queries, const Reach& reach, const StopCheck& stop,
                  Run run) const {
     Group<T> const& group = queries.group;
+    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     BackwardRows<T> rows;
+    std::vector<T> later(static_cast<std::size_t>(pass > 0 ? kLanes * problem_.head_dim() : 0));
     for (int lane = 0; lane < group.lanes; lane++) {
       std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.query[lane];
       rows.out[lane] = upstream_.out.at(batch, head, i);
       rows.grad_out[lane] = upstream_.grad_out.at(batch, head, i);
-      rows.grad_query[lane] = gradients_.query.at(batch, head, i);
+      rows.grad_query[lane] =
+          pass == 0 ? gradients_.query.at(batch, head, i) : later.data() + lane * problem_.head_dim();
       rows.maximum[lane] = *upstream_.statistics.at(batch, head, i, 0);
       rows.inverse_sum[lane] = *upstream_.statistics.at(batch, head, i, 1);
       rows.grad_lse[lane] = upstream_.grad_lse ? *upstream_.grad_lse.at(batch, head, i) : T(0);
@@ -178,36 +208,49 @@ class BackwardPass {
       kernel_.backward_step(group, rows, key_rows, tiles, count, scratch.kernel);
     };
     auto const run_batch = [&](const Tile* tiles, int count) { return run(step, tiles, count); };
-    if (!for_each_batch(keys, *scratch.tiles, stop, run_batch)) return false;
+    if (!for_each_batch(queries.tiles(reach), *scratch.tiles, stop, run_batch)) return false;
     kernel_.backward_end(group, rows, scratch.kernel);
-    for (int lane = 0; lane < group.lanes; lane++) store_parameters(queries, rows, lane);
+    for (int lane = 0; lane < group.lanes; lane++) {
+      store_parameters(pass, queries, rows, lane);
+      if (pass > 0)
+        add(rows.grad_query[lane], problem_.head_dim(),
+            gradients_.query.at(queries.batch, queries.head, queries.query[lane]));
+    }
     return true;
   }
 
-  void store_parameters(const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
-    std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.query[lane];
-    if (gradients_.span)
-      *gradients_.span.at(batch, head, i) = problem_.ramp > 0 ? rows.grad_span[lane] / problem_.ramp : 0;
-    if (gradients_.slopes) *gradients_.slopes.at(batch, head, i) = rows.grad_slope[lane];
-    if (!gradients_.temperature) return;
-    double& gradient = *gradients_.temperature.at(batch, head, i);
-    gradient = 0;
-    if (rows.inverse_sum[lane] == 0) return;  // no key: a query of NaN must not come in
-    // s = scale / temperature * query . key: the sum of ds * s over the keys is query . grad_query
+  void store_parameters(std::ptrdiff_t pass, const QueryGroup<T>& queries, const BackwardRows<T>& rows,
+                        int lane) const {
+    auto const store = [&](const ArrayView<double, 3>& gradients, double gradient) {
+      double& to = *gradients.at(queries.batch, queries.head, queries.query[lane]);
+      to = pass == 0 ? gradient : to + gradient;
+    };
+    if (gradients_.span) store(gradients_.span, problem_.ramp > 0 ? rows.grad_span[lane] / problem_.ramp : 0);
+    if (gradients_.slopes) store(gradients_.slopes, rows.grad_slope[lane]);
+    if (gradients_.temperature) store(gradients_.temperature, temperature_gradient(queries, rows, lane));
+  }
+
+  // s = scale / temperature * query . key: the sum of ds * s over the keys is query . grad_query
+  double temperature_gradient(const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
+    if (rows.inverse_sum[lane] == 0) return 0;  // no key: a query of NaN must not come in
     double sum = 0;
     for (int d = 0; d < problem_.head_dim(); d++)
       sum += static_cast<double>(queries.group.query[lane][d]) * static_cast<double>(rows.grad_query[lane][d]);
-    gradient = -sum / static_cast<double>(*problem_.temperature.at(batch, head, i));
+    return -sum / static_cast<double>(*problem_.temperature.at(queries.batch, queries.head, queries.query[lane]));
   }
 
   // The private rows of keys first .. last - 1 of one head, in the order of the chunks.
   void add_private_rows(std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) const {
     for (const Chunk& chunk : chunks_) {
       if (chunk.batch * problem_.key_heads() + chunk.key_head != head) continue;
-      KeyGradients<T> const rows = key_gradients(chunk);
+      KeyGradients<T> const rows = key_gradients(chunk, 0);
+      std::ptrdiff_t const each = problem_.heads_per_key_head();
       for (std::ptrdiff_t j = std::max(first, chunk.private_first); j < std::min(last, chunk.own_first); j++) {
         add(rows.private_key.row(j - chunk.private_first), problem_.head_dim(), rows.key.row(j));
         add(rows.private_value.row(j - chunk.private_first), problem_.value_dim(), rows.value.row(j));
+        for (std::ptrdiff_t h = 0; h < each && gradients_.key_bias; h++)
+          *gradients_.key_bias.at(chunk.batch, chunk.key_head * each + h, j) +=
+              rows.private_bias.row(j - chunk.private_first)[h];
       }
     }
   }
@@ -220,9 +263,10 @@ class BackwardPass {
   const Upstream<T>& upstream_;
   const GradientViews<T>& gradients_;
   Kernel<T> const kernel_;
-  Band const band_;
+  Plan const plan_;
   std::vector<Chunk> const chunks_;
   Buffer<T> private_key_, private_value_;
+  Buffer<double> private_bias_;
 };
 
 }  // namespace

@@ -25,13 +25,14 @@ struct GroupExtent {
 
 // The keys that each group meets, over all heads that share the key head.
 template <class T>
-std::vector<GroupExtent> group_extents(const Problem<T>& problem, std::ptrdiff_t batch, std::ptrdiff_t key_head) {
+std::vector<GroupExtent> group_extents(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t batch,
+                                       std::ptrdiff_t key_head) {
   std::vector<GroupExtent> extents;
-  for (std::ptrdiff_t g = 0; g < problem.groups(); g++) {
+  for (std::ptrdiff_t g = 0; g < plan.most_groups(0); g++) {
     GroupExtent e{PTRDIFF_MAX, 0, 1};
     for (std::ptrdiff_t h = 0; h < problem.heads_per_key_head(); h++) {
       GroupKeys const keys =
-          neighbours(problem, batch, key_head * problem.heads_per_key_head() + h, g).keys(problem.band());
+          group_of(problem, plan, batch, key_head * problem.heads_per_key_head() + h, 0, g).reach().near;
       if (keys.empty()) continue;
       e.first = std::min(e.first, keys.first());
       e.last = std::max(e.last, keys.last());
@@ -68,32 +69,33 @@ inline std::vector<Chunk> cut(const std::vector<GroupExtent>& extents, std::ptrd
 }
 
 // Chunks for many threads; none if there are enough heads, or if the private buffers would take more than a quarter of
-// the gradients' own memory.
+// the gradients' own memory. Patterns do without: their groups may meet keys anywhere.
 template <class T>
-std::vector<Chunk> plan_chunks(const Problem<T>& problem) {
+std::vector<Chunk> plan_chunks(const Problem<T>& problem, const Plan& plan) {
+  if (!problem.patterns.empty()) return {};
   constexpr std::ptrdiff_t tasks_wanted = 16;
   std::ptrdiff_t const heads = problem.batch() * problem.key_heads(),
-                       count =
-                           std::min((tasks_wanted + heads - 1) / std::max<std::ptrdiff_t>(heads, 1), problem.groups());
+                       count = std::min((tasks_wanted + heads - 1) / std::max<std::ptrdiff_t>(heads, 1),
+                                        plan.most_groups(0));
   if (count <= 1) return {};
   double const key_dims = problem.head_dim() + problem.value_dim(),
                query_rows = static_cast<double>(problem.queries() * problem.heads_per_key_head()) * problem.head_dim() /
                             key_dims,
                room = 0.25 * (static_cast<double>(problem.keys()) + query_rows);
-  std::vector<Chunk> plan;
+  std::vector<Chunk> chunks;
   std::size_t private_rows = 0;
   for (std::ptrdiff_t head = 0; head < heads; head++) {
     std::ptrdiff_t const batch = head / problem.key_heads(), key_head = head % problem.key_heads();
-    for (Chunk& chunk : cut(group_extents(problem, batch, key_head), count, problem.keys())) {
+    for (Chunk& chunk : cut(group_extents(problem, plan, batch, key_head), count, problem.keys())) {
       chunk.batch = batch;
       chunk.key_head = key_head;
       chunk.private_row = private_rows;
       private_rows += static_cast<std::size_t>(chunk.private_count());
-      plan.push_back(chunk);
+      chunks.push_back(chunk);
     }
     if (static_cast<double>(private_rows) > room * static_cast<double>(head + 1)) return {};
   }
-  return plan;
+  return chunks;
 }
 
 }  // namespace headspan

@@ -50,10 +50,8 @@ HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, int dims, const T*
     }
     for (int r = first; r < last; r++) {
       T& score = s[r * kLanes + lane];
-      if (bias.slope) {
-        T const x = bias.position[lane] - bias.key[r];
-        score -= bias.slope[lane] * (x < 0 ? -x : x);
-      }
+      if (bias.slope) score -= bias.slope[lane] * bias.distances.at(0, r)[lane];
+      if (bias.added) score += bias.added[r];
       if (words && !(words[r] >> lane & 1)) score = T(-__builtin_inf());
       if (best && !(score <= best[lane])) best[lane] = score;  // or NaN
     }

@@ -10,38 +10,98 @@
 #include "attention.h"
 #include "dispatch.h"
 #include "memory.h"
+#include "plan.h"
+#include "soft_mask.h"
+#include "tile_list.h"
 
 namespace headspan {
 
 template <class T>
-struct QueryGroup {
+class QueryGroup {
+ public:
   Group<T> group;
   std::ptrdiff_t batch, head;
   std::ptrdiff_t query[kLanes];
 
-  // The group of a head's queries query_at(0) .. query_at(lanes - 1).
+  // The group of a head's queries query_at(0) .. query_at(lanes - 1), which see what a pass of the plan lets them see.
   template <class QueryAt>
-  QueryGroup(const Problem<T>& problem, std::ptrdiff_t its_batch, std::ptrdiff_t its_head, int lanes, QueryAt query_at)
-      : batch(its_batch), head(its_head) {
-    std::ptrdiff_t const key_head = head / problem.heads_per_key_head();
+  QueryGroup(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t its_batch, std::ptrdiff_t its_head,
+             const Pass* pass, int lanes, QueryAt query_at)
+      : batch(its_batch), head(its_head), band_(problem.band(its_batch)), pattern_(plan.pattern(its_head)) {
+    for (int lane = 0; lane < kLanes; lane++) {  // lanes without a query repeat the first one, unseen
+      query[lane] = query_at(lane < lanes ? lane : 0);
+      index_[lane] = band_.index(query[lane]);
+    }
     group.lanes = lanes;
+    set_rows(problem);
+    set_positions(plan);
+    set_parameters(problem);
+    set_choice(problem, pass);
+  }
+
+  QueryGroup(const QueryGroup&) = delete;  // parts of it point to others
+  QueryGroup& operator=(const QueryGroup&) = delete;
+
+  Reach reach() const {
+    T unlimited[kLanes];
+    std::fill_n(unlimited, kLanes, std::numeric_limits<T>::infinity());
+    Reach reach{GroupKeys(band_, query, group.lanes, choice_.grid ? unlimited : group.span), {}};
+    if (choice_.free_keys) reach.free.emplace(band_, query, group.lanes, unlimited);
+    return reach;
+  }
+  TileList tiles(const Reach& reach) const { return TileList(reach, {index_, group.lanes}, choice_); }
+
+  // A number by which the tiles of all groups of a pass ascend: keys below it are done with after this tile.
+  std::ptrdiff_t rank_after(const Tile& tile) const {
+    std::ptrdiff_t const free_keys = choice_.free_keys ? static_cast<std::ptrdiff_t>(choice_.free_keys->size()) : 0;
+    if (free_keys && tile.indices >= choice_.free_keys->data() && tile.indices < choice_.free_keys->data() + free_keys)
+      return tile.indices + tile.count - choice_.free_keys->data();
+    return free_keys + key_index(tile, tile.count - 1) + 1;
+  }
+  // False for a group of several classes, which takes their keys class by class.
+  bool ascends() const {
+    std::ptrdiff_t const stride = choice_.pass ? choice_.pass->stride : 1;
+    return std::all_of(index_, index_ + group.lanes, [&](std::ptrdiff_t i) { return (i - index_[0]) % stride == 0; });
+  }
+  const Choice& choice() const { return choice_; }
+
+ private:
+  void set_rows(const Problem<T>& problem) {
+    std::ptrdiff_t const key_head = head / problem.heads_per_key_head();
     for (Ahead<T>& ahead : group.ahead) ahead.rows = 0;
     group.head_dim = problem.head_dim();
     group.value_dim = problem.value_dim();
     group.careful = false;
-    group.ramp = static_cast<T>(problem.ramp);
     group.key = {problem.key.at(batch, key_head), problem.key.stride[2]};
     group.value = {problem.value.at(batch, key_head), problem.value.stride[2]};
+    group.key_bias = {nullptr, 0};
+    if (problem.key_bias) group.key_bias = {problem.key_bias.at(batch, head), problem.key_bias.stride[2]};
+    for (int lane = 0; lane < kLanes; lane++) group.query[lane] = problem.query.at(batch, head, query[lane]);
+  }
+
+  void set_positions(const Plan& plan) {
+    std::fill_n(group.key_position, kAxes, nullptr);
+    if (pattern_ && pattern_->grid().axes) {
+      group.axes = pattern_->grid().axes;
+      for (int axis = 0; axis < group.axes; axis++) group.key_position[axis] = plan.coordinates(head, axis);
+      for (int lane = 0; lane < kLanes; lane++)
+        for (int axis = 0; axis < group.axes; axis++) set_position(axis, lane, group.key_position[axis][index_[lane]]);
+      return;
+    }
+    group.axes = 1;
+    group.key_position[0] = band_.key_position;
+    for (int lane = 0; lane < kLanes; lane++) set_position(0, lane, band_.position(query[lane]));
+  }
+  void set_position(int axis, int lane, double position) {
+    if (lane == 0) group.origin[axis] = position;
+    group.position[axis][lane] = static_cast<T>(position - group.origin[axis]);
+  }
+
+  void set_parameters(const Problem<T>& problem) {
     T const slope = problem.slopes ? *problem.slopes.at(batch, head) : T(0);
     group.biased = static_cast<bool>(problem.slopes);
-    Band const band = problem.band();
-    std::ptrdiff_t const origin = band.position(query_at(0));
-    group.origin = static_cast<double>(origin);
-    for (int lane = 0; lane < kLanes; lane++)  // lanes without a query repeat the first one, unseen
-      query[lane] = query_at(lane < lanes ? lane : 0);
+    group.ramp = static_cast<T>(problem.ramp);
     for (int lane = 0; lane < kLanes; lane++) {
-      group.query[lane] = problem.query.at(batch, head, query[lane]);
-      group.position[lane] = static_cast<T>(band.position(query[lane]) - origin);
       group.span[lane] = std::numeric_limits<T>::infinity();
       group.scale[lane] = static_cast<T>(problem.scale);
       group.slope[lane] = slope;
@@ -53,31 +113,56 @@ struct QueryGroup {
           static_cast<T>(problem.scale / static_cast<double>(*problem.temperature.at(batch, head, query[lane])));
   }
 
-  GroupKeys keys(const Band& band) const { return GroupKeys(band, query, group.lanes, group.span); }
+  void set_choice(const Problem<T>& problem, const Pass* pass) {
+    choice_.pass = pass;
+    choice_.keys = problem.keys();
+    if (problem.removed) choice_.removed = problem.removed.at(batch, head);
+    if (!pattern_ || !problem.span) return;
+    std::vector<std::int64_t> const& tokens = pattern_->global_tokens();
+    if (!tokens.empty()) choice_.free_keys = &tokens;
+    for (int lane = 0; lane < kLanes && !tokens.empty(); lane++)
+      if (std::binary_search(tokens.begin(), tokens.end(), index_[lane]))
+        group.span[lane] = std::numeric_limits<T>::infinity();
+    if (!pattern_->grid().axes) return;
+    choice_.grid = &pattern_->grid();
+    for (int lane = 0; lane < kLanes; lane++) grid_reach_[lane] = extent(band_, group.span[lane]).reach;
+    choice_.grid_reach = grid_reach_;
+  }
+
+  Band const band_;
+  const Pattern* const pattern_;
+  std::ptrdiff_t index_[kLanes];
+  std::ptrdiff_t grid_reach_[kLanes];
+  Choice choice_;
 };
 
-// Group number `index` of a head: neighbouring queries. Where each has a span of its own they are sorted by the first
-// key they see, so that the lanes of a vector have most of their keys in common.
+// Group number `index` of a pass of a head. Where each of neighbouring queries has a span of its own they are sorted by
+// the first key they see, so that the lanes of a vector have most of their keys in common.
 template <class T>
-QueryGroup<T> neighbours(const Problem<T>& problem, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index) {
+QueryGroup<T> group_of(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t batch, std::ptrdiff_t head,
+                       std::ptrdiff_t pass_number, std::ptrdiff_t index) {
+  const Pass* const pass = plan.pass(head, pass_number);
   std::ptrdiff_t const first = index * kLanes, left = problem.queries() - first;
-  int const lanes = static_cast<int>(left < kLanes ? left : kLanes);
-  if (!problem.span || problem.span.stride[2] == 0)
-    return QueryGroup<T>(problem, batch, head, lanes, [first](int lane) { return first + lane; });
-  struct Reach {
-    double first_key;
+  int const lanes = pass ? pass->order.lanes(index) : static_cast<int>(left < kLanes ? left : kLanes);
+  const std::ptrdiff_t* const chosen = pass ? pass->order.queries(index) : nullptr;
+  auto const query_at = [&](int lane) { return chosen ? chosen[lane] : first + lane; };
+  bool const along_tokens = !pass || (pass->stride == 1 && !plan.coordinates(head, 0));
+  if (!problem.span || problem.span.stride[2] == 0 || !along_tokens)
+    return QueryGroup<T>(problem, plan, batch, head, pass, lanes, query_at);
+  struct FirstKey {
+    double key;
     std::ptrdiff_t query;
   } order[kLanes];
-  for (int lane = 0; lane < lanes; lane++)
-    order[lane] = {static_cast<double>(lane) - static_cast<double>(*problem.span.at(batch, head, first + lane)),
-                   first + lane};
-  std::sort(order, order + lanes, [](const Reach& a, const Reach& b) {
-    return a.first_key != b.first_key ? a.first_key < b.first_key : a.query < b.query;
-  });
-  return QueryGroup<T>(problem, batch, head, lanes, [&order](int lane) { return order[lane].query; });
+  for (int lane = 0; lane < lanes; lane++) {
+    std::ptrdiff_t const query = query_at(lane);
+    order[lane] = {static_cast<double>(query) - static_cast<double>(*problem.span.at(batch, head, query)), query};
+  }
+  std::sort(order, order + lanes,
+            [](const FirstKey& a, const FirstKey& b) { return a.key != b.key ? a.key < b.key : a.query < b.query; });
+  return QueryGroup<T>(problem, plan, batch, head, pass, lanes, [&order](int lane) { return order[lane].query; });
 }
 
-// The rows of that group in an array of (batch, heads, tokens, ...).
+// The rows of a group of neighbours in an array of (batch, heads, tokens, ...).
 template <class T>
 Ahead<std::remove_const_t<T>> rows_ahead(const ArrayView<T, 4>& array, std::ptrdiff_t batch, std::ptrdiff_t head,
                                          std::ptrdiff_t index) {
@@ -102,9 +187,8 @@ struct Scratch {
 
 // Runs step(tiles, count) over all tiles; false if it was stopped, or if a step says so.
 template <class Step>
-bool for_each_batch(const GroupKeys& keys, TileBatch& batch, const StopCheck& stop, Step step) {
-  TileList list(keys);
-  for (int count; (count = list.next(batch)) > 0;) {
+bool for_each_batch(TileList tiles, TileBatch& batch, const StopCheck& stop, Step step) {
+  for (int count; (count = tiles.next(batch)) > 0;) {
     if (stop() || !step(batch.tiles, count)) return false;
   }
   return true;
@@ -112,7 +196,7 @@ bool for_each_batch(const GroupKeys& keys, TileBatch& batch, const StopCheck& st
 
 // The forward pass of a group, done again with care when a masked pair may have spoilt it; false if it was stopped.
 template <class T>
-bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const GroupKeys& keys, ForwardRows<T>& rows,
+bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const Reach& reach, ForwardRows<T>& rows,
                  const Scratch<T>& scratch, const StopCheck& stop) {
   for (queries.group.careful = false;; queries.group.careful = true) {
     kernel.forward_begin(queries.group, scratch.kernel);
@@ -120,7 +204,7 @@ bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const GroupKey
       kernel.forward_step(queries.group, tiles, count, scratch.kernel);
       return true;
     };
-    if (!for_each_batch(keys, *scratch.tiles, stop, step)) return false;
+    if (!for_each_batch(queries.tiles(reach), *scratch.tiles, stop, step)) return false;
     if (kernel.forward_end(queries.group, rows, scratch.kernel) || queries.group.careful) return true;
   }
 }

@@ -17,9 +17,11 @@ constexpr int kBatchTiles = 64;  // most tiles of one step; also the block in wh
 
 constexpr double kLog2e = 1.44269504088896340736;  // exponentials are powers of 2
 
+constexpr int kAxes = 3;  // most axes of a position
+
 // Keys that some query of the group may see.
 struct Tile {
-  ptrdiff_t first;         // the keys first .. first + count - 1, or,
+  ptrdiff_t first, step;   // the keys first, first + step, first + 2 * step ..., or,
   const int64_t* indices;  // when not null, the keys at these indices
   const uint64_t* words;   // for each key the set of lanes that may see it; null: every lane sees every key
   int count;
@@ -27,7 +29,7 @@ struct Tile {
 };
 
 HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) {
-  return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r;
+  return tile.indices ? (ptrdiff_t)tile.indices[r] : tile.first + r * tile.step;
 }
 
 template <class T>
@@ -51,18 +53,28 @@ template <class T>
 struct Group {
   int lanes;
   int head_dim, value_dim;
-  bool biased;    // slopes are not all zero
-  bool careful;   // a masked pair may hold NaN or infinity: never multiply it, not even by zero
-  T ramp;         // 0: a hard window, which the tiles' words already express
-  double origin;  // position of lane 0; positions are taken relative to it so that float32 holds them exactly
+  bool biased;                        // slopes are not all zero
+  bool careful;                       // a masked pair may hold NaN or infinity: never multiply it, not even by zero
+  T ramp;                             // 0: a hard window, which the tiles' words already express
+  int axes;                           // of a position; the distance of a pair is the largest of theirs
+  double origin[kAxes];               // position of lane 0; positions are relative to it so that float32 holds them
+  const double* key_position[kAxes];  // null: a key stands at its index
   Rows<const T> key, value;
+  Rows<const T> key_bias;  // a number for each key, added to its scores; data null: none
   Ahead<T> ahead[kAhead];  // unused: no rows
   const T* query[kLanes];
-  T scale[kLanes];     // scale / temperature
-  T position[kLanes];  // minus origin
-  T span[kLanes];      // infinity: unlimited
+  T scale[kLanes];            // scale / temperature
+  T position[kAxes][kLanes];  // minus origin
+  T span[kLanes];             // infinity: unlimited
   T slope[kLanes];
 };
+
+// Where a key stands, from the group's origin.
+template <class T>
+HEADSPAN_INLINE T key_position(const Group<T>& group, int axis, ptrdiff_t key) {
+  const double* const positions = group.key_position[axis];
+  return (T)((positions ? positions[key] : (double)key) - group.origin[axis]);
+}
 
 // The set of all lanes that hold a query.
 template <class T>
@@ -87,6 +99,7 @@ template <class T>
 struct KeyGradients {
   Rows<T> key, value;
   Rows<T> private_key, private_value;  // row 0 is key `private_first`
+  Rows<double> bias, private_bias;     // sums of the head at work; data null: not wanted
   ptrdiff_t private_first, split;
 
   HEADSPAN_ALWAYS_INLINE T* key_row(ptrdiff_t index) const {
@@ -94,6 +107,9 @@ struct KeyGradients {
   }
   HEADSPAN_ALWAYS_INLINE T* value_row(ptrdiff_t index) const {
     return index >= split ? value.row(index) : private_value.row(index - private_first);
+  }
+  HEADSPAN_ALWAYS_INLINE double* bias_row(ptrdiff_t index) const {
+    return index >= split ? bias.row(index) : private_bias.row(index - private_first);
   }
 };
 

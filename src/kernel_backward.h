@@ -4,7 +4,7 @@
 // and so, with dp = grad_out . value and delta = grad_out . out - grad_lse,
 //     grad_value += p * grad_out          t = E * (dp - delta)          ds = m * t
 //     grad_key   += ds * scale * query    grad_query += ds * scale * key
-//     ramp * grad_span += t over 0 < m, x >= z         grad_slope -= ds * x
+//     ramp * grad_span += t over 0 < m, x >= z         grad_slope -= ds * x         grad_bias += ds
 #pragma once
 
 #include "scratch.h"
@@ -82,7 +82,7 @@ HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const Tile
                                                const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> maximum,
                                                Vec<T> inverse_sum, Vec<T> delta, int vector, int first, int last) {
   constexpr int width = kWidth<T>;
-  LaneMask<T> const mask(group, vector, bounds);
+  LaneMask<T> const mask(group, vector, bounds, keys.position[0]);
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
   Vec<T> span_sum{}, slope_sum{};
   for (int r = first; r < last; r++) {
@@ -93,13 +93,13 @@ HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const Tile
       t = select(keys.words[r] >> (vector * width), t, Vec<T>{});
     }
     if (soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup])) {
-      Vec<T> const x = mask.distance(keys.position[r]);
+      Vec<T> const x = mask.distance(r);
       Vec<T> const m = mask.at(x, inverse_ramp);
       span_sum += x >= mask.span ? t : Vec<T>{};
       p *= m;
       t *= m;
     }
-    if (biased) slope_sum -= t * mask.distance(keys.position[r]);
+    if (biased) slope_sum -= t * mask.distance(r);
     store(s + r * kLanes, p);
     store(dp + r * kLanes, t);
   }
@@ -120,6 +120,22 @@ HEADSPAN_INLINE void softmax_gradient_run(const Group<T>& group, BackwardRows<T>
       for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
     if (group.biased)
       for (int i = 0; i < width; i++) rows.grad_slope[j * width + i] += sums.slope[i];
+  }
+}
+
+// grad_bias += ds, for the keys of a run.
+template <class T>
+HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradients<T>& gradients,
+                                          const TileKeys<T>& keys, const T* ds, const Tile& tile, const Run& run) {
+  constexpr int width = kWidth<T>;
+  for (int r = run.first; r < run.last && r < tile.count; r++) {
+    if (keys.words && !keys.words[r]) continue;
+    Vec<T> sum{};
+    for (int j = run.first_vector; j < run.last_vector; j++)
+      sum += select(all_lanes(group) >> (j * width), load(ds + r * kLanes + j * width), Vec<T>{});
+    double total = 0;
+    for (int i = 0; i < width; i++) total += (double)sum[i];
+    *gradients.bias_row(key_index(tile, r)) += total;
   }
 }
 
@@ -159,8 +175,7 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
                                    const Backward<T>& b, const Tile& tile, int ahead, int fetch) {
   TileKeys<T> keys;
   prepare(group, tile, keys);
-  Bias<T> const bias{group.biased ? b.slope : nullptr, group.position, keys.position},
-      none{nullptr, group.position, keys.position};
+  Bias<T> const bias = bias_of(group, keys, b.slope), none{nullptr, bias.distances, nullptr};
   T *grad_key[kPaddedKeys], *grad_value[kPaddedKeys];
   for (int r = 0; r < keys.padded; r++) {
     bool const seen = r < tile.count && (!keys.words || keys.words[r]);
@@ -182,6 +197,9 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   // pass 2: weights and ds
   for (int i = 0; i < keys.run_count; i++)
     softmax_gradient_run(group, rows, b, keys, tile.soft && group.ramp > 0, keys.runs[i]);
+  if (gradients.bias.data)
+    for (int i = 0; i < keys.run_count; i++)
+      bias_gradients_run(group, gradients, keys, b.grad_scores, tile, keys.runs[i]);
   // pass 3: gradients of keys, values and queries
   bool const careful_rows = keys.words && !*b.rows_finite;
   bool careful_keys = false;

@@ -32,14 +32,14 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
                                       Vec<T> maximum, int vector, int first, int last) {
   Vec<T> sum{};
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
-  LaneMask<T> const mask(group, vector, soft);
+  LaneMask<T> const mask(group, vector, soft, keys.position[0]);
   for (int r = first; r < last; r += kKeyGroup) {
     bool const masked = soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup]);
     unroll<kKeyGroup>([&](auto i) HEADSPAN_ALWAYS_INLINE {
       T* const at = s + (r + i.value) * kLanes;
       __builtin_prefetch(keys.value[r + i.value] + vector * kLine<T>);  // read next, and this work has ports to spare
       Vec<T> p = exp2(load(at) - maximum);
-      if (masked) p *= mask.at(mask.distance(keys.position[r + i.value]), inverse_ramp);
+      if (masked) p *= mask.at(mask.distance(r + i.value), inverse_ramp);
       sum += p;
       store(at, p);
     });
@@ -52,7 +52,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
-  Bias<T> const bias{group.biased ? f.slope : nullptr, group.position, keys.position};
+  Bias<T> const bias = bias_of(group, keys, f.slope);
 
   // pass 1: scores and the new maximum
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
@@ -137,7 +137,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
   TileKeys<T> keys;
   prepare(group, tile, keys);
-  Bias<T> const bias{group.biased ? f.slope : nullptr, group.position, keys.position};
+  Bias<T> const bias = bias_of(group, keys, f.slope);
   memset(weights, 0, sizeof(T) * kTileKeys * kLanes);
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {

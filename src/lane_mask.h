@@ -22,7 +22,7 @@ HEADSPAN_NOINLINE void soft_bounds(const Group<T>& group, SoftBounds<T>* bounds)
   for (int j = 0; j < kVectors<T>; j++) {
     T before = -kInfinity<T>, from = kInfinity<T>;
     for (int i = j * kWidth<T>; i < (j + 1) * kWidth<T>; i++) {
-      T const low = group.position[i] - group.span[i], high = group.position[i] + group.span[i];
+      T const low = group.position[0][i] - group.span[i], high = group.position[0][i] + group.span[i];
       before = low > before ? low : before;
       from = high < from ? high : from;
     }
@@ -32,11 +32,13 @@ HEADSPAN_NOINLINE void soft_bounds(const Group<T>& group, SoftBounds<T>* bounds)
 
 template <class T>
 struct LaneMask {
-  Vec<T> position, span, edge;
+  Vec<T> span, edge;
+  Distances<T> distances;
   SoftBounds<T> bounds;
 
-  HEADSPAN_ALWAYS_INLINE LaneMask(const Group<T>& group, int vector, const SoftBounds<T>* all) {
-    position = load(group.position + vector * kWidth<T>);
+  // `key_positions` are a tile's, [kAxes][kPaddedKeys].
+  HEADSPAN_ALWAYS_INLINE LaneMask(const Group<T>& group, int vector, const SoftBounds<T>* all, const T* key_positions)
+      : distances{group.position[0] + vector * kWidth<T>, key_positions, group.axes} {
     span = load(group.span + vector * kWidth<T>);
     edge = span + group.ramp;
     if (all) bounds = all[vector];
@@ -46,7 +48,7 @@ struct LaneMask {
   HEADSPAN_ALWAYS_INLINE bool touches(T lowest, T highest) const {
     return lowest <= bounds.before || highest >= bounds.from;
   }
-  HEADSPAN_ALWAYS_INLINE Vec<T> distance(T key) const { return absolute<T>(position - key); }
+  HEADSPAN_ALWAYS_INLINE Vec<T> distance(int r) const { return distances.at(0, r); }
   HEADSPAN_ALWAYS_INLINE Vec<T> at(Vec<T> x, T inverse_ramp) const {
     return soft_mask(x, edge, broadcast(inverse_ramp), broadcast(kEpsilon<T> / 2), broadcast(T(1)));
   }

@@ -123,18 +123,31 @@ HEADSPAN_NOINLINE bool lanes_to_rows(const T* lanes, const T* factor, int dims, 
 template <class T>
 constexpr int kLine = 64 / (int)sizeof(T);  // elements of a cache line
 
-// The score terms beside the dot product, per lane.
+// Distances of vectors of lanes to keys: on each axis the queries' positions are kLanes and the keys' kPaddedKeys
+// apart.
+template <class T>
+struct Distances {
+  const T *query, *key;
+  int axes;
+  HEADSPAN_ALWAYS_INLINE Vec<T> at(int lane, int r) const {
+    Vec<T> x = absolute<T>(load(query + lane) - key[r]);
+    for (int axis = 1; axis < axes; axis++)
+      x = maximum(x, absolute<T>(load(query + axis * kLanes + lane) - key[axis * kPaddedKeys + r]));
+    return x;
+  }
+};
+
+// The score terms beside the dot product, times log2(e).
 template <class T>
 struct Bias {
-  const T* slope;     // times log2(e); null: none
-  const T* position;  // of the queries
-  const T* key;       // positions of the keys
+  const T* slope;  // of each lane; null: none
+  Distances<T> distances;
+  const T* added;  // for each key; null: none
 };
 
 template <class T, int keys, int vectors>
 HEADSPAN_INLINE void dot_block(const T* const* rows, const T* const* later, int dims, const T* q, T* s,
-                               const uint64_t* words, int first_vector, const Bias<T>& bias, const T* key_positions,
-                               Vec<T>* best) {
+                               const uint64_t* words, int first_vector, const Bias<T>& bias, int r, Vec<T>* best) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
   const T* row[keys];
@@ -159,10 +172,15 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const T* const* later, int 
   }
   if (bias.slope)
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-      Vec<T> const slope = load(bias.slope + j.value * width), position = load(bias.position + j.value * width);
+      int const lane = (first_vector + j.value) * width;
+      Vec<T> const slope = load(bias.slope + lane);
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-        acc[k.value][j.value] -= slope * absolute<T>(position - key_positions[k.value]);
+        acc[k.value][j.value] -= slope * bias.distances.at(lane, r + k.value);
       });
+    });
+  if (bias.added)
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += bias.added[r + k.value]; });
     });
   if (words)
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
@@ -183,10 +201,10 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const T* const* later, int 
   });
 }
 
-// s[key][lane] = rows[key] . q[.][lane] - slope * |distance| for the keys first .. last - 1; -infinity where the key's
-// word lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some rows
-// after these, which must be valid pointers, and brings the same rows of `later`, when not null, within reach: they
-// will be read column by column, which no hardware foresees.
+// s[key][lane] = rows[key] . q[.][lane] - slope * distance + added for the keys first .. last - 1; -infinity where the
+// key's word lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some
+// rows after these, which must be valid pointers, and brings the same rows of `later`, when not null, within reach:
+// they will be read column by column, which no hardware foresees.
 template <class T, int vectors>
 HEADSPAN_NOINLINE void dot_products(const T* const* rows, const T* const* later, int dims, const T* q, T* s,
                                     const uint64_t* words, int first_vector, const Bias<T>& bias, Vec<T>* best,
@@ -194,7 +212,7 @@ HEADSPAN_NOINLINE void dot_products(const T* const* rows, const T* const* later,
   constexpr int keys = TileShape<vectors>::keys;
   for (int r = first; r < last; r += keys)
     dot_block<T, keys, vectors>(rows + r, later ? later + r : nullptr, dims, q, s + r * kLanes,
-                                words ? words + r : nullptr, first_vector, bias, bias.key + r, best);
+                                words ? words + r : nullptr, first_vector, bias, r, best);
 }
 
 template <class T, int dims, int vectors>

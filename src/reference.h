@@ -2,7 +2,7 @@
 // The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what kernel_impl.h
 // computes.
 //
-//     s = scale * query . key - slope * x,   w = m * exp(s) / sum of m * exp(s),   out = sum of w * value
+//     s = scale * query . key - slope * x + bias,   w = m * exp(s) / sum of m * exp(s),   out = sum of w * value
 #pragma once
 
 #include <math.h>
@@ -29,12 +29,16 @@ struct Pair {
 template <class T>
 HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int lane) {
   Pair p;
-  p.x = fabs((double)group.position[lane] - ((double)key - group.origin));
+  p.x = 0;
+  for (int axis = 0; axis < group.axes; axis++) {
+    double const x = fabs((double)group.position[axis][lane] - (double)key_position(group, axis, key));
+    p.x = x > p.x ? x : p.x;
+  }
   double const edge = (double)group.span[lane] + (double)group.ramp;
   p.m = soft && group.ramp > 0 ? soft_mask(p.x, edge, 1.0 / (double)group.ramp, (double)__FLT_EPSILON__ * 1e-9, 1.0)
                                : 1.0;
   double const s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) -
-                   (double)group.slope[lane] * p.x;
+                   (double)group.slope[lane] * p.x + (group.key_bias.data ? (double)*group.key_bias.row(key) : 0);
   p.s = (double)(T)(s * kLog2e);
   return p;
 }
@@ -145,7 +149,7 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         for (int d = 0; d < group.value_dim; d++) grad_value[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
         double const t =
             e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, scratch)[lane]);
-        // s = scale * query . key - slope * x
+        // s = scale * query . key - slope * x + bias
         double const ds = p.m * t;
         double* const grad_query = sums(scratch, lane, group.head_dim);
         for (int d = 0; d < group.head_dim; d++) {
@@ -153,6 +157,7 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
           grad_query[d] += ds * (double)group.scale[lane] * (double)group.key.row(key)[d];
         }
         rows.grad_slope[lane] -= ds * p.x;
+        if (gradients.bias.data) *gradients.bias_row(key) += ds;
         // m = (R + z - x) / R
         if (tile->soft && group.ramp > 0 && p.x >= (double)group.span[lane]) rows.grad_span[lane] += t;
       }

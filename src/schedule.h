@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who meets whom: which keys a group of queries may see, as key tiles with a set of lanes for every key.
+// Who can be reached: the keys that causality, spans, positions, padding and documents leave to a query. Patterns come
+// on top of it, see pattern.h; tile_list.h makes both into tiles for the kernel.
 #pragma once
 
 #include <cstddef>
@@ -9,35 +10,42 @@
 
 namespace headspan {
 
-// A span in whole distances: m > 0 up to `reach`, and x >= z from `ramp_start` on.
-struct Extent {
-  std::ptrdiff_t reach, ramp_start;
-};
-
-// Which pairs exist at all. Query i stands at i + keys - queries, so that the last query sees the last key.
+// Which pairs exist at all, for one item of the batch. Query i has index i + keys - queries among the keys, so that the
+// last query meets the last key, and that is where it stands unless positions are given.
 struct Band {
   std::ptrdiff_t queries, keys;
   bool causal, include_self;
   double ramp;
+  const double *query_position = nullptr, *key_position = nullptr;       // ascending; both or none
+  std::ptrdiff_t key_end = PTRDIFF_MAX;                                  // keys from here on are padding
+  const std::int64_t *segment_first = nullptr, *segment_last = nullptr;  // of the document that each key lies in
 
-  std::ptrdiff_t position(std::ptrdiff_t query) const { return query + keys - queries; }
-  // How far a query sees ahead of itself.
-  std::ptrdiff_t ahead(const Extent& extent) const { return causal ? (include_self ? 0 : -1) : extent.reach; }
+  std::ptrdiff_t index(std::ptrdiff_t query) const { return query + keys - queries; }
+  double position(std::ptrdiff_t query) const {
+    return query_position ? query_position[query] : static_cast<double>(index(query));
+  }
 };
 
-// The keys first .. last - 1 that one query may see; `self` is left out of them unless it is -1.
-struct KeyRange {
-  std::ptrdiff_t first, last, self;
-  bool empty() const { return first >= last; }
-  bool contains(std::ptrdiff_t key) const { return key >= first && key < last && key != self; }
-  std::ptrdiff_t count() const { return empty() ? 0 : last - first - (self >= first && self < last); }
+// A span in whole distances: m > 0 up to `reach`, and x >= z from `ramp_start` on.
+struct Extent {
+  std::ptrdiff_t reach, ramp_start;
+  double span;
 };
-
 Extent extent(const Band& band, double span);
+
+// The keys first .. last - 1 that one query may see, less those from self_first to self_last - 1.
+struct KeyRange {
+  std::ptrdiff_t first, last, self_first, self_last;
+  bool empty() const { return first >= last; }
+  bool contains(std::ptrdiff_t key) const {
+    return key >= first && key < last && !(key >= self_first && key < self_last);
+  }
+  std::ptrdiff_t count() const;
+};
 KeyRange key_range(const Band& band, std::ptrdiff_t query, const Extent& extent);
 
-// What a group of queries sees. Neighbouring queries of one span see a band: that has a closed form, which counts where
-// spans are short.
+// What a group of queries can reach. Neighbouring queries of one span see a band: that has a closed form, which counts
+// where spans are short.
 class GroupKeys {
  public:
   // query[lane] for lanes 0 .. lanes - 1; spans[lane] may be infinite.
@@ -51,45 +59,32 @@ class GroupKeys {
   // Leaves the keys outside first .. last - 1 to others.
   void clip(std::ptrdiff_t first, std::ptrdiff_t last);
 
-  // A tile over chosen keys (in any order, repeated or not), each seen by the lanes that may see it.
-  Tile gathered(const std::int64_t* indices, int count, std::uint64_t* words) const;
+  // Of the keys first .. last - 1: whether every lane sees all of them, and whether some pair may lie at x >= z.
+  bool full(std::ptrdiff_t first, std::ptrdiff_t last) const {
+    return first >= full_first_ && last <= full_last_ && (last <= self_first_ || first >= self_last_);
+  }
+  bool soft(std::ptrdiff_t first, std::ptrdiff_t last) const { return first < soft_before_ || last > soft_from_; }
+  // The keys that every lane sees but for their own, empty if last <= first.
+  std::ptrdiff_t full_first() const { return full_first_; }
+  std::ptrdiff_t full_last() const { return full_last_; }
+
+  // words[r]: the lanes that see the tile's key r.
+  void words(const Tile& tile, std::uint64_t* words) const;
 
  private:
-  friend class TileList;
   void add_band(const Band& band, std::ptrdiff_t query, const Extent& extent);
   void add_lane(const Band& band, int lane, std::ptrdiff_t query, const Extent& extent);
   std::uint64_t band_word(std::ptrdiff_t key) const;
-  std::uint64_t word(std::ptrdiff_t key) const;  // the lanes that see a key
 
   int lanes_;
   bool is_band_;
   bool without_self_;                                         // of a band
-  std::ptrdiff_t position_, ahead_, reach_;                   // of a band: lane 0, and how far each lane sees
+  std::ptrdiff_t index_, ahead_, reach_;                      // of a band: lane 0, and how far each lane sees
   KeyRange range_[kLanes];                                    // of other groups
   std::ptrdiff_t first_ = PTRDIFF_MAX, last_ = 0;             // union of the ranges
   std::ptrdiff_t full_first_ = 0, full_last_ = PTRDIFF_MAX;   // intersection
-  std::ptrdiff_t self_first_ = PTRDIFF_MAX, self_last_ = -1;  // keys that are left out of a range
+  std::ptrdiff_t self_first_ = PTRDIFF_MAX, self_last_ = 0;   // keys that are left out of a range
   std::ptrdiff_t soft_before_ = 0, soft_from_ = PTRDIFF_MAX;  // keys below and from which x >= z for some lane
-};
-
-// Room for the tiles of one step.
-struct TileBatch {
-  Tile tiles[kBatchTiles];
-  std::uint64_t words[kBatchTiles][kTileKeys];
-};
-
-// The tiles of a group, a batch at a time.
-class TileList {
- public:
-  explicit TileList(const GroupKeys& keys);
-  int next(TileBatch& batch);  // how many tiles; 0: that was all
-
- private:
-  void add_words(Tile& tile, std::uint64_t* words) const;
-
-  const GroupKeys& keys_;
-  std::ptrdiff_t at_, full_first_,
-      full_last_;  // the tiles from full_first_ to full_last_ are whole and seen by all lanes
 };
 
 }  // namespace headspan

@@ -23,6 +23,11 @@ HEADSPAN_INLINE V soft_mask(V distance, V edge, V inverse_ramp, V floor, V one) 
   return m > floor ? m : floor;
 }
 
+// Whether m > 0.
+HEADSPAN_INLINE bool in_reach(double distance, double span, double ramp) {
+  return ramp > 0 ? distance < span + ramp : distance <= span;
+}
+
 // The largest integer distance with m > 0, at most `limit`.
 HEADSPAN_INLINE ptrdiff_t reach(double span, double ramp, ptrdiff_t limit) {
   double const furthest = ramp > 0 ? ceil(span + ramp) - 1 : floor(span);

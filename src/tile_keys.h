@@ -19,7 +19,8 @@ struct Run {
 template <class T>
 struct TileKeys {
   const T *key[kPaddedKeys], *value[kPaddedKeys];
-  T position[kPaddedKeys];
+  T position[kAxes][kPaddedKeys];
+  T bias[kPaddedKeys];                          // times log2(e)
   T lowest[kTileGroups], highest[kTileGroups];  // positions in a key group
   uint64_t padded_words[kPaddedKeys];
   const uint64_t* words;  // null: every lane sees every key
@@ -52,16 +53,19 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
 // Where the keys of a tile stand, for masks and slopes.
 template <class T>
 HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
-  for (int r = 0; r < tile.count; r++) keys.position[r] = T((double)key_index(tile, r) - group.origin);
-  for (int r = tile.count; r < keys.padded; r++) keys.position[r] = keys.position[tile.count - 1];
+  for (int axis = 0; axis < group.axes; axis++) {
+    T* const position = keys.position[axis];
+    for (int r = 0; r < tile.count; r++) position[r] = key_position(group, axis, key_index(tile, r));
+    for (int r = tile.count; r < keys.padded; r++) position[r] = position[tile.count - 1];
+  }
   for (int g = 0; g < keys.padded / kKeyGroup; g++) {
-    const T* const p = keys.position + g * kKeyGroup;
+    const T* const p = keys.position[0] + g * kKeyGroup;
     T lowest = p[0], highest = tile.indices ? p[0] : p[kKeyGroup - 1];
     for (int i = 0; i < kKeyGroup && tile.indices; i++) {
       lowest = p[i] < lowest ? p[i] : lowest;
       highest = p[i] > highest ? p[i] : highest;
     }
-    keys.lowest[g] = lowest;
+    keys.lowest[g] = group.axes > 1 ? T(-__builtin_inf()) : lowest;  // no one axis says how far a key is
     keys.highest[g] = highest;
   }
 }
@@ -76,7 +80,7 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
       keys.value[r] = group.value.row(tile.indices[r]);
     }
   else
-    for (int r = 0; r < tile.count; r++, key += group.key.stride, value += group.value.stride) {
+    for (int r = 0; r < tile.count; r++, key += tile.step * group.key.stride, value += tile.step * group.value.stride) {
       keys.key[r] = key;
       keys.value[r] = value;
     }
@@ -86,6 +90,9 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
     keys.value[r] = keys.value[tile.count - 1];
   }
   if (tile.soft || group.biased) prepare_positions(group, tile, keys);
+  if (group.key_bias.data)
+    for (int r = 0; r < keys.padded; r++)
+      keys.bias[r] = T(*group.key_bias.row(key_index(tile, r < tile.count ? r : tile.count - 1)) * kLog2e);
   keys.words = tile.words;
   if (!tile.words && keys.padded == tile.count) {
     keys.runs[0] = Run{0, tile.count, 0, (group.lanes + kWidth<T> - 1) / kWidth<T>};
@@ -109,6 +116,14 @@ HEADSPAN_INLINE void fetch_ahead(const Group<T>& group, int first, int count) {
   }
 }
 
+// The score terms of a tile; `slope` is times log2(e).
+template <class T>
+HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, const T* slope) {
+  return {group.biased ? slope : nullptr,
+          {group.position[0], keys.position[0], group.axes},
+          group.key_bias.data ? keys.bias : nullptr};
+}
+
 // What is ahead is fetched evenly over the tiles of the first step.
 HEADSPAN_INLINE int rows_a_key_group(int tiles) { return (kLanes + tiles * kTileGroups - 1) / (tiles * kTileGroups); }
 
@@ -122,8 +137,7 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const T*
   constexpr int width = kWidth<T>;
   if (few<T>(lanes)) return few_dot_products(rows, dims, q, s, words, bias, (T*)best, lanes, first, last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
-    Bias<T> const here{bias.slope ? bias.slope + v * width : nullptr, bias.position + v * width, bias.key};
-    dot_products<T, vectors.value>(rows, later, dims, q + v * width, s + v * width, words, v, here,
+    dot_products<T, vectors.value>(rows, later, dims, q + v * width, s + v * width, words, v, bias,
                                    best ? best + v : nullptr, first, last);
   });
 }

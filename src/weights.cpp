@@ -19,6 +19,7 @@ class WeightMap {
         selection_(selection),
         weights_(weights),
         kernel_(active_kernel<T>()),
+        plan_(problem.patterns, problem.queries(), problem.keys()),
         rows_(selection.rows.shape[0]) {
     // A task computes whole rows of the result, and about a group of queries.
     std::ptrdiff_t const pools = std::max<std::ptrdiff_t>(1, kLanes / selection.pool_rows);
@@ -46,28 +47,32 @@ class WeightMap {
  private:
   bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes,
                  const StopCheck& stop) const {
-    QueryGroup<T> queries(problem_, batch, head, lanes,
+    QueryGroup<T> queries(problem_, plan_, batch, head, plan_.whole(head), lanes,
                           [&](int lane) { return *selection_.rows.at(first_row + lane); });
-    GroupKeys const keys = queries.keys(problem_.band());
+    Reach const reach = queries.reach();
     // The sum over all keys first, without values.
     queries.group.value_dim = 0;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), 0);
     ForwardRows<T> rows;
     T nothing[1];
     for (T*& out : rows.out) out = nothing;
-    if (!run_forward(kernel_, queries, keys, rows, scratch, stop)) return false;
+    if (!run_forward(kernel_, queries, reach, rows, scratch, stop)) return false;
 
     kernel_.weights_begin(queries.group, scratch.kernel);
-    auto const [first_col, last_col] = columns_of(keys);
+    auto const [first_col, last_col] = columns_of(reach.free ? *reach.free : reach.near);
+    TileList const tiles = queries.tiles(reach);
     for (std::ptrdiff_t col = first_col; col < last_col; col += kTileKeys) {
       if (stop()) return false;
       int const count = static_cast<int>(std::min<std::ptrdiff_t>(kTileKeys, last_col - col));
       std::int64_t indices[kTileKeys];
       for (int r = 0; r < count; r++) indices[r] = *selection_.cols.at(col + r);
-      Tile const tile = keys.gathered(indices, count, scratch.tiles->words[0]);
-      T weights[kTileKeys * kLanes];
-      kernel_.weights_tile(queries.group, tile, rows, weights, scratch.kernel);
-      add(weights, batch, head, first_row, lanes, col, count);
+      for (bool const free : {false, true}) {
+        if (free && !reach.free) continue;
+        Tile const tile = tiles.gathered(indices, count, free, scratch.tiles->words[0]);
+        T weights[kTileKeys * kLanes];
+        kernel_.weights_tile(queries.group, tile, rows, weights, scratch.kernel);
+        add(weights, batch, head, first_row, lanes, col, count);
+      }
     }
     return true;
   }
@@ -107,6 +112,7 @@ class WeightMap {
   const Selection& selection_;
   const ArrayView<T, 4>& weights_;
   Kernel<T> const kernel_;
+  Plan const plan_;
   std::ptrdiff_t const rows_;
   std::ptrdiff_t rows_per_task_;
   bool ascending_ = true;

@@ -46,15 +46,15 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 def test_gradients_of_all_arguments_are_those_of_attention_vjp(qkv, span):
     options = {"ramp": 4, "include_self": False, "scale": 0.7}
-    arguments = (*qkv, span, np.array([0.8, 1.3]), np.array([0.1, 0.02]))
+    arguments = (*qkv, span, np.array([0.8, 1.3]), np.array([0.1, 0.02]), np.linspace(-1, 1, qkv[1].shape[-2]))
     weight = np.random.default_rng(1).standard_normal(qkv[0].shape)
 
     def loss(arguments):
-        q, k, v, z, t, a = arguments
-        return (attention(q, k, v, span=z, temperature=t, alibi_slopes=a, **options) * weight).sum()
+        q, k, v, z, t, a, b = arguments
+        return (attention(q, k, v, span=z, temperature=t, alibi_slopes=a, key_bias=b, **options) * weight).sum()
 
-    q, k, v, z, t, a = arguments
-    out, vjp = hs.attention_vjp(q, k, v, span=z, temperature=t, alibi_slopes=a, **options)
+    q, k, v, z, t, a, b = arguments
+    out, vjp = hs.attention_vjp(q, k, v, span=z, temperature=t, alibi_slopes=a, key_bias=b, **options)
     assert loss(arguments) == (out * weight).sum()
     for ours, theirs in zip(grad(loss)(arguments), vjp(weight), strict=True):
         assert ours.shape == theirs.shape

@@ -19,6 +19,7 @@ def ones(*shape, dtype=np.float64):
 # Heads 4 on 2 key heads, 5 queries on 6 keys, dims 3 and 2: no two sizes are the same.
 QKV = {"query": ones(1, 4, 5, 3), "key": ones(1, 2, 6, 3), "value": ones(1, 2, 6, 2)}
 DYNAMIC = {"x": ones(2, 5, 3), "weight": ones(4, 3), "bias": ones(4), "limit": 10.0}
+IMPORTANCE = {name: DYNAMIC[name] for name in ("x", "weight", "bias")}
 MERGE = {"outs": [ones(2, 5, 3), ones(2, 5, 3)], "lses": [ones(2, 5), ones(2, 5)]}
 HYBRID = {
     "x": ones(2, 5, 6),
@@ -41,6 +42,9 @@ GOOD = {
     "span_penalty": {"span": np.arange(5.0), "weight": 0.1},
     "dynamic_span": DYNAMIC,
     "dynamic_span_vjp": DYNAMIC,
+    "importance_from": IMPORTANCE,
+    "importance_from_vjp": IMPORTANCE,
+    "segments_from": {"cumulative_lengths": [0, 2, 5]},
     "set_num_threads": {"n": 1},
     "reference.attention": dict.fromkeys(("query", "key", "value"), ones(1, 4, 5, 3)),
 }
@@ -289,6 +293,12 @@ TABLE = {
     },
     "dynamic_span": DYNAMIC_SPAN,
     "dynamic_span_vjp": DYNAMIC_SPAN,
+    "importance_from": {name: DYNAMIC_SPAN[name] for name in IMPORTANCE},
+    "importance_from_vjp": {name: DYNAMIC_SPAN[name] for name in IMPORTANCE},
+    "segments_from": {
+        "cumulative_lengths": [("late start", ValueError, [1, 2]), ("falling", ValueError, [0, 3, 2]),
+                               ("not whole", TypeError, [0, 1.5]), ("two axes", ValueError, [[0, 1]])],
+    },
     "set_num_threads": {"n": [*SIZE, ("string", TypeError, "two"), ("None", TypeError, None),
                               ]},
 }  # fmt: skip

@@ -7,14 +7,17 @@ pairs that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact
 from headspan._load import __version__
 
 # isort: split
-from headspan import reference
+from headspan import patterns, reference
 from headspan._hybrid_parameters import HybridParameters, hybrid_parameters
-from headspan.attention import Gradients, attention, attention_vjp, attention_weights
+from headspan._visibility import segments_from
+from headspan.attention import Gradients, attention, attention_vjp
 from headspan.cost import Cost, cost
 from headspan.hybrid import hybrid_attention, hybrid_attention_vjp
+from headspan.importance import importance_from, importance_from_vjp
 from headspan.merge import merge_attention, merge_attention_vjp
 from headspan.runtime import build_info, get_num_threads, set_num_threads
 from headspan.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
+from headspan.weights import attention_weights
 
 __all__ = [
     "Cost",
@@ -32,9 +35,13 @@ __all__ = [
     "hybrid_attention",
     "hybrid_attention_vjp",
     "hybrid_parameters",
+    "importance_from",
+    "importance_from_vjp",
     "merge_attention",
     "merge_attention_vjp",
+    "patterns",
     "reference",
+    "segments_from",
     "set_num_threads",
     "soft_mask",
     "span_penalty",

@@ -1,10 +1,14 @@
 """The checked arguments of one attention, as the core takes them."""
 
+from collections.abc import Sequence
+from typing import Any, TypedDict, cast
+
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _check, _core
+from headspan import _check, _core, _visibility
 from headspan._check import Array
+from headspan._pattern import Pattern
 
 AXES = ("batch", "heads", "tokens")
 
@@ -44,6 +48,29 @@ class Parameter:
         return total
 
 
+class Options(TypedDict, total=False):
+    """The options of an attention as they are given; see `headspan.attention`."""
+
+    span: npt.ArrayLike | None
+    ramp: float
+    causal: bool
+    include_self: bool
+    scale: float | None
+    temperature: npt.ArrayLike | None
+    alibi_slopes: npt.ArrayLike | None
+    pattern: Pattern | Sequence[Pattern] | None
+    query_positions: npt.ArrayLike | None
+    key_positions: npt.ArrayLike | None
+    key_lengths: npt.ArrayLike | None
+    segment_ids: npt.ArrayLike | None
+    key_bias: npt.ArrayLike | None
+
+
+def options_of(arguments: dict[str, Any]) -> Options:
+    """Take the options from the arguments of a function that has them all."""
+    return cast(Options, {name: arguments[name] for name in Options.__annotations__})
+
+
 class Call:
     """The checked arguments of one call, as the core takes them."""
 
@@ -52,14 +79,7 @@ class Call:
         query: object,
         key: object,
         value: object | None,
-        *,
-        span: object,
-        ramp: object,
-        causal: object,
-        include_self: object,
-        scale: object,
-        temperature: object,
-        alibi_slopes: object,
+        options: Options,
     ) -> None:
         names = ("query", "key") if value is None else ("query", "key", "value")
         arrays = tuple(_check.float_array(name, x) for name, x in zip(names, (query, key, value), strict=False))
@@ -71,12 +91,21 @@ class Call:
             arrays = tuple(array[(None,) * (4 - self.ndim)] for array in arrays)
         self.query, self.key, self.value = arrays[0], arrays[1], arrays[-1]
         self.dtype = self.query.dtype
+        o = options
         furthest = 2.0 * (self.query.shape[2] + self.key.shape[2])
+        positions = _visibility.positions(o["query_positions"], o["key_positions"], self)
+        if positions is not None:
+            furthest = positions.furthest()
 
-        self.span = None if span is None else Parameter("span", span, self, below=furthest)
-        self.temperature = None if temperature is None else Parameter("temperature", temperature, self, positive=True)
-        self.slopes = None if alibi_slopes is None else Parameter("alibi_slopes", alibi_slopes, self, per_token=False)
-        factor = self.query.shape[3] ** -0.5 if scale is None else _check.number("scale", scale)
+        self.span = None if o["span"] is None else Parameter("span", o["span"], self, below=furthest)
+        self.temperature = (
+            None if o["temperature"] is None else Parameter("temperature", o["temperature"], self, positive=True)
+        )
+        self.slopes = (
+            None if o["alibi_slopes"] is None else Parameter("alibi_slopes", o["alibi_slopes"], self, per_token=False)
+        )
+        self.key_bias = None if o["key_bias"] is None else _visibility.KeyBias(o["key_bias"], self)
+        factor = self.query.shape[3] ** -0.5 if o["scale"] is None else _check.number("scale", o["scale"])
         self.core = _core.Problem(
             self.query,
             self.key,
@@ -85,9 +114,33 @@ class Call:
             None if self.temperature is None else self.temperature.array,
             None if self.slopes is None else self.slopes.array,
             factor,
-            _check.number("ramp", ramp, at_least=0),
-            _check.flag("causal", causal),
-            _check.flag("include_self", include_self),
+            _check.number("ramp", o["ramp"], at_least=0),
+            _check.flag("causal", o["causal"]),
+            _check.flag("include_self", o["include_self"]),
+        )
+        if any(x is not None for x in (positions, o["pattern"], o["key_lengths"], o["segment_ids"], o["key_bias"])):
+            self._extend(positions, o)
+
+    def _extend(self, positions: _visibility.Positions | None, options: Options) -> None:
+        """Hand the core the arguments that few calls have."""
+        _, heads, queries, _ = self.query.shape
+        patterns = _visibility.patterns(options["pattern"], heads, queries, self.key.shape[2])
+        if positions is not None and any(p.grid for pattern in patterns for p in pattern.primitives()):
+            raise ValueError(
+                "query_positions and key_positions cannot be combined with a Neighborhood, which has its own"
+            )
+        first, last = (
+            (None, None) if options["segment_ids"] is None else _visibility.segments(options["segment_ids"], self)
+        )
+        self.core.extend(
+            [pattern.core for pattern in patterns],
+            None if positions is None else positions.query,
+            None if positions is None else positions.key,
+            None if options["key_lengths"] is None else _visibility.key_lengths(options["key_lengths"], self),
+            first,
+            last,
+            None if self.key_bias is None else self.key_bias.array,
+            None if self.key_bias is None else self.key_bias.removed,
         )
 
     @property
@@ -95,6 +148,12 @@ class Call:
         """The axes that query has, of batch, heads and tokens, and their lengths."""
         present = AXES[4 - self.ndim :]
         return dict(zip(present, self.query.shape[-1 - len(present) : -1], strict=True))
+
+    @property
+    def key_axes(self) -> dict[str, int]:
+        """The same with the keys instead of the tokens."""
+        axes = {axis: n for axis, n in self.axes.items() if axis != "tokens"}
+        return {**axes, "keys": self.key.shape[2]}
 
     def outside(self, array: Array) -> Array:
         """Take away the axes that the arguments did not have."""

@@ -1,14 +1,14 @@
 """Attention with learned spans, its gradient, and its weights."""
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
-import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan._call import Call
+from headspan._call import Call, Options, options_of
 from headspan._check import Array
+from headspan._pattern import Pattern
 
 
 class Gradients(NamedTuple):
@@ -20,6 +20,7 @@ class Gradients(NamedTuple):
     span: Array | None
     temperature: Array | None
     alibi_slopes: Array | None
+    key_bias: Array | None
 
 
 @overload
@@ -28,14 +29,8 @@ def attention(
     key: npt.ArrayLike,
     value: npt.ArrayLike,
     *,
-    span: npt.ArrayLike | None = ...,
-    ramp: float = ...,
-    causal: bool = ...,
-    include_self: bool = ...,
-    scale: float | None = ...,
-    temperature: npt.ArrayLike | None = ...,
-    alibi_slopes: npt.ArrayLike | None = ...,
     return_lse: Literal[False] = ...,
+    **options: Unpack[Options],
 ) -> Array: ...
 @overload
 def attention(
@@ -43,14 +38,8 @@ def attention(
     key: npt.ArrayLike,
     value: npt.ArrayLike,
     *,
-    span: npt.ArrayLike | None = ...,
-    ramp: float = ...,
-    causal: bool = ...,
-    include_self: bool = ...,
-    scale: float | None = ...,
-    temperature: npt.ArrayLike | None = ...,
-    alibi_slopes: npt.ArrayLike | None = ...,
     return_lse: Literal[True],
+    **options: Unpack[Options],
 ) -> tuple[Array, Array]: ...
 def attention(
     query: npt.ArrayLike,
@@ -64,6 +53,12 @@ def attention(
     scale: float | None = None,
     temperature: npt.ArrayLike | None = None,
     alibi_slopes: npt.ArrayLike | None = None,
+    pattern: Pattern | Sequence[Pattern] | None = None,
+    query_positions: npt.ArrayLike | None = None,
+    key_positions: npt.ArrayLike | None = None,
+    key_lengths: npt.ArrayLike | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    key_bias: npt.ArrayLike | None = None,
     return_lse: bool = False,
 ) -> Any:
     """Attention in which every head, or every token, has its own span.
@@ -94,6 +89,19 @@ def attention(
         Divides the dot products; the shapes of `span`.
     alibi_slopes : array_like, optional
         A number, or of shape (heads,) or (batch, heads).
+    pattern : Pattern or list of Pattern, optional
+        Which pairs there are at all, see `headspan.patterns`; a list has one for each head. The span works inside it.
+    query_positions, key_positions : array_like, optional
+        Where tokens stand, for distances, causality and spans: numbers that do not decrease, of shape (tokens,) or
+        (batch, tokens). Patterns go by index all the same.
+    key_lengths : array_like of int, optional
+        How many keys of each batch item count; those behind them are padding. A number, or of shape (batch,).
+    segment_ids : array_like of int, optional
+        The document that each key belongs to, of shape (key tokens,) or (batch, key tokens), for documents packed one
+        after another (see `segments_from`): a query sees keys of its own document only.
+    key_bias : array_like, optional
+        Added to the scores of each key, so that some matter more; -inf removes one. Of shape (key tokens,),
+        (heads or 1, key tokens) or (batch or 1, heads or 1, key tokens).
     return_lse : bool
         Whether to return the log-sum-exp too.
 
@@ -126,18 +134,7 @@ def attention(
     >>> hs.attention(q, k, v, span=[4, 50]).shape
     (1, 2, 100, 16)
     """
-    call = Call(
-        query,
-        key,
-        value,
-        span=span,
-        ramp=ramp,
-        causal=causal,
-        include_self=include_self,
-        scale=scale,
-        temperature=temperature,
-        alibi_slopes=alibi_slopes,
-    )
+    call = Call(query, key, value, options_of(locals()))
     with_lse = _check.flag("return_lse", return_lse)
     out, lse, _ = call.core.forward(with_lse, False)
     if lse is None:
@@ -157,6 +154,12 @@ def attention_vjp(
     scale: float | None = None,
     temperature: npt.ArrayLike | None = None,
     alibi_slopes: npt.ArrayLike | None = None,
+    pattern: Pattern | Sequence[Pattern] | None = None,
+    query_positions: npt.ArrayLike | None = None,
+    key_positions: npt.ArrayLike | None = None,
+    key_lengths: npt.ArrayLike | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    key_bias: npt.ArrayLike | None = None,
     return_lse: bool = False,
 ) -> tuple[Any, Callable[..., Gradients]]:
     """Attention, and the function that takes a gradient back through it.
@@ -182,18 +185,7 @@ def attention_vjp(
     >>> vjp(np.ones_like(out)).span.shape
     (2,)
     """
-    call = Call(
-        query,
-        key,
-        value,
-        span=span,
-        ramp=ramp,
-        causal=causal,
-        include_self=include_self,
-        scale=scale,
-        temperature=temperature,
-        alibi_slopes=alibi_slopes,
-    )
+    call = Call(query, key, value, options_of(locals()))
     with_lse = _check.flag("return_lse", return_lse)
     full_out, full_lse, statistics = call.core.forward(with_lse, True)
     assert statistics is not None
@@ -205,102 +197,11 @@ def attention_vjp(
         """Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
         full_grad_out = call.inside("grad_out", grad_out, out.shape)
         full_grad_lse = None if grad_lse is None else call.inside("grad_lse", grad_lse, out.shape[:-1])
-        *arrays, grad_span, grad_temperature, grad_slopes = call.core.backward(
-            full_out, statistics, full_grad_out, full_grad_lse
-        )
-        parameters = ((call.span, grad_span), (call.temperature, grad_temperature), (call.slopes, grad_slopes))
+        grads = call.core.backward(full_out, statistics, full_grad_out, full_grad_lse)
+        parameters = zip((call.span, call.temperature, call.slopes, call.key_bias), grads[3:], strict=True)
         return Gradients(
-            *(call.outside(array) for array in arrays),
+            *(call.outside(array) for array in grads[:3]),
             *(None if p is None or g is None else p.gradient(g) for p, g in parameters),
         )
 
     return ((out, lse) if with_lse else out), vjp
-
-
-def attention_weights(
-    query: npt.ArrayLike,
-    key: npt.ArrayLike,
-    *,
-    span: npt.ArrayLike | None = None,
-    ramp: float = 32,
-    causal: bool = True,
-    include_self: bool = True,
-    scale: float | None = None,
-    temperature: npt.ArrayLike | None = None,
-    alibi_slopes: npt.ArrayLike | None = None,
-    rows: Any = None,
-    cols: Any = None,
-    pool: int | tuple[int, int] | None = None,
-) -> Array:
-    """Attention weights of chosen queries and keys, for looking at.
-
-    The arguments are those of `attention`, and
-
-    Parameters
-    ----------
-    rows, cols : slice or array_like of int, optional
-        The queries and the keys wanted; all unless given. Weights are normalised over all keys all the same.
-    pool : int or (int, int), optional
-        Blocks of so many chosen queries and keys become one number: the mean over the queries of the sum over the keys,
-        so that a row of the result still sums to 1.
-
-    Returns
-    -------
-    weights : ndarray, shape (batch, heads, rows, cols)
-        In memory no larger than that of the result and of `rows` and `cols`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import headspan as hs
-    >>> rng = np.random.default_rng(0)
-    >>> q, k = rng.standard_normal((2, 1, 2, 1000, 16))
-    >>> hs.attention_weights(q, k, span=40, rows=slice(-3, None)).shape
-    (1, 2, 3, 1000)
-    >>> hs.attention_weights(q, k, span=40, pool=100).sum(axis=-1).round(6).min()
-    np.float64(1.0)
-    """
-    call = Call(
-        query,
-        key,
-        None,
-        span=span,
-        ramp=ramp,
-        causal=causal,
-        include_self=include_self,
-        scale=scale,
-        temperature=temperature,
-        alibi_slopes=alibi_slopes,
-    )
-    row_indices = _chosen("rows", rows, call.query.shape[2])
-    col_indices = _chosen("cols", cols, call.key.shape[2])
-    if pool is None:
-        pool = 1
-    pools: tuple[Any, ...] = pool if isinstance(pool, tuple) else (pool, pool)
-    if len(pools) != 2:
-        raise ValueError(f"pool must be a number or a pair, not {pool}")
-    sizes = (row_indices.size, col_indices.size)
-    pool_rows, pool_cols = (
-        min(_check.integer("pool", p, at_least=1), max(size, 1)) for p, size in zip(pools, sizes, strict=True)
-    )
-    shape = (*call.query.shape[:2], -(-row_indices.size // pool_rows), -(-col_indices.size // pool_cols))
-    _check.check_size("the result", shape, call.dtype.itemsize)
-    return call.outside(call.core.weights(row_indices, col_indices, pool_rows, pool_cols))
-
-
-def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:
-    """Positions that a selection of an axis means, as NumPy would take it."""
-    if selection is None:
-        return np.arange(length)
-    if not isinstance(selection, slice):
-        selection = np.atleast_1d(_check.as_array(name, selection))
-        if selection.size == 0:
-            selection = selection.astype(np.int64)
-        if selection.ndim != 1 or selection.dtype.kind not in "iu":
-            raise TypeError(f"{name} must be a slice or a list of integers, not {_check.describe(selection.tolist())}")
-    try:
-        return np.ascontiguousarray(np.arange(length)[selection])
-    except IndexError as error:
-        raise ValueError(
-            f"{name} must lie within {length} tokens, but one is {selection[np.abs(selection).argmax()]}"
-        ) from error

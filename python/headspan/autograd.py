@@ -42,7 +42,9 @@ class _Call:
 
 
 @primitive
-def _attention(query: Any, key: Any, value: Any, span: Any, temperature: Any, alibi_slopes: Any, call: _Call) -> Any:
+def _attention(
+    query: Any, key: Any, value: Any, span: Any, temperature: Any, alibi_slopes: Any, key_bias: Any, call: _Call
+) -> Any:
     result, call.vjp = hs.attention_vjp(
         query,
         key,
@@ -50,6 +52,7 @@ def _attention(query: Any, key: Any, value: Any, span: Any, temperature: Any, al
         span=span,
         temperature=temperature,
         alibi_slopes=alibi_slopes,
+        key_bias=key_bias,
         **call.options,
     )
     return result
@@ -86,13 +89,19 @@ def attention(
     scale: float | None = None,
     temperature: Any = None,
     alibi_slopes: Any = None,
+    pattern: Any = None,
+    query_positions: Any = None,
+    key_positions: Any = None,
+    key_lengths: Any = None,
+    segment_ids: Any = None,
+    key_bias: Any = None,
     return_lse: bool = False,
 ) -> Any:
-    """Attention with a learned span, differentiable by ``autograd``.
+    r"""Attention with a learned span, differentiable by ``autograd``.
 
     Takes the arguments of :func:`headspan.attention` and returns what it returns. The result can
     be differentiated (once, in reverse mode) with respect to `query`, `key`, `value`, `span`,
-    `temperature` and `alibi_slopes`.
+    `temperature`, `alibi_slopes` and `key_bias`.
 
     Parameters
     ----------
@@ -100,7 +109,8 @@ def attention(
         All of the same type. Only the last axis has to be contiguous to cost no copy.
     span : float or ndarray, optional
         Scalar, ``(heads,)``, ``(batch, heads)`` or ``(batch, heads, tokens)``; None is unlimited.
-    ramp, causal, include_self, scale, temperature, alibi_slopes, return_lse
+    ramp, causal, include_self, scale, temperature, alibi_slopes, pattern, query_positions, \
+    key_positions, key_lengths, segment_ids, key_bias, return_lse
         See :func:`headspan.attention`.
 
     Returns
@@ -125,9 +135,14 @@ def attention(
         "causal": causal,
         "include_self": include_self,
         "scale": scale,
+        "pattern": pattern,
+        "query_positions": query_positions,
+        "key_positions": key_positions,
+        "key_lengths": key_lengths,
+        "segment_ids": segment_ids,
         "return_lse": return_lse,
     }
-    arrays = (query, key, value, span, temperature, alibi_slopes)
+    arrays = (query, key, value, span, temperature, alibi_slopes, key_bias)
     if not any(isinstance(array, Box) for array in arrays):
         return hs.attention(
             query,
@@ -136,6 +151,7 @@ def attention(
             span=span,
             temperature=temperature,
             alibi_slopes=alibi_slopes,
+            key_bias=key_bias,
             **options,
         )
     return _attention(*arrays, _Call(options))

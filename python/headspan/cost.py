@@ -1,11 +1,13 @@
 """What an attention costs, counted and not measured."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _check, _core
+from headspan import _check, _core, _visibility
+from headspan._pattern import Pattern
 
 
 class Cost(NamedTuple):
@@ -40,6 +42,7 @@ def cost(
     span: npt.ArrayLike | None = None,
     ramp: float = 32,
     causal: bool = True,
+    pattern: Pattern | Sequence[Pattern] | None = None,
 ) -> Cost:
     """Count the pairs and the floating-point operations of an attention.
 
@@ -49,7 +52,7 @@ def cost(
         Sizes of the query.
     key_tokens : int, optional
         As many as tokens unless given.
-    span, ramp, causal
+    span, ramp, causal, pattern
         As for `attention`.
 
     Returns
@@ -79,8 +82,10 @@ def cost(
         _check.non_negative("span", array)
         axes = {"batch": sizes["batch"], "heads": sizes["heads"], "tokens": sizes["tokens"]}
         spans = np.minimum(_check.per_query("span", array, axes).astype(np.float64), limit)
-    # Batch items and heads that share a span are counted once.
-    counted = _core.pairs(tokens, keys, np.broadcast_to(spans, (*spans.shape[:2], tokens)), ramp, causal)
+    patterns = _visibility.patterns(pattern, heads, tokens, keys)
+    # Batch items and heads that share a span and a pattern are counted once.
+    shape = (spans.shape[0], max(spans.shape[1], len(patterns)), tokens)
+    counted = _core.pairs(tokens, keys, np.broadcast_to(spans, shape), ramp, causal, [p.core for p in patterns])
     head_pairs = np.broadcast_to(counted, (batch, heads)).sum(axis=0)
     pairs = int(head_pairs.sum())
     dense = 4 * head_dim * batch * heads * tokens * keys

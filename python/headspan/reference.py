@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headspan import _visibility
+from headspan._pattern import Pattern
+
 
 def attention(
     query: npt.ArrayLike,
@@ -18,6 +21,12 @@ def attention(
     scale: float | None = None,
     temperature: npt.ArrayLike | None = None,
     alibi_slopes: npt.ArrayLike | None = None,
+    pattern: Any = None,
+    query_positions: npt.ArrayLike | None = None,
+    key_positions: npt.ArrayLike | None = None,
+    key_lengths: npt.ArrayLike | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    key_bias: npt.ArrayLike | None = None,
     return_lse: bool = False,
 ) -> Any:
     """Attention by its definition, in memory of the square of the tokens.
@@ -45,13 +54,16 @@ def attention(
             0.0 if alibi_slopes is None else alibi_slopes,
         )
     )
+    allowed, x, free = _pairs(q, k, causal, include_self, pattern, query_positions, key_positions)
+    if key_lengths is not None:
+        allowed = allowed & _valid(k.shape[-2], np.asarray(key_lengths))
+    if segment_ids is not None:
+        allowed = allowed & _same_segment(q.shape[-2], np.asarray(segment_ids))
+    b = 0.0 if key_bias is None else np.asarray(key_bias, np.float64)[..., None, :]
 
-    x = (np.arange(q.shape[-2]) + k.shape[-2] - q.shape[-2])[:, None] - np.arange(k.shape[-2])
-    allowed = ((x >= 0) | (not causal)) & ((x != 0) | include_self)
-    x = np.abs(x)
     m = np.clip((ramp + z - x) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
-    m = np.where(allowed, m, 0.0)
-    s = (q.shape[-1] ** -0.5 if scale is None else scale) / t * (q @ np.swapaxes(k, -1, -2)) - slope * x
+    m = np.where(allowed & (b > -np.inf), np.where(free, 1.0, m), 0.0)
+    s = (q.shape[-1] ** -0.5 if scale is None else scale) / t * (q @ np.swapaxes(k, -1, -2)) - slope * x + b
     top = np.max(s, axis=-1, keepdims=True, initial=-1e300, where=m > 0)
     e = m * np.exp(np.where(m > 0, s - top, -np.inf))
     total = e.sum(axis=-1, keepdims=True)
@@ -67,3 +79,59 @@ def _per_query(a: npt.ArrayLike, ndim: int) -> npt.NDArray[np.float64]:
     a = np.asarray(a, np.float64)
     per_token = a.ndim == max(ndim - 1, 1)
     return a[..., None] if per_token else a[..., None, None]
+
+
+def _pairs(
+    q: npt.NDArray[np.float64],
+    k: npt.NDArray[np.float64],
+    causal: bool,
+    include_self: bool,
+    pattern: Any,
+    query_positions: npt.ArrayLike | None,
+    key_positions: npt.ArrayLike | None,
+) -> tuple[Any, Any, Any]:
+    """Say which pairs there are, how far apart they stand, and which of them no span limits."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    index = np.arange(queries) + keys - queries
+    k_at = np.arange(keys) if key_positions is None else np.asarray(key_positions)
+    q_at = index if key_positions is None else k_at[..., index]
+    q_at = q_at if query_positions is None else np.asarray(query_positions)
+    if max(k_at.ndim, q_at.ndim) == 2:  # one row for each batch item
+        k_at, q_at = (at.reshape(-1, 1, at.shape[-1]) for at in (k_at, q_at))
+    x = q_at[..., :, None] - k_at[..., None, :]
+    allowed = ((x >= 0) | (not causal)) & ((x != 0) | include_self)
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    parts = _visibility.patterns(pattern, heads, queries, keys)
+    if not parts:
+        return allowed, np.abs(x), False
+    masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))
+    if any(p.grid for part in parts for p in part.primitives()):
+        x = np.stack([_grid_distance(part, queries, keys, x) for part in parts])
+    return allowed & masks, np.abs(x), free
+
+
+def _pattern(pattern: Pattern, queries: int, keys: int) -> tuple[Any, Any]:
+    """Return the mask of a pattern, and the pairs with global tokens."""
+    tokens = [token for primitive in pattern.primitives() for token in primitive.global_tokens]
+    free = np.isin(np.arange(keys - queries, keys), tokens)[:, None] | np.isin(np.arange(keys), tokens)
+    return pattern.mask(queries, keys), free
+
+
+def _grid_distance(pattern: Pattern, queries: int, keys: int, x: Any) -> Any:
+    """Return the largest distance along the axes of a pattern's grid; without one the distances given."""
+    grid = next((primitive.grid for primitive in pattern.primitives() if primitive.grid), None)
+    if grid is None:
+        return x
+    at = np.array(np.unravel_index(np.arange(keys), grid))
+    return np.abs(at[:, keys - queries :, None] - at[:, None, :]).max(axis=0)
+
+
+def _valid(keys: int, key_lengths: npt.NDArray[Any]) -> Any:
+    """Return the keys that are no padding."""
+    return np.arange(keys) < (key_lengths.reshape(-1, 1, 1, 1) if key_lengths.size > 1 else key_lengths.item())
+
+
+def _same_segment(queries: int, ids: npt.NDArray[Any]) -> Any:
+    """Return the pairs that lie in one document."""
+    same = ids[..., ids.shape[-1] - queries :, None] == ids[..., None, :]
+    return same[:, None] if same.ndim == 3 else same

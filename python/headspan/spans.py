@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan.importance import importance_from_vjp
 
 
 def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) -> npt.NDArray[np.float64]:
@@ -137,26 +138,14 @@ def dynamic_span_vjp(
     >>> vjp(np.ones_like(span))[2]
     array([75., 75.])
     """
-    tokens, w, b = (_check.float_array(name, array) for name, array in (("x", x), ("weight", weight), ("bias", bias)))
-    _check.same_dtype(("x", "weight", "bias"), (tokens, w, b))
-    if tokens.ndim != 3:
-        raise ValueError(f"x must have the axes (batch, tokens, width), not shape {tokens.shape}")
-    if w.ndim != 2 or w.shape[1] != tokens.shape[2]:
-        raise ValueError(f"weight must have the shape (heads, {tokens.shape[2]}), not {w.shape}")
-    if b.shape != w.shape[:1]:
-        raise ValueError(f"bias must have the shape ({w.shape[0]},), not {b.shape}")
-    top = tokens.dtype.type(_check.number("limit", limit, at_least=0))
-
-    logits = np.swapaxes(tokens @ w.T, 1, 2) + b[:, None]
+    logits, linear_vjp = importance_from_vjp(x, weight, bias)
+    top = logits.dtype.type(_check.number("limit", limit, at_least=0))
     sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))  # does not overflow
     span = top * sigmoid
 
     def vjp(grad_span: npt.ArrayLike) -> tuple[Array, Array, Array]:
         """Gradients of x, weight and bias."""
-        grad = _check.gradient("grad_span", grad_span, span.shape, beside=("x", tokens))
-        grad_logits = grad * span * (1 - sigmoid)
-        grad_x = np.swapaxes(grad_logits, 1, 2) @ w
-        grad_weight = np.einsum("bht,btw->hw", grad_logits, tokens, optimize=True)
-        return grad_x, grad_weight, grad_logits.sum(axis=(0, 2))
+        grad = _check.gradient("grad_span", grad_span, span.shape, beside=("x", logits))
+        return linear_vjp(grad * span * (1 - sigmoid))
 
     return span, vjp

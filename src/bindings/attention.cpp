@@ -13,6 +13,19 @@ namespace headspan::bindings {
 namespace {
 
 using OptionalArray = std::optional<py::array>;
+using Patterns = std::vector<std::shared_ptr<Pattern>>;
+
+std::vector<const Pattern*> pointers(const Patterns& patterns, std::ptrdiff_t heads, std::ptrdiff_t queries,
+                                     std::ptrdiff_t keys) {
+  require(patterns.size() <= 1 || static_cast<std::ptrdiff_t>(patterns.size()) == heads, "patterns",
+          " are not as many as heads");
+  std::vector<const Pattern*> result;
+  for (const std::shared_ptr<Pattern>& pattern : patterns) {
+    pattern->check(queries, keys);
+    result.push_back(pattern.get());
+  }
+  return result;
+}
 
 // The arguments of one attention, held together with the arrays that own its memory.
 class PyProblem {
@@ -29,6 +42,24 @@ class PyProblem {
         ramp_(ramp),
         causal_(causal),
         include_self_(include_self) {
+    if (is_float32())
+      problem<float>();
+    else
+      problem<double>();
+  }
+
+  // Arguments that few calls have. `removed` says where key_bias is -infinity; the segments of keys are first .. last
+  // - 1.
+  void extend(Patterns patterns, OptionalArray query_positions, OptionalArray key_positions, OptionalArray key_lengths,
+              OptionalArray segment_first, OptionalArray segment_last, OptionalArray key_bias, OptionalArray removed) {
+    patterns_ = std::move(patterns);
+    query_positions_ = std::move(query_positions);
+    key_positions_ = std::move(key_positions);
+    key_lengths_ = std::move(key_lengths);
+    segment_first_ = std::move(segment_first);
+    segment_last_ = std::move(segment_last);
+    key_bias_ = std::move(key_bias);
+    removed_ = std::move(removed);
     if (is_float32())
       problem<float>();
     else
@@ -71,7 +102,28 @@ class PyProblem {
     p.ramp = ramp_;
     p.causal = causal_;
     p.include_self = include_self_;
+    set_extensions(p);
     return p;
+  }
+
+  template <class T>
+  void set_extensions(Problem<T>& p) const {
+    std::ptrdiff_t const batch = p.batch(), queries = p.queries(), keys = p.keys();
+    p.patterns = pointers(patterns_, p.heads(), queries, keys);
+    if (key_bias_) p.key_bias = broadcast_view<T, 3>(*key_bias_, {batch, p.heads(), keys}, "key_bias");
+    if (removed_) p.removed = tokens_view<bool, 3>(*removed_, {batch, p.heads(), keys}, "removed");
+    require(query_positions_.has_value() == key_positions_.has_value(), "key_positions",
+            " must be given with the others");
+    if (query_positions_) {
+      p.query_positions = tokens_view<double, 2>(*query_positions_, {batch, queries}, "query_positions");
+      p.key_positions = tokens_view<double, 2>(*key_positions_, {batch, keys}, "key_positions");
+    }
+    if (key_lengths_) p.key_lengths = broadcast_view<std::int64_t, 1>(*key_lengths_, {batch}, "key_lengths");
+    require(segment_first_.has_value() == segment_last_.has_value(), "segments", " must be given with both ends");
+    if (!segment_first_) return;
+    require(queries <= keys, "segments", " need a key for every query");
+    p.segment_first = tokens_view<std::int64_t, 2>(*segment_first_, {batch, keys}, "segments");
+    p.segment_last = tokens_view<std::int64_t, 2>(*segment_last_, {batch, keys}, "segments");
   }
 
   template <class T>
@@ -124,8 +176,14 @@ class PyProblem {
     py::object const span = per_query(span_.has_value(), gradients.span),
                      temperature = per_query(temperature_.has_value(), gradients.temperature),
                      slopes = per_query(slopes_.has_value(), gradients.slopes);
+    py::object key_bias = py::none();
+    if (key_bias_) {
+      py::array_t<double> array({batch, heads, p.keys()});
+      gradients.key_bias = writable_view<double, 3>(array);
+      key_bias = std::move(array);
+    }
     call_core([&](const Control& control) { attention_backward(p, upstream, gradients, control); });
-    return py::make_tuple(query, key, value, span, temperature, slopes);
+    return py::make_tuple(query, key, value, span, temperature, slopes, key_bias);
   }
 
   template <class T>
@@ -153,22 +211,39 @@ class PyProblem {
   OptionalArray span_, temperature_, slopes_;
   double scale_, ramp_;
   bool causal_, include_self_;
+  Patterns patterns_;
+  OptionalArray query_positions_, key_positions_, key_lengths_, segment_first_, segment_last_, key_bias_, removed_;
 };
 
-py::array pairs(std::ptrdiff_t queries, std::ptrdiff_t keys, const py::array& span, double ramp, bool causal) {
+py::array pairs(std::ptrdiff_t queries, std::ptrdiff_t keys, const py::array& span, double ramp, bool causal,
+                const Patterns& patterns) {
   ArrayView<const double, 3> const span_view = view<double, 3>(span, "span");
   require(queries >= 0 && keys > 0 && span_view.shape[2] == queries, "span", " has another shape");
   py::array_t<std::int64_t> counts({span_view.shape[0], span_view.shape[1]});
   ArrayView<std::int64_t, 2> const counts_view = writable_view<std::int64_t, 2>(counts);
+  std::vector<const Pattern*> const of_heads = pointers(patterns, span_view.shape[1], queries, keys);
   call_core([&](const Control& control) {
-    count_pairs({queries, keys, causal, true, ramp}, span_view, counts_view, control);
+    count_pairs({queries, keys, causal, true, ramp}, span_view, of_heads, counts_view, control);
   });
   return std::move(counts);
+}
+
+py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t keys) {
+  require(queries >= 0 && keys > 0, "tokens", " must be positive");
+  pattern.check(queries, keys);
+  py::array_t<bool> allowed({queries, keys});
+  ArrayView<bool, 2> const view = writable_view<bool, 2>(allowed);
+  call_core([&](const Control& control) { pattern_mask(pattern, view, control); });
+  return std::move(allowed);
 }
 
 }  // namespace
 
 void register_attention(py::module_& m) {
+  py::class_<Pattern, std::shared_ptr<Pattern>>(
+      m, "Pattern", "A union of terms, each an intersection of primitives by name and numbers.")
+      .def(py::init<Pattern::Description>(), py::arg("terms"))
+      .def("mask", &mask, py::arg("queries"), py::arg("keys"));
   py::class_<PyProblem>(m, "Problem",
                         "The arguments of one attention: arrays of one type, parameters broadcast to (batch, heads, "
                         "tokens) or (batch, heads).")
@@ -176,12 +251,16 @@ void register_attention(py::module_& m) {
                     bool>(),
            py::arg("query"), py::arg("key"), py::arg("value"), py::arg("span"), py::arg("temperature"),
            py::arg("slopes"), py::arg("scale"), py::arg("ramp"), py::arg("causal"), py::arg("include_self"))
+      .def("extend", &PyProblem::extend, py::arg("patterns"), py::arg("query_positions"), py::arg("key_positions"),
+           py::arg("key_lengths"), py::arg("segment_first"), py::arg("segment_last"), py::arg("key_bias"),
+           py::arg("removed"))
       .def("forward", &PyProblem::forward, py::arg("with_lse"), py::arg("with_statistics"))
       .def("backward", &PyProblem::backward, py::arg("out"), py::arg("statistics"), py::arg("grad_out"),
            py::arg("grad_lse"))
       .def("weights", &PyProblem::weights, py::arg("rows"), py::arg("cols"), py::arg("pool_rows"),
            py::arg("pool_cols"));
-  m.def("pairs", &pairs, py::arg("queries"), py::arg("keys"), py::arg("span"), py::arg("ramp"), py::arg("causal"));
+  m.def("pairs", &pairs, py::arg("queries"), py::arg("keys"), py::arg("span"), py::arg("ramp"), py::arg("causal"),
+        py::arg("patterns"));
 }
 
 }  // namespace headspan::bindings

@@ -74,6 +74,15 @@ ArrayView<const T, rank> broadcast_view(const py::array& array, const std::ptrdi
   return v;
 }
 
+// The same with a last axis that is contiguous, for arrays whose rows are read through a pointer.
+template <class T, int rank>
+ArrayView<const T, rank> tokens_view(const py::array& array, const std::ptrdiff_t (&shape)[rank], const char* name) {
+  rows_view<T, rank>(array, name);
+  ArrayView<const T, rank> const v = broadcast_view<T, rank>(array, shape, name);
+  require(v.stride[rank - 1] == 1 || shape[rank - 1] == 1, name, " must be contiguous in its last axis");
+  return v;
+}
+
 int thread_count();
 
 // Calls compute(control) without the interpreter's lock.

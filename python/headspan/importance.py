@@ -1,0 +1,84 @@
+"""Importance that tokens predict for themselves: what `attention` takes as `key_bias`."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+
+
+def importance_from(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike) -> Array:
+    """How much tokens matter, as they predict it themselves: ``weight . x_t + bias``, for every head.
+
+    As `key_bias` of `attention` it is added to the scores of the token's key: ``exp`` of it is the factor by which the
+    token counts more.
+
+    Parameters
+    ----------
+    x : array_like, shape (batch, tokens, width)
+        float32 or float64.
+    weight : array_like, shape (heads, width)
+    bias : array_like, shape (heads,)
+        Of the type of `x`, as `weight`.
+
+    Returns
+    -------
+    key_bias : ndarray, shape (batch, heads, tokens)
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape.
+    TypeError
+        For a wrong or mixed type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> hs.importance_from(np.ones((1, 3, 8)), np.ones((2, 8)), np.zeros(2)).shape
+    (1, 2, 3)
+    """
+    return importance_from_vjp(x, weight, bias)[0]
+
+
+def importance_from_vjp(
+    x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
+) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
+    """How much tokens matter, and the function that takes a gradient back through it.
+
+    The arguments are those of `importance_from`.
+
+    Returns
+    -------
+    key_bias : ndarray, shape (batch, heads, tokens)
+    vjp : callable
+        ``vjp(grad)`` gives the gradients of `x`, `weight` and `bias`, in their shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> key_bias, vjp = hs.importance_from_vjp(np.ones((1, 3, 8)), np.ones((2, 8)), np.zeros(2))
+    >>> vjp(np.ones_like(key_bias))[2]
+    array([3., 3.])
+    """
+    tokens, w, b = (_check.float_array(name, array) for name, array in (("x", x), ("weight", weight), ("bias", bias)))
+    _check.same_dtype(("x", "weight", "bias"), (tokens, w, b))
+    if tokens.ndim != 3:
+        raise ValueError(f"x must have the axes (batch, tokens, width), not shape {tokens.shape}")
+    if w.ndim != 2 or w.shape[1] != tokens.shape[2]:
+        raise ValueError(f"weight must have the shape (heads, {tokens.shape[2]}), not {w.shape}")
+    if b.shape != w.shape[:1]:
+        raise ValueError(f"bias must have the shape ({w.shape[0]},), not {b.shape}")
+    result = np.swapaxes(tokens @ w.T, 1, 2) + b[:, None]
+
+    def vjp(grad_result: npt.ArrayLike) -> tuple[Array, Array, Array]:
+        """Gradients of x, weight and bias."""
+        grad = _check.gradient("grad", grad_result, result.shape, beside=("x", tokens))
+        grad_weight = np.einsum("bht,btw->hw", grad, tokens, optimize=True)
+        return np.swapaxes(grad, 1, 2) @ w, grad_weight, grad.sum(axis=(0, 2))
+
+    return result, vjp

@@ -1,0 +1,387 @@
+"""Patterns: which keys a query may see at all, as expressions of primitives joined by ``|`` and ``&``.
+
+A pattern goes by index: of S keys the last query has index ``S - 1``, as the last key has, and the query before it
+``S - 2``. With p the index of a query and j that of a key, each class below says which pairs it allows. A span works
+inside a pattern, causality on top of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headspan import _check
+from headspan._pattern import FAR, Pattern, Primitive
+
+__all__ = [
+    "Blocks",
+    "Blockwise",
+    "Full",
+    "Global",
+    "Local",
+    "Neighborhood",
+    "Pattern",
+    "Random",
+    "Strided",
+]
+
+
+@dataclass(frozen=True)
+class Full(Primitive):
+    """Every pair."""
+
+    name = "full"
+
+
+@dataclass(frozen=True)
+class Local(Primitive):
+    """A sliding window: ``j = p - k * dilation`` with ``-after <= k <= before``.
+
+    Parameters
+    ----------
+    before, after : int
+        Keys before and after the query's own.
+    dilation : int
+        Step between neighbouring keys.
+
+    References
+    ----------
+    Beltagy et al., "Longformer: The Long-Document Transformer", 2020, section 3.1.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Local
+    >>> Local(2, dilation=2).mask(5).astype(int)[-1]
+    array([1, 0, 1, 0, 1])
+    """
+
+    before: int
+    after: int = 0
+    dilation: int = 1
+    name = "local"
+
+    def __post_init__(self) -> None:
+        self._check_integer("before", at_least=0)
+        self._check_integer("after", at_least=0)
+        self._check_integer("dilation", at_least=1)
+
+    def numbers(self) -> list[int]:
+        return [min(n, FAR) for n in (self.before * self.dilation, self.after * self.dilation, self.dilation)]
+
+
+@dataclass(frozen=True)
+class Strided(Primitive):
+    """Every so manieth key: ``(p - j) mod stride = 0``, or the same keys for all queries: ``j mod stride = offset``.
+
+    Parameters
+    ----------
+    stride : int
+    offset : int, optional
+        From 0 to stride - 1. None: counted from the query.
+
+    References
+    ----------
+    Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.3.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Strided
+    >>> Strided(3).mask(5).astype(int)[-1], Strided(3, offset=0).mask(5).astype(int)[-1]
+    (array([0, 1, 0, 0, 1]), array([1, 0, 0, 1, 0]))
+    """
+
+    stride: int
+    offset: int | None = None
+    name = "strided"
+
+    def __post_init__(self) -> None:
+        stride = self._check_integer("stride", at_least=1)
+        if self.offset is not None and self._check_integer("offset", at_least=0) >= stride:
+            raise ValueError(f"offset of Strided must be below the stride of {stride}, not {self.offset}")
+
+    def numbers(self) -> list[int]:
+        return [min(self.stride, FAR), -1 if self.offset is None else min(self.offset, FAR - 1)]
+
+
+@dataclass(frozen=True)
+class Blockwise(Primitive):
+    """The query's own block of keys, and some blocks back and ahead of it.
+
+    Parameters
+    ----------
+    block_size : int
+    back, ahead : int
+        Blocks before and after the query's own.
+
+    References
+    ----------
+    Qiu et al., "Blockwise Self-Attention for Long Document Understanding", 2020.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Blockwise
+    >>> Blockwise(2, back=1).mask(6).astype(int)[3]
+    array([1, 1, 1, 1, 0, 0])
+    """
+
+    block_size: int
+    back: int = 0
+    ahead: int = 0
+    name = "blockwise"
+
+    def __post_init__(self) -> None:
+        self._check_integer("block_size", at_least=1)
+        self._check_integer("back", at_least=0)
+        self._check_integer("ahead", at_least=0)
+
+    def numbers(self) -> list[int]:
+        block_size = min(self.block_size, FAR)
+        return [block_size, *(min(n, FAR // block_size + 1) for n in (self.back, self.ahead))]
+
+
+@dataclass(frozen=True)
+class Global(Primitive):
+    """Tokens that see all and are seen by all; no span limits a pair with one of them.
+
+    Parameters
+    ----------
+    tokens : int or iterable of int
+        Their indices among the keys.
+
+    References
+    ----------
+    Beltagy et al., "Longformer: The Long-Document Transformer", 2020, section 3.1.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Global, Local
+    >>> (Local(1) | Global(0)).mask(5).astype(int)[-1]
+    array([1, 0, 0, 1, 1])
+    """
+
+    tokens: tuple[int, ...]
+    name = "global"
+
+    def __init__(self, tokens: int | Iterable[int]) -> None:
+        one = isinstance(tokens, int | np.integer) or not isinstance(tokens, Iterable)
+        given: Iterable[Any] = [tokens] if one else tokens  # type: ignore[assignment]
+        checked = {_check.integer("tokens of Global", token, at_least=0) for token in given}
+        object.__setattr__(self, "tokens", tuple(sorted(checked)))
+
+    def check_size(self, queries: int, keys: int) -> None:
+        if self.tokens and self.tokens[-1] >= keys:
+            raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {self.tokens[-1]}")
+
+    @property
+    def global_tokens(self) -> tuple[int, ...]:
+        return self.tokens
+
+    def numbers(self) -> list[int]:
+        return list(self.tokens)
+
+
+@dataclass(frozen=True)
+class Random(Primitive):
+    """Blocks of keys drawn at random for every block of queries, the same in every run.
+
+    Parameters
+    ----------
+    blocks : int
+        How many for each block of queries.
+    block_size : int
+    seed : int
+
+    References
+    ----------
+    Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020, section 2.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Random
+    >>> Random(2, block_size=4, seed=0).mask(16).sum(axis=1).min()
+    np.int64(8)
+    """
+
+    blocks: int
+    block_size: int
+    seed: int = 0
+    name = "random"
+
+    def __post_init__(self) -> None:
+        self._check_integer("blocks", at_least=1)
+        self._check_integer("block_size", at_least=1)
+        if self._check_integer("seed", at_least=0) >= 2**63:
+            raise ValueError(f"seed of Random must be below 2**63, not {self.seed}")
+
+    def numbers(self) -> list[int]:
+        return [min(self.blocks, FAR), min(self.block_size, FAR), self.seed]
+
+
+@dataclass(frozen=True)
+class Neighborhood(Primitive):
+    """The window around a query on a grid of tokens, row by row, shifted at the borders so that it is whole.
+
+    On an axis of length L a query at c sees, with a dilation of 1, the window of coordinates from
+    ``clip(c - window // 2, 0, L - window)`` on; with a dilation, the same among the coordinates equal to its own modulo
+    the dilation. Where a Neighborhood is part of a pattern, the distance of a pair, for spans and
+    slopes, is the largest of the distances along the axes.
+
+    Parameters
+    ----------
+    shape : int or tuple of 1 to 3 int
+        Of the grid; it holds all keys.
+    window, dilation : int or tuple of int
+        For all axes, or for each.
+
+    References
+    ----------
+    Hassani et al., "Neighborhood Attention Transformer", CVPR 2023, equation 1; "Dilated Neighborhood Attention
+    Transformer", 2022.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Neighborhood
+    >>> Neighborhood((4, 4), window=3).mask(16)[0].reshape(4, 4).astype(int)
+    array([[1, 1, 1, 0],
+           [1, 1, 1, 0],
+           [1, 1, 1, 0],
+           [0, 0, 0, 0]])
+    """
+
+    shape: tuple[int, ...]
+    window: tuple[int, ...]
+    dilation: tuple[int, ...] = (1,)
+    name = "neighborhood"
+
+    def __init__(
+        self, shape: int | Sequence[int], window: int | Sequence[int], dilation: int | Sequence[int] = 1
+    ) -> None:
+        axes = len(shape) if isinstance(shape, Sequence) else 1
+        if not 1 <= axes <= 3:
+            raise ValueError(f"shape of Neighborhood must have 1 to 3 axes, not {axes}")
+        for name, given in (("shape", shape), ("window", window), ("dilation", dilation)):
+            values = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,) * axes
+            if len(values) != axes:
+                raise ValueError(f"{name} of Neighborhood must be a number or have {axes} axes, not {given}")
+            checked = tuple(_check.integer(f"{name} of Neighborhood", n, at_least=1) for n in values)
+            object.__setattr__(self, name, checked)
+        for length, w, d in zip(self.shape, self.window, self.dilation, strict=True):
+            if w * d > length:
+                raise ValueError(
+                    f"window of Neighborhood, times its dilation, must fit the shape {self.shape}, "
+                    f"not be {w} * {d} on an axis of {length}"
+                )
+
+    def check_size(self, queries: int, keys: int) -> None:
+        if math.prod(self.shape) != keys:
+            raise ValueError(f"shape of Neighborhood must hold the {keys} keys, not {math.prod(self.shape)}")
+        if queries > keys:
+            raise ValueError(f"Neighborhood must have a key for every query, not {queries} queries and {keys} keys")
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return self.shape
+
+    def numbers(self) -> list[int]:
+        return [len(self.shape), *self.shape, *self.window, *self.dilation]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Blocks(Primitive):
+    """Chosen blocks: a pair is allowed where the mask is true for the blocks that query and key lie in.
+
+    Parameters
+    ----------
+    mask : array_like of bool, or CSR
+        Of shape (blocks, blocks), query blocks first, for as many blocks as the keys fill; or ``(indptr, indices)`` as
+        of a sparse matrix, or a sparse matrix in CSR form. With `per_head`, one for each head.
+    block_size : int
+    per_head : bool
+
+    Examples
+    --------
+    >>> from headspan.patterns import Blocks
+    >>> Blocks([[True, False], [True, True]], block_size=2).mask(4).astype(int)
+    array([[1, 1, 0, 0],
+           [1, 1, 0, 0],
+           [1, 1, 1, 1],
+           [1, 1, 1, 1]])
+    """
+
+    rows: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = field(init=False)  # (indptr, indices) of each head
+    block_size: int
+    per_head: bool
+    name = "blocks"
+
+    def __init__(self, mask: Any, block_size: int, per_head: bool = False) -> None:
+        object.__setattr__(self, "block_size", _check.integer("block_size of Blocks", block_size, at_least=1))
+        object.__setattr__(self, "per_head", _check.flag("per_head", per_head))
+        masks = list(mask) if per_head else [mask]
+        if not masks:
+            raise ValueError("mask of Blocks must be given for at least one head, not none")
+        object.__setattr__(self, "rows", tuple(_csr(m) for m in masks))
+
+    @property
+    def heads(self) -> int | None:
+        return len(self.rows) if self.per_head else None
+
+    def of_head(self, head: int) -> Pattern:
+        return Blocks(self.rows[head], self.block_size) if self.per_head else self
+
+    def check_size(self, queries: int, keys: int) -> None:
+        blocks = -(-keys // self.block_size)
+        for indptr, indices in self.rows:
+            if len(indptr) - 1 != blocks or (indices and max(indices) >= blocks):
+                raise ValueError(
+                    f"mask of Blocks must have {blocks} x {blocks} blocks of {self.block_size} for {keys} keys, "
+                    f"not {len(indptr) - 1} rows" + (f" and column {max(indices)}" if indices else "")
+                )
+
+    def numbers(self) -> list[int]:
+        (indptr, indices) = self.rows[0]
+        return [min(self.block_size, FAR), len(indptr) - 1, *indptr, *indices]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Blocks) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.rows, self.block_size, self.per_head)
+
+    def __repr__(self) -> str:
+        masks = [tuple(map(list, csr)) for csr in self.rows]
+        return f"Blocks({masks if self.per_head else masks[0]}, {self.block_size}, per_head={self.per_head})"
+
+
+def _csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(indptr, indices) of a mask in whatever form, the indices of a row ascending."""
+    if hasattr(mask, "indptr") and hasattr(mask, "indices"):
+        mask = (mask.indptr, mask.indices)
+    if isinstance(mask, tuple) and len(mask) == 2 and all(np.ndim(part) == 1 for part in mask):
+        indptr, indices = (_check.as_array("mask of Blocks", part) for part in mask)
+        if any(part.size and part.dtype.kind not in "iu" for part in (indptr, indices)):
+            raise TypeError(
+                f"mask of Blocks must have integers as indptr and indices, not {indptr.dtype} and {indices.dtype}"
+            )
+        starts, columns = indptr.astype(np.int64), indices.astype(np.int64)
+        if not starts.size or starts[0] != 0 or starts[-1] != columns.size or (np.diff(starts) < 0).any():
+            raise ValueError(f"mask of Blocks must have an indptr that ascends from 0 to {columns.size}, the indices")
+        if columns.size and columns.min() < 0:
+            raise ValueError(f"mask of Blocks must have indices of at least 0, not {columns.min()}")
+        rows = [np.unique(columns[a:b]) for a, b in itertools.pairwise(starts)]
+    else:
+        array = _check.as_array("mask of Blocks", mask)
+        if array.dtype != np.bool_:
+            raise TypeError(f"mask of Blocks must be of bool, not {array.dtype}")
+        if array.ndim != 2 or array.shape[0] != array.shape[1]:
+            raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {array.shape}")
+        rows = [np.flatnonzero(row) for row in array]
+    starts = np.cumsum([0, *(row.size for row in rows)])
+    return tuple(starts.tolist()), tuple(np.concatenate([np.empty(0, np.int64), *rows]).tolist())

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Words of a tile from one range of keys for each lane.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernel.h"
+
+namespace headspan {
+
+// How many keys of a tile, which ascend, come before `key`.
+inline int rank_in_tile(const Tile& tile, std::ptrdiff_t key) {
+  if (tile.indices)
+    return static_cast<int>(std::lower_bound(tile.indices, tile.indices + tile.count, key) - tile.indices);
+  std::ptrdiff_t const before = key - tile.first;
+  if (before <= 0) return 0;
+  std::ptrdiff_t const rank = tile.step == 1 ? before : (before + tile.step - 1) / tile.step;
+  return static_cast<int>(std::min<std::ptrdiff_t>(rank, tile.count));
+}
+
+inline bool ascends(const Tile& tile) {
+  return !tile.indices || std::is_sorted(tile.indices, tile.indices + tile.count);
+}
+
+// words[r]: the lanes for whom contains(lane, key), key by key; for keys in any order.
+template <class Contains>
+void words_by_key(const Tile& tile, int lanes, std::uint64_t* words, Contains contains) {
+  for (int r = 0; r < tile.count; r++) {
+    words[r] = 0;
+    for (int lane = 0; lane < lanes; lane++)
+      words[r] |= static_cast<std::uint64_t>(contains(lane, static_cast<std::ptrdiff_t>(key_index(tile, r)))) << lane;
+  }
+}
+
+// words[r]: the lanes in whose range the key r lies; range(lane) has first and last. A lane's bit is toggled where its
+// range starts and where it ends; running over the keys then gives every word.
+template <class Range>
+void words_of_ranges(const Tile& tile, int lanes, std::uint64_t* words, Range range) {
+  if (!ascends(tile))
+    return words_by_key(tile, lanes, words, [&](int lane, std::ptrdiff_t key) {
+      auto const r = range(lane);
+      return key >= r.first && key < r.last;
+    });
+  std::uint64_t toggle[kTileKeys + 1] = {};
+  for (int lane = 0; lane < lanes; lane++) {
+    auto const r = range(lane);
+    if (r.first >= r.last) continue;
+    std::uint64_t const bit = std::uint64_t(1) << lane;
+    toggle[rank_in_tile(tile, r.first)] ^= bit;
+    toggle[rank_in_tile(tile, r.last)] ^= bit;
+  }
+  std::uint64_t word = 0;
+  for (int r = 0; r < tile.count; r++) words[r] = word ^= toggle[r];
+}
+
+}  // namespace headspan

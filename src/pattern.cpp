@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "pattern.h"
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+namespace headspan {
+
+namespace {
+
+// Filled while the module is loaded, before anything reads it.
+std::map<std::string, MakePrimitive>& registry() {
+  static std::map<std::string, MakePrimitive> primitives;
+  return primitives;
+}
+
+}  // namespace
+
+void register_primitive(const char* name, MakePrimitive make) { registry()[name] = make; }
+
+std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers) {
+  auto const found = registry().find(name);
+  if (found == registry().end()) throw std::invalid_argument("there is no pattern named " + name);
+  return found->second(numbers);
+}
+
+const std::vector<std::int64_t>& Primitive::global_tokens() const {
+  static const std::vector<std::int64_t> none;
+  return none;
+}
+
+bool Grid::operator==(const Grid& other) const {
+  return axes == other.axes && std::equal(shape, shape + kGridAxes, other.shape);
+}
+
+std::uint64_t all(const Lanes& lanes) { return ~std::uint64_t(0) >> (kLanes - lanes.count); }
+
+Interval index_range(const Lanes& lanes) {
+  auto const ends = std::minmax_element(lanes.index, lanes.index + lanes.count);
+  return {*ends.first, *ends.second};
+}
+
+void append(Intervals& out, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t keys) {
+  first = std::max<std::ptrdiff_t>(first, 0);
+  last = std::min(last, keys);
+  if (first >= last) return;
+  if (!out.empty() && first <= out.back().last)
+    out.back().last = std::max(out.back().last, last);
+  else
+    out.push_back({first, last});
+}
+
+void unite(const Intervals& a, const Intervals& b, Intervals& out) {
+  out.clear();
+  for (std::size_t i = 0, j = 0; i < a.size() || j < b.size();) {
+    bool const from_a = j == b.size() || (i < a.size() && a[i].first <= b[j].first);
+    Interval const next = from_a ? a[i++] : b[j++];
+    append(out, next.first, next.last, PTRDIFF_MAX);
+  }
+}
+
+void intersect(const Intervals& a, const Intervals& b, Intervals& out) {
+  out.clear();
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    append(out, std::max(a[i].first, b[j].first), std::min(a[i].last, b[j].last), PTRDIFF_MAX);
+    if (a[i].last < b[j].last)
+      i++;
+    else
+      j++;
+  }
+}
+
+void LaneClasses::add(std::ptrdiff_t its_class, int lane) {
+  int i = count_;  // neighbours mostly come in order, or share a class
+  while (i > 0 && class_[i - 1] > its_class) i--;
+  if (i == 0 || class_[i - 1] != its_class) {
+    for (int j = count_; j > i; j--) class_[j] = class_[j - 1], word_[j] = word_[j - 1];
+    class_[i] = its_class;
+    word_[i] = 0;
+    count_++;
+    i++;
+  }
+  word_[i - 1] |= std::uint64_t(1) << lane;
+}
+
+std::uint64_t LaneClasses::word_of(std::ptrdiff_t wanted) const {
+  const std::ptrdiff_t* const end = class_ + count_;
+  const std::ptrdiff_t* const found = std::lower_bound(class_, end, wanted);
+  return found != end && *found == wanted ? word_[found - class_] : 0;
+}
+
+}  // namespace headspan

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a pattern is: it says which keys a group of queries may see, and which of the group's lanes see each. A
+// primitive is one file in patterns/; expressions of primitives are made into passes, see pass.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernel.h"
+
+namespace headspan {
+
+// The queries of a group, each by its index among the keys: query i of N has index i + keys - N, so that the last query
+// meets the last key. It may be negative.
+struct Lanes {
+  const std::ptrdiff_t* index;
+  int count;
+};
+
+// The keys first .. last - 1.
+struct Interval {
+  std::ptrdiff_t first, last;
+};
+using Intervals = std::vector<Interval>;  // ascending, apart from each other
+
+constexpr int kGridAxes = 3;
+static_assert(kGridAxes <= kAxes, "the kernel knows as many axes");
+
+// Tokens laid out in rows, planes or a volume, the last axis fastest. No axes: a plain sequence.
+struct Grid {
+  int axes = 0;
+  std::ptrdiff_t shape[kGridAxes] = {1, 1, 1};
+
+  std::ptrdiff_t tokens() const { return shape[0] * shape[1] * shape[2]; }
+  void coordinates(std::ptrdiff_t index, std::ptrdiff_t* at) const {
+    for (int axis = axes - 1; axis >= 0; axis--) {
+      at[axis] = index % shape[axis];
+      index /= shape[axis];
+    }
+  }
+  bool operator==(const Grid& other) const;
+};
+
+// Which queries should share a group, so that they have most of their keys in common.
+struct Grouping {
+  std::ptrdiff_t stride = 1;                       // indices that are equal modulo this
+  std::ptrdiff_t section = 0;                      // and that lie in one section of so many; 0: anywhere
+  Grid grid;                                       // and that lie in one block of a grid,
+  std::ptrdiff_t dilation[kGridAxes] = {1, 1, 1};  // counting every so manieth coordinate
+};
+
+class Primitive {
+ public:
+  virtual ~Primitive() = default;
+  virtual Grouping grouping() const { return {}; }
+  // Fills `out`, which is empty, with intervals that hold every key which some lane may see. Where the grouping has a
+  // stride they may also hold keys of other classes.
+  virtual void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const = 0;
+  // words[r]: the lanes that may see the tile's key r.
+  virtual void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) const = 0;
+  // Tokens whose pairs no span limits, ascending.
+  virtual const std::vector<std::int64_t>& global_tokens() const;
+  virtual Grid grid() const { return {}; }
+};
+
+// A primitive by its name and the numbers of its Python class, which has checked them.
+using Numbers = std::vector<std::int64_t>;
+std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers);
+
+// Every file in patterns/ registers its primitive: static Registered<Local> const local("local");
+using MakePrimitive = std::unique_ptr<Primitive> (*)(const Numbers&);
+void register_primitive(const char* name, MakePrimitive make);
+template <class P>
+struct Registered {
+  explicit Registered(const char* name) {
+    register_primitive(
+        name, [](const Numbers& numbers) -> std::unique_ptr<Primitive> { return std::make_unique<P>(numbers); });
+  }
+};
+
+// ---- what primitives have in common
+
+inline std::ptrdiff_t floor_div(std::ptrdiff_t a, std::ptrdiff_t b) { return a / b - (a % b < 0); }
+inline std::ptrdiff_t floor_mod(std::ptrdiff_t a, std::ptrdiff_t b) { return a % b + (a % b < 0 ? b : 0); }
+
+std::uint64_t all(const Lanes& lanes);
+Interval index_range(const Lanes& lanes);  // from the least index to the largest
+
+// Appends, joining what touches; clipped to 0 .. keys - 1. To be called in ascending order.
+void append(Intervals& out, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t keys);
+void unite(const Intervals& a, const Intervals& b, Intervals& out);
+void intersect(const Intervals& a, const Intervals& b, Intervals& out);
+
+// words[r] = all lanes if sees(key), else none.
+template <class Sees>
+void words_of_keys(const Lanes& lanes, const Tile& tile, std::uint64_t* words, Sees sees) {
+  for (int r = 0; r < tile.count; r++)
+    words[r] = sees(static_cast<std::ptrdiff_t>(key_index(tile, r))) ? all(lanes) : 0;
+}
+
+// The lanes of each class, for classes that many lanes share: classes ascend.
+class LaneClasses {
+ public:
+  template <class ClassOf>
+  LaneClasses(const Lanes& lanes, ClassOf class_of) {
+    for (int lane = 0; lane < lanes.count; lane++) add(class_of(lanes.index[lane]), lane);
+  }
+  int count() const { return count_; }
+  std::ptrdiff_t at(int i) const { return class_[i]; }
+  std::uint64_t word(int i) const { return word_[i]; }
+  std::uint64_t word_of(std::ptrdiff_t wanted) const;
+
+ private:
+  void add(std::ptrdiff_t its_class, int lane);
+
+  int count_ = 0;
+  std::ptrdiff_t class_[kLanes];
+  std::uint64_t word_[kLanes];
+};
+
+}  // namespace headspan

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every key.
+#include "pattern.h"
+
+namespace headspan {
+namespace {
+
+class Full : public Primitive {
+ public:
+  explicit Full(const Numbers&) {}
+
+  void intervals(const Lanes&, std::ptrdiff_t keys, Intervals& out) const override { append(out, 0, keys, keys); }
+  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
+    words_of_keys(lanes, tile, words, [](std::ptrdiff_t) { return true; });
+  }
+};
+
+Registered<Full> const registered("full");
+
+}  // namespace
+}  // namespace headspan

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Tokens that see all and are seen by all, without the limit of a span.
+#include <algorithm>
+
+#include "pattern.h"
+
+namespace headspan {
+namespace {
+
+class Global : public Primitive {
+ public:
+  explicit Global(const Numbers& tokens) : tokens_(tokens) {}
+
+  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
+    if (global_lanes(lanes)) return append(out, 0, keys, keys);
+    for (std::int64_t token : tokens_) append(out, token, token + 1, keys);
+  }
+
+  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
+    std::uint64_t const everywhere = global_lanes(lanes);
+    for (int r = 0; r < tile.count; r++) words[r] = contains(key_index(tile, r)) ? all(lanes) : everywhere;
+  }
+
+  const std::vector<std::int64_t>& global_tokens() const override { return tokens_; }
+
+ private:
+  bool contains(std::int64_t index) const { return std::binary_search(tokens_.begin(), tokens_.end(), index); }
+  std::uint64_t global_lanes(const Lanes& lanes) const {
+    std::uint64_t word = 0;
+    for (int lane = 0; lane < lanes.count; lane++)
+      word |= static_cast<std::uint64_t>(contains(lanes.index[lane])) << lane;
+    return word;
+  }
+
+  std::vector<std::int64_t> tokens_;  // ascending
+};
+
+Registered<Global> const registered("global");
+
+}  // namespace
+}  // namespace headspan

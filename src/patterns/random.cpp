@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Blocks drawn at random, the same for every run. Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020,
+// section 2.
+#include <algorithm>
+
+#include "pattern.h"
+
+namespace headspan {
+namespace {
+
+// A number for each (seed, row, draw): the finaliser of Steele et al., "Fast Splittable Pseudorandom Number
+// Generators", 2014, so that no row depends on another.
+std::uint64_t mix(std::uint64_t seed, std::uint64_t row, std::uint64_t draw) {
+  std::uint64_t z =
+      seed * 0x9E3779B97F4A7C15u + row * 0xBF58476D1CE4E5B9u + draw * 0x94D049BB133111EBu + 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+class Random : public Primitive {
+ public:
+  explicit Random(const Numbers& numbers)
+      : blocks_(numbers.at(0)), block_size_(numbers.at(1)), seed_(static_cast<std::uint64_t>(numbers.at(2))) {}
+
+  Grouping grouping() const override { return {1, block_size_}; }
+
+  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
+    LaneClasses const classes = rows_of(lanes);
+    std::vector<std::ptrdiff_t> columns;
+    for (int i = 0; i < classes.count(); i++)
+      for (std::ptrdiff_t column : columns_of(classes.at(i), keys)) columns.push_back(column);
+    std::sort(columns.begin(), columns.end());
+    for (std::ptrdiff_t column : columns) append(out, column * block_size_, (column + 1) * block_size_, keys);
+  }
+
+  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) const override {
+    std::fill_n(words, tile.count, 0);
+    LaneClasses const classes = rows_of(lanes);
+    for (int i = 0; i < classes.count(); i++) {
+      std::vector<std::ptrdiff_t> const columns = columns_of(classes.at(i), keys);
+      for (int r = 0; r < tile.count; r++)
+        if (std::binary_search(columns.begin(), columns.end(), key_index(tile, r) / block_size_))
+          words[r] |= classes.word(i);
+    }
+  }
+
+ private:
+  LaneClasses rows_of(const Lanes& lanes) const {
+    return LaneClasses(lanes, [this](std::ptrdiff_t p) { return floor_div(p, block_size_); });
+  }
+
+  // The blocks of keys that a block of queries sees, ascending: the first distinct ones that are drawn.
+  std::vector<std::ptrdiff_t> columns_of(std::ptrdiff_t row, std::ptrdiff_t keys) const {
+    std::ptrdiff_t const all = (keys + block_size_ - 1) / block_size_, wanted = std::min(blocks_, all);
+    std::vector<std::ptrdiff_t> columns;
+    for (std::uint64_t draw = 0; static_cast<std::ptrdiff_t>(columns.size()) < wanted; draw++) {
+      std::ptrdiff_t const column =
+          wanted == all ? static_cast<std::ptrdiff_t>(draw)
+                        : static_cast<std::ptrdiff_t>(mix(seed_, static_cast<std::uint64_t>(row), draw) %
+                                                      static_cast<std::uint64_t>(all));
+      auto const at = std::lower_bound(columns.begin(), columns.end(), column);
+      if (at == columns.end() || *at != column) columns.insert(at, column);
+    }
+    return columns;
+  }
+
+  std::ptrdiff_t blocks_, block_size_;
+  std::uint64_t seed_;
+};
+
+Registered<Random> const registered("random");
+
+}  // namespace
+}  // namespace headspan
