@@ -47,6 +47,10 @@ def strided(p, j, keys, stride, offset=None):
     return (j % stride == offset) & (p == p)
 
 
+def fixed(p, j, keys, block_size, columns):
+    return (j % block_size >= block_size - columns) & (p == p)
+
+
 def blockwise(p, j, keys, block_size, back=0, ahead=0):
     apart = j // block_size - p // block_size
     return (-back <= apart) & (apart <= ahead)
@@ -151,6 +155,11 @@ def draw_columns(rng, room):
     return leaf("Strided", stride, offset=int(rng.integers(stride)))
 
 
+def draw_fixed(rng, room):
+    block = 1 + small(rng, room.keys + 3)
+    return leaf("Fixed", block, int(rng.integers(1, min(block, 5) + 1)))
+
+
 def draw_blockwise(rng, room):
     return leaf("Blockwise", 1 + small(rng, room.keys), back=int(rng.integers(4)), ahead=int(rng.integers(3)))
 
@@ -222,6 +231,7 @@ PRIMITIVES = {
     "Local": Row("Local", draw_local, local),
     "Strided": Row("Strided", draw_strided, strided),
     "Strided, columns": Row("Strided", draw_columns, strided),
+    "Fixed": Row("Fixed", draw_fixed, fixed),
     "Blockwise": Row("Blockwise", draw_blockwise, blockwise),
     "Global": Row("Global", draw_global, global_),
     "Blocks": Row("Blocks", draw_blocks, blocks),

@@ -21,6 +21,7 @@ from headspan._pattern import FAR, Pattern, Primitive
 __all__ = [
     "Blocks",
     "Blockwise",
+    "Fixed",
     "Full",
     "Global",
     "Local",
@@ -106,6 +107,36 @@ class Strided(Primitive):
 
     def numbers(self) -> list[int]:
         return [min(self.stride, FAR), -1 if self.offset is None else min(self.offset, FAR - 1)]
+
+
+@dataclass(frozen=True)
+class Fixed(Primitive):
+    """The last columns of every block, seen by all: ``j mod block_size >= block_size - columns``.
+
+    Parameters
+    ----------
+    block_size, columns : int
+
+    References
+    ----------
+    Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.3: the second part of its fixed
+    pattern; ``Blockwise(block_size)`` is the first.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Fixed
+    >>> Fixed(4, 1).mask(8).astype(int)[0]
+    array([0, 0, 0, 1, 0, 0, 0, 1])
+    """
+
+    block_size: int
+    columns: int
+    name = "fixed"
+
+    def __post_init__(self) -> None:
+        block_size = self._check_integer("block_size", at_least=1)
+        if self._check_integer("columns", at_least=1) > block_size:
+            raise ValueError(f"columns of Fixed must be at most the block_size of {block_size}, not {self.columns}")
 
 
 @dataclass(frozen=True)
