@@ -44,6 +44,13 @@ def strided_last(i, tokens, stride):
     return {j for j in range(i + 1) if i - j < stride or (i - j) % stride == 0}
 
 
+def fixed(i, tokens, stride, columns):
+    """Child et al. 2019, section 4.3: A1 = {j: j div l = i div l}; A2 = {j: j mod l in {t, ..., l}} with t = l - c."""
+    first = {j for j in range(i + 1) if j // stride == i // stride}
+    second = {j for j in range(i + 1) if j % stride in range(stride - columns, stride + 1)}
+    return first | second
+
+
 def bigbird(i, tokens, block, chosen, global_tokens):
     """Zaheer et al. 2020, section 2 and appendix D: blocks see the blocks beside them, random ones and globals.
 
@@ -110,6 +117,7 @@ PAPERS = {
     "Sparse Transformer, last positions": (
         150, True, union(leaf("Local", 11), leaf("Strided", 12)), strided_last, (12,),
     ),
+    "Sparse Transformer, fixed": (150, True, union(leaf("Blockwise", 16), leaf("Fixed", 16, 3)), fixed, (16, 3)),
     "BigBird": (
         125, False, union(leaf("Blockwise", 16, 1, 1), leaf("Random", 2, 16, seed=11), leaf("Global", [0, 124])),
         bigbird, (16, CHOSEN, [0, 124]),

@@ -76,6 +76,7 @@ EDGES = {
     "a stride past the context": ((1, 1, 1, 70, 70, 8), leaf("Strided", 100), {"causal": False}),
     "an offset past the context": ((1, 1, 1, 70, 70, 8), leaf("Strided", 100, offset=99), {"causal": False}),
     "a block past the context": ((1, 1, 1, 70, 70, 8), leaf("Blockwise", 1000), {}),
+    "columns of the whole block": ((1, 1, 1, 70, 70, 8), leaf("Fixed", 9, 9), {}),
     "blocks ahead, causal": ((1, 1, 1, 70, 70, 8), leaf("Blockwise", 7, ahead=3), {}),
     "every random block": ((1, 1, 1, 70, 70, 8), leaf("Random", 99, 8), {"causal": False}),
     "random blocks of one token": ((1, 1, 1, 130, 130, 8), leaf("Random", 3, 1, seed=9), {"causal": False}),
@@ -158,7 +159,7 @@ BIT_CASES = {
     "one head": ((1, 1, 600, 600, 16), LONGFORMER, {"span": 30.25, "causal": False}),
     "one head, strided": ((1, 1, 600, 600, 16), union(leaf("Local", 24), leaf("Strided", 25)), {"span": 400.5}),
     "one head, random": ((1, 1, 600, 600, 16), union(leaf("Blockwise", 20, 1), leaf("Random", 3, 20)), {}),
-    "one head, in parts": ((1, 1, 3, 9001, 16), leaf("Local", 999, 0, 9), {"span": 1e6}),
+    "one head, in parts": ((1, 1, 3, 9001, 16), union(leaf("Local", 999, 0, 9), leaf("Fixed", 64, 3)), {"span": 1e6}),
     "grid": ((3, 3, 437, 437, 7), leaf("Neighborhood", (19, 23), (7, 9)), {"causal": False, "span": [1.5, 3, 99]}),
     "one a head": (
         (3, 1, 331, 331, 13), [LONGFORMER, leaf("Full"), leaf("Strided", 7, offset=3)], {"span": [9, 33.25, 1e6]},
@@ -257,7 +258,7 @@ def test_repr_and_equality(tree):
 
 DIFFERENT = [
     leaf("Full"), leaf("Local", 3), leaf("Local", 3, 1), leaf("Local", 3, 0, 2), leaf("Strided", 3),
-    leaf("Strided", 3, offset=0), leaf("Blockwise", 3),
+    leaf("Strided", 3, offset=0), leaf("Fixed", 3, 1), leaf("Fixed", 3, 2), leaf("Blockwise", 3),
     leaf("Blockwise", 3, 1), leaf("Blockwise", 3, 0, 1), leaf("Global", 3), leaf("Global", [3, 4]),
     leaf("Blocks", SQUARES, 3), leaf("Blocks", ~SQUARES, 3), leaf("Blocks", SQUARES, 4),
     leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True), leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1),
