@@ -85,10 +85,7 @@ class ForwardPass {
   void run_group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index, bool has_next,
                  const StopCheck& stop) const {
     QueryGroup<T> queries = group(pass, head, index);
-    if (has_next && !queries.choice().pass) {
-      queries.group.ahead[0] = rows_ahead(problem_.query, queries.batch, queries.head, index - 1);
-      queries.group.ahead[1] = rows_ahead(results_.out, queries.batch, queries.head, index - 1);
-    }
+    if (has_next) fetch_next(queries, index - 1);
     ForwardRows<T> rows;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     if (pass == 0) {
@@ -107,6 +104,19 @@ class ForwardPass {
       merge(parts, 2, lane, whole);
     }
     store_statistics(queries, whole);
+  }
+
+  // Where neighbours are far apart in memory a group's keys are new ones, and most often those of its own tokens.
+  void fetch_next(QueryGroup<T>& queries, std::ptrdiff_t index) const {
+    static_assert(kAhead >= 4, "as many arrays as here");
+    Ahead<T>* const ahead = queries.group.ahead;
+    const Pass* const pass = queries.choice().pass;
+    std::ptrdiff_t const batch = queries.batch, head = queries.head, key_head = head / problem_.heads_per_key_head();
+    ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
+    ahead[1] = rows_ahead(results_.out, pass, batch, head, index);
+    if (!pass || pass->plain() || problem_.queries() != problem_.keys()) return;
+    ahead[2] = rows_ahead(problem_.key, pass, batch, key_head, index);
+    ahead[3] = rows_ahead(problem_.value, pass, batch, key_head, index);
   }
 
   void run_in_parts(std::ptrdiff_t pass, const Control& control) const {

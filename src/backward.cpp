@@ -162,9 +162,9 @@ class BackwardPass {
         if (g >= plan_.groups(head, pass)) continue;
         QueryGroup<T> queries = group_of(problem_, plan_, chunk.batch, head, pass, g);
         bool const same_group = h + 1 < shared;
-        if (!queries.choice().pass && (same_group || g + 1 < chunk.last_group))
-          fetch_next(queries.group.ahead, chunk.batch, same_group ? head + 1 : chunk.key_head * shared,
-                     same_group ? g : g + 1);
+        std::ptrdiff_t const next_head = same_group ? head + 1 : chunk.key_head * shared, next = same_group ? g : g + 1;
+        if (next < std::min(chunk.last_group, plan_.groups(next_head, pass)))
+          fetch_next(queries.group.ahead, plan_.pass(next_head, pass), chunk.batch, next_head, next);
         Reach const reach = queries.reach();
         clear_own(chunk, &cleared, queries.choice().pass ? chunk.own_last : reach.near.last());
         KeyGradients<T> const key_rows = key_gradients(chunk, h);
@@ -177,12 +177,19 @@ class BackwardPass {
     clear_own(chunk, &cleared, chunk.own_last);
   }
 
-  void fetch_next(Ahead<T>* ahead, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index) const {
-    static_assert(kAhead >= 4, "as many arrays as here");
-    ahead[0] = rows_ahead(problem_.query, batch, head, index);
-    ahead[1] = rows_ahead(upstream_.out, batch, head, index);
-    ahead[2] = rows_ahead(upstream_.grad_out, batch, head, index);
-    ahead[3] = rows_ahead(gradients_.query, batch, head, index);
+  void fetch_next(Ahead<T>* ahead, const Pass* pass, std::ptrdiff_t batch, std::ptrdiff_t head,
+                  std::ptrdiff_t index) const {
+    static_assert(kAhead >= 8, "as many arrays as here");
+    ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
+    ahead[1] = rows_ahead(upstream_.out, pass, batch, head, index);
+    ahead[2] = rows_ahead(upstream_.grad_out, pass, batch, head, index);
+    ahead[3] = rows_ahead(gradients_.query, pass, batch, head, index);
+    if (!pass || pass->plain() || problem_.queries() != problem_.keys()) return;
+    std::ptrdiff_t const key_head = head / problem_.heads_per_key_head();
+    ahead[4] = rows_ahead(problem_.key, pass, batch, key_head, index);
+    ahead[5] = rows_ahead(problem_.value, pass, batch, key_head, index);
+    ahead[6] = rows_ahead(gradients_.key, pass, batch, key_head, index);
+    ahead[7] = rows_ahead(gradients_.value, pass, batch, key_head, index);
   }
 
   // The gradients of one group; run(step, tiles, count) is to call step(key_rows, tiles, count) for all its tiles.

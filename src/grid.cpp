@@ -24,14 +24,23 @@ std::vector<std::ptrdiff_t> GridBoxes::coordinates(int axis) const {
 // The lanes that see each of the coordinates lowest .. highest of an axis.
 void GridBoxes::axis_words(int axis, std::ptrdiff_t lowest, std::ptrdiff_t highest,
                            std::vector<std::uint64_t>& words) const {
-  words.assign(static_cast<std::size_t>(highest - lowest + 1), 0);
+  words.assign(static_cast<std::size_t>(highest - lowest + 2), 0);
+  std::uint64_t stepping = 0;
   for (int lane = 0; lane < lanes_; lane++) {
     GridRange const& range = range_[axis][lane];
-    std::ptrdiff_t const before = std::max<std::ptrdiff_t>(0, lowest - range.first),
-                         first = range.first + (before + range.step - 1) / range.step * range.step;
-    for (std::ptrdiff_t c = first; c < std::min(range.last, highest + 1); c += range.step)
-      words[static_cast<std::size_t>(c - lowest)] |= static_cast<std::uint64_t>(inside_[lane]) << lane;
+    std::ptrdiff_t const first = std::max(range.first, lowest), last = std::min(range.last, highest + 1);
+    if (!inside_[lane] || first >= last) continue;
+    words[static_cast<std::size_t>(first - lowest)] ^= std::uint64_t(1) << lane;  // toggled where its range starts
+    words[static_cast<std::size_t>(last - lowest)] ^= std::uint64_t(1) << lane;   // and ends
+    stepping |= static_cast<std::uint64_t>(range.step > 1) << lane;
   }
+  for (std::size_t c = 1; c < words.size(); c++) words[c] ^= words[c - 1];
+  for (std::ptrdiff_t c = lowest; c <= highest && stepping; c++)
+    for (std::uint64_t left = stepping; left; left &= left - 1) {
+      int const lane = __builtin_ctzll(left);
+      if ((c - range_[axis][lane].first) % range_[axis][lane].step)
+        words[static_cast<std::size_t>(c - lowest)] &= ~(std::uint64_t(1) << lane);
+    }
 }
 
 void GridBoxes::intervals(std::ptrdiff_t keys, Intervals& out) const {
@@ -50,9 +59,11 @@ void GridBoxes::words(const Tile& tile, std::uint64_t* words) const {
   std::ptrdiff_t at[kTileKeys][kGridAxes], lowest[kGridAxes], highest[kGridAxes];
   std::fill_n(lowest, kGridAxes, PTRDIFF_MAX);
   std::fill_n(highest, kGridAxes, 0);
+  GridWalk walk(grid_);
   for (int r = 0; r < tile.count; r++) {
-    grid_.coordinates(key_index(tile, r), at[r]);
+    const std::ptrdiff_t* const here = walk.to(key_index(tile, r));
     for (int axis = 0; axis < grid_.axes; axis++) {
+      at[r][axis] = here[axis];
       lowest[axis] = std::min(lowest[axis], at[r][axis]);
       highest[axis] = std::max(highest[axis], at[r][axis]);
     }

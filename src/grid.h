@@ -8,6 +8,25 @@
 
 namespace headspan {
 
+// Coordinates of tokens that mostly follow each other.
+class GridWalk {
+ public:
+  explicit GridWalk(const Grid& grid) : grid_(grid) {}
+  const std::ptrdiff_t* to(std::ptrdiff_t index) {
+    int const last = grid_.axes - 1;
+    if (index == index_ + 1 && at_[last] + 1 < grid_.shape[last])
+      at_[last]++;
+    else if (index != index_)
+      grid_.coordinates(index, at_);
+    index_ = index;
+    return at_;
+  }
+
+ private:
+  Grid const& grid_;
+  std::ptrdiff_t index_ = -2, at_[kGridAxes];
+};
+
 // On one axis a lane sees the coordinates first, first + step, ... below last.
 struct GridRange {
   std::ptrdiff_t first, last, step;
@@ -18,10 +37,10 @@ class GridBoxes {
   // range_of(lane, axis, coordinate of the lane); a lane before the grid sees nothing.
   template <class RangeOf>
   GridBoxes(const Grid& grid, const Lanes& lanes, RangeOf range_of) : grid_(grid), lanes_(lanes.count) {
+    GridWalk walk(grid);
     for (int lane = 0; lane < lanes_; lane++) {
-      std::ptrdiff_t at[kGridAxes];
       inside_[lane] = lanes.index[lane] >= 0;
-      grid.coordinates(inside_[lane] ? lanes.index[lane] : 0, at);
+      const std::ptrdiff_t* const at = walk.to(inside_[lane] ? lanes.index[lane] : 0);
       for (int axis = 0; axis < grid.axes; axis++) range_[axis][lane] = range_of(lane, axis, at[axis]);
     }
   }

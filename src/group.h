@@ -162,13 +162,15 @@ QueryGroup<T> group_of(const Problem<T>& problem, const Plan& plan, std::ptrdiff
   return QueryGroup<T>(problem, plan, batch, head, pass, lanes, [&order](int lane) { return order[lane].query; });
 }
 
-// The rows of a group of neighbours in an array of (batch, heads, tokens, ...).
+// The rows of group number `index` of a pass in an array of (batch, heads, tokens, ...).
 template <class T>
-Ahead<std::remove_const_t<T>> rows_ahead(const ArrayView<T, 4>& array, std::ptrdiff_t batch, std::ptrdiff_t head,
-                                         std::ptrdiff_t index) {
+Ahead<std::remove_const_t<T>> rows_ahead(const ArrayView<T, 4>& array, const Pass* pass, std::ptrdiff_t batch,
+                                         std::ptrdiff_t head, std::ptrdiff_t index) {
+  int const dims = static_cast<int>(array.shape[3]);
+  if (pass) return {array.at(batch, head), array.stride[2], pass->order.queries(index), pass->order.lanes(index), dims};
   std::ptrdiff_t const first = index * kLanes, left = array.shape[2] - first;
-  return {array.at(batch, head, first), array.stride[2], static_cast<int>(left < kLanes ? left : kLanes),
-          static_cast<int>(array.shape[3])};
+  return {array.at(batch, head, first), array.stride[2], nullptr, static_cast<int>(left < kLanes ? left : kLanes),
+          dims};
 }
 
 // Scratch of one thread: the kernel's, and a batch of tiles.

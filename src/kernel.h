@@ -44,9 +44,10 @@ template <class T>
 struct Ahead {
   const T* first;
   ptrdiff_t stride;
+  const ptrdiff_t* index;  // of each row; null: one after another
   int rows, dims;
 };
-constexpr int kAhead = 4;  // most arrays to fetch from
+constexpr int kAhead = 8;  // most arrays to fetch from
 
 // The queries of a group and what they meet.
 template <class T>

@@ -111,8 +111,10 @@ template <class T>
 HEADSPAN_INLINE void fetch_ahead(const Group<T>& group, int first, int count) {
   for (const Ahead<T>& ahead : group.ahead) {
     int const last = first + count < ahead.rows ? first + count : ahead.rows;
-    for (int r = first; r < last; r++)
-      for (int d = 0; d < ahead.dims; d += kLine<T>) __builtin_prefetch(ahead.first + r * ahead.stride + d, 0, 2);
+    for (int r = first; r < last; r++) {
+      const T* const row = ahead.first + (ahead.index ? ahead.index[r] : r) * ahead.stride;
+      for (int d = 0; d < ahead.dims; d += kLine<T>) __builtin_prefetch(row + d, 0, 2);
+    }
   }
 }
 

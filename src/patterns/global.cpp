@@ -24,7 +24,10 @@ class Global : public Primitive {
   const std::vector<std::int64_t>& global_tokens() const override { return tokens_; }
 
  private:
-  bool contains(std::int64_t index) const { return std::binary_search(tokens_.begin(), tokens_.end(), index); }
+  bool contains(std::int64_t index) const {
+    return !tokens_.empty() && index >= tokens_.front() && index <= tokens_.back() &&
+           std::binary_search(tokens_.begin(), tokens_.end(), index);
+  }
   std::uint64_t global_lanes(const Lanes& lanes) const {
     std::uint64_t word = 0;
     for (int lane = 0; lane < lanes.count; lane++)
