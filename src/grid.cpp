@@ -5,42 +5,39 @@
 
 namespace headspan {
 
-std::vector<std::ptrdiff_t> GridBoxes::coordinates(int axis) const {
-  std::ptrdiff_t lowest = PTRDIFF_MAX, highest = -1;
-  for (int lane = 0; lane < lanes_; lane++) {
-    if (!inside_[lane]) continue;
-    lowest = std::min(lowest, range_[axis][lane].first);
-    highest = std::max(highest, range_[axis][lane].last - 1);
+void GridBoxes::set_axis(int axis, const GridRange* ranges, int lanes) {
+  std::ptrdiff_t lowest = PTRDIFF_MAX, end = 0;
+  for (int lane = 0; lane < lanes; lane++) {
+    if (ranges[lane].first >= ranges[lane].last) continue;
+    lowest = std::min(lowest, ranges[lane].first);
+    end = std::max(end, ranges[lane].last);
   }
-  std::vector<std::ptrdiff_t> seen;
-  if (lowest > highest) return seen;
-  std::vector<std::uint64_t> words;
-  axis_words(axis, lowest, highest, words);
-  for (std::ptrdiff_t c = lowest; c <= highest; c++)
-    if (words[static_cast<std::size_t>(c - lowest)]) seen.push_back(c);
-  return seen;
-}
-
-// The lanes that see each of the coordinates lowest .. highest of an axis.
-void GridBoxes::axis_words(int axis, std::ptrdiff_t lowest, std::ptrdiff_t highest,
-                           std::vector<std::uint64_t>& words) const {
-  words.assign(static_cast<std::size_t>(highest - lowest + 2), 0);
+  if (lowest >= end) return;
+  std::vector<std::uint64_t>& words = axis_[axis].words;
+  axis_[axis].lowest = lowest;
+  words.assign(static_cast<std::size_t>(end - lowest + 1), 0);
   std::uint64_t stepping = 0;
-  for (int lane = 0; lane < lanes_; lane++) {
-    GridRange const& range = range_[axis][lane];
-    std::ptrdiff_t const first = std::max(range.first, lowest), last = std::min(range.last, highest + 1);
-    if (!inside_[lane] || first >= last) continue;
-    words[static_cast<std::size_t>(first - lowest)] ^= std::uint64_t(1) << lane;  // toggled where its range starts
-    words[static_cast<std::size_t>(last - lowest)] ^= std::uint64_t(1) << lane;   // and ends
-    stepping |= static_cast<std::uint64_t>(range.step > 1) << lane;
+  for (int lane = 0; lane < lanes; lane++) {
+    if (ranges[lane].first >= ranges[lane].last) continue;
+    std::uint64_t const bit = std::uint64_t(1) << lane;
+    words[static_cast<std::size_t>(ranges[lane].first - lowest)] ^= bit;  // toggled where its range starts
+    words[static_cast<std::size_t>(ranges[lane].last - lowest)] ^= bit;   // and where it ends
+    if (ranges[lane].step > 1) stepping |= bit;
   }
   for (std::size_t c = 1; c < words.size(); c++) words[c] ^= words[c - 1];
-  for (std::ptrdiff_t c = lowest; c <= highest && stepping; c++)
+  for (std::ptrdiff_t c = lowest; c < end && stepping; c++)
     for (std::uint64_t left = stepping; left; left &= left - 1) {
       int const lane = __builtin_ctzll(left);
-      if ((c - range_[axis][lane].first) % range_[axis][lane].step)
+      if ((c - ranges[lane].first) % ranges[lane].step)
         words[static_cast<std::size_t>(c - lowest)] &= ~(std::uint64_t(1) << lane);
     }
+}
+
+std::vector<std::ptrdiff_t> GridBoxes::coordinates(int axis) const {
+  std::vector<std::ptrdiff_t> seen;
+  for (std::size_t c = 0; c < axis_[axis].words.size(); c++)
+    if (axis_[axis].words[c]) seen.push_back(axis_[axis].lowest + static_cast<std::ptrdiff_t>(c));
+  return seen;
 }
 
 void GridBoxes::intervals(std::ptrdiff_t keys, Intervals& out) const {
@@ -56,23 +53,11 @@ void GridBoxes::intervals(std::ptrdiff_t keys, Intervals& out) const {
 }
 
 void GridBoxes::words(const Tile& tile, std::uint64_t* words) const {
-  std::ptrdiff_t at[kTileKeys][kGridAxes], lowest[kGridAxes], highest[kGridAxes];
-  std::fill_n(lowest, kGridAxes, PTRDIFF_MAX);
-  std::fill_n(highest, kGridAxes, 0);
   GridWalk walk(grid_);
   for (int r = 0; r < tile.count; r++) {
-    const std::ptrdiff_t* const here = walk.to(key_index(tile, r));
-    for (int axis = 0; axis < grid_.axes; axis++) {
-      at[r][axis] = here[axis];
-      lowest[axis] = std::min(lowest[axis], at[r][axis]);
-      highest[axis] = std::max(highest[axis], at[r][axis]);
-    }
-  }
-  std::fill_n(words, tile.count, ~std::uint64_t(0));
-  std::vector<std::uint64_t> of_axis;
-  for (int axis = 0; axis < grid_.axes; axis++) {
-    axis_words(axis, lowest[axis], highest[axis], of_axis);
-    for (int r = 0; r < tile.count; r++) words[r] &= of_axis[static_cast<std::size_t>(at[r][axis] - lowest[axis])];
+    const std::ptrdiff_t* const at = walk.to(key_index(tile, r));
+    words[r] = axis_[0].word(at[0]);
+    for (int axis = 1; axis < grid_.axes; axis++) words[r] &= axis_[axis].word(at[axis]);
   }
 }
 

@@ -36,13 +36,16 @@ class GridBoxes {
  public:
   // range_of(lane, axis, coordinate of the lane); a lane before the grid sees nothing.
   template <class RangeOf>
-  GridBoxes(const Grid& grid, const Lanes& lanes, RangeOf range_of) : grid_(grid), lanes_(lanes.count) {
+  GridBoxes(const Grid& grid, const Lanes& lanes, RangeOf range_of) : grid_(grid) {
     GridWalk walk(grid);
-    for (int lane = 0; lane < lanes_; lane++) {
-      inside_[lane] = lanes.index[lane] >= 0;
-      const std::ptrdiff_t* const at = walk.to(inside_[lane] ? lanes.index[lane] : 0);
-      for (int axis = 0; axis < grid.axes; axis++) range_[axis][lane] = range_of(lane, axis, at[axis]);
+    GridRange ranges[kGridAxes][kLanes];
+    for (int lane = 0; lane < lanes.count; lane++) {
+      bool const inside = lanes.index[lane] >= 0;
+      const std::ptrdiff_t* const at = walk.to(inside ? lanes.index[lane] : 0);
+      for (int axis = 0; axis < grid.axes; axis++)
+        ranges[axis][lane] = inside ? range_of(lane, axis, at[axis]) : GridRange{0, 0, 1};
     }
+    for (int axis = 0; axis < grid.axes; axis++) set_axis(axis, ranges[axis], lanes.count);
   }
 
   // As of a primitive.
@@ -50,13 +53,20 @@ class GridBoxes {
   void words(const Tile& tile, std::uint64_t* words) const;
 
  private:
+  // The lanes that see each of the coordinates of an axis from `lowest` on.
+  struct Axis {
+    std::ptrdiff_t lowest = 0;
+    std::vector<std::uint64_t> words;
+    std::uint64_t word(std::ptrdiff_t coordinate) const {
+      std::size_t const i = static_cast<std::size_t>(coordinate - lowest);  // large for what lies before
+      return i < words.size() ? words[i] : 0;
+    }
+  };
+  void set_axis(int axis, const GridRange* ranges, int lanes);
   std::vector<std::ptrdiff_t> coordinates(int axis) const;  // that some lane sees, ascending
-  void axis_words(int axis, std::ptrdiff_t lowest, std::ptrdiff_t highest, std::vector<std::uint64_t>& words) const;
 
   Grid grid_;
-  int lanes_;
-  bool inside_[kLanes];
-  GridRange range_[kGridAxes][kLanes];
+  Axis axis_[kGridAxes];
 };
 
 }  // namespace headspan

@@ -45,9 +45,10 @@ std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
   LaneClasses const classes(lanes, [this](std::ptrdiff_t p) { return floor_mod(p, stride); });
   for (int i = 0; i < classes.count(); i++) {
     std::ptrdiff_t index[kLanes];
-    Lanes of_class{index, 0};
+    Lanes some(index, 0);
     for (int lane = 0; lane < lanes.count; lane++)
-      if (classes.word(i) >> lane & 1) index[of_class.count++] = lanes.index[lane];
+      if (classes.word(i) >> lane & 1) index[some.count++] = lanes.index[lane];
+    Lanes const& of_class = classes.count() == 1 ? lanes : some;
     Intervals seen, in_term, in_primitive, before;
     for (const Term& term : terms) {
       in_term.assign({{0, keys}});

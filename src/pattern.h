@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernel.h"
@@ -15,9 +16,25 @@ namespace headspan {
 
 // The queries of a group, each by its index among the keys: query i of N has index i + keys - N, so that the last query
 // meets the last key. It may be negative.
-struct Lanes {
+class Lanes {
+ public:
   const std::ptrdiff_t* index;
   int count;
+
+  Lanes(const std::ptrdiff_t* its_index, int its_count) : index(its_index), count(its_count) {}
+
+  // What somebody has worked out for these queries, kept from tile to tile.
+  template <class Make>
+  const auto& remember(const void* who, Make make) const {
+    using What = decltype(make());
+    for (const auto& memo : memos_)
+      if (memo.first == who) return *static_cast<const What*>(memo.second.get());
+    memos_.emplace_back(who, std::make_shared<What>(make()));
+    return *static_cast<const What*>(memos_.back().second.get());
+  }
+
+ private:
+  mutable std::vector<std::pair<const void*, std::shared_ptr<void>>> memos_;
 };
 
 // The keys first .. last - 1.

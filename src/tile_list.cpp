@@ -112,12 +112,12 @@ bool TileList::see(Tile& tile, bool free, std::uint64_t* words) const {
     restrict_to_more();
   }
   if (on_grid) {
-    GridBoxes const boxes(*choice_.grid, lanes_, [this](int lane, int axis, std::ptrdiff_t at) {
+    auto const range_of = [this](int lane, int axis, std::ptrdiff_t at) {
       std::ptrdiff_t const furthest = choice_.grid_reach[lane];
       return GridRange{std::max<std::ptrdiff_t>(0, at - furthest),
                        std::min(choice_.grid->shape[axis], at + furthest + 1), 1};
-    });
-    boxes.words(tile, more);
+    };
+    lanes_.remember(this, [&] { return GridBoxes(*choice_.grid, lanes_, range_of); }).words(tile, more);
     restrict_to_more();
   }
   for (int r = 0; r < tile.count && choice_.removed; r++)

@@ -36,17 +36,18 @@ class Neighborhood : public Primitive {
   }
 
  private:
-  GridBoxes windows(const Lanes& lanes) const {
-    return GridBoxes(grid_, lanes, [this](int, int axis, std::ptrdiff_t coordinate) {
-      std::ptrdiff_t const step = dilation_[axis], w = window_[axis];
-      if (step == 1) {
-        std::ptrdiff_t const start = std::clamp<std::ptrdiff_t>(coordinate - w / 2, 0, grid_.shape[axis] - w);
-        return GridRange{start, start + w, 1};
-      }
-      std::ptrdiff_t const rest = coordinate % step, length = (grid_.shape[axis] - rest + step - 1) / step;
-      std::ptrdiff_t const start = std::clamp<std::ptrdiff_t>(coordinate / step - w / 2, 0, length - w);
-      return GridRange{rest + step * start, rest + step * (start + w - 1) + 1, step};
+  const GridBoxes& windows(const Lanes& lanes) const {
+    return lanes.remember(this, [&] {
+      return GridBoxes(grid_, lanes, [this](int, int axis, std::ptrdiff_t at) { return window(axis, at); });
     });
+  }
+
+  GridRange window(int axis, std::ptrdiff_t coordinate) const {
+    std::ptrdiff_t const step = dilation_[axis], rest = coordinate % step,
+                         length = (grid_.shape[axis] - rest + step - 1) / step;
+    std::ptrdiff_t const start =
+        std::clamp<std::ptrdiff_t>(coordinate / step - window_[axis] / 2, 0, length - window_[axis]);
+    return {rest + step * start, rest + step * (start + window_[axis] - 1) + 1, step};
   }
 
   Grid grid_;

@@ -26,28 +26,32 @@ class Random : public Primitive {
   Grouping grouping() const override { return {1, block_size_}; }
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
-    LaneClasses const classes = rows_of(lanes);
     std::vector<std::ptrdiff_t> columns;
-    for (int i = 0; i < classes.count(); i++)
-      for (std::ptrdiff_t column : columns_of(classes.at(i), keys)) columns.push_back(column);
+    for (const Row& row : rows_of(lanes, keys)) columns.insert(columns.end(), row.columns.begin(), row.columns.end());
     std::sort(columns.begin(), columns.end());
     for (std::ptrdiff_t column : columns) append(out, column * block_size_, (column + 1) * block_size_, keys);
   }
 
   void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) const override {
     std::fill_n(words, tile.count, 0);
-    LaneClasses const classes = rows_of(lanes);
-    for (int i = 0; i < classes.count(); i++) {
-      std::vector<std::ptrdiff_t> const columns = columns_of(classes.at(i), keys);
+    for (const Row& row : rows_of(lanes, keys))
       for (int r = 0; r < tile.count; r++)
-        if (std::binary_search(columns.begin(), columns.end(), key_index(tile, r) / block_size_))
-          words[r] |= classes.word(i);
-    }
+        if (std::binary_search(row.columns.begin(), row.columns.end(), key_index(tile, r) / block_size_))
+          words[r] |= row.lanes;
   }
 
  private:
-  LaneClasses rows_of(const Lanes& lanes) const {
-    return LaneClasses(lanes, [this](std::ptrdiff_t p) { return floor_div(p, block_size_); });
+  struct Row {
+    std::uint64_t lanes;
+    std::vector<std::ptrdiff_t> columns;
+  };
+  const std::vector<Row>& rows_of(const Lanes& lanes, std::ptrdiff_t keys) const {
+    return lanes.remember(this, [&] {
+      LaneClasses const classes(lanes, [this](std::ptrdiff_t p) { return floor_div(p, block_size_); });
+      std::vector<Row> rows;
+      for (int i = 0; i < classes.count(); i++) rows.push_back({classes.word(i), columns_of(classes.at(i), keys)});
+      return rows;
+    });
   }
 
   // The blocks of keys that a block of queries sees, ascending: the first distinct ones that are drawn.
