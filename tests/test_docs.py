@@ -32,8 +32,10 @@ def test_public_functions_have_examples():
     assert without == []
 
 
-def test_readme_example():
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+def test_readme_examples():
+    """They follow each other, as a reader would type them."""
     namespace = {}
-    exec(code, namespace)
+    for code in re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL):
+        exec(code, namespace)
     assert namespace["gradients"].span.shape == (4,)
+    assert namespace["sparse"].mask(100).shape == (100, 100)
