@@ -67,6 +67,17 @@ struct Grouping {
   std::ptrdiff_t section = 0;                      // and that lie in one section of so many; 0: anywhere
   Grid grid;                                       // and that lie in one block of a grid,
   std::ptrdiff_t dilation[kGridAxes] = {1, 1, 1};  // counting every so manieth coordinate
+
+  static Grouping classes(std::ptrdiff_t stride) {
+    Grouping grouping;
+    grouping.stride = stride;
+    return grouping;
+  }
+  static Grouping sections(std::ptrdiff_t size) {
+    Grouping grouping;
+    grouping.section = size;
+    return grouping;
+  }
 };
 
 class Primitive {

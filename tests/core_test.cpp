@@ -47,6 +47,7 @@ struct Array {
 struct Shape {
   std::ptrdiff_t batch, heads, key_heads, queries, keys, head_dim;
   bool causal;
+  headspan::Pattern::Description pattern;  // empty: none
 };
 
 // All results of one problem, in one vector of bits.
@@ -59,15 +60,20 @@ std::vector<double> results(const Shape& s, int threads) {
       grad_key{s.batch, s.key_heads, s.keys, s.head_dim}, grad_value{s.batch, s.key_heads, s.keys, s.head_dim};
   Array<T, 3> span{s.batch, s.heads, s.queries}, lse{s.batch, s.heads, s.queries};
   Array<T, 4> statistics{s.batch, s.heads, s.queries, 2};
-  Array<double, 3> grad_span{s.batch, s.heads, s.queries};
+  Array<double, 3> grad_span{s.batch, s.heads, s.queries}, grad_key_bias{s.batch, s.heads, s.keys};
+  Array<T, 3> key_bias{s.batch, s.heads, s.keys};
   for (auto* array : {&query, &key, &value, &grad_out}) array->fill(random, -1, 1);
   span.fill(random, 0, static_cast<T>(s.keys) / 2);
+  key_bias.fill(random, -1, 1);
 
   headspan::Problem<T> problem;
   problem.query = query.template view<const T>();
   problem.key = key.template view<const T>();
   problem.value = value.template view<const T>();
   problem.span = span.template view<const T>();
+  problem.key_bias = key_bias.template view<const T>();
+  headspan::Pattern const pattern(s.pattern);
+  if (!s.pattern.empty()) problem.patterns = {&pattern};
   problem.scale = 0.3;
   problem.causal = s.causal;
   Control control;
@@ -84,9 +90,11 @@ std::vector<double> results(const Shape& s, int threads) {
   gradients.key = grad_key.view();
   gradients.value = grad_value.view();
   gradients.span = grad_span.view();
+  gradients.key_bias = grad_key_bias.view();
   headspan::attention_backward(problem, upstream, gradients, control);
 
   std::vector<double> all(grad_span.values.begin(), grad_span.values.end());
+  all.insert(all.end(), grad_key_bias.values.begin(), grad_key_bias.values.end());
   for (auto* array : {&out, &grad_query, &grad_key, &grad_value})
     all.insert(all.end(), array->values.begin(), array->values.end());
   return all;
@@ -122,10 +130,14 @@ bool stops() {
 
 int main() {
   std::printf("variant %s, OpenMP %s\n", headspan::active_variant().name, headspan::has_openmp() ? "yes" : "no");
-  const Shape shapes[] = {{1, 1, 1, 700, 700, 16, true},
-                          {2, 4, 2, 130, 200, 17, true},
-                          {1, 3, 1, 200, 129, 8, false},
-                          {3, 2, 2, 1, 65, 5, true}};
+  const Shape shapes[] = {
+      {1, 1, 1, 700, 700, 16, true, {}},
+      {2, 4, 2, 130, 200, 17, true, {}},
+      {1, 3, 1, 200, 129, 8, false, {}},
+      {3, 2, 2, 1, 65, 5, true, {}},
+      {1, 1, 1, 500, 500, 16, true, {{{"local", {40, 0, 1}}}, {{"strided", {50, -1}}}, {{"global", {3, 200}}}}},
+      {1, 3, 3, 260, 300, 8, false, {{{"local", {60, 60, 1}}}, {{"random", {2, 32, 1}}}, {{"global", {0, 299}}}}},
+      {1, 1, 1, 300, 300, 8, false, {{{"neighborhood", {2, 15, 20, 5, 7, 1, 1}}}}}};
   int failed = 0, passed = 0;
   for (const Shape& shape : shapes) ++(same_for_all_threads(shape) ? passed : failed);
   ++(stops() ? passed : failed);

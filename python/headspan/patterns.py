@@ -7,7 +7,6 @@ inside a pattern, causality on top of it.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headspan import _check
+from headspan._blocks import csr
 from headspan._pattern import FAR, Pattern, Primitive
 
 __all__ = [
@@ -355,7 +355,7 @@ class Blocks(Primitive):
         masks = list(mask) if per_head else [mask]
         if not masks:
             raise ValueError("mask of Blocks must be given for at least one head, not none")
-        object.__setattr__(self, "rows", tuple(_csr(m) for m in masks))
+        object.__setattr__(self, "rows", tuple(csr(m) for m in masks))
 
     @property
     def heads(self) -> int | None:
@@ -389,30 +389,3 @@ class Blocks(Primitive):
     def __repr__(self) -> str:
         masks = [tuple(map(list, csr)) for csr in self.rows]
         return f"Blocks({masks if self.per_head else masks[0]}, {self.block_size}, per_head={self.per_head})"
-
-
-def _csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(indptr, indices) of a mask in whatever form, the indices of a row ascending."""
-    if hasattr(mask, "indptr") and hasattr(mask, "indices"):
-        mask = (mask.indptr, mask.indices)
-    if isinstance(mask, tuple) and len(mask) == 2 and all(np.ndim(part) == 1 for part in mask):
-        indptr, indices = (_check.as_array("mask of Blocks", part) for part in mask)
-        if any(part.size and part.dtype.kind not in "iu" for part in (indptr, indices)):
-            raise TypeError(
-                f"mask of Blocks must have integers as indptr and indices, not {indptr.dtype} and {indices.dtype}"
-            )
-        starts, columns = indptr.astype(np.int64), indices.astype(np.int64)
-        if not starts.size or starts[0] != 0 or starts[-1] != columns.size or (np.diff(starts) < 0).any():
-            raise ValueError(f"mask of Blocks must have an indptr that ascends from 0 to {columns.size}, the indices")
-        if columns.size and columns.min() < 0:
-            raise ValueError(f"mask of Blocks must have indices of at least 0, not {columns.min()}")
-        rows = [np.unique(columns[a:b]) for a, b in itertools.pairwise(starts)]
-    else:
-        array = _check.as_array("mask of Blocks", mask)
-        if array.dtype != np.bool_:
-            raise TypeError(f"mask of Blocks must be of bool, not {array.dtype}")
-        if array.ndim != 2 or array.shape[0] != array.shape[1]:
-            raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {array.shape}")
-        rows = [np.flatnonzero(row) for row in array]
-    starts = np.cumsum([0, *(row.size for row in rows)])
-    return tuple(starts.tolist()), tuple(np.concatenate([np.empty(0, np.int64), *rows]).tolist())

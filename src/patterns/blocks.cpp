@@ -20,7 +20,7 @@ class Blocks : public Primitive {
     if (!well_formed) throw std::invalid_argument("blocks are not well formed");
   }
 
-  Grouping grouping() const override { return {1, block_size_}; }
+  Grouping grouping() const override { return Grouping::sections(block_size_); }
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     Intervals before, row;

@@ -11,7 +11,7 @@ class Blockwise : public Primitive {
   explicit Blockwise(const Numbers& numbers)
       : block_size_(numbers.at(0)), back_(numbers.at(1)), ahead_(numbers.at(2)) {}
 
-  Grouping grouping() const override { return {1, block_size_}; }
+  Grouping grouping() const override { return Grouping::sections(block_size_); }
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     Interval const range = index_range(lanes);

@@ -10,7 +10,7 @@ class Local : public Primitive {
  public:
   explicit Local(const Numbers& numbers) : before_(numbers.at(0)), after_(numbers.at(1)), dilation_(numbers.at(2)) {}
 
-  Grouping grouping() const override { return {dilation_}; }
+  Grouping grouping() const override { return Grouping::classes(dilation_); }
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     Interval const range = index_range(lanes);

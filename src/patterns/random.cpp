@@ -23,7 +23,7 @@ class Random : public Primitive {
   explicit Random(const Numbers& numbers)
       : blocks_(numbers.at(0)), block_size_(numbers.at(1)), seed_(static_cast<std::uint64_t>(numbers.at(2))) {}
 
-  Grouping grouping() const override { return {1, block_size_}; }
+  Grouping grouping() const override { return Grouping::sections(block_size_); }
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     std::vector<std::ptrdiff_t> columns;
