@@ -20,6 +20,14 @@ inline int rank_in_tile(const Tile& tile, std::ptrdiff_t key) {
   return static_cast<int>(std::min<std::ptrdiff_t>(rank, tile.count));
 }
 
+// Of lanes that follow each other, those that see a key if each sees as far as `back` behind and `ahead` before itself;
+// `lane` stands at the key, and may lie outside of 0 .. lanes - 1.
+inline std::uint64_t band_word(std::ptrdiff_t lane, std::ptrdiff_t back, std::ptrdiff_t ahead, int lanes) {
+  std::ptrdiff_t const first = std::max<std::ptrdiff_t>(0, lane - ahead),
+                       last = std::min<std::ptrdiff_t>(lanes - 1, lane + back);
+  return first > last ? 0 : (~std::uint64_t(0) >> (kLanes - 1 - (last - first))) << first;
+}
+
 inline bool ascends(const Tile& tile) {
   return !tile.indices || std::is_sorted(tile.indices, tile.indices + tile.count);
 }

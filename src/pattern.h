@@ -23,6 +23,13 @@ class Lanes {
 
   Lanes(const std::ptrdiff_t* its_index, int its_count) : index(its_index), count(its_count) {}
 
+  // Whether they follow each other.
+  bool in_line() const {
+    bool so = true;
+    for (int lane = 1; lane < count; lane++) so &= index[lane] == index[0] + lane;
+    return so;
+  }
+
   // What somebody has worked out for these queries, kept from tile to tile.
   template <class Make>
   const auto& remember(const void* who, Make make) const {

@@ -124,15 +124,11 @@ void GroupKeys::clip(std::ptrdiff_t first, std::ptrdiff_t last) {
   full_last_ = std::min(full_last_, last_);
 }
 
-// The lanes of a band that see a key: index_ + lane - reach_ <= key <= index_ + lane + ahead_.
 std::uint64_t GroupKeys::band_word(std::ptrdiff_t key) const {
   if (key < first_ || key >= last_) return 0;
-  std::ptrdiff_t const lane = key - index_;  // that stands at the key
-  std::ptrdiff_t const first = std::max<std::ptrdiff_t>(0, lane - ahead_),
-                       last = std::min<std::ptrdiff_t>(lanes_ - 1, lane + reach_);
-  if (first > last) return 0;
-  std::uint64_t const word = (~std::uint64_t(0) >> (kLanes - 1 - (last - first))) << first;
-  return without_self_ && lane >= first && lane <= last ? word & ~(std::uint64_t(1) << lane) : word;
+  std::ptrdiff_t const lane = key - index_;
+  std::uint64_t const word = headspan::band_word(lane, reach_, ahead_, lanes_);
+  return without_self_ && lane >= 0 && lane < lanes_ ? word & ~(std::uint64_t(1) << lane) : word;
 }
 
 void GroupKeys::words(const Tile& tile, std::uint64_t* words) const {

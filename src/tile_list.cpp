@@ -45,7 +45,8 @@ Tile TileList::next_of_band() {
   return tile;
 }
 
-// Keys whose pairs no span limits come first, then the runs, as many to a tile as there is room for.
+// Keys whose pairs no span limits come first, then the runs: short ones share a tile, long ones start their own, so
+// that their tiles are as regular as without the short ones.
 Tile TileList::next_of_pattern(std::int64_t* indices) {
   if (free_at_ < free_keys()) {
     std::size_t const count = std::min<std::size_t>(kTileKeys, free_keys() - free_at_);
@@ -56,6 +57,7 @@ Tile TileList::next_of_pattern(std::int64_t* indices) {
   Tile tile{0, 1, nullptr, nullptr, 0, false};
   while (run_ < runs_.size() && tile.count < kTileKeys) {
     KeyRun& run = runs_[run_];
+    if (tile.count > 0 && run.last - run.first >= kTileKeys * run.step) break;
     if (tile.count == 0)
       tile.first = run.first, tile.step = run.step;
     else
