@@ -7,7 +7,7 @@ pairs that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact
 from headspan._load import __version__
 
 # isort: split
-from headspan import reference
+from headspan import plot, reference
 from headspan.attention import Gradients, attention, attention_vjp, attention_weights
 from headspan.cost import Cost, cost
 from headspan.merge import merge_attention, merge_attention_vjp
@@ -28,6 +28,7 @@ __all__ = [
     "get_num_threads",
     "merge_attention",
     "merge_attention_vjp",
+    "plot",
     "reference",
     "set_num_threads",
     "soft_mask",
