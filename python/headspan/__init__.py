@@ -10,6 +10,7 @@ from headspan._load import __version__
 from headspan import plot, reference
 from headspan.attention import Gradients, attention, attention_vjp, attention_weights
 from headspan.cost import Cost, cost
+from headspan.explore import explore
 from headspan.merge import merge_attention, merge_attention_vjp
 from headspan.runtime import build_info, get_num_threads, set_num_threads
 from headspan.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
@@ -25,6 +26,7 @@ __all__ = [
     "cost",
     "dynamic_span",
     "dynamic_span_vjp",
+    "explore",
     "get_num_threads",
     "merge_attention",
     "merge_attention_vjp",
