@@ -85,7 +85,7 @@ class ViewData:
             ramp=float(ramp),
             tokens=_texts(tokens, keys),
             heads=shown,
-            pool=1 if longest <= limit else -(-longest // BLOCKS),
+            pool=1 if longest <= limit else max(2, -(-longest // BLOCKS)),
         )
 
     @property

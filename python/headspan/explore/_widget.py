@@ -41,7 +41,7 @@ class Explorer(anywidget.AnyWidget):
     norms = traitlets.Bytes().tag(sync=True)
     maps = traitlets.Bytes().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
-    span = traitlets.Any().tag(sync=True)
+    span = traitlets.TraitType([]).tag(sync=True)
     ramp = traitlets.Float().tag(sync=True)
     temperature = traitlets.Float(1.0).tag(sync=True)
     selected = traitlets.Int(None, allow_none=True).tag(sync=True)

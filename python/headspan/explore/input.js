@@ -88,9 +88,10 @@ export function watchTheme(view, el, redraw) {
     const [r, g, b] = (getComputedStyle(el).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
     view.root.classList.toggle("dark", 0.2126 * r + 0.7152 * g + 0.0722 * b > 128);
     view.colours = coloursOf(view.root);
-    redraw();
   };
-  const lookAgain = () => [0, 300, 1000].forEach((wait) => setTimeout(look, wait)); // style sheets may come later
+  view.look = look;
+  const both = () => (look(), redraw());
+  const lookAgain = () => [0, 300, 1000].forEach((wait) => setTimeout(both, wait)); // style sheets may come later
   const observer = new MutationObserver(lookAgain);
   for (const page of [document.documentElement, document.body]) {
     observer.observe(page, { attributes: true, attributeFilter: ["class", "style", "data-theme", "data-jp-theme-name"] });
@@ -115,6 +116,7 @@ export function watchSize(view, redraw) {
   const fit = () => {
     const width = Math.floor(view.map.clientWidth);
     if (!width) return; // not on the page yet
+    view.look(); // off the page there are no colours
     view.layout = layoutOf(view.data, width, longest);
     resize(view.over, width, view.layout.total);
     view.map.style.height = `${view.layout.total}px`;

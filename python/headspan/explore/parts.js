@@ -24,7 +24,7 @@ function drawn(tag, attributes, text) {
 // A labelled slider; read gives its place and its text, write takes a new place.
 export function slider({ id, label, min, max, step, read, write }) {
   const input = element("input", { type: "range", id, min, max, step });
-  const output = element("output", { htmlFor: id });
+  const output = element("span", { className: "value", "aria-hidden": "true" }); // said by aria-valuetext
   const row = element("div", { className: "slider" }, element("label", { htmlFor: id, textContent: label }), output, input);
   input.addEventListener("input", () => write(Number(input.value)));
   const update = () => {

@@ -179,6 +179,7 @@ function weightsNow(view, state) {
 function redrawMap(view) {
   if (!view.layout || !view.colours || !view.weights) return;
   drawMap(view.base, view.source, view.data, view.layout, view.colours);
+  if (view.root.drawn) view.root.drawn.layout = view.layout;
   overlay(view);
 }
 
@@ -194,8 +195,8 @@ function refresh(view) {
   describe(view, state);
   // What is on the canvas, for whoever wants the numbers behind the picture.
   const milliseconds = performance.now() - started;
-  view.root.drawn = { head: state.number, rows: data.rows, cols: data.cols, weights: view.weights, milliseconds };
-  view.root.dispatchEvent(new CustomEvent("drawn", { detail: view.root.drawn }));
+  const { weights, layout } = view;
+  view.root.drawn = { head: state.number, rows: data.rows, cols: data.cols, weights, layout, milliseconds };
   paintHeadsLater(view);
 }
 

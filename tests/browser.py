@@ -1,0 +1,46 @@
+"""A real browser for the tests of the view, or a skip that says what is missing."""
+
+import base64
+import os
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+# What is on the canvas of a view: its sizes, and the bytes of its numbers in base64.
+DRAWN = """() => {
+  const { head, rows, cols, weights } = document.querySelector(".headspan-view").drawn;
+  const bytes = new Uint8Array(weights.buffer, weights.byteOffset, weights.byteLength);
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 4096) text += String.fromCharCode(...bytes.subarray(i, i + 4096));
+  return { head, rows, cols, weights: btoa(text) };
+}"""
+
+
+@contextmanager
+def chromium():
+    """A running Chromium: the one of the system, else the one playwright installed."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    system = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    with sync_api.sync_playwright() as playwright:
+        program = system or playwright.chromium.executable_path
+        if not os.path.exists(program):
+            pytest.skip("needs a Chromium: apt-get install chromium, or playwright install chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def drawn(page):
+    """The head whose map is drawn, and its weights."""
+    found = page.evaluate(DRAWN)
+    weights = np.frombuffer(base64.b64decode(found["weights"]), "<f4")
+    return found["head"], weights.reshape(found["rows"], found["cols"])
+
+
+def set_slider(page, name, place):
+    """Moves a slider as a hand does, up to the events."""
+    page.locator(f"input[data-name={name}]").evaluate(
+        "(input, place) => { input.value = place; input.dispatchEvent(new Event('input', { bubbles: true })); }", place
+    )
