@@ -44,3 +44,31 @@ def set_slider(page, name, place):
     page.locator(f"input[data-name={name}]").evaluate(
         "(input, place) => { input.value = place; input.dispatchEvent(new Event('input', { bubbles: true })); }", place
     )
+
+
+def overlapping(page, selector):
+    """Pairs of elements that lie over each other."""
+    return page.evaluate(
+        """(selector) => {
+          const elements = [...document.querySelectorAll(selector)];
+          const boxes = elements.map((element) => element.getBoundingClientRect());
+          const meet = (a, b) =>
+            Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
+            Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5;
+          const found = [];
+          for (let i = 0; i < boxes.length; i++) {
+            for (let j = i + 1; j < boxes.length; j++) {
+              if (meet(boxes[i], boxes[j])) found.push([elements[i].textContent, elements[j].textContent]);
+            }
+          }
+          return found;
+        }""",
+        selector,
+    )
+
+
+# The smallest boxes of a view that hold text.
+TEXTS = ", ".join(
+    f".headspan-view {name}"
+    for name in ("h2", "h3", "legend", "td", "th", "dt", "dd", ".value", ".heads label", ".pair")
+)

@@ -181,7 +181,7 @@ export function textStrip(data) {
 export function fillStrip(spans, weights, masks, query) {
   spans.forEach((span, j) => {
     const weight = weights ? weights[j] : 0;
-    span.style.setProperty("--w", weight > 0 ? `${Math.round(75 * Math.sqrt(weight))}%` : "0%");
+    span.style.setProperty("--w", weight > 0 ? Math.sqrt(weight).toFixed(3) : "0");
     span.className = !weights ? "" : j === query ? "query" : masks[j] === 1 ? "inside" : masks[j] > 0 ? "edge" : "";
   });
 }
