@@ -1,6 +1,7 @@
 """The saved view in a real Chromium: the numbers behind the picture are Python's, and hands can reach everything."""
 
 from contextlib import contextmanager
+from pathlib import Path
 
 import headspan as hs
 import numpy as np
@@ -42,8 +43,10 @@ def opened(browser, tmp_path):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         page.on("request", lambda request: requests.append(request.url))
-        page.goto(view.save(tmp_path / f"{len(contexts)}.html").as_uri())
-        page.wait_for_selector(".headspan-view")
+        path = view if isinstance(view, Path) else view.save(tmp_path / f"{len(contexts)}.html")
+        page.goto(path.as_uri())
+        if options.get("java_script_enabled", True):
+            page.wait_for_selector(".headspan-view")
         return page
 
     with guarded():
@@ -323,7 +326,9 @@ def test_nothing_is_cut_off_or_overlaps(opened, width, length):
     q, k = normals(2, 16, length, 8)
     tokens = (WORDS * length)[:length]
     page = opened(hs.explore(q, k, value=k, span=1234.5, tokens=tokens), width=width)
+    before = page.evaluate("document.documentElement.scrollHeight")
     page.mouse.click(*place_of(page, length - 2, 1, length, length))
+    assert page.evaluate("document.documentElement.scrollHeight") == before  # nothing jumps
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     boxes = page.evaluate(
         """() => [...document.querySelectorAll(
@@ -378,3 +383,69 @@ def test_numbers_that_are_not_finite_draw_something(opened):
     k[0, 2] = np.nan
     _, weights = drawn(opened(hs.explore(q, k, span=1, ramp=1)))
     assert weights[0].tolist()[:2] == [1, 0]
+
+
+def test_every_head_shows_where_it_looks_from_a_query(opened):
+    page = opened(small_view(span=[0, 4, 8], ramp=1))
+    page.locator(".text span").nth(5).click()
+    q, k = normals(2, 3, 10, 8)
+    weights = hs.attention_weights(q, k, span=[0, 4, 8], ramp=1)[:, 5]
+    shown = page.locator(".peak").all_text_contents()
+    for head, text in enumerate(shown):
+        most = int(weights[head].argmax())
+        assert text == ("at itself" if most == 5 else f"at {WORDS[most]}, {5 - most} back")
+    strips = page.locator(".strip").evaluate_all(
+        """(strips) => strips.map((strip) => {
+             const { data } = strip.getContext("2d").getImageData(0, 0, strip.width, 1);
+             return [...data].filter((_, i) => i % 4 === 3);
+           })"""
+    )
+    np.testing.assert_array_equal(np.array(strips) > 0, weights > 0)
+    assert page.locator(".strip").first.is_visible()
+    page.get_by_role("button", name="Unpin").click()
+    page.mouse.move(2, 2)
+    assert not page.locator(".strip").first.is_visible()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    pytest.importorskip("autograd", reason="needs the demo: pip install 'headspan[demo]'")
+    from headspan.report import write_report
+    from headspan.train import train
+    from lm_helpers import small_run, small_text
+
+    text = small_text()
+    run = small_run(tmp_path_factory.mktemp("report") / "run", text)
+    train(run, text)
+    write_report(run, text)
+    return run, text
+
+
+@pytest.mark.parametrize("width", [360, 1600])
+def test_report_shows_where_characters_look(opened, report, width):
+    from headspan import _measure, lm
+    from lm_helpers import TRAINING
+
+    run, text = report
+    page = opened(run.path / "report.html", width=width)
+    parameters, tokens = run.load().parameters, _measure.sequences(text.encode(text.part("test")), TRAINING.context, 1)
+    layers = lm.trace(parameters, lm.ModelConfig(**run.config["model"]), tokens)
+    for i, (layer, head) in enumerate(np.ndindex(2, 2)):
+        page.locator(".heads label").nth(i).click()
+        assert page.locator(".headspan-view h2").text_content() == f"Where layer {layer + 1}, head {head + 1} looks"
+        query, key, _ = layers[layer]
+        check_drawn(page, hs.attention_weights(query[0], key[0], span=parameters["span"][layer], ramp=4)[head])
+    page.mouse.move(2, 2)
+    before = page.evaluate("document.documentElement.scrollHeight")
+    page.locator(".text span", has_text="t").first.hover()
+    assert page.locator(".text span.query").text_content() == "t"
+    assert page.evaluate("document.documentElement.scrollHeight") == before  # nothing jumps
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert overlapping(page, TEXTS) == []
+
+
+def test_report_without_javascript_has_its_numbers_and_pictures(opened, report):
+    page = opened(report[0].path / "report.html", java_script_enabled=False)
+    assert page.locator("figure svg").count() == 7
+    assert page.locator("table.numbers").count() >= 2
+    assert "needs JavaScript" in page.locator("noscript").text_content()

@@ -36,6 +36,8 @@ class ViewData:
         Of all keys.
     heads : list of int
         Their numbers in the query.
+    names : list of str
+        What the heads are called.
     pool : int
         Tokens in a block of a map; 1 if the browser computes the weights.
     """
@@ -48,6 +50,7 @@ class ViewData:
     ramp: float
     tokens: list[str] | None
     heads: list[int]
+    names: list[str]
     pool: int
 
     @classmethod
@@ -85,6 +88,7 @@ class ViewData:
             ramp=float(ramp),
             tokens=_texts(tokens, keys),
             heads=shown,
+            names=[f"head {number}" for number in shown],
             pool=1 if longest <= limit else max(2, -(-longest // BLOCKS)),
         )
 
@@ -95,6 +99,7 @@ class ViewData:
         assert heads == len(self.heads)
         return {
             "heads": self.heads,
+            "names": self.names,
             "queries": queries,
             "keys": self.key.shape[1],
             "dim": dim,

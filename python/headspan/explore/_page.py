@@ -11,15 +11,20 @@ from importlib.resources import files
 from typing import Any
 
 # Each file uses only those before it.
-MODULES = ("numbers.js", "paint.js", "parts.js", "input.js", "view.js")
+MODULES = ("numbers.js", "paint.js", "parts.js", "heads.js", "input.js", "view.js")
+
+# No page of ours may ask for anything.
+POLICY = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+    "script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:\">"
+)
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:">
+{policy}
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
@@ -30,15 +35,17 @@ body {{ margin: 0; padding: 0 max(16px, 3vw); background: #fff; color: #1b1f24; 
 </head>
 <body>
 <noscript><p>This view is computed in the browser and needs JavaScript.</p></noscript>
-<main id="view"></main>
-<script type="application/json" id="data">{data}</script>
-<script type="module">
-{module}
-{start}
-</script>
+{view}
 </body>
 </html>
 """
+
+_VIEW = """<div id="headspan-view"></div>
+<script type="application/json" id="headspan-data">{data}</script>
+<script type="module">
+{module}
+{start}
+</script>"""
 
 # A model as widgets have it, without anybody behind it.
 _START = """
@@ -62,8 +69,8 @@ function savedState({ traits, arrays }) {
   return { ...traits, ...Object.fromEntries(Object.entries(arrays).map(([name, text]) => [name, bytes(text)])) };
 }
 
-const saved = JSON.parse(document.getElementById("data").textContent);
-render({ model: savedModel(savedState(saved)), el: document.getElementById("view") });
+const saved = JSON.parse(document.getElementById("headspan-data").textContent);
+render({ model: savedModel(savedState(saved)), el: document.getElementById("headspan-view") });
 """
 
 
@@ -77,12 +84,11 @@ def style() -> str:
     return _asset("view.css")
 
 
-def page(title: str, traits: Mapping[str, Any], arrays: Mapping[str, bytes]) -> str:
-    """Return a page that shows a view and needs nothing else.
+def embedded(traits: Mapping[str, Any], arrays: Mapping[str, bytes]) -> str:
+    """Return a view as elements of a page, which must hold the style sheet too and have no other view.
 
     Parameters
     ----------
-    title : str
     traits : mapping
         What JSON can hold: meta, head, span, ramp, temperature, selected.
     arrays : mapping of str to bytes
@@ -90,7 +96,12 @@ def page(title: str, traits: Mapping[str, Any], arrays: Mapping[str, bytes]) -> 
     texts = {name: base64.b64encode(array).decode() for name, array in arrays.items()}
     data = json.dumps({"traits": dict(traits), "arrays": texts})
     data = data.replace("<", "\\u003c")  # no text can end the script it stands in
-    return _PAGE.format(title=html.escape(title), style=style(), data=data, module=module(), start=_START)
+    return _VIEW.format(data=data, module=module(), start=_START)
+
+
+def page(title: str, traits: Mapping[str, Any], arrays: Mapping[str, bytes]) -> str:
+    """Return a page that shows a view and needs nothing else; the arguments are those of `embedded`."""
+    return _PAGE.format(title=html.escape(title), policy=POLICY, style=style(), view=embedded(traits, arrays))
 
 
 def _asset(name: str) -> str:

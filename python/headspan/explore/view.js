@@ -1,16 +1,16 @@
 // The view: state lives in the model (the widget's traits, or a plain object in a saved page); everything drawn follows.
 import {
-  decode, dotProducts, everyRow, pairOf, pooledMap, positionOf, short, softMask, someRows, sumColumns, weightsOf,
+  decode, dotProducts, everyRow, pairOf, pooledMap, positionOf, short, softMask, weightsOf,
 } from "./numbers.js";
 import { drawMap, drawOver, paintWeights } from "./paint.js";
 import {
   billBox, colourScale, curveBox, drawCurve, element, fieldsOf, fill, fillBill, fillStrip, readout, slider, textStrip, tokenName,
 } from "./parts.js";
+import { headPictures, paintHead, showRow } from "./heads.js";
 import { listen, set, watchSize, watchTheme } from "./input.js";
 
 const KEPT = 8e6; // dot products kept, of all heads together
-const THUMBNAIL = 64;
-const HINT = "Point at the map, or walk over it with the arrow keys. A click or Enter pins a query.";
+const HINT = "Point at a pair, or walk with the arrow keys. A click or Enter pins the query.";
 
 function render({ model, el }) {
   const view = build(model);
@@ -44,7 +44,7 @@ function build(model) {
   view.curve = curveBox();
   view.bill = billBox();
   view.text = textStrip(data);
-  view.heads = headPictures(view);
+  view.heads = headPictures(data, view.id);
   view.waiting = new Set(view.heads.canvases.keys());
   view.root = assemble(view);
   return view;
@@ -57,6 +57,7 @@ function assemble(view) {
   view.unpin = element("button", { type: "button", className: "quiet", textContent: "Unpin" });
   view.reset = element("button", { type: "button", className: "quiet", textContent: "Reset" });
   const note = view.live ? [] : [element("p", { className: "note", textContent: "Saved from pooled maps: the sliders need Python." })];
+  view.reset.hidden = !view.live;
   const controls = [element("div", { className: "head" }, heading("Reach"), view.reset), ...view.sliders.map((s) => s.row), ...note];
   const left = element("div", { className: "left" }, view.map, colourScale(view.data.pool > 1), view.readout.box);
   const right = element(
@@ -100,19 +101,6 @@ function sliders(view) {
     made.input.dataset.name = name;
     return made;
   });
-}
-
-function headPictures(view) {
-  const captions = [];
-  const canvases = view.data.heads.map(() => element("canvas", { width: 1, height: 1, "aria-hidden": "true" }));
-  const inputs = view.data.heads.map((number) => element("input", { type: "radio", name: `${view.id}-head`, value: number }));
-  const labels = view.data.heads.map((number, i) => {
-    captions.push(element("small"));
-    return element("label", {}, inputs[i], canvases[i], element("span", { textContent: `head ${number}` }), captions[i]);
-  });
-  const grid = element("div", { className: "heads" }, ...labels);
-  const box = element("fieldset", {}, element("legend", { textContent: "Heads" }), grid);
-  return { box, canvases, inputs, captions };
 }
 
 // ---- state
@@ -206,9 +194,9 @@ function describe(view, state) {
   const keys = some(data.keys, "key", "keys");
   const count = data.queries === data.keys ? some(data.keys, "token", "tokens") : `${some(data.queries, "query", "queries")}, ${keys}`;
   const pooled = data.pool > 1 ? `, in blocks of ${data.pool}` : "";
-  view.title.textContent = `Where head ${state.number} looks`;
+  view.title.textContent = `Where ${data.names[state.index]} looks`;
   view.subtitle.textContent = `${some(data.heads.length, "head", "heads")}, ${count}${pooled}`;
-  view.over.setAttribute("aria-label", `Attention map of head ${state.number}, queries down, keys to the right`);
+  view.over.setAttribute("aria-label", `Attention map of ${data.names[state.index]}, queries down, keys to the right`);
   view.heads.inputs.forEach((input, i) => {
     input.checked = i === state.index;
     view.heads.captions[i].textContent = `span ${short(state.spans[i])}`;
@@ -231,21 +219,6 @@ function paintHeadsLater(view) {
   }, 0);
 }
 
-function paintHead(view, index, state) {
-  const { data } = view;
-  let small = { weights: null, rows: data.rows, cols: data.cols };
-  if (data.pool > 1) small.weights = pooledMap(data, index);
-  else {
-    const rows = someRows(data, THUMBNAIL);
-    const own = { span: state.spans[index], ramp: state.ramp, temperature: state.temperature };
-    view.someDots ??= new Map();
-    if (!view.someDots.has(index)) view.someDots.set(index, dotProducts(data, index, rows));
-    const weights = weightsOf(data, view.someDots.get(index), rows, own);
-    small = sumColumns(weights, rows.length, data.keys, THUMBNAIL);
-  }
-  paintWeights(view.heads.canvases[index], small.weights, small.rows, small.cols);
-}
-
 function overlay(view) {
   const state = stateOf(view);
   view.unpin.hidden = state.pinned === null;
@@ -258,6 +231,7 @@ function overlay(view) {
   readPair(view, state, pair);
   drawCurve(view.curve, view.data, state, pair ? pair.distance : null, pair ? pair.mask : 0);
   if (view.text) lightText(view, state, state.pinned ?? row);
+  showRow(view, state, state.pinned ?? row);
 }
 
 function pairAt(view, state) {
