@@ -67,6 +67,24 @@ def overlapping(page, selector):
     )
 
 
+def spilling(page):
+    """What reaches beyond the view, or beyond its own box."""
+    return page.evaluate(
+        """() => {
+          const view = document.querySelector(".headspan-view");
+          const [left, right] = [view.getBoundingClientRect().left - 0.5, view.getBoundingClientRect().right + 0.5];
+          return [...view.querySelectorAll("*")]
+            .filter((e) => !e.closest(".text") && !e.closest(".token") && e.tagName !== "SMALL")
+            .filter((e) => e.getClientRects().length)
+            .filter((e) => {
+              const box = e.getBoundingClientRect();
+              return box.left < left || box.right > right || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0;
+            })
+            .map((e) => `${e.tagName}.${e.className}: ${e.textContent}`);
+        }"""
+    )
+
+
 # The smallest boxes of a view that hold text.
 TEXTS = ", ".join(
     f".headspan-view {name}"

@@ -12,7 +12,7 @@ import urllib.request
 import headspan as hs
 import numpy as np
 import pytest
-from browser import TEXTS, chromium, drawn, overlapping, set_slider
+from browser import TEXTS, chromium, drawn, overlapping, set_slider, spilling
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytest.importorskip("jupyterlab", reason="needs JupyterLab: pip install jupyterlab")
@@ -157,6 +157,7 @@ def test_the_widget_in_a_notebook(page, folder):
     page.locator(".headspan-view .text span").nth(5).click()
     wait_for_state(page, folder, head=1, span=[2.0, 21, 8.0], ramp=7, temperature=0.5, selected=5)
 
+    assert spilling(page) == []
     assert overlapping(page, TEXTS) == []  # a notebook has style sheets of its own
     page.evaluate("jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
     page.wait_for_selector(".headspan-view.dark")

@@ -6,7 +6,7 @@ from pathlib import Path
 import headspan as hs
 import numpy as np
 import pytest
-from browser import TEXTS, chromium, drawn, overlapping, set_slider
+from browser import TEXTS, chromium, drawn, overlapping, set_slider, spilling
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = pytest.mark.slow
@@ -330,19 +330,7 @@ def test_nothing_is_cut_off_or_overlaps(opened, width, length):
     page.mouse.click(*place_of(page, length - 2, 1, length, length))
     assert page.evaluate("document.documentElement.scrollHeight") == before  # nothing jumps
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    boxes = page.evaluate(
-        """() => [...document.querySelectorAll(
-             "header, .map, .scale, .readout, .controls, section, fieldset, label, td, th, dd, .value, legend, h3"
-           )].map((e) => {
-             const { left, right, top, bottom } = e.getBoundingClientRect();
-             const lost = e.scrollWidth - e.clientWidth;
-             return { name: e.tagName + "." + e.className, left, right, top, bottom, lost };
-           })"""
-    )
-    for box in boxes:
-        assert box["left"] >= 0, box
-        assert box["right"] <= width, box
-        assert box["lost"] <= 1, box
+    assert spilling(page) == []
     assert overlapping(page, TEXTS) == []
 
 
@@ -421,7 +409,7 @@ def report(tmp_path_factory):
     return run, text
 
 
-@pytest.mark.parametrize("width", [360, 1600])
+@pytest.mark.parametrize("width", [360, 800, 1600])
 def test_report_shows_where_characters_look(opened, report, width):
     from headspan import _measure, lm
     from lm_helpers import TRAINING
@@ -441,6 +429,7 @@ def test_report_shows_where_characters_look(opened, report, width):
     assert page.locator(".text span.query").text_content() == "t"
     assert page.evaluate("document.documentElement.scrollHeight") == before  # nothing jumps
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert spilling(page) == []
     assert overlapping(page, TEXTS) == []
 
 

@@ -154,7 +154,7 @@ export function fillBill(cells, data, state) {
   const bills = state.spans.map((span) => billOf(data, span, state.ramp));
   const full = billOf(data, data.keys, 0);
   const units = {
-    pairs: whole,
+    pairs: (x) => (x < 1e7 ? whole(x) : scaled(x, 1000, ["", "k", "M", "G", "T", "P"])),
     flops: (x) => scaled(x, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]),
     bytes: (x) => scaled(x, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]),
   };
