@@ -11,6 +11,7 @@ from headspan.explore import _page
 from helpers import run_python
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's widgets
 
 
 def normals(*shape, dtype=np.float32):
