@@ -356,6 +356,15 @@ def test_pooled_maps_are_shown_as_they_are(opened):
     assert readout(page).keys() == {"distance", "weight"}
 
 
+def test_few_queries_of_many_keys_keep_their_rows(opened):
+    q, k = normals(2, 2, 1000, 8)
+    page = opened(hs.explore(q[:, -3:], k, span=[100, 400]))
+    check_drawn(page, hs.attention_weights(q[:, -3:], k, span=[100, 400], pool=(1, 8))[0])
+    page.mouse.click(*place_of(page, 1, 110, 3, 125))
+    assert page.locator(".pair").text_content() == "queries 1\u20131 \u2192 keys 880\u2013887, mean of the queries"
+    assert readout(page)["distance"] == "\u2248 118"
+
+
 def test_the_state_is_saved_with_the_page(opened):
     view = small_view()
     view.head, view.ramp, view.temperature, view.selected, view.span = 2, 1, 2.0, 4, [1, 2, 6.5]

@@ -61,7 +61,7 @@ def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.
         tokens=[_character(byte) for byte in data[:tokens].tolist()],
         heads=list(range(heads)),
         names=[f"layer {layer + 1}, head {head + 1}" for layer, head in np.ndindex(*spans.shape)],
-        pool=1,
+        pool=None,
     )
 
 

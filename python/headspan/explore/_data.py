@@ -38,8 +38,8 @@ class ViewData:
         Their numbers in the query.
     names : list of str
         What the heads are called.
-    pool : int
-        Tokens in a block of a map; 1 if the browser computes the weights.
+    pool : (int, int), or None
+        Queries and keys in a block of a map; None if the browser computes the weights.
     """
 
     query: Array
@@ -51,7 +51,7 @@ class ViewData:
     tokens: list[str] | None
     heads: list[int]
     names: list[str]
-    pool: int
+    pool: tuple[int, int] | None
 
     @classmethod
     def checked(
@@ -76,7 +76,6 @@ class ViewData:
             raise ValueError(f"query must have at least one token, not shape {call.query.shape}")
         shown = _shown_heads(heads, count)
         own_key = np.array(shown) // (count // call.key.shape[1])
-        longest = max(queries, keys)
         limit = _check.integer("max_tokens", max_tokens, at_least=1)
         norms = None if value is None else np.linalg.norm(call.value[0], axis=-1)[own_key]
         return cls(
@@ -89,7 +88,7 @@ class ViewData:
             tokens=_texts(tokens, keys),
             heads=shown,
             names=[f"head {number}" for number in shown],
-            pool=1 if longest <= limit else max(2, -(-longest // BLOCKS)),
+            pool=None if max(queries, keys) <= limit else (-(-queries // BLOCKS), -(-keys // BLOCKS)),
         )
 
     @property
@@ -113,7 +112,7 @@ class ViewData:
     @property
     def arrays(self) -> dict[str, bytes]:
         """Arrays for the browser to compute with, as the bytes of float32; none if it gets pooled maps."""
-        computes = self.pool == 1
+        computes = self.pool is None
         return {
             "query": _float32(self.query) if computes else b"",
             "key": _float32(self.key) if computes else b"",
@@ -122,7 +121,7 @@ class ViewData:
 
     def maps(self, span: list[float], ramp: float, temperature: float) -> bytes:
         """Pooled maps of all heads as the bytes of float32; nothing if the browser computes."""
-        if self.pool == 1:
+        if self.pool is None:
             return b""
         options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature}
         return _float32(attention_weights(self.query, self.key, pool=self.pool, **options))

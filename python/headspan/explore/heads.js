@@ -1,5 +1,7 @@
 // All heads as small pictures: the map of each, and where each looks from the query that is pinned or pointed at.
-import { dotProducts, pooledMap, positionOf, short, someRows, sumColumns, weightsOf } from "./numbers.js";
+import {
+  blockDistance, dotProducts, pooledMap, positionOf, short, someRows, sumColumns, weightsOf,
+} from "./numbers.js";
 import { paintWeights, visible } from "./paint.js";
 import { element } from "./parts.js";
 
@@ -33,7 +35,7 @@ function settingOf(state, index) {
 export function paintHead(view, index, state) {
   const { data } = view;
   let small = { weights: null, rows: data.rows, cols: data.cols };
-  if (data.pool > 1) small.weights = pooledMap(data, index);
+  if (data.pooled) small.weights = pooledMap(data, index);
   else {
     const rows = someRows(data, PIXELS);
     view.someDots ??= new Map();
@@ -59,7 +61,7 @@ export function showRow(view, state, row) {
 }
 
 function rowOf(data, index, row, setting) {
-  if (data.pool > 1) return pooledMap(data, index).subarray(row * data.cols, (row + 1) * data.cols);
+  if (data.pooled) return pooledMap(data, index).subarray(row * data.cols, (row + 1) * data.cols);
   return weightsOf(data, dotProducts(data, index, [row]), [row], setting);
 }
 
@@ -67,7 +69,7 @@ function rowOf(data, index, row, setting) {
 function peakOf(data, weights, row) {
   const most = weights.reduce((best, weight, j) => (weight > weights[best] ? j : best), 0);
   if (!(weights[most] > 0)) return "sees no key";
-  if (data.pool > 1) return `most ${Math.max(0, row - most + data.cols - data.rows) * data.pool} back`;
+  if (data.pooled) return `most ${Math.max(0, blockDistance(data, row, most))} back`;
   const far = positionOf(data, row) - most;
   const name = data.tokens ? `at ${visible(data.tokens[most])}, ` : "most ";
   return far ? `${name}${far} back` : "at itself";

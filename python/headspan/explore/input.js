@@ -1,4 +1,5 @@
-// Hands and surroundings: pointer and keyboard on the map and the text, the buttons, the theme and the width of the page.
+// Hands and surroundings: pointer and keyboard on the map and the text, the buttons, the page's theme and width.
+import { positionOf } from "./numbers.js";
 import { layoutOf, resize, visible } from "./paint.js";
 
 // ---- pointing
@@ -16,7 +17,9 @@ export function listen(view, point) {
   over.addEventListener("blur", () => point(null));
   view.unpin.addEventListener("click", () => set(view, { selected: null }));
   view.reset.addEventListener("click", () => set(view, view.first));
-  view.heads.inputs.forEach((input) => input.addEventListener("change", () => set(view, { head: Number(input.value) })));
+  for (const input of view.heads.inputs) {
+    input.addEventListener("change", () => set(view, { head: Number(input.value) }));
+  }
   if (view.text) listenToText(view, point);
 }
 
@@ -27,10 +30,10 @@ export function set({ model }, values) {
 
 // A second click on the same query lets it go.
 function pin(view, row) {
-  const { pool, queries } = view.data;
+  const { rowBlock, queries } = view.data;
   const selected = view.model.get("selected");
-  const same = selected !== null && Math.floor(selected / pool) === row;
-  set(view, { selected: same ? null : Math.min(row * pool, queries - 1) });
+  const same = selected !== null && Math.floor(selected / rowBlock) === row;
+  set(view, { selected: same ? null : Math.min(row * rowBlock, queries - 1) });
 }
 
 function cellAt(view, event) {
@@ -63,8 +66,9 @@ function walk(view, event, point) {
 // The first step lands on the pinned query, or on the last, at its own place.
 function startOfWalk({ data, model }) {
   const selected = model.get("selected");
-  const row = selected === null ? data.rows - 1 : Math.floor(selected / data.pool);
-  return { row, col: Math.max(0, Math.min(data.cols - 1, row + data.cols - data.rows)) };
+  const row = selected === null ? data.rows - 1 : Math.floor(selected / data.rowBlock);
+  const col = Math.floor(positionOf(data, row * data.rowBlock) / data.colBlock);
+  return { row, col: Math.max(0, Math.min(data.cols - 1, col)) };
 }
 
 function listenToText(view, point) {
@@ -93,9 +97,8 @@ export function watchTheme(view, el, redraw) {
   const both = () => (look(), redraw());
   const lookAgain = () => [0, 300, 1000].forEach((wait) => setTimeout(both, wait)); // style sheets may come later
   const observer = new MutationObserver(lookAgain);
-  for (const page of [document.documentElement, document.body]) {
-    observer.observe(page, { attributes: true, attributeFilter: ["class", "style", "data-theme", "data-jp-theme-name"] });
-  }
+  const attributeFilter = ["class", "style", "data-theme", "data-jp-theme-name"];
+  for (const page of [document.documentElement, document.body]) observer.observe(page, { attributeFilter });
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", lookAgain);
   look();
@@ -107,7 +110,8 @@ export function watchTheme(view, el, redraw) {
 
 function coloursOf(root) {
   const style = getComputedStyle(root);
-  const colours = Object.fromEntries(["empty", "quiet", "accent"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const colours = { empty: colour("empty"), quiet: colour("quiet"), accent: colour("accent") };
   return { ...colours, font: style.fontFamily, mono: style.getPropertyValue("--mono") };
 }
 

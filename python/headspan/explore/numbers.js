@@ -1,14 +1,16 @@
 // The definition of attention with a span, in plain loops over the arrays that came from Python; no picture in here.
 //
-// data: { heads, queries, keys, dim, scale, pool, query, key, norms, maps }, arrays are Float32Array, heads first.
+// data: { heads, queries, keys, dim, scale, pool, query, key, norms, maps, rows, cols }; arrays are Float32Array.
 // Query i stands at position i + keys - queries, so that the last query sees the last key.
 
 export function decode(meta, bytes) {
   const floats = (view) => (view && view.byteLength ? new Float32Array(copyOf(view)) : null);
   const data = { ...meta, query: floats(bytes.query), key: floats(bytes.key), norms: floats(bytes.norms) };
   data.maps = floats(bytes.maps);
-  data.rows = Math.ceil(meta.queries / meta.pool);
-  data.cols = Math.ceil(meta.keys / meta.pool);
+  data.pooled = Boolean(meta.pool);
+  [data.rowBlock, data.colBlock] = meta.pool ?? [1, 1];
+  data.rows = Math.ceil(meta.queries / data.rowBlock);
+  data.cols = Math.ceil(meta.keys / data.colBlock);
   return data;
 }
 
@@ -19,6 +21,11 @@ export function copyOf(view) {
 
 export function positionOf(data, query) {
   return query + data.keys - data.queries;
+}
+
+// Of two blocks of a pooled map: from the first query to the first key.
+export function blockDistance(data, row, col) {
+  return positionOf(data, row * data.rowBlock) - col * data.colBlock;
 }
 
 export function softMask(distance, span, ramp) {
@@ -136,8 +143,9 @@ export function pairOf(data, head, row, col, dots, weights, { span, ramp, temper
 
 export function short(x) {
   if (Number.isNaN(x)) return "\u2013";
-  const text = x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(1) : String(Math.abs(x) < 1000 ? Number(x.toPrecision(3)) : Math.round(x));
-  return text.replace("-", "\u2212");
+  const size = Math.abs(x);
+  const text = size < 1000 ? String(Number(x.toPrecision(3))) : String(Math.round(x));
+  return (size > 0 && size < 0.001 ? x.toExponential(1) : text).replace("-", "\u2212");
 }
 
 export function scaled(x, base, units) {

@@ -3,7 +3,8 @@ import { positionOf } from "./numbers.js";
 
 // matplotlib's viridis at 17 places: even to the eye, in grey print and to the colour-blind.
 const VIRIDIS =
-  "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c 1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725";
+  "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c " +
+  "1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725";
 export const DECADES = 3; // the colours run over weights from 0.001 to 1
 const SHADES = 256;
 
@@ -66,7 +67,7 @@ export function resize(canvas, width, height) {
 // Where the map lies within its canvas, and how large a pair is. Token names need a wider margin than numbers.
 export function layoutOf(data, width, longestName) {
   const longest = Math.min(longestName, 100);
-  const named = data.tokens && data.pool === 1 && Math.max(data.keys, data.queries) <= 64;
+  const named = data.tokens && !data.pooled && Math.max(data.keys, data.queries) <= 64;
   const left = named ? Math.min(Math.max(44, longest + 12), width * 0.24) : 44;
   const bottom = named && longest > 14 ? Math.min(longest + 12, width * 0.24) : 24;
   const inner = Math.max(40, width - left - 4);
@@ -88,7 +89,8 @@ export function drawMap(canvas, source, data, layout, colours) {
   else drawTicks(context, data, layout, colours);
   context.font = `12px ${colours.font}`;
   context.textAlign = "center";
-  const words = layout.width < 400 ? "query \u2193 \u00b7 key \u2192" : "query \u2193 the token that looks \u00b7 key \u2192 the token looked at";
+  const long = "query \u2193 the token that looks \u00b7 key \u2192 the token looked at";
+  const words = layout.width < 400 ? "query \u2193 \u00b7 key \u2192" : long;
   context.fillText(words, layout.left + layout.width / 2, layout.total - 9);
 }
 
@@ -118,7 +120,8 @@ function drawNames(context, data, layout, colours) {
     context.translate(layout.left + (j + 0.5) * cell, layout.top + layout.height + (upright ? 11 : 6));
     context.textAlign = upright ? "center" : "right";
     if (!upright) context.rotate(-Math.PI / 2);
-    context.fillText(upright ? visible(data.tokens[j]) : fitted(context, visible(data.tokens[j]), layout.bottom - 8), 0, 0);
+    const name = visible(data.tokens[j]);
+    context.fillText(upright ? name : fitted(context, name, layout.bottom - 8), 0, 0);
     context.restore();
   }
 }
@@ -134,13 +137,13 @@ function drawTicks(context, data, layout, colours) {
   const step = niceStep(data.keys, Math.max(2, layout.width / 70));
   context.textAlign = "center";
   for (let j = 0; j < data.keys; j += step) {
-    const x = layout.left + ((j / data.pool + 0.5 / data.pool) / data.cols) * layout.width;
+    const x = layout.left + ((j + 0.5) / data.colBlock / data.cols) * layout.width;
     context.fillText(String(j), x, layout.top + layout.height + 12);
   }
   context.textAlign = "right";
   const rows = niceStep(data.queries, Math.max(1, layout.height / 50));
   for (let i = 0; i < data.queries; i += rows) {
-    const y = layout.top + ((i / data.pool + 0.5 / data.pool) / data.rows) * layout.height;
+    const y = layout.top + ((i + 0.5) / data.rowBlock / data.rows) * layout.height;
     context.fillText(String(i), layout.left - 6, Math.max(y, 8));
   }
 }
@@ -161,7 +164,7 @@ export function drawOver(canvas, data, layout, state, colours) {
 
 // Where the distance is as far as the mask stays 1, or where it becomes 0; light on dark, so seen on every colour.
 function drawEdge(context, data, layout, reach, dashes) {
-  const cell = { x: layout.width / (data.cols * data.pool), y: layout.height / (data.rows * data.pool) };
+  const cell = { x: layout.width / (data.cols * data.colBlock), y: layout.height / (data.rows * data.rowBlock) };
   const keyAt = (query) => positionOf(data, query) - reach;
   context.beginPath();
   for (const query of [-1, data.queries]) {

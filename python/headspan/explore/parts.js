@@ -25,7 +25,8 @@ function drawn(tag, attributes, text) {
 export function slider({ id, label, min, max, step, read, write }) {
   const input = element("input", { type: "range", id, min, max, step });
   const output = element("span", { className: "value", "aria-hidden": "true" }); // said by aria-valuetext
-  const row = element("div", { className: "slider" }, element("label", { htmlFor: id, textContent: label }), output, input);
+  const name = element("label", { htmlFor: id, textContent: label });
+  const row = element("div", { className: "slider" }, name, output, input);
   input.addEventListener("input", () => write(Number(input.value)));
   const update = () => {
     const { place, text } = read();
@@ -55,15 +56,17 @@ export function colourScale(pooled) {
 
 // Of a block of pairs there is no one score and no one mask.
 export function fieldsOf(data) {
-  if (data.pool > 1) return ["distance", "weight"];
+  if (data.pooled) return ["distance", "weight"];
   return ["distance", "score", "mask", "weight", ...(data.norms ? ["weight \u00d7 |value|"] : [])];
 }
 
 export function readout(fields) {
   const values = fields.map(() => element("dd", { textContent: "\u2013" }));
-  const list = element("dl", {}, ...fields.map((name, i) => element("div", {}, element("dt", { textContent: name }), values[i])));
+  const field = (name, i) => element("div", {}, element("dt", { textContent: name }), values[i]);
+  const list = element("dl", {}, ...fields.map(field));
   const sentence = element("p", { className: "pair" });
-  return { box: element("div", { className: "readout", role: "status", "aria-live": "polite" }, sentence, list), sentence, values };
+  const box = element("div", { className: "readout", role: "status", "aria-live": "polite" }, sentence, list);
+  return { box, sentence, values };
 }
 
 export function tokenName(data, what, index, position) {
@@ -105,8 +108,8 @@ export function drawCurve(svg, data, state, distance, value) {
     parts.push(drawn("circle", { cx: x(distance), cy: y(value), r: 4.5, class: "here" }));
   }
   svg.replaceChildren(...parts);
-  const words = `Mask against distance: 1 up to ${short(state.span)} tokens, 0 from ${short(state.span + state.ramp)} tokens on`;
-  svg.setAttribute("aria-label", words);
+  const [first, last] = [short(state.span), short(state.span + state.ramp)];
+  svg.setAttribute("aria-label", `Mask against distance: 1 up to ${first} tokens, 0 from ${last} tokens on`);
 }
 
 // The straight lines of a mask, up to where the picture ends.
@@ -142,7 +145,8 @@ export function billBox() {
   ];
   const rows = names.map((name, i) => {
     const cells = [0, 1, 2, 3].map(() => element("td"));
-    return { cells, row: element("tr", {}, element("th", { scope: "row", title: titles[i], textContent: name }), ...cells) };
+    const heading = element("th", { scope: "row", title: titles[i], textContent: name });
+    return { cells, row: element("tr", {}, heading, ...cells) };
   });
   const heading = (text) => element("th", { scope: "col", textContent: text });
   const head = element("tr", {}, element("td"), ...["this head", "of full", "all heads", "of full"].map(heading));
@@ -170,7 +174,7 @@ export function fillBill(cells, data, state) {
 // ---- the text
 
 export function textStrip(data) {
-  if (!data.tokens || data.pool > 1) return null;
+  if (!data.tokens || data.pooled) return null;
   const flowing = data.tokens.some((token) => /\s/.test(token));
   const spans = data.tokens.map((token) => element("span", { textContent: token }));
   const strip = element("div", { className: flowing ? "text" : "text words" }, ...spans);

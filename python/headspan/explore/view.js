@@ -1,10 +1,11 @@
-// The view: state lives in the model (the widget's traits, or a plain object in a saved page); everything drawn follows.
+// The view: state lives in the model, the widget's traits or a plain object in a saved page; everything drawn follows.
 import {
-  decode, dotProducts, everyRow, pairOf, pooledMap, positionOf, short, softMask, weightsOf,
+  blockDistance, decode, dotProducts, everyRow, pairOf, pooledMap, positionOf, short, softMask, weightsOf,
 } from "./numbers.js";
 import { drawMap, drawOver, paintWeights } from "./paint.js";
 import {
-  billBox, colourScale, curveBox, drawCurve, element, fieldsOf, fill, fillBill, fillStrip, readout, slider, textStrip, tokenName,
+  billBox, colourScale, curveBox, drawCurve, element, fieldsOf, fill, fillBill, fillStrip, readout, slider, textStrip,
+  tokenName,
 } from "./parts.js";
 import { headPictures, paintHead, showRow } from "./heads.js";
 import { listen, set, watchSize, watchTheme } from "./input.js";
@@ -32,8 +33,8 @@ function build(model) {
   const view = { model, data, id: `headspan-${Math.random().toString(36).slice(2)}`, hover: null };
   view.first = Object.fromEntries(["span", "ramp", "temperature"].map((name) => [name, model.get(name)]));
   view.spans = view.first.span;
-  view.live = data.pool === 1 || !model.saved; // a saved page has nobody to ask for other pooled maps
-  view.rows = data.pool === 1 ? everyRow(data) : null;
+  view.live = !data.pooled || !model.saved; // a saved page has nobody to ask for other pooled maps
+  view.rows = data.pooled ? null : everyRow(data);
   view.dots = new Map();
   view.source = document.createElement("canvas");
   view.base = element("canvas", { "aria-hidden": "true" });
@@ -56,10 +57,12 @@ function assemble(view) {
   view.subtitle = element("p", { className: "subtitle" });
   view.unpin = element("button", { type: "button", className: "quiet", textContent: "Unpin" });
   view.reset = element("button", { type: "button", className: "quiet", textContent: "Reset" });
-  const note = view.live ? [] : [element("p", { className: "note", textContent: "Saved from pooled maps: the sliders need Python." })];
+  const words = "Saved from pooled maps: the sliders need Python.";
+  const note = view.live ? [] : [element("p", { className: "note", textContent: words })];
   view.reset.hidden = !view.live;
-  const controls = [element("div", { className: "head" }, heading("Reach"), view.reset), ...view.sliders.map((s) => s.row), ...note];
-  const left = element("div", { className: "left" }, view.map, colourScale(view.data.pool > 1), view.readout.box);
+  const head = element("div", { className: "head" }, heading("Reach"), view.reset);
+  const controls = [head, ...view.sliders.map((slider) => slider.row), ...note];
+  const left = element("div", { className: "left" }, view.map, colourScale(view.data.pooled), view.readout.box);
   const right = element(
     "div",
     { className: "right" },
@@ -112,7 +115,7 @@ function stateOf({ model, data }) {
   const selected = model.get("selected");
   return {
     number, index, spans, span: spans[index], ramp: model.get("ramp"), temperature: model.get("temperature"), selected,
-    pinned: selected === null || selected === undefined ? null : Math.floor(selected / data.pool),
+    pinned: selected === null || selected === undefined ? null : Math.floor(selected / data.rowBlock),
   };
 }
 
@@ -160,7 +163,7 @@ function dotsOf(view, index) {
 }
 
 function weightsNow(view, state) {
-  if (view.data.pool > 1) return pooledMap(view.data, state.index);
+  if (view.data.pooled) return pooledMap(view.data, state.index);
   return weightsOf(view.data, dotsOf(view, state.index), view.rows, state);
 }
 
@@ -192,8 +195,9 @@ function describe(view, state) {
   const { data } = view;
   const some = (n, one, more) => `${n}\u00a0${n === 1 ? one : more}`;
   const keys = some(data.keys, "key", "keys");
-  const count = data.queries === data.keys ? some(data.keys, "token", "tokens") : `${some(data.queries, "query", "queries")}, ${keys}`;
-  const pooled = data.pool > 1 ? `, in blocks of ${data.pool}` : "";
+  const queries = some(data.queries, "query", "queries");
+  const count = data.queries === data.keys ? some(data.keys, "token", "tokens") : `${queries}, ${keys}`;
+  const pooled = data.pooled ? `, in blocks of ${data.rowBlock} by ${data.colBlock}` : "";
   view.title.textContent = `Where ${data.names[state.index]} looks`;
   view.subtitle.textContent = `${some(data.heads.length, "head", "heads")}, ${count}${pooled}`;
   view.over.setAttribute("aria-label", `Attention map of ${data.names[state.index]}, queries down, keys to the right`);
@@ -227,7 +231,7 @@ function overlay(view) {
     drawOver(view.over, view.data, view.layout, drawnState, view.colours);
   }
   const row = view.hover ? view.hover.row : state.pinned;
-  const pair = view.hover && view.data.pool === 1 ? pairAt(view, state) : null;
+  const pair = view.hover && !view.data.pooled ? pairAt(view, state) : null;
   readPair(view, state, pair);
   drawCurve(view.curve, view.data, state, pair ? pair.distance : null, pair ? pair.mask : 0);
   if (view.text) lightText(view, state, state.pinned ?? row);
@@ -242,8 +246,8 @@ function pairAt(view, state) {
 function readPair(view, state, pair) {
   const { data, hover } = view;
   if (!hover) {
-    const pinned = state.pinned === null ? [HINT] : ["Pinned: ", tokenName(data, "query", state.selected, positionOf(data, state.selected))];
-    return fill(view, pinned, []);
+    if (state.pinned === null) return fill(view, [HINT], []);
+    return fill(view, ["Pinned: ", tokenName(data, "query", state.selected, positionOf(data, state.selected))], []);
   }
   if (!pair) return readBlock(view);
   const names = [
@@ -258,9 +262,10 @@ function readPair(view, state, pair) {
 
 function readBlock(view) {
   const { data, hover } = view;
-  const range = (block, length) => `${block * data.pool}\u2013${Math.min((block + 1) * data.pool, length) - 1}`;
-  const words = [`queries ${range(hover.row, data.queries)} \u2192 keys ${range(hover.col, data.keys)}, mean of the queries`];
-  const distance = `\u2248 ${(hover.row - hover.col) * data.pool + data.keys - data.queries}`;
+  const range = (block, size, length) => `${block * size}\u2013${Math.min((block + 1) * size, length) - 1}`;
+  const queries = range(hover.row, data.rowBlock, data.queries);
+  const words = [`queries ${queries} \u2192 keys ${range(hover.col, data.colBlock, data.keys)}, mean of the queries`];
+  const distance = `\u2248 ${blockDistance(data, hover.row, hover.col)}`;
   fill(view, words, [distance, short(view.weights[hover.row * data.cols + hover.col])]);
 }
 
