@@ -73,6 +73,14 @@ def test_axes_given_are_used_and_labelled(name):
     assert plt.get_fignums() == [figure.number]
 
 
+@pytest.mark.parametrize("name", ["soft_mask", "spans", "span_history", "distance_profile", "dynamic_spans"])
+def test_axes_name_the_unit(name):
+    ax = getattr(hs.plot, name)(*SIZES[name][0], unit="characters")
+    labels = f"{ax.get_xlabel()} {ax.get_ylabel()}"
+    assert "(characters)" in labels
+    assert "tokens" not in labels
+
+
 def test_mask_is_the_soft_mask():
     spans = [0, 8.5, 40]
     ax = hs.plot.soft_mask(spans, ramp=16)

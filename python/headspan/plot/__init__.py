@@ -15,7 +15,8 @@ matplotlib, shows nothing by itself, and returns the axes (or, with several pane
 """
 
 from headspan.plot._maps import attention_map, distance_profile, mean_by_distance
-from headspan.plot._spans import dynamic_spans, limit_sweep, soft_mask, span_history, spans
+from headspan.plot._spans import dynamic_spans, soft_mask, span_history, spans
+from headspan.plot._sweep import limit_sweep
 
 __all__ = [
     "attention_map",

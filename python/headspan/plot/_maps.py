@@ -198,7 +198,12 @@ def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
 
 
 def distance_profile(
-    weights: npt.ArrayLike, *, span: npt.ArrayLike | None = None, causal: bool = True, ax: Axes | None = None
+    weights: npt.ArrayLike,
+    *,
+    span: npt.ArrayLike | None = None,
+    causal: bool = True,
+    unit: str = "tokens",
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw where heads put their weight: the mean weight at every distance, log-log, with a mark at the span.
 
@@ -211,6 +216,8 @@ def distance_profile(
         In tokens.
     causal : bool
         Whether later keys do not count; else the distance is absolute.
+    unit : str
+        What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -252,7 +259,7 @@ def distance_profile(
             z = marks[layer, head]
             height = np.interp(z, x[known], line[known])
             ax.plot(z, height, "v", color=colour, markersize=7 if layers * heads <= 24 else 4, zorder=3)
-    _profile_axes(ax, distances, profiles)
+    _profile_axes(ax, distances, profiles, unit)
     _style.key(ax, "head" if layers == 1 else "layer", heads if layers == 1 else layers)
     return ax
 
@@ -268,7 +275,7 @@ def _marks(span: npt.ArrayLike | None, layers: int, heads: int) -> Any:
         raise ValueError(f"span must have the shape ({layers}, {heads}), not {values.shape}") from None
 
 
-def _profile_axes(ax: Axes, distances: int, profiles: Array) -> None:
+def _profile_axes(ax: Axes, distances: int, profiles: Array, unit: str) -> None:
     seen = profiles[profiles > 0]
     top = float(seen.max()) if seen.size else 1.0
     bottom = max(float(seen.min()) if seen.size else top, top * 1e-6)
@@ -276,5 +283,5 @@ def _profile_axes(ax: Axes, distances: int, profiles: Array) -> None:
     ax.set_ylim(bottom / 2, 2 * top)
     _style.log_tokens(ax.xaxis, distances)
     ax.set_xlim(0, max(distances, 1))
-    ax.set_xlabel("distance (tokens)")
+    ax.set_xlabel(f"distance ({unit})")
     ax.set_ylabel("mean weight of a pair")

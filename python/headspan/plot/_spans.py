@@ -1,8 +1,8 @@
-"""Pictures of spans: the mask, the spans of all heads, their history, along a text, and against their limit."""
+"""Pictures of spans: the mask, the spans of all heads, their history, and along a text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +13,9 @@ from headspan.plot import _style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_SWEEP = {"bits": "bits per character", "span": "mean span (tokens)", "flops": "FLOPs per token"}
 
 
-def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, ax: Axes | None = None) -> Axes:
+def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax: Axes | None = None) -> Axes:
     """Draw the soft mask against the distance, one curve a head.
 
     Parameters
@@ -27,6 +24,8 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, ax: Axes | None = None) 
         In tokens. With one span, where the mask begins and ends to fall is marked.
     ramp : float
         In tokens.
+    unit : str
+        What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -59,7 +58,7 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, ax: Axes | None = None) 
     _style.key(ax, "head", z.size)
     ax.set_xlim(0, end)
     ax.set_ylim(-0.02, 1.08)
-    ax.set_xlabel("distance (tokens)")
+    ax.set_xlabel(f"distance ({unit})")
     ax.set_ylabel("mask m(x)")
     return ax
 
@@ -70,7 +69,7 @@ def _mark_span(ax: Axes, span: float, ramp: float) -> None:
         ax.annotate(text, (x, y), (7, 4), textcoords="offset points", va="bottom")
 
 
-def spans(span: npt.ArrayLike, *, limit: float | None = None, ax: Axes | None = None) -> Axes:
+def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "tokens", ax: Axes | None = None) -> Axes:
     """Draw how far every head looks: a dot a head, layer by layer, and a bar for the mean of a layer.
 
     Parameters
@@ -79,6 +78,8 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, ax: Axes | None = 
         In tokens.
     limit : float, optional
         The largest span that could be learned, drawn as a line.
+    unit : str
+        What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -110,9 +111,19 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, ax: Axes | None = 
     size = 7 if layers * heads <= 48 else 4
     for layer, (row, colour) in enumerate(zip(values, _style.colours(layers), strict=True)):
         x = layer + 1 + shift
-        ax.plot(x, row, "o", color=colour, markersize=size, markeredgecolor="white", markeredgewidth=0.6, zorder=3)
+        ax.plot(
+            x,
+            row,
+            "o",
+            color=colour,
+            markersize=size,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            zorder=3,
+            clip_on=False,
+        )
         ax.plot([layer + 0.66, layer + 1.34], [row.mean()] * 2, color=_style.ink(), linewidth=1.6, label="mean")
-    _span_axis(ax, float(values.max()), limit)
+    _span_axis(ax, float(values.max()), limit, unit)
     ax.set_xlim(0.5, layers + 0.5)
     every = 1 if layers <= 12 else 2 if layers <= 24 else 4
     ax.set_xticks(range(1, layers + 1, every))
@@ -121,7 +132,7 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, ax: Axes | None = 
     return ax
 
 
-def _span_axis(ax: Axes, top: float, limit: float | None) -> None:
+def _span_axis(ax: Axes, top: float, limit: float | None, unit: str) -> None:
     if limit is not None:
         limit = _check.number("limit", limit, at_least=0)
         ax.axhline(limit, color=_style.GREY, linestyle="--", linewidth=1.2, label="limit")
@@ -129,14 +140,19 @@ def _span_axis(ax: Axes, top: float, limit: float | None) -> None:
             "limit", (1, limit), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
             ha="right", va="bottom",
         )  # fmt: skip
-    top = max(top, limit or 0.0, 1.0)
-    _style.log_tokens(ax.yaxis, top, limit or None)
+    top = max(top, limit or 0.0, 4.0)
+    _style.log_tokens(ax.yaxis, top, limit or None, linear=4)  # spans that differ by less look the same
     ax.set_ylim(0, 1.5 * top)
-    ax.set_ylabel("span (tokens)")
+    ax.set_ylabel(f"span ({unit})")
 
 
 def span_history(
-    steps: npt.ArrayLike, span: npt.ArrayLike, *, limit: float | None = None, ax: Axes | None = None
+    steps: npt.ArrayLike,
+    span: npt.ArrayLike,
+    *,
+    limit: float | None = None,
+    unit: str = "tokens",
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw how the spans got where they are: a line a head, coloured by its layer.
 
@@ -148,6 +164,8 @@ def span_history(
         In tokens.
     limit : float, optional
         The largest span that could be learned, drawn as a line.
+    unit : str
+        What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -175,7 +193,7 @@ def span_history(
     values = values.reshape(x.size, -1, values.shape[-1])
     ax = _style.axes(ax)
     _lines_by_layer(ax, x, np.moveaxis(values, 0, -1))
-    _span_axis(ax, float(values.max()), limit)
+    _span_axis(ax, float(values.max()), limit, unit)
     ax.xaxis.set_major_locator(_style.whole_numbers())
     ax.set_xlabel("training step")
     return ax
@@ -195,7 +213,9 @@ def _lines_by_layer(ax: Axes, x: Any, values: Any) -> None:
     _style.key(ax, "head" if one else "layer", heads if one else layers)
 
 
-def dynamic_spans(span: npt.ArrayLike, *, tokens: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+def dynamic_spans(
+    span: npt.ArrayLike, *, tokens: Sequence[str] | None = None, unit: str = "tokens", ax: Axes | None = None
+) -> Axes:
     """Draw how the span moves along a text: a line a head over the tokens.
 
     Parameters
@@ -204,6 +224,8 @@ def dynamic_spans(span: npt.ArrayLike, *, tokens: Sequence[str] | None = None, a
         In tokens, as from `headspan.dynamic_span` for one batch item. Lines of several layers are coloured by layer.
     tokens : sequence of str, optional
         The text, written under the lines if it has at most 64 tokens.
+    unit : str
+        What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -230,7 +252,7 @@ def dynamic_spans(span: npt.ArrayLike, *, tokens: Sequence[str] | None = None, a
     written = names is not None and count <= _style.TOKENS_ON_AXIS
     ax = _style.axes(ax, width=9 if written and count > 24 else 6.4)
     _lines_by_layer(ax, np.arange(count), values)
-    _span_axis(ax, float(values.max()), None)
+    _span_axis(ax, float(values.max()), None, unit)
     if written and names is not None:
         _style.names_on(ax.xaxis, names, np.arange(count), size=9 if count <= 48 else 7.5, turned=True)
     else:
@@ -239,79 +261,3 @@ def dynamic_spans(span: npt.ArrayLike, *, tokens: Sequence[str] | None = None, a
     ax.set_xlabel("token")
     ax.grid(axis="x", visible=False)
     return ax
-
-
-def limit_sweep(sweeps: Mapping[str, Mapping[str, npt.ArrayLike]]) -> Figure:
-    """Draw what a larger limit of the span buys: quality, mean span and work against the limit.
-
-    Parameters
-    ----------
-    sweeps : mapping of str to mapping
-        One line each, by its name. Each holds ``limit`` and one or more of ``bits`` (per character), ``span`` (the
-        mean, in tokens) and ``flops`` (per token), arrays of shape (models,).
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A panel for each of the three that is given.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape, value or name.
-    ModuleNotFoundError
-        Without matplotlib.
-
-    References
-    ----------
-    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, figure 3.
-
-    Examples
-    --------
-    >>> import headspan as hs
-    >>> learned = {"limit": [64, 256, 1024], "bits": [1.3, 1.2, 1.1], "span": [20, 40, 70]}
-    >>> len(hs.plot.limit_sweep({"learned": learned}).axes)
-    2
-    """
-    checked = {name: _sweep(name, columns) for name, columns in sweeps.items()}
-    shown = [column for column in _SWEEP if any(column in sweep for sweep in checked.values())]
-    if not shown:
-        raise ValueError(f"sweeps must hold at least one of {', '.join(_SWEEP)} beside limit, not {sweeps}")
-    figure: Figure
-    figure, panels = _style.matplotlib("pyplot").subplots(
-        1, len(shown), figsize=(0.6 + 3.2 * len(shown), 3.2), layout="constrained", squeeze=False
-    )
-    for ax, column in zip(panels[0], shown, strict=True):
-        _style.plain(ax)
-        for (name, sweep), colour, marker in zip(
-            checked.items(), _style.colours(len(checked)), _markers(), strict=False
-        ):
-            if column in sweep:
-                ax.plot(sweep["limit"], sweep[column], color=colour, marker=marker, label=name)
-        if column != "bits" and all(sweep[column].min() > 0 for sweep in checked.values() if column in sweep):
-            ax.set_yscale("log")
-        ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_formatter(_style.matplotlib("ticker").FuncFormatter(lambda x, _: f"{x:g}"))
-        ax.set_xlabel("span limit (tokens)")
-        ax.set_ylabel(_SWEEP[column])
-    if len(checked) > 1:
-        handles, names = panels[0][0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=min(len(names), 4), frameon=False)
-    return figure
-
-
-def _markers() -> list[str]:
-    return list("osD^vPX*") * 8
-
-
-def _sweep(name: str, columns: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
-    unknown = set(columns) - {"limit", *_SWEEP}
-    if unknown or "limit" not in columns:
-        raise ValueError(f"the sweep {name!r} must hold limit and of {', '.join(_SWEEP)}, not {', '.join(columns)}")
-    arrays = {column: _style.numbers(column, values, 1) for column, values in columns.items()}
-    if arrays["limit"].min() <= 0:
-        raise ValueError(f"limit must be greater than 0, but holds {arrays['limit'].min():g}")
-    for column, array in arrays.items():
-        if array.shape != arrays["limit"].shape:
-            raise ValueError(f"{column} of the sweep {name!r} must have the shape of limit, not {array.shape}")
-    return arrays

@@ -27,10 +27,10 @@ _SIGNS = {" ": "\u2423", "\n": "\u21b5", "\t": "\u2192", "": "\u2205"}
 _LONGEST = 12
 
 
-def matplotlib(module: str) -> Any:
-    """Import a module of matplotlib, or say how to get it."""
+def matplotlib(module: str = "") -> Any:
+    """Import a module of matplotlib, or matplotlib itself, or say how to get it."""
     try:
-        return importlib.import_module(f"matplotlib.{module}")
+        return importlib.import_module(f"matplotlib.{module}".rstrip("."))
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "headspan.plot needs matplotlib: pip install 'headspan[plot]'", name=error.name
@@ -55,14 +55,14 @@ def plain(ax: Axes) -> None:
 
 def ink() -> str:
     """Colour of text in the style the user has chosen, be it light or dark."""
-    return str(matplotlib("pyplot").rcParams["text.color"])
+    return str(matplotlib().rcParams["text.color"])
 
 
 def colours(count: int) -> list[str]:
     """One colour each for so many lines."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
-    shades = matplotlib("pyplot").get_cmap(MAP)(np.linspace(0, 0.92, count))  # the last yellows vanish on white
+    shades = matplotlib().colormaps[MAP](np.linspace(0, 0.92, count))  # the last yellows vanish on white
     return [matplotlib("colors").to_hex(shade) for shade in shades]
 
 
@@ -88,11 +88,11 @@ def legend(ax: Axes, handles: Sequence[Any]) -> None:
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
 
 
-def log_tokens(axis: Any, top: float, limit: float | None = None) -> None:
-    """Make an axis of tokens logarithmic, with its 0; the limit gets a tick of its own."""
+def log_tokens(axis: Any, top: float, limit: float | None = None, *, linear: float = 1) -> None:
+    """Make an axis of tokens logarithmic from some token on, with its 0; the limit gets a tick of its own."""
     last = top if limit is None else limit
-    ticks = [0.0, *(4.0**k for k in range(12) if 4.0**k < (last if limit is None else 0.75 * last))]
-    axis._set_axes_scale("symlog", linthresh=1, linscale=0.4)
+    ticks = [0.0, *(4.0**k for k in range(12) if linear <= 4.0**k < (last if limit is None else 0.75 * last))]
+    axis._set_axes_scale("symlog", linthresh=linear, linscale=0.4 if linear == 1 else 0.7)
     axis.set_ticks([*ticks, *([] if limit is None else [limit])])
     axis.set_major_formatter(matplotlib("ticker").FuncFormatter(lambda x, _: f"{x:,.6g}"))
     axis.set_minor_locator(matplotlib("ticker").NullLocator())
