@@ -78,7 +78,10 @@ export function tokenName(data, what, index, position) {
 }
 
 export function fill(view, words, numbers) {
-  view.readout.sentence.replaceChildren(...words);
+  const { sentence } = view.readout;
+  const before = sentence.textContent;
+  const after = element("p", {}, ...words);
+  if (after.textContent !== before) sentence.replaceChildren(...after.childNodes); // else it would be read out again
   view.readout.values.forEach((field, i) => (field.textContent = numbers[i] ?? "\u2013"));
 }
 
