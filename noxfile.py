@@ -1,4 +1,4 @@
-"""One name a task: `nox -s tests lint types sanitize race`."""
+"""One name a task: `nox -s tests browser lint types sanitize race`."""
 
 import os
 import shutil
@@ -22,6 +22,13 @@ def tests(session: nox.Session) -> None:
     """The whole suite, on the installed package."""
     session.install(".[test]")
     session.run("pytest", *session.posargs)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """The interactive view in a real Chromium and in JupyterLab."""
+    session.install(".[browser]")
+    session.run("pytest", "tests/test_explore_page.py", "tests/test_explore_lab.py", *session.posargs)
 
 
 @nox.session

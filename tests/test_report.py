@@ -1,5 +1,6 @@
 """The report: its numbers, that it stands alone, and that it says what went wrong."""
 
+import base64
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -7,7 +8,7 @@ import xml.etree.ElementTree as ET
 import headspan as hs
 import numpy as np
 import pytest
-from headspan import _measure, _page, _pictures, lm
+from headspan import _measure, _page, _pictures, _report_view, lm
 from headspan._runs import RunError
 from headspan.report import write_report
 from headspan.train import train
@@ -47,7 +48,8 @@ def test_numbers_are_those_of_the_model(finished):
 def test_page_needs_nothing_else(finished):
     _, _, page = finished
     assert len(page) < 5e6
-    assert "<script" not in page
+    assert page.count("<script") == page.count("</script>") == 2  # the data of the view and its module
+    assert "default-src 'none'" in page
     assert not re.search(r'(src|href)="(?!#|data:)', page)
     assert "url(http" not in page
     assert "@import" not in page
@@ -60,6 +62,33 @@ def test_markup_in_the_text_stays_text(finished):
     assert "&amp;" in characters
     assert "é" in characters
     assert "\ufffd" in characters
+
+
+def test_the_view_holds_the_passage_and_the_spans_of_all_heads(finished):
+    run, _, page = finished
+    (data,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, flags=re.DOTALL)
+    view = json.loads(data)
+    traits, meta = view["traits"], view["traits"]["meta"]
+    test, parameters = TEXT.encode(TEXT.part("test")), run.load().parameters
+    tokens = _measure.sequences(test, TRAINING.context, 1)
+    assert meta["names"] == ["layer 1, head 1", "layer 1, head 2", "layer 2, head 1", "layer 2, head 2"]
+    assert traits["span"] == parameters["span"].ravel().tolist()
+    assert traits["head"] == parameters["span"].argmax()
+    shown = TEXT.vocabulary[tokens[0]].tobytes().decode("ascii", errors="replace").replace("\ufffd", "\u00b7")
+    assert "".join(meta["tokens"]) == shown
+    layers = lm.trace(parameters, lm.ModelConfig(**run.config["model"]), tokens)
+    for i, name in enumerate(("query", "key")):
+        array = np.frombuffer(base64.b64decode(view["arrays"][name]), "<f4")
+        np.testing.assert_allclose(array.reshape(2, 2, 32, 8), [layer[i][0] for layer in layers], atol=1e-5)
+
+
+def test_the_view_is_no_larger_than_a_page_may_be():
+    layers = [tuple(np.ones((1, 8, 600, 64), np.float32) for _ in "qkv")] * 4
+    view = _report_view._view_data(layers, np.full((4, 8), 999.0), 32, np.full(600, 65, np.uint8))
+    assert len(view.arrays["query"]) + len(view.arrays["key"]) <= _report_view.MOST_BYTES
+    assert view.query.shape == (32, 152, 64)
+    assert view.span == [152.0] * 32
+    assert view.tokens == ["A"] * 152
 
 
 def test_name_of_the_text_is_escaped(tmp_path):
@@ -134,6 +163,7 @@ def test_numbers_that_are_not_finite_are_said(tmp_path):
     page = (run.path / "report.html").read_text()
     assert summary["test bits per character"] is None
     assert "not finite" in page
+    assert "<script" not in page
     assert len(svgs(page)) == 4
 
 

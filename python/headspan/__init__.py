@@ -7,11 +7,12 @@ pairs that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact
 from headspan._load import __version__
 
 # isort: split
-from headspan import patterns, reference
+from headspan import patterns, plot, reference
 from headspan._hybrid_parameters import HybridParameters, hybrid_parameters
 from headspan._visibility import segments_from
 from headspan.attention import Gradients, attention, attention_vjp
 from headspan.cost import Cost, cost
+from headspan.explore import explore
 from headspan.hybrid import hybrid_attention, hybrid_attention_vjp
 from headspan.importance import importance_from, importance_from_vjp
 from headspan.merge import merge_attention, merge_attention_vjp
@@ -31,6 +32,7 @@ __all__ = [
     "cost",
     "dynamic_span",
     "dynamic_span_vjp",
+    "explore",
     "get_num_threads",
     "hybrid_attention",
     "hybrid_attention_vjp",
@@ -40,6 +42,7 @@ __all__ = [
     "merge_attention",
     "merge_attention_vjp",
     "patterns",
+    "plot",
     "reference",
     "segments_from",
     "set_num_threads",

@@ -66,6 +66,23 @@ class Options(TypedDict, total=False):
     key_bias: npt.ArrayLike | None
 
 
+DEFAULTS: Options = {
+    "span": None,
+    "ramp": 32,
+    "causal": True,
+    "include_self": True,
+    "scale": None,
+    "temperature": None,
+    "alibi_slopes": None,
+    "pattern": None,
+    "query_positions": None,
+    "key_positions": None,
+    "key_lengths": None,
+    "segment_ids": None,
+    "key_bias": None,
+}
+
+
 def options_of(arguments: dict[str, Any]) -> Options:
     """Take the options from the arguments of a function that has them all."""
     return cast(Options, {name: arguments[name] for name in Options.__annotations__})

@@ -14,6 +14,7 @@ PAGE = """<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+{policy}
 <title>{title}</title>
 <style>
 :root {{
@@ -59,7 +60,9 @@ pre span {{ background: rgba(var(--heat), var(--b)); }}
   figure, table, .warning {{ break-inside: avoid; }}
   h2 {{ break-after: avoid; }}
   pre span {{ -webkit-print-color-adjust: exact; print-color-adjust: exact; }}
+  .interactive {{ display: none; }}
 }}
+{style}
 </style>
 </head>
 <body>

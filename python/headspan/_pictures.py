@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,17 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("the report needs matplotlib: pip install 'headspan[demo]'", name=error.name) from error
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from headspan import plot
+from headspan.plot import _style as plot_style
 
 Array = NDArray[Any]
 
 INK = "#1b1f24"
-QUIET = "#7d8590"
-# Okabe and Ito's colours, told apart by eyes of every kind; a marker says the layer in grey print.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+QUIET = plot_style.GREY
+COLOURS = plot_style.COLOURS
 MARKERS = "osD^vP"
 WIDTH = 7.6
+UNIT = "characters"
 
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": QUIET,
@@ -57,11 +57,6 @@ def style() -> Iterator[None]:
         yield
 
 
-def layer_colour(layer: int) -> str:
-    """Colour of a layer."""
-    return COLOURS[layer % len(COLOURS)]
-
-
 def to_svg(figure: Figure, name: str) -> str:
     """Return a figure as an ``<svg>`` element whose ids start with name."""
     buffer = io.StringIO()
@@ -84,57 +79,18 @@ def spans(values: Array, limit: float, ramp: float) -> Figure:
     """Dots: the span of every head, layer by layer; values is (layers, heads)."""
     with style():
         figure = Figure(figsize=(WIDTH, 4.2))
-        ax = figure.add_subplot()
-        layers, heads = values.shape
-        for layer, row in enumerate(values):
-            x = layer + 1 + np.linspace(-0.22, 0.22, heads) if heads > 1 else [layer + 1]
-            ax.plot(
-                x,
-                row,
-                MARKERS[layer % len(MARKERS)],
-                color=layer_colour(layer),
-                markersize=8,
-                markeredgecolor="white",
-                clip_on=False,
-                zorder=3,
-            )
-            ax.plot([layer + 0.68, layer + 1.32], [row.mean()] * 2, color=INK, linewidth=1.6)
-        ax.axhline(limit, color=QUIET, linestyle="--", linewidth=1.2)
-        ax.text(layers + 0.5, limit, "span limit ", ha="right", va="bottom", color=INK)
-        _span_axis(ax, limit)
-        ax.set_xlim(0.5, layers + 0.5)
-        ax.set_xticks(range(1, layers + 1))
-        ax.set_xlabel("layer (one dot a head, from the first to the last; the bar is their mean)")
-        ax.set_title(f"Learned span of every head (soft edge: {ramp:g} characters more)")
-        ax.grid(axis="x", visible=False)
+        ax = plot.spans(values, limit=limit, unit=UNIT, ax=figure.add_subplot())
+        ax.set_title(f"Learned span of every head (soft edge: {ramp:g} {UNIT} more)")
     return figure
-
-
-def _span_axis(ax: Axes, limit: float) -> None:
-    ax.set_yscale("symlog", linthresh=4, linscale=0.7)
-    ax.set_ylim(0, max(2.0, limit) * 1.45)
-    ticks = [0.0, *(4.0**k for k in range(1, 12) if 4.0**k < 0.75 * limit), limit]
-    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
-    ax.set_ylabel("span (characters)")
 
 
 def span_history(steps: Array, history: Array, limit: float) -> Figure:
     """Lines: the span of every head against the step; history is (rows, layers, heads)."""
     with style():
         figure = Figure(figsize=(WIDTH, 3.4))
-        ax = figure.add_subplot()
-        for layer in range(history.shape[1]):
-            ax.plot(steps, history[:, layer], color=layer_colour(layer), linewidth=1.5, alpha=0.85)
-        handles = [
-            Line2D([], [], color=layer_colour(layer), label=f"layer {layer + 1}") for layer in range(history.shape[1])
-        ]
-        ax.axhline(limit, color=QUIET, linestyle="--", linewidth=1.2)
-        _span_axis(ax, limit)
-        ax.set_xlabel("training step")
+        ax = plot.span_history(steps, history, limit=limit, unit=UNIT, ax=figure.add_subplot())
         ax.set_xlim(0, None)
         ax.set_title("How the spans got there (one line a head)")
-        figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 import headspan as hs
 from headspan import _measure, _pictures, lm
 from headspan._page import PAGE, figure, number_table, passage_html, table
+from headspan._report_view import view_section
 from headspan._runs import Run, State, replace_file
 from headspan._text import Text, baselines
+from headspan.explore._page import POLICY, style
 from headspan.train import TrainConfig, check_same_text, configs, initial_state
 
 __all__ = ["write_report"]
@@ -82,11 +84,12 @@ def write_report(run: Run, text: Text) -> dict[str, Any]:
         _spans(subject),
         _saving(saving),
         _maps(subject, layers, batch[0]),
+        *_view(subject, layers, batch[0]),
         _passage(subject),
         _reproduce(subject),
     ]
     title = f"headspan: {html.escape(text.name)}"
-    page = PAGE.format(title=title, warning=_warning(subject), body="\n".join(sections))
+    page = PAGE.format(title=title, policy=POLICY, style=style(), warning=_warning(subject), body="\n".join(sections))
     summary = _summary(subject, known, saving)
     replace_file(run.path / "report.html", page.encode())
     replace_file(run.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
@@ -262,6 +265,12 @@ def _maps(subject: _Subject, layers: list[_measure.Layer], tokens: Array) -> str
             _figure(close, "close", title),
         ]
     )
+
+
+def _view(subject: _Subject, layers: list[_measure.Layer], tokens: Array) -> list[str]:
+    if not math.isfinite(subject.test_bits):
+        return []
+    return [view_section(layers, subject.spans, subject.model.ramp, subject.text.vocabulary[tokens])]
 
 
 def _passage(subject: _Subject) -> str:

@@ -1,0 +1,160 @@
+"""What a view shows: checked arrays, how the browser gets them, and maps pooled for long inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._call import DEFAULTS, Call
+from headspan.weights import attention_weights
+
+Array = npt.NDArray[Any]
+
+BLOCKS = 128  # of a pooled map, along each side
+
+
+@dataclass(frozen=True)
+class ViewData:
+    """The heads of one view.
+
+    Attributes
+    ----------
+    query, key : ndarray, shape (heads, tokens, head_dim)
+        Of the heads shown; each has a key of its own.
+    norms : ndarray, shape (heads, key tokens), or None
+        Length of every value.
+    value_dim : int
+    span : list of float
+        One a head, no larger than the number of keys.
+    ramp : float
+    tokens : list of str, or None
+        Of all keys.
+    heads : list of int
+        Their numbers in the query.
+    names : list of str
+        What the heads are called.
+    pool : (int, int), or None
+        Queries and keys in a block of a map; None if the browser computes the weights.
+    """
+
+    query: Array
+    key: Array
+    norms: Array | None
+    value_dim: int
+    span: list[float]
+    ramp: float
+    tokens: list[str] | None
+    heads: list[int]
+    names: list[str]
+    pool: tuple[int, int] | None
+
+    @classmethod
+    def checked(
+        cls,
+        query: npt.ArrayLike,
+        key: npt.ArrayLike,
+        value: npt.ArrayLike | None,
+        span: npt.ArrayLike | None,
+        ramp: float,
+        tokens: Sequence[str] | None,
+        heads: Sequence[int] | None,
+        max_tokens: int,
+    ) -> ViewData:
+        """Check the arguments of `headspan.explore`."""
+        call = Call(query, key, value, {**DEFAULTS, "span": span, "ramp": ramp})
+        batch, count, queries, _ = call.query.shape
+        keys = call.key.shape[2]
+        if batch != 1:
+            raise ValueError(f"query must be one item of a batch, not {batch}; query[0] is the first")
+        if queries == 0:
+            raise ValueError(f"query must have at least one token, not shape {call.query.shape}")
+        shown = _shown_heads(heads, count)
+        own_key = np.array(shown) // (count // call.key.shape[1])
+        limit = _check.integer("max_tokens", max_tokens, at_least=1)
+        norms = None if value is None else np.linalg.norm(call.value[0], axis=-1)[own_key]
+        return cls(
+            query=call.query[0, shown],
+            key=call.key[0, own_key],
+            norms=norms,
+            value_dim=call.value.shape[-1],
+            span=_one_a_head(call, count, keys)[shown].tolist(),
+            ramp=float(ramp),
+            tokens=_texts(tokens, keys),
+            heads=shown,
+            names=[f"head {number}" for number in shown],
+            pool=None if max(queries, keys) <= limit else (-(-queries // BLOCKS), -(-keys // BLOCKS)),
+        )
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Sizes and texts, as the browser gets them."""
+        heads, queries, dim = self.query.shape
+        assert heads == len(self.heads)
+        return {
+            "heads": self.heads,
+            "names": self.names,
+            "queries": queries,
+            "keys": self.key.shape[1],
+            "dim": dim,
+            "valueDim": self.value_dim,
+            "itemsize": self.query.itemsize,
+            "scale": dim**-0.5,
+            "tokens": self.tokens,
+            "pool": self.pool,
+        }
+
+    @property
+    def arrays(self) -> dict[str, bytes]:
+        """Arrays for the browser to compute with, as the bytes of float32; none if it gets pooled maps."""
+        computes = self.pool is None
+        return {
+            "query": _float32(self.query) if computes else b"",
+            "key": _float32(self.key) if computes else b"",
+            "norms": b"" if self.norms is None or not computes else _float32(self.norms),
+        }
+
+    def maps(self, span: list[float], ramp: float, temperature: float) -> bytes:
+        """Pooled maps of all heads as the bytes of float32; nothing if the browser computes."""
+        if self.pool is None:
+            return b""
+        options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature}
+        return _float32(attention_weights(self.query, self.key, pool=self.pool, **options))
+
+
+def _float32(array: Array) -> bytes:
+    return np.ascontiguousarray(array, dtype="<f4").tobytes()
+
+
+def _shown_heads(heads: Sequence[int] | None, count: int) -> list[int]:
+    if heads is None:
+        return list(range(count))
+    shown = [_check.integer("heads", head, at_least=0) for head in heads]
+    if not shown or max(shown) >= count or len(set(shown)) < len(shown):
+        raise ValueError(f"heads must be different numbers from 0 to {count - 1}, not {_check.describe(list(heads))}")
+    return shown
+
+
+def _one_a_head(call: Call, heads: int, keys: int) -> npt.NDArray[np.float64]:
+    if call.span is None:
+        return np.full(heads, float(keys))
+    array = call.span.array
+    if array.shape[2] != 1:
+        raise ValueError(
+            f"span must be one number a head for a view, not of shape {call.span.shape}; "
+            "headspan.plot.dynamic_spans draws spans of every token"
+        )
+    return np.minimum(np.broadcast_to(array[0, :, 0], (heads,)).astype(np.float64), keys)
+
+
+def _texts(tokens: Sequence[str] | None, keys: int) -> list[str] | None:
+    if tokens is None:
+        return None
+    texts = [str(token) for token in tokens]
+    if len(texts) != keys:
+        raise ValueError(f"tokens must hold {keys} texts, one a key, not {len(texts)}")
+    return texts

@@ -1,0 +1,115 @@
+"""The widget: traits that Python and the browser share. Importing this needs anywidget."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from headspan import _check
+from headspan.explore import _page
+from headspan.explore._data import ViewData
+
+_STATE = ("head", "span", "ramp", "temperature", "selected")
+
+
+class Explorer(anywidget.AnyWidget):
+    """An interactive view of attention, as `headspan.explore` makes it.
+
+    Every trait can be read, set and observed; setting one moves the picture, moving a slider sets one.
+
+    Attributes
+    ----------
+    head : int
+        Number of the head whose map is large.
+    span : list of float
+        One a head shown, in tokens; a number sets all.
+    ramp, temperature : float
+    selected : int or None
+        The pinned query.
+    """
+
+    _esm = _page.module()
+    _css = _page.style()
+
+    meta = traitlets.Dict().tag(sync=True)
+    query = traitlets.Bytes().tag(sync=True)
+    key = traitlets.Bytes().tag(sync=True)
+    norms = traitlets.Bytes().tag(sync=True)
+    maps = traitlets.Bytes().tag(sync=True)
+    head = traitlets.Int().tag(sync=True)
+    span = traitlets.TraitType([]).tag(sync=True)
+    ramp = traitlets.Float().tag(sync=True)
+    temperature = traitlets.Float(1.0).tag(sync=True)
+    selected = traitlets.Int(None, allow_none=True).tag(sync=True)
+
+    def __init__(self, data: ViewData) -> None:
+        self._data = data
+        super().__init__(
+            meta=data.meta,
+            **data.arrays,
+            maps=data.maps(data.span, data.ramp, 1.0),
+            head=data.heads[0],
+            span=data.span,
+            ramp=data.ramp,
+        )
+        self.observe(self._pool_again, names=["span", "ramp", "temperature"])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the view, as it stands, as one HTML file that needs no network and no Python.
+
+        Parameters
+        ----------
+        path : str or path-like
+
+        Returns
+        -------
+        Path
+        """
+        target = Path(path)
+        traits = {name: getattr(self, name) for name in ("meta", *_STATE)}
+        arrays = {name: getattr(self, name) for name in ("query", "key", "norms", "maps")}
+        target.write_text(_page.page("Attention with spans", traits, arrays), encoding="utf-8")
+        return target
+
+    def _pool_again(self, _: Any) -> None:
+        self.maps = self._data.maps(self.span, self.ramp, self.temperature)
+
+    @traitlets.validate("head")
+    def _valid_head(self, proposal: Any) -> int:
+        number = int(proposal["value"])
+        if number not in self._data.heads:
+            raise ValueError(f"head must be one of {_check.describe(self._data.heads)}, not {number}")
+        return number
+
+    @traitlets.validate("span")
+    def _valid_span(self, proposal: Any) -> list[float]:
+        heads, keys = len(self._data.heads), self._data.key.shape[1]
+        if proposal["value"] is None:
+            return [float(keys)] * heads
+        spans = _check.real_array("span", proposal["value"])
+        _check.non_negative("span", spans)
+        if spans.shape not in ((), (1,), (heads,)):
+            raise ValueError(f"span must be a number or {heads} numbers, not of shape {spans.shape}")
+        return [min(float(z), float(keys)) for z in spans.ravel().tolist() * (heads // spans.size)]
+
+    @traitlets.validate("ramp")
+    def _valid_ramp(self, proposal: Any) -> float:
+        return _check.number("ramp", proposal["value"], at_least=0)
+
+    @traitlets.validate("temperature")
+    def _valid_temperature(self, proposal: Any) -> float:
+        value = _check.number("temperature", proposal["value"])
+        if value <= 0:
+            raise ValueError(f"temperature must be greater than 0, not {value:g}")
+        return value
+
+    @traitlets.validate("selected")
+    def _valid_selected(self, proposal: Any) -> int | None:
+        chosen, queries = proposal["value"], self._data.query.shape[1]
+        if chosen is not None and not 0 <= chosen < queries:
+            raise ValueError(f"selected must be None or a query from 0 to {queries - 1}, not {chosen}")
+        return None if chosen is None else int(chosen)

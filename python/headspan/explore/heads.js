@@ -1,0 +1,76 @@
+// All heads as small pictures: the map of each, and where each looks from the query that is pinned or pointed at.
+import {
+  blockDistance, dotProducts, pooledMap, positionOf, short, someRows, sumColumns, weightsOf,
+} from "./numbers.js";
+import { paintWeights, visible } from "./paint.js";
+import { element } from "./parts.js";
+
+const PIXELS = 64; // of a small picture, along each side
+const MOST_ROWS = 64; // heads whose rows are computed while the pointer moves
+
+export function headPictures(data, id) {
+  const pictures = { canvases: [], inputs: [], captions: [], strips: [], peaks: [] };
+  const labels = data.heads.map((number, i) => {
+    const parts = {
+      inputs: element("input", { type: "radio", name: `${id}-head`, value: number }),
+      canvases: element("canvas", { width: 1, height: 1, "aria-hidden": "true" }),
+      strips: element("canvas", { className: "strip", width: 1, height: 1, "aria-hidden": "true" }),
+      name: element("span", { textContent: data.names[i] }),
+      captions: element("small"),
+      peaks: element("small", { className: "peak", "aria-hidden": "true" }),
+    };
+    for (const kind of Object.keys(pictures)) pictures[kind].push(parts[kind]);
+    return element("label", {}, parts.inputs, parts.canvases, parts.strips, parts.name, parts.captions, parts.peaks);
+  });
+  const grid = element("div", { className: "heads" }, ...labels);
+  if (data.names.some((name) => name.length > 10)) grid.style.setProperty("--cell", "106px");
+  const box = element("fieldset", {}, element("legend", { textContent: "Heads" }), grid);
+  return { box, ...pictures };
+}
+
+function settingOf(state, index) {
+  return { span: state.spans[index], ramp: state.ramp, temperature: state.temperature };
+}
+
+export function paintHead(view, index, state) {
+  const { data } = view;
+  let small = { weights: null, rows: data.rows, cols: data.cols };
+  if (data.pooled) small.weights = pooledMap(data, index);
+  else {
+    const rows = someRows(data, PIXELS);
+    view.someDots ??= new Map();
+    if (!view.someDots.has(index)) view.someDots.set(index, dotProducts(data, index, rows));
+    const weights = weightsOf(data, view.someDots.get(index), rows, settingOf(state, index));
+    small = sumColumns(weights, rows.length, data.keys, PIXELS);
+  }
+  paintWeights(view.heads.canvases[index], small.weights, small.rows, small.cols);
+}
+
+// The weights of one query in every head: a strip over all keys, and the key that gets most.
+export function showRow(view, state, row) {
+  const { data, heads } = view;
+  const shown = row === null || data.heads.length > MOST_ROWS ? null : row;
+  heads.box.classList.toggle("rows", shown !== null);
+  if (shown === null) return;
+  heads.strips.forEach((strip, index) => {
+    const weights = rowOf(data, index, shown, settingOf(state, index));
+    const small = sumColumns(weights, 1, data.cols, PIXELS);
+    paintWeights(strip, small.weights, 1, small.cols);
+    heads.peaks[index].textContent = peakOf(data, weights, shown);
+  });
+}
+
+function rowOf(data, index, row, setting) {
+  if (data.pooled) return pooledMap(data, index).subarray(row * data.cols, (row + 1) * data.cols);
+  return weightsOf(data, dotProducts(data, index, [row]), [row], setting);
+}
+
+// The key that gets most, by its place, which is shorter than its weight and says more beside a strip.
+function peakOf(data, weights, row) {
+  const most = weights.reduce((best, weight, j) => (weight > weights[best] ? j : best), 0);
+  if (!(weights[most] > 0)) return "sees no key";
+  if (data.pooled) return `most ${Math.max(0, blockDistance(data, row, most))} back`;
+  const far = positionOf(data, row) - most;
+  const name = data.tokens ? `at ${visible(data.tokens[most])}, ` : "most ";
+  return far ? `${name}${far} back` : "at itself";
+}

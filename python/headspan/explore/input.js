@@ -1,0 +1,140 @@
+// Hands and surroundings: pointer and keyboard on the map and the text, the buttons, the page's theme and width.
+import { positionOf } from "./numbers.js";
+import { layoutOf, resize, visible } from "./paint.js";
+
+// ---- pointing
+
+export function listen(view, point) {
+  const { over } = view;
+  over.addEventListener("pointermove", (event) => point(cellAt(view, event)));
+  over.addEventListener("pointerleave", () => point(null));
+  over.addEventListener("pointerdown", (event) => {
+    const cell = cellAt(view, event);
+    point(cell);
+    if (cell) pin(view, cell.row);
+  });
+  over.addEventListener("keydown", (event) => walk(view, event, point));
+  over.addEventListener("blur", () => point(null));
+  view.unpin.addEventListener("click", () => set(view, { selected: null }));
+  view.reset.addEventListener("click", () => set(view, view.first));
+  for (const input of view.heads.inputs) {
+    input.addEventListener("change", () => set(view, { head: Number(input.value) }));
+  }
+  if (view.text) listenToText(view, point);
+}
+
+export function set({ model }, values) {
+  for (const [name, value] of Object.entries(values)) model.set(name, value);
+  model.save_changes();
+}
+
+// A second click on the same query lets it go.
+function pin(view, row) {
+  const { rowBlock, queries } = view.data;
+  const selected = view.model.get("selected");
+  const same = selected !== null && Math.floor(selected / rowBlock) === row;
+  set(view, { selected: same ? null : Math.min(row * rowBlock, queries - 1) });
+}
+
+function cellAt(view, event) {
+  const { layout, data } = view;
+  const box = view.over.getBoundingClientRect();
+  const col = Math.floor(((event.clientX - box.left - layout.left) / layout.width) * data.cols);
+  const row = Math.floor(((event.clientY - box.top - layout.top) / layout.height) * data.rows);
+  const inside = row >= 0 && row < data.rows && col >= 0 && col < data.cols;
+  return inside ? { row, col } : null;
+}
+
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+function walk(view, event, point) {
+  const { data } = view;
+  const from = view.hover ?? startOfWalk(view);
+  if (STEPS[event.key]) {
+    const [down, right] = STEPS[event.key].map((step) => step * (event.shiftKey ? 10 : 1));
+    const within = (x, count) => Math.min(Math.max(x, 0), count - 1);
+    const start = view.hover ? { row: from.row + down, col: from.col + right } : from;
+    point({ row: within(start.row, data.rows), col: within(start.col, data.cols) });
+  } else if (event.key === "Enter" || event.key === " ") pin(view, from.row);
+  else if (event.key === "Escape") {
+    point(null);
+    set(view, { selected: null });
+  } else return;
+  event.preventDefault();
+}
+
+// The first step lands on the pinned query, or on the last, at its own place.
+function startOfWalk({ data, model }) {
+  const selected = model.get("selected");
+  const row = selected === null ? data.rows - 1 : Math.floor(selected / data.rowBlock);
+  const col = Math.floor(positionOf(data, row * data.rowBlock) / data.colBlock);
+  return { row, col: Math.max(0, Math.min(data.cols - 1, col)) };
+}
+
+function listenToText(view, point) {
+  const { strip, spans } = view.text;
+  const placeOf = new Map(spans.map((span, j) => [span, j]));
+  const rowOf = (event) => {
+    const place = placeOf.get(event.target);
+    const row = place === undefined ? -1 : place - view.data.keys + view.data.queries;
+    return row < 0 ? null : { row, col: place };
+  };
+  strip.addEventListener("pointerover", (event) => point(rowOf(event)));
+  strip.addEventListener("pointerleave", () => point(null));
+  strip.addEventListener("click", (event) => rowOf(event) && pin(view, rowOf(event).row));
+}
+
+// ---- the page around
+
+// Whether the page is dark is told by the colour it gives to text: that holds for every notebook and every theme.
+export function watchTheme(view, el, redraw) {
+  const look = () => {
+    const [r, g, b] = (getComputedStyle(el).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
+    view.root.classList.toggle("dark", 0.2126 * r + 0.7152 * g + 0.0722 * b > 128);
+    view.colours = coloursOf(view.root);
+  };
+  view.look = look;
+  const both = () => (look(), redraw());
+  const lookAgain = () => [0, 300, 1000].forEach((wait) => setTimeout(both, wait)); // style sheets may come later
+  const observer = new MutationObserver(lookAgain);
+  const attributeFilter = ["class", "style", "data-theme", "data-jp-theme-name"];
+  for (const page of [document.documentElement, document.body]) observer.observe(page, { attributeFilter });
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", lookAgain);
+  look();
+  return () => {
+    observer.disconnect();
+    dark.removeEventListener("change", lookAgain);
+  };
+}
+
+function coloursOf(root) {
+  const style = getComputedStyle(root);
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const colours = { empty: colour("empty"), quiet: colour("quiet"), accent: colour("accent") };
+  return { ...colours, font: style.fontFamily, mono: style.getPropertyValue("--mono") };
+}
+
+export function watchSize(view, redraw) {
+  const longest = longestName(view.data.tokens);
+  const fit = () => {
+    const width = Math.floor(view.map.clientWidth);
+    if (!width) return; // not on the page yet
+    view.look(); // off the page there are no colours
+    view.layout = layoutOf(view.data, width, longest);
+    resize(view.over, width, view.layout.total);
+    view.map.style.height = `${view.layout.total}px`;
+    view.root.style.setProperty("--left", `${view.layout.left}px`);
+    redraw();
+  };
+  const observer = new ResizeObserver(fit);
+  observer.observe(view.map);
+  fit();
+  return () => observer.disconnect();
+}
+
+function longestName(tokens) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = "12px monospace";
+  return (tokens ?? []).reduce((most, token) => Math.max(most, context.measureText(visible(token)).width), 0);
+}

@@ -1,0 +1,194 @@
+// The parts of the view as elements. Whatever comes from outside enters as text, never as markup.
+import { billOf, scaled, short, softMask, whole } from "./numbers.js";
+import { niceStep, paletteCss, visible } from "./paint.js";
+
+export function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in made && name !== "role") made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawn(tag, attributes, text) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// A labelled slider; read gives its place and its text, write takes a new place.
+export function slider({ id, label, min, max, step, read, write }) {
+  const input = element("input", { type: "range", id, min, max, step });
+  const output = element("span", { className: "value", "aria-hidden": "true" }); // said by aria-valuetext
+  const name = element("label", { htmlFor: id, textContent: label });
+  const row = element("div", { className: "slider" }, name, output, input);
+  input.addEventListener("input", () => write(Number(input.value)));
+  const update = () => {
+    const { place, text } = read();
+    input.value = place;
+    output.textContent = text;
+    input.setAttribute("aria-valuetext", text);
+    input.style.setProperty("--done", `${(100 * (input.value - input.min)) / Math.max(input.max - input.min, 1e-9)}%`);
+  };
+  return { row, input, update };
+}
+
+export function colourScale(pooled) {
+  const bar = element("div", { className: "bar" });
+  bar.style.background = `linear-gradient(to right, ${paletteCss()})`;
+  const ticks = ["0.001", "0.01", "0.1", "1"].map((text) => element("span", { textContent: text }));
+  const what = pooled ? "weight on a block of keys" : "weight of a pair";
+  return element(
+    "div",
+    { className: "scale" },
+    element("span", { className: "what", textContent: what }),
+    element("div", { className: "ramp" }, bar, element("div", { className: "ticks" }, ...ticks)),
+    element("span", { className: "never" }, element("i"), "never read"),
+  );
+}
+
+// ---- the pair pointed at
+
+// Of a block of pairs there is no one score and no one mask.
+export function fieldsOf(data) {
+  if (data.pooled) return ["distance", "weight"];
+  return ["distance", "score", "mask", "weight", ...(data.norms ? ["weight \u00d7 |value|"] : [])];
+}
+
+export function readout(fields) {
+  const values = fields.map(() => element("dd", { textContent: "\u2013" }));
+  const field = (name, i) => element("div", {}, element("dt", { textContent: name }), values[i]);
+  const list = element("dl", {}, ...fields.map(field));
+  const sentence = element("p", { className: "pair" });
+  const box = element("div", { className: "readout", role: "status", "aria-live": "polite" }, sentence, list);
+  return { box, sentence, values };
+}
+
+export function tokenName(data, what, index, position) {
+  const name = element("span", { className: "token" });
+  const text = data.tokens ? data.tokens[position] : undefined;
+  if (text !== undefined) name.append(element("b", { textContent: visible(text) }), " ");
+  name.append(element("span", { className: "index", textContent: `${what}\u00a0${index}` }));
+  return name;
+}
+
+export function fill(view, words, numbers) {
+  const { sentence } = view.readout;
+  const before = sentence.textContent;
+  const after = element("p", {}, ...words);
+  if (after.textContent !== before) sentence.replaceChildren(...after.childNodes); // else it would be read out again
+  view.readout.values.forEach((field, i) => (field.textContent = numbers[i] ?? "\u2013"));
+}
+
+// ---- the mask
+
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [320, 128, 30, 30];
+
+export function curveBox() {
+  return drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "curve" });
+}
+
+// The axis keeps its end while a slider moves, as long as the curve fits.
+function axisEnd(data, span, ramp) {
+  const needed = Math.max(4, 1.05 * (span + ramp));
+  return Math.min(Math.max(data.keys, 4), niceStep(needed, 1));
+}
+
+export function drawCurve(svg, data, state, distance, value) {
+  const end = axisEnd(data, state.span, state.ramp);
+  const x = (tokens) => LEFT + (Math.min(tokens, end) / end) * (WIDTH - LEFT - 12);
+  const y = (mask) => HEIGHT - BOTTOM - mask * (HEIGHT - BOTTOM - 14);
+  const line = (span) => corners(span, state.ramp, end).map(([tokens, mask]) => `${x(tokens)},${y(mask)}`).join(" ");
+  const parts = axesOf(end, x, y);
+  for (const span of state.spans.slice(0, 32)) parts.push(drawn("polyline", { points: line(span), class: "other" }));
+  parts.push(drawn("polyline", { points: line(state.span), class: "own" }));
+  if (distance !== null && distance >= 0 && distance <= end) {
+    parts.push(drawn("circle", { cx: x(distance), cy: y(value), r: 4.5, class: "here" }));
+  }
+  svg.replaceChildren(...parts);
+  const [first, last] = [short(state.span), short(state.span + state.ramp)];
+  svg.setAttribute("aria-label", `Mask against distance: 1 up to ${first} tokens, 0 from ${last} tokens on`);
+}
+
+// The straight lines of a mask, up to where the picture ends.
+function corners(span, ramp, end) {
+  const points = [[0, 1], [span, 1], [span + ramp, 0], [Math.max(end, span + ramp), 0]];
+  const seen = points.filter(([tokens]) => tokens <= end);
+  if (seen.length === points.length) return points;
+  return [...seen, [end, span >= end ? 1 : softMask(end, span, ramp)]];
+}
+
+function axesOf(end, x, y) {
+  const parts = [];
+  for (const mask of [0, 0.5, 1]) {
+    parts.push(drawn("line", { x1: x(0), x2: x(end), y1: y(mask), y2: y(mask), class: "grid" }));
+    parts.push(drawn("text", { x: LEFT - 6, y: y(mask) + 4, "text-anchor": "end" }, String(mask)));
+  }
+  const step = niceStep(end, 4);
+  for (let tick = 0; tick <= end; tick += step) {
+    parts.push(drawn("text", { x: x(tick), y: HEIGHT - BOTTOM + 14, "text-anchor": "middle" }, String(tick)));
+  }
+  parts.push(drawn("text", { x: (x(0) + x(end)) / 2, y: HEIGHT - 3, "text-anchor": "middle" }, "distance in tokens"));
+  return parts;
+}
+
+// ---- the bill
+
+export function billBox() {
+  const names = ["Pairs", "FLOPs", "KV cache"];
+  const titles = [
+    "Pairs of a query and a key with a mask above 0",
+    "Multiplications and additions of the forward pass: 4 for each pair and channel",
+    "Keys and values that generating the next token has to keep",
+  ];
+  const rows = names.map((name, i) => {
+    const cells = [0, 1, 2, 3].map(() => element("td"));
+    const heading = element("th", { scope: "row", title: titles[i], textContent: name });
+    return { cells, row: element("tr", {}, heading, ...cells) };
+  });
+  const heading = (text) => element("th", { scope: "col", textContent: text });
+  const head = element("tr", {}, element("td"), ...["this head", "of full", "all heads", "of full"].map(heading));
+  const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map(({ row }) => row)));
+  return { table, cells: rows.map(({ cells }) => cells) };
+}
+
+export function fillBill(cells, data, state) {
+  const bills = state.spans.map((span) => billOf(data, span, state.ramp));
+  const full = billOf(data, data.keys, 0);
+  const units = {
+    pairs: (x) => (x < 1e7 ? whole(x) : scaled(x, 1000, ["", "k", "M", "G", "T", "P"])),
+    flops: (x) => scaled(x, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]),
+    bytes: (x) => scaled(x, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]),
+  };
+  const share = (part, all) => `${((100 * part) / (all || 1)).toFixed(part < 0.1 * all ? 1 : 0)}\u00a0%`;
+  Object.entries(units).forEach(([name, write], i) => {
+    const own = bills[state.index][name];
+    const all = bills.reduce((sum, bill) => sum + bill[name], 0);
+    const texts = [write(own), share(own, full[name]), write(all), share(all, full[name] * bills.length)];
+    texts.forEach((text, k) => (cells[i][k].textContent = text));
+  });
+}
+
+// ---- the text
+
+export function textStrip(data) {
+  if (!data.tokens || data.pooled) return null;
+  const flowing = data.tokens.some((token) => /\s/.test(token));
+  const spans = data.tokens.map((token) => element("span", { textContent: token }));
+  const strip = element("div", { className: flowing ? "text" : "text words" }, ...spans);
+  return { strip, spans };
+}
+
+// How strongly a query looks at every token, and underneath how far its span reaches.
+export function fillStrip(spans, weights, masks, query) {
+  spans.forEach((span, j) => {
+    const weight = weights ? weights[j] : 0;
+    span.style.setProperty("--w", weight > 0 ? Math.sqrt(weight).toFixed(3) : "0");
+    span.className = !weights ? "" : j === query ? "query" : masks[j] === 1 ? "inside" : masks[j] > 0 ? "edge" : "";
+  });
+}

@@ -1,0 +1,30 @@
+"""Pictures of what heads learned, with matplotlib: ``pip install 'headspan[plot]'``.
+
+Every function takes arrays, draws into ``ax`` or, without one, into a new pyplot figure, changes no setting of
+matplotlib, shows nothing by itself, and returns the axes (or, with several panels, the figure).
+
+=====================  ==============================================================
+`soft_mask`            what the soft mask does, and what span and ramp change
+`spans`                how far every head looks
+`span_history`         how the spans got there
+`distance_profile`     where a head puts its weight
+`attention_map`        which token looks where
+`dynamic_spans`        how the span moves along a text
+`limit_sweep`          what a larger limit of the span buys
+=====================  ==============================================================
+"""
+
+from headspan.plot._maps import attention_map, distance_profile, mean_by_distance
+from headspan.plot._spans import dynamic_spans, soft_mask, span_history, spans
+from headspan.plot._sweep import limit_sweep
+
+__all__ = [
+    "attention_map",
+    "distance_profile",
+    "dynamic_spans",
+    "limit_sweep",
+    "mean_by_distance",
+    "soft_mask",
+    "span_history",
+    "spans",
+]

@@ -1,0 +1,287 @@
+"""Pictures of weights: the attention map, and the mean weight against the distance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan.plot import _style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = npt.NDArray[np.float64]
+
+BLOCKS = 256
+
+
+def attention_map(
+    weights: npt.ArrayLike,
+    *,
+    span: npt.ArrayLike | None = None,
+    ramp: float = 32,
+    causal: bool = True,
+    tokens: Sequence[str] | None = None,
+    pool: int | tuple[int, int] = 1,
+    offset: int | None = None,
+    vmin: float | None = None,
+    vmax: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw which token looks where, with the edge of the span (solid) and the end of its ramp (dashed) over it.
+
+    Pairs of weight 0 stay empty. More than 256 queries or keys are pooled into blocks as `headspan.attention_weights`
+    pools them: the mean over the queries of the sum over the keys.
+
+    Parameters
+    ----------
+    weights : array_like, shape (rows, cols)
+        Of one head, from `headspan.attention_weights`.
+    span : array_like, shape () or (tokens,), optional
+        Of this head, in tokens.
+    ramp : float
+        In tokens.
+    causal : bool
+        Whether queries see no later keys; else the band has two edges.
+    tokens : sequence of str, optional
+        The texts of the keys, written along both axes if they are at most 64.
+    pool : int or (int, int)
+        The pooling that was asked of `headspan.attention_weights`.
+    offset : int, optional
+        Position of the first query among the keys; unless given, the last query stands at the last key.
+    vmin, vmax : float, optional
+        Weights at the two ends of the colours; without them, three decades up to the largest weight.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    ModuleNotFoundError
+        Without matplotlib.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> q, k = np.random.default_rng(0).standard_normal((2, 40, 8))
+    >>> ax = hs.plot.attention_map(hs.attention_weights(q, k, span=9, ramp=4), span=9, ramp=4)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('key (token looked at)', 'query (token that looks)')
+    """
+    given = _style.numbers("weights", weights, 2)
+    _check.non_negative("weights", given)
+    pools = pool if isinstance(pool, tuple) else (pool, pool)
+    rows_a_block, cols_a_block = (_check.integer("pool", p, at_least=1) for p in pools)
+    blocks, (more_rows, more_cols) = _pooled(given)
+    rows_a_block, cols_a_block = rows_a_block * more_rows, cols_a_block * more_cols
+    rows, cols = (n * p for n, p in zip(given.shape, pools, strict=True))  # the last block may be short
+    names = _style.checked_tokens(tokens, cols)
+    reach = None if span is None else _spans_of(span, rows)
+    ramp = _check.number("ramp", ramp, at_least=0)
+    first = cols - rows if offset is None else _check.integer("offset", offset, at_least=-rows)
+    crowded = tokens is not None and 24 < max(rows, cols) <= _style.TOKENS_ON_AXIS
+    ax = _style.axes(ax, width=8.6 if crowded else 6.2, height=7.4 if crowded else 5.2)
+    ax.grid(visible=False)
+    ax.set_facecolor(_style.NOTHING)
+    top = float(blocks.max()) or 1.0
+    image = ax.imshow(
+        np.ma.masked_equal(blocks, 0),
+        norm=_style.matplotlib("colors").LogNorm(vmin or (vmax or top) / 1e3, vmax or top, clip=True),
+        cmap=_style.MAP,
+        extent=(-0.5, blocks.shape[1] * cols_a_block - 0.5, blocks.shape[0] * rows_a_block - 0.5, -0.5),
+        interpolation="nearest",
+        aspect="auto" if max(rows, cols) > 4 * min(rows, cols) else "equal",
+    )
+    if reach is not None:
+        _band(ax, reach, ramp, first, causal)
+    ax.set_xlim(-0.5, cols - 0.5)
+    ax.set_ylim(rows - 0.5, -0.5)
+    _name_axes(ax, names, rows, cols)
+    ax.figure.colorbar(image, ax=ax, extend="min", label=_colour_label(rows_a_block, cols_a_block), aspect=30)
+    return ax
+
+
+def _pooled(weights: Array) -> tuple[Array, tuple[int, int]]:
+    """Pool a map that has more blocks than a picture shows."""
+    rows, cols = (-(-n // BLOCKS) for n in weights.shape)
+    if rows == cols == 1:
+        return weights, (1, 1)
+    sums = np.add.reduceat(weights, np.arange(0, weights.shape[1], cols), axis=1)
+    starts = np.arange(0, weights.shape[0], rows)
+    lengths = np.diff([*starts, weights.shape[0]])
+    return np.add.reduceat(sums, starts, axis=0) / lengths[:, None], (rows, cols)
+
+
+def _spans_of(span: npt.ArrayLike, rows: int) -> Array:
+    values = _check.real_array("span", span)
+    _check.non_negative("span", values)
+    if values.shape not in ((), (1,), (rows,)):
+        raise ValueError(f"span must be a number or of shape ({rows},), not {values.shape}")
+    return np.broadcast_to(values, (rows,)).astype(np.float64)
+
+
+def _band(ax: Axes, spans: Array, ramp: float, first: int, causal: bool) -> None:
+    """Draw where the mask begins to fall and where it is 0, over light and dark colours alike."""
+    stroke = _style.matplotlib("patheffects").withStroke(linewidth=2.6, foreground="black", alpha=0.55)
+    query = np.arange(spans.size)
+    for reach, line, label in ((spans, "-", "span"), (spans + ramp, "--", "span + ramp")):
+        for side in (-1,) if causal else (-1, 1):
+            edge = first + query + side * reach
+            ax.plot(edge, query, line, color="white", linewidth=1.3, path_effects=[stroke], label=label)
+
+
+def _name_axes(ax: Axes, names: list[str] | None, rows: int, cols: int) -> None:
+    if names is not None and max(rows, cols) <= _style.TOKENS_ON_AXIS and rows <= cols:
+        size = 9 if cols <= 24 else 7.5
+        _style.names_on(ax.xaxis, names, np.arange(cols), size=size, turned=True)
+        _style.names_on(ax.yaxis, names[cols - rows :], np.arange(rows), size=size, turned=False)
+    else:
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(_style.whole_numbers())
+    ax.set_xlabel("key (token looked at)")
+    ax.set_ylabel("query (token that looks)")
+
+
+def _colour_label(rows: int, cols: int) -> str:
+    return "weight" if rows == cols == 1 else f"weight on {cols} keys, mean of {rows} queries"
+
+
+def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
+    """Mean weight at every distance from a query to a key.
+
+    Parameters
+    ----------
+    weights : array_like, shape (..., rows, cols)
+        From `headspan.attention_weights`, for the last queries and all keys, not pooled.
+    causal : bool
+        Whether later keys do not count; else the distance is absolute.
+
+    Returns
+    -------
+    ndarray of float64, shape (..., cols)
+        The mean over the pairs that are so far apart; NaN where there is none.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> hs.plot.mean_by_distance([[1.0, 0.0], [0.25, 0.75]])
+    array([0.875, 0.25 ])
+    """
+    array = _check.real_array("weights", weights)
+    if array.ndim < 2 or 0 in array.shape or array.shape[-2] > array.shape[-1]:
+        raise ValueError(f"weights must have the shape (..., rows, cols) with rows up to cols, not {array.shape}")
+    rows, cols = array.shape[-2:]
+    total = np.zeros((*array.shape[:-2], cols))
+    pairs = np.zeros(cols)
+    for row in range(rows):
+        at = cols - rows + row
+        total[..., : at + 1] += array[..., row, at::-1]
+        pairs[: at + 1] += 1
+        if not causal:
+            total[..., 1 : cols - at] += array[..., row, at + 1 :]
+            pairs[1 : cols - at] += 1
+    return np.divide(total, pairs, out=np.full_like(total, np.nan), where=pairs > 0)
+
+
+def distance_profile(
+    weights: npt.ArrayLike,
+    *,
+    span: npt.ArrayLike | None = None,
+    causal: bool = True,
+    unit: str = "tokens",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw where heads put their weight: the mean weight at every distance, log-log, with a mark at the span.
+
+    Parameters
+    ----------
+    weights : array_like, shape (rows, cols), (heads, rows, cols) or (layers, heads, rows, cols)
+        From `headspan.attention_weights`, for the last queries and all keys; the last some hundred queries of a long
+        text are enough. Lines of several layers are coloured by layer.
+    span : array_like, shape (), (heads,) or (layers, heads), optional
+        In tokens.
+    causal : bool
+        Whether later keys do not count; else the distance is absolute.
+    unit : str
+        What the model reads, as it stands on the axes.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    ModuleNotFoundError
+        Without matplotlib.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> q, k = np.random.default_rng(0).standard_normal((2, 3, 500, 8))
+    >>> weights = hs.attention_weights(q, k, span=[4, 20, 90], rows=slice(-100, None))
+    >>> hs.plot.distance_profile(weights, span=[4, 20, 90]).get_xlabel()
+    'distance (tokens)'
+    """
+    array = _style.numbers("weights", weights, 2, 3, 4)
+    profiles = mean_by_distance(array, causal=causal)
+    layers, heads, distances = profiles.shape
+    marks = _marks(span, layers, heads)
+    ax = _style.axes(ax)
+    shades = _style.colours(heads if layers == 1 else layers)
+    x = np.arange(distances)
+    for layer, head in np.ndindex(layers, heads):
+        line = np.where(profiles[layer, head] > 0, profiles[layer, head], np.nan)  # a logarithm has no 0
+        colour = shades[head if layers == 1 else layer]
+        width = 1.4 if layers * heads <= 24 else 0.7
+        ax.plot(
+            x, line, color=colour, linewidth=width, alpha=0.85, marker="o" if np.isfinite(line).sum() == 1 else None
+        )
+        if marks is not None and np.isfinite(line).any():
+            known = np.isfinite(line)
+            z = marks[layer, head]
+            height = np.interp(z, x[known], line[known])
+            ax.plot(z, height, "v", color=colour, markersize=7 if layers * heads <= 24 else 4, zorder=3)
+    _profile_axes(ax, distances, profiles, unit)
+    _style.key(ax, "head" if layers == 1 else "layer", heads if layers == 1 else layers)
+    return ax
+
+
+def _marks(span: npt.ArrayLike | None, layers: int, heads: int) -> Any:
+    if span is None:
+        return None
+    values = _check.real_array("span", span)
+    _check.non_negative("span", values)
+    try:
+        return np.broadcast_to(values, (layers, heads))
+    except ValueError:
+        raise ValueError(f"span must have the shape ({layers}, {heads}), not {values.shape}") from None
+
+
+def _profile_axes(ax: Axes, distances: int, profiles: Array, unit: str) -> None:
+    seen = profiles[profiles > 0]
+    top = float(seen.max()) if seen.size else 1.0
+    bottom = max(float(seen.min()) if seen.size else top, top * 1e-6)
+    ax.set_yscale("log")
+    ax.set_ylim(bottom / 2, 2 * top)
+    _style.log_tokens(ax.xaxis, distances)
+    ax.set_xlim(0, max(distances, 1))
+    ax.set_xlabel(f"distance ({unit})")
+    ax.set_ylabel("mean weight of a pair")

@@ -1,0 +1,137 @@
+"""What all pictures share: colours, axes in tokens, and matplotlib, imported when the first picture is drawn."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = npt.NDArray[Any]
+
+# Okabe and Ito's colours, told apart by eyes of every kind; more lines than these run through viridis.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+MAP = "viridis"
+GREY = "#7d8590"
+NOTHING = "#d9dce1"  # where no pair is: lighter than any weight that matters, and no colour of the map
+TOKENS_ON_AXIS = 64
+
+_SIGNS = {" ": "\u2423", "\n": "\u21b5", "\t": "\u2192", "": "\u2205"}
+_LONGEST = 12
+
+
+def matplotlib(module: str = "") -> Any:
+    """Import a module of matplotlib, or matplotlib itself, or say how to get it."""
+    try:
+        return importlib.import_module(f"matplotlib.{module}".rstrip("."))
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "headspan.plot needs matplotlib: pip install 'headspan[plot]'", name=error.name
+        ) from error
+
+
+def axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
+    """Return the axes given, or those of a new figure, without the two spines that say nothing."""
+    if ax is None:
+        _, ax = matplotlib("pyplot").subplots(figsize=(width, height), layout="constrained")
+    assert ax is not None
+    plain(ax)
+    return ax
+
+
+def plain(ax: Axes) -> None:
+    """Give axes the grid and the spines of all pictures."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(visible=True, color=GREY, alpha=0.25)
+    ax.set_axisbelow(True)
+
+
+def ink() -> str:
+    """Colour of text in the style the user has chosen, be it light or dark."""
+    return str(matplotlib().rcParams["text.color"])
+
+
+def colours(count: int) -> list[str]:
+    """One colour each for so many lines."""
+    if count <= len(COLOURS):
+        return list(COLOURS[:count])
+    shades = matplotlib().colormaps[MAP](np.linspace(0, 0.92, count))  # the last yellows vanish on white
+    return [matplotlib("colors").to_hex(shade) for shade in shades]
+
+
+def key(ax: Axes, what: str, count: int) -> None:
+    """Say which colour is which: a legend for few, a colour bar for many, nothing for one."""
+    if count == 1:
+        return
+    if count <= len(COLOURS):
+        line = matplotlib("lines").Line2D
+        handles = [line([], [], color=c, label=f"{what} {i + 1}") for i, c in enumerate(colours(count))]
+        legend(ax, handles)
+        return
+    every = matplotlib("colors").ListedColormap(colours(count))
+    norm = matplotlib("colors").Normalize(0.5, count + 0.5)
+    bar = ax.figure.colorbar(matplotlib("cm").ScalarMappable(norm, every), ax=ax, label=what, aspect=30)
+    bar.locator = whole_numbers()
+    bar.update_ticks()
+    bar.outline.set_visible(False)
+
+
+def legend(ax: Axes, handles: Sequence[Any]) -> None:
+    """Put a legend beside the axes, where no line can be."""
+    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+
+
+def log_tokens(axis: Any, top: float, limit: float | None = None, *, linear: float = 1) -> None:
+    """Make an axis of tokens logarithmic from some token on, with its 0; the limit gets a tick of its own."""
+    last = top if limit is None else limit
+    ticks = [0.0, *(4.0**k for k in range(12) if linear <= 4.0**k < (last if limit is None else 0.75 * last))]
+    axis._set_axes_scale("symlog", linthresh=linear, linscale=0.4 if linear == 1 else 0.7)
+    axis.set_ticks([*ticks, *([] if limit is None else [limit])])
+    axis.set_major_formatter(matplotlib("ticker").FuncFormatter(lambda x, _: f"{x:,.6g}"))
+    axis.set_minor_locator(matplotlib("ticker").NullLocator())
+
+
+def whole_numbers() -> Any:
+    """Ticks for tokens and steps, of which there are no halves."""
+    return matplotlib("ticker").MaxNLocator(nbins=8, integer=True, min_n_ticks=1)
+
+
+def names_on(axis: Any, tokens: Sequence[str], positions: Array, *, size: float, turned: bool) -> None:
+    """Write tokens along an axis, as what they are: a "$" is no mathematics, a space can be seen."""
+    shown = [_SIGNS.get(token, token).translate({10: "\u21b5", 9: "\u2192"}) for token in tokens]
+    shown = [token if len(token) <= _LONGEST else token[: _LONGEST - 1] + "\u2026" for token in shown]
+    turn = turned and max(map(len, shown), default=0) > 2
+    axis.set_ticks(positions, shown, size=size)
+    axis.set_tick_params(length=0)
+    for label in axis.get_ticklabels():
+        label.set_parse_math(False)
+        label.set_family("monospace")
+        label.set_rotation(90 if turn else 0)
+
+
+def checked_tokens(tokens: Sequence[str] | None, length: int) -> list[str] | None:
+    """Return the text of every token, or None when none is given."""
+    if tokens is None:
+        return None
+    texts = [str(token) for token in tokens]
+    if len(texts) != length:
+        raise ValueError(f"tokens must hold {length} texts, one a token, not {len(texts)}")
+    return texts
+
+
+def numbers(name: str, x: object, *dimensions: int) -> Array:
+    """Return an array of numbers that is not empty and has one of so many axes; missing leading ones are added."""
+    array = _check.real_array(name, x)
+    if array.size == 0:
+        raise ValueError(f"{name} must hold at least one number, not shape {array.shape}")
+    if array.ndim not in dimensions:
+        allowed = " or ".join(map(str, sorted(dimensions)))
+        raise ValueError(f"{name} must have {allowed} axes, not shape {array.shape}")
+    return array.reshape((1,) * (max(dimensions) - array.ndim) + array.shape)

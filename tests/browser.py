@@ -1,0 +1,92 @@
+"""A real browser for the tests of the view, or a skip that says what is missing."""
+
+import base64
+import os
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+# What is on the canvas of a view: its sizes, and the bytes of its numbers in base64.
+DRAWN = """() => {
+  const { head, rows, cols, weights } = document.querySelector(".headspan-view").drawn;
+  const bytes = new Uint8Array(weights.buffer, weights.byteOffset, weights.byteLength);
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 4096) text += String.fromCharCode(...bytes.subarray(i, i + 4096));
+  return { head, rows, cols, weights: btoa(text) };
+}"""
+
+
+@contextmanager
+def chromium():
+    """A running Chromium: the one of the system, else the one playwright installed."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    system = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    with sync_api.sync_playwright() as playwright:
+        program = system or playwright.chromium.executable_path
+        if not os.path.exists(program):
+            pytest.skip("needs a Chromium: apt-get install chromium, or playwright install chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def drawn(page):
+    """The head whose map is drawn, and its weights."""
+    found = page.evaluate(DRAWN)
+    weights = np.frombuffer(base64.b64decode(found["weights"]), "<f4")
+    return found["head"], weights.reshape(found["rows"], found["cols"])
+
+
+def set_slider(page, name, place):
+    """Moves a slider as a hand does, up to the events."""
+    page.locator(f"input[data-name={name}]").evaluate(
+        "(input, place) => { input.value = place; input.dispatchEvent(new Event('input', { bubbles: true })); }", place
+    )
+
+
+def overlapping(page, selector):
+    """Pairs of elements that lie over each other."""
+    return page.evaluate(
+        """(selector) => {
+          const elements = [...document.querySelectorAll(selector)];
+          const boxes = elements.map((element) => element.getBoundingClientRect());
+          const meet = (a, b) =>
+            Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
+            Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5;
+          const found = [];
+          for (let i = 0; i < boxes.length; i++) {
+            for (let j = i + 1; j < boxes.length; j++) {
+              if (meet(boxes[i], boxes[j])) found.push([elements[i].textContent, elements[j].textContent]);
+            }
+          }
+          return found;
+        }""",
+        selector,
+    )
+
+
+def spilling(page):
+    """What reaches beyond the view, or beyond its own box."""
+    return page.evaluate(
+        """() => {
+          const view = document.querySelector(".headspan-view");
+          const [left, right] = [view.getBoundingClientRect().left - 0.5, view.getBoundingClientRect().right + 0.5];
+          return [...view.querySelectorAll("*")]
+            .filter((e) => !e.closest(".text") && !e.closest(".token") && e.tagName !== "SMALL")
+            .filter((e) => e.getClientRects().length)
+            .filter((e) => {
+              const box = e.getBoundingClientRect();
+              return box.left < left || box.right > right || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0;
+            })
+            .map((e) => `${e.tagName}.${e.className}: ${e.textContent}`);
+        }"""
+    )
+
+
+# The smallest boxes of a view that hold text.
+TEXTS = ", ".join(
+    f".headspan-view {name}"
+    for name in ("h2", "h3", "legend", "td", "th", "dt", "dd", ".value", ".heads label", ".pair")
+)

@@ -1,0 +1,241 @@
+"""Pictures: what is drawn is what was given."""
+
+import inspect
+import sys
+
+import headspan as hs
+import matplotlib
+import numpy as np
+import pytest
+from helpers import run_python
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+
+pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's drawing
+
+LARGE = np.clip(np.random.default_rng(0).lognormal(4, 1.5, (24, 16)), 0, 2048)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    settings = dict(matplotlib.rcParams)
+    yield
+    assert dict(matplotlib.rcParams) == settings
+    plt.close("all")
+
+
+def normals(*shape):
+    return np.random.default_rng(1).standard_normal(shape)
+
+
+def lines(ax, label=None):
+    return [line for line in ax.lines if label is None or line.get_label() == label]
+
+
+def draw(ax):
+    figure = getattr(ax, "figure", ax)
+    figure.canvas.draw()
+
+
+SIZES = {
+    "soft_mask": [(3.0,), ([0],), (np.linspace(0, 10_000, 9),), (LARGE.ravel(),)],
+    "spans": [(3.0,), ([0],), ([[10_000]],), (LARGE,)],
+    "span_history": [
+        ([0], [[3]]),
+        (np.arange(10_000), np.linspace(1, 9, 20_000).reshape(-1, 2)),
+        ([0, 1], [LARGE, LARGE]),
+    ],
+    "distance_profile": [([[1.0]],), (np.full((2, 10_000), 1e-4),), (np.full((24, 16, 2, 9), 1 / 9),), ([[0.0]],)],
+    "attention_map": [([[1.0]],), (np.full((100, 10_000), 1e-4),), (np.eye(600),), ([[0.0]],)],
+    "dynamic_spans": [([3.0],), (np.linspace(0, 99, 10_000),), (np.ones((24, 16, 5)),)],
+    "limit_sweep": [
+        ({"one": {"limit": [64], "bits": [1.0]}},),
+        ({str(i): {"limit": [1, 2], "bits": [1, 2], "span": [0, 2], "flops": [1e6, 2e6]} for i in range(9)},),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(hs.plot.__all__) - {"mean_by_distance"}))
+def test_every_size_can_be_drawn(name):
+    for data in SIZES[name]:
+        draw(getattr(hs.plot, name)(*data))
+
+
+@pytest.mark.parametrize("name", sorted(set(SIZES) - {"limit_sweep"}))
+def test_axes_given_are_used_and_labelled(name):
+    assert "ax" in inspect.signature(getattr(hs.plot, name)).parameters
+    figure, ax = plt.subplots()
+    assert getattr(hs.plot, name)(*SIZES[name][0], ax=ax) is ax
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+    assert plt.get_fignums() == [figure.number]
+
+
+@pytest.mark.parametrize("name", ["soft_mask", "spans", "span_history", "distance_profile", "dynamic_spans"])
+def test_axes_name_the_unit(name):
+    ax = getattr(hs.plot, name)(*SIZES[name][0], unit="characters")
+    labels = f"{ax.get_xlabel()} {ax.get_ylabel()}"
+    assert "(characters)" in labels
+    assert "tokens" not in labels
+
+
+def test_mask_is_the_soft_mask():
+    spans = [0, 8.5, 40]
+    ax = hs.plot.soft_mask(spans, ramp=16)
+    for span, line in zip(spans, lines(ax), strict=True):
+        np.testing.assert_allclose(line.get_ydata(), hs.soft_mask(line.get_xdata(), span, 16), atol=1e-12)
+        assert {span, span + 16} <= set(line.get_xdata())
+
+
+def test_hard_window_is_a_step():
+    (line, *_) = lines(hs.plot.soft_mask(8, ramp=0))
+    assert line.get_xydata()[:3].tolist() == [[0, 1], [8, 1], [8, 0]]
+
+
+def test_spans_are_where_they_are():
+    ax = hs.plot.spans(LARGE, limit=2048)
+    dots = [line.get_ydata() for line in ax.lines if line.get_marker() == "o"]
+    np.testing.assert_array_equal(dots, LARGE)
+    means = [line.get_ydata()[0] for line in lines(ax, "mean")]
+    np.testing.assert_allclose(means, LARGE.mean(axis=1))
+    assert lines(ax, "limit")[0].get_ydata()[0] == 2048
+    low, high = ax.get_ylim()
+    assert low <= 0
+    assert high > 2048
+
+
+def test_history_is_a_line_a_head():
+    steps, spans = np.array([0, 10, 20]), normals(3, 2, 4) ** 2
+    drawn = lines(hs.plot.span_history(steps, spans))
+    np.testing.assert_array_equal([line.get_ydata() for line in drawn], spans.reshape(3, 8).T)
+    assert all(np.array_equal(line.get_xdata(), steps) for line in drawn)
+    assert [line.get_color() for line in drawn[:4]] == [drawn[0].get_color()] * 4
+    assert drawn[4].get_color() != drawn[0].get_color()
+
+
+def test_dynamic_spans_and_their_tokens():
+    spans = normals(2, 3) ** 2
+    ax = hs.plot.dynamic_spans(spans, tokens=["$x$", " ", "a\nb"])
+    np.testing.assert_array_equal([line.get_ydata() for line in ax.lines], spans)
+    draw(ax)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["$x$", "\u2423", "a\u21b5b"]
+    assert not any(label.get_parse_math() for label in ax.get_xticklabels())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_mean_by_distance(causal):
+    weights = normals(2, 3, 5) ** 2
+    distance = np.arange(2, 5)[:, None] - np.arange(5)
+    allowed = distance >= 0 if causal else np.ones_like(distance, bool)
+    found = hs.plot.mean_by_distance(weights, causal=causal)
+    for x in range(5):
+        pairs = weights[:, allowed & (np.abs(distance) == x)]
+        np.testing.assert_allclose(found[:, x], pairs.mean(axis=1) if pairs.size else np.nan)
+
+
+def test_profile_is_the_mean_weight_and_marks_the_span():
+    q, k = normals(2, 3, 200, 8)
+    span = np.array([4.0, 20.0, 60.5])
+    weights = hs.attention_weights(q, k, span=span, ramp=8, rows=slice(-50, None))
+    ax = hs.plot.distance_profile(weights, span=span)
+    curves, marks = ax.lines[::2], ax.lines[1::2]
+    expected = hs.plot.mean_by_distance(weights)
+    for curve, mark, line, z in zip(curves, marks, expected, span, strict=True):
+        np.testing.assert_array_equal(curve.get_ydata(), np.where(line > 0, line, np.nan))
+        assert mark.get_xdata()[0] == z
+        assert np.isnan(curve.get_ydata()[int(z) + 9 :]).all()
+
+
+def test_map_shows_the_weights_and_leaves_masked_pairs_empty():
+    q, k = normals(2, 40, 8)
+    weights = hs.attention_weights(q, k, span=9, ramp=4)
+    image = hs.plot.attention_map(weights, span=9, ramp=4).images[0]
+    shown = image.get_array()
+    np.testing.assert_array_equal(shown.filled(0), weights)
+    np.testing.assert_array_equal(shown.mask, weights == 0)
+    assert image.get_extent() == [-0.5, 39.5, 39.5, -0.5]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_band_is_at_the_span_and_one_ramp_beyond(causal):
+    span = np.arange(30.0) / 2
+    ax = hs.plot.attention_map(np.ones((30, 50)), span=span, ramp=4, causal=causal)
+    position = 20 + np.arange(30)
+    for label, reach in (("span", span), ("span + ramp", span + 4)):
+        edges = lines(ax, label)
+        assert len(edges) == (1 if causal else 2)
+        for edge, side in zip(edges, (-1, 1), strict=False):
+            np.testing.assert_array_equal(edge.get_xdata(), position + side * reach)
+            np.testing.assert_array_equal(edge.get_ydata(), np.arange(30))
+
+
+def test_large_map_is_pooled_as_attention_weights_pools():
+    q, k = normals(2, 1000, 8)
+    weights = hs.attention_weights(q, k, span=90)
+    image = hs.plot.attention_map(weights).images[0]
+    np.testing.assert_allclose(image.get_array().filled(0), hs.attention_weights(q, k, span=90, pool=4), atol=1e-12)
+    assert image.get_extent() == [-0.5, 999.5, 999.5, -0.5]
+
+
+def test_pooled_map_has_its_axes_in_tokens():
+    q, k = normals(2, 1000, 8)
+    ax = hs.plot.attention_map(hs.attention_weights(q, k, pool=50), pool=50, span=10)
+    assert ax.images[0].get_extent() == [-0.5, 999.5, 999.5, -0.5]
+    assert lines(ax, "span")[0].get_xdata()[-1] == 989
+
+
+def test_tokens_stand_on_both_axes_up_to_64():
+    texts = [f"t{i}" for i in range(64)]
+    ax = hs.plot.attention_map(np.eye(64)[-3:], tokens=texts)
+    assert [label.get_text() for label in ax.get_xticklabels()] == texts
+    assert [label.get_text() for label in ax.get_yticklabels()] == texts[-3:]
+    ax = hs.plot.attention_map(np.eye(65), tokens=[*texts, "x"])
+    draw(ax)
+    assert "t0" not in [label.get_text() for label in ax.get_xticklabels()]
+
+
+def test_sweep_has_a_panel_a_number_and_a_line_a_name():
+    columns = {"limit": [64, 256], "bits": [1.2, 1.1], "flops": [1e6, 2e6]}
+    figure = hs.plot.limit_sweep({"learned": columns, "fixed": columns})
+    assert [ax.get_ylabel() for ax in figure.axes] == ["bits per character", "FLOPs per token"]
+    for ax, column in zip(figure.axes, ("bits", "flops"), strict=True):
+        for line in ax.lines:
+            np.testing.assert_array_equal(line.get_xydata().T, [columns["limit"], columns[column]])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p.spans([-1]), "span must not be negative, but holds -1"),
+        (lambda p: p.spans([]), "span must hold at least one number"),
+        (lambda p: p.spans(np.ones((1, 1, 1))), "span must have 0 or 1 or 2 axes"),
+        (lambda p: p.spans([np.nan]), "span must be finite"),
+        (lambda p: p.soft_mask([1], ramp=-1), "ramp must be at least 0"),
+        (lambda p: p.span_history([0, 1], [[1]]), r"span must have the shape \(2, heads\)"),
+        (lambda p: p.dynamic_spans([1, 2], tokens=["a"]), "tokens must hold 2 texts"),
+        (lambda p: p.attention_map([[1.0]], span=[1, 2]), r"span must be a number or of shape \(1,\)"),
+        (lambda p: p.attention_map([[-1.0]]), "weights must not be negative"),
+        (lambda p: p.distance_profile(np.ones((3, 2))), "rows up to cols"),
+        (lambda p: p.distance_profile(np.ones((3, 3)), span=[1, 2]), "span must have the shape"),
+        (lambda p: p.limit_sweep({}), "at least one of bits"),
+        (lambda p: p.limit_sweep({"a": {"bits": [1]}}), "must hold limit"),
+        (lambda p: p.limit_sweep({"a": {"limit": [0], "bits": [1]}}), "limit must be greater than 0"),
+        (lambda p: p.limit_sweep({"a": {"limit": [1], "bits": [1, 2]}}), "shape of limit"),
+    ],
+)
+def test_errors_say_what_is_wrong(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(hs.plot)
+    assert plt.get_fignums() == []  # no half of a picture is left behind
+
+
+def test_matplotlib_is_imported_when_used():
+    assert run_python("import sys, headspan; print('matplotlib' in sys.modules)").strip() == "False"
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'headspan\[plot\]'"):
+        hs.plot.spans([1])
