@@ -1,7 +1,7 @@
 """The checked arguments of one attention, as the core takes them."""
 
 from collections.abc import Sequence
-from typing import Any, TypedDict, cast
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,10 @@ class Parameter:
 
 
 class Options(TypedDict, total=False):
-    """The options of an attention as they are given; see `headspan.attention`."""
+    """The options of an attention as they are given; see `headspan.attention`.
+
+    Functions that have them all as parameters hand over their ``locals()``, which costs nothing.
+    """
 
     span: npt.ArrayLike | None
     ramp: float
@@ -83,11 +86,6 @@ DEFAULTS: Options = {
 }
 
 
-def options_of(arguments: dict[str, Any]) -> Options:
-    """Take the options from the arguments of a function that has them all."""
-    return cast(Options, {name: arguments[name] for name in Options.__annotations__})
-
-
 class Call:
     """The checked arguments of one call, as the core takes them."""
 
@@ -110,8 +108,9 @@ class Call:
         self.dtype = self.query.dtype
         o = options
         furthest = 2.0 * (self.query.shape[2] + self.key.shape[2])
-        positions = _visibility.positions(o["query_positions"], o["key_positions"], self)
-        if positions is not None:
+        positions = None
+        if o["query_positions"] is not None or o["key_positions"] is not None:
+            positions = _visibility.positions(o["query_positions"], o["key_positions"], self)
             furthest = positions.furthest()
 
         self.span = None if o["span"] is None else Parameter("span", o["span"], self, below=furthest)
@@ -135,7 +134,13 @@ class Call:
             _check.flag("causal", o["causal"]),
             _check.flag("include_self", o["include_self"]),
         )
-        if any(x is not None for x in (positions, o["pattern"], o["key_lengths"], o["segment_ids"], o["key_bias"])):
+        if (
+            positions is not None
+            or o["pattern"] is not None
+            or o["key_lengths"] is not None
+            or o["segment_ids"] is not None
+            or o["key_bias"] is not None
+        ):
             self._extend(positions, o)
 
     def _extend(self, positions: _visibility.Positions | None, options: Options) -> None:

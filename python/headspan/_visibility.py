@@ -87,10 +87,8 @@ def patterns(given: object, heads: int, queries: int, keys: int) -> list[Pattern
     return parts
 
 
-def positions(query_given: object, key_given: object, call: "Call") -> Positions | None:
-    """Return positions of queries and keys, if any are given."""
-    if query_given is None and key_given is None:
-        return None
+def positions(query_given: object, key_given: object, call: "Call") -> Positions:
+    """Return positions of queries and keys of which one at least is given."""
     queries, keys = call.query.shape[2], call.key.shape[2]
     key = _positions("key_positions", np.arange(keys) if key_given is None else key_given, keys, call)
     if query_given is not None:

@@ -1,12 +1,12 @@
 """Attention with learned spans, its gradient, and its weights."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Unpack, overload
+from typing import Any, Literal, NamedTuple, Unpack, cast, overload
 
 import numpy.typing as npt
 
 from headspan import _check
-from headspan._call import Call, Options, options_of
+from headspan._call import Call, Options
 from headspan._check import Array
 from headspan._pattern import Pattern
 
@@ -134,7 +134,7 @@ def attention(
     >>> hs.attention(q, k, v, span=[4, 50]).shape
     (1, 2, 100, 16)
     """
-    call = Call(query, key, value, options_of(locals()))
+    call = Call(query, key, value, cast(Options, locals()))
     with_lse = _check.flag("return_lse", return_lse)
     out, lse, _ = call.core.forward(with_lse, False)
     if lse is None:
@@ -185,7 +185,7 @@ def attention_vjp(
     >>> vjp(np.ones_like(out)).span.shape
     (2,)
     """
-    call = Call(query, key, value, options_of(locals()))
+    call = Call(query, key, value, cast(Options, locals()))
     with_lse = _check.flag("return_lse", return_lse)
     full_out, full_lse, statistics = call.core.forward(with_lse, True)
     assert statistics is not None

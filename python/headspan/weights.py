@@ -1,13 +1,13 @@
 """The weights of an attention, for looking at."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan._call import Call, options_of
+from headspan._call import Call, Options
 from headspan._check import Array
 from headspan._pattern import Pattern
 
@@ -61,7 +61,7 @@ def attention_weights(
     >>> hs.attention_weights(q, k, span=40, pool=100).sum(axis=-1).round(6).min()
     np.float64(1.0)
     """
-    call = Call(query, key, None, options_of(locals()))
+    call = Call(query, key, None, cast(Options, locals()))
     row_indices = _chosen("rows", rows, call.query.shape[2])
     col_indices = _chosen("cols", cols, call.key.shape[2])
     if pool is None:
