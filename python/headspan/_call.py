@@ -51,7 +51,7 @@ class Parameter:
 class Options(TypedDict, total=False):
     """The options of an attention as they are given; see `headspan.attention`.
 
-    Functions that have them all as parameters hand over their ``locals()``, which costs nothing.
+    Functions that have them all as parameters hand over their ``locals()``, which takes the least time.
     """
 
     span: npt.ArrayLike | None
