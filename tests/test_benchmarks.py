@@ -213,8 +213,8 @@ def test_hybrid_figure(tmp_path):
     assert [path.name for path in figures.draw(cases, rows, tmp_path)] == ["hybrid.svg"]
     times, both, memory, _ = figures.hybrid(cases, rows).axes
     assert [ax.get_title() for ax in (times, both)] == ["forward", "forward and backward"]
-    assert [line.get_ydata() for line in times.lines] == [[20e3 * s, 40e3 * s] for s in (1, 2, 3)]
-    assert [line.get_ydata() for line in memory.lines] == [[20, 40]] * 3
+    assert [list(line.get_ydata()) for line in times.lines] == [[20e3 * s, 40e3 * s] for s in (1, 2, 3)]
+    assert [list(line.get_ydata()) for line in memory.lines] == [[20, 40]] * 3
     for row in rows:
         row.memory = None  # where no process can read its own
     assert len(figures.hybrid(cases, rows).axes) == 2
