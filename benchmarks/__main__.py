@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="the main cases, few rounds, no memory of peers")
     names = ", ".join(peer.name for peer in PEERS)
     parser.add_argument("--peers", nargs="*", metavar="NAME", help=f"only these; none for headspan alone: {names}")
-    parser.add_argument("--cases", nargs="+", metavar="PATTERN", help="only those whose name or group is meant by one")
+    parser.add_argument("--cases", nargs="+", metavar="PATTERN", help="only cases whose name matches, or of that group")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures as SVG (needs matplotlib)")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="measure nothing, read this JSON")
