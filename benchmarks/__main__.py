@@ -24,7 +24,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.run import Report, Row, Settings, from_json, run, to_json
 
 FULL = Settings(threads=0, rounds=15, fewest=3, budget=6.0)
-QUICK = Settings(threads=0, rounds=7, fewest=1, budget=0.5, memory="headspan")
+QUICK = Settings(threads=0, rounds=7, fewest=1, budget=0.5, memory="own")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="the main cases, few rounds, no memory of peers")
     names = ", ".join(peer.name for peer in PEERS)
     parser.add_argument("--peers", nargs="*", metavar="NAME", help=f"only these; none for headspan alone: {names}")
-    parser.add_argument("--cases", nargs="+", metavar="PATTERN", help="only cases whose name contains or matches one")
+    parser.add_argument("--cases", nargs="+", metavar="PATTERN", help="only cases whose name matches, or of that group")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures as SVG (needs matplotlib)")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="measure nothing, read this JSON")
@@ -42,9 +42,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(cases: Sequence[Case], patterns: Sequence[str] | None, quick: bool) -> list[Case]:
-    if patterns is not None:
-        return [case for case in cases if any(p in case.name or fnmatchcase(case.name, p) for p in patterns)]
-    return [case for case in cases if case.quick or not quick]
+    if patterns is None:
+        return [case for case in cases if case.quick or not quick]
+
+    def named(case: Case) -> bool:
+        return any(p in case.name or p == case.group or fnmatchcase(case.name, p) for p in patterns)
+
+    return [case for case in cases if named(case)]
 
 
 def _say(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import BOTH, Array, Case, Inputs, mask_rows
+from benchmarks.cases import FORWARD, Array, Case, Inputs, mask_rows
 from benchmarks.prepared import Result
 
 # A head with at most so many pairs is checked whole, else so many pairs of it.
@@ -48,17 +48,17 @@ def expected(case: Case, passes: str, inputs: Inputs) -> Expected:
     q, k, v, grad_out = (a[head].astype(np.float64) for a in (inputs.query, inputs.key, inputs.value, inputs.grad_out))
     z = np.array(np.inf) if inputs.span is None else inputs.span[head].astype(np.float64)
     z = np.broadcast_to(z, case.queries)
-    both = passes == BOTH
+    gradient = passes != FORWARD
     parts = []
     grad_key, grad_value = np.zeros_like(k), np.zeros_like(v)
     for chosen in np.array_split(rows, -(-rows.size * case.keys // _SOME)):
-        part = _rows(case, q, k, v, z, grad_out if both else None, chosen)
+        part = _rows(case, q, k, v, z, grad_out if gradient else None, chosen)
         grad_key += part.pop("key", 0)
         grad_value += part.pop("value", 0)
         parts.append(part)
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     found: list[tuple[Array, float] | None] = [_sized(joined["out"])]
-    if both:
+    if gradient:
         found += [_sized(joined["query"]), _sized(grad_key) if whole else None, _sized(grad_value) if whole else None]
         # The terms of a span's gradient cancel: an error is measured in the sum of their sizes.
         if inputs.span is not None and inputs.span.ndim == 3:

@@ -8,11 +8,15 @@ from typing import Any
 
 import headspan as hs
 import numpy as np
+from headspan.patterns import Pattern
 from numpy.typing import NDArray
+
+from benchmarks.patterns import PATTERNS
 
 Array = NDArray[Any]
 
 FORWARD = "forward"
+BACKWARD = "backward"
 BOTH = "forward+backward"
 
 
@@ -30,8 +34,14 @@ class Case:
     span : None, float or (float, float)
         Without limit; of every head; or of every token, uniform between the two.
     ramp : float
+    pattern : str, optional
+        A name in PATTERNS; only without a span.
+    at_most : float, optional
+        What the time of an allowed pair is meant to be, relative to that of full attention.
+    max_span : float, optional
+        Of the local branch of a hybrid layer, which the case is then: its channels are those of all heads.
     passes : tuple of str
-        FORWARD, BOTH or the two.
+        Some of FORWARD, BACKWARD and BOTH.
     threads : int, optional
         Where it must be this number, whatever the command says.
     quick : bool
@@ -49,6 +59,9 @@ class Case:
     causal: bool = True
     span: float | tuple[float, float] | None = None
     ramp: float = 32
+    pattern: str | None = None
+    at_most: float | None = None
+    max_span: float | None = None
     passes: tuple[str, ...] = (FORWARD, BOTH)
     threads: int | None = None
     quick: bool = False
@@ -58,6 +71,18 @@ class Case:
         object.__setattr__(self, "passes", tuple(self.passes))
         if isinstance(self.span, list):
             object.__setattr__(self, "span", tuple(self.span))
+
+    @property
+    def kind(self) -> str:
+        """What there is to compute: "attention", "pattern" or "layer"."""
+        if self.max_span is not None:
+            return "layer"
+        return "attention" if self.pattern is None else "pattern"
+
+    @property
+    def allowed(self) -> Pattern | None:
+        """The pattern itself."""
+        return None if self.pattern is None else PATTERNS[self.pattern](self.keys)
 
     @property
     def widest(self) -> float:
@@ -84,6 +109,8 @@ GROUPS = {
     "head-dim": "Head dimensions: 8 heads, 2048 tokens, float32, causal, full span",
     "tiny": "Many small problems: batch 64, 8 heads, head_dim 64, float32, causal, full span",
     "decode": "Decoding: 1 or 16 queries against many keys, 8 heads (1 head at 1M keys), head_dim 64, float32, causal",
+    "pattern": "Patterns: 4 heads, 8192 tokens (neighborhood: 64 x 64), head_dim 64, float32, not causal",
+    "hybrid": "Hybrid layer: 256 channels in 4 heads, float32, not causal, max_span 256, ramp 32",
     "call": "A call that computes next to nothing: 1 head, 16 tokens, head_dim 16, one thread",
 }
 
@@ -94,6 +121,15 @@ def _length(name: str, tokens: int, **others: Any) -> Case:
 
 def _decode(queries: int, name: str, keys: int, **others: Any) -> Case:
     return Case(f"decode-{queries}x{name}", "decode", queries=queries, keys=keys, passes=(FORWARD,), **others)
+
+
+def _pattern(name: str, at_most: float, tokens: int = 8192) -> Case:
+    sizes: dict[str, Any] = {"heads": 4, "queries": tokens, "keys": tokens, "causal": False}
+    return Case(name, "pattern", **sizes, pattern=name, at_most=at_most, passes=(FORWARD, BACKWARD, BOTH))
+
+
+def _hybrid(tokens: int) -> Case:
+    return Case(f"hybrid-{tokens}", "hybrid", heads=4, queries=tokens, keys=tokens, causal=False, max_span=256)
 
 
 CASES = (
@@ -116,6 +152,14 @@ CASES = (
     _decode(16, "64k", 65536),
     _decode(1, "1M", 2**20, heads=1),
     _decode(16, "1M", 2**20, heads=1),
+    _pattern("local", 1.6),
+    _pattern("strided-32", 1.4),
+    _pattern("strided-128", 2.0),
+    _pattern("blockwise-256", 1.25),
+    _pattern("longformer", 1.5),
+    _pattern("blocks-25", 1.2),
+    _pattern("neighborhood-7", 3.5, 64 * 64),
+    *(_hybrid(2**k) for k in range(9, 14)),
     Case("call", "call", heads=1, queries=16, keys=16, head_dim=16, threads=1, quick=True),
 )
 
@@ -152,7 +196,7 @@ def make_inputs(case: Case, passes: str) -> Inputs:
     elif case.span is not None:
         span = np.full((case.batch, case.heads), case.span, dtype)
     query, key, value = normal(case.queries), normal(case.keys), normal(case.keys)
-    return Inputs(query, key, value, normal(case.queries if passes == BOTH else 0), span)
+    return Inputs(query, key, value, normal(0 if passes == FORWARD else case.queries), span)
 
 
 def useful_work(case: Case, passes: str, inputs: Inputs) -> int:
@@ -166,8 +210,13 @@ def useful_work(case: Case, passes: str, inputs: Inputs) -> int:
         span=inputs.span,
         ramp=case.ramp,
         causal=case.causal,
+        pattern=case.allowed,
     )
-    return cost.forward_flops + (cost.backward_flops if passes == BOTH else 0)
+    return {
+        FORWARD: cost.forward_flops,
+        BACKWARD: cost.backward_flops,
+        BOTH: cost.forward_flops + cost.backward_flops,
+    }[passes]
 
 
 def mask_rows(case: Case, span: Any, rows: Array, keys: Array) -> tuple[Array, Array]:
@@ -183,6 +232,9 @@ def mask_rows(case: Case, span: Any, rows: Array, keys: Array) -> tuple[Array, A
     """
     x = rows[:, None] - keys
     allowed = (keys >= 0) & ((x >= 0) | (not case.causal))
+    if (pattern := case.allowed) is not None:
+        places = rows.astype(np.int64) - (case.keys - case.queries), keys.astype(np.int64)
+        allowed &= pattern.mask(case.queries, case.keys)[np.ix_(*places)]
     x = np.abs(x)
     return x, np.where(allowed, np.clip((case.ramp + span - x) / case.ramp, 0, 1), 0)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import headspan as hs
 from headspan import _core
 
-from benchmarks import jax_peers, torch_peers
-from benchmarks.cases import FORWARD, Case, Inputs
+from benchmarks import jax_peers, layers, torch_peers
+from benchmarks.cases import BACKWARD, FORWARD, Case, Inputs
 from benchmarks.prepared import Prepared
 
 # A peer that would need more bytes than this beyond its inputs is not started.
@@ -29,11 +29,13 @@ class Contender:
     prepare : callable
         ``prepare(case, passes, inputs)``: everything that is done once, outside of the timing.
     applies : callable
-        ``applies(case, passes)``: whether it computes such a case at all.
+        ``applies(case, passes)``: whether it computes such a case of its kinds at all.
     needs : callable
         ``needs(case, passes)``: about how many bytes beyond the inputs.
     package : str, optional
         The package that has to be installed.
+    kinds : tuple of str
+        Of cases.
     compiled : bool
         Whether the first call of a shape compiles.
     note : str
@@ -42,9 +44,10 @@ class Contender:
 
     name: str
     prepare: Callable[[Case, str, Inputs], Prepared]
-    applies: Callable[[Case, str], bool]
+    applies: Callable[[Case, str], bool] = lambda case, passes: True
     needs: Callable[[Case, str], float] = lambda case, passes: 0.0
     package: str | None = None
+    kinds: tuple[str, ...] = ("attention",)
     compiled: bool = False
     note: str = ""
 
@@ -52,6 +55,10 @@ class Contender:
     def installed(self) -> bool:
         """Whether its package can be imported."""
         return self.package is None or importlib.util.find_spec(self.package) is not None
+
+    def takes(self, case: Case, passes: str) -> bool:
+        """Whether it computes such a case at all."""
+        return case.kind in self.kinds and self.applies(case, passes)
 
     def obstacle(self, case: Case, passes: str) -> str:
         """Why it should not be started on a case; empty if nothing speaks against it."""
@@ -64,8 +71,10 @@ class Contender:
 
 
 def _prepare_headspan(case: Case, passes: str, inputs: Inputs) -> Prepared:
+    if case.kind == "layer":
+        return layers.prepare_hybrid(case, passes, inputs)
     arrays = inputs.query, inputs.key, inputs.value
-    options: dict[str, Any] = {"span": inputs.span, "ramp": case.ramp, "causal": case.causal}
+    options: dict[str, Any] = {"span": inputs.span, "ramp": case.ramp, "causal": case.causal, "pattern": case.allowed}
     grad_out = inputs.grad_out
 
     def forward() -> Any:
@@ -77,19 +86,52 @@ def _prepare_headspan(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
     if passes == FORWARD:
         return Prepared(forward, lambda out: (out,))
+    if passes == BACKWARD:
+        made, gradient = hs.attention_vjp(*arrays, **options)
+        return Prepared(lambda: (made, gradient(grad_out)), lambda value: (value[0], *value[1][:4]))
     return Prepared(both, lambda value: (value[0], *value[1][:4]))
+
+
+def _prepare_full(case: Case, passes: str, inputs: Inputs) -> Prepared:
+    return replace(_prepare_headspan(replace(case, pattern=None), passes, inputs), result=None)
 
 
 def _prepare_empty(case: Case, passes: str, inputs: Inputs) -> Prepared:
     return Prepared(_core.get_num_threads, None)
 
 
-HEADSPAN = Contender("headspan", _prepare_headspan, lambda case, passes: True)
+HEADSPAN = Contender("headspan", _prepare_headspan, kinds=("attention", "pattern", "layer"))
+FULL = Contender(
+    "headspan-full",
+    _prepare_full,
+    kinds=("pattern",),
+    note="full attention at the same sizes, which a pattern's time per allowed pair is compared with",
+)
 EMPTY = Contender(
     "empty-call",
     _prepare_empty,
     lambda case, passes: case.group == "call" and passes == FORWARD,
     note="a function of the core that takes and does nothing: what any call costs",
+)
+OWN = (
+    HEADSPAN,
+    FULL,
+    Contender(
+        "full-layer",
+        layers.prepare_full,
+        kinds=("layer",),
+        note=(
+            "a layer with one branch, which sees all tokens; headspan is the hybrid layer there, and NumPy multiplies "
+            "all matrices, on one thread unless OPENBLAS_NUM_THREADS says otherwise"
+        ),
+    ),
+    Contender(
+        "local-branch",
+        layers.prepare_local,
+        kinds=("layer",),
+        note="what the hybrid layer has beyond that: a second branch in the predicted span, and its projection",
+    ),
+    EMPTY,
 )
 
 PEERS = (
@@ -104,10 +146,14 @@ PEERS = (
     Contender(
         "torch-sdpa-mask",
         torch_peers.prepare_sdpa_mask,
-        lambda case, passes: case.span is not None,
+        lambda case, passes: case.span is not None or case.pattern is not None,
         torch_peers.sdpa_mask_needs,
         package="torch",
-        note="scaled_dot_product_attention with the logarithm of the soft mask; no gradient of the span",
+        kinds=("attention", "pattern"),
+        note=(
+            "scaled_dot_product_attention with the logarithm of the soft mask, or of the pattern's, added; no gradient "
+            "of the span"
+        ),
     ),
     Contender(
         "torch-window",
@@ -122,6 +168,7 @@ PEERS = (
         torch_peers.prepare_flex,
         lambda case, passes: passes == FORWARD,
         package="torch",
+        kinds=("attention", "pattern"),
         compiled=True,
         note="flex_attention, compiled before the timing, with a block mask; has no gradient on a CPU",
     ),
@@ -136,8 +183,7 @@ PEERS = (
     Contender(
         "jax",
         jax_peers.prepare,
-        lambda case, passes: True,
-        jax_peers.needs,
+        needs=jax_peers.needs,
         package="jax",
         compiled=True,
         note=(
@@ -149,7 +195,7 @@ PEERS = (
 
 
 def choose(names: list[str] | None) -> list[Contender]:
-    """Headspan and the peers of these names; all of them for None.
+    """Our own and the peers of these names; all of them for None.
 
     Raises
     ------
@@ -160,7 +206,7 @@ def choose(names: list[str] | None) -> list[Contender]:
     for name in names or []:
         if name not in known:
             raise ValueError(f"there is no peer {name!r}; there are {', '.join(known)}")
-    return [HEADSPAN, EMPTY, *(known[name] for name in (known if names is None else dict.fromkeys(names)))]
+    return [*OWN, *(known[name] for name in (known if names is None else dict.fromkeys(names)))]
 
 
 def use_threads(n: int) -> None:

@@ -19,6 +19,11 @@ _LOOKS = {
     name: {"color": colour, "marker": marker}
     for name, colour, marker in zip(_ORDER, (*COLOURS, INK), (*MARKERS, "X"), strict=True)
 }
+# The hybrid layer, and the branches it is made of.
+_LAYERS = {"headspan": "hybrid layer", "full-layer": "full attention layer", "local-branch": "local branch alone"}
+_LAYER_LOOKS: dict[str, dict[str, Any]] = {
+    name: {"color": colour, "marker": marker} for name, colour, marker in zip(_LAYERS, COLOURS, MARKERS, strict=False)
+}
 
 
 def draw(cases: Sequence[Case], rows: Sequence[Row], directory: Path) -> list[Path]:
@@ -29,6 +34,7 @@ def draw(cases: Sequence[Case], rows: Sequence[Row], directory: Path) -> list[Pa
         ("time_by_span", _by_span(cases, rows)),
         ("time_by_length", _by_length(cases, rows)),
         ("share_of_peak", _shares(cases, rows)),
+        ("hybrid", hybrid(cases, rows)),
     ):
         if figure is not None:
             path = directory / f"{name}.svg"
@@ -160,4 +166,42 @@ def _shares(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
         axes[0].set_yticks([height[case.name] for case in shown], [case.name for case in shown])
         axes[0].set_ylim(-len(shown) + 0.4, 0.6)
         _legend(figure, sorted(names), "")
+    return figure
+
+
+def hybrid(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
+    """Lines: time and memory of the hybrid layer and of its branches, against the length."""
+    chosen = [case for case in cases if case.kind == "layer"]
+    found = {(row.case, row.passes, row.contender): row for row in rows if not row.absent}
+    all_passes = [p for p in (FORWARD, BOTH) if any((case.name, p, "headspan") in found for case in chosen)]
+    if not all_passes:
+        return None
+    measured: list[tuple[str, Any]] = [("time of a call (ms)", _milliseconds)]
+    if any(found[key].memory is not None for key in found):
+        measured.append(("memory beyond the inputs (MB)", lambda row: row.memory and row.memory / 1e6))
+    with style():
+        figure = Figure(figsize=(WIDTH, 0.8 + 2.7 * len(measured)))
+        grid = figure.subplots(len(measured), len(all_passes), squeeze=False, sharex=True, sharey="row")
+        for axes, (label, of) in zip(grid, measured, strict=True):
+            axes[0].set_ylabel(label)
+            for ax, passes in zip(axes, all_passes, strict=True):
+                for name, shown in _LAYERS.items():
+                    points = [(case.keys, found.get((case.name, passes, name))) for case in chosen]
+                    values = [(tokens, of(row)) for tokens, row in points if row is not None]
+                    x = [tokens for tokens, value in values if value]
+                    y = [value for _, value in values if value]
+                    ax.plot(x, y, label=shown, markersize=5.5, **_LAYER_LOOKS[name])
+                ax.set_xscale("log", base=2)
+                ax.set_yscale("log")
+                ax.set_xticks([case.keys for case in chosen], [_count(case.keys) for case in chosen])
+                ax.minorticks_off()
+        for ax, passes in zip(grid[0], all_passes, strict=True):
+            ax.set_title(passes.replace("+", " and "))
+        for ax in grid[-1]:
+            ax.set_xlabel("tokens")
+        what = chosen[0]
+        figure.suptitle(
+            f"{what.heads * what.head_dim} channels, {what.heads} heads, max_span {what.max_span:g}", size=10
+        )
+        figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

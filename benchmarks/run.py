@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from headspan import _core
 
 from benchmarks import accuracy, timing
-from benchmarks.cases import Case, Inputs, make_inputs, useful_work
-from benchmarks.contenders import HEADSPAN, Contender, use_threads
+from benchmarks.cases import Array, Case, Inputs, make_inputs, useful_work
+from benchmarks.contenders import EMPTY, FULL, HEADSPAN, Contender, use_threads
 from benchmarks.memory import peak_growth
 
 Report = dict[str, Any]
@@ -30,7 +30,7 @@ class Settings:
     budget : float, optional
         Seconds of timing for a contender on one case; where it does not suffice it takes part in fewer rounds.
     memory : str
-        Whose memory is measured: "all", "headspan" or "none".
+        Whose memory is measured: "all", "own" (not that of peers) or "none".
     """
 
     threads: int
@@ -61,6 +61,8 @@ class Row:
         FLOP/s of pure multiply-adds around the calls, the median.
     share : float, optional
         Of the peak: work by time by peak, the median over the rounds.
+    per_pair : list of float
+        Time of a pair that the pattern allows, relative to that of full attention in the same round: the quartiles.
     memory : int, optional
         Bytes beyond the inputs at the highest.
     error : float, optional
@@ -81,6 +83,7 @@ class Row:
     work: int | None = None
     peak: float | None = None
     share: float | None = None
+    per_pair: list[float] = field(default_factory=list)
     memory: int | None = None
     error: float | None = None
     seconds: list[float] = field(default_factory=list)
@@ -109,9 +112,9 @@ def run(
 def _run_passes(case: Case, passes: str, contenders: Sequence[Contender], settings: Settings) -> list[Row]:
     threads = case.threads or settings.threads
     inputs = make_inputs(case, passes)
-    right = accuracy.expected(case, passes, inputs)
+    right = None if case.kind == "layer" else accuracy.expected(case, passes, inputs)
     rows, calls = [], {}
-    for contender in (c for c in contenders if c.applies(case, passes)):
+    for contender in (c for c in contenders if c.takes(case, passes)):
         row = Row(case.name, passes, contender.name, absent=contender.obstacle(case, passes))
         rows.append(row)
         if row.absent:
@@ -130,14 +133,23 @@ def _run_passes(case: Case, passes: str, contenders: Sequence[Contender], settin
         fewest=settings.fewest,
         budget=settings.budget,
     )
-    work = useful_work(case, passes, inputs)
-    own = np.array(samples[HEADSPAN.name].seconds)
     measured = [row for row in rows if not row.absent]
     for row in measured:
-        _fill(row, samples[row.contender], own, work if row.error is not None else None)
+        _fill(row, samples[row.contender], samples[HEADSPAN.name])
+    checked = [row for row in measured if row.error is not None]
+    if checked:
+        work = useful_work(case, passes, inputs)
+        for row in checked:
+            _fill_work(row, samples[row.contender], work)
+            if FULL.name in samples:
+                whole = useful_work(replace(case, pattern=None), passes, inputs)
+                _fill_per_pair(row, samples[row.contender], samples[FULL.name], whole / work)
     del calls, inputs, right  # the processes that measure memory may need the room
+    own = [contender.name for contender in contenders if contender.package is None]
     for row in measured:
-        if row.error is not None and settings.memory in ("all", row.contender):
+        if row.contender != EMPTY.name and (
+            settings.memory == "all" or (settings.memory == "own" and row.contender in own)
+        ):
             row.memory = peak_growth(case, passes, row.contender, threads)
     return rows
 
@@ -149,27 +161,49 @@ def _reason(problem: Exception) -> str:
 
 
 def _start(
-    contender: Contender, case: Case, passes: str, inputs: Inputs, right: accuracy.Expected, threads: int, row: Row
+    contender: Contender,
+    case: Case,
+    passes: str,
+    inputs: Inputs,
+    right: accuracy.Expected | None,
+    threads: int,
+    row: Row,
 ) -> Callable[[], Any]:
     """Prepare a contender and call it once, which compiles what has to be, and check what it gives."""
     prepared = contender.prepare(case, passes, inputs)
     use_threads(threads)
     value = prepared.call()
-    if prepared.result is not None:
+    if prepared.result is not None and right is not None:
         row.error = accuracy.error(right, prepared.result(value))
     return prepared.call
 
 
-def _fill(row: Row, samples: timing.Samples, own: Any, work: int | None) -> None:
-    seconds, peaks = np.array(samples.seconds), np.array(samples.peaks)
+def _fill(row: Row, samples: timing.Samples, own: timing.Samples) -> None:
     row.repeats = samples.repeats
-    row.first_quartile, row.median, row.last_quartile = (float(q) for q in np.quantile(seconds, [0.25, 0.5, 0.75]))
-    row.ratio = float(np.median(seconds / own[: seconds.size]))
-    row.peak = float(np.median(peaks))
+    row.first_quartile, row.median, row.last_quartile = _quartiles(np.array(samples.seconds))
+    row.ratio = float(np.median(_relative(samples, own)))
+    row.peak = float(np.median(samples.peaks))
     row.seconds, row.peaks = samples.seconds, samples.peaks
-    if work is not None:
-        row.work = work
-        row.share = float(np.median(work / seconds / peaks))
+
+
+def _fill_work(row: Row, samples: timing.Samples, work: int) -> None:
+    row.work = work
+    row.share = float(np.median(work / np.array(samples.seconds) / np.array(samples.peaks)))
+
+
+def _fill_per_pair(row: Row, samples: timing.Samples, full: timing.Samples, fewer: float) -> None:
+    row.per_pair = _quartiles(fewer * _relative(samples, full))
+
+
+def _relative(samples: timing.Samples, others: timing.Samples) -> Array:
+    """Return times relative to those of others, in the rounds that both took part in."""
+    both = min(samples.rounds, others.rounds)
+    relative: Array = np.array(samples.seconds[:both]) / np.array(others.seconds[:both])
+    return relative
+
+
+def _quartiles(values: Array) -> list[float]:
+    return [float(q) for q in np.quantile(values, [0.25, 0.5, 0.75])]
 
 
 def to_json(machine: Report, settings: Settings, cases: Sequence[Case], rows: Sequence[Row]) -> Report:

@@ -6,13 +6,14 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.cases import GROUPS, Case
-from benchmarks.contenders import EMPTY, PEERS
+from benchmarks.cases import BACKWARD, BOTH, FORWARD, GROUPS, Case
+from benchmarks.contenders import HEADSPAN, OWN, PEERS
 from benchmarks.run import Row
 
 _WIDTH = 120
 _LINE = "{:<14} {:<16} {:<16} {:>9} {:>21} {:>9} {:>8} {:>10} {:>8}"
 _HEAD = ("case", "passes", "contender", "median", "quartiles", "x headspan", "of peak", "memory", "error")
+_PAIR_LINE = "{:<14} {:>8} {:>8} {:>24} {:>24} {:>24}"
 _LEGEND = """\
 median, quartiles  time of a call
 x headspan         time relative to headspan's in the same round, the median over the rounds
@@ -82,7 +83,31 @@ def group_table(group: str, cases: Sequence[Case], rows: Sequence[Row]) -> str:
     for case in cases:
         if case.group == group:
             lines += _lines(case, rows)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_per_pair([case for case in cases if case.group == group], rows)]) + "\n"
+
+
+def _per_pair(cases: Sequence[Case], rows: Sequence[Row]) -> Iterator[str]:
+    """Lines of a second table, of the patterns: what an allowed pair costs."""
+    found = {(row.case, row.passes): row for row in rows if row.contender == HEADSPAN.name and row.per_pair}
+    passes = (FORWARD, BACKWARD, BOTH)
+    shown = [case for case in cases if any((case.name, p) in found for p in passes)]
+    if not shown:
+        return
+    yield from ("", "Time per allowed pair, relative to headspan-full's in the same round: median (quartiles)", "")
+    yield _PAIR_LINE.format("case", "allowed", "at most", *passes)
+    yield "-" * _WIDTH
+    for case in shown:
+        mine = [found.get((case.name, p)) for p in passes]
+        work = None if mine[0] is None else mine[0].work
+        allowed = _optional(work, lambda work, case=case: f"{work / (4 * case.head_dim * case.scores):.2%}")
+        yield _PAIR_LINE.format(
+            case.name, allowed, _optional(case.at_most, str), *(_optional(row, _pair_text) for row in mine)
+        ).rstrip()
+
+
+def _pair_text(row: Row) -> str:
+    first, median, last = row.per_pair
+    return f"{median:.2f} ({first:.2f} - {last:.2f})"
 
 
 def heading(machine: Mapping[str, Any]) -> str:
@@ -102,7 +127,7 @@ def heading(machine: Mapping[str, Any]) -> str:
 def notes(rows: Sequence[Row]) -> str:
     """Say what to know about the peers that took part."""
     present = {row.contender for row in rows if not row.absent}
-    said = [f"{peer.name}: {peer.note}" for peer in (EMPTY, *PEERS) if peer.note and peer.name in present]
+    said = [f"{peer.name}: {peer.note}" for peer in (*OWN, *PEERS) if peer.note and peer.name in present]
     return "\n".join(_wrapped(note) for note in said)
 
 

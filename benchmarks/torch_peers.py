@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import BOTH, FORWARD, Case, Inputs, log_mask, log_mask_bytes, mask_rows
+from benchmarks.cases import BACKWARD, BOTH, FORWARD, Case, Inputs, log_mask, log_mask_bytes, mask_rows
 from benchmarks.prepared import Prepared
 
 
 def _tensors(passes: str, *arrays: Any) -> list[Any]:
     torch = import_module("torch")
-    return [torch.from_numpy(array).requires_grad_(passes == BOTH) for array in arrays]
+    return [torch.from_numpy(array).requires_grad_(passes != FORWARD) for array in arrays]
 
 
 def _prepared(
@@ -32,8 +32,14 @@ def _prepared(
         out = attend(*leaves)
         return out, *torch.autograd.grad(out, leaves, grad_out)
 
+    if passes == BACKWARD:
+        made = attend(*leaves)
+
+    def backward() -> Any:
+        return made, *torch.autograd.grad(made, leaves, grad_out, retain_graph=True)
+
     return Prepared(
-        forward if passes == FORWARD else both,
+        {FORWARD: forward, BACKWARD: backward, BOTH: both}[passes],
         lambda value: tuple(tensor.detach().numpy() for tensor in value),
         held,
     )
@@ -75,7 +81,7 @@ def prepare_sdpa_mask(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
 def eager_needs(case: Case, passes: str) -> float:
     """Bytes of `prepare_eager`: matrices of scores that live at once."""
-    return case.scores * case.itemsize * (7.0 if passes == BOTH else 4.0)
+    return case.scores * case.itemsize * (4.0 if passes == FORWARD else 7.0)
 
 
 def prepare_eager(case: Case, passes: str, inputs: Inputs) -> Prepared:
@@ -158,6 +164,7 @@ def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
     import_module("torch._dynamo").reset()  # else the shapes of earlier cases count against its limit of recompilations
     offset = case.keys - case.queries
     span = None if inputs.span is None else torch.from_numpy(inputs.span)
+    pattern = None if case.allowed is None else torch.from_numpy(case.allowed.mask(case.queries, case.keys))
 
     def distance(q: Any, k: Any) -> Any:
         return q + offset - k
@@ -171,16 +178,21 @@ def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
     def seen(b: Any, h: Any, q: Any, k: Any) -> Any:
         x = distance(q, k)
         allowed = x >= 0 if case.causal else x == x
+        if pattern is not None:
+            allowed = allowed & pattern[q, k]
         return allowed if span is None else allowed & (x.abs() < span_of(b, h, q) + case.ramp)
 
     def soften(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         mask = (case.ramp + span_of(b, h, q) - distance(q, k).abs()) / case.ramp
         return score + torch.log(torch.clamp(mask, 0, 1))
 
-    masked = case.causal or span is not None
+    masked = case.causal or span is not None or pattern is not None
     shape = (case.batch, case.heads) if isinstance(case.span, tuple) else (None, None)
     blocks = flex.create_block_mask(seen, *shape, case.queries, case.keys, device="cpu") if masked else None
     compiled = torch.compile(flex.flex_attention, dynamic=False)
     score_mod = None if span is None else soften
     leaves = _tensors(passes, inputs.query, inputs.key, inputs.value)
-    return _prepared(passes, leaves, inputs, lambda q, k, v: compiled(q, k, v, score_mod=score_mod, block_mask=blocks))
+    held = 0 if pattern is None else pattern.nbytes
+    return _prepared(
+        passes, leaves, inputs, lambda q, k, v: compiled(q, k, v, score_mod=score_mod, block_mask=blocks), held
+    )

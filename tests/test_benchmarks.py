@@ -9,9 +9,9 @@ import headspan as hs
 import numpy as np
 import pytest
 
-from benchmarks import accuracy, contenders, run, tables, timing
+from benchmarks import accuracy, contenders, figures, run, tables, timing
 from benchmarks.__main__ import main
-from benchmarks.cases import BOTH, CASES, FORWARD, GROUPS, Case, make_inputs, useful_work
+from benchmarks.cases import BACKWARD, BOTH, CASES, FORWARD, GROUPS, Case, make_inputs, useful_work
 from benchmarks.memory import peak_growth
 
 TINY = (
@@ -22,7 +22,12 @@ TINY = (
     Case("both sides", "span", heads=2, queries=20, keys=20, head_dim=16, span=3, ramp=4, causal=False),
     Case("one query", "decode", heads=2, queries=1, keys=20, head_dim=16),
     Case("few queries", "decode", heads=2, queries=3, keys=20, head_dim=16),
+    Case("longformer", "pattern", heads=2, queries=150, keys=150, head_dim=16, causal=False, pattern="longformer"),
+    Case("neighborhood", "pattern", queries=81, keys=81, head_dim=16, causal=False, pattern="neighborhood-7"),
+    Case("blocks", "pattern", heads=1, queries=300, keys=300, head_dim=16, causal=False, pattern="blocks-25"),
+    Case("few strided", "pattern", heads=1, queries=3, keys=70, head_dim=16, pattern="strided-32"),
 )
+LAYER = Case("layer", "hybrid", batch=2, heads=2, queries=50, keys=50, head_dim=8, causal=False, max_span=9, ramp=4)
 WHO = (contenders.HEADSPAN, *contenders.PEERS)
 
 
@@ -34,7 +39,7 @@ def exactly(case, inputs):
     """out and the gradients of query, key, value and span from arrays in float64."""
     double = [a.astype(np.float64) for a in (inputs.query, inputs.key, inputs.value)]
     span = None if inputs.span is None else inputs.span.astype(np.float64)
-    options = {"span": span, "ramp": case.ramp, "causal": case.causal}
+    options = {"span": span, "ramp": case.ramp, "causal": case.causal, "pattern": case.allowed}
     out = hs.reference.attention(*double, **options)
     if inputs.grad_out.shape != inputs.query.shape:
         return (out,)
@@ -45,25 +50,27 @@ def exactly(case, inputs):
 def test_names_are_unique():
     assert len(set(named(CASES))) == len(CASES)
     assert {case.group for case in CASES} == set(GROUPS)
-    everybody = [who.name for who in (*WHO, contenders.EMPTY)]
+    everybody = [who.name for who in (*contenders.OWN, *contenders.PEERS)]
     assert len(set(everybody)) == len(everybody)
 
 
 def test_cases_survive_json():
     settings = run.Settings(threads=1, rounds=1, fewest=1, budget=None)
-    report = run.to_json({}, settings, (*CASES, *TINY), [])
-    assert run.from_json(json.loads(json.dumps(report))) == ([*CASES, *TINY], [])
+    report = run.to_json({}, settings, (*CASES, *TINY, LAYER), [])
+    assert run.from_json(json.loads(json.dumps(report))) == ([*CASES, *TINY, LAYER], [])
 
 
 @pytest.mark.parametrize("case", TINY, ids=named(TINY))
 def test_useful_work_is_that_of_the_pairs_that_count(case):
     inputs = make_inputs(case, BOTH)
+    allowed = np.ones((case.queries, case.keys)) if case.allowed is None else case.allowed.mask(case.queries, case.keys)
     pairs = 0
     for b, h, i, j in np.ndindex(case.batch, case.heads, case.queries, case.keys):
         x = i + case.keys - case.queries - j
         span = math.inf if inputs.span is None else inputs.span[(b, h, i)[: inputs.span.ndim]]
-        pairs += (x >= 0 or not case.causal) and case.ramp + span - abs(x) > 0
+        pairs += allowed[i, j] and (x >= 0 or not case.causal) and case.ramp + span - abs(x) > 0
     assert useful_work(case, FORWARD, inputs) == 4 * case.head_dim * pairs
+    assert useful_work(case, BACKWARD, inputs) == 10 * case.head_dim * pairs
     assert useful_work(case, BOTH, inputs) == 14 * case.head_dim * pairs
 
 
@@ -93,10 +100,10 @@ def test_error(case, whole, monkeypatch):
 def test_contenders_compute_the_same(who, case):
     if who.package is not None:
         pytest.importorskip(who.package)
-    if who.name == "torch-flex" and case.name != "dynamic":
+    if who.name == "torch-flex" and case.name not in ("dynamic", "longformer"):
         pytest.skip("each compilation takes seconds")
-    for passes in (FORWARD, BOTH):
-        if not who.applies(case, passes):
+    for passes in (FORWARD, BACKWARD, BOTH):
+        if not who.takes(case, passes):
             continue
         inputs = make_inputs(case, passes)
         prepared = who.prepare(case, passes, inputs)
@@ -106,6 +113,27 @@ def test_contenders_compute_the_same(who, case):
         for array, right in zip(result, expected, strict=False):
             if right is not None:
                 np.testing.assert_allclose(array, right, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("passes", [FORWARD, BOTH])
+def test_the_hybrid_layer_is_the_sum_of_its_branches(passes):
+    case = replace(LAYER, dtype="float64")
+    inputs = make_inputs(case, passes)
+    who = {c.name: c for c in (*contenders.OWN, *contenders.PEERS) if c.takes(case, passes)}
+    assert list(who) == ["headspan", "full-layer", "local-branch"]
+    hybrid, full, local = (c.prepare(case, passes, inputs).call() for c in who.values())
+    close = {"rtol": 1e-11, "atol": 1e-11}
+    if passes == FORWARD:
+        assert hybrid.shape == (2, 50, 16)
+        np.testing.assert_allclose(hybrid.reshape(-1, 16), full + local, **close)
+        return
+    out, (_, gradients) = hybrid
+    full_out, _, _, full_projection, projection_bias = full
+    local_out, local_gradients, local_projection = local
+    np.testing.assert_allclose(out.reshape(-1, 16), full_out + local_out, **close)
+    np.testing.assert_allclose(gradients.local_qkv, local_gradients.qkv, **close)
+    np.testing.assert_allclose(gradients.projection, np.concatenate((local_projection, full_projection)), **close)
+    np.testing.assert_allclose(gradients.projection_bias, projection_bias, **close)
 
 
 def test_everybody_takes_turns():
@@ -155,6 +183,41 @@ def test_absent_peers_are_named():
     text = tables.group_table("tiny", [case], rows)
     assert "not installed: missing" in text
     assert "failed: not today" in text
+
+
+def test_patterns_are_compared_pair_by_pair(capsys):
+    case = replace(TINY[7], passes=(FORWARD, BACKWARD), at_most=1.5)
+    settings = run.Settings(threads=1, rounds=3, fewest=1, budget=None, memory="none")
+    rows = run.run([case], list(contenders.OWN), settings)
+    assert [row.contender for row in rows] == ["headspan", "headspan-full"] * 2
+    allowed = case.allowed.mask(case.queries).mean()
+    for own, full in zip(rows[::2], rows[1::2], strict=True):
+        right = np.quantile(np.array(own.seconds) / full.seconds / allowed, [0.25, 0.5, 0.75])
+        np.testing.assert_allclose(own.per_pair, right)
+        assert (full.per_pair, full.error, full.work) == ([], None, None)
+    last = tables.group_table("pattern", [case], rows).splitlines()[-1].split()
+    assert last[:3] == ["longformer", f"{allowed:.2%}", "1.5"]
+    assert [last[3], last[7]] == [f"{row.per_pair[1]:.2f}" for row in rows[::2]]
+    assert last[-1] == "-"
+
+
+def test_hybrid_figure(tmp_path):
+    who = ("headspan", "full-layer", "local-branch")
+    cases = [replace(LAYER, name=f"hybrid-{n}", queries=n, keys=n) for n in (20, 40)]
+    rows = [
+        run.Row(case.name, passes, name, median=case.keys * seconds, memory=case.keys * 10**6)
+        for case in cases
+        for passes in case.passes
+        for seconds, name in enumerate(who, start=1)
+    ]
+    assert [path.name for path in figures.draw(cases, rows, tmp_path)] == ["hybrid.svg"]
+    times, both, memory, _ = figures.hybrid(cases, rows).axes
+    assert [ax.get_title() for ax in (times, both)] == ["forward", "forward and backward"]
+    assert [list(line.get_ydata()) for line in times.lines] == [[20e3 * s, 40e3 * s] for s in (1, 2, 3)]
+    assert [list(line.get_ydata()) for line in memory.lines] == [[20, 40]] * 3
+    for row in rows:
+        row.memory = None  # where no process can read its own
+    assert len(figures.hybrid(cases, rows).axes) == 2
 
 
 def test_command(tmp_path, capsys):

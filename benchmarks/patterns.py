@@ -1,0 +1,36 @@
+"""The patterns of the cases, by the names that cases and JSON have for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from headspan.patterns import Blocks, Blockwise, Global, Local, Neighborhood, Pattern, Strided
+
+_BLOCK = 64
+
+
+def _quarter_of_blocks(tokens: int) -> Pattern:
+    """Draw a quarter of the blocks of every row of blocks."""
+    blocks = -(-tokens // _BLOCK)
+    mask = np.tile(np.arange(blocks) < max(1, blocks // 4), (blocks, 1))
+    return Blocks(np.random.default_rng(0).permuted(mask, axis=1), _BLOCK)
+
+
+def _neighborhood(tokens: int) -> Pattern:
+    """Lay a 7 x 7 window on a square of tokens."""
+    side = math.isqrt(tokens)
+    return Neighborhood((side, side), window=min(7, side))
+
+
+# Of any number of tokens; the neighborhood's is a square.
+PATTERNS: dict[str, Callable[[int], Pattern]] = {
+    "local": lambda tokens: Local(64, 64),
+    "strided-32": lambda tokens: Strided(32),
+    "strided-128": lambda tokens: Strided(128),
+    "blockwise-256": lambda tokens: Blockwise(256),
+    "longformer": lambda tokens: Local(64, 64) | Global(range(min(4, tokens))),
+    "blocks-25": _quarter_of_blocks,
+    "neighborhood-7": _neighborhood,
+}
