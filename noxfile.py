@@ -28,7 +28,7 @@ def tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """The interactive view in a real Chromium and in JupyterLab."""
     session.install(".[browser]")
-    session.run("pytest", "tests/test_explore_page.py", "tests/test_explore_lab.py", *session.posargs)
+    session.run("pytest", *(f"tests/test_explore_{name}.py" for name in ("page", "patterns", "lab")), *session.posargs)
 
 
 @nox.session

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 # Each file uses only those before it.
-MODULES = ("numbers.js", "paint.js", "parts.js", "heads.js", "input.js", "view.js")
+MODULES = ("allowed.js", "numbers.js", "paint.js", "parts.js", "heads.js", "input.js", "view.js")
 
 # No page of ours may ask for anything.
 POLICY = (
