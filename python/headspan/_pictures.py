@@ -1,4 +1,4 @@
-"""The pictures of the report, as SVG."""
+"""The pictures of the report, as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -68,6 +68,14 @@ def to_svg(figure: Figure, name: str) -> str:
     used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda m: m[0] if m[1] in used else "", svg)
     return re.sub(r'( id="|xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as the bytes of a PNG file, black on white."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(buffer, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    return buffer.getvalue()
 
 
 def for_page(svg: str) -> str:
