@@ -42,7 +42,7 @@ def opened(browser, tmp_path):
         assert all(url.startswith("file://") for url in requests)
         assert len(requests) == len(contexts)
 
-    def opens(view, width=1000, **options):
+    def opens(view, width=1000, shown=".headspan-view", **options):
         context = browser.new_context(viewport={"width": width, "height": 800}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -53,7 +53,7 @@ def opened(browser, tmp_path):
         path = view if isinstance(view, Path) else view.save(tmp_path / f"{len(contexts)}.html")
         page.goto(path.as_uri())
         if options.get("java_script_enabled", True):
-            page.wait_for_selector(".headspan-view")
+            page.wait_for_selector(shown)
         return page
 
     with guarded():

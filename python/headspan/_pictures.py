@@ -107,7 +107,7 @@ def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) ->
     with style():
         figure = Figure(figsize=(WIDTH, 3.0))
         ax = figure.add_subplot()
-        ax.plot(steps, bits, color=COLOURS[0], linewidth=1.2, alpha=0.8, label="training")
+        ax.plot(steps, bits, color=COLOURS[0], linewidth=1.2, label="training")
         ax.plot(checked_steps, checked, "o-", color=COLOURS[1], markersize=4, label="validation")
         ax.set_xlabel("training step")
         ax.set_ylabel("bits per character")

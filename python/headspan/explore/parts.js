@@ -182,7 +182,8 @@ export function textStrip(data) {
   if (!data.tokens || data.pooled) return null;
   const flowing = data.tokens.some((token) => /\s/.test(token));
   const spans = data.tokens.map((token) => element("span", { textContent: token }));
-  const strip = element("div", { className: flowing ? "text" : "text words" }, ...spans);
+  const strip = element("div", { className: flowing ? "text" : "text words", role: "group" }, ...spans);
+  strip.setAttribute("aria-label", "Text");
   return { strip, spans };
 }
 
