@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 CELLS = 64  # more tokens are pooled in blocks
 BLOCKS = 128
-MOST_PAIRS = 2**28  # looked at, for each part; of larger layouts only some rows are
+MOST_PAIRS = 2**27  # looked at, for each part; of larger layouts only some rows are
 MOST_PANELS = 64
 PALEST = 0.3  # a block with a single pair can still be seen
 _LONGEST = 44
@@ -74,7 +74,7 @@ def pattern(
     pattern : Pattern or sequence of Pattern
         With one for each head, or Blocks per head, there is a panel a head.
     tokens, key_tokens : int
-        Queries and keys, as many keys as queries unless given. Beyond 16,000 tokens some rows of each block are
+        Queries and keys, as many keys as queries unless given. Beyond 11,000 tokens some rows of each block are
         looked at, and the legend says how many.
     causal : bool
         Whether queries see no later keys.
