@@ -28,7 +28,8 @@ def tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """The interactive view in a real Chromium and in JupyterLab."""
     session.install(".[browser]")
-    session.run("pytest", "tests/test_explore_page.py", "tests/test_explore_lab.py", *session.posargs)
+    names = ("explore_page", "explore_patterns", "explore_lab", "accessibility")
+    session.run("pytest", *(f"tests/test_{name}.py" for name in names), *session.posargs)
 
 
 @nox.session

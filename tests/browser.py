@@ -46,6 +46,36 @@ def set_slider(page, name, place):
     )
 
 
+def check_drawn(page, expected):
+    _, weights = drawn(page)
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(weights == 0, expected == 0)
+
+
+def area(page):
+    """Where on the page the map is: left, top, width, height."""
+    page.locator(".map").scroll_into_view_if_needed()
+    return page.evaluate(
+        """() => {
+          const { left, top, width, height } = document.querySelector(".headspan-view").drawn.layout;
+          const box = document.querySelector(".map").getBoundingClientRect();
+          return [box.left + left, box.top + top, width, height];
+        }"""
+    )
+
+
+def place_of(page, row, col, rows=10, cols=10):
+    """The middle of a pair on the page."""
+    left, top, width, height = area(page)
+    return left + (col + 0.5) * width / cols, top + (row + 0.5) * height / rows
+
+
+def readout(page):
+    names = page.locator(".readout dt").all_text_contents()
+    values = page.locator(".readout dd").all_text_contents()
+    return dict(zip(names, values, strict=True))
+
+
 def overlapping(page, selector):
     """Pairs of elements that lie over each other."""
     return page.evaluate(

@@ -1,5 +1,6 @@
 """The command line, from arguments to files and exit codes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -55,6 +56,49 @@ def test_demo_trains_on_the_standard_library(folder, capsys, monkeypatch):
     monkeypatch.setattr("headspan._text.standard_library", lambda: small_text(2000))
     assert cli.main(["demo", *SIZES]) == 0
     assert "report: runs/demo-001/report.html" in capsys.readouterr().out
+
+
+def test_report_as_pictures_and_as_numbers(folder, capsys):
+    cli.main(["train", "text.txt", "--out", "run", *SIZES])
+    capsys.readouterr()
+    assert cli.main(["report", "run", "--png", "pictures", "--json", "numbers.json"]) == 0
+    printed = capsys.readouterr().out
+    assert "pictures: pictures\nnumbers: numbers.json\n" in printed
+    assert {"spans.png", "maps.png"} <= {path.name for path in (folder / "pictures").iterdir()}
+    numbers = json.loads((folder / "numbers.json").read_text())
+    assert numbers == json.loads((folder / "run/summary.json").read_text())
+    assert f"{numbers['test bits per character']:.3f} bits per character" in printed
+
+
+def test_numbers_can_be_piped(folder, capsys):
+    cli.main(["train", "text.txt", "--out", "run", *SIZES])
+    capsys.readouterr()
+    assert cli.main(["report", "run", "--json", "-"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads((folder / "run/summary.json").read_text())
+    assert "report: run/report.html" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--png", "text.txt"], "text.txt: File exists"),
+        (["--json", "absent/numbers.json"], "there is no folder absent for --json"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to(folder, capsys, arguments, message):
+    cli.main(["train", "text.txt", "--out", "run", *SIZES])
+    capsys.readouterr()
+    assert cli.main(["report", "run", *arguments]) == 1
+    assert error_of(capsys) == f"headspan: error: {message}"
+
+
+def test_help_names_the_forms_of_a_report(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["report", "--help"])
+    printed = capsys.readouterr().out
+    for word in ("--png DIR", "--json FILE", "--open", "PNG files", "JSON document"):
+        assert word in printed
 
 
 def test_only_open_opens_a_browser(folder, monkeypatch):

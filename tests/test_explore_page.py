@@ -1,56 +1,15 @@
 """The saved view in a real Chromium: the numbers behind the picture are Python's, and hands can reach everything."""
 
-from contextlib import contextmanager
-from pathlib import Path
-
 import headspan as hs
 import numpy as np
 import pytest
-from browser import TEXTS, chromium, drawn, overlapping, set_slider, spilling
+from browser import TEXTS, check_drawn, drawn, overlapping, place_of, readout, set_slider, spilling
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = pytest.mark.slow
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", HOSTILE, " ", "\n", "dog"]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Opens saved views; at the end no console may have complained and nothing but the file may have been asked for."""
-    complaints, requests, contexts = [], [], []
-
-    @contextmanager
-    def guarded():
-        yield
-        for context in contexts:
-            context.close()
-        assert complaints == []
-        assert all(url.startswith("file://") for url in requests)
-        assert len(requests) == len(contexts)
-
-    def opens(view, width=1000, **options):
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: requests.append(request.url))
-        path = view if isinstance(view, Path) else view.save(tmp_path / f"{len(contexts)}.html")
-        page.goto(path.as_uri())
-        if options.get("java_script_enabled", True):
-            page.wait_for_selector(".headspan-view")
-        return page
-
-    with guarded():
-        yield opens
 
 
 def normals(*shape, dtype=np.float32, seed=0):
@@ -60,36 +19,6 @@ def normals(*shape, dtype=np.float32, seed=0):
 def small_view(**options):
     q, k = normals(2, 3, 10, 8)
     return hs.explore(q, k, **{"span": [2, 4, 8], "ramp": 3, "tokens": WORDS, **options})
-
-
-def check_drawn(page, expected):
-    _, weights = drawn(page)
-    np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)
-    np.testing.assert_array_equal(weights == 0, expected == 0)
-
-
-def area(page):
-    """Where on the page the map is: left, top, width, height."""
-    page.locator(".map").scroll_into_view_if_needed()
-    return page.evaluate(
-        """() => {
-          const { left, top, width, height } = document.querySelector(".headspan-view").drawn.layout;
-          const box = document.querySelector(".map").getBoundingClientRect();
-          return [box.left + left, box.top + top, width, height];
-        }"""
-    )
-
-
-def place_of(page, row, col, rows=10, cols=10):
-    """The middle of a pair on the page."""
-    left, top, width, height = area(page)
-    return left + (col + 0.5) * width / cols, top + (row + 0.5) * height / rows
-
-
-def readout(page):
-    names = page.locator(".readout dt").all_text_contents()
-    values = page.locator(".readout dd").all_text_contents()
-    return dict(zip(names, values, strict=True))
 
 
 def state(page, name):

@@ -7,6 +7,8 @@ import headspan as hs
 import matplotlib
 import numpy as np
 import pytest
+from headspan.patterns import Blocks, Fixed, Full, Global, Local, Neighborhood, Random, Strided
+from headspan.plot import _pattern
 from helpers import run_python
 
 matplotlib.use("Agg")
@@ -50,6 +52,13 @@ SIZES = {
     "distance_profile": [([[1.0]],), (np.full((2, 10_000), 1e-4),), (np.full((24, 16, 2, 9), 1 / 9),), ([[0.0]],)],
     "attention_map": [([[1.0]],), (np.full((100, 10_000), 1e-4),), (np.eye(600),), ([[0.0]],)],
     "dynamic_spans": [([3.0],), (np.linspace(0, 99, 10_000),), (np.ones((24, 16, 5)),)],
+    "pattern": [
+        (Local(0), 1),
+        (Global([]), 1),
+        (Blocks([[False]], 8), 5),
+        (Local(30) | Global([0, 500]) | Random(1, 50), 10_000),
+        ([Local(1), Strided(2), Local(3) & Fixed(4, 1)], 65),
+    ],
     "limit_sweep": [
         ({"one": {"limit": [64], "bits": [1.0]}},),
         ({str(i): {"limit": [1, 2], "bits": [1, 2], "span": [0, 2], "flops": [1e6, 2e6]} for i in range(9)},),
@@ -196,6 +205,104 @@ def test_tokens_stand_on_both_axes_up_to_64():
     assert "t0" not in [label.get_text() for label in ax.get_xticklabels()]
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_global_tokens_are_framed(causal):
+    pattern = Local(3) | Global([4, 1, 5])
+    ax = hs.plot.attention_map(np.eye(8)[2:], pattern=pattern, causal=causal)  # its queries are tokens 2 to 7
+    boxes = [(*line.get_xdata()[[0, 2]], *line.get_ydata()[[0, 1]]) for line in lines(ax, "global")]
+    assert boxes == [
+        (0.5, 1.5, -0.5, 5.5),
+        (3.5, 5.5, 1.5 if causal else -0.5, 5.5),
+        (-0.5, 5.5 if causal else 7.5, 1.5, 3.5),
+    ]
+    assert lines(hs.plot.attention_map(np.eye(8), pattern=Local(3)), "global") == []
+
+
+LAYOUTS = {
+    "union": (Local(5) | Global([0, 9]) | Strided(4), 40, 40, None),
+    "span": (Local(15) | Global([3]) | Strided(4), 40, 40, 6.5),
+    "more keys": (Local(5, after=2) | Fixed(4, 2), 20, 33, None),
+    "more queries": (Local(5, after=2) | Random(1, 4), 33, 20, 3),
+    "grid": (Neighborhood((5, 8), 3) | Global(7), 40, 40, 1),
+    "nested": (Local(9) & (Strided(2) | Global(1)), 40, 40, None),
+}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layout_is_coloured_by_the_first_part_that_allows_a_pair(name, causal):
+    pattern, queries, keys, span = LAYOUTS[name]
+    ax = hs.plot.pattern(pattern, queries, key_tokens=keys, causal=causal, span=span, ramp=2, head_dim=8)
+    image = ax.images[0].get_array()
+    left = pattern.mask(queries, keys)
+    if causal:
+        left &= np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
+    if span is not None:
+        zeros = [np.zeros((n, 1)) for n in (queries, keys)]
+        left &= hs.attention_weights(*zeros, span=span, ramp=2, causal=causal, pattern=pattern) > 0
+    cost = hs.cost(
+        tokens=queries, key_tokens=keys, heads=1, head_dim=8, causal=causal, span=span, ramp=2, pattern=pattern
+    )
+    assert ax.get_title().startswith(f"{cost.pairs:,} of ")
+    assert left.sum() == cost.pairs
+    np.testing.assert_array_equal(image[..., 3] > 0, left)
+    for part, patch in zip(_pattern.parts_of(pattern), ax.get_legend().get_patches(), strict=False):
+        own = left & part.mask(queries, keys)
+        np.testing.assert_allclose(image[own], np.broadcast_to(patch.get_facecolor(), (own.sum(), 4)), atol=1e-6)
+        left &= ~own
+    assert not left.any()
+
+
+def test_large_layout_counts_the_pairs_of_every_block():
+    pattern = Local(90) | Global([3]) | Strided(7)
+    layout = _pattern.layout_of(pattern, 1000, 1000, True)
+    causal = np.tri(1000, dtype=bool)
+    assert (layout.block, layout.whole) == ((8, 8), True)
+    blocks = (pattern.mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
+    np.testing.assert_array_equal(layout.counts.sum(axis=0), blocks)
+    np.testing.assert_array_equal(layout.sizes, 64)
+    own = (Local(90).mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
+    np.testing.assert_array_equal(layout.counts[0], own)
+    image = hs.plot.pattern(pattern, 1000).images[0]
+    np.testing.assert_array_equal(image.get_array()[..., 3] > 0, blocks > 0)
+    assert image.get_extent() == [-0.5, 999.5, 999.5, -0.5]
+
+
+def test_of_a_very_large_layout_some_rows_are_looked_at(monkeypatch):
+    monkeypatch.setattr(_pattern, "MOST_PAIRS", 2**18)
+    ax = hs.plot.pattern(Local(90) | Strided(7), 1000)
+    layout = _pattern.layout_of(Local(90), 1000, 1000, True)
+    assert not layout.whole
+    np.testing.assert_array_equal(layout.sizes, 2 * 8)
+    assert "2 rows of each looked at" in ax.get_legend().get_texts()[-1].get_text()
+    assert ax.get_legend().get_texts()[0].get_text() == "Local(90)"  # no number that would be a guess
+
+
+def test_heads_that_differ_have_panels():
+    mask = np.array([[[1, 0], [1, 1]], [[0, 0], [0, 0]]], bool)
+    figure = hs.plot.pattern(Blocks(mask, 3, per_head=True), 6)
+    assert [ax.get_title() for ax in figure.axes] == ["head 1: 100 %, 5.38 kFLOP", "head 2: 0 %, 0 FLOP"]
+    assert [(ax.images[0].get_array()[..., 3] > 0).sum() for ax in figure.axes] == [21, 0]
+    figure = hs.plot.pattern(Full(), 6, span=[0, 1], ramp=0)
+    assert [(ax.images[0].get_array()[..., 3] > 0).sum() for ax in figure.axes] == [6, 11]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        (Local(4), "Local(4)"),
+        (Local(4, dilation=2), "Local(4, dilation=2)"),
+        (Strided(4, offset=0), "Strided(4, offset=0)"),
+        (Neighborhood((4, 4), 3), "Neighborhood((4, 4), window=3)"),
+        (Blocks([[True]], 4), "Blocks(block_size=4)"),
+        (Local(4) & (Strided(2) | Global([1])), "Local(4) & (Strided(2) | Global(1))"),
+        (Global(range(99)), "Global((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1\u2026"),
+    ],
+)
+def test_parts_are_named_as_they_are_written(pattern, name):
+    assert _pattern.name_of(pattern) == name
+
+
 def test_sweep_has_a_panel_a_number_and_a_line_a_name():
     columns = {"limit": [64, 256], "bits": [1.2, 1.1], "flops": [1e6, 2e6]}
     figure = hs.plot.limit_sweep({"learned": columns, "fixed": columns})
@@ -219,6 +326,14 @@ def test_sweep_has_a_panel_a_number_and_a_line_a_name():
         (lambda p: p.attention_map([[-1.0]]), "weights must not be negative"),
         (lambda p: p.distance_profile(np.ones((3, 2))), "rows up to cols"),
         (lambda p: p.distance_profile(np.ones((3, 3)), span=[1, 2]), "span must have the shape"),
+        (lambda p: p.attention_map([[1.0]], pattern=Global(1)), "tokens of Global must lie below the 1 keys"),
+        (lambda p: p.pattern(Local(1), 0), "tokens must be at least 1"),
+        (lambda p: p.pattern(Global(4), 4), "tokens of Global must lie below the 4 keys"),
+        (lambda p: p.pattern([], 4), "a list of at least one, not an empty list"),
+        (lambda p: p.pattern([Full()] * 65, 4), "pattern must be for 1 to 64 heads, not for 65"),
+        (lambda p: p.pattern([Full()] * 2, 4, span=[1, 2, 3]), r"span must be a number or of shape \(2,\)"),
+        (lambda p: p.pattern(Full(), 4, span=[-1]), "span must not be negative"),
+        (lambda p: p.pattern([Full()] * 2, 4, ax=object()), "ax holds one panel, not those of 2 heads"),
         (lambda p: p.limit_sweep({}), "at least one of bits"),
         (lambda p: p.limit_sweep({"a": {"bits": [1]}}), "must hold limit"),
         (lambda p: p.limit_sweep({"a": {"limit": [0], "bits": [1]}}), "limit must be greater than 0"),

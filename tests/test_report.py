@@ -167,6 +167,110 @@ def test_numbers_that_are_not_finite_are_said(tmp_path):
     assert len(svgs(page)) == 4
 
 
+def not_constant(name):
+    raise AssertionError(f"{name} is no JSON")
+
+
+def summary_of(run):
+    return json.loads((run.path / "summary.json").read_text(), parse_constant=not_constant)
+
+
+def test_the_document_has_the_numbers_of_the_page(finished):
+    run, summary, page = finished
+    text = re.sub(r"<[^>]*>", "|", page)
+    shown = [f"{summary['test bits per character']:.3f}", f"{summary['parameters']:,} parameters"]
+    shown += [f"{summary['xz -9, bits per character']:.3f}", f"{summary['test characters']:,} held-out"]
+    shown += [f"{span:.1f}" for row in summary["spans"] for span in row]
+    shown += [f"{summary[name]:,}" for name in ("pairs", "full pairs")]
+    shown += [f"{1e3 * value:.2f} ms" for name, value in summary.items() if name.endswith("forward seconds")]
+    shown += [f"median of {summary['rounds']} rounds", f"{summary['characters']['train']:,} train"]
+    for number in shown:
+        assert number in text, number
+    assert summary["mean span"] == pytest.approx(np.mean(summary["spans"]))
+    assert (summary["finished"], summary["step"], summary["steps"], summary["warnings"]) == (True, 8, 8, [])
+    rows = run.metrics()
+    assert summary["history"]["step"] == [row["step"] for row in rows] == [2, 4, 6, 8]
+    assert summary["history"]["bits"] == [row["bits"] for row in rows]
+    assert summary["history"]["spans"][-1] == summary["spans"]
+    assert [value is None for value in summary["history"]["validation"]] == [True, False, True, False]
+
+
+def test_pictures_are_written_as_png_files(finished, tmp_path):
+    run, _, _ = finished
+    image = pytest.importorskip("matplotlib.image")
+    write_report(run, TEXT, png=tmp_path / "new" / "folder")
+    files = {path.name for path in (tmp_path / "new" / "folder").iterdir()}
+    names = {"bits", "learning", "spans", "history", "profiles", "maps", "close"}
+    assert files == {f"{name}.png" for name in names}
+    for name in files:
+        pixels = image.imread(tmp_path / "new" / "folder" / name)
+        assert pixels.shape[1] == pytest.approx(7.6 * 160, abs=1)
+        assert pixels[0, 0].tolist() == [1, 1, 1, 1]
+        assert pixels[..., :3].min() < 0.3  # something is drawn
+
+
+def test_metrics_that_are_not_finite_are_said_and_left_out(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT)
+    rows = run.metrics()
+    rows[1]["bits"] = rows[1]["validation"] = float("nan")
+    rows[2]["spans"][0][1] = float("inf")
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = write_report(run, TEXT)
+    page = (run.path / "report.html").read_text()
+    assert summary["warnings"] == ["Of 4 rows of the metrics 1 hold spans that are not finite."]
+    assert summary["warnings"][0] in page
+    assert summary == summary_of(run)
+    assert summary["history"]["bits"][1] is None
+    assert summary["history"]["spans"][2][0][1] is None
+    assert len(svgs(page)) == 7
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_spans_that_are_not_finite_are_said(tmp_path, value):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT)
+    write_report(run, TEXT)
+    state = run.load()
+    state.parameters["span"][0, 1] = value
+    run.save(state)
+    summary = write_report(run, TEXT, png=tmp_path / "png")
+    page = (run.path / "report.html").read_text()
+    assert summary == summary_of(run)
+    assert summary["spans"][0][1] is None
+    assert summary["spans"][0][0] == state.parameters["span"][0, 0]
+    for name in ("test bits per character", "mean span", "pairs", "forward seconds"):
+        assert summary[name] is None
+    assert "numbers are not finite" in page
+    assert "<td>not a number</td>" in page
+    assert not (run.path / "spans.svg").exists()
+    assert {path.name for path in (tmp_path / "png").iterdir()} == {"bits.png", "learning.png", "history.png"}
+
+
+@pytest.mark.parametrize("name", ["embedding", "0.query", "1.key"])
+def test_weights_that_are_not_finite_do_not_stop_the_report(tmp_path, name):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT, steps=3)
+    state = run.load()
+    state.parameters[name].flat[0] = np.nan
+    run.save(state)
+    summary = write_report(run, TEXT)
+    assert len(summary["warnings"]) >= 2
+    assert summary_of(run)["finished"] is False
+
+
+def test_what_a_killed_run_noted_after_its_weights_is_left_out(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT, steps=4)
+    run.add_metrics({**run.metrics()[-1], "step": 6})
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 8, "bi')
+    summary = write_report(run, TEXT)
+    assert summary["history"]["step"] == [2, 4]
+    assert summary["warnings"][0] == "Training stopped after 4 of 8 steps."
+    assert summary["finished"] is False
+
+
 def test_another_text_is_refused_and_nothing_written(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     with pytest.raises(RunError, match="has changed since"):

@@ -19,12 +19,12 @@ PAGE = """<!DOCTYPE html>
 <style>
 :root {{
   color-scheme: light dark;
-  --ink: #1b1f24; --paper: #ffffff; --quiet: #57606a; --line: #d0d7de; --heat: 213, 94, 0;
+  --ink: #1b1f24; --paper: #ffffff; --quiet: #57606a; --line: #d0d7de; --heat: 213, 94, 0; --most: 0.9;
   --note: #fff4e5; --edge: #d55e00;
 }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{
-    --ink: #e6edf3; --paper: #12161b; --quiet: #9aa4ae; --line: #343b43; --note: #33230f;
+    --ink: #e6edf3; --paper: #12161b; --quiet: #9aa4ae; --line: #343b43; --note: #33230f; --most: 0.7;
   }}
 }}
 * {{ box-sizing: border-box; }}
@@ -50,7 +50,7 @@ pre {{
   font-size: 0.85rem; line-height: 1.5; border: 1px solid var(--line); padding: 0.9rem;
   white-space: pre-wrap; overflow-wrap: anywhere;
 }}
-pre span {{ background: rgba(var(--heat), var(--b)); }}
+pre span {{ background: rgba(var(--heat), calc(var(--b) * var(--most))); }} /* the text can still be read */
 .warning {{
   background: var(--note); border-left: 4px solid var(--edge); padding: 0.6rem 0.9rem;
   margin: 0.5rem 0; overflow-wrap: anywhere;
@@ -66,8 +66,10 @@ pre span {{ background: rgba(var(--heat), var(--b)); }}
 </style>
 </head>
 <body>
+<main>
 {warning}
 {body}
+</main>
 </body>
 </html>
 """
@@ -94,8 +96,13 @@ def table(rows: dict[str, str]) -> str:
 
 def number_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table of numbers whose first column says what they are."""
-    top = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    top = "".join(f'<th scope="col">{html.escape(cell)}</th>' if cell else "<td></td>" for cell in head)
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(first)}</th>'
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
+        + "</tr>"
+        for first, *others in rows
+    )
     return f'<table class="numbers"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
 
 

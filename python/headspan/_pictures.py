@@ -1,4 +1,4 @@
-"""The pictures of the report, as SVG."""
+"""The pictures of the report, as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -70,6 +70,14 @@ def to_svg(figure: Figure, name: str) -> str:
     return re.sub(r'( id="|xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
 
 
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as the bytes of a PNG file, black on white."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(buffer, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    return buffer.getvalue()
+
+
 def for_page(svg: str) -> str:
     """Let the ink of an svg follow the colour of the page's text."""
     return svg.replace(INK, "currentColor")
@@ -99,7 +107,7 @@ def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) ->
     with style():
         figure = Figure(figsize=(WIDTH, 3.0))
         ax = figure.add_subplot()
-        ax.plot(steps, bits, color=COLOURS[0], linewidth=1.2, alpha=0.8, label="training")
+        ax.plot(steps, bits, color=COLOURS[0], linewidth=1.2, label="training")
         ax.plot(checked_steps, checked, "o-", color=COLOURS[1], markersize=4, label="validation")
         ax.set_xlabel("training step")
         ax.set_ylabel("bits per character")

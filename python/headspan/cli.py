@@ -63,8 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--resume", type=Path, metavar="RUN", help="run folder to go on with")
     _add_training(train, minutes=None)
 
-    report = commands.add_parser("report", help="write the report of a run again")
+    report = commands.add_parser("report", help="write the report of a run again, as a page, as pictures or as numbers")
     report.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    report.add_argument("--png", type=Path, metavar="DIR", help="write its pictures as PNG files, too")
+    report.add_argument("--json", metavar="FILE", help="write its numbers as one JSON document, too (-: print it)")
     _add_open(report)
     return parser
 
@@ -230,15 +232,28 @@ def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
 
 
 def _report(run: Run, text: Text, options: argparse.Namespace) -> int:
+    from headspan._report_numbers import document
+    from headspan._runs import RunError, replace_file
     from headspan.report import write_report
 
-    print("writing the report ...", flush=True)
-    summary = write_report(run, text)
+    png, target = getattr(options, "png", None), getattr(options, "json", None)
+    if target not in (None, "-") and not Path(target).parent.is_dir():
+        raise RunError(f"there is no folder {Path(target).parent} for --json")
+    words = sys.stderr if target == "-" else sys.stdout  # the document stands alone
+    print("writing the report ...", file=words, flush=True)
+    summary = write_report(run, text, png=png)
     bits = summary["test bits per character"]
     if bits is not None:
-        print(f"held-out text: {bits:.3f} bits per character (a character is a byte)")
+        print(f"held-out text: {bits:.3f} bits per character (a character is a byte)", file=words)
     path = run.path / "report.html"
-    print(f"report: {path}")
+    print(f"report: {path}", file=words)
+    if png is not None:
+        print(f"pictures: {png}", file=words)
+    if target == "-":
+        print(document(summary), end="")
+    elif target is not None:
+        replace_file(Path(target), document(summary).encode())
+        print(f"numbers: {target}", file=words)
     if options.open:
         webbrowser.open(path.resolve().as_uri())
     return 0

@@ -8,7 +8,7 @@ import math
 import platform
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 import headspan as hs
 from headspan import _measure, _pictures, lm
 from headspan._page import PAGE, figure, number_table, passage_html, table
+from headspan._report_numbers import document, finite_rows, history_of, mean_or_none, saving_numbers
 from headspan._report_view import view_section
-from headspan._runs import Run, State, replace_file
+from headspan._runs import Row, Run, State, replace_file
 from headspan._text import Text, baselines
 from headspan.explore._page import POLICY, style
 from headspan.train import TrainConfig, check_same_text, configs, initial_state
@@ -41,6 +42,8 @@ class _Subject:
     training: TrainConfig
     state: State
     bits: Array  # of every character of the test text but the first
+    rows: list[Row]  # the metrics up to the state; a run that was killed may have noted more
+    pictures: dict[str, Any] = field(default_factory=dict)  # drawn so far, by their names
 
     @property
     def spans(self) -> Array:
@@ -50,9 +53,16 @@ class _Subject:
     def test_bits(self) -> float:
         return float(self.bits.mean(dtype=np.float64))
 
+    def figure(self, picture: Any, name: str, label: str) -> str:
+        """Return a picture for the page, and keep it."""
+        self.pictures[name] = picture
+        return figure(_pictures.for_page(_pictures.to_svg(picture, name)), label)
 
-def write_report(run: Run, text: Text) -> dict[str, Any]:
+
+def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, Any]:
     """Write ``report.html``, ``spans.svg`` and ``summary.json`` into a run folder.
+
+    Numbers that are not finite are said to be so on the page, and are None in what is returned.
 
     Parameters
     ----------
@@ -60,6 +70,8 @@ def write_report(run: Run, text: Text) -> dict[str, Any]:
         It may be finished, interrupted or not begun.
     text : Text
         The text it was trained on.
+    png : Path, optional
+        Folder for the pictures as PNG files; it is made if there is none.
 
     Returns
     -------
@@ -70,13 +82,17 @@ def write_report(run: Run, text: Text) -> dict[str, Any]:
     model, training = configs(run)
     state = run.load() or initial_state(model, training.seed)
     test = text.encode(text.part("test"))
-    with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
-        bits = lm.surprisal(state.parameters, model, test, training.context)
-    subject = _Subject(run, text, model, training, state, bits)
+    if png is not None:
+        png.mkdir(parents=True, exist_ok=True)
     batch = _measure.sequences(test, training.context, training.batch)
-    with np.errstate(all="ignore"):
-        layers = lm.trace(state.parameters, model, batch)
-    saving = _measure.measure_saving(layers, subject.spans, model.ramp)
+    bits, layers, saving = np.full(test.size - 1, np.nan), [], None
+    if np.isfinite(state.parameters["span"]).all():  # attention takes no others
+        with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
+            bits = lm.surprisal(state.parameters, model, test, training.context)
+            layers = lm.trace(state.parameters, model, batch)
+        saving = _measure.measure_saving(layers, state.parameters["span"], model.ramp)
+    rows = [row for row in run.metrics() if row["step"] <= state.step]
+    subject = _Subject(run, text, model, training, state, bits, rows)
     known = baselines(text.part("test").tobytes())
     sections = [
         _about(subject),
@@ -89,35 +105,43 @@ def write_report(run: Run, text: Text) -> dict[str, Any]:
         _reproduce(subject),
     ]
     title = f"headspan: {html.escape(text.name)}"
-    page = PAGE.format(title=title, policy=POLICY, style=style(), warning=_warning(subject), body="\n".join(sections))
-    summary = _summary(subject, known, saving)
+    warning = "".join(f'<p class="warning">{html.escape(message)}</p>' for message in _warnings(subject))
+    page = PAGE.format(title=title, policy=POLICY, style=style(), warning=warning, body="\n".join(sections))
+    summary = document(_summary(subject, known, saving))
     replace_file(run.path / "report.html", page.encode())
-    replace_file(run.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
-    return summary
+    replace_file(run.path / "summary.json", summary.encode())
+    if png is not None:
+        for name, picture in subject.pictures.items():
+            replace_file(png / f"{name}.png", _pictures.to_png(picture))
+    numbers: dict[str, Any] = json.loads(summary)
+    return numbers
 
 
-def _figure(picture: Any, name: str, label: str) -> str:
-    return figure(_pictures.for_page(_pictures.to_svg(picture, name)), label)
-
-
-def _summary(subject: _Subject, known: dict[str, float], saving: _measure.Saving) -> dict[str, Any]:
-    bits = subject.test_bits
+def _summary(subject: _Subject, known: dict[str, float], saving: _measure.Saving | None) -> dict[str, Any]:
+    text, model, state = subject.text, subject.model, subject.state
     return {
-        "step": subject.state.step,
-        "training seconds": round(subject.state.seconds, 3),
-        "test bits per character": bits if math.isfinite(bits) else None,
+        "text": text.name,
+        "sha256": text.sha256,
+        "characters": {name: len(text.part(name)) for name in ("train", "test", "validation")},
+        "parameters": sum(array.size for array in state.parameters.values()),
+        "step": state.step,
+        "steps": subject.training.steps,
+        "finished": state.step >= subject.training.steps,
+        "warnings": _warnings(subject),
+        "training seconds": round(state.seconds, 3),
+        "test characters": len(subject.bits),
+        "test bits per character": subject.test_bits,
         **{f"{name}, bits per character": value for name, value in known.items()},
         "spans": subject.spans.tolist(),
-        "pairs": saving.pairs,
-        "full pairs": saving.full_pairs,
-        "forward seconds": saving.forward,
-        "full forward seconds": saving.full_forward,
-        "forward and backward seconds": saving.both,
-        "full forward and backward seconds": saving.full_both,
+        "mean span": mean_or_none(subject.spans),
+        "span limit": model.span_limit,
+        "ramp": model.ramp,
+        **saving_numbers(saving),
+        "history": history_of(subject.rows),
     }
 
 
-def _warning(subject: _Subject) -> str:
+def _warnings(subject: _Subject) -> list[str]:
     step, steps = subject.state.step, subject.training.steps
     path = shlex.quote(str(subject.run.path))
     messages = []
@@ -129,7 +153,10 @@ def _warning(subject: _Subject) -> str:
         messages.append(f"It goes on with: headspan train --resume {path}")
     if not math.isfinite(subject.test_bits):
         messages.append("The model's numbers are not finite; try a smaller --learning-rate.")
-    return "".join(f'<p class="warning">{html.escape(message)}</p>' for message in messages)
+    broken = len(subject.rows) - len(finite_rows(subject.rows))
+    if broken:
+        messages.append(f"Of {len(subject.rows)} rows of the metrics {broken} hold spans that are not finite.")
+    return messages
 
 
 def _about(subject: _Subject) -> str:
@@ -158,14 +185,15 @@ def _quality(subject: _Subject, known: dict[str, float]) -> str:
     names = ["this model", *known]
     values = [subject.test_bits, *known.values()]
     bars = _pictures.bits_bars(names, values)
-    rows = subject.run.metrics()
+    rows = subject.rows
     parts = [
         "<h2>How well does it predict?</h2>",
         f"<p>Bits per character (byte) on {len(subject.bits):,} held-out characters that were "
         "never trained on. <code>gzip -9</code> and <code>xz -9</code> code the same "
         "held-out text and know nothing but it; the unigram entropy is what the letter "
         "frequencies alone leave.</p>",
-        _figure(bars, "bits", "Bits per character of the model and of compressors"),
+        subject.figure(bars, "bits", "Bits per character of the model and of compressors"),
+        number_table(["", "bits per character"], [[n, _shown(v, ".3f")] for n, v in zip(names, values, strict=True)]),
     ]
     if rows:
         checked = [row for row in rows if "validation" in row]
@@ -175,31 +203,45 @@ def _quality(subject: _Subject, known: dict[str, float]) -> str:
             np.array([row["step"] for row in checked]),
             np.array([row["validation"] for row in checked], float),
         )
-        parts.append(_figure(picture, "learning", "Bits per character while training"))
+        parts.append(subject.figure(picture, "learning", "Bits per character while training"))
     return "\n".join(parts)
 
 
 def _spans(subject: _Subject) -> str:
     model, values = subject.model, subject.spans
+    heads = [f"head {head + 1}" for head in range(values.shape[1])]
+    lines = [[f"layer {layer + 1}", *(_shown(span, ".1f") for span in row)] for layer, row in enumerate(values)]
+    numbers = number_table(["span in characters", *heads], lines)
+    heading = "<h2>How far does each head look?</h2>"
+    if not np.isfinite(values).all():
+        (subject.run.path / "spans.svg").unlink(missing_ok=True)
+        return "\n".join([heading, "<p>The spans are not all finite.</p>", numbers, *_history(subject)])
     picture = _pictures.spans(values, model.span_limit, model.ramp)
     standalone = _pictures.to_svg(picture, "spans").replace("<svg ", '<svg style="background: white" ', 1)
     replace_file(subject.run.path / "spans.svg", standalone.encode())
-    heads = [f"head {head + 1}" for head in range(values.shape[1])]
-    lines = [[f"layer {layer + 1}", *(f"{span:.1f}" for span in row)] for layer, row in enumerate(values)]
     parts = [
-        "<h2>How far does each head look?</h2>",
+        heading,
         f"<p>{_widest_and_narrowest(values, model.ramp)}</p>",
-        _figure(picture, "spans", "Learned span of every head"),
-        number_table(["span in characters", *heads], lines),
+        subject.figure(picture, "spans", "Learned span of every head"),
+        numbers,
+        *_history(subject),
     ]
-    rows = subject.run.metrics()
-    if rows:
-        steps = np.array([0, *(row["step"] for row in rows)])
-        start = np.full_like(values, model.span_init)
-        history = np.stack([start, *(np.array(row["spans"]) for row in rows)])
-        picture = _pictures.span_history(steps, history, model.span_limit)
-        parts.append(_figure(picture, "history", "Spans while training"))
     return "\n".join(parts)
+
+
+def _history(subject: _Subject) -> list[str]:
+    rows = finite_rows(subject.rows)
+    if not rows:
+        return []
+    steps = np.array([0, *(row["step"] for row in rows)])
+    start = np.full_like(subject.spans, subject.model.span_init)
+    history = np.stack([start, *(np.array(row["spans"]) for row in rows)])
+    picture = _pictures.span_history(steps, history, subject.model.span_limit)
+    return [subject.figure(picture, "history", "Spans while training")]
+
+
+def _shown(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "not a number"
 
 
 def _widest_and_narrowest(spans: Array, ramp: float) -> str:
@@ -214,7 +256,10 @@ def _widest_and_narrowest(spans: Array, ramp: float) -> str:
     )
 
 
-def _saving(saving: _measure.Saving) -> str:
+def _saving(saving: _measure.Saving | None) -> str:
+    if saving is None:
+        return "<h2>What do the spans save?</h2><p>The spans are not all finite, so there is nothing to measure.</p>"
+
     def times(name: str, short: float, full: float) -> tuple[str, str, str, str]:
         return name, f"{1e3 * short:.2f} ms", f"{1e3 * full:.2f} ms", f"{full / short:.1f} times"
 
@@ -258,11 +303,11 @@ def _maps(subject: _Subject, layers: list[_measure.Layer], tokens: Array) -> str
             heading,
             "<p>Mean weight at each distance back, on a held-out passage. A triangle marks the "
             "span; the weight is exactly 0 one ramp beyond it.</p>",
-            _figure(profiles, "profiles", "Mean weight against distance"),
+            subject.figure(profiles, "profiles", "Mean weight against distance"),
             f"<p>The same passage as maps, in blocks of {seen.block} by {seen.block} characters. "
             "The number above a map is the span; nothing is computed below the white line.</p>",
-            _figure(maps, "maps", "Attention map of every head"),
-            _figure(close, "close", title),
+            subject.figure(maps, "maps", "Attention map of every head"),
+            subject.figure(close, "close", title),
         ]
     )
 

@@ -1,8 +1,9 @@
 """The interactive view: ``pip install 'headspan[widget]'``.
 
 `explore` checks its arguments here; the widget is in ``_widget.py`` and imported when it is made. What the browser runs
-is in the ``.js`` files, the same for the widget and for a saved page: ``numbers.js`` computes, ``paint.js`` draws,
-``parts.js`` makes elements, ``input.js`` listens, ``view.js`` ties them together.
+is in the ``.js`` files, the same for the widget and for a saved page: ``allowed.js`` knows the pairs of a pattern,
+``numbers.js`` computes, ``paint.js`` draws, ``parts.js`` makes elements, ``heads.js`` shows all heads, ``input.js``
+listens, ``view.js`` ties them together.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy.typing as npt
 
+from headspan._pattern import Pattern
 from headspan.explore._data import ViewData
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ def explore(
     tokens: Sequence[str] | None = None,
     heads: Sequence[int] | None = None,
     max_tokens: int = 512,
+    pattern: Pattern | Sequence[Pattern] | None = None,
 ) -> Explorer:
     """Look at causal attention and move its spans: an interactive view for notebooks and for a page of its own.
 
@@ -55,6 +58,8 @@ def explore(
         The heads to show; all unless given.
     max_tokens : int
         Longer inputs are shown as pooled maps.
+    pattern : Pattern or sequence of Pattern, optional
+        As for `headspan.attention`; the sliders work inside it.
 
     Returns
     -------
@@ -80,7 +85,7 @@ def explore(
     >>> view.span
     [4.0, 8.0, 16.0, 32.0]
     """
-    data = ViewData.checked(query, key, value, span, ramp, tokens, heads, max_tokens)
+    data = ViewData.checked(query, key, value, span, ramp, tokens, heads, max_tokens, pattern)
     try:
         from headspan.explore._widget import Explorer
     except ModuleNotFoundError as error:

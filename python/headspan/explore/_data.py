@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _check
+from headspan import _check, _visibility
 from headspan._call import DEFAULTS, Call
+from headspan._pattern import Pattern
+from headspan.cost import cost
+from headspan.plot._pattern import name_of
 from headspan.weights import attention_weights
 
 Array = npt.NDArray[Any]
@@ -40,6 +43,8 @@ class ViewData:
         What the heads are called.
     pool : (int, int), or None
         Queries and keys in a block of a map; None if the browser computes the weights.
+    patterns : list of Pattern
+        None, one for all heads, or one for each.
     """
 
     query: Array
@@ -52,6 +57,7 @@ class ViewData:
     heads: list[int]
     names: list[str]
     pool: tuple[int, int] | None
+    patterns: list[Pattern] = field(default_factory=list)
 
     @classmethod
     def checked(
@@ -64,6 +70,7 @@ class ViewData:
         tokens: Sequence[str] | None,
         heads: Sequence[int] | None,
         max_tokens: int,
+        pattern: Pattern | Sequence[Pattern] | None = None,
     ) -> ViewData:
         """Check the arguments of `headspan.explore`."""
         call = Call(query, key, value, {**DEFAULTS, "span": span, "ramp": ramp})
@@ -87,6 +94,7 @@ class ViewData:
             tokens=_texts(tokens, keys),
             heads=shown,
             names=[f"head {number}" for number in shown],
+            patterns=_shown_patterns(_visibility.patterns(pattern, count, queries, keys), shown),
             pool=None if max(queries, keys) <= limit else (-(-queries // BLOCKS), -(-keys // BLOCKS)),
         )
 
@@ -106,6 +114,7 @@ class ViewData:
             "scale": dim**-0.5,
             "tokens": self.tokens,
             "pool": self.pool,
+            "patterns": [_described(pattern) for pattern in self.patterns] or None,
         }
 
     @property
@@ -116,14 +125,49 @@ class ViewData:
             "query": _float32(self.query) if computes else b"",
             "key": _float32(self.key) if computes else b"",
             "norms": b"" if self.norms is None or not computes else _float32(self.norms),
+            "allowed": b"".join(map(self._bits, self.patterns)) if computes else b"",
         }
 
     def maps(self, span: list[float], ramp: float, temperature: float) -> bytes:
         """Pooled maps of all heads as the bytes of float32; nothing if the browser computes."""
         if self.pool is None:
             return b""
-        options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature}
+        options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature, "pattern": self._pattern}
         return _float32(attention_weights(self.query, self.key, pool=self.pool, **options))
+
+    def counts(self, span: list[float], ramp: float) -> list[list[int]]:
+        """Pairs of every head and those of its last query; nothing if the browser counts."""
+        if self.pool is None or not self.patterns:
+            return []
+        heads, queries, dim = self.query.shape
+        sizes: dict[str, Any] = {"key_tokens": self.key.shape[1], "heads": heads, "head_dim": dim}
+        both = [
+            cost(tokens=rows, span=span, ramp=ramp, pattern=self._pattern, **sizes).head_pairs.tolist()
+            for rows in (queries, 1)
+        ]
+        return [list(pairs) for pairs in zip(*both, strict=True)]
+
+    @property
+    def _pattern(self) -> Pattern | list[Pattern] | None:
+        return self.patterns if len(self.patterns) > 1 else next(iter(self.patterns), None)
+
+    def _bits(self, pattern: Pattern) -> bytes:
+        """Return the pairs a pattern allows, a bit each, the first lowest in its byte."""
+        return np.packbits(pattern.mask(self.query.shape[1], self.key.shape[1]), bitorder="little").tobytes()
+
+
+def _shown_patterns(patterns: list[Pattern], shown: list[int]) -> list[Pattern]:
+    """Patterns of the heads shown; one alone if they share it."""
+    own = patterns if len(patterns) < 2 else [patterns[head] for head in shown]
+    return own[:1] if all(pattern == own[0] for pattern in own) else own
+
+
+def _described(pattern: Pattern) -> dict[str, Any]:
+    """Return what the browser has to know of a pattern besides its pairs."""
+    primitives = pattern.primitives()
+    free = sorted({token for primitive in primitives for token in primitive.global_tokens})
+    grid = next((list(primitive.grid) for primitive in primitives if primitive.grid), None)
+    return {"name": name_of(pattern), "free": free, "grid": grid}
 
 
 def _float32(array: Array) -> bytes:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 # Each file uses only those before it.
-MODULES = ("numbers.js", "paint.js", "parts.js", "heads.js", "input.js", "view.js")
+MODULES = ("allowed.js", "numbers.js", "paint.js", "parts.js", "heads.js", "input.js", "view.js")
 
 # No page of ours may ask for anything.
 POLICY = (
@@ -30,12 +30,16 @@ _PAGE = """<!DOCTYPE html>
 :root {{ color-scheme: light dark; }}
 body {{ margin: 0; padding: 0 max(16px, 3vw); background: #fff; color: #1b1f24; font: 14px/1.5 system-ui, sans-serif; }}
 @media (prefers-color-scheme: dark) {{ body {{ background: #12161b; color: #e6edf3; }} }}
+h1 {{ position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }}
 {style}
 </style>
 </head>
 <body>
+<main>
+<h1>{title}</h1>
 <noscript><p>This view is computed in the browser and needs JavaScript.</p></noscript>
 {view}
+</main>
 </body>
 </html>
 """

@@ -40,6 +40,8 @@ class Explorer(anywidget.AnyWidget):
     key = traitlets.Bytes().tag(sync=True)
     norms = traitlets.Bytes().tag(sync=True)
     maps = traitlets.Bytes().tag(sync=True)
+    allowed = traitlets.Bytes().tag(sync=True)
+    counts = traitlets.List().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
     span = traitlets.TraitType([]).tag(sync=True)
     ramp = traitlets.Float().tag(sync=True)
@@ -52,6 +54,7 @@ class Explorer(anywidget.AnyWidget):
             meta=data.meta,
             **data.arrays,
             maps=data.maps(data.span, data.ramp, 1.0),
+            counts=data.counts(data.span, data.ramp),
             head=data.heads[0],
             span=data.span,
             ramp=data.ramp,
@@ -70,13 +73,15 @@ class Explorer(anywidget.AnyWidget):
         Path
         """
         target = Path(path)
-        traits = {name: getattr(self, name) for name in ("meta", *_STATE)}
-        arrays = {name: getattr(self, name) for name in ("query", "key", "norms", "maps")}
+        traits = {name: getattr(self, name) for name in ("meta", "counts", *_STATE)}
+        arrays = {name: getattr(self, name) for name in ("query", "key", "norms", "maps", "allowed")}
         target.write_text(_page.page("Attention with spans", traits, arrays), encoding="utf-8")
         return target
 
     def _pool_again(self, _: Any) -> None:
-        self.maps = self._data.maps(self.span, self.ramp, self.temperature)
+        with self.hold_sync():  # one message, so that no map stands beside the counts of another
+            self.maps = self._data.maps(self.span, self.ramp, self.temperature)
+            self.counts = self._data.counts(self.span, self.ramp)
 
     @traitlets.validate("head")
     def _valid_head(self, proposal: Any) -> int:

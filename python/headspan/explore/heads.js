@@ -29,7 +29,7 @@ export function headPictures(data, id) {
 }
 
 function settingOf(state, index) {
-  return { span: state.spans[index], ramp: state.ramp, temperature: state.temperature };
+  return { index, span: state.spans[index], ramp: state.ramp, temperature: state.temperature };
 }
 
 export function paintHead(view, index, state) {

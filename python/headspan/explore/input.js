@@ -125,6 +125,8 @@ export function watchSize(view, redraw) {
     resize(view.over, width, view.layout.total);
     view.map.style.height = `${view.layout.total}px`;
     view.root.style.setProperty("--left", `${view.layout.left}px`);
+    // What scrolls has to be within reach of the keyboard.
+    if (view.text) view.text.strip.tabIndex = view.text.strip.scrollHeight > view.text.strip.clientHeight ? 0 : -1;
     redraw();
   };
   const observer = new ResizeObserver(fit);

@@ -1,12 +1,15 @@
 // The definition of attention with a span, in plain loops over the arrays that came from Python; no picture in here.
 //
-// data: { heads, queries, keys, dim, scale, pool, query, key, norms, maps, rows, cols }; arrays are Float32Array.
+import { allows, distanceIn, isFree, patternOf, patternsOf, tallyOf, within } from "./allowed.js";
+
+// data: { heads, queries, keys, dim, scale, pool, query, key, norms, maps, patterns, counts, rows, cols }; arrays are
+// Float32Array.
 // Query i stands at position i + keys - queries, so that the last query sees the last key.
 
 export function decode(meta, bytes) {
-  const floats = (view) => (view && view.byteLength ? new Float32Array(copyOf(view)) : null);
-  const data = { ...meta, query: floats(bytes.query), key: floats(bytes.key), norms: floats(bytes.norms) };
-  data.maps = floats(bytes.maps);
+  const data = { ...meta, query: floatsOf(bytes.query), key: floatsOf(bytes.key), norms: floatsOf(bytes.norms) };
+  data.maps = floatsOf(bytes.maps);
+  data.patterns = patternsOf(meta, bytes.allowed);
   data.pooled = Boolean(meta.pool);
   [data.rowBlock, data.colBlock] = meta.pool ?? [1, 1];
   data.rows = Math.ceil(meta.queries / data.rowBlock);
@@ -15,8 +18,9 @@ export function decode(meta, bytes) {
 }
 
 // A view of bytes may start anywhere; an array of floats may not.
-export function copyOf(view) {
-  return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
+export function floatsOf(view) {
+  if (!view || !view.byteLength) return null;
+  return new Float32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
 }
 
 export function positionOf(data, query) {
@@ -68,31 +72,54 @@ function dot(q, key, at, dim) {
   return sum;
 }
 
+// Of any pair that is not later: what the span leaves of it, and 0 where the pattern does not allow it.
+export function maskOf(data, row, col, { index, span, ramp }) {
+  const pattern = patternOf(data, index);
+  const position = positionOf(data, row);
+  if (position < col || (pattern && !allows(pattern, row * data.keys + col))) return 0;
+  return pattern && isFree(pattern, position, col) ? 1 : softMask(distanceIn(pattern, position, col), span, ramp);
+}
+
 // Weights of chosen queries on all keys: m exp(s) over its sum, over the pairs with m > 0 only.
-export function weightsOf(data, dots, rows, { span, ramp, temperature }) {
+export function weightsOf(data, dots, rows, setting) {
   const { keys } = data;
   const out = new Float32Array(rows.length * keys);
-  const factor = data.scale / temperature;
+  const factor = data.scale / setting.temperature;
+  const { span, ramp } = setting;
+  const pattern = patternOf(data, setting.index);
   const reach = reachOf(span, ramp);
-  const masks = Float64Array.from({ length: Math.min(reach, keys) }, (_, x) => softMask(x, span, ramp));
+  const byDistance = Float64Array.from({ length: keys }, (_, x) => softMask(x, span, ramp));
+  const masks = new Float64Array(keys);
   const terms = new Float64Array(keys);
   for (let r = 0; r < rows.length; r++) {
     const position = positionOf(data, rows[r]);
-    const first = Math.max(0, position + 1 - reach);
+    const first = pattern ? 0 : Math.max(0, position + 1 - reach);
+    if (pattern) masksOfRow(masks, pattern, byDistance, rows[r] * keys, position);
+    else for (let j = first; j <= position; j++) masks[j] = byDistance[position - j];
     softmaxRow(dots, r * keys, factor, masks, position, first, terms, out);
   }
   return out;
 }
 
+function masksOfRow(masks, pattern, byDistance, firstPair, position) {
+  for (let j = 0; j <= position; j++) {
+    if (!allows(pattern, firstPair + j)) masks[j] = 0;
+    else masks[j] = isFree(pattern, position, j) ? 1 : byDistance[distanceIn(pattern, position, j)];
+  }
+}
+
+// A pair with a mask of 0 is not read, whatever its score.
 function softmaxRow(dots, start, factor, masks, position, first, terms, out) {
   let top = -Infinity;
-  for (let j = first; j <= position; j++) top = Math.max(top, factor * dots[start + j]);
+  for (let j = first; j <= position; j++) {
+    if (masks[j] > 0) top = Math.max(top, factor * dots[start + j]);
+  }
   let sum = 0;
   for (let j = first; j <= position; j++) {
-    terms[j] = masks[position - j] * Math.exp(factor * dots[start + j] - top);
+    terms[j] = masks[j] > 0 ? masks[j] * Math.exp(factor * dots[start + j] - top) : 0;
     sum += terms[j];
   }
-  for (let j = first; j <= position; j++) out[start + j] = terms[j] / sum;
+  for (let j = first; j <= position; j++) out[start + j] = masks[j] > 0 ? terms[j] / sum : 0;
 }
 
 export function pooledMap(data, head) {
@@ -120,24 +147,39 @@ export function pairsOf(data, reach) {
   return pairs;
 }
 
-// What one head costs: 4 operations for each pair and channel; keys and values that generating the next token needs.
-export function billOf(data, span, ramp) {
+// What one head costs: 4 operations for each pair and channel; keys and values that generating the next token needs,
+// or, with a pattern, that the last query reads.
+export function billOf(data, index, span, ramp) {
   const reach = reachOf(span, ramp);
-  const pairs = pairsOf(data, reach);
-  const bytes = Math.min(reach, data.keys) * (data.dim + data.valueDim) * data.itemsize;
-  return { pairs, flops: 4 * data.dim * pairs, bytes };
+  const pattern = patternOf(data, index);
+  if (!pattern) return written(data, pairsOf(data, reach), Math.min(reach, data.keys));
+  if (data.pooled) return written(data, ...data.counts[index]); // counted in Python
+  const { all, last } = tallyOf(data, pattern);
+  return written(data, within(all, reach), within(last, reach));
 }
 
-export function pairOf(data, head, row, col, dots, weights, { span, ramp, temperature }) {
-  const distance = positionOf(data, row) - col;
-  const at = row * data.keys + col;
-  const later = distance < 0;
+export function fullBillOf(data) {
+  return written(data, pairsOf(data, data.keys), data.keys);
+}
+
+function written(data, pairs, kept) {
+  return { pairs, flops: 4 * data.dim * pairs, bytes: kept * (data.dim + data.valueDim) * data.itemsize };
+}
+
+export function pairOf(data, row, col, dots, weights, setting) {
+  const [position, at] = [positionOf(data, row), row * data.keys + col];
+  const pattern = patternOf(data, setting.index);
+  const later = position < col;
+  const allowed = !pattern || allows(pattern, at);
   return {
-    distance,
-    score: later ? NaN : (data.scale / temperature) * dots[at],
-    mask: softMask(distance, span, ramp),
+    later,
+    allowed,
+    free: Boolean(pattern) && !later && allowed && isFree(pattern, position, col),
+    distance: later ? position - col : distanceIn(pattern, position, col),
+    score: later ? NaN : (data.scale / setting.temperature) * dots[at],
+    mask: maskOf(data, row, col, setting),
     weight: weights[at],
-    norm: data.norms ? data.norms[head * data.keys + col] : NaN,
+    norm: data.norms ? data.norms[setting.index * data.keys + col] : NaN,
   };
 }
 

@@ -1,4 +1,5 @@
 // Pixels: weights as colours, the axes of a map, and what is drawn over it.
+import { patternOf } from "./allowed.js";
 import { positionOf } from "./numbers.js";
 
 // matplotlib's viridis at 17 places: even to the eye, in grey print and to the colour-blind.
@@ -155,8 +156,9 @@ export function drawOver(canvas, data, layout, state, colours) {
   context.beginPath();
   context.rect(layout.left, layout.top, layout.width, layout.height);
   context.clip();
-  drawEdge(context, data, layout, state.span, []);
-  if (state.ramp > 0) drawEdge(context, data, layout, state.span + state.ramp, [5, 4]);
+  const onGrid = Boolean(patternOf(data, state.index)?.grid); // its distances have no edge along the tokens
+  if (!onGrid) drawEdge(context, data, layout, state.span, []);
+  if (!onGrid && state.ramp > 0) drawEdge(context, data, layout, state.span + state.ramp, [5, 4]);
   context.restore();
   if (state.pinned !== null) outline(context, data, layout, state.pinned, null, colours);
   if (state.hover) outline(context, data, layout, state.hover.row, state.hover.col, colours);

@@ -1,5 +1,6 @@
 // The parts of the view as elements. Whatever comes from outside enters as text, never as markup.
-import { billOf, scaled, short, softMask, whole } from "./numbers.js";
+import { patternOf } from "./allowed.js";
+import { billOf, fullBillOf, scaled, short, softMask, whole } from "./numbers.js";
 import { niceStep, paletteCss, visible } from "./paint.js";
 
 export function element(tag, properties = {}, ...children) {
@@ -104,7 +105,8 @@ export function drawCurve(svg, data, state, distance, value) {
   const x = (tokens) => LEFT + (Math.min(tokens, end) / end) * (WIDTH - LEFT - 12);
   const y = (mask) => HEIGHT - BOTTOM - mask * (HEIGHT - BOTTOM - 14);
   const line = (span) => corners(span, state.ramp, end).map(([tokens, mask]) => `${x(tokens)},${y(mask)}`).join(" ");
-  const parts = axesOf(end, x, y);
+  const where = patternOf(data, state.index)?.grid ? "along an axis of the grid" : "in tokens";
+  const parts = axesOf(end, x, y, `distance ${where}`);
   for (const span of state.spans.slice(0, 32)) parts.push(drawn("polyline", { points: line(span), class: "other" }));
   parts.push(drawn("polyline", { points: line(state.span), class: "own" }));
   if (distance !== null && distance >= 0 && distance <= end) {
@@ -123,7 +125,7 @@ function corners(span, ramp, end) {
   return [...seen, [end, span >= end ? 1 : softMask(end, span, ramp)]];
 }
 
-function axesOf(end, x, y) {
+function axesOf(end, x, y, name) {
   const parts = [];
   for (const mask of [0, 0.5, 1]) {
     parts.push(drawn("line", { x1: x(0), x2: x(end), y1: y(mask), y2: y(mask), class: "grid" }));
@@ -133,18 +135,18 @@ function axesOf(end, x, y) {
   for (let tick = 0; tick <= end; tick += step) {
     parts.push(drawn("text", { x: x(tick), y: HEIGHT - BOTTOM + 14, "text-anchor": "middle" }, String(tick)));
   }
-  parts.push(drawn("text", { x: (x(0) + x(end)) / 2, y: HEIGHT - 3, "text-anchor": "middle" }, "distance in tokens"));
+  parts.push(drawn("text", { x: (x(0) + x(end)) / 2, y: HEIGHT - 3, "text-anchor": "middle" }, name));
   return parts;
 }
 
 // ---- the bill
 
-export function billBox() {
-  const names = ["Pairs", "FLOPs", "KV cache"];
+export function billBox(data) {
+  const names = ["Pairs", "FLOPs", data.patterns ? "KV read" : "KV cache"];
   const titles = [
     "Pairs of a query and a key with a mask above 0",
     "Multiplications and additions of the forward pass: 4 for each pair and channel",
-    "Keys and values that generating the next token has to keep",
+    `Keys and values that ${data.patterns ? "the last query reads" : "generating the next token has to keep"}`,
   ];
   const rows = names.map((name, i) => {
     const cells = [0, 1, 2, 3].map(() => element("td"));
@@ -158,8 +160,8 @@ export function billBox() {
 }
 
 export function fillBill(cells, data, state) {
-  const bills = state.spans.map((span) => billOf(data, span, state.ramp));
-  const full = billOf(data, data.keys, 0);
+  const bills = state.spans.map((span, index) => billOf(data, index, span, state.ramp));
+  const full = fullBillOf(data);
   const units = {
     pairs: (x) => (x < 1e7 ? whole(x) : scaled(x, 1000, ["", "k", "M", "G", "T", "P"])),
     flops: (x) => scaled(x, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]),
@@ -180,7 +182,8 @@ export function textStrip(data) {
   if (!data.tokens || data.pooled) return null;
   const flowing = data.tokens.some((token) => /\s/.test(token));
   const spans = data.tokens.map((token) => element("span", { textContent: token }));
-  const strip = element("div", { className: flowing ? "text" : "text words" }, ...spans);
+  const strip = element("div", { className: flowing ? "text" : "text words", role: "group" }, ...spans);
+  strip.setAttribute("aria-label", "Text");
   return { strip, spans };
 }
 

@@ -1,6 +1,7 @@
 // The view: state lives in the model, the widget's traits or a plain object in a saved page; everything drawn follows.
+import { patternOf } from "./allowed.js";
 import {
-  blockDistance, decode, dotProducts, everyRow, pairOf, pooledMap, positionOf, short, softMask, weightsOf,
+  blockDistance, decode, dotProducts, everyRow, floatsOf, maskOf, pairOf, pooledMap, positionOf, short, weightsOf,
 } from "./numbers.js";
 import { drawMap, drawOver, paintWeights } from "./paint.js";
 import {
@@ -28,8 +29,9 @@ function render({ model, el }) {
 }
 
 function build(model) {
-  const bytes = Object.fromEntries(["query", "key", "norms", "maps"].map((name) => [name, model.get(name)]));
+  const bytes = Object.fromEntries(["query", "key", "norms", "maps", "allowed"].map((name) => [name, model.get(name)]));
   const data = decode(model.get("meta"), bytes);
+  data.counts = model.get("counts");
   const view = { model, data, id: `headspan-${Math.random().toString(36).slice(2)}`, hover: null };
   view.first = Object.fromEntries(["span", "ramp", "temperature"].map((name) => [name, model.get(name)]));
   view.spans = view.first.span;
@@ -43,7 +45,7 @@ function build(model) {
   view.readout = readout(fieldsOf(data));
   view.sliders = sliders(view);
   view.curve = curveBox();
-  view.bill = billBox();
+  view.bill = billBox(data);
   view.text = textStrip(data);
   view.heads = headPictures(data, view.id);
   view.waiting = new Set(view.heads.canvases.keys());
@@ -133,7 +135,8 @@ function watchModel(view) {
     ramp: () => (everyHead(view), plan()),
     temperature: () => (everyHead(view), plan()),
     selected: () => overlay(view),
-    maps: () => ((view.data.maps = decode(view.data, { maps: model.get("maps") }).maps), everyHead(view), plan()),
+    maps: () => ((view.data.maps = floatsOf(model.get("maps"))), everyHead(view), plan()),
+    counts: () => ((view.data.counts = model.get("counts")), plan()),
   };
   for (const [name, handler] of Object.entries(handlers)) model.on(`change:${name}`, handler);
   return () => Object.entries(handlers).forEach(([name, handler]) => model.off(`change:${name}`, handler));
@@ -199,7 +202,9 @@ function describe(view, state) {
   const count = data.queries === data.keys ? some(data.keys, "token", "tokens") : `${queries}, ${keys}`;
   const pooled = data.pooled ? `, in blocks of ${data.rowBlock} by ${data.colBlock}` : "";
   view.title.textContent = `Where ${data.names[state.index]} looks`;
-  view.subtitle.textContent = `${some(data.heads.length, "head", "heads")}, ${count}${pooled}`;
+  const pattern = patternOf(data, state.index);
+  const inside = pattern ? `, within ${pattern.name}` : "";
+  view.subtitle.textContent = `${some(data.heads.length, "head", "heads")}, ${count}${pooled}${inside}`;
   view.over.setAttribute("aria-label", `Attention map of ${data.names[state.index]}, queries down, keys to the right`);
   view.heads.inputs.forEach((input, i) => {
     input.checked = i === state.index;
@@ -240,7 +245,7 @@ function overlay(view) {
 
 function pairAt(view, state) {
   const { row, col } = view.hover;
-  return pairOf(view.data, state.index, row, col, dotsOf(view, state.index), view.weights, state);
+  return pairOf(view.data, row, col, dotsOf(view, state.index), view.weights, state);
 }
 
 function readPair(view, state, pair) {
@@ -249,23 +254,26 @@ function readPair(view, state, pair) {
     if (state.pinned === null) return fill(view, [HINT], []);
     return fill(view, ["Pinned: ", tokenName(data, "query", state.selected, positionOf(data, state.selected))], []);
   }
-  if (!pair) return readBlock(view);
+  if (!pair) return readBlock(view, state);
   const names = [
     tokenName(data, "query", hover.row, positionOf(data, hover.row)), " \u2192 ",
     tokenName(data, "key", hover.col, hover.col),
   ];
-  if (pair.distance < 0) names.push(" \u2013 later, never read");
+  if (pair.later) names.push(" \u2013 later, never read");
+  else if (!pair.allowed) names.push(" \u2013 not in the pattern, never read");
+  else if (pair.free) names.push(" \u2013 global, no span limits it");
   const { score, mask, weight, norm } = pair;
   const distance = String(pair.distance);
   return fill(view, names, [distance, short(score), short(mask), short(weight), short(weight * norm)]);
 }
 
-function readBlock(view) {
+function readBlock(view, state) {
   const { data, hover } = view;
   const range = (block, size, length) => `${block * size}\u2013${Math.min((block + 1) * size, length) - 1}`;
   const queries = range(hover.row, data.rowBlock, data.queries);
   const words = [`queries ${queries} \u2192 keys ${range(hover.col, data.colBlock, data.keys)}, mean of the queries`];
-  const distance = `\u2248 ${blockDistance(data, hover.row, hover.col)}`;
+  const onGrid = Boolean(patternOf(data, state.index)?.grid); // blocks of it have no one distance
+  const distance = onGrid ? "\u2013" : `\u2248 ${blockDistance(data, hover.row, hover.col)}`;
   fill(view, words, [distance, short(view.weights[hover.row * data.cols + hover.col])]);
 }
 
@@ -273,7 +281,7 @@ function lightText(view, state, row) {
   const { data } = view;
   if (row === null) return fillStrip(view.text.spans, null, null, -1);
   const position = positionOf(data, row);
-  const masks = Array.from({ length: data.keys }, (_, j) => softMask(position - j, state.span, state.ramp));
+  const masks = Array.from({ length: data.keys }, (_, j) => maskOf(data, row, j, state));
   const weights = view.weights.subarray(row * data.cols, (row + 1) * data.cols);
   return fillStrip(view.text.spans, weights, masks, position);
 }

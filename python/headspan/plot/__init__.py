@@ -10,11 +10,13 @@ matplotlib, shows nothing by itself, and returns the axes (or, with several pane
 `distance_profile`     where a head puts its weight
 `attention_map`        which token looks where
 `dynamic_spans`        how the span moves along a text
+`pattern`              what a pattern allows, and what that costs
 `limit_sweep`          what a larger limit of the span buys
 =====================  ==============================================================
 """
 
 from headspan.plot._maps import attention_map, distance_profile, mean_by_distance
+from headspan.plot._pattern import pattern
 from headspan.plot._spans import dynamic_spans, soft_mask, span_history, spans
 from headspan.plot._sweep import limit_sweep
 
@@ -24,6 +26,7 @@ __all__ = [
     "dynamic_spans",
     "limit_sweep",
     "mean_by_distance",
+    "pattern",
     "soft_mask",
     "span_history",
     "spans",

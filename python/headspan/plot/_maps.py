@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
+from headspan._pattern import Pattern
 from headspan.plot import _style
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def attention_map(
     tokens: Sequence[str] | None = None,
     pool: int | tuple[int, int] = 1,
     offset: int | None = None,
+    pattern: Pattern | None = None,
     vmin: float | None = None,
     vmax: float | None = None,
     ax: Axes | None = None,
@@ -53,6 +55,8 @@ def attention_map(
         The pooling that was asked of `headspan.attention_weights`.
     offset : int, optional
         Position of the first query among the keys; unless given, the last query stands at the last key.
+    pattern : Pattern, optional
+        Of this head; its Global tokens are framed (dotted), as keys that all see and as queries that see all.
     vmin, vmax : float, optional
         Weights at the two ends of the colours; without them, three decades up to the largest weight.
     ax : matplotlib.axes.Axes, optional
@@ -88,6 +92,7 @@ def attention_map(
     reach = None if span is None else _spans_of(span, rows)
     ramp = _check.number("ramp", ramp, at_least=0)
     first = cols - rows if offset is None else _check.integer("offset", offset, at_least=-rows)
+    framed = _global_runs(pattern, cols)
     crowded = tokens is not None and 24 < max(rows, cols) <= _style.TOKENS_ON_AXIS
     ax = _style.axes(ax, width=8.6 if crowded else 6.2, height=7.4 if crowded else 5.2)
     ax.grid(visible=False)
@@ -103,6 +108,7 @@ def attention_map(
     )
     if reach is not None:
         _band(ax, reach, ramp, first, causal)
+    _frame_global(ax, framed, rows, cols, first, causal)
     ax.set_xlim(-0.5, cols - 0.5)
     ax.set_ylim(rows - 0.5, -0.5)
     _name_axes(ax, names, rows, cols)
@@ -127,6 +133,35 @@ def _spans_of(span: npt.ArrayLike, rows: int) -> Array:
     if values.shape not in ((), (1,), (rows,)):
         raise ValueError(f"span must be a number or of shape ({rows},), not {values.shape}")
     return np.broadcast_to(values, (rows,)).astype(np.float64)
+
+
+def _global_runs(pattern: Pattern | None, cols: int) -> list[tuple[int, int]]:
+    """First and last of each run of neighbouring Global tokens."""
+    if pattern is None:
+        return []
+    if not isinstance(pattern, Pattern):
+        raise TypeError(f"pattern must be the Pattern of this head, not {_check.describe(pattern)}")
+    marked = sorted({token for part in pattern.primitives() for token in part.global_tokens})
+    if marked and marked[-1] >= cols:
+        raise ValueError(f"tokens of Global must lie below the {cols} keys, not at {marked[-1]}")
+    runs = np.split(np.array(marked, int), np.flatnonzero(np.diff(marked) > 1) + 1)
+    return [(int(run[0]), int(run[-1])) for run in runs if run.size]
+
+
+def _frame_global(ax: Axes, runs: list[tuple[int, int]], rows: int, cols: int, first: int, causal: bool) -> None:
+    """Frame Global tokens as keys, from the first query that may see them, and as queries, up to their last key."""
+    stroke = _style.matplotlib("patheffects").withStroke(linewidth=2.6, foreground="black", alpha=0.55)
+
+    def frame(left: float, top: float, right: float, bottom: float) -> None:
+        x, y = [left, left, right, right, left], [top, bottom, bottom, top, top]
+        ax.plot(x, y, color="white", linewidth=1.3, linestyle=":", path_effects=[stroke], label="global")
+
+    for low, high in runs:
+        query, last_query = low - first, high - first
+        frame(low - 0.5, max(query, 0) - 0.5 if causal else -0.5, high + 0.5, rows - 0.5)
+        if last_query >= 0 and query < rows:
+            right = high + 0.5 if causal else cols - 0.5
+            frame(-0.5, max(query, 0) - 0.5, right, min(last_query, rows - 1) + 0.5)
 
 
 def _band(ax: Axes, spans: Array, ramp: float, first: int, causal: bool) -> None:

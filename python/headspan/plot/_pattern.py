@@ -1,0 +1,316 @@
+"""The picture of a pattern: which pairs it allows, coloured by the part that allows them, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check, _visibility
+from headspan._pattern import Pattern, Primitive, _Composition, _Union
+from headspan.cost import cost
+from headspan.plot import _style
+from headspan.weights import attention_weights
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[Any]
+
+CELLS = 64  # more tokens are pooled in blocks
+BLOCKS = 128
+MOST_PAIRS = 2**27  # looked at, for each part; of larger layouts only some rows are
+MOST_PANELS = 64
+PALEST = 0.3  # a block with a single pair can still be seen
+_LONGEST = 44
+_CHUNK = 2**22
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many pairs of every block each part brings.
+
+    Attributes
+    ----------
+    counts : ndarray of int64, shape (parts, row blocks, column blocks)
+        A pair counts for the first part that allows it.
+    sizes : ndarray of int64, shape (row blocks, column blocks)
+        Pairs of a block that were looked at.
+    block : (int, int)
+        Queries and keys in a block.
+    whole : bool
+        Whether every row was looked at.
+    """
+
+    counts: Array
+    sizes: Array
+    block: tuple[int, int]
+    whole: bool
+
+
+def pattern(
+    pattern: Pattern | Sequence[Pattern],
+    tokens: int,
+    *,
+    key_tokens: int | None = None,
+    causal: bool = True,
+    head_dim: int = 64,
+    span: npt.ArrayLike | None = None,
+    ramp: float = 32,
+    ax: Axes | None = None,
+) -> Axes | Figure:
+    """Draw what a pattern allows, coloured by the part of its union that a pair came from.
+
+    A pair that several parts allow has the colour of the first. Of more than 64 queries or keys a cell is a block,
+    coloured by the part that most of its pairs came from and the paler the fewer of its pairs there are. The title
+    tells the share of all pairs that are computed, and the FLOPs of a forward pass, as `headspan.cost` counts them.
+
+    Parameters
+    ----------
+    pattern : Pattern or sequence of Pattern
+        With one for each head, or Blocks per head, there is a panel a head.
+    tokens, key_tokens : int
+        Queries and keys, as many keys as queries unless given. Beyond 11,000 tokens some rows of each block are
+        looked at, and the legend says how many.
+    causal : bool
+        Whether queries see no later keys.
+    head_dim : int
+        For the FLOPs.
+    span : array_like, shape () or (heads,), optional
+        In tokens; pairs out of its reach are left out.
+    ramp : float
+        In tokens.
+    ax : matplotlib.axes.Axes, optional
+        For a pattern of one panel.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Or the Figure, if there are several panels.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    ModuleNotFoundError
+        Without matplotlib.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> from headspan.patterns import Global, Local
+    >>> ax = hs.plot.pattern(Local(8) | Global([0]), 40)
+    >>> ax.get_title()
+    '355 of 820 pairs (43 %), 90.9 kFLOP'
+    """
+    queries = _check.integer("tokens", tokens, at_least=1)
+    keys = queries if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
+    head_dim = _check.integer("head_dim", head_dim, at_least=1)
+    panels, spans = _panels(pattern, span, queries, keys)
+    if ax is not None and len(panels) > 1:
+        raise ValueError(f"ax holds one panel, not those of {len(panels)} heads; leave it out for a figure of them")
+    sizes: dict[str, Any] = {"tokens": queries, "key_tokens": keys, "causal": causal, "head_dim": head_dim, "heads": 1}
+    costs = [cost(**sizes, pattern=p, span=z, ramp=ramp) for p, z in zip(panels, spans, strict=True)]
+    full = cost(**sizes).pairs
+    layouts = [layout_of(p, queries, keys, causal, z, ramp) for p, z in zip(panels, spans, strict=True)]
+    names = list(dict.fromkeys(name_of(part) for p in panels for part in parts_of(p)))
+    colours = dict(zip(names, _style.colours(len(names)), strict=True))
+    axes = [_style.axes(ax, width=7.6, height=4.6)] if len(panels) == 1 else _grid(len(panels))
+    for head, (one, p, layout, bill) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
+        shades = [colours[name_of(part)] for part in parts_of(p)]
+        _draw(one, layout, shades, queries, keys)
+        one.set_title(_bill(bill.pairs, full, bill.forward_flops, None if len(panels) == 1 else head), size=10)
+    if len(panels) == 1:
+        shares = layouts[0].counts.sum(axis=(1, 2)) if layouts[0].whole else None
+        _legend(axes[0], colours, shares, full, layouts[0])
+        return axes[0]
+    figure: Figure = axes[0].figure  # type: ignore[assignment]
+    handles = _patches(colours, None, full, layouts[0])
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(axes), 4, len(handles)), frameon=False)
+    return figure
+
+
+def _panels(given: object, span: npt.ArrayLike | None, queries: int, keys: int) -> tuple[list[Pattern], list[Any]]:
+    """Return the pattern and the span of every panel."""
+    of_heads = given.heads if isinstance(given, Pattern) else len(given) if isinstance(given, list | tuple) else None
+    spans = None if span is None else np.atleast_1d(_check.real_array("span", span))
+    wanted = of_heads or (1 if spans is None else spans.size)
+    if not 1 <= wanted <= MOST_PANELS:
+        raise ValueError(f"pattern must be for 1 to {MOST_PANELS} heads, not for {wanted}")
+    if of_heads == 0:
+        raise ValueError("pattern must be a Pattern or a list of at least one, not an empty list")
+    panels = _visibility.patterns(given, wanted, queries, keys)
+    if not panels:
+        raise TypeError("pattern must be a Pattern or a list of Patterns, not None")
+    panels = panels * (wanted // len(panels))
+    if spans is None:
+        return panels, [None] * wanted
+    _check.non_negative("span", spans)
+    if spans.ndim != 1 or spans.size not in (1, wanted):
+        raise ValueError(f"span must be a number or of shape ({wanted},), not {spans.shape}")
+    return panels, np.broadcast_to(spans, (wanted,)).astype(np.float64).tolist()
+
+
+def parts_of(pattern: Pattern) -> list[Pattern]:
+    """Return the parts of a union, or the pattern itself."""
+    return list(pattern.parts) if isinstance(pattern, _Union) else [pattern]
+
+
+def name_of(pattern: Pattern) -> str:
+    """Return what a pattern is called in a legend: as it is written, but short."""
+    if isinstance(pattern, _Composition):
+        inner = [f"({name_of(p)})" if isinstance(p, _Composition) else name_of(p) for p in pattern.parts]
+        name = f" {pattern.sign} ".join(inner)
+    else:
+        assert isinstance(pattern, Primitive)
+        words = []
+        for i, field in enumerate(fields(pattern)):  # type: ignore[arg-type]
+            value = getattr(pattern, field.name)
+            if field.name in ("rows", "per_head") or (field.default is not MISSING and value == field.default):
+                continue
+            if isinstance(value, tuple) and len(set(value)) == 1 and field.name != "shape":
+                value = value[0]
+            if field.name == "dilation" and value == 1:
+                continue
+            words.append(f"{value}" if i == 0 else f"{field.name}={value}")
+        name = f"{type(pattern).__name__}({', '.join(words)})"
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "\u2026"
+
+
+def layout_of(
+    pattern: Pattern, queries: int, keys: int, causal: bool, span: float | None = None, ramp: float = 32
+) -> Layout:
+    """Count the pairs of every block by the part they came from.
+
+    No array is larger than a chunk of rows: which keys a row sees is asked of `headspan.attention_weights`, whose
+    weights are above 0 there and nowhere else when all scores are the same.
+    """
+    pooled = max(queries, keys) > CELLS
+    rows, cols = (-(-n // BLOCKS) if pooled else 1 for n in (queries, keys))
+    starts = np.arange(0, keys, cols)
+    chosen = _rows(queries, keys, rows)
+    parts = parts_of(pattern)
+    shape = (-(-queries // rows), starts.size)
+    counts = np.zeros((len(parts), *shape), np.int64)
+    looked = np.bincount(chosen // rows, minlength=shape[0])
+    for some in _chunks(chosen, max(1, _CHUNK // keys)):
+        left = _seen(pattern, queries, keys, some, causal, span, ramp)
+        for number, part in enumerate(parts):
+            own = left if len(parts) == 1 else left & _seen(part, queries, keys, some, causal, None, ramp)
+            np.add.at(counts[number], some // rows, np.add.reduceat(own, starts, axis=1, dtype=np.int64))
+            left = left & ~own
+    widths = np.diff([*starts, keys])
+    return Layout(counts, looked[:, None] * widths, (rows, cols), chosen.size == queries)
+
+
+def _rows(queries: int, keys: int, block: int) -> Array:
+    """Rows to look at: all of them, or of each block as many as there is time for, drawn once and for all."""
+    each = max(1, MOST_PAIRS // keys // -(-queries // block))
+    if each >= block:
+        return np.arange(queries)
+    rng = np.random.default_rng(0)  # evenly spaced ones would miss what comes at regular distances
+    some = [
+        np.sort(rng.choice(np.arange(start, min(start + block, queries)), min(each, queries - start), replace=False))
+        for start in range(0, queries, block)
+    ]
+    return np.concatenate(some)
+
+
+def _chunks(rows: Array, size: int) -> Iterator[Array]:
+    for start in range(0, rows.size, size):
+        yield rows[start : start + size]
+
+
+def _seen(
+    pattern: Pattern, queries: int, keys: int, rows: Array, causal: bool, span: float | None, ramp: float
+) -> npt.NDArray[np.bool_]:
+    """Which keys some rows see, shape (rows, keys)."""
+    query, key = (np.zeros((n, 1), np.float32) for n in (queries, keys))
+    seen: npt.NDArray[np.bool_] = (
+        attention_weights(query, key, rows=rows, causal=causal, pattern=pattern, span=span, ramp=ramp) > 0
+    )
+    return seen.reshape(rows.size, keys)
+
+
+def _grid(panels: int) -> list[Axes]:
+    columns = min(panels, 4)
+    rows = -(-panels // columns)
+    figure, axes = _style.matplotlib("pyplot").subplots(
+        rows, columns, figsize=(0.8 + 2.9 * columns, 0.9 + 3.0 * rows), layout="constrained", squeeze=False
+    )
+    for ax in axes.flat[panels:]:
+        ax.set_visible(False)
+    for ax in axes.flat[:panels]:
+        _style.plain(ax)
+    assert figure is not None
+    return list(axes.flat[:panels])
+
+
+def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) -> None:
+    """One cell a block: the colour of its largest part, over the grey of pairs that are never computed."""
+    rows, cols = layout.block
+    total = layout.counts.sum(axis=0)
+    channels = _style.matplotlib("colors").to_rgba_array(shades)
+    image = channels[layout.counts.argmax(axis=0)]
+    share = total / np.maximum(layout.sizes, 1)
+    image[..., 3] = np.where(total > 0, PALEST + (1 - PALEST) * share, 0)
+    ax.grid(visible=False)
+    ax.set_facecolor(_style.NOTHING)
+    ax.imshow(
+        image,
+        extent=(-0.5, image.shape[1] * cols - 0.5, image.shape[0] * rows - 0.5, -0.5),
+        interpolation="nearest",
+        aspect="auto" if max(queries, keys) > 4 * min(queries, keys) else "equal",
+    )
+    ax.set_xlim(-0.5, keys - 0.5)
+    ax.set_ylim(queries - 0.5, -0.5)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(_style.whole_numbers())
+    ax.set_xlabel("key (token looked at)")
+    ax.set_ylabel("query (token that looks)")
+
+
+def _bill(pairs: int, full: int, flops: int, head: int | None) -> str:
+    share = _percent(pairs, full)
+    if head is not None:
+        return f"head {head + 1}: {share}, {_scaled(flops)}"
+    return f"{pairs:,} of {full:,} pairs ({share}), {_scaled(flops)}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.2g} %" if part < whole else "100 %" if part else "0 %"
+
+
+def _scaled(flops: float) -> str:
+    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"):
+        if flops < 999.5:
+            return f"{flops:.3g} {unit}"
+        flops /= 1000
+    return f"{flops:.3g} PFLOP"
+
+
+def _legend(ax: Axes, colours: dict[str, str], shares: Array | None, full: int, layout: Layout) -> None:
+    _style.legend(ax, _patches(colours, shares, full, layout))
+
+
+def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: Layout) -> list[Any]:
+    patch = _style.matplotlib("patches").Patch
+    counts: list[int | None] = [None] * len(colours)
+    if shares is not None and shares.size == len(colours):  # parts of one name share an entry, and have no number
+        counts = shares.tolist()
+    entries = [
+        patch(facecolor=colour, label=name if count is None else f"{name}: {_percent(count, full)}")
+        for (name, colour), count in zip(colours.items(), counts, strict=True)
+    ]
+    entries.append(patch(facecolor=_style.NOTHING, label="not computed"))
+    rows, cols = layout.block
+    if (rows, cols) != (1, 1):
+        label = f"in blocks of {rows} x {cols},\npaler where fewer pairs are"
+        if not layout.whole:
+            label += f",\n{int(layout.sizes[0, 0]) // cols} rows of each looked at"
+        entries.append(patch(facecolor="none", label=label))
+    return entries
