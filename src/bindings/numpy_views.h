@@ -45,7 +45,8 @@ ArrayView<const T, rank> view(const py::array& array, const char* name) {
 template <class T, int rank>
 ArrayView<const T, rank> rows_view(const py::array& array, const char* name) {
   ArrayView<const T, rank> const v = view<T, rank>(array, name);
-  require(v.stride[rank - 1] == 1 || v.shape[rank - 1] == 1 || array.size() == 0, name, " must be contiguous in its last axis");
+  require(v.stride[rank - 1] == 1 || v.shape[rank - 1] == 1 || array.size() == 0, name,
+          " must be contiguous in its last axis");
   return v;
 }
 
