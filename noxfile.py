@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import nox
@@ -17,17 +18,29 @@ SOURCES = sorted(
 PYTHON = ["python", "tests", "benchmarks", "notebooks", "noxfile.py"]
 
 
+_wheels: list[Path] = []  # of this run
+
+
+def _install(session: nox.Session, extra: str, *more: str) -> None:
+    """Install the package with an extra: compiled once for all sessions of a run."""
+    if not _wheels:
+        folder = tempfile.mkdtemp(prefix="headspan-")
+        session.run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".")
+        _wheels.extend(Path(folder).glob("*.whl"))
+    session.install(f"{_wheels[0]}[{extra}]", *more)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """The whole suite, on the installed package."""
-    session.install(".[test]")
+    _install(session, "test")
     session.run("pytest", *session.posargs)
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
     """The interactive view in a real Chromium and in JupyterLab."""
-    session.install(".[browser]")
+    _install(session, "browser")
     names = ("explore_page", "explore_patterns", "explore_lab", "accessibility")
     session.run("pytest", *(f"tests/test_{name}.py" for name in names), *session.posargs)
 
@@ -53,7 +66,7 @@ def format_(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Types of the package, and the stub against the compiled module."""
-    session.install(".[test]", "mypy==2.4.1")
+    _install(session, "test", "mypy==2.4.1")
     session.run("mypy")
     session.run("stubtest", "headspan._core", "--allowlist", "tests/stubtest.allow")
 
@@ -61,7 +74,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def sanitize(session: nox.Session) -> None:
     """The fast tests under the address, undefined-behaviour and leak sanitizers."""
-    session.install(".[test]")
+    _install(session, "test")
     session.install(
         "--force-reinstall",
         "--no-deps",
