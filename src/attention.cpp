@@ -93,17 +93,9 @@ class ForwardPass {
       if (run_forward(kernel_, queries, queries.reach(), rows, scratch, stop)) store_statistics(queries, rows);
       return;
     }
-    std::size_t const dims = static_cast<std::size_t>(problem_.value_dim());
-    std::vector<T> outs(kLanes * dims), before(dims);
-    for (int lane = 0; lane < kLanes; lane++) rows.out[lane] = outs.data() + static_cast<std::size_t>(lane) * dims;
-    if (!run_forward(kernel_, queries, queries.reach(), rows, scratch, stop)) return;
-    ForwardRows<T> whole;
-    for (int lane = 0; lane < queries.group.lanes; lane++) {
-      Partial<T> const parts[2] = {earlier(queries, lane, before.data()), partial(rows, lane)};
-      whole.out[lane] = out_row(queries, lane);
-      merge(parts, 2, lane, whole);
-    }
-    store_statistics(queries, whole);
+    std::vector<T> outs(static_cast<std::size_t>(kLanes * problem_.value_dim()));
+    for (int lane = 0; lane < kLanes; lane++) rows.out[lane] = outs.data() + lane * problem_.value_dim();
+    if (run_forward(kernel_, queries, queries.reach(), rows, scratch, stop)) store_merged(pass, queries, &rows, 1);
   }
 
   // Where neighbours are far apart in memory a group's keys are new ones, and most often those of its own tokens.
@@ -121,8 +113,7 @@ class ForwardPass {
 
   void run_in_parts(std::ptrdiff_t pass, const Control& control) const {
     std::ptrdiff_t const most = plan_.most_groups(pass), all = heads() * most, each = parts(pass);
-    std::size_t const dims = static_cast<std::size_t>(problem_.value_dim());
-    std::size_t const part_rows = checked_product(kLanes, dims);
+    std::size_t const part_rows = checked_product(kLanes, static_cast<std::size_t>(problem_.value_dim()));
     Buffer<T> const outs(checked_product(part_rows, static_cast<std::size_t>(all * each)));
     std::vector<ForwardRows<T>> rows(static_cast<std::size_t>(all * each));
     auto const exists = [&](std::ptrdiff_t number) { return number % most < groups(pass, number / most); };
@@ -143,26 +134,28 @@ class ForwardPass {
       Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
       run_forward(kernel_, queries, reach, part, scratch, stop);
     });
-    std::vector<Partial<T>> row(static_cast<std::size_t>(each) + 1);
-    std::vector<T> before(dims);
     parallel_for(all, 1, control.interrupted, [&](std::ptrdiff_t number, const StopCheck&) {
       if (!exists(number)) return;
-      QueryGroup<T> const queries = group(pass, number / most, number % most);
-      ForwardRows<T> whole;
-      for (int lane = 0; lane < queries.group.lanes; lane++) {
-        std::ptrdiff_t count = 0;
-        if (pass > 0) row[0] = earlier(queries, lane, before.data()), count = 1;
-        for (std::ptrdiff_t part = 0; part < each; part++)
-          row[static_cast<std::size_t>(count++)] = partial(rows[static_cast<std::size_t>(number * each + part)], lane);
-        whole.out[lane] = out_row(queries, lane);
-        merge(row.data(), count, lane, whole);
-      }
-      store_statistics(queries, whole);
+      store_merged(pass, group(pass, number / most, number % most), &rows[static_cast<std::size_t>(number * each)],
+                   each);
     });
   }
 
-  static Partial<T> partial(const ForwardRows<T>& rows, int lane) {
-    return {rows.out[lane], rows.maximum[lane], rows.sum[lane]};
+  // A group's rows from parts of its keys, after what the earlier passes found.
+  void store_merged(std::ptrdiff_t pass, const QueryGroup<T>& queries, const ForwardRows<T>* parts,
+                    std::ptrdiff_t count) const {
+    std::vector<T> before(static_cast<std::size_t>(problem_.value_dim()));
+    std::vector<Partial<T>> row;
+    ForwardRows<T> whole;
+    for (int lane = 0; lane < queries.group.lanes; lane++) {
+      row.clear();
+      if (pass > 0) row.push_back(earlier(queries, lane, before.data()));
+      for (std::ptrdiff_t i = 0; i < count; i++)
+        row.push_back({parts[i].out[lane], parts[i].maximum[lane], parts[i].sum[lane]});
+      whole.out[lane] = out_row(queries, lane);
+      merge(row, lane, whole);
+    }
+    store_statistics(queries, whole);
   }
 
   // What the earlier passes found, its row copied to `copy`.
@@ -174,23 +167,23 @@ class ForwardPass {
 
   // A row over all keys from its parts: out = sum of part.out * share, share = part.sum / sum of the sums, under one
   // maximum.
-  void merge(const Partial<T>* parts, std::ptrdiff_t count, int lane, ForwardRows<T>& whole) const {
+  void merge(const std::vector<Partial<T>>& parts, int lane, ForwardRows<T>& whole) const {
     T maximum = -std::numeric_limits<T>::infinity();
-    for (std::ptrdiff_t i = 0; i < count; i++)
-      if (!(parts[i].maximum <= maximum)) maximum = parts[i].maximum;  // or NaN
+    for (const Partial<T>& part : parts)
+      if (!(part.maximum <= maximum)) maximum = part.maximum;  // or NaN
     auto const sum_of = [&](const Partial<T>& part) {
       return part.sum == 0 ? 0 : part.sum * std::exp2(static_cast<double>(part.maximum - maximum));
     };
     double sum = 0;
-    for (std::ptrdiff_t i = 0; i < count; i++) sum += sum_of(parts[i]);
+    for (const Partial<T>& part : parts) sum += sum_of(part);
     whole.maximum[lane] = maximum;
     whole.sum[lane] = sum;
     whole.inverse_sum[lane] = sum == 0 ? T(0) : static_cast<T>(1 / sum);
     std::fill_n(whole.out[lane], problem_.value_dim(), T(0));
-    for (std::ptrdiff_t i = 0; i < count; i++) {
-      if (parts[i].sum == 0) continue;
-      T const share = static_cast<T>(sum_of(parts[i]) / sum);
-      for (int d = 0; d < problem_.value_dim(); d++) whole.out[lane][d] += parts[i].out[d] * share;
+    for (const Partial<T>& part : parts) {
+      if (part.sum == 0) continue;
+      T const share = static_cast<T>(sum_of(part) / sum);
+      for (int d = 0; d < problem_.value_dim(); d++) whole.out[lane][d] += part.out[d] * share;
     }
   }
 

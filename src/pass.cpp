@@ -42,7 +42,7 @@ void or_terms(const std::vector<Term>& terms, const Lanes& lanes, const Tile& ti
 
 std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
   std::vector<KeyRun> runs;
-  LaneClasses const classes(lanes, [this](std::ptrdiff_t p) { return floor_mod(p, stride); });
+  LaneClasses const classes = residues(lanes, stride);
   for (int i = 0; i < classes.count(); i++) {
     std::ptrdiff_t index[kLanes];
     Lanes some(index, 0);
@@ -84,7 +84,7 @@ Pattern::Pattern(const Description& terms) {
       primitives_.push_back(make_primitive(name, numbers));
       Primitive const& primitive = *primitives_.back();
       terms_.back().push_back(&primitive);
-      if (primitive.grid().axes) grid_ = primitive.grid();
+      if (primitive.grouping().grid.axes) grid_ = primitive.grouping().grid;
       std::vector<std::int64_t> both;
       std::set_union(global_tokens_.begin(), global_tokens_.end(), primitive.global_tokens().begin(),
                      primitive.global_tokens().end(), std::back_inserter(both));
@@ -95,7 +95,7 @@ Pattern::Pattern(const Description& terms) {
 
 void Pattern::check(std::ptrdiff_t queries, std::ptrdiff_t keys) const {
   for (const auto& primitive : primitives_) {
-    Grid const grid = primitive->grid();
+    Grid const grid = primitive->grouping().grid;
     if (grid.axes && !(grid == grid_ && grid.tokens() == keys && queries <= keys))
       throw std::invalid_argument("the shape of a pattern is not that of the tokens");
   }

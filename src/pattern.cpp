@@ -71,6 +71,14 @@ void intersect(const Intervals& a, const Intervals& b, Intervals& out) {
   }
 }
 
+LaneClasses residues(const Lanes& lanes, std::ptrdiff_t stride) {
+  return LaneClasses(lanes, [stride](std::ptrdiff_t p) { return floor_mod(p, stride); });
+}
+
+LaneClasses block_rows(const Lanes& lanes, std::ptrdiff_t block_size) {
+  return LaneClasses(lanes, [block_size](std::ptrdiff_t p) { return floor_div(p, block_size); });
+}
+
 void LaneClasses::add(std::ptrdiff_t its_class, int lane) {
   int i = count_;  // neighbours mostly come in order, or share a class
   while (i > 0 && class_[i - 1] > its_class) i--;

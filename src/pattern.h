@@ -98,7 +98,6 @@ class Primitive {
   virtual void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) const = 0;
   // Tokens whose pairs no span limits, ascending.
   virtual const std::vector<std::int64_t>& global_tokens() const;
-  virtual Grid grid() const { return {}; }
 };
 
 // A primitive by its name and the numbers of its Python class, which has checked them.
@@ -129,13 +128,6 @@ void append(Intervals& out, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrd
 void unite(const Intervals& a, const Intervals& b, Intervals& out);
 void intersect(const Intervals& a, const Intervals& b, Intervals& out);
 
-// words[r] = all lanes if sees(key), else none.
-template <class Sees>
-void words_of_keys(const Lanes& lanes, const Tile& tile, std::uint64_t* words, Sees sees) {
-  for (int r = 0; r < tile.count; r++)
-    words[r] = sees(static_cast<std::ptrdiff_t>(key_index(tile, r))) ? all(lanes) : 0;
-}
-
 // The lanes of each class, for classes that many lanes share: classes ascend.
 class LaneClasses {
  public:
@@ -155,5 +147,16 @@ class LaneClasses {
   std::ptrdiff_t class_[kLanes];
   std::uint64_t word_[kLanes];
 };
+
+// The lanes by their index modulo a stride, and by the block that they lie in.
+LaneClasses residues(const Lanes& lanes, std::ptrdiff_t stride);
+LaneClasses block_rows(const Lanes& lanes, std::ptrdiff_t block_size);
+
+// words[r] = all lanes if sees(key), else none.
+template <class Sees>
+void words_of_keys(const Lanes& lanes, const Tile& tile, std::uint64_t* words, Sees sees) {
+  for (int r = 0; r < tile.count; r++)
+    words[r] = sees(static_cast<std::ptrdiff_t>(key_index(tile, r))) ? all(lanes) : 0;
+}
 
 }  // namespace headspan

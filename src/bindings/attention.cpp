@@ -42,10 +42,7 @@ class PyProblem {
         ramp_(ramp),
         causal_(causal),
         include_self_(include_self) {
-    if (is_float32())
-      problem<float>();
-    else
-      problem<double>();
+    check();
   }
 
   // Arguments that few calls have. `removed` says where key_bias is -infinity; the segments of keys are first .. last
@@ -60,10 +57,7 @@ class PyProblem {
     segment_last_ = std::move(segment_last);
     key_bias_ = std::move(key_bias);
     removed_ = std::move(removed);
-    if (is_float32())
-      problem<float>();
-    else
-      problem<double>();
+    check();
   }
 
   py::tuple forward(bool with_lse, bool with_statistics) const {
@@ -81,6 +75,12 @@ class PyProblem {
   }
 
  private:
+  void check() const {
+    if (is_float32())
+      problem<float>();
+    else
+      problem<double>();
+  }
   bool is_float32() const { return py::isinstance<py::array_t<float>>(query_); }
 
   template <class T>

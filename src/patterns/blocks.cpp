@@ -24,7 +24,7 @@ class Blocks : public Primitive {
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     Intervals before, row;
-    LaneClasses const classes = rows_of(lanes);
+    LaneClasses const classes = block_rows(lanes, block_size_);
     for (int i = 0; i < classes.count(); i++) {
       row.clear();
       for (const std::int64_t* column = begin(classes.at(i)); column != end(classes.at(i)); column++)
@@ -35,7 +35,7 @@ class Blocks : public Primitive {
   }
 
   void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    LaneClasses const classes = rows_of(lanes);
+    LaneClasses const classes = block_rows(lanes, block_size_);
     std::ptrdiff_t last_column = -1;
     std::uint64_t word = 0;
     for (int r = 0; r < tile.count; r++) {
@@ -47,9 +47,6 @@ class Blocks : public Primitive {
   }
 
  private:
-  LaneClasses rows_of(const Lanes& lanes) const {
-    return LaneClasses(lanes, [this](std::ptrdiff_t p) { return floor_div(p, block_size_); });
-  }
   std::uint64_t word_of(const LaneClasses& classes, std::ptrdiff_t column) const {
     std::uint64_t word = 0;
     for (int i = 0; i < classes.count(); i++)

@@ -26,7 +26,7 @@ class Local : public Primitive {
     words_of_ranges(tile, lanes.count, words,
                     [&](int lane) { return Interval{lanes.index[lane] - before_, lanes.index[lane] + after_ + 1}; });
     if (dilation_ == 1) return;
-    LaneClasses const classes(lanes, [this](std::ptrdiff_t p) { return floor_mod(p, dilation_); });
+    LaneClasses const classes = residues(lanes, dilation_);
     for (int r = 0; r < tile.count; r++) words[r] &= classes.word_of(key_index(tile, r) % dilation_);
   }
 

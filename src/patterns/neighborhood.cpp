@@ -26,7 +26,6 @@ class Neighborhood : public Primitive {
     std::copy_n(dilation_, kGridAxes, grouping.dilation);
     return grouping;
   }
-  Grid grid() const override { return grid_; }
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     windows(lanes).intervals(keys, out);

@@ -47,7 +47,7 @@ class Random : public Primitive {
   };
   const std::vector<Row>& rows_of(const Lanes& lanes, std::ptrdiff_t keys) const {
     return lanes.remember(this, [&] {
-      LaneClasses const classes(lanes, [this](std::ptrdiff_t p) { return floor_div(p, block_size_); });
+      LaneClasses const classes = block_rows(lanes, block_size_);
       std::vector<Row> rows;
       for (int i = 0; i < classes.count(); i++) rows.push_back({classes.word(i), columns_of(classes.at(i), keys)});
       return rows;

@@ -20,7 +20,7 @@ class Strided : public Primitive {
   void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
     if (!relative())
       return words_of_keys(lanes, tile, words, [this](std::ptrdiff_t key) { return key % stride_ == offset_; });
-    LaneClasses const classes(lanes, [this](std::ptrdiff_t p) { return floor_mod(p, stride_); });
+    LaneClasses const classes = residues(lanes, stride_);
     for (int r = 0; r < tile.count; r++) words[r] = classes.word_of(key_index(tile, r) % stride_);
   }
 
