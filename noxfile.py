@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import nox
@@ -24,9 +23,10 @@ _wheels: list[Path] = []  # of this run
 def _install(session: nox.Session, extra: str, *more: str) -> None:
     """Install the package with an extra: compiled once for all sessions of a run."""
     if not _wheels:
-        folder = tempfile.mkdtemp(prefix="headspan-")
-        session.run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".")
-        _wheels.extend(Path(folder).glob("*.whl"))
+        folder = session.cache_dir / "wheel"
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
+        session.run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), ".")
+        _wheels.extend(folder.glob("*.whl"))
     session.install(f"{_wheels[0]}[{extra}]", *more)
 
 
