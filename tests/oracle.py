@@ -273,3 +273,17 @@ def central_difference(function, array, step=1e-5):
         array[index] = here
         gradient[index] = (above - below) / (2 * step)
     return gradient
+
+
+def with_all_axes(arrays, options):
+    """Query, key and value with four axes and equally many heads, and float64 options that fit them."""
+    ndim, heads = arrays["query"].ndim, lift(arrays["query"]).shape[1]
+    options = dict(options)
+    for name in PARAMETERS:
+        if name in options:
+            options[name] = spread(options[name], ndim, np.float64)
+    if "alibi_slopes" in options:
+        options["alibi_slopes"] = options["alibi_slopes"][..., 0]
+    if "key_bias" in options:
+        options["key_bias"] = lift_bias(options["key_bias"], np.float64)[:, :, 0]
+    return [repeat_heads(lift(arrays[name]), heads) for name in ARRAYS], options

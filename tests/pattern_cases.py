@@ -88,7 +88,10 @@ def draw_limits(rng, ndim, sizes, share, positions=True):
     """Each of the limits that are no pattern on a share of the cases."""
     batch, heads, queries, keys = sizes
     options = {}
-    lead = lambda: (batch,) if ndim == 4 and rng.random() < 0.5 else ()  # noqa: E731
+
+    def lead():
+        return (batch,) if ndim == 4 and rng.random() < 0.5 else ()
+
     if rng.random() < share:
         options["key_bias"] = draw_bias(rng, ndim, batch, heads, keys)
     if rng.random() < share:
@@ -128,7 +131,10 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
 def named_case(shape, dtype, tree=None, **options):
     """A case given as (batch, heads, key_heads, queries, keys, head_dim)."""
     batch, heads, key_heads, queries, keys, dim = shape
-    draw = lambda i, *s: np.random.default_rng([i, *shape]).standard_normal((batch, *s)).astype(dtype)  # noqa: E731
+
+    def draw(i, *s):
+        return np.random.default_rng([i, *shape]).standard_normal((batch, *s)).astype(dtype)
+
     arrays = {"query": draw(1, heads, queries, dim), "key": draw(2, key_heads, keys, dim)}
     arrays["value"] = draw(3, key_heads, keys, dim + 1)
     return PatternCase(arrays, options, tree, draw(4, heads, queries, dim + 1), draw(5, heads, queries))
@@ -167,7 +173,7 @@ def make_composed_case(seed, dtype):
     per_head = ndim > 2 and rng.random() < 0.3
     # A list is one a head already, so none of its patterns differs between heads again.
     room = pattern_oracle.Room(queries, keys, 0 if per_head or ndim == 2 else heads, grid)
-    draw = lambda: pattern_oracle.draw_tree(rng, room, int(rng.integers(2, 6)))  # noqa: E731
-    tree = [draw() for _ in range(heads)] if per_head else draw()
+    trees = [pattern_oracle.draw_tree(rng, room, int(rng.integers(2, 6))) for _ in range(heads if per_head else 1)]
+    tree = trees if per_head else trees[0]
     sizes = (batch if ndim == 4 else 1, heads, key_heads, queries, keys)
     return draw_case(rng, dtype, tree, sizes, ndim, int(rng.choice([1, 4, 8, 15, 16, 33, 64])))

@@ -264,14 +264,7 @@ def test_results_are_fresh_arrays():
 def test_reference(seed):
     """The package's own dense definition, for four axes and equally many heads."""
     case = make_case(seed, "float64")
-    ndim, heads = case.arrays["query"].ndim, oracle.lift(case.arrays["query"]).shape[1]
-    arrays = [oracle.repeat_heads(oracle.lift(case.arrays[n]), heads) for n in oracle.ARRAYS]
-    options = dict(case.options)
-    for name in oracle.PARAMETERS:
-        if name in options:
-            options[name] = oracle.spread(options[name], ndim, np.float64)
-    if "alibi_slopes" in options:
-        options["alibi_slopes"] = options["alibi_slopes"][..., 0]
+    arrays, options = oracle.with_all_axes(case.arrays, case.options)
     expected, _ = oracle.attention(*arrays, **options)
     out = hs.reference.attention(*arrays, **options)
     assert out.shape == expected.shape

@@ -12,7 +12,7 @@ import urllib.request
 import headspan as hs
 import numpy as np
 import pytest
-from browser import TEXTS, chromium, drawn, overlapping, set_slider, spilling
+from browser import TEXTS, drawn, overlapping, set_slider, spilling
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytest.importorskip("jupyterlab", reason="needs JupyterLab: pip install jupyterlab")
@@ -85,12 +85,6 @@ def _wait_for(process, home):
             break
         time.sleep(0.3)
     pytest.fail(f"JupyterLab does not start: {(home / 'log').read_text()[-2000:]}")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
 
 
 @pytest.fixture

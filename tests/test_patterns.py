@@ -129,16 +129,7 @@ def test_edge(shape, tree, options, dtype):
 def test_reference(seed):
     """The package's own dense definition, for four axes and equally many heads."""
     case = make_composed_case(seed, "float64")
-    ndim, heads = case.arrays["query"].ndim, oracle.lift(case.arrays["query"]).shape[1]
-    arrays = [oracle.repeat_heads(oracle.lift(case.arrays[n]), heads) for n in oracle.ARRAYS]
-    options = dict(case.options)
-    for name in oracle.PARAMETERS:
-        if name in options:
-            options[name] = oracle.spread(options[name], ndim, np.float64)
-    if "alibi_slopes" in options:
-        options["alibi_slopes"] = options["alibi_slopes"][..., 0]
-    if "key_bias" in options:
-        options["key_bias"] = oracle.lift_bias(options["key_bias"], np.float64)[:, :, 0]
+    arrays, options = oracle.with_all_axes(case.arrays, case.options)
     limits = {name: value for name, value in case.dense.items() if name not in case.arguments}
     expected, _ = oracle.attention(*arrays, **options, **limits)
     out = hs.reference.attention(*arrays, **options, pattern=pattern_oracle.build(case.tree))

@@ -1,5 +1,7 @@
 """Positions, lengths, segments and biases of keys: on their own, together, and what they mean."""
 
+import itertools
+
 import headspan as hs
 import numpy as np
 import oracle
@@ -143,7 +145,7 @@ def test_segments_are_calls_of_their_own():
     ids = hs.segments_from(bounds)
     for options in ({"span": 20.5}, {"causal": False, "alibi_slopes": 0.125}):
         out, lse = hs.attention(*arrays, segment_ids=ids, return_lse=True, **options)
-        for first, last in zip(bounds[:-1], bounds[1:], strict=True):  # noqa: RUF007
+        for first, last in itertools.pairwise(bounds):
             parts = [array[:, :, first:last] for array in arrays]
             own, own_lse = hs.attention(*parts, return_lse=True, **options)
             close(out[:, :, first:last], own)
@@ -254,8 +256,13 @@ def test_importance_from_vjp_by_central_differences():
     out, attention_vjp = hs.attention_vjp(*arrays, key_bias=values, span=2.25)
     through = vjp(attention_vjp(out).key_bias)
     for i, (alone, deep) in enumerate(zip(vjp(grad), through, strict=True)):
-        given = lambda a, i=i: hs.importance_from(*arguments[:i], a, *arguments[i + 1 :])  # noqa: E731
+
+        def given(a, i=i):
+            return hs.importance_from(*arguments[:i], a, *arguments[i + 1 :])
+
+        def loss(a, given=given):
+            return np.vdot(hs.attention(*arrays, key_bias=given(a), span=2.25), out)
+
         expected = oracle.central_difference(lambda a, given=given: np.vdot(given(a), grad), arguments[i])
         np.testing.assert_allclose(alone, expected, rtol=0, atol=1e-7)
-        loss = lambda a, given=given: np.vdot(hs.attention(*arrays, key_bias=given(a), span=2.25), out)  # noqa: E731
         np.testing.assert_allclose(deep, oracle.central_difference(loss, arguments[i]), rtol=0, atol=1e-7)

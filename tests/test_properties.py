@@ -187,7 +187,10 @@ def test_grouped_keys_are_repeated_keys():
 @st.composite
 def calls(draw):
     """Any small call: sizes, layouts, dtype and options drawn independently."""
-    size = lambda most: draw(st.integers(1, most))  # noqa: E731
+
+    def size(most):
+        return draw(st.integers(1, most))
+
     dtype = draw(st.sampled_from(DTYPES))
     groups, key_heads, dim, value_dim = size(3), size(2), size(20), size(20)
     batch, queries, keys = size(2), size(140), size(140)

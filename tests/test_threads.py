@@ -47,7 +47,10 @@ def threads():
 def make_arguments(shape, dtype, seed=0):
     heads, key_heads, queries, keys, dim = shape
     rng = np.random.default_rng([seed, *shape])
-    draw = lambda *s: rng.standard_normal((1, *s)).astype(dtype)  # noqa: E731
+
+    def draw(*s):
+        return rng.standard_normal((1, *s)).astype(dtype)
+
     arrays = {
         "query": draw(heads, queries, dim),
         "key": draw(key_heads, keys, dim),
@@ -95,7 +98,10 @@ def test_weights_and_merge_do_not_depend_on_threads(threads, dtype):
 def test_calls_from_several_threads_at_once(dtype):
     """The lock is released during a call: calls that overlap share nothing."""
     problems = [make_arguments((3, 3, 201 + i, 201 + i, 9), dtype, seed=i) for i in range(8)]
-    run = lambda p: all_bits(*p, span=50.5)  # noqa: E731
+
+    def run(problem):
+        return all_bits(*problem, span=50.5)
+
     expected = [run(problem) for problem in problems]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
@@ -176,9 +182,10 @@ def test_poisoned_rows_reach_only_the_keys_they_see(where, case, dtype, poison):
         bad = rng.random(arrays["query"].shape[:3]) < 0.05
         empty = ~reach.any(axis=3)
         changed = {**inputs, where: poisoned(inputs[where], bad, poison)}
-        split = lambda d: (  # noqa: E731
-            {name: d[name] for name in oracle.ARRAYS}, d["grad_out"], d["grad_lse"])  # fmt: skip
-        clean, dirty = all_bits(*split(inputs), **options), all_bits(*split(changed), **options)
+        clean, dirty = (
+            all_bits({name: d[name] for name in oracle.ARRAYS}, d["grad_out"], d["grad_lse"], **options)
+            for d in (inputs, changed)
+        )
         rows = bad & ~empty  # a row without keys gives 0 and -inf whatever it holds
         met = spread_over_keys(rows, reach, arrays["key"].shape[1])
         forward = rows if where == "query" else np.zeros_like(rows)
