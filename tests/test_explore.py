@@ -138,7 +138,7 @@ def test_the_module_is_one_piece_of_small_files():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokens": ["a"]}, "tokens must hold 20 texts, one a key, not 1"),
+        ({"tokens": ["a"]}, "tokens must hold 20 texts, one a token, not 1"),
         ({"heads": [3]}, "heads must be different numbers from 0 to 2"),
         ({"heads": []}, "heads must be different numbers"),
         ({"heads": [1, 1]}, "heads must be different numbers"),

@@ -246,7 +246,7 @@ def test_layout_is_coloured_by_the_first_part_that_allows_a_pair(name, causal):
     assert ax.get_title().startswith(f"{cost.pairs:,} of ")
     assert left.sum() == cost.pairs
     np.testing.assert_array_equal(image[..., 3] > 0, left)
-    for part, patch in zip(_pattern.parts_of(pattern), ax.get_legend().get_patches(), strict=False):
+    for part, patch in zip(pattern.alternatives, ax.get_legend().get_patches(), strict=False):
         own = left & part.mask(queries, keys)
         np.testing.assert_allclose(image[own], np.broadcast_to(patch.get_facecolor(), (own.sum(), 4)), atol=1e-6)
         left &= ~own
@@ -300,7 +300,7 @@ def test_heads_that_differ_have_panels():
     ],
 )
 def test_parts_are_named_as_they_are_written(pattern, name):
-    assert _pattern.name_of(pattern) == name
+    assert pattern.short_name() == name
 
 
 def test_sweep_has_a_panel_a_number_and_a_line_a_name():

@@ -3,49 +3,14 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
-import numpy as np
 import numpy.typing as npt
 
 from headspan import _check, _core, _visibility
 from headspan._check import Array
+from headspan._parameters import KeyBias, PerQuery
 from headspan._pattern import Pattern
 
 AXES = ("batch", "heads", "tokens")
-
-
-class Parameter:
-    """An argument that may be shared by batch items, heads or tokens: checked, and broadcast for the core."""
-
-    def __init__(
-        self,
-        name: str,
-        given: object,
-        call: "Call",
-        *,
-        positive: bool = False,
-        below: float | None = None,
-        per_token: bool = True,
-    ) -> None:
-        array = _check.real_array(name, given)
-        self.shape = array.shape
-        self.dtype = array.dtype if array.dtype in _check.FLOATS else call.dtype
-        values = _check.per_query(name, array, call.axes, with_tokens=per_token).astype(np.float64)
-        if below is not None:
-            _check.non_negative(name, array)
-            values = np.minimum(values, below)
-        limits = np.finfo(call.dtype)
-        if values.size and np.abs(values).max() > limits.max:
-            raise ValueError(f"{name} must fit into {call.dtype}, but holds {values.flat[np.abs(values).argmax()]:g}")
-        self.array = values.astype(call.dtype)  # axes of length 1 are shared
-        if positive and values.size and not self.array.min() >= limits.tiny:
-            raise ValueError(f"{name} must be greater than 0, but holds {array.min():g}")
-
-    def gradient(self, per_query: npt.NDArray[np.float64]) -> Array:
-        """Sum over everything that shared a value."""
-        shape = self.array.shape + (1,) * (3 - self.array.ndim)
-        shared = tuple(axis for axis in range(3) if shape[axis] == 1)
-        total: Array = per_query.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
-        return total
 
 
 class Options(TypedDict, total=False):
@@ -67,23 +32,6 @@ class Options(TypedDict, total=False):
     key_lengths: npt.ArrayLike | None
     segment_ids: npt.ArrayLike | None
     key_bias: npt.ArrayLike | None
-
-
-DEFAULTS: Options = {
-    "span": None,
-    "ramp": 32,
-    "causal": True,
-    "include_self": True,
-    "scale": None,
-    "temperature": None,
-    "alibi_slopes": None,
-    "pattern": None,
-    "query_positions": None,
-    "key_positions": None,
-    "key_lengths": None,
-    "segment_ids": None,
-    "key_bias": None,
-}
 
 
 class Call:
@@ -113,14 +61,14 @@ class Call:
             positions = _visibility.positions(o["query_positions"], o["key_positions"], self)
             furthest = positions.furthest()
 
-        self.span = None if o["span"] is None else Parameter("span", o["span"], self, below=furthest)
+        self.span = None if o["span"] is None else PerQuery("span", o["span"], self, below=furthest)
         self.temperature = (
-            None if o["temperature"] is None else Parameter("temperature", o["temperature"], self, positive=True)
+            None if o["temperature"] is None else PerQuery("temperature", o["temperature"], self, positive=True)
         )
         self.slopes = (
-            None if o["alibi_slopes"] is None else Parameter("alibi_slopes", o["alibi_slopes"], self, per_token=False)
+            None if o["alibi_slopes"] is None else PerQuery("alibi_slopes", o["alibi_slopes"], self, per_token=False)
         )
-        self.key_bias = None if o["key_bias"] is None else _visibility.KeyBias(o["key_bias"], self)
+        self.key_bias = None if o["key_bias"] is None else KeyBias(o["key_bias"], self)
         factor = self.query.shape[3] ** -0.5 if o["scale"] is None else _check.number("scale", o["scale"])
         self.core = _core.Problem(
             self.query,
@@ -147,7 +95,7 @@ class Call:
         """Hand the core the arguments that few calls have."""
         _, heads, queries, _ = self.query.shape
         patterns = _visibility.patterns(options["pattern"], heads, queries, self.key.shape[2])
-        if positions is not None and any(p.grid for pattern in patterns for p in pattern.primitives()):
+        if positions is not None and any(pattern.grid for pattern in patterns):
             raise ValueError(
                 "query_positions and key_positions cannot be combined with a Neighborhood, which has its own"
             )

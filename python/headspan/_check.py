@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -100,6 +101,16 @@ def flag(name: str, x: object) -> bool:
     return bool(x)
 
 
+def texts(name: str, given: Sequence[object] | None, length: int) -> list[str] | None:
+    """Return the text of every token, or None when none is given."""
+    if given is None:
+        return None
+    written = [str(token) for token in given]
+    if len(written) != length:
+        raise ValueError(f"{name} must hold {length} texts, one a token, not {len(written)}")
+    return written
+
+
 def gradient(name: str, given: object, shape: tuple[int, ...], *, beside: tuple[str, Array]) -> Array:
     """Return the gradient of a result of that shape; ``beside`` names an array whose type it must have."""
     array = float_array(name, given)
@@ -129,6 +140,11 @@ def non_negative(name: str, array: npt.NDArray[Any]) -> None:
     """Refuse an array with a negative element."""
     if array.size and array.min() < 0:
         raise ValueError(f"{name} must not be negative, but holds {array.min():g}")
+
+
+def may_be_shared(shape: tuple[int, ...], sizes: list[int]) -> bool:
+    """Whether a shape is as wanted, its last axis whole and the others perhaps of length 1."""
+    return shape[-1] == sizes[-1] and all(n in (1, size) for n, size in zip(shape, sizes, strict=True))
 
 
 def per_query(

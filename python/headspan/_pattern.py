@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import fields
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import Field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,9 +18,10 @@ from headspan import _check, _core
 FAR = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
 _MOST_PAIRS = 2**26  # of a mask
 _MOST_TERMS = 64
+_LONGEST_NAME = 44
 
 
-class Pattern:
+class Pattern(ABC):
     """A primitive or an expression of primitives."""
 
     def __or__(self, other: Pattern) -> Pattern:
@@ -32,20 +35,42 @@ class Pattern:
     @property
     def heads(self) -> int | None:
         """How many heads the pattern has a part of its own for; None: all heads share it."""
-        counts = {primitive.heads for primitive in self.primitives() if primitive.heads is not None}
-        return counts.pop() if counts else None
+        return next((p.heads for p in self.primitives() if p.heads is not None), None)
 
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Shape of the grid on which distances are measured; empty: along the tokens."""
+        return next((p.grid for p in self.primitives() if p.grid), ())
+
+    @property
+    def global_tokens(self) -> tuple[int, ...]:
+        """Tokens whose pairs no span limits, ascending."""
+        return tuple(sorted({token for p in self.primitives() for token in p.global_tokens}))
+
+    @property
+    def alternatives(self) -> tuple[Pattern, ...]:
+        """The parts of a union, or the pattern alone."""
+        return (self,)
+
+    @abstractmethod
     def of_head(self, head: int) -> Pattern:
         """Return what the pattern is for one head."""
-        raise NotImplementedError
 
+    @abstractmethod
     def primitives(self) -> list[Primitive]:
         """Return the primitives of the expression."""
-        raise NotImplementedError
 
+    @abstractmethod
     def terms(self) -> list[tuple[Primitive, ...]]:
         """Return the expression as a union of intersections."""
-        raise NotImplementedError
+
+    def short_name(self) -> str:
+        """Return what a legend calls the pattern: as it is written, without what it leaves at the default."""
+        name = self._brief()
+        return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "\u2026"
+
+    @abstractmethod
+    def _brief(self) -> str: ...
 
     def check(self, queries: int, keys: int) -> None:
         """Raise ValueError if the pattern does not suit so many tokens."""
@@ -110,10 +135,10 @@ class _Composition(Pattern):
         for part in parts:
             flat.extend(part.parts if type(part) is type(self) else [part])
         self.parts = tuple(flat)
-        grids = sorted({p.grid for p in self.primitives() if p.grid})
+        grids = sorted({part.grid for part in self.parts if part.grid})
         if len(grids) > 1:
             raise ValueError(f"the parts of a pattern must have one Neighborhood shape, not {grids[0]} and {grids[1]}")
-        heads = sorted({p.heads for p in self.primitives() if p.heads is not None})
+        heads = sorted({part.heads for part in self.parts if part.heads is not None})
         if len(heads) > 1:
             raise ValueError(f"the Blocks of a pattern must be for as many heads, not {heads[0]} and {heads[1]}")
         if (terms := self._count_terms()) > _MOST_TERMS:
@@ -136,13 +161,23 @@ class _Composition(Pattern):
         return hash((type(self), self.parts))
 
     def __repr__(self) -> str:
+        return self._joined(repr)
+
+    def _brief(self) -> str:
+        return self._joined(lambda part: part._brief())
+
+    def _joined(self, write: Callable[[Pattern], str]) -> str:
         return f" {self.sign} ".join(
-            f"({part!r})" if isinstance(part, _Composition) else repr(part) for part in self.parts
+            f"({write(part)})" if isinstance(part, _Composition) else write(part) for part in self.parts
         )
 
 
 class _Union(_Composition):
     sign = "|"
+
+    @property
+    def alternatives(self) -> tuple[Pattern, ...]:
+        return self.parts
 
     def terms(self) -> list[tuple[Primitive, ...]]:
         return [term for part in self.parts for term in part.terms()]
@@ -159,6 +194,7 @@ class Primitive(Pattern):
     """A pattern that is no expression of others; the core has one of the same name."""
 
     name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # all of them are data classes
 
     @property
     def heads(self) -> int | None:
@@ -166,12 +202,10 @@ class Primitive(Pattern):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Shape of the grid on which distances are measured; empty: along the tokens."""
         return ()
 
     @property
     def global_tokens(self) -> tuple[int, ...]:
-        """Tokens whose pairs no span limits."""
         return ()
 
     def of_head(self, head: int) -> Pattern:
@@ -188,7 +222,19 @@ class Primitive(Pattern):
 
     def numbers(self) -> list[int]:
         """Return what the core needs to know, by default the fields."""
-        return [min(getattr(self, f.name), FAR) for f in fields(self)]  # type: ignore[arg-type]
+        return [min(getattr(self, f.name), FAR) for f in fields(self)]
+
+    def _brief(self) -> str:
+        words = []
+        for i, field in enumerate(fields(self)):
+            value = getattr(self, field.name)
+            alike = isinstance(value, tuple) and len(set(value)) == 1
+            if not field.init or value == field.default or (alike and value[:1] == field.default):
+                continue
+            if alike and field.name != "shape":
+                value = value[0]
+            words.append(f"{value}" if i == 0 else f"{field.name}={value}")
+        return f"{type(self).__name__}({', '.join(words)})"
 
     def _check_integer(self, name: str, *, at_least: int) -> int:
         value = _check.integer(f"{name} of {type(self).__name__}", getattr(self, name), at_least=at_least)

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan._check import Array
 from headspan._pattern import Pattern
 
 if TYPE_CHECKING:
@@ -26,41 +25,6 @@ class Positions(NamedTuple):
         """Beyond every distance."""
         ends = [end for array in self if array.size for end in (array.min(), array.max())]
         return 2.0 * float(max(ends) - min(ends)) + 1.0 if ends else 1.0
-
-
-class KeyBias:
-    """Numbers added to the scores of each key: checked, and broadcast for the core."""
-
-    def __init__(self, given: object, call: "Call") -> None:
-        array = _check.as_array("key_bias", given)
-        if array.dtype.kind not in "iuf":
-            raise TypeError(f"key_bias must be real numbers, not {array.dtype}")
-        if np.isnan(array).any() or np.isposinf(array).any():
-            raise ValueError(f"key_bias must be finite or -inf, but holds {'nan' if np.isnan(array).any() else 'inf'}")
-        self.shape = array.shape
-        self.dtype = array.dtype if array.dtype in _check.FLOATS else call.dtype
-        axes = call.key_axes
-        sizes = [*axes.values()][len(axes) - array.ndim :] if array.ndim else []
-        if not 1 <= array.ndim <= len(axes) or not _fits(array.shape, sizes):
-            forms = [tuple(axes.values())[i:] for i in range(len(axes))]
-            raise ValueError(f"key_bias must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
-        finite = array[np.isfinite(array)]
-        if finite.size and np.abs(finite).max() > np.finfo(call.dtype).max:
-            raise ValueError(f"key_bias must fit into {call.dtype}, but holds {finite[np.abs(finite).argmax()]:g}")
-        self.array: Array = np.ascontiguousarray(array.reshape((1,) * (3 - array.ndim) + array.shape), dtype=call.dtype)
-        removed = np.isneginf(self.array)
-        self.removed = removed if removed.any() else None
-
-    def gradient(self, per_head: _Reals) -> Array:
-        """Sum over everything that shared a value."""
-        shared = tuple(axis for axis in range(3) if self.array.shape[axis] == 1)
-        total: Array = per_head.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
-        return total
-
-
-def _fits(shape: tuple[int, ...], sizes: list[int]) -> bool:
-    """Whether a shape is as wanted, its last axis whole and the others perhaps shared."""
-    return shape[-1] == sizes[-1] and all(n in (1, size) for n, size in zip(shape, sizes, strict=True))
 
 
 def patterns(given: object, heads: int, queries: int, keys: int) -> list[Pattern]:
@@ -111,7 +75,7 @@ def _positions(name: str, given: object, tokens: int, call: "Call") -> _Reals:
 def per_token(name: str, array: npt.NDArray[Any], tokens: int, call: "Call") -> npt.NDArray[Any]:
     """Bring an array of shape (tokens,) or (batch, tokens) to (batch or 1, tokens)."""
     forms = [(tokens,)] + ([(call.query.shape[0], tokens)] if call.ndim == 4 else [])
-    if not any(array.ndim == len(form) and _fits(array.shape, list(form)) for form in forms):
+    if not any(array.ndim == len(form) and _check.may_be_shared(array.shape, list(form)) for form in forms):
         raise ValueError(f"{name} must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
     return array.reshape(-1, tokens) if array.ndim == 1 else array
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Any, Literal, Required, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,37 +14,27 @@ from headspan._hybrid_layers import branch, layer_norm, predict
 from headspan._hybrid_parameters import HybridParameters, Per, check_input, check_parameters, check_per
 
 
+class Options(TypedDict, total=False):
+    """The options of the layer; see `hybrid_attention`."""
+
+    heads: Required[int]
+    max_span: Required[float]
+    ramp: float
+    per: Per
+    sharpen_longer: bool
+    temperature_range: float
+    causal: bool
+    include_self: bool
+    epsilon: float
+
+
 @overload
 def hybrid_attention(
-    x: npt.ArrayLike,
-    parameters: HybridParameters,
-    *,
-    heads: int,
-    max_span: float,
-    ramp: float = ...,
-    per: Per = ...,
-    sharpen_longer: bool = ...,
-    temperature_range: float = ...,
-    causal: bool = ...,
-    include_self: bool = ...,
-    epsilon: float = ...,
-    return_span: Literal[False] = ...,
+    x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[False] = ..., **options: Unpack[Options]
 ) -> Array: ...
 @overload
 def hybrid_attention(
-    x: npt.ArrayLike,
-    parameters: HybridParameters,
-    *,
-    heads: int,
-    max_span: float,
-    ramp: float = ...,
-    per: Per = ...,
-    sharpen_longer: bool = ...,
-    temperature_range: float = ...,
-    causal: bool = ...,
-    include_self: bool = ...,
-    epsilon: float = ...,
-    return_span: Literal[True],
+    x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[True], **options: Unpack[Options]
 ) -> tuple[Array, Array, Array]: ...
 def hybrid_attention(
     x: npt.ArrayLike,

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from headspan import _check
 from headspan._blocks import csr
 from headspan._pattern import FAR, Pattern, Primitive
@@ -199,8 +197,7 @@ class Global(Primitive):
     name = "global"
 
     def __init__(self, tokens: int | Iterable[int]) -> None:
-        one = isinstance(tokens, int | np.integer) or not isinstance(tokens, Iterable)
-        given: Iterable[Any] = [tokens] if one else tokens  # type: ignore[assignment]
+        given = tokens if isinstance(tokens, Iterable) else (tokens,)
         checked = {_check.integer("tokens of Global", token, at_least=0) for token in given}
         object.__setattr__(self, "tokens", tuple(sorted(checked)))
 
@@ -346,7 +343,7 @@ class Blocks(Primitive):
 
     rows: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = field(init=False)  # (indptr, indices) of each head
     block_size: int
-    per_head: bool
+    per_head: bool = False
     name = "blocks"
 
     def __init__(self, mask: Any, block_size: int, per_head: bool = False) -> None:

@@ -105,24 +105,23 @@ def _pairs(
     if not parts:
         return allowed, np.abs(x), False
     masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))
-    if any(p.grid for part in parts for p in part.primitives()):
+    if any(part.grid for part in parts):
         x = np.stack([_grid_distance(part, queries, keys, x) for part in parts])
     return allowed & masks, np.abs(x), free
 
 
 def _pattern(pattern: Pattern, queries: int, keys: int) -> tuple[Any, Any]:
     """Return the mask of a pattern, and the pairs with global tokens."""
-    tokens = [token for primitive in pattern.primitives() for token in primitive.global_tokens]
+    tokens = pattern.global_tokens
     free = np.isin(np.arange(keys - queries, keys), tokens)[:, None] | np.isin(np.arange(keys), tokens)
     return pattern.mask(queries, keys), free
 
 
 def _grid_distance(pattern: Pattern, queries: int, keys: int, x: Any) -> Any:
     """Return the largest distance along the axes of a pattern's grid; without one the distances given."""
-    grid = next((primitive.grid for primitive in pattern.primitives() if primitive.grid), None)
-    if grid is None:
+    if not pattern.grid:
         return x
-    at = np.array(np.unravel_index(np.arange(keys), grid))
+    at = np.array(np.unravel_index(np.arange(keys), pattern.grid))
     return np.abs(at[:, keys - queries :, None] - at[:, None, :]).max(axis=0)
 
 

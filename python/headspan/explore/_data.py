@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check, _visibility
-from headspan._call import DEFAULTS, Call
+from headspan._call import Call, Options
 from headspan._pattern import Pattern
 from headspan.cost import cost
-from headspan.plot._pattern import name_of
 from headspan.weights import attention_weights
 
 Array = npt.NDArray[Any]
@@ -73,7 +72,9 @@ class ViewData:
         pattern: Pattern | Sequence[Pattern] | None = None,
     ) -> ViewData:
         """Check the arguments of `headspan.explore`."""
-        call = Call(query, key, value, {**DEFAULTS, "span": span, "ramp": ramp})
+        options: dict[str, Any] = dict.fromkeys(Options.__annotations__)
+        options |= {"span": span, "ramp": ramp, "causal": True, "include_self": True}
+        call = Call(query, key, value, cast(Options, options))
         batch, count, queries, _ = call.query.shape
         keys = call.key.shape[2]
         if batch != 1:
@@ -91,7 +92,7 @@ class ViewData:
             value_dim=call.value.shape[-1],
             span=_one_a_head(call, count, keys)[shown].tolist(),
             ramp=float(ramp),
-            tokens=_texts(tokens, keys),
+            tokens=_check.texts("tokens", tokens, keys),
             heads=shown,
             names=[f"head {number}" for number in shown],
             patterns=_shown_patterns(_visibility.patterns(pattern, count, queries, keys), shown),
@@ -164,10 +165,7 @@ def _shown_patterns(patterns: list[Pattern], shown: list[int]) -> list[Pattern]:
 
 def _described(pattern: Pattern) -> dict[str, Any]:
     """Return what the browser has to know of a pattern besides its pairs."""
-    primitives = pattern.primitives()
-    free = sorted({token for primitive in primitives for token in primitive.global_tokens})
-    grid = next((list(primitive.grid) for primitive in primitives if primitive.grid), None)
-    return {"name": name_of(pattern), "free": free, "grid": grid}
+    return {"name": pattern.short_name(), "free": pattern.global_tokens, "grid": pattern.grid or None}
 
 
 def _float32(array: Array) -> bytes:
@@ -193,12 +191,3 @@ def _one_a_head(call: Call, heads: int, keys: int) -> npt.NDArray[np.float64]:
             "headspan.plot.dynamic_spans draws spans of every token"
         )
     return np.minimum(np.broadcast_to(array[0, :, 0], (heads,)).astype(np.float64), keys)
-
-
-def _texts(tokens: Sequence[str] | None, keys: int) -> list[str] | None:
-    if tokens is None:
-        return None
-    texts = [str(token) for token in tokens]
-    if len(texts) != keys:
-        raise ValueError(f"tokens must hold {keys} texts, one a key, not {len(texts)}")
-    return texts

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan._pattern import Pattern
+from headspan.patterns import Global, Pattern
 from headspan.plot import _style
 
 if TYPE_CHECKING:
@@ -88,30 +88,29 @@ def attention_map(
     blocks, (more_rows, more_cols) = _pooled(given)
     rows_a_block, cols_a_block = rows_a_block * more_rows, cols_a_block * more_cols
     rows, cols = (n * p for n, p in zip(given.shape, pools, strict=True))  # the last block may be short
-    names = _style.checked_tokens(tokens, cols)
+    names = _check.texts("tokens", tokens, cols)
     reach = None if span is None else _spans_of(span, rows)
     ramp = _check.number("ramp", ramp, at_least=0)
     first = cols - rows if offset is None else _check.integer("offset", offset, at_least=-rows)
-    framed = _global_runs(pattern, cols)
+    framed = _global_runs(pattern, rows, cols)
     crowded = tokens is not None and 24 < max(rows, cols) <= _style.TOKENS_ON_AXIS
     ax = _style.axes(ax, width=8.6 if crowded else 6.2, height=7.4 if crowded else 5.2)
-    ax.grid(visible=False)
-    ax.set_facecolor(_style.NOTHING)
     top = float(blocks.max()) or 1.0
     image = ax.imshow(
         np.ma.masked_equal(blocks, 0),
         norm=_style.matplotlib("colors").LogNorm(vmin or (vmax or top) / 1e3, vmax or top, clip=True),
         cmap=_style.MAP,
-        extent=(-0.5, blocks.shape[1] * cols_a_block - 0.5, blocks.shape[0] * rows_a_block - 0.5, -0.5),
+        extent=_style.edges(blocks, rows_a_block, cols_a_block),
         interpolation="nearest",
-        aspect="auto" if max(rows, cols) > 4 * min(rows, cols) else "equal",
     )
     if reach is not None:
         _band(ax, reach, ramp, first, causal)
     _frame_global(ax, framed, rows, cols, first, causal)
-    ax.set_xlim(-0.5, cols - 0.5)
-    ax.set_ylim(rows - 0.5, -0.5)
-    _name_axes(ax, names, rows, cols)
+    _style.pair_axes(ax, rows, cols)
+    if names is not None and max(rows, cols) <= _style.TOKENS_ON_AXIS and rows <= cols:
+        size = 9 if cols <= 24 else 7.5
+        _style.names_on(ax.xaxis, names, np.arange(cols), size=size, turned=True)
+        _style.names_on(ax.yaxis, names[cols - rows :], np.arange(rows), size=size, turned=False)
     ax.figure.colorbar(image, ax=ax, extend="min", label=_colour_label(rows_a_block, cols_a_block), aspect=30)
     return ax
 
@@ -135,26 +134,25 @@ def _spans_of(span: npt.ArrayLike, rows: int) -> Array:
     return np.broadcast_to(values, (rows,)).astype(np.float64)
 
 
-def _global_runs(pattern: Pattern | None, cols: int) -> list[tuple[int, int]]:
+def _global_runs(pattern: Pattern | None, rows: int, cols: int) -> list[tuple[int, int]]:
     """First and last of each run of neighbouring Global tokens."""
     if pattern is None:
         return []
     if not isinstance(pattern, Pattern):
         raise TypeError(f"pattern must be the Pattern of this head, not {_check.describe(pattern)}")
-    marked = sorted({token for part in pattern.primitives() for token in part.global_tokens})
-    if marked and marked[-1] >= cols:
-        raise ValueError(f"tokens of Global must lie below the {cols} keys, not at {marked[-1]}")
+    marked = pattern.global_tokens
+    Global(marked).check_size(rows, cols)
     runs = np.split(np.array(marked, int), np.flatnonzero(np.diff(marked) > 1) + 1)
     return [(int(run[0]), int(run[-1])) for run in runs if run.size]
 
 
 def _frame_global(ax: Axes, runs: list[tuple[int, int]], rows: int, cols: int, first: int, causal: bool) -> None:
     """Frame Global tokens as keys, from the first query that may see them, and as queries, up to their last key."""
-    stroke = _style.matplotlib("patheffects").withStroke(linewidth=2.6, foreground="black", alpha=0.55)
+    outlined = _style.outlined()
 
     def frame(left: float, top: float, right: float, bottom: float) -> None:
         x, y = [left, left, right, right, left], [top, bottom, bottom, top, top]
-        ax.plot(x, y, color="white", linewidth=1.3, linestyle=":", path_effects=[stroke], label="global")
+        ax.plot(x, y, color="white", linewidth=1.3, linestyle=":", path_effects=outlined, label="global")
 
     for low, high in runs:
         query, last_query = low - first, high - first
@@ -166,24 +164,12 @@ def _frame_global(ax: Axes, runs: list[tuple[int, int]], rows: int, cols: int, f
 
 def _band(ax: Axes, spans: Array, ramp: float, first: int, causal: bool) -> None:
     """Draw where the mask begins to fall and where it is 0, over light and dark colours alike."""
-    stroke = _style.matplotlib("patheffects").withStroke(linewidth=2.6, foreground="black", alpha=0.55)
+    outlined = _style.outlined()
     query = np.arange(spans.size)
     for reach, line, label in ((spans, "-", "span"), (spans + ramp, "--", "span + ramp")):
         for side in (-1,) if causal else (-1, 1):
             edge = first + query + side * reach
-            ax.plot(edge, query, line, color="white", linewidth=1.3, path_effects=[stroke], label=label)
-
-
-def _name_axes(ax: Axes, names: list[str] | None, rows: int, cols: int) -> None:
-    if names is not None and max(rows, cols) <= _style.TOKENS_ON_AXIS and rows <= cols:
-        size = 9 if cols <= 24 else 7.5
-        _style.names_on(ax.xaxis, names, np.arange(cols), size=size, turned=True)
-        _style.names_on(ax.yaxis, names[cols - rows :], np.arange(rows), size=size, turned=False)
-    else:
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_locator(_style.whole_numbers())
-    ax.set_xlabel("key (token looked at)")
-    ax.set_ylabel("query (token that looks)")
+            ax.plot(edge, query, line, color="white", linewidth=1.3, path_effects=outlined, label=label)
 
 
 def _colour_label(rows: int, cols: int) -> str:
@@ -280,11 +266,11 @@ def distance_profile(
     layers, heads, distances = profiles.shape
     marks = _marks(span, layers, heads)
     ax = _style.axes(ax)
-    shades = _style.colours(heads if layers == 1 else layers)
+    shades = _style.by_layer_or_head(layers, heads)
     x = np.arange(distances)
     for layer, head in np.ndindex(layers, heads):
         line = np.where(profiles[layer, head] > 0, profiles[layer, head], np.nan)  # a logarithm has no 0
-        colour = shades[head if layers == 1 else layer]
+        colour = shades[layer][head]
         width = 1.4 if layers * heads <= 24 else 0.7
         ax.plot(
             x, line, color=colour, linewidth=width, alpha=0.85, marker="o" if np.isfinite(line).sum() == 1 else None
@@ -295,7 +281,7 @@ def distance_profile(
             height = np.interp(z, x[known], line[known])
             ax.plot(z, height, "v", color=colour, markersize=7 if layers * heads <= 24 else 4, zorder=3)
     _profile_axes(ax, distances, profiles, unit)
-    _style.key(ax, "head" if layers == 1 else "layer", heads if layers == 1 else layers)
+    _style.layer_or_head_key(ax, layers, heads)
     return ax
 
 

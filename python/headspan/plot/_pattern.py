@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check, _visibility
-from headspan._pattern import Pattern, Primitive, _Composition, _Union
+from headspan._pattern import Pattern
 from headspan.cost import cost
 from headspan.plot import _style
 from headspan.weights import attention_weights
@@ -26,7 +26,6 @@ BLOCKS = 128
 MOST_PAIRS = 2**27  # looked at, for each part; of larger layouts only some rows are
 MOST_PANELS = 64
 PALEST = 0.3  # a block with a single pair can still be seen
-_LONGEST = 44
 _CHUNK = 2**22
 
 
@@ -117,11 +116,11 @@ def pattern(
     costs = [cost(**sizes, pattern=p, span=z, ramp=ramp) for p, z in zip(panels, spans, strict=True)]
     full = cost(**sizes).pairs
     layouts = [layout_of(p, queries, keys, causal, z, ramp) for p, z in zip(panels, spans, strict=True)]
-    names = list(dict.fromkeys(name_of(part) for p in panels for part in parts_of(p)))
+    names = list(dict.fromkeys(part.short_name() for p in panels for part in p.alternatives))
     colours = dict(zip(names, _style.colours(len(names)), strict=True))
     axes = [_style.axes(ax, width=7.6, height=4.6)] if len(panels) == 1 else _grid(len(panels))
     for head, (one, p, layout, bill) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
-        shades = [colours[name_of(part)] for part in parts_of(p)]
+        shades = [colours[part.short_name()] for part in p.alternatives]
         _draw(one, layout, shades, queries, keys)
         one.set_title(_bill(bill.pairs, full, bill.forward_flops, None if len(panels) == 1 else head), size=10)
     if len(panels) == 1:
@@ -155,32 +154,6 @@ def _panels(given: object, span: npt.ArrayLike | None, queries: int, keys: int) 
     return panels, np.broadcast_to(spans, (wanted,)).astype(np.float64).tolist()
 
 
-def parts_of(pattern: Pattern) -> list[Pattern]:
-    """Return the parts of a union, or the pattern itself."""
-    return list(pattern.parts) if isinstance(pattern, _Union) else [pattern]
-
-
-def name_of(pattern: Pattern) -> str:
-    """Return what a pattern is called in a legend: as it is written, but short."""
-    if isinstance(pattern, _Composition):
-        inner = [f"({name_of(p)})" if isinstance(p, _Composition) else name_of(p) for p in pattern.parts]
-        name = f" {pattern.sign} ".join(inner)
-    else:
-        assert isinstance(pattern, Primitive)
-        words = []
-        for i, field in enumerate(fields(pattern)):  # type: ignore[arg-type]
-            value = getattr(pattern, field.name)
-            if field.name in ("rows", "per_head") or (field.default is not MISSING and value == field.default):
-                continue
-            if isinstance(value, tuple) and len(set(value)) == 1 and field.name != "shape":
-                value = value[0]
-            if field.name == "dilation" and value == 1:
-                continue
-            words.append(f"{value}" if i == 0 else f"{field.name}={value}")
-        name = f"{type(pattern).__name__}({', '.join(words)})"
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "\u2026"
-
-
 def layout_of(
     pattern: Pattern, queries: int, keys: int, causal: bool, span: float | None = None, ramp: float = 32
 ) -> Layout:
@@ -193,7 +166,7 @@ def layout_of(
     rows, cols = (-(-n // BLOCKS) if pooled else 1 for n in (queries, keys))
     starts = np.arange(0, keys, cols)
     chosen = _rows(queries, keys, rows)
-    parts = parts_of(pattern)
+    parts = pattern.alternatives
     shape = (-(-queries // rows), starts.size)
     counts = np.zeros((len(parts), *shape), np.int64)
     looked = np.bincount(chosen // rows, minlength=shape[0])
@@ -258,20 +231,8 @@ def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) 
     image = channels[layout.counts.argmax(axis=0)]
     share = total / np.maximum(layout.sizes, 1)
     image[..., 3] = np.where(total > 0, PALEST + (1 - PALEST) * share, 0)
-    ax.grid(visible=False)
-    ax.set_facecolor(_style.NOTHING)
-    ax.imshow(
-        image,
-        extent=(-0.5, image.shape[1] * cols - 0.5, image.shape[0] * rows - 0.5, -0.5),
-        interpolation="nearest",
-        aspect="auto" if max(queries, keys) > 4 * min(queries, keys) else "equal",
-    )
-    ax.set_xlim(-0.5, keys - 0.5)
-    ax.set_ylim(queries - 0.5, -0.5)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(_style.whole_numbers())
-    ax.set_xlabel("key (token looked at)")
-    ax.set_ylabel("query (token that looks)")
+    ax.imshow(image, extent=_style.edges(image, rows, cols), interpolation="nearest")
+    _style.pair_axes(ax, queries, keys)
 
 
 def _bill(pairs: int, full: int, flops: int, head: int | None) -> str:

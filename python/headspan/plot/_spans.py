@@ -202,15 +202,12 @@ def span_history(
 def _lines_by_layer(ax: Axes, x: Any, values: Any) -> None:
     """Draw lines of shape (layers, heads, points); one layer alone is coloured by head."""
     layers, heads, points = values.shape
-    one = layers == 1
-    shades = _style.colours(heads if one else layers)
+    shades = _style.by_layer_or_head(layers, heads)
     marker = "o" if points == 1 else None  # a line of one point cannot be seen
     width = 1.6 if layers * heads <= 24 else 0.8
-    for layer in range(layers):
-        for head in range(heads):
-            colour = shades[head if one else layer]
-            ax.plot(x, values[layer, head], color=colour, marker=marker, linewidth=width, alpha=0.85)
-    _style.key(ax, "head" if one else "layer", heads if one else layers)
+    for layer, head in np.ndindex(layers, heads):
+        ax.plot(x, values[layer, head], color=shades[layer][head], marker=marker, linewidth=width, alpha=0.85)
+    _style.layer_or_head_key(ax, layers, heads)
 
 
 def dynamic_spans(
@@ -248,7 +245,7 @@ def dynamic_spans(
     values = _style.numbers("span", span, 1, 2, 3)
     _check.non_negative("span", values)
     count = values.shape[-1]
-    names = _style.checked_tokens(tokens, count)
+    names = _check.texts("tokens", tokens, count)
     written = names is not None and count <= _style.TOKENS_ON_AXIS
     ax = _style.axes(ax, width=9 if written and count > 24 else 6.4)
     _lines_by_layer(ax, np.arange(count), values)

@@ -103,6 +103,40 @@ def whole_numbers() -> Any:
     return matplotlib("ticker").MaxNLocator(nbins=8, integer=True, min_n_ticks=1)
 
 
+def pair_axes(ax: Axes, queries: int, keys: int) -> None:
+    """Give axes the range and the names of a map of pairs, from its first query at the top."""
+    ax.grid(visible=False)
+    ax.set_facecolor(NOTHING)
+    ax.set_aspect("auto" if max(queries, keys) > 4 * min(queries, keys) else "equal")
+    ax.set_xlim(-0.5, keys - 0.5)
+    ax.set_ylim(queries - 0.5, -0.5)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(whole_numbers())
+    ax.set_xlabel("key (token looked at)")
+    ax.set_ylabel("query (token that looks)")
+
+
+def edges(blocks: Array, rows: int, cols: int) -> tuple[float, float, float, float]:
+    """Where an image of blocks ends, of so many queries and keys each, for imshow."""
+    return (-0.5, blocks.shape[1] * cols - 0.5, blocks.shape[0] * rows - 0.5, -0.5)
+
+
+def by_layer_or_head(layers: int, heads: int) -> list[list[str]]:
+    """Colour of every line, by its layer; of one layer alone, by head."""
+    shades = colours(heads if layers == 1 else layers)
+    return [shades if layers == 1 else [shades[layer]] * heads for layer in range(layers)]
+
+
+def layer_or_head_key(ax: Axes, layers: int, heads: int) -> None:
+    """Say which colour of `by_layer_or_head` is which."""
+    key(ax, "head" if layers == 1 else "layer", heads if layers == 1 else layers)
+
+
+def outlined() -> list[Any]:
+    """Effect of a line that is seen over light and dark colours alike."""
+    return [matplotlib("patheffects").withStroke(linewidth=2.6, foreground="black", alpha=0.55)]
+
+
 def names_on(axis: Any, tokens: Sequence[str], positions: Array, *, size: float, turned: bool) -> None:
     """Write tokens along an axis, as what they are: a "$" is no mathematics, a space can be seen."""
     shown = [_SIGNS.get(token, token).translate({10: "\u21b5", 9: "\u2192"}) for token in tokens]
@@ -114,16 +148,6 @@ def names_on(axis: Any, tokens: Sequence[str], positions: Array, *, size: float,
         label.set_parse_math(False)
         label.set_family("monospace")
         label.set_rotation(90 if turn else 0)
-
-
-def checked_tokens(tokens: Sequence[str] | None, length: int) -> list[str] | None:
-    """Return the text of every token, or None when none is given."""
-    if tokens is None:
-        return None
-    texts = [str(token) for token in tokens]
-    if len(texts) != length:
-        raise ValueError(f"tokens must hold {length} texts, one a token, not {len(texts)}")
-    return texts
 
 
 def numbers(name: str, x: object, *dimensions: int) -> Array:

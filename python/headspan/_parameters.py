@@ -1,0 +1,96 @@
+"""Arguments with a gradient that may be shared by batch items, heads or tokens."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+
+if TYPE_CHECKING:
+    from headspan._call import Call
+
+
+class Parameter:
+    """An argument as it was given, and broadcast for the core.
+
+    Attributes
+    ----------
+    shape, dtype
+        As given; those of its gradient.
+    array : ndarray
+        For the core: axes of length 1 are shared.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    array: Array
+
+    def gradient(self, unshared: npt.NDArray[np.float64]) -> Array:
+        """Sum over everything that shared a value."""
+        shape = self.array.shape + (1,) * (3 - self.array.ndim)
+        shared = tuple(axis for axis in range(3) if shape[axis] == 1)
+        total: Array = unshared.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
+        return total
+
+    def _note(self, given: npt.NDArray[Any], call: "Call") -> None:
+        self.shape = given.shape
+        self.dtype = given.dtype if given.dtype in _check.FLOATS else call.dtype
+
+
+class PerQuery(Parameter):
+    """A span, a temperature or a slope."""
+
+    def __init__(
+        self,
+        name: str,
+        given: object,
+        call: "Call",
+        *,
+        positive: bool = False,
+        below: float | None = None,
+        per_token: bool = True,
+    ) -> None:
+        array = _check.real_array(name, given)
+        self._note(array, call)
+        values = _check.per_query(name, array, call.axes, with_tokens=per_token).astype(np.float64)
+        if below is not None:
+            _check.non_negative(name, array)
+            values = np.minimum(values, below)
+        _check_fits(name, values, call)
+        self.array = values.astype(call.dtype)
+        if positive and values.size and not self.array.min() >= np.finfo(call.dtype).tiny:
+            raise ValueError(f"{name} must be greater than 0, but holds {array.min():g}")
+
+
+class KeyBias(Parameter):
+    """Numbers added to the scores of each key.
+
+    Attributes
+    ----------
+    removed : ndarray of bool, or None
+        Keys that nobody sees, if there are any.
+    """
+
+    def __init__(self, given: object, call: "Call") -> None:
+        array = _check.as_array("key_bias", given)
+        if array.dtype.kind not in "iuf":
+            raise TypeError(f"key_bias must be real numbers, not {array.dtype}")
+        if np.isnan(array).any() or np.isposinf(array).any():
+            raise ValueError(f"key_bias must be finite or -inf, but holds {'nan' if np.isnan(array).any() else 'inf'}")
+        self._note(array, call)
+        axes = call.key_axes
+        sizes = [*axes.values()][len(axes) - array.ndim :] if array.ndim else []
+        if not 1 <= array.ndim <= len(axes) or not _check.may_be_shared(array.shape, sizes):
+            forms = [tuple(axes.values())[i:] for i in range(len(axes))]
+            raise ValueError(f"key_bias must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
+        _check_fits("key_bias", array[np.isfinite(array)], call)
+        self.array = np.ascontiguousarray(array.reshape((1,) * (3 - array.ndim) + array.shape), dtype=call.dtype)
+        removed = np.isneginf(self.array)
+        self.removed = removed if removed.any() else None
+
+
+def _check_fits(name: str, values: npt.NDArray[Any], call: "Call") -> None:
+    if values.size and np.abs(values).max() > np.finfo(call.dtype).max:
+        raise ValueError(f"{name} must fit into {call.dtype}, but holds {values.flat[np.abs(values).argmax()]:g}")
