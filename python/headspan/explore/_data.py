@@ -165,7 +165,11 @@ def _shown_patterns(patterns: list[Pattern], shown: list[int]) -> list[Pattern]:
 
 def _described(pattern: Pattern) -> dict[str, Any]:
     """Return what the browser has to know of a pattern besides its pairs."""
-    return {"name": pattern.short_name(), "free": pattern.global_tokens, "grid": pattern.grid or None}
+    return {
+        "name": pattern.short_name(),
+        "free": list(pattern.global_tokens),
+        "grid": list(pattern.grid) or None,
+    }
 
 
 def _float32(array: Array) -> bytes:
