@@ -59,6 +59,7 @@ class WeightMap {
     if (!run_forward(kernel_, queries, reach, rows, scratch, stop)) return false;
 
     kernel_.weights_begin(queries.group, scratch.kernel);
+    PooledRows const pooled(*this, batch, head, first_row, lanes);
     auto const [first_col, last_col] = columns_of(reach.free ? *reach.free : reach.near);
     TileList const tiles = queries.tiles(reach);
     for (std::ptrdiff_t col = first_col; col < last_col; col += kTileKeys) {
@@ -71,7 +72,7 @@ class WeightMap {
         Tile const tile = tiles.gathered(indices, count, free, scratch.tiles->words[0]);
         T weights[kTileKeys * kLanes];
         kernel_.weights_tile(queries.group, tile, rows, weights, scratch.kernel);
-        add(weights, batch, head, first_row, lanes, col, count);
+        pooled.add(weights, col, count);
       }
     }
     return true;
@@ -97,16 +98,51 @@ class WeightMap {
     return low;
   }
 
-  void add(const T* weights, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes,
-           std::ptrdiff_t first_col, int count) const {
-    for (int lane = 0; lane < lanes; lane++) {
-      std::ptrdiff_t const row = (first_row + lane) / selection_.pool_rows;
-      std::ptrdiff_t const pooled = std::min(selection_.pool_rows, rows_ - row * selection_.pool_rows);
-      for (int r = 0; r < count; r++)
-        *weights_.at(batch, head, row, (first_col + r) / selection_.pool_cols) +=
-            weights[r * kLanes + lane] / static_cast<T>(pooled);
+  // The rows of the result that the queries of a group belong to.
+  class PooledRows {
+   public:
+    PooledRows(const WeightMap& map, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes)
+        : pool_cols_(map.selection_.pool_cols), step_(map.weights_.stride[3]) {
+      std::ptrdiff_t const pool_rows = map.selection_.pool_rows;
+      for (int lane = 0; lane < lanes;) {
+        std::ptrdiff_t const row = (first_row + lane) / pool_rows;
+        std::ptrdiff_t const left = (row + 1) * pool_rows - (first_row + lane);
+        lane = static_cast<int>(std::min<std::ptrdiff_t>(lanes, lane + left));
+        std::ptrdiff_t const size = std::min(pool_rows, map.rows_ - row * pool_rows);
+        rows_[count_++] = {lane, map.weights_.at(batch, head, row), T(1) / static_cast<T>(size)};
+      }
     }
-  }
+
+    void add(const T* weights, std::ptrdiff_t first_col, int count) const {
+      for (int r = 0; r < count;) {
+        std::ptrdiff_t const col = (first_col + r) / pool_cols_;
+        int const end = static_cast<int>(std::min<std::ptrdiff_t>(count, (col + 1) * pool_cols_ - first_col));
+        T sums[kLanes];  // over the keys first: the queries of a key lie side by side
+        std::copy_n(weights + r * kLanes, kLanes, sums);
+        for (r++; r < end; r++)
+          for (int lane = 0; lane < kLanes; lane++) sums[lane] += weights[r * kLanes + lane];
+        add_column(sums, col);
+      }
+    }
+
+   private:
+    void add_column(const T* sums, std::ptrdiff_t col) const {
+      for (int i = 0, lane = 0; i < count_; i++) {
+        T total = 0;
+        for (; lane < rows_[i].end; lane++) total += sums[lane];
+        rows_[i].weights[col * step_] += total * rows_[i].share;
+      }
+    }
+
+    struct Row {
+      int end;     // after its last lane
+      T* weights;  // in the result
+      T share;     // of one query in the mean
+    };
+    Row rows_[kLanes];
+    int count_ = 0;
+    std::ptrdiff_t pool_cols_, step_;
+  };
 
   const Problem<T>& problem_;
   const Selection& selection_;
