@@ -37,12 +37,19 @@ long = hs.explore(*np.random.default_rng(0).standard_normal((2, 2, 1000, 8), dty
 long""",
 ]
 
+LONGEST = [
+    """import numpy as np
+import headspan as hs
+longest = hs.explore(*np.random.default_rng(0).standard_normal((2, 2, 100_000, 16), dtype=np.float32), span=[100, 400])
+longest""",
+]
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    for name, sources in (("short", SHORT), ("long", LONG)):
+    for name, sources in (("short", SHORT), ("long", LONG), ("longest", LONGEST)):
         cells = [
             {"cell_type": "code", "id": f"c{i}", "source": text, "metadata": {}, "outputs": [], "execution_count": None}
             for i, text in enumerate(sources)
@@ -190,3 +197,23 @@ def test_long_inputs_are_recomputed_by_python(opened):
     wait_for_drawn(page, hs.attention_weights(q, k, span=[100, 400], pool=8)[0])
     set_slider(page, "span", 30)
     wait_for_drawn(page, hs.attention_weights(q, k, span=[30, 400], pool=8)[0])
+
+
+def test_a_hundred_thousand_tokens_do_not_stop_the_page(opened):
+    """While Python takes seconds for a map, the page says so and answers."""
+    page = opened("longest")
+    run_cell(page, 0)
+    page.wait_for_selector(".headspan-view canvas")
+    busy, title = ".headspan-view.computing", page.locator(".headspan-view h2")
+    set_slider(page, "span", 60_000)
+    page.wait_for_selector(busy)
+    page.locator(".headspan-view input[type=radio]").nth(1).click()
+    page.wait_for_function("document.querySelector('.headspan-view h2').textContent.includes('head 1')")
+    page.locator(".headspan-view .map canvas").last.hover(position={"x": 80, "y": 100})
+    page.wait_for_function("document.querySelector('.headspan-view .pair').textContent.startsWith('queries ')")
+    assert page.locator(busy).count() == 1
+    page.locator(".headspan-view input[type=radio]").nth(0).click()
+    page.wait_for_selector(busy, state="detached")
+    assert title.text_content() == "Where head 0 looks"
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 100_000, 16), dtype=np.float32)
+    wait_for_drawn(page, hs.attention_weights(q[0], k[0], span=60_000, pool=782))

@@ -129,12 +129,13 @@ class ViewData:
             "allowed": b"".join(map(self._bits, self.patterns)) if computes else b"",
         }
 
-    def maps(self, span: list[float], ramp: float, temperature: float) -> bytes:
-        """Pooled maps of all heads as the bytes of float32; nothing if the browser computes."""
+    def map_of(self, index: int, span: float, ramp: float, temperature: float) -> bytes:
+        """Pooled map of a head as the bytes of float32; nothing if the browser computes."""
         if self.pool is None:
             return b""
-        options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature, "pattern": self._pattern}
-        return _float32(attention_weights(self.query, self.key, pool=self.pool, **options))
+        pattern = self.patterns[min(index, len(self.patterns) - 1)] if self.patterns else None
+        options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature, "pattern": pattern}
+        return _float32(attention_weights(self.query[index], self.key[index], pool=self.pool, **options))
 
     def counts(self, span: list[float], ramp: float) -> list[list[int]]:
         """Pairs of every head and those of its last query; nothing if the browser counts."""

@@ -42,6 +42,7 @@ class Explorer(anywidget.AnyWidget):
     maps = traitlets.Bytes().tag(sync=True)
     allowed = traitlets.Bytes().tag(sync=True)
     counts = traitlets.List().tag(sync=True)
+    computing = traitlets.Bool().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
     span = traitlets.TraitType([]).tag(sync=True)
     ramp = traitlets.Float().tag(sync=True)
@@ -50,10 +51,11 @@ class Explorer(anywidget.AnyWidget):
 
     def __init__(self, data: ViewData) -> None:
         self._data = data
+        self._maps: dict[int, tuple[tuple[float, ...], bytes]] = {}  # of each head, and of what it was computed
         super().__init__(
             meta=data.meta,
             **data.arrays,
-            maps=data.maps(data.span, data.ramp, 1.0),
+            maps=self._pooled(data.span, data.ramp, 1.0),
             counts=data.counts(data.span, data.ramp),
             head=data.heads[0],
             span=data.span,
@@ -79,9 +81,24 @@ class Explorer(anywidget.AnyWidget):
         return target
 
     def _pool_again(self, _: Any) -> None:
-        with self.hold_sync():  # one message, so that no map stands beside the counts of another
-            self.maps = self._data.maps(self.span, self.ramp, self.temperature)
-            self.counts = self._data.counts(self.span, self.ramp)
+        if self._data.pool is None:
+            return
+        self.computing = True
+        try:
+            maps = self._pooled(self.span, self.ramp, self.temperature)
+            counts = self._data.counts(self.span, self.ramp)
+            with self.hold_sync():  # one message, so that no map stands beside the counts of another
+                self.maps, self.counts = maps, counts
+        finally:
+            self.computing = False
+
+    def _pooled(self, spans: list[float], ramp: float, temperature: float) -> bytes:
+        """Return the maps of all heads; only those that change are computed, since one may take seconds."""
+        for index, span in enumerate(spans):
+            state = (span, ramp, temperature)
+            if self._maps.get(index, (None,))[0] != state:
+                self._maps[index] = (state, self._data.map_of(index, *state))
+        return b"".join(pooled for _, pooled in self._maps.values())
 
     @traitlets.validate("head")
     def _valid_head(self, proposal: Any) -> int:

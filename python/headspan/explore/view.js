@@ -25,6 +25,7 @@ function render({ model, el }) {
     overlay(view);
   });
   refresh(view);
+  showComputing(view);
   return () => stop.forEach((end) => end());
 }
 
@@ -64,7 +65,9 @@ function assemble(view) {
   view.reset.hidden = !view.live;
   const head = element("div", { className: "head" }, heading("Reach"), view.reset);
   const controls = [head, ...view.sliders.map((slider) => slider.row), ...note];
-  const left = element("div", { className: "left" }, view.map, colourScale(view.data.pooled), view.readout.box);
+  view.computing = element("p", { className: "busy", role: "status" });
+  const map = element("div", { className: "large" }, view.map, view.computing);
+  const left = element("div", { className: "left" }, map, colourScale(view.data.pooled), view.readout.box);
   const right = element(
     "div",
     { className: "right" },
@@ -137,9 +140,17 @@ function watchModel(view) {
     selected: () => overlay(view),
     maps: () => ((view.data.maps = floatsOf(model.get("maps"))), everyHead(view), plan()),
     counts: () => ((view.data.counts = model.get("counts")), plan()),
+    computing: () => showComputing(view),
   };
   for (const [name, handler] of Object.entries(handlers)) model.on(`change:${name}`, handler);
   return () => Object.entries(handlers).forEach(([name, handler]) => model.off(`change:${name}`, handler));
+}
+
+// Pooled maps come from Python, which may take a while.
+function showComputing({ model, root, computing }) {
+  const busy = model.get("computing") === true;
+  root.classList.toggle("computing", busy);
+  computing.textContent = busy ? "Python is computing." : "";
 }
 
 function everyHead(view) {
