@@ -134,10 +134,11 @@ def test_colours_of_lines_and_parts_stay_apart(kind):
 
     colours = [rgb(colour) for colour in _style.COLOURS]
     for first, second in itertools.combinations(colours, 2):
-        assert distance(first, second, kind) > 15
+        assert distance(first, second, kind) > 20
     for colour in colours:
         for ground in ("#ffffff", "#12161b", _style.NOTHING):
             assert distance(colour, rgb(ground), kind) > 20
+        assert min(contrast(colour, rgb(page)) for page in ("#ffffff", "#12161b")) >= 3
     for count in (7, 12):  # neighbours of more lines than these are told by their order
         many = np.array([rgb(colour) for colour in _style.colours(count)])
         assert distance(many[1:], many[:-1], kind).min() > 6

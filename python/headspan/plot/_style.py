@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-# Okabe and Ito's colours, told apart by eyes of every kind; more lines than these run through viridis.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+# Told apart by eyes of every kind, and on light and dark pages alike; more lines than these run through viridis.
+COLOURS = ("#0666b2", "#e86d02", "#1ea960", "#cc0026", "#a84672", "#8f66ff")
 MAP = "viridis"
 GREY = "#7d8590"
 NOTHING = "#d9dce1"  # where no pair is: lighter than any weight that matters, and no colour of the map
