@@ -129,17 +129,17 @@ class PyProblem {
   template <class T>
   py::tuple forward_as(bool with_lse, bool with_statistics) const {
     Problem<T> const p = problem<T>();
-    py::array_t<T> out({p.batch(), p.heads(), p.queries(), static_cast<std::ptrdiff_t>(p.value_dim())});
+    py::array_t<T> out = new_array<T>({p.batch(), p.heads(), p.queries(), p.value_dim()});
     py::object lse = py::none(), statistics = py::none();
     ForwardViews<T> results;
     results.out = writable_view<T, 4>(out);
     if (with_lse) {
-      py::array_t<T> array({p.batch(), p.heads(), p.queries()});
+      py::array_t<T> array = new_array<T>({p.batch(), p.heads(), p.queries()});
       results.lse = writable_view<T, 3>(array);
       lse = std::move(array);
     }
     if (with_statistics) {
-      py::array_t<T> array({p.batch(), p.heads(), p.queries(), std::ptrdiff_t(2)});
+      py::array_t<T> array = new_array<T>({p.batch(), p.heads(), p.queries(), 2});
       results.statistics = writable_view<T, 4>(array);
       statistics = std::move(array);
     }
@@ -161,15 +161,16 @@ class PyProblem {
     if (grad_lse)
       require_shape(upstream.grad_lse = view<T, 3>(*grad_lse, "grad_lse"), {batch, heads, tokens}, "grad_lse");
 
-    py::array_t<T> query({batch, heads, tokens, head_dim}), key({batch, p.key_heads(), p.keys(), head_dim}),
-        value({batch, p.key_heads(), p.keys(), value_dim});
+    py::array_t<T> query = new_array<T>({batch, heads, tokens, head_dim}),
+                   key = new_array<T>({batch, p.key_heads(), p.keys(), head_dim}),
+                   value = new_array<T>({batch, p.key_heads(), p.keys(), value_dim});
     GradientViews<T> gradients;
     gradients.query = writable_view<T, 4>(query);
     gradients.key = writable_view<T, 4>(key);
     gradients.value = writable_view<T, 4>(value);
     auto const per_query = [&](bool wanted, ArrayView<double, 3>& gradient) -> py::object {
       if (!wanted) return py::none();
-      py::array_t<double> array({batch, heads, tokens});
+      py::array_t<double> array = new_array<double>({batch, heads, tokens});
       gradient = writable_view<double, 3>(array);
       return std::move(array);
     };
@@ -178,7 +179,7 @@ class PyProblem {
                      slopes = per_query(slopes_.has_value(), gradients.slopes);
     py::object key_bias = py::none();
     if (key_bias_) {
-      py::array_t<double> array({batch, heads, p.keys()});
+      py::array_t<double> array = new_array<double>({batch, heads, p.keys()});
       gradients.key_bias = writable_view<double, 3>(array);
       key_bias = std::move(array);
     }
@@ -195,8 +196,8 @@ class PyProblem {
                               pool_cols};
     require_below(selection.rows, p.queries(), "rows");
     require_below(selection.cols, p.keys(), "cols");
-    py::array_t<T> weights({p.batch(), p.heads(), (selection.rows.shape[0] + pool_rows - 1) / pool_rows,
-                            (selection.cols.shape[0] + pool_cols - 1) / pool_cols});
+    py::array_t<T> weights = new_array<T>({p.batch(), p.heads(), (selection.rows.shape[0] + pool_rows - 1) / pool_rows,
+                                           (selection.cols.shape[0] + pool_cols - 1) / pool_cols});
     ArrayView<T, 4> const weights_view = writable_view<T, 4>(weights);
     call_core([&](const Control& control) { attention_weights(p, selection, weights_view, control); });
     return std::move(weights);

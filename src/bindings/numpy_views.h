@@ -5,10 +5,13 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "attention.h"
+#include "memory.h"
 
 namespace headspan::bindings {
 
@@ -48,6 +51,19 @@ ArrayView<const T, rank> rows_view(const py::array& array, const char* name) {
   require(v.stride[rank - 1] == 1 || v.shape[rank - 1] == 1 || array.size() == 0, name,
           " must be contiguous in its last axis");
   return v;
+}
+
+// A new array for results, a large one in memory that may have been kept.
+template <class T>
+py::array_t<T> new_array(const std::vector<std::ptrdiff_t>& shape) {
+  std::size_t count = 1;
+  for (std::ptrdiff_t n : shape) count = checked_product(count, static_cast<std::size_t>(n));
+  if (checked_product(count, sizeof(T)) < kLeastKept) return py::array_t<T>(shape);
+  auto buffer = std::make_unique<Buffer<T>>(count);
+  T* const data = buffer->data();
+  py::capsule const owner(buffer.get(), [](void* its) { delete static_cast<Buffer<T>*>(its); });
+  buffer.release();
+  return py::array_t<T>(shape, data, owner);
 }
 
 template <class T, int rank>

@@ -1,0 +1,77 @@
+"""Large results lie in memory that is kept for the next ones: never while somebody holds it, and never without end."""
+
+import gc
+
+import headspan as hs
+import numpy as np
+import pytest
+from helpers import run_python
+
+# 2 MB, and 5 MB, which asks for pages of its own.
+SIZES = {"2 MB": (1, 4, 2048, 64), "5 MB": (1, 4, 5120, 64)}
+
+
+def problem(shape):
+    return np.random.default_rng(0).standard_normal((3, *shape), dtype=np.float32)
+
+
+@pytest.mark.parametrize("shape", SIZES.values(), ids=SIZES)
+def test_what_somebody_holds_is_not_used_again(shape):
+    arrays = problem(shape)
+    out, vjp = hs.attention_vjp(*arrays, span=3, ramp=2)
+    held = [out[0, 1], *(array[..., :1] for array in vjp(np.ones_like(out))[:3])]
+    copies = [np.array(view) for view in held]
+    del out, vjp
+    gc.collect()
+    for scale in (2, 3):
+        more, more_vjp = hs.attention_vjp(*(scale * arrays), span=3, ramp=2)
+        more_vjp(np.ones_like(more))
+    for view, copy in zip(held, copies, strict=True):
+        assert view.tobytes() == copy.tobytes()
+        assert not np.shares_memory(view, more)
+
+
+@pytest.mark.parametrize("shape", SIZES.values(), ids=SIZES)
+def test_results_are_right_in_memory_used_before(shape):
+    arrays = problem(shape)
+    expected = hs.attention(*arrays, span=3, ramp=2).tobytes()
+    for _ in range(3):
+        used = hs.attention(*arrays, span=500)
+        used[...] = np.nan
+        del used
+        assert hs.attention(*arrays, span=3, ramp=2).tobytes() == expected
+
+
+def test_a_large_result_is_an_array_like_any_other():
+    out = hs.attention(*problem((1, 4, 2048, 64)), span=3)
+    assert out.flags.c_contiguous
+    assert out.flags.writeable
+    assert out.flags.aligned
+    out += 1
+    assert np.array_equal(np.asarray(out.copy()), out)
+
+
+BOUND = """
+import sys
+import headspan as hs
+import numpy as np
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 2**20
+
+query = np.ones((1, 1, 600_000, 16), np.float32)  # 37 MB
+hs.attention(query[..., :1000, :], query[..., :1000, :], query[..., :1000, :], span=3)
+before = resident()
+results = [hs.attention(query, query, query, span=0, ramp=0) for _ in range(12)]
+held = resident()
+results.clear()
+print(held - before, resident() - before)
+"""
+
+
+@pytest.mark.slow
+def test_no_more_than_256_mb_are_kept():
+    held, kept = map(float, run_python(BOUND).split())
+    assert held > 12 * 36
+    assert kept < 256 + 60
