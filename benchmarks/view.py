@@ -12,9 +12,14 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import headspan as hs
 import numpy as np
+
+if TYPE_CHECKING:
+    from headspan.explore._widget import Explorer
+    from playwright.sync_api import Page
 
 # Reading a pixel back waits until the canvas has really been drawn.
 _MOVE = """async ([name, rounds]) => {
@@ -37,24 +42,18 @@ _MOVE = """async ([name, rounds]) => {
 }"""
 
 
-def measure(tokens: int, heads: int, head_dim: int, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of every round for each of the sliders."""
-    from playwright.sync_api import sync_playwright
-
+def example(tokens: int, heads: int, head_dim: int, **options: Any) -> Explorer:
+    """Return a view with as much to do as there can be: a text, and a query pinned."""
     q, k = np.random.default_rng(0).standard_normal((2, heads, tokens, head_dim), dtype=np.float32)
-    view = hs.explore(q, k, span=tokens / 2, tokens=[f"t{i}" for i in range(tokens)])
-    view.selected = tokens // 2  # with a query pinned there is most to do
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        path = view.save(Path(folder) / "view.html")
-        program = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
-        page.goto(path.as_uri())
-        page.wait_for_selector(".headspan-view")
-        page.wait_for_timeout(1000)  # the small pictures are drawn after the large one
-        took = {name: page.evaluate(_MOVE, [name, rounds]) for name in ("span", "ramp", "temperature")}
-        browser.close()
-    return took
+    view = hs.explore(q, k, span=tokens / 2, tokens=[f"t{i}" for i in range(tokens)], **options)
+    view.selected = tokens // 2
+    return view
+
+
+def measure(page: Page, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of every round for each of the sliders of a page with a view."""
+    page.wait_for_timeout(1000)  # the small pictures are drawn after the large one
+    return {name: page.evaluate(_MOVE, [name, rounds]) for name in ("span", "ramp", "temperature")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,7 +64,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=50)
     given = parser.parse_args(arguments)
-    for name, took in measure(given.tokens, given.heads, given.head_dim, given.rounds).items():
+    from playwright.sync_api import sync_playwright
+
+    view = example(given.tokens, given.heads, given.head_dim)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        path = view.save(Path(folder) / "view.html")
+        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        page.goto(path.as_uri())
+        page.wait_for_selector(".headspan-view")
+        times = measure(page, given.rounds)
+        browser.close()
+    for name, took in times.items():
         print(f"{name:12} median {statistics.median(took):5.1f} ms, slowest {max(took):5.1f} ms")
 
 

@@ -4,6 +4,9 @@ import headspan as hs
 import numpy as np
 import pytest
 from browser import TEXTS, check_drawn, drawn, overlapping, place_of, readout, set_slider, spilling
+from headspan.patterns import Global, Local
+
+import benchmarks.view
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = pytest.mark.slow
@@ -84,6 +87,14 @@ def test_sliders_recompute_what_python_computes(opened):
     assert page.locator(".heads small:not(.peak)").all_text_contents() == ["span 2", "span 0", "span 8"]
     page.get_by_role("button", name="Reset").click()
     check_drawn(page, hs.attention_weights(q, k, span=[2, 4, 8], ramp=3)[1])
+
+
+@pytest.mark.parametrize("pattern", [None, Local(100) | Global([0])], ids=["spans", "a pattern"])
+def test_the_picture_follows_a_slider_within_a_frame(opened, pattern):
+    """The quickest moves: others may have met another process. `python -m benchmarks.view` tells the median."""
+    page = opened(benchmarks.view.example(256, 8, 64, pattern=pattern), width=1200)
+    for took in benchmarks.view.measure(page, rounds=20).values():
+        assert min(took) < 16
 
 
 def test_colours_are_the_weights_on_a_logarithmic_scale(opened):

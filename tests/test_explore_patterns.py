@@ -134,17 +134,6 @@ def test_pooled_maps_and_their_bill_come_from_python(opened):
     check_bill(page, 1, (2, 1000), (2, 1000), pattern, {"span": [5, 80]})
 
 
-def test_a_slider_with_a_pattern_is_done_within_a_frame(opened):
-    rng = np.random.default_rng(0)
-    q, k = rng.standard_normal((2, 4, 256, 64), dtype=np.float32)
-    page = opened(hs.explore(q, k, pattern=Local(100) | Global([0]), span=50))
-    times = []
-    for place in range(20, 60, 4):
-        set_slider(page, "span", place)
-        times.append(page.evaluate("document.querySelector('.headspan-view').drawn.milliseconds"))
-    assert min(times) < 16  # the others may have met another process
-
-
 def test_a_shared_pattern_is_sent_once():
     q, k = arrays((4, 16), (4, 16))
     view = hs.explore(q, k, pattern=Local(3))
