@@ -43,8 +43,14 @@ th, td {{
 }}
 th {{ font-weight: 600; }}
 tbody th {{ color: var(--quiet); font-weight: 500; width: 9rem; overflow-wrap: normal; }}
-.numbers td, .numbers th {{ text-align: right; font-variant-numeric: tabular-nums; }}
+.wide {{ overflow-x: auto; }}
+.numbers td, .numbers th {{ text-align: right; font-variant-numeric: tabular-nums; overflow-wrap: normal; }}
+.numbers td {{ white-space: nowrap; }}
 .numbers td:first-child, .numbers th:first-child {{ text-align: left; }}
+@media screen and (max-width: 40rem) {{
+  figure svg {{ min-width: 38rem; }} /* its words can be read; it is moved sideways */
+  tbody th {{ width: auto; min-width: 6rem; }}
+}}
 pre, code {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }}
 pre {{
   font-size: 0.85rem; line-height: 1.5; border: 1px solid var(--line); padding: 0.9rem;
@@ -103,7 +109,8 @@ def number_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         + "</tr>"
         for first, *others in rows
     )
-    return f'<table class="numbers"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    numbers = f'<table class="numbers"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{numbers}</div>'
 
 
 def passage_html(data: NDArray[np.uint8], bits: NDArray[Any]) -> str:
