@@ -49,7 +49,7 @@ tbody th {{ color: var(--quiet); font-weight: 500; width: 9rem; overflow-wrap: n
 .numbers td:first-child, .numbers th:first-child {{ text-align: left; }}
 @media screen and (max-width: 40rem) {{
   figure svg {{ min-width: 38rem; }} /* its words can be read; it is moved sideways */
-  tbody th {{ width: auto; min-width: 6rem; }}
+  main > table tbody th, .wide tbody th {{ width: auto; min-width: 6rem; }}
 }}
 pre, code {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }}
 pre {{
