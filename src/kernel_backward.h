@@ -145,14 +145,20 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
                                        T* const* grad_key, T* const* grad_value, bool careful, const Run& run) {
   constexpr int step = 4;
   uint64_t const lanes = all_lanes(group);
+  auto const outer = [&](auto count, int r, int first, int last) HEADSPAN_ALWAYS_INLINE {
+    outer_products<T, count.value>(b.scores + r * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim,
+                                   grad_value + r, first, last);
+    outer_products<T, count.value>(b.grad_scores + r * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key + r,
+                                   first, last);
+  };
+  if (!keys.words)
+    return stack<kTallestTile>(run.first, run.last,
+                               [&](auto count, int r) HEADSPAN_ALWAYS_INLINE { outer(count, r, 0, group.lanes); });
   for (int r = run.first; r < run.last; r += step) {
-    uint64_t any = lanes;
-    if (keys.words) {
-      any = 0;
-      for (int i = 0; i < step; i++) any |= keys.words[r + i];
-      any &= lanes;
-      if (!any) continue;
-    }
+    uint64_t any = 0;
+    for (int i = 0; i < step; i++) any |= keys.words[r + i];
+    any &= lanes;
+    if (!any) continue;
     if (careful) {
       for (int i = r; i < r + step; i++) {
         outer_careful(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i],
@@ -162,11 +168,7 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
       }
       continue;
     }
-    int const first = __builtin_ctzll(any), last = 64 - __builtin_clzll(any);
-    outer_products<T, step>(b.scores + r * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value + r,
-                            first, last);
-    outer_products<T, step>(b.grad_scores + r * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key + r, first,
-                            last);
+    outer(Index<step>{}, r, __builtin_ctzll(any), 64 - __builtin_clzll(any));
   }
 }
 

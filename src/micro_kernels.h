@@ -15,20 +15,35 @@ constexpr int kVectors = kLanes / kWidth<T>;  // vectors of a row of lanes
 constexpr int kPaddedKeys = kTileKeys + kKeyGroup;
 
 // Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
-// there must be enough of them to cover two FMA units with a latency of four cycles.
+// there must be enough of them to cover two FMA units with a latency of four cycles. The more of them there are the
+// fewer loads each multiplication needs, which counts where another thread of the core takes its share.
 #if defined(__AVX512F__)
-constexpr int kWidestTile = 4;
+constexpr int kWidestTile = 4, kTallestTile = 6;
 template <int vectors>
 struct TileShape {
-  static constexpr int keys = vectors == 4 ? 4 : 8, dims = vectors == 4 ? 4 : vectors == 1 ? 16 : 8;
+  static constexpr int keys = vectors == 4 ? kTallestTile : 8, dims = vectors == 4   ? kTallestTile
+                                                                      : vectors == 1 ? 16
+                                                                                     : 8;
 };
 #else
-constexpr int kWidestTile = 3;
+constexpr int kWidestTile = 3, kTallestTile = 4;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 1 ? 8 : 4, dims = keys;
 };
 #endif
+
+// Calls f(Index<height>{}, first) so that register tiles cover the rows first .. last - 1.
+template <int height, class F>
+HEADSPAN_INLINE void stack(int first, int last, F&& f) {
+  if constexpr (height == 6) {
+    for (; last - first >= 6 && last - first != 8; first += 6) f(Index<6>{}, first);
+    for (; last - first >= 4; first += 4) f(Index<4>{}, first);
+  } else {
+    for (; last - first >= height; first += height) f(Index<height>{}, first);
+  }
+  for (; first < last; first++) f(Index<1>{}, first);
+}
 
 // Calls f(Index<vectors>{}, first) so that register tiles cover the vectors first .. last - 1.
 template <class F>
@@ -209,16 +224,17 @@ template <class T, int vectors>
 HEADSPAN_NOINLINE void dot_products(const T* const* rows, const T* const* later, int dims, const T* q, T* s,
                                     const uint64_t* words, int first_vector, const Bias<T>& bias, Vec<T>* best,
                                     int first, int last) {
-  constexpr int keys = TileShape<vectors>::keys;
-  for (int r = first; r < last; r += keys)
-    dot_block<T, keys, vectors>(rows + r, later ? later + r : nullptr, dims, q, s + r * kLanes,
-                                words ? words + r : nullptr, first_vector, bias, r, best);
+  stack<TileShape<vectors>::keys>(first, last, [&](auto keys, int r) HEADSPAN_ALWAYS_INLINE {
+    dot_block<T, keys.value, vectors>(rows + r, later ? later + r : nullptr, dims, q, s + r * kLanes,
+                                      words ? words + r : nullptr, first_vector, bias, r, best);
+  });
 }
 
 template <class T, int dims, int vectors>
 HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T* o, const Vec<T>* alpha, int first,
                                       int last) {
-  bool const new_line = d % kLine<T> == 0;
+  int const ahead = dims - 1 + kLine<T>;
+  bool const new_line = d == 0 || (d + dims - 1) / kLine<T> > (d - 1) / kLine<T>;
   constexpr int width = kWidth<T>;
   Vec<T> acc[dims][vectors];
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
@@ -226,7 +242,7 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
   });
   for (int r = first; r < last; r++) {
     const T* row = rows[r] + d;
-    if (new_line) __builtin_prefetch(row + kLine<T>);
+    if (new_line) __builtin_prefetch(row + ahead);
     Vec<T> b[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(p + r * kLanes + j.value * width); });
     unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
@@ -247,10 +263,9 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
 template <class T, int vectors>
 HEADSPAN_NOINLINE void accumulate(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha, int first,
                                   int last) {
-  constexpr int block = TileShape<vectors>::dims;
-  int d = 0;
-  for (; d + block <= dims; d += block) accumulate_block<T, block, vectors>(rows, d, p, o, alpha, first, last);
-  for (; d < dims; d++) accumulate_block<T, 1, vectors>(rows, d, p, o, alpha, first, last);
+  stack<TileShape<vectors>::dims>(0, dims, [&](auto block, int d) HEADSPAN_ALWAYS_INLINE {
+    accumulate_block<T, block.value, vectors>(rows, d, p, o, alpha, first, last);
+  });
 }
 
 // The same sums in the same order, but a masked pair is left out instead of multiplied by its weight of 0.
