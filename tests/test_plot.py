@@ -7,7 +7,7 @@ import headspan as hs
 import matplotlib
 import numpy as np
 import pytest
-from headspan.patterns import Blocks, Fixed, Full, Global, Local, Neighborhood, Random, Strided
+from headspan.patterns import Blocks, Blockwise, Fixed, Full, Global, Local, Neighborhood, Random, Strided
 from headspan.plot import _pattern
 from helpers import run_python
 
@@ -37,8 +37,15 @@ def lines(ax, label=None):
 
 
 def draw(ax):
+    """Draws a picture, of which nothing may be cut off."""
     figure = getattr(ax, "figure", ax)
     figure.canvas.draw()
+    box = figure.get_tightbbox(figure.canvas.get_renderer())
+    width, height = figure.get_size_inches()
+    assert box.x0 > -0.05, box
+    assert box.y0 > -0.05, box
+    assert box.x1 < width + 0.05, (box, width)
+    assert box.y1 < height + 0.05, (box, height)
 
 
 SIZES = {
@@ -58,6 +65,8 @@ SIZES = {
         (Blocks([[False]], 8), 5),
         (Local(30) | Global([0, 500]) | Random(1, 50), 10_000),
         ([Local(1), Strided(2), Local(3) & Fixed(4, 1)], 65),
+        (Blockwise(8, back=1) | Random(2, 8, seed=1) | Global([0, 1]) | (Local(3, dilation=4) & Strided(16)), 64),
+        (Global(range(50)) | Local(3), 64),
     ],
     "limit_sweep": [
         ({"one": {"limit": [64], "bits": [1.0]}},),

@@ -118,17 +118,18 @@ def pattern(
     layouts = [layout_of(p, queries, keys, causal, z, ramp) for p, z in zip(panels, spans, strict=True)]
     names = list(dict.fromkeys(part.short_name() for p in panels for part in p.alternatives))
     colours = dict(zip(names, _style.colours(len(names)), strict=True))
-    axes = [_style.axes(ax, width=7.6, height=4.6)] if len(panels) == 1 else _grid(len(panels))
+    shares = layouts[0].counts.sum(axis=(1, 2)) if len(panels) == 1 and layouts[0].whole else None
+    handles = _patches(colours, shares, full, layouts[0])
+    beside = max(len(line) for handle in handles for line in handle.get_label().split("\n"))
+    axes = [_style.axes(ax, width=5.3 + 0.085 * beside, height=4.6)] if len(panels) == 1 else _grid(len(panels))
     for head, (one, p, layout, bill) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
         shades = [colours[part.short_name()] for part in p.alternatives]
         _draw(one, layout, shades, queries, keys)
         one.set_title(_bill(bill.pairs, full, bill.forward_flops, None if len(panels) == 1 else head), size=10)
     if len(panels) == 1:
-        shares = layouts[0].counts.sum(axis=(1, 2)) if layouts[0].whole else None
-        _legend(axes[0], colours, shares, full, layouts[0])
+        _style.legend(axes[0], handles)
         return axes[0]
     figure: Figure = axes[0].figure  # type: ignore[assignment]
-    handles = _patches(colours, None, full, layouts[0])
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(axes), 4, len(handles)), frameon=False)
     return figure
 
@@ -252,10 +253,6 @@ def _scaled(flops: float) -> str:
             return f"{flops:.3g} {unit}"
         flops /= 1000
     return f"{flops:.3g} PFLOP"
-
-
-def _legend(ax: Axes, colours: dict[str, str], shares: Array | None, full: int, layout: Layout) -> None:
-    _style.legend(ax, _patches(colours, shares, full, layout))
 
 
 def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: Layout) -> list[Any]:
