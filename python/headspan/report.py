@@ -323,7 +323,7 @@ def _passage(subject: _Subject) -> str:
     bits = subject.bits[:PASSAGE]
     return (
         "<h2>A held-out passage</h2>"
-        "<p>The beginning of the held-out text. The darker a character, the less the model "
+        "<p>The beginning of the held-out text. The stronger the shade of a character, the less the model "
         "expected it; point at one to read how many bits it took.</p>"
         f"{passage_html(data[1 : len(bits) + 1], bits)}"
     )
