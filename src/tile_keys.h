@@ -129,7 +129,7 @@ HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, 
 // What is ahead is fetched evenly over the tiles of the first step.
 HEADSPAN_INLINE int rows_a_key_group(int tiles) { return (kLanes + tiles * kTileGroups - 1) / (tiles * kTileGroups); }
 
-constexpr int kKeysAtOnce = 3 * kKeyGroup;  // of a run, between two fetches
+constexpr int kKeysAtOnce = 3 * kKeyGroup;  // of a run, between two fetches: whole register tiles, of 6 or of 8
 
 // The scores of the keys first .. last - 1 of a run.
 template <class T>

@@ -26,7 +26,7 @@ def module_of(name):
     except ModuleNotFoundError as error:
         if error.name == name:
             return None
-        pytest.skip(f"{name} needs {error.name}")
+        pytest.skip(f"needs {error.name}: pip install 'headspan[notebooks]'")
 
 
 def test_there_are_notebooks():

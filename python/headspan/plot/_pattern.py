@@ -121,15 +121,14 @@ def pattern(
     shares = layouts[0].counts.sum(axis=(1, 2)) if len(panels) == 1 and layouts[0].whole else None
     handles = _patches(colours, shares, full, layouts[0])
     beside = max(len(line) for handle in handles for line in handle.get_label().split("\n"))
-    axes = [_style.axes(ax, width=5.3 + 0.085 * beside, height=4.6)] if len(panels) == 1 else _grid(len(panels))
+    figure, axes = _grid(len(panels)) if len(panels) > 1 else (None, [_style.axes(ax, 5.3 + 0.085 * beside, 4.6)])
     for head, (one, p, layout, bill) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
         shades = [colours[part.short_name()] for part in p.alternatives]
         _draw(one, layout, shades, queries, keys)
-        one.set_title(_bill(bill.pairs, full, bill.forward_flops, None if len(panels) == 1 else head), size=10)
-    if len(panels) == 1:
+        one.set_title(_bill(bill.pairs, full, bill.forward_flops, None if figure is None else head), size=10)
+    if figure is None:
         _style.legend(axes[0], handles)
         return axes[0]
-    figure: Figure = axes[0].figure  # type: ignore[assignment]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(axes), 4, len(handles)), frameon=False)
     return figure
 
@@ -210,7 +209,7 @@ def _seen(
     return seen.reshape(rows.size, keys)
 
 
-def _grid(panels: int) -> list[Axes]:
+def _grid(panels: int) -> tuple[Figure, list[Axes]]:
     columns = min(panels, 4)
     rows = -(-panels // columns)
     figure, axes = _style.matplotlib("pyplot").subplots(
@@ -220,8 +219,7 @@ def _grid(panels: int) -> list[Axes]:
         ax.set_visible(False)
     for ax in axes.flat[:panels]:
         _style.plain(ax)
-    assert figure is not None
-    return list(axes.flat[:panels])
+    return figure, list(axes.flat[:panels])
 
 
 def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) -> None:
