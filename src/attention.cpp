@@ -29,7 +29,8 @@ class ForwardPass {
       : problem_(problem),
         results_(results),
         kernel_(active_kernel<T>()),
-        plan_(problem.patterns, problem.queries(), problem.keys()) {}
+        plan_(problem.patterns, problem.queries(), problem.keys()),
+        past_caches_(plan_.passes() == 1 && past_caches(results.out)) {}
 
   void run(const Control& control) {
     // A later pass adds to what the earlier ones found, and needs their statistics.
@@ -87,6 +88,7 @@ class ForwardPass {
     QueryGroup<T> queries = group(pass, head, index);
     if (has_next) fetch_next(queries, index - 1);
     ForwardRows<T> rows;
+    rows.past_caches = past_caches_;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     if (pass == 0) {
       for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out_row(queries, lane);
@@ -105,7 +107,7 @@ class ForwardPass {
     const Pass* const pass = queries.choice().pass;
     std::ptrdiff_t const batch = queries.batch, head = queries.head, key_head = head / problem_.heads_per_key_head();
     ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
-    ahead[1] = rows_ahead(results_.out, pass, batch, head, index);
+    if (!past_caches_) ahead[1] = rows_ahead(results_.out, pass, batch, head, index);
     if (!pass || pass->plain() || problem_.queries() != problem_.keys()) return;
     ahead[2] = rows_ahead(problem_.key, pass, batch, key_head, index);
     ahead[3] = rows_ahead(problem_.value, pass, batch, key_head, index);
@@ -129,6 +131,7 @@ class ForwardPass {
       reach.near.clip(from, to);
       if (reach.free) reach.free->clip(from, to);
       ForwardRows<T>& part = rows[static_cast<std::size_t>(task)];
+      part.past_caches = false;
       for (int lane = 0; lane < kLanes; lane++)
         part.out[lane] = outs.data() + part_rows * static_cast<std::size_t>(task) + lane * problem_.value_dim();
       Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
@@ -205,6 +208,7 @@ class ForwardPass {
   ForwardViews<T> results_;
   Kernel<T> const kernel_;
   Plan const plan_;
+  bool const past_caches_;  // where no later pass reads its rows
   Buffer<T> statistics_;
 };
 

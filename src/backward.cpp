@@ -27,6 +27,7 @@ class BackwardPass {
         gradients_(gradients),
         kernel_(active_kernel<T>()),
         plan_(problem.patterns, problem.queries(), problem.keys()),
+        past_caches_(plan_.passes() == 1 && !gradients.temperature && past_caches(gradients.query)),
         chunks_(plan_chunks(problem, plan_)) {}
 
   void run(const Control& control) {
@@ -183,7 +184,7 @@ class BackwardPass {
     ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
     ahead[1] = rows_ahead(upstream_.out, pass, batch, head, index);
     ahead[2] = rows_ahead(upstream_.grad_out, pass, batch, head, index);
-    ahead[3] = rows_ahead(gradients_.query, pass, batch, head, index);
+    if (!past_caches_) ahead[3] = rows_ahead(gradients_.query, pass, batch, head, index);
     if (!pass || pass->plain() || problem_.queries() != problem_.keys()) return;
     std::ptrdiff_t const key_head = head / problem_.heads_per_key_head();
     ahead[4] = rows_ahead(problem_.key, pass, batch, key_head, index);
@@ -199,6 +200,7 @@ class BackwardPass {
     Group<T> const& group = queries.group;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     BackwardRows<T> rows;
+    rows.past_caches = past_caches_;
     std::vector<T> later(static_cast<std::size_t>(pass > 0 ? kLanes * problem_.head_dim() : 0));
     for (int lane = 0; lane < group.lanes; lane++) {
       std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.query[lane];
@@ -271,6 +273,7 @@ class BackwardPass {
   const GradientViews<T>& gradients_;
   Kernel<T> const kernel_;
   Plan const plan_;
+  bool const past_caches_;  // of the queries' gradients, where nobody reads them here
   std::vector<Chunk> const chunks_;
   Buffer<T> private_key_, private_value_;
   Buffer<double> private_bias_;

@@ -244,7 +244,7 @@ void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
   if (*b.has_carried) carry_grad_query(group, b);
   lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query,
-                group.lanes);
+                group.lanes, rows.past_caches);
 }
 
 }  // namespace headspan::HEADSPAN_ISA

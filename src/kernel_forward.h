@@ -121,7 +121,8 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
     rows.sum[i] = f.sum[i];
     rows.inverse_sum[i] = f.sum[i] == 0 ? T(0) : T(1 / f.sum[i]);
   }
-  return lanes_to_rows(carried ? f.carried_out : f.out, rows.inverse_sum, group.value_dim, rows.out, group.lanes);
+  return lanes_to_rows(carried ? f.carried_out : f.out, rows.inverse_sum, group.value_dim, rows.out, group.lanes,
+                       rows.past_caches);
 }
 
 // ---- weights, for those who want to see them

@@ -80,7 +80,8 @@ template <class T>
 constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-125) : T(-1021);
 
 // ---- what differs between instruction sets: partial loads and stores (never touching memory past the first n
-// elements), maximum and minimum (the second operand if either is NaN), selection by the low bits of a word, rounding,
+// elements), stores of aligned vectors past the caches, where a vector is a whole line (finish_stores before another
+// thread may read them), maximum (the second operand if either is NaN), selection by the low bits of a word, rounding,
 // scaling by 2^n
 #if defined(__AVX512F__)
 HEADSPAN_INLINE VecF load_first(const float* from, int n) {
@@ -95,6 +96,9 @@ HEADSPAN_INLINE void store_first(float* to, VecF v, int n) {
 HEADSPAN_INLINE void store_first(double* to, VecD v, int n) {
   _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v);
 }
+HEADSPAN_INLINE void store_past_caches(float* to, VecF v) { _mm512_stream_ps(to, (__m512)v); }
+HEADSPAN_INLINE void store_past_caches(double* to, VecD v) { _mm512_stream_pd(to, (__m512d)v); }
+HEADSPAN_INLINE void finish_stores() { _mm_sfence(); }
 HEADSPAN_INLINE VecF maximum(VecF a, VecF b) { return (VecF)_mm512_max_ps((__m512)a, (__m512)b); }
 HEADSPAN_INLINE VecD maximum(VecD a, VecD b) { return (VecD)_mm512_max_pd((__m512d)a, (__m512d)b); }
 HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) {
@@ -119,6 +123,11 @@ HEADSPAN_INLINE VecD scale_by_power(VecD x, VecD n) {
   return (VecD)_mm512_maskz_scalef_pd(normal, (__m512d)x, (__m512d)n);
 }
 #else
+template <class T, class V>
+HEADSPAN_INLINE void store_past_caches(T* to, V v) {
+  store<T>(to, v);
+}
+HEADSPAN_INLINE void finish_stores() {}
 // Adding 1.5 * 2^23 (2^52) puts an integer of moderate size into the low bits, rounded to nearest.
 template <class T>
 constexpr T kRounder = sizeof(T) == 4 ? T(12582912.0) : T(6755399441055744.0);

@@ -54,6 +54,7 @@ class WeightMap {
     queries.group.value_dim = 0;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), 0);
     ForwardRows<T> rows;
+    rows.past_caches = false;
     T nothing[1];
     for (T*& out : rows.out) out = nothing;
     if (!run_forward(kernel_, queries, reach, rows, scratch, stop)) return false;
