@@ -75,9 +75,10 @@ void pattern_mask(const Pattern& pattern, const ArrayView<bool, 2>& mask, const 
   Pass const pass = pattern.whole();
   parallel_for((queries + kLanes - 1) / kLanes, 1, control.interrupted, [&](std::ptrdiff_t group, const StopCheck&) {
     std::ptrdiff_t index[kLanes];
-    Lanes lanes(index, 0);
+    int count = 0;
     for (std::ptrdiff_t i = group * kLanes; i < std::min(queries, (group + 1) * kLanes); i++)
-      index[lanes.count++] = i + keys - queries;
+      index[count++] = i + keys - queries;
+    Lanes const lanes(index, count);
     for (std::ptrdiff_t first = 0; first < keys; first += kTileKeys) {
       std::uint64_t words[kTileKeys];
       Tile const tile{first, 1, nullptr, nullptr, static_cast<int>(std::min<std::ptrdiff_t>(kTileKeys, keys - first)),

@@ -33,23 +33,30 @@ void GridBoxes::set_axis(int axis, const GridRange* ranges, int lanes) {
     }
 }
 
-std::vector<std::ptrdiff_t> GridBoxes::coordinates(int axis) const {
-  std::vector<std::ptrdiff_t> seen;
-  for (std::size_t c = 0; c < axis_[axis].words.size(); c++)
-    if (axis_[axis].words[c]) seen.push_back(axis_[axis].lowest + static_cast<std::ptrdiff_t>(c));
+Intervals GridBoxes::coordinates(int axis) const {
+  Intervals seen;
+  std::ptrdiff_t c = axis_[axis].lowest;
+  for (std::uint64_t word : axis_[axis].words) {
+    if (word) append(seen, c, c + 1, PTRDIFF_MAX);
+    c++;
+  }
   return seen;
 }
 
 void GridBoxes::intervals(std::ptrdiff_t keys, Intervals& out) const {
-  std::vector<std::ptrdiff_t> seen[kGridAxes] = {{0}, {0}, {0}};
+  Intervals seen[kGridAxes] = {{{0, 1}}, {{0, 1}}, {{0, 1}}};
   for (int axis = 0; axis < grid_.axes; axis++) seen[kGridAxes - grid_.axes + axis] = coordinates(axis);
+  auto const for_each = [](const Intervals& all, auto visit) {
+    for (Interval const& some : all)
+      for (std::ptrdiff_t c = some.first; c < some.last; c++) visit(c);
+  };
   std::ptrdiff_t const rows = grid_.axes > 1 ? grid_.shape[grid_.axes - 2] : 1, length = grid_.shape[grid_.axes - 1];
-  for (std::ptrdiff_t plane : seen[0])
-    for (std::ptrdiff_t row : seen[1])
-      for (std::ptrdiff_t c : seen[2]) {
-        std::ptrdiff_t const key = (plane * rows + row) * length + c;
-        append(out, key, key + 1, keys);
-      }
+  for_each(seen[0], [&](std::ptrdiff_t plane) {
+    for_each(seen[1], [&](std::ptrdiff_t row) {
+      std::ptrdiff_t const start = (plane * rows + row) * length;
+      for (Interval const& some : seen[2]) append(out, start + some.first, start + some.last, keys);
+    });
+  });
 }
 
 void GridBoxes::words(const Tile& tile, std::uint64_t* words) const {

@@ -63,7 +63,7 @@ class GridBoxes {
     }
   };
   void set_axis(int axis, const GridRange* ranges, int lanes);
-  std::vector<std::ptrdiff_t> coordinates(int axis) const;  // that some lane sees, ascending
+  Intervals coordinates(int axis) const;  // that some lane sees
 
   Grid grid_;
   Axis axis_[kGridAxes];

@@ -100,7 +100,7 @@ class QueryGroup {
   void set_parameters(const Problem<T>& problem) {
     T const slope = problem.slopes ? *problem.slopes.at(batch, head) : T(0);
     group.biased = static_cast<bool>(problem.slopes);
-    group.ramp = static_cast<T>(problem.ramp);
+    group.ramp = static_cast<T>(problem.span ? problem.ramp : 0);
     for (int lane = 0; lane < kLanes; lane++) {
       group.span[lane] = std::numeric_limits<T>::infinity();
       group.scale[lane] = static_cast<T>(problem.scale);

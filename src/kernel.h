@@ -56,7 +56,7 @@ struct Group {
   int head_dim, value_dim;
   bool biased;                        // slopes are not all zero
   bool careful;                       // a masked pair may hold NaN or infinity: never multiply it, not even by zero
-  T ramp;                             // 0: a hard window, which the tiles' words already express
+  T ramp;                             // 0: no span, or a hard window, which the tiles' words already express
   int axes;                           // of a position; the distance of a pair is the largest of theirs
   double origin[kAxes];               // position of lane 0; positions are relative to it so that float32 holds them
   const double* key_position[kAxes];  // null: a key stands at its index

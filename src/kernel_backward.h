@@ -64,7 +64,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
   T deltas = 0;
   for (int i = 0; i < group.lanes; i++) deltas += b.delta[i] * 0;
   *b.rows_finite = q_finite && grad_finite && deltas == 0;
-  soft_bounds(group, b.bounds);
+  if (group.ramp > 0) soft_bounds(group, b.bounds);
   *b.has_carried = false;
   *b.tiles = 0;
   memset(b.grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
@@ -243,8 +243,8 @@ template <class T>
 void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
   if (*b.has_carried) carry_grad_query(group, b);
-  lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query,
-                group.lanes, rows.past_caches);
+  lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query, group.lanes,
+                rows.past_caches);
 }
 
 }  // namespace headspan::HEADSPAN_ISA

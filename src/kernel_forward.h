@@ -22,7 +22,7 @@ void forward_begin(const Group<T>& group, void* scratch) {
   }
   rows_to_lanes(group.query, group.lanes, factor, group.head_dim, f.q);
   memset(f.out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
-  soft_bounds(group, f.bounds);
+  if (group.ramp > 0) soft_bounds(group, f.bounds);
   *f.batches = 0;
 }
 

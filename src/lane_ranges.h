@@ -20,12 +20,31 @@ inline int rank_in_tile(const Tile& tile, std::ptrdiff_t key) {
   return static_cast<int>(std::min<std::ptrdiff_t>(rank, tile.count));
 }
 
-// Of lanes that follow each other, those that see a key if each sees as far as `back` behind and `ahead` before itself;
-// `lane` stands at the key, and may lie outside of 0 .. lanes - 1.
-inline std::uint64_t band_word(std::ptrdiff_t lane, std::ptrdiff_t back, std::ptrdiff_t ahead, int lanes) {
-  std::ptrdiff_t const first = std::max<std::ptrdiff_t>(0, lane - ahead),
-                       last = std::min<std::ptrdiff_t>(lanes - 1, lane + back);
-  return first > last ? 0 : (~std::uint64_t(0) >> (kLanes - 1 - (last - first))) << first;
+// words[r]: of lanes that stand at `index`, index + 1, ... those that see the key r if each sees as far as `back`
+// behind and `ahead` before itself.
+inline void words_of_band(const Tile& tile, std::ptrdiff_t index, std::ptrdiff_t back, std::ptrdiff_t ahead, int lanes,
+                          std::uint64_t* words) {
+  constexpr std::uint64_t every = ~std::uint64_t(0);
+  auto const lanes_from = [](std::ptrdiff_t lane) { return lane <= 0 ? every : lane < kLanes ? every << lane : 0; };
+  auto const lanes_to = [](std::ptrdiff_t lane) {
+    return lane < 0 ? 0 : lane < kLanes ? every >> (kLanes - 1 - lane) : every;
+  };
+  std::uint64_t const all = lanes_to(lanes - 1);
+  if (tile.indices || tile.step != 1) {
+    for (int r = 0; r < tile.count; r++) {
+      std::ptrdiff_t const lane = key_index(tile, r) - index;
+      words[r] = lanes_from(lane - ahead) & lanes_to(lane + back) & all;
+    }
+    return;
+  }
+  // From one key to the next both ends move on by a lane.
+  std::ptrdiff_t first = tile.first - index - ahead, last = tile.first - index + back;
+  std::uint64_t from = lanes_from(first), to = lanes_to(last);
+  for (int r = 0; r < tile.count; r++) {
+    words[r] = from & to & all;
+    from <<= ++first > 0;
+    to = to << 1 | (++last >= 0);
+  }
 }
 
 inline bool ascends(const Tile& tile) {

@@ -26,6 +26,7 @@ bool same_groups(const Grouping& a, const Grouping& b) {
 
 void or_terms(const std::vector<Term>& terms, const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys,
               std::uint64_t* words) {
+  if (terms.size() == 1 && terms[0].size() == 1) return terms[0][0]->words(lanes, tile, keys, words);
   std::fill_n(words, tile.count, 0);
   for (const Term& term : terms) {
     std::uint64_t in_term[kTileKeys], in_primitive[kTileKeys];
@@ -42,13 +43,7 @@ void or_terms(const std::vector<Term>& terms, const Lanes& lanes, const Tile& ti
 
 std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
   std::vector<KeyRun> runs;
-  LaneClasses const classes = residues(lanes, stride);
-  for (int i = 0; i < classes.count(); i++) {
-    std::ptrdiff_t index[kLanes];
-    Lanes some(index, 0);
-    for (int lane = 0; lane < lanes.count; lane++)
-      if (classes.word(i) >> lane & 1) index[some.count++] = lanes.index[lane];
-    Lanes const& of_class = classes.count() == 1 ? lanes : some;
+  auto const add = [&](const Lanes& of_class, std::ptrdiff_t residue) {
     Intervals seen, in_term, in_primitive, before;
     for (const Term& term : terms) {
       in_term.assign({{0, keys}});
@@ -62,9 +57,21 @@ std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
       unite(before, in_term, seen);
     }
     for (const Interval& interval : seen) {
-      std::ptrdiff_t const first = interval.first + floor_mod(classes.at(i) - interval.first, stride);
+      std::ptrdiff_t const first = interval.first + floor_mod(residue - interval.first, stride);
       if (first < interval.last) runs.push_back({first, interval.last, stride});
     }
+  };
+  if (stride == 1) {
+    add(lanes, 0);
+    return runs;
+  }
+  LaneClasses const classes = residues(lanes, stride);
+  for (int i = 0; i < classes.count(); i++) {
+    std::ptrdiff_t index[kLanes];
+    int count = 0;
+    for (int lane = 0; lane < lanes.count; lane++)
+      if (classes.word(i) >> lane & 1) index[count++] = lanes.index[lane];
+    add(Lanes(index, count), classes.at(i));
   }
   return runs;
 }

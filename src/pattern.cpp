@@ -71,16 +71,27 @@ void intersect(const Intervals& a, const Intervals& b, Intervals& out) {
   }
 }
 
+// Both spare the division for what lies a stride after, or in the block of, the lane before.
+
 LaneClasses residues(const Lanes& lanes, std::ptrdiff_t stride) {
-  return LaneClasses(lanes, [stride](std::ptrdiff_t p) { return floor_mod(p, stride); });
+  std::ptrdiff_t before = 0, residue = 0;
+  return LaneClasses(lanes, [=](std::ptrdiff_t p) mutable {
+    if (p - before != stride) residue = floor_mod(p, stride);
+    before = p;
+    return residue;
+  });
 }
 
 LaneClasses block_rows(const Lanes& lanes, std::ptrdiff_t block_size) {
-  return LaneClasses(lanes, [block_size](std::ptrdiff_t p) { return floor_div(p, block_size); });
+  std::ptrdiff_t block = 0, first = 0;
+  return LaneClasses(lanes, [=](std::ptrdiff_t p) mutable {
+    if (p < first || p - first >= block_size) block = floor_div(p, block_size), first = block * block_size;
+    return block;
+  });
 }
 
 void LaneClasses::add(std::ptrdiff_t its_class, int lane) {
-  int i = count_;  // neighbours mostly come in order, or share a class
+  int i = count_;
   while (i > 0 && class_[i - 1] > its_class) i--;
   if (i == 0 || class_[i - 1] != its_class) {
     for (int j = count_; j > i; j--) class_[j] = class_[j - 1], word_[j] = word_[j - 1];

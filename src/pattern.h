@@ -18,17 +18,15 @@ namespace headspan {
 // meets the last key. It may be negative.
 class Lanes {
  public:
-  const std::ptrdiff_t* index;
-  int count;
+  const std::ptrdiff_t* const index;
+  int const count;
 
-  Lanes(const std::ptrdiff_t* its_index, int its_count) : index(its_index), count(its_count) {}
+  Lanes(const std::ptrdiff_t* its_index, int its_count) : index(its_index), count(its_count) {
+    for (int lane = 1; lane < count; lane++) in_line_ &= index[lane] == index[0] + lane;
+  }
 
   // Whether they follow each other.
-  bool in_line() const {
-    bool so = true;
-    for (int lane = 1; lane < count; lane++) so &= index[lane] == index[0] + lane;
-    return so;
-  }
+  bool in_line() const { return in_line_; }
 
   // What somebody has worked out for these queries, kept from tile to tile.
   template <class Make>
@@ -41,6 +39,7 @@ class Lanes {
   }
 
  private:
+  bool in_line_ = true;
   mutable std::vector<std::pair<const void*, std::shared_ptr<void>>> memos_;
 };
 
@@ -133,7 +132,13 @@ class LaneClasses {
  public:
   template <class ClassOf>
   LaneClasses(const Lanes& lanes, ClassOf class_of) {
-    for (int lane = 0; lane < lanes.count; lane++) add(class_of(lanes.index[lane]), lane);
+    for (int lane = 0; lane < lanes.count; lane++) {
+      std::ptrdiff_t const its_class = class_of(lanes.index[lane]);
+      if (count_ > 0 && class_[count_ - 1] == its_class)  // as neighbours mostly have
+        word_[count_ - 1] |= std::uint64_t(1) << lane;
+      else
+        add(its_class, lane);
+    }
   }
   int count() const { return count_; }
   std::ptrdiff_t at(int i) const { return class_[i]; }
@@ -151,6 +156,17 @@ class LaneClasses {
 // The lanes by their index modulo a stride, and by the block that they lie in.
 LaneClasses residues(const Lanes& lanes, std::ptrdiff_t stride);
 LaneClasses block_rows(const Lanes& lanes, std::ptrdiff_t block_size);
+
+// Calls visit(block, first, last) for the keys first .. last - 1 of a tile that lie in one block.
+template <class Visit>
+void for_each_block(const Tile& tile, std::ptrdiff_t block_size, Visit visit) {
+  for (int first = 0, last; first < tile.count; first = last) {
+    std::ptrdiff_t const block = key_index(tile, first) / block_size;
+    for (last = first + 1; last < tile.count; last++)
+      if (key_index(tile, last) < block * block_size || key_index(tile, last) >= (block + 1) * block_size) break;
+    visit(block, first, last);
+  }
+}
 
 // words[r] = all lanes if sees(key), else none.
 template <class Sees>

@@ -2,6 +2,7 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lane_ranges.h"
 #include "soft_mask.h"
@@ -66,7 +67,15 @@ KeyRange key_range(const Band& band, std::ptrdiff_t query, const Extent& extent)
 template <class T>
 GroupKeys::GroupKeys(const Band& band, const std::ptrdiff_t* query, int lanes, const T* spans)
     : lanes_(lanes), is_band_(!band.query_position) {
-  for (int lane = 1; lane < lanes; lane++) is_band_ &= query[lane] == query[0] + lane && spans[lane] == spans[0];
+  bool unlimited = !band.causal && band.include_self && !band.segment_first;
+  for (int lane = 0; lane < lanes; lane++) {
+    is_band_ &= query[lane] == query[0] + lane && spans[lane] == spans[0];
+    unlimited &= std::isinf(spans[lane]);
+  }
+  if (unlimited) {
+    add_all(band);
+    return;
+  }
   if (is_band_ && band.segment_first)  // of one document
     is_band_ = band.segment_last[band.index(query[0])] > band.index(query[lanes - 1]);
   Extent e = extent(band, static_cast<double>(spans[0]));
@@ -80,6 +89,14 @@ GroupKeys::GroupKeys(const Band& band, const std::ptrdiff_t* query, int lanes, c
   }
 }
 
+void GroupKeys::add_all(const Band& band) {
+  is_band_ = true;
+  index_ = 0;
+  ahead_ = reach_ = PTRDIFF_MAX / 4;  // further than any key, and no sum of it overflows
+  first_ = full_first_ = 0;
+  last_ = full_last_ = std::min(band.keys, band.key_end);
+}
+
 void GroupKeys::add_band(const Band& band, std::ptrdiff_t query, const Extent& extent) {
   KeyRange const low = key_range(band, query, extent), high = key_range(band, query + lanes_ - 1, extent);
   index_ = band.index(query);
@@ -89,8 +106,7 @@ void GroupKeys::add_band(const Band& band, std::ptrdiff_t query, const Extent& e
   full_first_ = high.first, full_last_ = low.last;
   soft_before_ = index_ + lanes_ - extent.ramp_start;
   soft_from_ = index_ + extent.ramp_start;
-  without_self_ = !band.include_self;
-  if (without_self_) self_first_ = index_, self_last_ = index_ + lanes_;
+  if (!band.include_self) self_first_ = index_, self_last_ = index_ + lanes_;
 }
 
 void GroupKeys::add_lane(const Band& band, int lane, std::ptrdiff_t query, const Extent& extent) {
@@ -124,25 +140,23 @@ void GroupKeys::clip(std::ptrdiff_t first, std::ptrdiff_t last) {
   full_last_ = std::min(full_last_, last_);
 }
 
-std::uint64_t GroupKeys::band_word(std::ptrdiff_t key) const {
-  if (key < first_ || key >= last_) return 0;
-  std::ptrdiff_t const lane = key - index_;
-  std::uint64_t const word = headspan::band_word(lane, reach_, ahead_, lanes_);
-  return without_self_ && lane >= 0 && lane < lanes_ ? word & ~(std::uint64_t(1) << lane) : word;
-}
-
 void GroupKeys::words(const Tile& tile, std::uint64_t* words) const {
-  if (is_band_) {
-    for (int r = 0; r < tile.count; r++) words[r] = band_word(key_index(tile, r));
-    return;
-  }
-  words_of_ranges(tile, lanes_, words, [this](int lane) { return range_[lane]; });
+  if (is_band_)
+    words_of_band(tile, index_, reach_, ahead_, lanes_, words);
+  else
+    words_of_ranges(tile, lanes_, words, [this](int lane) { return range_[lane]; });
+  std::ptrdiff_t const first = tile.first, last = key_index(tile, tile.count - 1);
+  bool const whole = !tile.indices && first >= first_ && last < last_;
+  if (whole && (last < self_first_ || first >= self_last_)) return;
   for (int r = 0; r < tile.count; r++) {
     std::ptrdiff_t const key = key_index(tile, r);
     if (key < first_ || key >= last_) words[r] = 0;  // clipped
     if (key < self_first_ || key >= self_last_) continue;
-    for (int lane = 0; lane < lanes_; lane++)
-      if (key >= range_[lane].self_first && key < range_[lane].self_last) words[r] &= ~(std::uint64_t(1) << lane);
+    if (is_band_)
+      words[r] &= ~(std::uint64_t(1) << (key - index_));
+    else
+      for (int lane = 0; lane < lanes_; lane++)
+        if (key >= range_[lane].self_first && key < range_[lane].self_last) words[r] &= ~(std::uint64_t(1) << lane);
   }
 }
 

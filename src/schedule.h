@@ -72,13 +72,12 @@ class GroupKeys {
   void words(const Tile& tile, std::uint64_t* words) const;
 
  private:
+  void add_all(const Band& band);
   void add_band(const Band& band, std::ptrdiff_t query, const Extent& extent);
   void add_lane(const Band& band, int lane, std::ptrdiff_t query, const Extent& extent);
-  std::uint64_t band_word(std::ptrdiff_t key) const;
 
   int lanes_;
   bool is_band_;
-  bool without_self_;                                         // of a band
   std::ptrdiff_t index_, ahead_, reach_;                      // of a band: lane 0, and how far each lane sees
   KeyRange range_[kLanes];                                    // of other groups
   std::ptrdiff_t first_ = PTRDIFF_MAX, last_ = 0;             // union of the ranges

@@ -101,16 +101,16 @@ bool TileList::see(Tile& tile, bool free, std::uint64_t* words) const {
   bool const full = reach.full(first, last);
   if (full && !choice_.pass && !choice_.removed) return true;
   std::uint64_t const all_of_them = all(lanes_);
-  if (full)
-    std::fill_n(words, tile.count, all_of_them);
-  else
-    reach.words(tile, words);
   std::uint64_t more[kTileKeys];
   auto const restrict_to_more = [&] {
     for (int r = 0; r < tile.count; r++) words[r] &= more[r];
   };
-  if (choice_.pass) {
-    choice_.pass->words(lanes_, tile, choice_.keys, more);
+  if (choice_.pass)
+    choice_.pass->words(lanes_, tile, choice_.keys, words);
+  else
+    std::fill_n(words, tile.count, all_of_them);
+  if (!full) {
+    reach.words(tile, more);
     restrict_to_more();
   }
   if (on_grid) {

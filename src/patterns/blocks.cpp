@@ -35,15 +35,10 @@ class Blocks : public Primitive {
   }
 
   void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    LaneClasses const classes = block_rows(lanes, block_size_);
-    std::ptrdiff_t last_column = -1;
-    std::uint64_t word = 0;
-    for (int r = 0; r < tile.count; r++) {
-      std::ptrdiff_t const column = key_index(tile, r) / block_size_;
-      if (column != last_column) word = word_of(classes, column);
-      words[r] = word;
-      last_column = column;
-    }
+    LaneClasses const& classes = lanes.remember(this, [&] { return block_rows(lanes, block_size_); });
+    for_each_block(tile, block_size_, [&](std::ptrdiff_t column, int first, int last) {
+      std::fill(words + first, words + last, word_of(classes, column));
+    });
   }
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The query's own block of keys, and some blocks back and ahead of it.
-#include "lane_ranges.h"
 #include "pattern.h"
 
 namespace headspan {
@@ -15,18 +14,21 @@ class Blockwise : public Primitive {
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     Interval const range = index_range(lanes);
-    append(out, of(range.first).first, of(range.last).last, keys);
+    append(out, (floor_div(range.first, block_size_) - back_) * block_size_,
+           (floor_div(range.last, block_size_) + ahead_ + 1) * block_size_, keys);
   }
 
   void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    words_of_ranges(tile, lanes.count, words, [&](int lane) { return of(lanes.index[lane]); });
+    LaneClasses const& classes = lanes.remember(this, [&] { return block_rows(lanes, block_size_); });
+    for_each_block(tile, block_size_, [&](std::ptrdiff_t block, int first, int last) {
+      std::uint64_t word = 0;
+      for (int i = 0; i < classes.count(); i++)
+        if (block >= classes.at(i) - back_ && block <= classes.at(i) + ahead_) word |= classes.word(i);
+      std::fill(words + first, words + last, word);
+    });
   }
 
  private:
-  Interval of(std::ptrdiff_t query) const {
-    std::ptrdiff_t const block = floor_div(query, block_size_);
-    return {(block - back_) * block_size_, (block + ahead_ + 1) * block_size_};
-  }
   std::ptrdiff_t block_size_, back_, ahead_;
 };
 

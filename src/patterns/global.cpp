@@ -17,19 +17,25 @@ class Global : public Primitive {
   }
 
   void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    std::uint64_t const everywhere = global_lanes(lanes);
-    for (int r = 0; r < tile.count; r++) words[r] = contains(key_index(tile, r)) ? all(lanes) : everywhere;
+    std::fill_n(words, tile.count, global_lanes(lanes));
+    if (!tile.indices && outside(tile.first, key_index(tile, tile.count - 1))) return;
+    for (int r = 0; r < tile.count; r++)
+      if (contains(key_index(tile, r))) words[r] = all(lanes);
   }
 
   const std::vector<std::int64_t>& global_tokens() const override { return tokens_; }
 
  private:
+  // Whether no token lies at first .. last.
+  bool outside(std::ptrdiff_t first, std::ptrdiff_t last) const {
+    return tokens_.empty() || last < tokens_.front() || first > tokens_.back();
+  }
   bool contains(std::int64_t index) const {
-    return !tokens_.empty() && index >= tokens_.front() && index <= tokens_.back() &&
-           std::binary_search(tokens_.begin(), tokens_.end(), index);
+    return !outside(index, index) && std::binary_search(tokens_.begin(), tokens_.end(), index);
   }
   std::uint64_t global_lanes(const Lanes& lanes) const {
     std::uint64_t word = 0;
+    if (lanes.in_line() && outside(lanes.index[0], lanes.index[lanes.count - 1])) return word;
     for (int lane = 0; lane < lanes.count; lane++)
       word |= static_cast<std::uint64_t>(contains(lanes.index[lane])) << lane;
     return word;

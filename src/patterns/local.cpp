@@ -18,11 +18,8 @@ class Local : public Primitive {
   }
 
   void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    if (dilation_ == 1 && lanes.in_line()) {
-      for (int r = 0; r < tile.count; r++)
-        words[r] = band_word(key_index(tile, r) - lanes.index[0], before_, after_, lanes.count);
-      return;
-    }
+    if (dilation_ == 1 && lanes.in_line())
+      return words_of_band(tile, lanes.index[0], before_, after_, lanes.count, words);
     words_of_ranges(tile, lanes.count, words,
                     [&](int lane) { return Interval{lanes.index[lane] - before_, lanes.index[lane] + after_ + 1}; });
     if (dilation_ == 1) return;

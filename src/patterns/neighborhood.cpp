@@ -17,6 +17,7 @@ class Neighborhood : public Primitive {
       grid_.shape[axis] = numbers.at(static_cast<std::size_t>(1 + axis));
       window_[axis] = numbers.at(static_cast<std::size_t>(1 + grid_.axes + axis));
       dilation_[axis] = numbers.at(static_cast<std::size_t>(1 + 2 * grid_.axes + axis));
+      for (std::ptrdiff_t c = 0; c < grid_.shape[axis]; c++) windows_[axis].push_back(window(axis, c));
     }
   }
 
@@ -37,7 +38,9 @@ class Neighborhood : public Primitive {
  private:
   const GridBoxes& windows(const Lanes& lanes) const {
     return lanes.remember(this, [&] {
-      return GridBoxes(grid_, lanes, [this](int, int axis, std::ptrdiff_t at) { return window(axis, at); });
+      return GridBoxes(grid_, lanes, [this](int, int axis, std::ptrdiff_t at) {
+        return windows_[axis][static_cast<std::size_t>(at)];
+      });
     });
   }
 
@@ -51,6 +54,7 @@ class Neighborhood : public Primitive {
 
   Grid grid_;
   std::ptrdiff_t window_[kGridAxes] = {1, 1, 1}, dilation_[kGridAxes] = {1, 1, 1};
+  std::vector<GridRange> windows_[kGridAxes];  // of every coordinate
 };
 
 Registered<Neighborhood> const registered("neighborhood");

@@ -35,9 +35,10 @@ class Random : public Primitive {
   void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) const override {
     std::fill_n(words, tile.count, 0);
     for (const Row& row : rows_of(lanes, keys))
-      for (int r = 0; r < tile.count; r++)
-        if (std::binary_search(row.columns.begin(), row.columns.end(), key_index(tile, r) / block_size_))
-          words[r] |= row.lanes;
+      for_each_block(tile, block_size_, [&](std::ptrdiff_t column, int first, int last) {
+        if (!std::binary_search(row.columns.begin(), row.columns.end(), column)) return;
+        for (int r = first; r < last; r++) words[r] |= row.lanes;
+      });
   }
 
  private:

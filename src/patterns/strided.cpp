@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every so manieth key: (p - j) mod stride = 0, or with an offset j mod stride = offset for all queries. Child et al.,
 // "Generating Long Sequences with Sparse Transformers", 2019, section 4.3.
+#include <algorithm>
+
 #include "pattern.h"
 
 namespace headspan {
@@ -21,7 +23,10 @@ class Strided : public Primitive {
     if (!relative())
       return words_of_keys(lanes, tile, words, [this](std::ptrdiff_t key) { return key % stride_ == offset_; });
     LaneClasses const classes = residues(lanes, stride_);
-    for (int r = 0; r < tile.count; r++) words[r] = classes.word_of(key_index(tile, r) % stride_);
+    if (!tile.indices && tile.step % stride_ == 0)  // keys of one class, as such a group asks for
+      std::fill_n(words, tile.count, classes.word_of(tile.first % stride_));
+    else
+      for (int r = 0; r < tile.count; r++) words[r] = classes.word_of(key_index(tile, r) % stride_);
   }
 
  private:
