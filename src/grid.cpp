@@ -59,12 +59,18 @@ void GridBoxes::intervals(std::ptrdiff_t keys, Intervals& out) const {
   });
 }
 
+// Key by key along a row, the words of the other axes stay.
 void GridBoxes::words(const Tile& tile, std::uint64_t* words) const {
-  GridWalk walk(grid_);
-  for (int r = 0; r < tile.count; r++) {
-    const std::ptrdiff_t* const at = walk.to(key_index(tile, r));
-    words[r] = axis_[0].word(at[0]);
-    for (int axis = 1; axis < grid_.axes; axis++) words[r] &= axis_[axis].word(at[axis]);
+  int const along = grid_.axes - 1;
+  for (int r = 0; r < tile.count;) {
+    std::ptrdiff_t at[kGridAxes], key = key_index(tile, r);
+    grid_.coordinates(key, at);
+    std::uint64_t row = ~std::uint64_t(0);
+    for (int axis = 0; axis < along; axis++) row &= axis_[axis].word(at[axis]);
+    do {
+      words[r++] = row & axis_[along].word(at[along]++);
+      key++;
+    } while (r < tile.count && key_index(tile, r) == key && at[along] < grid_.shape[along]);
   }
 }
 

@@ -46,16 +46,20 @@ std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
   auto const add = [&](const Lanes& of_class, std::ptrdiff_t residue) {
     Intervals seen, in_term, in_primitive, before;
     for (const Term& term : terms) {
-      in_term.assign({{0, keys}});
+      in_term.clear();
       for (const Primitive* primitive : term) {
         in_primitive.clear();
         primitive->intervals(of_class, keys, in_primitive);
         before.swap(in_term);
-        intersect(before, in_primitive, in_term);
+        if (primitive == term.front())
+          in_term.swap(in_primitive);
+        else
+          intersect(before, in_primitive, in_term);
       }
       before.swap(seen);
       unite(before, in_term, seen);
     }
+    runs.reserve(runs.size() + seen.size());
     for (const Interval& interval : seen) {
       std::ptrdiff_t const first = interval.first + floor_mod(residue - interval.first, stride);
       if (first < interval.last) runs.push_back({first, interval.last, stride});

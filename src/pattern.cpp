@@ -53,6 +53,7 @@ void append(Intervals& out, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrd
 
 void unite(const Intervals& a, const Intervals& b, Intervals& out) {
   out.clear();
+  out.reserve(a.size() + b.size());
   for (std::size_t i = 0, j = 0; i < a.size() || j < b.size();) {
     bool const from_a = j == b.size() || (i < a.size() && a[i].first <= b[j].first);
     Interval const next = from_a ? a[i++] : b[j++];
@@ -62,6 +63,7 @@ void unite(const Intervals& a, const Intervals& b, Intervals& out) {
 
 void intersect(const Intervals& a, const Intervals& b, Intervals& out) {
   out.clear();
+  out.reserve(a.size() + b.size());
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
     append(out, std::max(a[i].first, b[j].first), std::min(a[i].last, b[j].last), PTRDIFF_MAX);
     if (a[i].last < b[j].last)

@@ -71,7 +71,9 @@ Tile TileList::next_of_pattern(std::int64_t* indices) {
 void TileList::find_runs() {
   std::ptrdiff_t const first = near_.first(), last = near_.last();
   if (first >= last) return;
-  for (KeyRun run : choice_.pass->runs(lanes_, choice_.keys)) {
+  std::vector<KeyRun> const runs = choice_.pass->runs(lanes_, choice_.keys);
+  runs_.reserve(runs.size());
+  for (KeyRun run : runs) {
     if (run.first < first) run.first += (first - run.first + run.step - 1) / run.step * run.step;
     run.last = std::min(run.last, last);
     if (free_keys()) {
