@@ -86,13 +86,16 @@ class ForwardPass {
   void run_group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index, bool has_next,
                  const StopCheck& stop) const {
     QueryGroup<T> queries = group(pass, head, index);
-    if (has_next) fetch_next(queries, index - 1);
     ForwardRows<T> rows;
     rows.past_caches = past_caches_;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     if (pass == 0) {
       for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out_row(queries, lane);
-      if (run_forward(kernel_, queries, queries.reach(), rows, scratch, stop)) store_statistics(queries, rows);
+      auto const look_ahead = [&](const Tile* tiles, int count) {
+        if (has_next) fetch_next(queries, tiles, count, index - 1);
+      };
+      if (run_forward(kernel_, queries, queries.reach(), rows, scratch, stop, look_ahead))
+        store_statistics(queries, rows);
       return;
     }
     std::vector<T> outs(static_cast<std::size_t>(kLanes * problem_.value_dim()));
@@ -100,17 +103,27 @@ class ForwardPass {
     if (run_forward(kernel_, queries, queries.reach(), rows, scratch, stop)) store_merged(pass, queries, &rows, 1);
   }
 
-  // Where neighbours are far apart in memory a group's keys are new ones, and most often those of its own tokens.
-  void fetch_next(QueryGroup<T>& queries, std::ptrdiff_t index) const {
+  // What group number `index` will be the first to need, while this one meets its tiles.
+  void fetch_next(QueryGroup<T>& queries, const Tile* tiles, int count, std::ptrdiff_t index) const {
     static_assert(kAhead >= 4, "as many arrays as here");
     Ahead<T>* const ahead = queries.group.ahead;
     const Pass* const pass = queries.choice().pass;
     std::ptrdiff_t const batch = queries.batch, head = queries.head, key_head = head / problem_.heads_per_key_head();
     ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
     if (!past_caches_) ahead[1] = rows_ahead(results_.out, pass, batch, head, index);
-    if (!pass || pass->plain() || problem_.queries() != problem_.keys()) return;
-    ahead[2] = rows_ahead(problem_.key, pass, batch, key_head, index);
-    ahead[3] = rows_ahead(problem_.value, pass, batch, key_head, index);
+    if (pass && !pass->plain()) {
+      // Where neighbours are far apart in memory the keys are new ones, and most often those of its own tokens.
+      if (problem_.queries() != problem_.keys()) return;
+      ahead[2] = rows_ahead(problem_.key, pass, batch, key_head, index);
+      ahead[3] = rows_ahead(problem_.value, pass, batch, key_head, index);
+      return;
+    }
+    // Neighbours have most of their keys in common: new are those before.
+    const Tile* const whole =
+        std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });
+    if (whole == tiles + count) return;
+    ahead[2] = rows_from(problem_.key, batch, key_head, whole->first - kLanes, kLanes);
+    ahead[3] = rows_from(problem_.value, batch, key_head, whole->first - kLanes, kLanes);
   }
 
   void run_in_parts(std::ptrdiff_t pass, const Control& control) const {

@@ -185,6 +185,17 @@ bool past_caches(const ArrayView<T, 4>& result) {
   return bytes >= least && odd % line == 0;
 }
 
+// `count` rows from `first` on, less those that the array does not have.
+template <class T>
+Ahead<std::remove_const_t<T>> rows_from(const ArrayView<T, 4>& array, std::ptrdiff_t batch, std::ptrdiff_t head,
+                                        std::ptrdiff_t first, std::ptrdiff_t count) {
+  std::ptrdiff_t const last = std::min(first + count, array.shape[2]);
+  first = std::max<std::ptrdiff_t>(first, 0);
+  if (first >= last) return {};
+  return {array.at(batch, head, first), array.stride[2], nullptr, static_cast<int>(last - first),
+          static_cast<int>(array.shape[3])};
+}
+
 // Scratch of one thread: the kernel's, and a batch of tiles.
 template <class T>
 struct Scratch {
@@ -209,18 +220,26 @@ bool for_each_batch(TileList tiles, TileBatch& batch, const StopCheck& stop, Ste
 }
 
 // The forward pass of a group, done again with care when a masked pair may have spoilt it; false if it was stopped.
-template <class T>
+// look_ahead(tiles, count) is called before each step.
+template <class T, class LookAhead>
 bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const Reach& reach, ForwardRows<T>& rows,
-                 const Scratch<T>& scratch, const StopCheck& stop) {
+                 const Scratch<T>& scratch, const StopCheck& stop, LookAhead look_ahead) {
   for (queries.group.careful = false;; queries.group.careful = true) {
     kernel.forward_begin(queries.group, scratch.kernel);
     auto const step = [&](const Tile* tiles, int count) {
+      look_ahead(tiles, count);
       kernel.forward_step(queries.group, tiles, count, scratch.kernel);
       return true;
     };
     if (!for_each_batch(queries.tiles(reach), *scratch.tiles, stop, step)) return false;
     if (kernel.forward_end(queries.group, rows, scratch.kernel) || queries.group.careful) return true;
   }
+}
+
+template <class T>
+bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const Reach& reach, ForwardRows<T>& rows,
+                 const Scratch<T>& scratch, const StopCheck& stop) {
+  return run_forward(kernel, queries, reach, rows, scratch, stop, [](const Tile*, int) {});
 }
 
 template <class T>

@@ -174,7 +174,7 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
 
 template <class T>
 HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
-                                   const Backward<T>& b, const Tile& tile, int ahead, int fetch) {
+                                   const Backward<T>& b, const Tile& tile, const RowsAhead<T>& ahead, int number) {
   TileKeys<T> keys;
   prepare(group, tile, keys);
   Bias<T> const bias = bias_of(group, keys, b.slope), none{nullptr, bias.distances, nullptr};
@@ -187,15 +187,12 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   }
 
   // pass 1: scores as in the forward pass, and dp = grad_out . value
-  for (int i = 0; i < keys.run_count; i++)
-    for (int r = keys.runs[i].first; r < keys.runs[i].last; r += kKeysAtOnce) {
-      int const last = r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
-      if (fetch) fetch_ahead(group, ahead + r / kKeyGroup * fetch, (last - r) / kKeyGroup * fetch);
-      run_products<T>(keys.runs[i], keys.key, nullptr, group.head_dim, b.q, b.scores, keys.words, bias, nullptr,
-                      group.lanes, r, last);
-      run_products<T>(keys.runs[i], keys.value, nullptr, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
-                      nullptr, group.lanes, r, last);
-    }
+  for (int i = 0; i < keys.run_count; i++) {
+    run_products<T>(keys.runs[i], keys.key, ahead.beside(2 * number), group.head_dim, b.q, b.scores, keys.words, bias,
+                    nullptr, group.lanes);
+    run_products<T>(keys.runs[i], keys.value, ahead.beside(2 * number + 1), group.value_dim, b.grad_out, b.grad_scores,
+                    nullptr, none, nullptr, group.lanes);
+  }
   // pass 2: weights and ds
   for (int i = 0; i < keys.run_count; i++)
     softmax_gradient_run(group, rows, b, keys, tile.soft && group.ramp > 0, keys.runs[i]);
@@ -232,10 +229,10 @@ template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
                    int count, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
-  int const fetch = *b.tiles == 0 ? rows_a_key_group(count) : 0;
+  RowsAhead<T> const ahead(group.ahead, *b.tiles == 0 ? 2 * count : 0);  // within the first step
   for (int i = 0; i < count; i++, ++*b.tiles) {
     if (*b.tiles > 0 && *b.tiles % kBatchTiles == 0) carry_grad_query(group, b);
-    backward_tile(group, rows, gradients, b, tiles[i], i * kTileGroups * fetch, fetch);
+    backward_tile(group, rows, gradients, b, tiles[i], ahead, i);
   }
 }
 

@@ -48,7 +48,8 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
 }
 
 template <class T>
-HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, int ahead, int fetch) {
+HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile,
+                                  const RowsAhead<T>& ahead, int number) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
@@ -57,13 +58,11 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   // pass 1: scores and the new maximum
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
+  // Values will be read column by column, which no hardware foresees.
+  Fetch<T> fetch = ahead.beside(number);
+  if (fetch.lists == 0) fetch = {keys.value, 1};
   for (int i = 0; i < keys.run_count; i++)
-    for (int r = keys.runs[i].first, last; r < keys.runs[i].last; r = last) {
-      last = !few<T>(group.lanes) && r + kKeysAtOnce < keys.runs[i].last ? r + kKeysAtOnce : keys.runs[i].last;
-      if (fetch) fetch_ahead(group, ahead + r / kKeyGroup * fetch, (last - r) / kKeyGroup * fetch);
-      run_products<T>(keys.runs[i], keys.key, keys.value, group.head_dim, f.q, f.scores, keys.words, bias, best,
-                      group.lanes, r, last);
-    }
+    run_products<T>(keys.runs[i], keys.key, fetch, group.head_dim, f.q, f.scores, keys.words, bias, best, group.lanes);
   // pass 2: weights, and the factor for what was summed under the old maximum
   for (int j = 0; j < vectors; j++) {
     Vec<T> const old = load(f.maximum + j * width);
@@ -107,8 +106,8 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
-  int const fetch = *f.batches == 1 ? rows_a_key_group(count) : 0;
-  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i * kTileGroups * fetch, fetch);
+  RowsAhead<T> const ahead(group.ahead, *f.batches == 1 ? count : 0);  // within the first step
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], ahead, i);
 }
 
 template <class T>
@@ -143,8 +142,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
-    run_products<T>(run, keys.key, nullptr, group.head_dim, f.q, f.scores, keys.words, bias, nullptr, group.lanes,
-                    run.first, run.last);
+    run_products<T>(run, keys.key, {}, group.head_dim, f.q, f.scores, keys.words, bias, nullptr, group.lanes);
     for (int j = run.first_vector; j < run.last_vector; j++) {
       Vec<T> const maximum = finite_maximum(load(rows.maximum + j * width));
       exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);

@@ -167,6 +167,15 @@ HEADSPAN_NOINLINE bool lanes_to_rows(const T* lanes, const T* factor, int dims, 
 template <class T>
 constexpr int kLine = 64 / (int)sizeof(T);  // elements of a cache line
 
+// Rows to bring into the second-level cache beside a product, a line of one row for each key and line of the product's
+// own: a burst would fill the buffers that the products' loads need. A list has a row for each key of a tile.
+template <class T>
+struct Fetch {
+  const T* const* rows;
+  int lists;
+  HEADSPAN_ALWAYS_INLINE Fetch from(int r) const { return {rows + r, lists}; }
+};
+
 // Distances of vectors of lanes to keys: on each axis the queries' positions are kLanes and the keys' kPaddedKeys
 // apart.
 template <class T>
@@ -190,7 +199,7 @@ struct Bias {
 };
 
 template <class T, int keys, int vectors>
-HEADSPAN_INLINE void dot_block(const T* const* rows, const T* const* later, int dims, const T* q, T* s,
+HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
                                const uint64_t* words, int first_vector, const Bias<T>& bias, int r, Vec<T>* best) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
@@ -200,10 +209,10 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const T* const* later, int 
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] = Vec<T>{}; });
   });
   for (int d = 0; d < dims;) {
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-      __builtin_prefetch(rows[k.value + keys] + d);
-      if (later) __builtin_prefetch(later[k.value] + d, 0, 2);
-    });
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(rows[k.value + keys] + d); });
+    for (int list = 0; list < fetch.lists; list++)
+      unroll<keys>(
+          [&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(fetch.rows[list * kTileKeys + k.value] + d, 0, 2); });
     int const line_end = d + kLine<T> < dims ? d + kLine<T> : dims;
     for (; d < line_end; d++) {
       Vec<T> b[vectors];
@@ -247,15 +256,14 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const T* const* later, int 
 
 // s[key][lane] = rows[key] . q[.][lane] - slope * distance + added for the keys first .. last - 1; -infinity where the
 // key's word lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some
-// rows after these, which must be valid pointers, and brings the same rows of `later`, when not null, within reach:
-// they will be read column by column, which no hardware foresees.
+// rows after these, which must be valid pointers.
 template <class T, int vectors>
-HEADSPAN_NOINLINE void dot_products(const T* const* rows, const T* const* later, int dims, const T* q, T* s,
+HEADSPAN_NOINLINE void dot_products(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
                                     const uint64_t* words, int first_vector, const Bias<T>& bias, Vec<T>* best,
                                     int first, int last) {
   stack<TileShape<vectors>::keys>(first, last, [&](auto keys, int r) HEADSPAN_ALWAYS_INLINE {
-    dot_block<T, keys.value, vectors>(rows + r, later ? later + r : nullptr, dims, q, s + r * kLanes,
-                                      words ? words + r : nullptr, first_vector, bias, r, best);
+    dot_block<T, keys.value, vectors>(rows + r, fetch.from(r), dims, q, s + r * kLanes, words ? words + r : nullptr,
+                                      first_vector, bias, r, best);
   });
 }
 

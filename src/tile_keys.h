@@ -105,18 +105,31 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
   prepare_runs(keys);
 }
 
-// Fetches `count` rows from row `first` on of each array that is ahead. A few rows for every key group: bursts would
-// fill the buffers that the products' own loads need.
+// The rows that are ahead, to be fetched evenly over `tiles` tiles.
 template <class T>
-HEADSPAN_INLINE void fetch_ahead(const Group<T>& group, int first, int count) {
-  for (const Ahead<T>& ahead : group.ahead) {
-    int const last = first + count < ahead.rows ? first + count : ahead.rows;
-    for (int r = first; r < last; r++) {
-      const T* const row = ahead.first + (ahead.index ? ahead.index[r] : r) * ahead.stride;
-      for (int d = 0; d < ahead.dims; d += kLine<T>) __builtin_prefetch(row + d, 0, 2);
-    }
+class RowsAhead {
+ public:
+  HEADSPAN_ALWAYS_INLINE RowsAhead(const Ahead<T>* arrays, int tiles) {
+    int count = 0;
+    for (const Ahead<T>* array = arrays; array < arrays + kAhead && tiles > 0; array++)
+      for (int r = 0; r < array->rows; r++)
+        rows_[count++] = array->first + (array->index ? array->index[r] : r) * array->stride;
+    if (count == 0) return;
+    int const lists = (count + kTileKeys - 1) / kTileKeys;
+    for (; count < lists * kTileKeys; count++) rows_[count] = rows_[count - 1];
+    lists_ = lists;
+    a_tile_ = (lists + tiles - 1) / tiles;
   }
-}
+  // What to fetch beside the scores of tile number `tile`.
+  HEADSPAN_ALWAYS_INLINE Fetch<T> beside(int tile) const {
+    int const left = lists_ - tile * a_tile_;
+    return {rows_ + tile * a_tile_ * kTileKeys, left < 0 ? 0 : left < a_tile_ ? left : a_tile_};
+  }
+
+ private:
+  const T* rows_[kAhead * kTileKeys];
+  int lists_ = 0, a_tile_ = 0;
+};
 
 // The score terms of a tile; `slope` is times log2(e).
 template <class T>
@@ -126,21 +139,15 @@ HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, 
           group.key_bias.data ? keys.bias : nullptr};
 }
 
-// What is ahead is fetched evenly over the tiles of the first step.
-HEADSPAN_INLINE int rows_a_key_group(int tiles) { return (kLanes + tiles * kTileGroups - 1) / (tiles * kTileGroups); }
-
-constexpr int kKeysAtOnce = 3 * kKeyGroup;  // of a run, between two fetches: whole register tiles, of 6 or of 8
-
-// The scores of the keys first .. last - 1 of a run.
+// The scores of a run.
 template <class T>
-HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const T* const* later, int dims, const T* q,
-                                  T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
-                                  int last) {
+HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
+                                  T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
   constexpr int width = kWidth<T>;
-  if (few<T>(lanes)) return few_dot_products(rows, dims, q, s, words, bias, (T*)best, lanes, first, last);
+  if (few<T>(lanes)) return few_dot_products(rows, dims, q, s, words, bias, (T*)best, lanes, run.first, run.last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
-    dot_products<T, vectors.value>(rows, later, dims, q + v * width, s + v * width, words, v, bias,
-                                   best ? best + v : nullptr, first, last);
+    dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, words, v, bias,
+                                   best ? best + v : nullptr, run.first, run.last);
   });
 }
 
