@@ -164,12 +164,14 @@ class BackwardPass {
         QueryGroup<T> queries = group_of(problem_, plan_, chunk.batch, head, pass, g);
         bool const same_group = h + 1 < shared;
         std::ptrdiff_t const next_head = same_group ? head + 1 : chunk.key_head * shared, next = same_group ? g : g + 1;
-        if (next < std::min(chunk.last_group, plan_.groups(next_head, pass)))
-          fetch_next(queries.group.ahead, plan_.pass(next_head, pass), chunk.batch, next_head, next);
+        bool const has_next = next < std::min(chunk.last_group, plan_.groups(next_head, pass));
         Reach const reach = queries.reach();
-        clear_own(chunk, &cleared, queries.choice().pass ? chunk.own_last : reach.near.last());
         KeyGradients<T> const key_rows = key_gradients(chunk, h);
         bool const finished = run_group(pass, queries, reach, stop, [&](auto step, const Tile* tiles, int count) {
+          std::ptrdiff_t const end = keys_end(tiles, count);
+          clear_own(chunk, &cleared, std::min(end, chunk.own_last));
+          if (has_next)
+            fetch_next(queries.group.ahead, plan_.pass(next_head, pass), chunk.batch, next_head, next, end);
           step(key_rows, tiles, count);
           return true;
         });
@@ -178,15 +180,32 @@ class BackwardPass {
     clear_own(chunk, &cleared, chunk.own_last);
   }
 
-  void fetch_next(Ahead<T>* ahead, const Pass* pass, std::ptrdiff_t batch, std::ptrdiff_t head,
-                  std::ptrdiff_t index) const {
+  // Past the last key of some tiles.
+  static std::ptrdiff_t keys_end(const Tile* tiles, int count) {
+    std::ptrdiff_t end = 0;
+    for (const Tile* tile = tiles; tile < tiles + count; tile++)
+      for (int r = tile->indices ? 0 : tile->count - 1; r < tile->count; r++)
+        end = std::max(end, key_index(*tile, r) + 1);
+    return end;
+  }
+
+  // What group number `index` will be the first to need; `end` is past the keys of the one before it.
+  void fetch_next(Ahead<T>* ahead, const Pass* pass, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index,
+                  std::ptrdiff_t end) const {
     static_assert(kAhead >= 8, "as many arrays as here");
     ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
     ahead[1] = rows_ahead(upstream_.out, pass, batch, head, index);
     ahead[2] = rows_ahead(upstream_.grad_out, pass, batch, head, index);
     if (!past_caches_) ahead[3] = rows_ahead(gradients_.query, pass, batch, head, index);
-    if (!pass || pass->plain() || problem_.queries() != problem_.keys()) return;
     std::ptrdiff_t const key_head = head / problem_.heads_per_key_head();
+    if (!pass || pass->plain()) {
+      ahead[4] = rows_from(problem_.key, batch, key_head, end, kLanes);
+      ahead[5] = rows_from(problem_.value, batch, key_head, end, kLanes);
+      ahead[6] = rows_from(gradients_.key, batch, key_head, end, kLanes);
+      ahead[7] = rows_from(gradients_.value, batch, key_head, end, kLanes);
+      return;
+    }
+    if (problem_.queries() != problem_.keys()) return;
     ahead[4] = rows_ahead(problem_.key, pass, batch, key_head, index);
     ahead[5] = rows_ahead(problem_.value, pass, batch, key_head, index);
     ahead[6] = rows_ahead(gradients_.key, pass, batch, key_head, index);
