@@ -170,8 +170,7 @@ class BackwardPass {
         bool const finished = run_group(pass, queries, reach, stop, [&](auto step, const Tile* tiles, int count) {
           std::ptrdiff_t const end = keys_end(tiles, count);
           clear_own(chunk, &cleared, std::min(end, chunk.own_last));
-          if (has_next)
-            fetch_next(queries.group.ahead, plan_.pass(next_head, pass), chunk.batch, next_head, next, end);
+          if (has_next) fetch_next(queries.group.ahead, plan_.pass(next_head, pass), chunk.batch, next_head, next, end);
           step(key_rows, tiles, count);
           return true;
         });

@@ -132,6 +132,16 @@ bool TileList::see(Tile& tile, bool free, std::uint64_t* words) const {
   return any != 0;
 }
 
+bool TileList::meets(std::ptrdiff_t first, std::ptrdiff_t last, bool free) const {
+  if (free) {
+    auto const key = std::lower_bound(choice_.free_keys->begin(), choice_.free_keys->end(), first);
+    return key != choice_.free_keys->end() && *key <= last;
+  }
+  if (!choice_.pass) return first < near_.last() && last >= near_.first();
+  return std::any_of(runs_.begin(), runs_.end(),
+                     [=](const KeyRun& run) { return first < run.last && last >= run.first; });
+}
+
 Tile TileList::gathered(const std::int64_t* indices, int count, bool free, std::uint64_t* words) const {
   Tile tile{0, 1, indices, nullptr, count, false};
   see(tile, free, words);

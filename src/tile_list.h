@@ -37,6 +37,9 @@ class TileList {
   TileList(const Reach& reach, const Lanes& lanes, const Choice& choice);
   int next(TileBatch& batch);  // how many tiles; 0: that was all
 
+  // Whether some lane may see one of the keys first .. last; to be asked before `next`.
+  bool meets(std::ptrdiff_t first, std::ptrdiff_t last, bool free) const;
+
   // A tile over chosen keys (in any order, repeated or not), each seen by the lanes that may see it. Pairs that no span
   // limits are in a tile of their own.
   Tile gathered(const std::int64_t* indices, int count, bool free, std::uint64_t* words) const;
