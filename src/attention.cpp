@@ -73,7 +73,7 @@ class ForwardPass {
   void run_whole(std::ptrdiff_t pass, const Control& control) const {
     int const threads = useful_threads(problem_, control);
     std::ptrdiff_t const most = plan_.most_groups(pass),
-                         wanted = std::clamp<std::ptrdiff_t>(heads() * most / (16 * threads), 1, 8),
+                         wanted = std::clamp<std::ptrdiff_t>(heads() * most / (32 * threads), 1, 8),
                          tasks = (most + wanted - 1) / wanted;
     parallel_for(heads() * tasks, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
       std::ptrdiff_t const head = task / tasks, last = groups(pass, head) - task % tasks * wanted,
@@ -90,7 +90,8 @@ class ForwardPass {
     rows.past_caches = past_caches_;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     if (pass == 0) {
-      for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out_row(queries, lane);
+      Rows<T> const out{results_.out.at(queries.batch, queries.head), results_.out.stride[2]};
+      for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out.row(queries.query[lane]);
       auto const look_ahead = [&](const Tile* tiles, int count) {
         if (has_next) fetch_next(queries, tiles, count, index - 1);
       };
@@ -208,6 +209,7 @@ class ForwardPass {
   }
 
   void store_statistics(const QueryGroup<T>& queries, const ForwardRows<T>& rows) const {
+    if (!results_.lse && !results_.statistics) return;
     for (int lane = 0; lane < queries.group.lanes; lane++) {
       std::ptrdiff_t const i = queries.query[lane];
       if (results_.lse) *results_.lse.at(queries.batch, queries.head, i) = log_sum_exp(rows, lane);

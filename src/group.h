@@ -76,7 +76,8 @@ class QueryGroup {
     group.value = {problem.value.at(batch, key_head), problem.value.stride[2]};
     group.key_bias = {nullptr, 0};
     if (problem.key_bias) group.key_bias = {problem.key_bias.at(batch, head), problem.key_bias.stride[2]};
-    for (int lane = 0; lane < kLanes; lane++) group.query[lane] = problem.query.at(batch, head, query[lane]);
+    Rows<const T> const rows{problem.query.at(batch, head), problem.query.stride[2]};
+    for (int lane = 0; lane < kLanes; lane++) group.query[lane] = rows.row(query[lane]);
   }
 
   void set_positions(const Plan& plan) {

@@ -70,7 +70,8 @@ std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
     return runs;
   }
   LaneClasses const classes = residues(lanes, stride);
-  for (int i = 0; i < classes.count(); i++) {
+  if (classes.count() == 1) add(lanes, classes.at(0));
+  for (int i = 0; i < classes.count() && classes.count() > 1; i++) {
     std::ptrdiff_t index[kLanes];
     int count = 0;
     for (int lane = 0; lane < lanes.count; lane++)

@@ -92,7 +92,7 @@ LaneClasses block_rows(const Lanes& lanes, std::ptrdiff_t block_size) {
   });
 }
 
-void LaneClasses::add(std::ptrdiff_t its_class, int lane) {
+void LaneClasses::add(std::ptrdiff_t its_class, std::uint64_t word) {
   int i = count_;
   while (i > 0 && class_[i - 1] > its_class) i--;
   if (i == 0 || class_[i - 1] != its_class) {
@@ -102,7 +102,7 @@ void LaneClasses::add(std::ptrdiff_t its_class, int lane) {
     count_++;
     i++;
   }
-  word_[i - 1] |= std::uint64_t(1) << lane;
+  word_[i - 1] |= word;
 }
 
 std::uint64_t LaneClasses::word_of(std::ptrdiff_t wanted) const {

@@ -132,12 +132,13 @@ class LaneClasses {
  public:
   template <class ClassOf>
   LaneClasses(const Lanes& lanes, ClassOf class_of) {
-    for (int lane = 0; lane < lanes.count; lane++) {
-      std::ptrdiff_t const its_class = class_of(lanes.index[lane]);
-      if (count_ > 0 && class_[count_ - 1] == its_class)  // as neighbours mostly have
-        word_[count_ - 1] |= std::uint64_t(1) << lane;
-      else
-        add(its_class, lane);
+    std::ptrdiff_t next = lanes.count > 0 ? class_of(lanes.index[0]) : 0;
+    for (int lane = 0; lane < lanes.count;) {  // neighbours mostly share a class
+      std::ptrdiff_t const its_class = next;
+      std::uint64_t word = 0;
+      do word |= std::uint64_t(1) << lane++;
+      while (lane < lanes.count && (next = class_of(lanes.index[lane])) == its_class);
+      add(its_class, word);
     }
   }
   int count() const { return count_; }
@@ -146,7 +147,7 @@ class LaneClasses {
   std::uint64_t word_of(std::ptrdiff_t wanted) const;
 
  private:
-  void add(std::ptrdiff_t its_class, int lane);
+  void add(std::ptrdiff_t its_class, std::uint64_t word);
 
   int count_ = 0;
   std::ptrdiff_t class_[kLanes];
