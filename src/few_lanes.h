@@ -5,6 +5,7 @@
 #pragma once
 
 #include "micro_kernels.h"
+#include "transpose.h"
 
 namespace headspan::HEADSPAN_ISA {
 
