@@ -92,7 +92,7 @@ struct ForwardRows {
   T maximum[kLanes];
   double sum[kLanes];
   T inverse_sum[kLanes];  // 0 for a row that has no key
-  bool past_caches;       // see store_past_caches; also for BackwardRows
+  bool past_caches;       // `out` is whole lines, to be written by store_past_caches
 };
 
 // Gradient rows of the keys: rows from `split` on belong to this task, earlier ones to a private buffer that is added
@@ -121,7 +121,7 @@ struct BackwardRows {
   T maximum[kLanes], inverse_sum[kLanes];  // as from the forward pass
   T grad_lse[kLanes];
   T* grad_query[kLanes];
-  bool past_caches;
+  bool past_caches;          // as above, for `grad_query`
   double grad_span[kLanes];  // ramp * gradient
   double grad_slope[kLanes];
 };
