@@ -143,33 +143,25 @@ HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradie
 template <class T>
 HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>& b, const TileKeys<T>& keys,
                                        T* const* grad_key, T* const* grad_value, bool careful, const Run& run) {
-  constexpr int step = 4;
-  uint64_t const lanes = all_lanes(group);
-  auto const outer = [&](auto count, int r, int first, int last) HEADSPAN_ALWAYS_INLINE {
+  stack<kTallestTile>(run.first, run.last, [&](auto count, int r) HEADSPAN_ALWAYS_INLINE {
+    uint64_t any = keys.words ? 0 : ~uint64_t(0);
+    for (int i = r; i < r + count.value && keys.words; i++) any |= keys.words[i];
+    any &= all_lanes(group);
+    if (!any) return;
+    if (careful) {
+      for (int i = r; i < r + count.value; i++) {
+        uint64_t const word = keys.words[i] & all_lanes(group);
+        outer_careful(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i], word);
+        outer_careful(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i], word);
+      }
+      return;
+    }
+    int const first = __builtin_ctzll(any), last = 64 - __builtin_clzll(any);
     outer_products<T, count.value>(b.scores + r * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim,
                                    grad_value + r, first, last);
     outer_products<T, count.value>(b.grad_scores + r * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key + r,
                                    first, last);
-  };
-  if (!keys.words)
-    return stack<kTallestTile>(run.first, run.last,
-                               [&](auto count, int r) HEADSPAN_ALWAYS_INLINE { outer(count, r, 0, group.lanes); });
-  for (int r = run.first; r < run.last; r += step) {
-    uint64_t any = 0;
-    for (int i = 0; i < step; i++) any |= keys.words[r + i];
-    any &= lanes;
-    if (!any) continue;
-    if (careful) {
-      for (int i = r; i < r + step; i++) {
-        outer_careful(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i],
-                      keys.words[i] & lanes);
-        outer_careful(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i],
-                      keys.words[i] & lanes);
-      }
-      continue;
-    }
-    outer(Index<step>{}, r, __builtin_ctzll(any), 64 - __builtin_clzll(any));
-  }
+  });
 }
 
 template <class T>

@@ -172,15 +172,25 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] = Vec<T>{}; });
   });
-  for (int r = first; r < last; r++) {
-    const T* row = rows[r] + d;
-    if (new_line) __builtin_prefetch(row + ahead);
+  auto const add = [&](int r, const T* row) HEADSPAN_ALWAYS_INLINE {
     Vec<T> b[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(p + r * kLanes + j.value * width); });
     unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
       Vec<T> const x = broadcast(row[i.value]);
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] += x * b[j.value]; });
     });
+  };
+  // Two loops, two rows at a time: what is not a multiplication counts where another thread of the core takes its
+  // share.
+  if (new_line) {
+#pragma GCC unroll 2
+    for (int r = first; r < last; r++) {
+      __builtin_prefetch(rows[r] + d + ahead);
+      add(r, rows[r] + d);
+    }
+  } else {
+#pragma GCC unroll 2
+    for (int r = first; r < last; r++) add(r, rows[r] + d);
   }
   // Added only here: what is summed over a tile at a time loses less than one long sum.
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
