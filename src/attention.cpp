@@ -90,8 +90,7 @@ class ForwardPass {
     rows.past_caches = past_caches_;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     if (pass == 0) {
-      Rows<T> const out{results_.out.at(queries.batch, queries.head), results_.out.stride[2]};
-      for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out.row(queries.query[lane]);
+      for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out_row(queries, lane);
       auto const look_ahead = [&](const Tile* tiles, int count) {
         if (has_next) fetch_next(queries, tiles, count, index - 1);
       };
@@ -112,19 +111,11 @@ class ForwardPass {
     std::ptrdiff_t const batch = queries.batch, head = queries.head, key_head = head / problem_.heads_per_key_head();
     ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
     if (!past_caches_) ahead[1] = rows_ahead(results_.out, pass, batch, head, index);
-    if (pass && !pass->plain()) {
-      // Where neighbours are far apart in memory the keys are new ones, and most often those of its own tokens.
-      if (problem_.queries() != problem_.keys()) return;
-      ahead[2] = rows_ahead(problem_.key, pass, batch, key_head, index);
-      ahead[3] = rows_ahead(problem_.value, pass, batch, key_head, index);
-      return;
-    }
-    // Neighbours have most of their keys in common: new are those before.
     const Tile* const whole =
         std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });
-    if (whole == tiles + count) return;
-    ahead[2] = rows_from(problem_.key, batch, key_head, whole->first - kLanes, kLanes);
-    ahead[3] = rows_from(problem_.value, batch, key_head, whole->first - kLanes, kLanes);
+    std::ptrdiff_t const first = whole < tiles + count ? whole->first - kLanes : problem_.keys();
+    ahead[2] = new_keys_ahead(problem_.key, pass, batch, key_head, index, first);
+    ahead[3] = new_keys_ahead(problem_.value, pass, batch, key_head, index, first);
   }
 
   void run_in_parts(std::ptrdiff_t pass, const Control& control) const {

@@ -182,9 +182,7 @@ class BackwardPass {
   // Past the last key of some tiles.
   static std::ptrdiff_t keys_end(const Tile* tiles, int count) {
     std::ptrdiff_t end = 0;
-    for (const Tile* tile = tiles; tile < tiles + count; tile++)
-      for (int r = tile->indices ? 0 : tile->count - 1; r < tile->count; r++)
-        end = std::max(end, key_index(*tile, r) + 1);
+    for (const Tile* tile = tiles; tile < tiles + count; tile++) end = std::max(end, key_interval(*tile).last);
     return end;
   }
 
@@ -197,18 +195,10 @@ class BackwardPass {
     ahead[2] = rows_ahead(upstream_.grad_out, pass, batch, head, index);
     if (!past_caches_) ahead[3] = rows_ahead(gradients_.query, pass, batch, head, index);
     std::ptrdiff_t const key_head = head / problem_.heads_per_key_head();
-    if (!pass || pass->plain()) {
-      ahead[4] = rows_from(problem_.key, batch, key_head, end, kLanes);
-      ahead[5] = rows_from(problem_.value, batch, key_head, end, kLanes);
-      ahead[6] = rows_from(gradients_.key, batch, key_head, end, kLanes);
-      ahead[7] = rows_from(gradients_.value, batch, key_head, end, kLanes);
-      return;
-    }
-    if (problem_.queries() != problem_.keys()) return;
-    ahead[4] = rows_ahead(problem_.key, pass, batch, key_head, index);
-    ahead[5] = rows_ahead(problem_.value, pass, batch, key_head, index);
-    ahead[6] = rows_ahead(gradients_.key, pass, batch, key_head, index);
-    ahead[7] = rows_ahead(gradients_.value, pass, batch, key_head, index);
+    ahead[4] = new_keys_ahead(problem_.key, pass, batch, key_head, index, end);
+    ahead[5] = new_keys_ahead(problem_.value, pass, batch, key_head, index, end);
+    ahead[6] = new_keys_ahead(gradients_.key, pass, batch, key_head, index, end);
+    ahead[7] = new_keys_ahead(gradients_.value, pass, batch, key_head, index, end);
   }
 
   // The gradients of one group; run(step, tiles, count) is to call step(key_rows, tiles, count) for all its tiles.

@@ -163,15 +163,35 @@ QueryGroup<T> group_of(const Problem<T>& problem, const Plan& plan, std::ptrdiff
   return QueryGroup<T>(problem, plan, batch, head, pass, lanes, [&order](int lane) { return order[lane].query; });
 }
 
-// The rows of group number `index` of a pass in an array of (batch, heads, tokens, ...).
+// kLanes rows from `first` on of an array of (batch, heads, tokens, ...), less those that it does not have.
+template <class T>
+Ahead<std::remove_const_t<T>> rows_from(const ArrayView<T, 4>& array, std::ptrdiff_t batch, std::ptrdiff_t head,
+                                        std::ptrdiff_t first) {
+  std::ptrdiff_t const last = std::min(first + kLanes, array.shape[2]);
+  first = std::max<std::ptrdiff_t>(first, 0);
+  if (first >= last) return {};
+  return {array.at(batch, head, first), array.stride[2], nullptr, static_cast<int>(last - first),
+          static_cast<int>(array.shape[3])};
+}
+
+// The rows of group number `index` of a pass.
 template <class T>
 Ahead<std::remove_const_t<T>> rows_ahead(const ArrayView<T, 4>& array, const Pass* pass, std::ptrdiff_t batch,
                                          std::ptrdiff_t head, std::ptrdiff_t index) {
-  int const dims = static_cast<int>(array.shape[3]);
-  if (pass) return {array.at(batch, head), array.stride[2], pass->order.queries(index), pass->order.lanes(index), dims};
-  std::ptrdiff_t const first = index * kLanes, left = array.shape[2] - first;
-  return {array.at(batch, head, first), array.stride[2], nullptr, static_cast<int>(left < kLanes ? left : kLanes),
-          dims};
+  if (!pass) return rows_from(array, batch, head, index * kLanes);
+  return {array.at(batch, head), array.stride[2], pass->order.queries(index), pass->order.lanes(index),
+          static_cast<int>(array.shape[3])};
+}
+
+// The rows of keys that group number `index` of a pass will be the first to need. Neighbours have most of their keys in
+// common: new are those from `first` on. Where the queries of a group are far apart its keys are new ones, and most
+// often those of its own tokens.
+template <class T>
+Ahead<std::remove_const_t<T>> new_keys_ahead(const ArrayView<T, 4>& array, const Pass* pass, std::ptrdiff_t batch,
+                                             std::ptrdiff_t key_head, std::ptrdiff_t index, std::ptrdiff_t first) {
+  if (!pass || pass->plain()) return rows_from(array, batch, key_head, first);
+  bool const same_tokens = static_cast<std::ptrdiff_t>(pass->order.query.size()) == array.shape[2];
+  return same_tokens ? rows_ahead(array, pass, batch, key_head, index) : Ahead<std::remove_const_t<T>>{};
 }
 
 // Whether the rows of a result should be written past the caches: whole lines of an array that outgrows them, which
@@ -184,17 +204,6 @@ bool past_caches(const ArrayView<T, 4>& result) {
   for (int axis = 0; axis < 3; axis++) odd |= static_cast<std::size_t>(result.stride[axis]) * sizeof(T);
   odd |= static_cast<std::size_t>(result.shape[3]) * sizeof(T);
   return bytes >= least && odd % line == 0;
-}
-
-// `count` rows from `first` on, less those that the array does not have.
-template <class T>
-Ahead<std::remove_const_t<T>> rows_from(const ArrayView<T, 4>& array, std::ptrdiff_t batch, std::ptrdiff_t head,
-                                        std::ptrdiff_t first, std::ptrdiff_t count) {
-  std::ptrdiff_t const last = std::min(first + count, array.shape[2]);
-  first = std::max<std::ptrdiff_t>(first, 0);
-  if (first >= last) return {};
-  return {array.at(batch, head, first), array.stride[2], nullptr, static_cast<int>(last - first),
-          static_cast<int>(array.shape[3])};
 }
 
 // Scratch of one thread: the kernel's, and a batch of tiles.

@@ -151,7 +151,7 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
 
 // s[key][lane] = rows[key] . q[.][lane] - slope * distance + added for the keys first .. last - 1; -infinity where the
 // key's word lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some
-// rows after these, which must be valid pointers.
+// rows after these, which must be valid pointers, and those of `fetch`.
 template <class T, int vectors>
 HEADSPAN_NOINLINE void dot_products(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
                                     const uint64_t* words, int first_vector, const Bias<T>& bias, Vec<T>* best,

@@ -65,13 +65,12 @@ std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
       if (first < interval.last) runs.push_back({first, interval.last, stride});
     }
   };
-  if (stride == 1) {
-    add(lanes, 0);
+  LaneClasses const classes = residues(lanes, stride);
+  if (classes.count() == 1) {
+    add(lanes, classes.at(0));
     return runs;
   }
-  LaneClasses const classes = residues(lanes, stride);
-  if (classes.count() == 1) add(lanes, classes.at(0));
-  for (int i = 0; i < classes.count() && classes.count() > 1; i++) {
+  for (int i = 0; i < classes.count(); i++) {
     std::ptrdiff_t index[kLanes];
     int count = 0;
     for (int lane = 0; lane < lanes.count; lane++)

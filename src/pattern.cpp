@@ -41,6 +41,12 @@ Interval index_range(const Lanes& lanes) {
   return {*ends.first, *ends.second};
 }
 
+Interval key_interval(const Tile& tile) {
+  if (!tile.indices) return {tile.first, key_index(tile, tile.count - 1) + 1};
+  auto const ends = std::minmax_element(tile.indices, tile.indices + tile.count);
+  return {*ends.first, *ends.second + 1};
+}
+
 void append(Intervals& out, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t keys) {
   first = std::max<std::ptrdiff_t>(first, 0);
   last = std::min(last, keys);

@@ -122,6 +122,8 @@ inline std::ptrdiff_t floor_mod(std::ptrdiff_t a, std::ptrdiff_t b) { return a %
 std::uint64_t all(const Lanes& lanes);
 Interval index_range(const Lanes& lanes);  // from the least index to the largest
 
+Interval key_interval(const Tile& tile);  // from the least key to past the largest
+
 // Appends, joining what touches; clipped to 0 .. keys - 1. To be called in ascending order.
 void append(Intervals& out, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t keys);
 void unite(const Intervals& a, const Intervals& b, Intervals& out);

@@ -115,10 +115,9 @@ class RowsAhead {
       for (int r = 0; r < array->rows; r++)
         rows_[count++] = array->first + (array->index ? array->index[r] : r) * array->stride;
     if (count == 0) return;
-    int const lists = (count + kTileKeys - 1) / kTileKeys;
-    for (; count < lists * kTileKeys; count++) rows_[count] = rows_[count - 1];
-    lists_ = lists;
-    a_tile_ = (lists + tiles - 1) / tiles;
+    lists_ = (count + kTileKeys - 1) / kTileKeys;
+    a_tile_ = (lists_ + tiles - 1) / tiles;
+    for (; count < lists_ * kTileKeys; count++) rows_[count] = rows_[count - 1];
   }
   // What to fetch beside the scores of tile number `tile`.
   HEADSPAN_ALWAYS_INLINE Fetch<T> beside(int tile) const {

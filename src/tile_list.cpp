@@ -93,11 +93,7 @@ std::size_t TileList::free_keys() const { return choice_.free_keys ? choice_.fre
 // Finds the words of a tile, and that it needs none; false if no lane sees any key.
 bool TileList::see(Tile& tile, bool free, std::uint64_t* words) const {
   GroupKeys const& reach = free ? free_ : near_;
-  std::ptrdiff_t first = tile.first, last = tile.first + (tile.count - 1) * tile.step + 1;
-  if (tile.indices) {
-    auto const ends = std::minmax_element(tile.indices, tile.indices + tile.count);
-    first = *ends.first, last = *ends.second + 1;
-  }
+  auto const [first, last] = key_interval(tile);
   bool const on_grid = choice_.grid_reach && !free;
   tile.soft = on_grid || (!free && reach.soft(first, last));
   bool const full = reach.full(first, last);
@@ -132,19 +128,19 @@ bool TileList::see(Tile& tile, bool free, std::uint64_t* words) const {
   return any != 0;
 }
 
-bool TileList::meets(std::ptrdiff_t first, std::ptrdiff_t last, bool free) const {
+bool TileList::meets(const Interval& keys, bool free) const {
   if (free) {
-    auto const key = std::lower_bound(choice_.free_keys->begin(), choice_.free_keys->end(), first);
-    return key != choice_.free_keys->end() && *key <= last;
+    auto const key = std::lower_bound(choice_.free_keys->begin(), choice_.free_keys->end(), keys.first);
+    return key != choice_.free_keys->end() && *key < keys.last;
   }
-  if (!choice_.pass) return first < near_.last() && last >= near_.first();
-  return std::any_of(runs_.begin(), runs_.end(),
-                     [=](const KeyRun& run) { return first < run.last && last >= run.first; });
+  auto const touches = [&](const auto& run) { return keys.first < run.last && keys.last > run.first; };
+  if (!choice_.pass) return touches(Interval{near_.first(), near_.last()});
+  return std::any_of(runs_.begin(), runs_.end(), touches);
 }
 
-Tile TileList::gathered(const std::int64_t* indices, int count, bool free, std::uint64_t* words) const {
+std::optional<Tile> TileList::gathered(const std::int64_t* indices, int count, bool free, std::uint64_t* words) const {
   Tile tile{0, 1, indices, nullptr, count, false};
-  see(tile, free, words);
+  if (!meets(key_interval(tile), free) || !see(tile, free, words)) return std::nullopt;
   if (!tile.words && free_keys()) std::fill_n(words, count, all(lanes_));
   for (int r = 0; r < count && free_keys(); r++)
     if (std::binary_search(choice_.free_keys->begin(), choice_.free_keys->end(), indices[r]) != free) words[r] = 0;

@@ -37,16 +37,14 @@ class TileList {
   TileList(const Reach& reach, const Lanes& lanes, const Choice& choice);
   int next(TileBatch& batch);  // how many tiles; 0: that was all
 
-  // Whether some lane may see one of the keys first .. last; to be asked before `next`.
-  bool meets(std::ptrdiff_t first, std::ptrdiff_t last, bool free) const;
-
-  // A tile over chosen keys (in any order, repeated or not), each seen by the lanes that may see it. Pairs that no span
-  // limits are in a tile of their own.
-  Tile gathered(const std::int64_t* indices, int count, bool free, std::uint64_t* words) const;
+  // A tile over chosen keys (in any order, repeated or not), each seen by the lanes that may see it; none if no lane
+  // sees any. Pairs that no span limits are in a tile of their own. To be asked before `next`.
+  std::optional<Tile> gathered(const std::int64_t* indices, int count, bool free, std::uint64_t* words) const;
 
  private:
   Tile next_of_band();
   Tile next_of_pattern(std::int64_t* indices);
+  bool meets(const Interval& keys, bool free) const;  // whether some lane may see one of them
   bool see(Tile& tile, bool free, std::uint64_t* words) const;
   std::size_t free_keys() const;
   void find_runs();

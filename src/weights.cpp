@@ -68,12 +68,12 @@ class WeightMap {
       int const count = static_cast<int>(std::min<std::ptrdiff_t>(kTileKeys, last_col - col));
       std::int64_t indices[kTileKeys];
       for (int r = 0; r < count; r++) indices[r] = *selection_.cols.at(col + r);
-      auto const ends = std::minmax_element(indices, indices + count);
       for (bool const free : {false, true}) {
-        if ((free && !reach.free) || !tiles.meets(*ends.first, *ends.second, free)) continue;
-        Tile const tile = tiles.gathered(indices, count, free, scratch.tiles->words[0]);
+        if (free && !reach.free) continue;
+        std::optional<Tile> const tile = tiles.gathered(indices, count, free, scratch.tiles->words[0]);
+        if (!tile) continue;
         T weights[kTileKeys * kLanes];
-        kernel_.weights_tile(queries.group, tile, rows, weights, scratch.kernel);
+        kernel_.weights_tile(queries.group, *tile, rows, weights, scratch.kernel);
         pooled.add(weights, col, count);
       }
     }
