@@ -166,7 +166,7 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
 
 template <class T>
 HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
-                                   const Backward<T>& b, const Tile& tile, const RowsAhead<T>& ahead, int number) {
+                                   const Backward<T>& b, const Tile& tile, RowsAhead<T>& ahead) {
   TileKeys<T> keys;
   prepare(group, tile, keys);
   Bias<T> const bias = bias_of(group, keys, b.slope), none{nullptr, bias.distances, nullptr};
@@ -179,11 +179,12 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   }
 
   // pass 1: scores as in the forward pass, and dp = grad_out . value
+  Fetch<T> const beside_keys = ahead.next(tile), beside_values = ahead.next(tile);
   for (int i = 0; i < keys.run_count; i++) {
-    run_products<T>(keys.runs[i], keys.key, ahead.beside(2 * number), group.head_dim, b.q, b.scores, keys.words, bias,
+    run_products<T>(keys.runs[i], keys.key, beside_keys, group.head_dim, b.q, b.scores, keys.words, bias, nullptr,
+                    group.lanes);
+    run_products<T>(keys.runs[i], keys.value, beside_values, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
                     nullptr, group.lanes);
-    run_products<T>(keys.runs[i], keys.value, ahead.beside(2 * number + 1), group.value_dim, b.grad_out, b.grad_scores,
-                    nullptr, none, nullptr, group.lanes);
   }
   // pass 2: weights and ds
   for (int i = 0; i < keys.run_count; i++)
@@ -221,10 +222,10 @@ template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
                    int count, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
-  RowsAhead<T> const ahead(group.ahead, *b.tiles == 0 ? 2 * count : 0);  // within the first step
+  RowsAhead<T> ahead(group.ahead, tiles, *b.tiles == 0 ? count : 0, 2);  // within the first step
   for (int i = 0; i < count; i++, ++*b.tiles) {
     if (*b.tiles > 0 && *b.tiles % kBatchTiles == 0) carry_grad_query(group, b);
-    backward_tile(group, rows, gradients, b, tiles[i], ahead, i);
+    backward_tile(group, rows, gradients, b, tiles[i], ahead);
   }
 }
 

@@ -48,8 +48,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
 }
 
 template <class T>
-HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile,
-                                  const RowsAhead<T>& ahead, int number) {
+HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, RowsAhead<T>& ahead) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
@@ -59,7 +58,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
   // Values will be read column by column, which no hardware foresees.
-  Fetch<T> fetch = ahead.beside(number);
+  Fetch<T> fetch = ahead.next(tile);
   if (fetch.lists == 0) fetch = {keys.value, 1};
   for (int i = 0; i < keys.run_count; i++)
     run_products<T>(keys.runs[i], keys.key, fetch, group.head_dim, f.q, f.scores, keys.words, bias, best, group.lanes);
@@ -106,8 +105,8 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
-  RowsAhead<T> const ahead(group.ahead, *f.batches == 1 ? count : 0);  // within the first step
-  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], ahead, i);
+  RowsAhead<T> ahead(group.ahead, tiles, *f.batches == 1 ? count : 0, 1);  // within the first step
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], ahead);
 }
 
 template <class T>

@@ -105,29 +105,34 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
   prepare_runs(keys);
 }
 
-// The rows that are ahead, to be fetched evenly over `tiles` tiles.
+// The rows that are ahead, to be fetched evenly beside the products of some tiles, `products` for each of them. A tile
+// of a few keys only has too little of a product.
 template <class T>
 class RowsAhead {
  public:
-  HEADSPAN_ALWAYS_INLINE RowsAhead(const Ahead<T>* arrays, int tiles) {
-    int count = 0;
-    for (const Ahead<T>* array = arrays; array < arrays + kAhead && tiles > 0; array++)
+  HEADSPAN_ALWAYS_INLINE RowsAhead(const Ahead<T>* arrays, const Tile* tiles, int tile_count, int products) {
+    int turns = 0, count = 0;
+    for (int i = 0; i < tile_count; i++) turns += tall(tiles[i]) ? products : 0;
+    for (const Ahead<T>* array = arrays; array < arrays + kAhead && turns > 0; array++)
       for (int r = 0; r < array->rows; r++)
         rows_[count++] = array->first + (array->index ? array->index[r] : r) * array->stride;
     if (count == 0) return;
     lists_ = (count + kTileKeys - 1) / kTileKeys;
-    a_tile_ = (lists_ + tiles - 1) / tiles;
+    a_turn_ = (lists_ + turns - 1) / turns;
     for (; count < lists_ * kTileKeys; count++) rows_[count] = rows_[count - 1];
   }
-  // What to fetch beside the scores of tile number `tile`.
-  HEADSPAN_ALWAYS_INLINE Fetch<T> beside(int tile) const {
-    int const left = lists_ - tile * a_tile_;
-    return {rows_ + tile * a_tile_ * kTileKeys, left < 0 ? 0 : left < a_tile_ ? left : a_tile_};
+  // What to fetch beside the next product of this tile.
+  HEADSPAN_ALWAYS_INLINE Fetch<T> next(const Tile& tile) {
+    int const first = at_, left = lists_ - at_, count = !tall(tile) ? 0 : left < a_turn_ ? left : a_turn_;
+    at_ += count;
+    return {rows_ + first * kTileKeys, count};
   }
 
  private:
+  HEADSPAN_ALWAYS_INLINE static bool tall(const Tile& tile) { return tile.count >= kTileKeys / 2; }
+
   const T* rows_[kAhead * kTileKeys];
-  int lists_ = 0, a_tile_ = 0;
+  int lists_ = 0, a_turn_ = 0, at_ = 0;
 };
 
 // The score terms of a tile; `slope` is times log2(e).
@@ -143,7 +148,7 @@ template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
                                   T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
   constexpr int width = kWidth<T>;
-  if (few<T>(lanes)) return few_dot_products(rows, dims, q, s, words, bias, (T*)best, lanes, run.first, run.last);
+  if (few<T>(lanes)) return few_dot_products(rows, fetch, dims, q, s, words, bias, best, lanes, run.first, run.last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, words, v, bias,
                                    best ? best + v : nullptr, run.first, run.last);
