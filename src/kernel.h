@@ -12,7 +12,7 @@ namespace headspan {
 
 constexpr int kLanes = 64;       // most queries of a group: one lane each
 constexpr int kTileKeys = 64;    // most keys of a tile
-constexpr int kKeyGroup = 8;     // keys of a tile that are computed, or skipped, together
+constexpr int kKeyGroup = 4;     // keys of a tile that are computed, or skipped, together
 constexpr int kBatchTiles = 64;  // most tiles of one step; also the block in which float32 sums are carried
 
 constexpr double kLog2e = 1.44269504088896340736;  // exponentials are powers of 2

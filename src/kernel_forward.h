@@ -33,9 +33,11 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
   Vec<T> sum{};
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
   LaneMask<T> const mask(group, vector, soft, keys.position[0]);
-  for (int r = first; r < last; r += kKeyGroup) {
-    bool const masked = soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup]);
-    unroll<kKeyGroup>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+  stack<2 * kKeyGroup>(first, last, [&](auto count, int r) HEADSPAN_ALWAYS_INLINE {
+    bool masked = false;
+    for (int g = r / kKeyGroup; soft && g * kKeyGroup < r + count.value; g++)
+      masked |= mask.touches(keys.lowest[g], keys.highest[g]);
+    unroll<count.value>([&](auto i) HEADSPAN_ALWAYS_INLINE {
       T* const at = s + (r + i.value) * kLanes;
       __builtin_prefetch(keys.value[r + i.value] + vector * kLine<T>);  // read next, and this work has ports to spare
       Vec<T> p = exp2(load(at) - maximum);
@@ -43,7 +45,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
       sum += p;
       store(at, p);
     });
-  }
+  });
   return sum;
 }
 

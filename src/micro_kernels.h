@@ -12,7 +12,7 @@ namespace headspan::HEADSPAN_ISA {
 template <class T>
 constexpr int kVectors = kLanes / kWidth<T>;  // vectors of a row of lanes
 
-constexpr int kPaddedKeys = kTileKeys + kKeyGroup;
+constexpr int kPaddedKeys = kTileKeys + 8;  // a register tile fetches the rows after its own
 
 // Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
 // there must be enough of them to cover two FMA units with a latency of four cycles. The more of them there are the
@@ -41,6 +41,8 @@ HEADSPAN_INLINE void stack(int first, int last, F&& f) {
     for (; last - first >= 4; first += 4) f(Index<4>{}, first);
   } else {
     for (; last - first >= height; first += height) f(Index<height>{}, first);
+    if constexpr (height == 8)
+      for (; last - first >= 4; first += 4) f(Index<4>{}, first);
   }
   for (; first < last; first++) f(Index<1>{}, first);
 }

@@ -42,23 +42,25 @@ void for_each_in_box(const std::ptrdiff_t* first, const std::ptrdiff_t* last, Vi
       for (at[2] = first[2]; at[2] < last[2]; at[2]++) visit(at);
 }
 
-// Sections are cubes of about 64 tokens of one class: such queries have most of their neighbours in common.
+// Sections are boxes of about 64 tokens of one class: such queries have most of their neighbours in common. On a plane
+// 16 lanes are then a square, and what neighbouring squares see begins and ends row by row.
 template <class Section>
 void grid_sections(const Grouping& grouping, Section section) {
-  std::ptrdiff_t const edge = grouping.grid.axes == 1 ? kLanes : grouping.grid.axes == 2 ? 8 : 4;
+  constexpr std::ptrdiff_t edges[][kGridAxes] = {{kLanes, 1, 1}, {16, 4, 1}, {4, 4, 4}};
+  const std::ptrdiff_t* const edge = edges[grouping.grid.axes - 1];
   const std::ptrdiff_t *const shape = grouping.grid.shape, *const step = grouping.dilation;
   std::ptrdiff_t const zero[kGridAxes] = {};
   for_each_in_box(zero, step, [&](const std::ptrdiff_t* rest) {
     std::ptrdiff_t length[kGridAxes], blocks[kGridAxes];
     for (int axis = 0; axis < kGridAxes; axis++) {
       length[axis] = (shape[axis] - rest[axis] + step[axis] - 1) / step[axis];
-      blocks[axis] = axis < grouping.grid.axes ? (length[axis] + edge - 1) / edge : 1;
+      blocks[axis] = axis < grouping.grid.axes ? (length[axis] + edge[axis] - 1) / edge[axis] : 1;
     }
     for_each_in_box(zero, blocks, [&](const std::ptrdiff_t* block) {
       std::ptrdiff_t first[kGridAxes], last[kGridAxes];
       for (int axis = 0; axis < kGridAxes; axis++) {
-        first[axis] = block[axis] * edge;
-        last[axis] = std::min(length[axis], first[axis] + edge);
+        first[axis] = block[axis] * edge[axis];
+        last[axis] = std::min(length[axis], first[axis] + edge[axis]);
       }
       std::vector<std::ptrdiff_t> tokens;
       for_each_in_box(first, last, [&](const std::ptrdiff_t* at) {

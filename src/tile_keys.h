@@ -9,8 +9,9 @@ namespace headspan::HEADSPAN_ISA {
 HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 constexpr int kTileGroups = kTileKeys / kKeyGroup;
+constexpr int kShortestRun = 2 * kKeyGroup;  // unless there are no more keys
 
-// Neighbouring keys whose words touch the same vectors of lanes.
+// Neighbouring keys whose words touch the same vectors of lanes, or, where that would be too few keys, some of these.
 struct Run {
   int first, last;                // keys, in whole key groups
   int first_vector, last_vector;  // vectors
@@ -41,12 +42,17 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
     while (!keys.words[visible]) visible++;
     for (int i = r; i < r + kKeyGroup; i++)
       if (!keys.words[i]) keys.key[i] = keys.key[visible], keys.value[i] = keys.value[visible];
-    int const first = __builtin_ctzll(any) / width, last = (63 - __builtin_clzll(any)) / width + 1;
+    Run run{r, r + kKeyGroup, __builtin_ctzll(any) / width, (63 - __builtin_clzll(any)) / width + 1};
     Run* const before = keys.run_count ? &keys.runs[keys.run_count - 1] : nullptr;
-    if (before && before->last == r && before->first_vector == first && before->last_vector == last)
-      before->last = r + kKeyGroup;
-    else
-      keys.runs[keys.run_count++] = Run{r, r + kKeyGroup, first, last};
+    bool const same = before && before->first_vector == run.first_vector && before->last_vector == run.last_vector;
+    if (before && before->last == r && (same || r - before->first < kShortestRun)) {
+      run.first = before->first;
+      if (before->first_vector < run.first_vector) run.first_vector = before->first_vector;
+      if (before->last_vector > run.last_vector) run.last_vector = before->last_vector;
+      *before = run;
+    } else {
+      keys.runs[keys.run_count++] = run;
+    }
   }
 }
 
@@ -85,7 +91,7 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
       keys.value[r] = value;
     }
   // Padding, and rows that are fetched ahead: any row that may be read.
-  for (int r = tile.count; r < keys.padded + kKeyGroup; r++) {
+  for (int r = tile.count; r < kPaddedKeys; r++) {
     keys.key[r] = keys.key[tile.count - 1];
     keys.value[r] = keys.value[tile.count - 1];
   }
