@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The products for groups of one to four queries, as when a text is continued token by token. With so few lanes in use
 // the dimensions ride in vectors instead: what counts then is to read keys and values as fast as memory gives them. In
-// and out are as for dot_products and accumulate.
+// and out are as for dot_products and accumulate, but for the queries.
 #pragma once
 
 #include "micro_kernels.h"
@@ -9,12 +9,29 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-constexpr int kFewLanes = 4;
+// Whole vectors of scores are written: one must hold all lanes.
+template <class T>
+constexpr int kFewLanes = kWidth<T> < 4 ? kWidth<T> : 4;
 
-// Whether these products are meant for so many lanes. They write whole vectors of scores: one must hold all lanes.
+// Whether these products are meant for so many lanes.
 template <class T>
 HEADSPAN_INLINE bool few(int lanes) {
-  return kWidth<T> >= kFewLanes && lanes <= kFewLanes;
+  return lanes <= kFewLanes<T>;
+}
+
+// Their queries are not in lanes, but rows of so many elements, with zeros after the last dimension and query.
+template <class T>
+HEADSPAN_INLINE int few_stride(int dims) {
+  return (dims + kWidth<T> - 1) / kWidth<T> * kWidth<T>;
+}
+
+// Queries as the products of their group want them.
+template <class T>
+HEADSPAN_INLINE void lay_out_queries(const T* const* rows, int lanes, const T* factor, int dims, T* to) {
+  if (few<T>(lanes))
+    copy_rows(rows, lanes, factor, dims, few_stride<T>(dims), kFewLanes<T>, to);
+  else
+    rows_to_lanes(rows, lanes, factor, dims, to);
 }
 
 // The totals of kWidth vectors, one in each element.
@@ -31,50 +48,50 @@ HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
   return v[0];
 }
 
-// The dot products of one query with kWidth keys, one in each element.
-template <class T>
-HEADSPAN_INLINE Vec<T> dots_of_query(const T* const* rows, int dims, const T* query) {
-  constexpr int width = kWidth<T>;
+// The dot products of some queries with kWidth / lanes keys, key by key.
+template <class T, int lanes>
+HEADSPAN_INLINE Vec<T> dots(const T* const* rows, int dims, const T* q) {
+  constexpr int width = kWidth<T>, keys = width / lanes;
+  int const stride = few_stride<T>(dims);
   Vec<T> sum[width];
-  unroll<width>([&](auto k) HEADSPAN_ALWAYS_INLINE { sum[k.value] = Vec<T>{}; });
+  unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
+  auto const add = [&](int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
+    Vec<T> query[lanes];
+    unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE { query[i.value] = load(q + i.value * stride + d); });
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+      Vec<T> const row = part_of(rows[k.value] + d);
+      unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[k.value * lanes + i.value] += query[i.value] * row; });
+    });
+  };
   int d = 0;
-  for (; d + width <= dims; d += width) {
-    Vec<T> const q = load(query + d);
-    unroll<width>([&](auto k) HEADSPAN_ALWAYS_INLINE { sum[k.value] += q * load(rows[k.value] + d); });
-  }
-  if (d < dims) {
-    Vec<T> const q = load_first(query + d, dims - d);
-    unroll<width>([&](auto k) HEADSPAN_ALWAYS_INLINE { sum[k.value] += q * load_first(rows[k.value] + d, dims - d); });
-  }
+  for (; d + width <= dims; d += width) add(d, [](const T* from) HEADSPAN_ALWAYS_INLINE { return load(from); });
+  if (d < dims) add(d, [&](const T* from) HEADSPAN_ALWAYS_INLINE { return (Vec<T>)load_first(from, dims - d); });
   return totals<T>(sum);
 }
 
-template <class T>
-HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
-                                        const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
-                                        int last) {
-  constexpr int width = kWidth<T>, most_dims = 256;
-  for (int r = first; r < last; r++) store(s + r * kLanes, Vec<T>{});
-  for (int from = 0; from < dims; from += most_dims) {
-    int const n = dims - from < most_dims ? dims - from : most_dims;
-    T query[kFewLanes][most_dims];
-    for (int d = 0; d < n; d++)
-      for (int lane = 0; lane < kFewLanes; lane++) query[lane][d] = q[(from + d) * kLanes + lane];
-    for (int r = first; r < last; r += width) {
-      int const count = last - r < width ? last - r : width;
-      const T* row[width];
-      for (int k = 0; k < width; k++) row[k] = rows[r + (k < count ? k : count - 1)] + from;
-      for (int list = 0; list < fetch.lists; list++)
-        for (int k = 0; k < count; k++)
-          for (int d = 0; d < n; d += kLine<T>)
-            __builtin_prefetch(fetch.rows[list * kTileKeys + r + k] + from + d, 0, 2);
-      for (int lane = 0; lane < lanes; lane++) {
-        T scores[width];
-        store(scores, dots_of_query<T>(row, n, query[lane]));
-        for (int k = 0; k < count; k++) s[(r + k) * kLanes + lane] += scores[k];
-      }
-    }
+template <class T, int lanes>
+HEADSPAN_INLINE void few_scores(const T* const* rows, int dims, const T* q, T* s, int first, int last) {
+  constexpr int keys = kWidth<T> / lanes;
+  for (int r = first; r < last; r += keys) {
+    int const count = last - r < keys ? last - r : keys;
+    const T* row[keys];
+    for (int k = 0; k < keys; k++) row[k] = rows[r + (k < count ? k : 0)];
+    T scores[kWidth<T>];
+    store(scores, dots<T, lanes>(row, dims, q));
+    for (int k = 0; k < count; k++) memcpy(s + (r + k) * kLanes, scores + k * lanes, lanes * sizeof(T));
   }
+}
+
+template <class T>
+HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
+                                        const Bias<T>& bias, Vec<T>* best, int lanes, int first, int last) {
+  for (int r = first; r < last; r++) store(s + r * kLanes, Vec<T>{});
+  if (lanes == 1)
+    few_scores<T, 1>(rows, dims, q, s, first, last);
+  else if (lanes == 2)
+    few_scores<T, 2>(rows, dims, q, s, first, last);
+  else
+    few_scores<T, kFewLanes<T>>(rows, dims, q, s, first, last);
   for (int r = first; r < last; r++) {
     Vec<T> score = load(s + r * kLanes);
     if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, r);

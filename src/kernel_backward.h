@@ -21,19 +21,6 @@ HEADSPAN_INLINE T row_dot(const T* a, const T* b, int dims) {
   return total;
 }
 
-// to[r][d] = rows[r][d] * factor[r], padded with zeros to whole vectors; false if a value is NaN or infinite.
-template <class T>
-HEADSPAN_NOINLINE bool copy_rows(const T* const* rows, int count, const T* factor, int dims, ptrdiff_t stride, T* to) {
-  Vec<T> finite{};
-  for (int r = 0; r < kLanes; r++)
-    for (int d = 0; d < stride; d += kWidth<T>) {
-      Vec<T> const x = r < count ? load_dims(rows[r] + d, dims - d) * factor[r] : Vec<T>{};
-      finite += x * T(0);
-      store(to + r * stride + d, x);
-    }
-  return all_zero<T>(finite);
-}
-
 template <class T>
 HEADSPAN_NOINLINE bool rows_finite(const T* const* rows, int count, int dims) {
   Vec<T> finite{};
@@ -55,11 +42,11 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
     b.delta[i] = i >= group.lanes ? T(0) : row_dot(rows.grad_out[i], rows.out[i], group.value_dim) - rows.grad_lse[i];
     rows.grad_span[i] = rows.grad_slope[i] = 0;
   }
-  rows_to_lanes(group.query, group.lanes, factor, group.head_dim, b.q);
-  rows_to_lanes(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out);
-  bool const q_finite = copy_rows(group.query, group.lanes, group.scale, group.head_dim, b.q_stride, b.q_rows);
+  lay_out_queries(group.query, group.lanes, factor, group.head_dim, b.q);
+  lay_out_queries(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out);
+  bool const q_finite = copy_rows(group.query, group.lanes, group.scale, group.head_dim, b.q_stride, kLanes, b.q_rows);
   bool const grad_finite =
-      copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, b.grad_out_rows);
+      copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, kLanes, b.grad_out_rows);
   // delta is NaN where out is, though every input of the row may be finite
   T deltas = 0;
   for (int i = 0; i < group.lanes; i++) deltas += b.delta[i] * 0;

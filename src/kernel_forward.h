@@ -20,7 +20,7 @@ void forward_begin(const Group<T>& group, void* scratch) {
     f.maximum[i] = f.carried_maximum[i] = -kInfinity<T>;
     f.sum[i] = 0;
   }
-  rows_to_lanes(group.query, group.lanes, factor, group.head_dim, f.q);
+  lay_out_queries(group.query, group.lanes, factor, group.head_dim, f.q);
   memset(f.out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
   if (group.ramp > 0) soft_bounds(group, f.bounds);
   *f.batches = 0;

@@ -154,7 +154,7 @@ template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
                                   T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
   constexpr int width = kWidth<T>;
-  if (few<T>(lanes)) return few_dot_products(rows, fetch, dims, q, s, words, bias, best, lanes, run.first, run.last);
+  if (few<T>(lanes)) return few_dot_products(rows, dims, q, s, words, bias, best, lanes, run.first, run.last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, words, v, bias,
                                    best ? best + v : nullptr, run.first, run.last);

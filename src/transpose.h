@@ -74,6 +74,21 @@ HEADSPAN_INLINE void square_to_rows(const T* lanes, Vec<T> factor, int d, int di
   });
 }
 
+// to[r][d] = rows[r][d] * factor[r], padded with zeros to `padded` rows of `stride`, whole vectors; false if a value is
+// NaN or infinite.
+template <class T>
+HEADSPAN_NOINLINE bool copy_rows(const T* const* rows, int count, const T* factor, int dims, ptrdiff_t stride,
+                                 int padded, T* to) {
+  Vec<T> finite{};
+  for (int r = 0; r < padded; r++)
+    for (int d = 0; d < stride; d += kWidth<T>) {
+      Vec<T> const x = r < count ? load_dims(rows[r] + d, dims - d) * factor[r] : Vec<T>{};
+      finite += x * T(0);
+      store(to + r * stride + d, x);
+    }
+  return all_zero<T>(finite);
+}
+
 // lanes[d][r] = rows[r][d] * factor[r]; lanes past `count` become 0, up to a whole vector.
 template <class T>
 HEADSPAN_NOINLINE void rows_to_lanes(const T* const* rows, int count, const T* factor, int dims, T* lanes) {
