@@ -69,53 +69,81 @@ class ForwardPass {
     return plan_.groups(head % problem_.heads(), pass);
   }
 
-  // A task is a few neighbouring groups of a head, so that each can fetch the next one's rows.
+  static constexpr std::ptrdiff_t kNone = -1;
+  struct GroupNumber {
+    std::ptrdiff_t head, index;  // of all batch items' heads; kNone: no group
+  };
+
+  // A task is a few neighbouring groups of a head, or of several heads in turn, so that each can fetch the next one's
+  // rows.
   void run_whole(std::ptrdiff_t pass, const Control& control) const {
     int const threads = useful_threads(problem_, control);
-    std::ptrdiff_t const most = plan_.most_groups(pass),
-                         wanted = std::clamp<std::ptrdiff_t>(heads() * most / (32 * threads), 1, 8),
-                         tasks = (most + wanted - 1) / wanted;
-    parallel_for(heads() * tasks, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
-      std::ptrdiff_t const head = task / tasks, last = groups(pass, head) - task % tasks * wanted,
-                           first = std::max<std::ptrdiff_t>(last - wanted, 0);
-      for (std::ptrdiff_t index = last - 1; index >= first && !stop(); index--)
-        run_group(pass, head, index, index > first, stop);
-    });
+    std::ptrdiff_t const most = plan_.most_groups(pass), turn = heads_in_turn(problem_, plan_, pass, threads),
+                         wanted = std::clamp<std::ptrdiff_t>(heads() * most / (32 * threads * turn), 1, 8),
+                         tasks = (most + wanted - 1) / wanted, turns = (problem_.heads() + turn - 1) / turn;
+    parallel_for(problem_.batch() * turns * tasks, threads, control.interrupted,
+                 [&](std::ptrdiff_t task, const StopCheck& stop) {
+                   std::ptrdiff_t const item = task / tasks / turns, in_item = task / tasks % turns * turn,
+                                        head = item * problem_.heads() + in_item,
+                                        end = head + std::min(turn, problem_.heads() - in_item),
+                                        last = groups(pass, head) - task % tasks * wanted,
+                                        first = std::max<std::ptrdiff_t>(last - wanted, 0);
+                   run_groups(pass, {head, first}, {end, last}, stop);
+                 });
   }
 
-  void run_group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index, bool has_next,
+  // The groups from one number up to another, for each index from the last one on those of all heads.
+  void run_groups(std::ptrdiff_t pass, GroupNumber first, GroupNumber end, const StopCheck& stop) const {
+    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
+    KeptTiles tiles(*scratch.tiles);
+    for (std::ptrdiff_t index = end.index - 1; index >= first.index; index--) {
+      tiles.forget();
+      for (std::ptrdiff_t head = first.head; head < end.head && !stop(); head++) {
+        bool const same_index = head + 1 < end.head;
+        std::ptrdiff_t const below = index > first.index ? index - 1 : kNone;
+        GroupNumber const next{same_index ? head + 1 : first.head, same_index ? index : below};
+        run_group(pass, {head, index}, next, tiles, scratch, stop);
+      }
+    }
+  }
+
+  void run_group(std::ptrdiff_t pass, GroupNumber number, GroupNumber next, KeptTiles& tiles, const Scratch<T>& scratch,
                  const StopCheck& stop) const {
-    QueryGroup<T> queries = group(pass, head, index);
+    QueryGroup<T> queries = group(pass, number.head, number.index);
     ForwardRows<T> rows;
     rows.past_caches = past_caches_;
-    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     if (pass == 0) {
       for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out_row(queries, lane);
-      auto const look_ahead = [&](const Tile* tiles, int count) {
-        if (has_next) fetch_next(queries, tiles, count, index - 1);
+      auto const for_each_tiles = [&](auto step) {
+        return tiles.for_each(queries, stop, [&](const Tile* some, int count) {
+          if (next.index != kNone) fetch_next(queries, number, next, some, count);
+          return step(some, count);
+        });
       };
-      if (run_forward(kernel_, queries, queries.reach(), rows, scratch, stop, look_ahead))
-        store_statistics(queries, rows);
+      if (run_forward(kernel_, queries, rows, scratch, for_each_tiles)) store_statistics(queries, rows);
       return;
     }
     std::vector<T> outs(static_cast<std::size_t>(kLanes * problem_.value_dim()));
     for (int lane = 0; lane < kLanes; lane++) rows.out[lane] = outs.data() + lane * problem_.value_dim();
-    if (run_forward(kernel_, queries, queries.reach(), rows, scratch, stop)) store_merged(pass, queries, &rows, 1);
+    auto const for_each_tiles = [&](auto step) { return tiles.for_each(queries, stop, step); };
+    if (run_forward(kernel_, queries, rows, scratch, for_each_tiles)) store_merged(pass, queries, &rows, 1);
   }
 
-  // What group number `index` will be the first to need, while this one meets its tiles.
-  void fetch_next(QueryGroup<T>& queries, const Tile* tiles, int count, std::ptrdiff_t index) const {
+  // What the next group will be the first to need, while this one meets its tiles.
+  void fetch_next(QueryGroup<T>& queries, GroupNumber number, GroupNumber next, const Tile* tiles, int count) const {
     static_assert(kAhead >= 4, "as many arrays as here");
     Ahead<T>* const ahead = queries.group.ahead;
     const Pass* const pass = queries.choice().pass;
-    std::ptrdiff_t const batch = queries.batch, head = queries.head, key_head = head / problem_.heads_per_key_head();
-    ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
-    if (!past_caches_) ahead[1] = rows_ahead(results_.out, pass, batch, head, index);
+    std::ptrdiff_t const batch = queries.batch, head = next.head % problem_.heads(),
+                         key_head = head / problem_.heads_per_key_head();
+    ahead[0] = rows_ahead(problem_.query, pass, batch, head, next.index);
+    if (!past_caches_) ahead[1] = rows_ahead(results_.out, pass, batch, head, next.index);
     const Tile* const whole =
         std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });
-    std::ptrdiff_t const first = whole < tiles + count ? whole->first - kLanes : problem_.keys();
-    ahead[2] = new_keys_ahead(problem_.key, pass, batch, key_head, index, first);
-    ahead[3] = new_keys_ahead(problem_.value, pass, batch, key_head, index, first);
+    std::ptrdiff_t const back = next.index < number.index ? kLanes : 0,
+                         first = whole < tiles + count ? whole->first - back : problem_.keys();
+    ahead[2] = new_keys_ahead(problem_.key, pass, batch, key_head, next.index, first);
+    ahead[3] = new_keys_ahead(problem_.value, pass, batch, key_head, next.index, first);
   }
 
   void run_in_parts(std::ptrdiff_t pass, const Control& control) const {

@@ -225,23 +225,48 @@ template <class Step>
 bool for_each_batch(TileList tiles, TileBatch& batch, const StopCheck& stop, Step step) {
   for (int count; (count = tiles.next(batch)) > 0;) {
     if (stop() || !step(batch.tiles, count)) return false;
+    if (count < kBatchTiles) return true;
   }
   return true;
 }
 
+// The tiles of a group, kept for the same group of another head that has the same ones, if they fit into one batch.
+class KeptTiles {
+ public:
+  explicit KeptTiles(TileBatch& batch) : batch_(batch) {}
+  void forget() { count_ = -1; }
+
+  // As for_each_batch, over the kept tiles or, where there are none, those of `queries`.
+  template <class T, class Step>
+  bool for_each(const QueryGroup<T>& queries, const StopCheck& stop, Step step) {
+    if (count_ >= 0) return count_ == 0 || (!stop() && step(batch_.tiles, count_));
+    Reach const reach = queries.reach();
+    count_ = 0;
+    bool const finished = for_each_batch(queries.tiles(reach), batch_, stop, [&](const Tile* tiles, int count) {
+      count_ += count;
+      return step(tiles, count);
+    });
+    if (!finished || count_ >= kBatchTiles) forget();
+    return finished;
+  }
+
+ private:
+  TileBatch& batch_;
+  int count_ = -1;  // none are kept
+};
+
 // The forward pass of a group, done again with care when a masked pair may have spoilt it; false if it was stopped.
-// look_ahead(tiles, count) is called before each step.
-template <class T, class LookAhead>
-bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const Reach& reach, ForwardRows<T>& rows,
-                 const Scratch<T>& scratch, const StopCheck& stop, LookAhead look_ahead) {
+// for_each_tiles(step) is to call step(tiles, count) for all its tiles and to return false if it was stopped.
+template <class T, class ForEachTiles>
+bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, ForwardRows<T>& rows, const Scratch<T>& scratch,
+                 ForEachTiles for_each_tiles) {
   for (queries.group.careful = false;; queries.group.careful = true) {
     kernel.forward_begin(queries.group, scratch.kernel);
     auto const step = [&](const Tile* tiles, int count) {
-      look_ahead(tiles, count);
       kernel.forward_step(queries.group, tiles, count, scratch.kernel);
       return true;
     };
-    if (!for_each_batch(queries.tiles(reach), *scratch.tiles, stop, step)) return false;
+    if (!for_each_tiles(step)) return false;
     if (kernel.forward_end(queries.group, rows, scratch.kernel) || queries.group.careful) return true;
   }
 }
@@ -249,7 +274,28 @@ bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const Reach& r
 template <class T>
 bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const Reach& reach, ForwardRows<T>& rows,
                  const Scratch<T>& scratch, const StopCheck& stop) {
-  return run_forward(kernel, queries, reach, rows, scratch, stop, [](const Tile*, int) {});
+  return run_forward(kernel, queries, rows, scratch,
+                     [&](auto step) { return for_each_batch(queries.tiles(reach), *scratch.tiles, stop, step); });
+}
+
+// How many heads should take their groups in turn, so that the tiles of a group are made once for all of them. Not
+// where something sets the heads apart; where a second-level cache would not hold their keys; or where too few tasks
+// were left for the threads. `pass` is one that has groups.
+template <class T>
+std::ptrdiff_t heads_in_turn(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t pass, int threads) {
+  constexpr std::ptrdiff_t cache = 512 << 10, tasks_a_thread = 8;
+  bool const alike = problem.patterns.size() == 1 && (!problem.span || problem.span.stride[1] == 0) &&
+                     (!problem.removed || problem.removed.stride[1] == 0);
+  std::ptrdiff_t const groups = plan.groups(0, pass), heads = problem.heads();
+  if (!alike || groups == 0 || heads == 1) return 1;
+  Scratch<T> const scratch(active_kernel<T>(), problem.head_dim(), problem.value_dim());
+  QueryGroup<T> const queries = group_of(problem, plan, 0, 0, pass, groups / 2);  // as good as any
+  Reach const reach = queries.reach();
+  std::ptrdiff_t const tiles = queries.tiles(reach).next(*scratch.tiles),
+                       a_head = (problem.head_dim() + problem.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T)) *
+                                kTileKeys * std::max<std::ptrdiff_t>(tiles, 1),
+                       most = problem.batch() * heads * groups / (tasks_a_thread * threads);
+  return std::clamp<std::ptrdiff_t>(std::min(cache / a_head, most), 1, heads);
 }
 
 template <class T>

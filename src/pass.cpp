@@ -26,16 +26,15 @@ bool same_groups(const Grouping& a, const Grouping& b) {
 
 void or_terms(const std::vector<Term>& terms, const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys,
               std::uint64_t* words) {
-  if (terms.size() == 1 && terms[0].size() == 1) return terms[0][0]->words(lanes, tile, keys, words);
-  std::fill_n(words, tile.count, 0);
   for (const Term& term : terms) {
-    std::uint64_t in_term[kTileKeys], in_primitive[kTileKeys];
-    std::fill_n(in_term, tile.count, ~std::uint64_t(0));
+    std::uint64_t of_term[kTileKeys], of_primitive[kTileKeys];
+    std::uint64_t* const in_term = &term == &terms.front() ? words : of_term;
     for (const Primitive* primitive : term) {
+      std::uint64_t* const in_primitive = primitive == term.front() ? in_term : of_primitive;
       primitive->words(lanes, tile, keys, in_primitive);
-      for (int r = 0; r < tile.count; r++) in_term[r] &= in_primitive[r];
+      for (int r = 0; r < tile.count && in_primitive != in_term; r++) in_term[r] &= in_primitive[r];
     }
-    for (int r = 0; r < tile.count; r++) words[r] |= in_term[r];
+    for (int r = 0; r < tile.count && in_term != words; r++) words[r] |= in_term[r];
   }
 }
 
