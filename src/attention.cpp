@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "group.h"
+#include "kept_tiles.h"
 
 namespace headspan {
 

@@ -230,31 +230,6 @@ bool for_each_batch(TileList tiles, TileBatch& batch, const StopCheck& stop, Ste
   return true;
 }
 
-// The tiles of a group, kept for the same group of another head that has the same ones, if they fit into one batch.
-class KeptTiles {
- public:
-  explicit KeptTiles(TileBatch& batch) : batch_(batch) {}
-  void forget() { count_ = -1; }
-
-  // As for_each_batch, over the kept tiles or, where there are none, those of `queries`.
-  template <class T, class Step>
-  bool for_each(const QueryGroup<T>& queries, const StopCheck& stop, Step step) {
-    if (count_ >= 0) return count_ == 0 || (!stop() && step(batch_.tiles, count_));
-    Reach const reach = queries.reach();
-    count_ = 0;
-    bool const finished = for_each_batch(queries.tiles(reach), batch_, stop, [&](const Tile* tiles, int count) {
-      count_ += count;
-      return step(tiles, count);
-    });
-    if (!finished || count_ >= kBatchTiles) forget();
-    return finished;
-  }
-
- private:
-  TileBatch& batch_;
-  int count_ = -1;  // none are kept
-};
-
 // The forward pass of a group, done again with care when a masked pair may have spoilt it; false if it was stopped.
 // for_each_tiles(step) is to call step(tiles, count) for all its tiles and to return false if it was stopped.
 template <class T, class ForEachTiles>
@@ -276,26 +251,6 @@ bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const Reach& r
                  const Scratch<T>& scratch, const StopCheck& stop) {
   return run_forward(kernel, queries, rows, scratch,
                      [&](auto step) { return for_each_batch(queries.tiles(reach), *scratch.tiles, stop, step); });
-}
-
-// How many heads should take their groups in turn, so that the tiles of a group are made once for all of them. Not
-// where something sets the heads apart; where a second-level cache would not hold their keys; or where too few tasks
-// were left for the threads. `pass` is one that has groups.
-template <class T>
-std::ptrdiff_t heads_in_turn(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t pass, int threads) {
-  constexpr std::ptrdiff_t cache = 512 << 10, tasks_a_thread = 8;
-  bool const alike = problem.patterns.size() == 1 && (!problem.span || problem.span.stride[1] == 0) &&
-                     (!problem.removed || problem.removed.stride[1] == 0);
-  std::ptrdiff_t const groups = plan.groups(0, pass), heads = problem.heads();
-  if (!alike || groups == 0 || heads == 1) return 1;
-  Scratch<T> const scratch(active_kernel<T>(), problem.head_dim(), problem.value_dim());
-  QueryGroup<T> const queries = group_of(problem, plan, 0, 0, pass, groups / 2);  // as good as any
-  Reach const reach = queries.reach();
-  std::ptrdiff_t const tiles = queries.tiles(reach).next(*scratch.tiles),
-                       a_head = (problem.head_dim() + problem.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T)) *
-                                kTileKeys * std::max<std::ptrdiff_t>(tiles, 1),
-                       most = problem.batch() * heads * groups / (tasks_a_thread * threads);
-  return std::clamp<std::ptrdiff_t>(std::min(cache / a_head, most), 1, heads);
 }
 
 template <class T>
