@@ -36,10 +36,15 @@ class ForwardPass {
     // A later pass adds to what the earlier ones found, and needs their statistics.
     if (plan_.passes() > 1 && !results_.statistics) keep_statistics();
     for (std::ptrdiff_t pass = 0; pass < plan_.passes(); pass++) {
-      if (parts(pass) > 1)
-        run_in_parts(pass, control);
-      else
-        run_whole(pass, control);
+      std::ptrdiff_t const most = plan_.most_groups(pass), few = most_apart(pass);
+      if (parts(most) > 1) {
+        run_in_parts(pass, most, false, control);
+      } else if (few > 0 && parts(few) > 0) {
+        run_in_parts(pass, few, true, control);
+        run_whole(pass, true, control);
+      } else {
+        run_whole(pass, false, control);
+      }
     }
   }
 
@@ -56,10 +61,22 @@ class ForwardPass {
 
   // Few queries with many keys are computed in parts, each with a share of the keys. The cut depends on shapes only, so
   // that the sums come out the same for every number of threads.
-  std::ptrdiff_t parts(std::ptrdiff_t pass) const {
+  std::ptrdiff_t parts(std::ptrdiff_t groups_of_head) const {
     constexpr std::ptrdiff_t tasks_wanted = 64, least_keys = 2048;
-    std::ptrdiff_t const groups = heads() * plan_.most_groups(pass);
+    std::ptrdiff_t const groups = heads() * groups_of_head;
     return std::min(tasks_wanted / std::max<std::ptrdiff_t>(groups, 1), problem_.keys() / least_keys);
+  }
+
+  // Groups of queries that a pass keeps apart, since they see far more keys than others.
+  std::ptrdiff_t apart(std::ptrdiff_t pass, std::ptrdiff_t head) const {
+    if (groups(pass, head) == 0) return 0;
+    const Pass* const of_head = plan_.pass(head % problem_.heads(), pass);
+    return of_head ? of_head->order.apart : 0;
+  }
+  std::ptrdiff_t most_apart(std::ptrdiff_t pass) const {
+    std::ptrdiff_t most = 0;
+    for (std::ptrdiff_t head = 0; head < problem_.heads(); head++) most = std::max(most, apart(pass, head));
+    return most;
   }
 
   QueryGroup<T> group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index) const {
@@ -76,7 +93,7 @@ class ForwardPass {
 
   // A task is a few neighbouring groups of a head, or of several heads in turn, so that each can fetch the next one's
   // rows.
-  void run_whole(std::ptrdiff_t pass, const Control& control) const {
+  void run_whole(std::ptrdiff_t pass, bool less_apart, const Control& control) const {
     int const threads = useful_threads(problem_, control);
     std::ptrdiff_t const most = plan_.most_groups(pass), turn = heads_in_turn(problem_, plan_, pass, threads),
                          wanted = std::clamp<std::ptrdiff_t>(heads() * most / (32 * threads * turn), 1, 8),
@@ -87,7 +104,7 @@ class ForwardPass {
                                         head = item * problem_.heads() + in_item,
                                         end = head + std::min(turn, problem_.heads() - in_item),
                                         last = groups(pass, head) - task % tasks * wanted,
-                                        first = std::max<std::ptrdiff_t>(last - wanted, 0);
+                                        first = std::max(last - wanted, less_apart ? apart(pass, head) : 0);
                    run_groups(pass, {head, first}, {end, last}, stop);
                  });
   }
@@ -146,12 +163,16 @@ class ForwardPass {
     ahead[3] = new_keys_ahead(problem_.value, pass, batch, key_head, next.index, first);
   }
 
-  void run_in_parts(std::ptrdiff_t pass, const Control& control) const {
-    std::ptrdiff_t const most = plan_.most_groups(pass), all = heads() * most, each = parts(pass);
+  // Of every head all groups, or those apart, `most` at most.
+  void run_in_parts(std::ptrdiff_t pass, std::ptrdiff_t most, bool only_apart, const Control& control) const {
+    std::ptrdiff_t const all = heads() * most, each = parts(most);
     std::size_t const part_rows = checked_product(kLanes, static_cast<std::size_t>(problem_.value_dim()));
     Buffer<T> const outs(checked_product(part_rows, static_cast<std::size_t>(all * each)));
     std::vector<ForwardRows<T>> rows(static_cast<std::size_t>(all * each));
-    auto const exists = [&](std::ptrdiff_t number) { return number % most < groups(pass, number / most); };
+    auto const exists = [&](std::ptrdiff_t number) {
+      std::ptrdiff_t const head = number / most;
+      return number % most < (only_apart ? apart(pass, head) : groups(pass, head));
+    };
     int const threads = useful_threads(problem_, control);
     parallel_for(all * each, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
       if (!exists(task / each)) return;

@@ -90,6 +90,7 @@ Order make_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_
     if (*token >= before && (token == apart.begin() || *token != token[-1])) section.push_back(*token - before);
   grouper.section(section);
   grouper.close();
+  order.apart = order.groups();
   section.clear();
   if (grouping.grid.axes) {
     grid_sections(grouping, [&](std::vector<std::ptrdiff_t>& tokens) {

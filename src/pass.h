@@ -15,6 +15,7 @@ using Term = std::vector<const Primitive*>;  // a pair is in a term if it is in 
 struct Order {
   std::vector<std::ptrdiff_t> query;
   std::vector<std::ptrdiff_t> start;  // of each group; one more for the end
+  std::ptrdiff_t apart = 0;           // the first groups, of queries that are kept apart from the others
   std::ptrdiff_t groups() const { return static_cast<std::ptrdiff_t>(start.size()) - 1; }
   int lanes(std::ptrdiff_t group) const { return static_cast<int>(start_of(group + 1) - start_of(group)); }
   const std::ptrdiff_t* queries(std::ptrdiff_t group) const { return query.data() + start_of(group); }

@@ -86,6 +86,21 @@ EDGES = {
     "before every key: blockwise": ((1, 1, 1, 170, 65, 8), leaf("Blockwise", 7, 1, 9), {"causal": False}),
     "before every key: global": ((1, 1, 1, 170, 65, 8), leaf("Global", [0, 64]), {"causal": False, "span": 3}),
     "before every key: strided": ((1, 1, 1, 170, 65, 8), leaf("Strided", 9), {"causal": False, "span": 30}),
+    "heads in turn": (
+        (2, 6, 3, 700, 700, 8), union(leaf("Local", 40, 40), leaf("Global", [0, 300, 301])),
+        {"causal": False, "key_lengths": [700, 450]},
+    ),
+    "heads in turn, one span": (
+        (1, 6, 6, 700, 700, 8), union(leaf("Local", 60), leaf("Strided", 64)), {"span": 50.25, "ramp": 4},
+    ),
+    "heads in turn, on a grid": (
+        (1, 6, 2, 720, 720, 8), leaf("Neighborhood", (36, 20), (5, 7)), {"causal": False, "span": 2.5, "ramp": 1},
+    ),
+    "global tokens in parts": (
+        (1, 2, 1, 1100, 4200, 4),
+        [union(leaf("Local", 9), leaf("Global", [0, 3500])), leaf("Global", list(range(3400, 3500)))],
+        {"span": 20.5, "causal": False},
+    ),
     "decode: dilated": ((1, 2, 1, 1, 3000, 8), leaf("Local", 40, 0, 64), {}),
     "decode: strided": ((1, 2, 1, 1, 3000, 8), leaf("Strided", 100), {}),
     "decode: sinks": ((1, 2, 1, 1, 3000, 8), union(leaf("Local", 100), leaf("Global", [0, 1, 2, 3])), {"span": 50.5}),
@@ -151,6 +166,11 @@ BIT_CASES = {
     "one head, strided": ((1, 1, 600, 600, 16), union(leaf("Local", 24), leaf("Strided", 25)), {"span": 400.5}),
     "one head, random": ((1, 1, 600, 600, 16), union(leaf("Blockwise", 20, 1), leaf("Random", 3, 20)), {}),
     "one head, in parts": ((1, 1, 3, 9001, 16), union(leaf("Local", 999, 0, 9), leaf("Fixed", 64, 3)), {"span": 1e6}),
+    "global tokens in parts": (
+        (3, 3, 4200, 4200, 5), [LONGFORMER, leaf("Local", 9), union(LONGFORMER, leaf("Global", list(range(100))))],
+        {"span": 20.5, "causal": False},
+    ),
+    "heads in turn": ((6, 3, 1300, 1300, 16), LONGFORMER, {"causal": False}),
     "grid": ((3, 3, 437, 437, 7), leaf("Neighborhood", (19, 23), (7, 9)), {"causal": False, "span": [1.5, 3, 99]}),
     "one a head": (
         (3, 1, 331, 331, 13), [LONGFORMER, leaf("Full"), leaf("Strided", 7, offset=3)], {"span": [9, 33.25, 1e6]},
