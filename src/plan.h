@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "grid.h"
 #include "pass.h"
 
 namespace headspan {
@@ -65,9 +66,9 @@ class Plan {
     std::vector<double> coordinates[kGridAxes];
 
     void find_coordinates(const Grid& grid) {
+      GridWalk walk(grid);
       for (std::ptrdiff_t key = 0; key < grid.tokens(); key++) {
-        std::ptrdiff_t at[kGridAxes];
-        grid.coordinates(key, at);
+        const std::ptrdiff_t* const at = walk.to(key);
         for (int axis = 0; axis < grid.axes; axis++) coordinates[axis].push_back(static_cast<double>(at[axis]));
       }
     }
