@@ -36,14 +36,11 @@ class ForwardPass {
     // A later pass adds to what the earlier ones found, and needs their statistics.
     if (plan_.passes() > 1 && !results_.statistics) keep_statistics();
     for (std::ptrdiff_t pass = 0; pass < plan_.passes(); pass++) {
-      std::ptrdiff_t const most = plan_.most_groups(pass), few = most_apart(pass);
-      if (parts(most) > 1) {
-        run_in_parts(pass, most, false, control);
-      } else if (few > 0 && parts(few) > 0) {
-        run_in_parts(pass, few, true, control);
-        run_whole(pass, true, control);
+      if (Parts parts = few_queries(pass); parts.each > 1) {
+        run_in_parts(pass, parts, control);
       } else {
-        run_whole(pass, false, control);
+        Parts riding = apart_queries(pass);
+        run_whole(pass, riding, control);
       }
     }
   }
@@ -59,12 +56,44 @@ class ForwardPass {
                            {problem_.heads() * tokens * 2, tokens * 2, 2, 1}};
   }
 
-  // Few queries with many keys are computed in parts, each with a share of the keys. The cut depends on shapes only, so
-  // that the sums come out the same for every number of threads.
-  std::ptrdiff_t parts(std::ptrdiff_t groups_of_head) const {
+  // Of every head the first groups, at most so many, each over several shares of its keys, to be merged. How many
+  // shares depends on shapes only, so that the sums come out the same for every number of threads.
+  struct Parts {
+    std::ptrdiff_t groups = 0, each = 0;
+    Buffer<T> outs{};
+    std::vector<ForwardRows<T>> rows{};  // (heads, groups, each)
+  };
+  Parts make_parts(std::ptrdiff_t groups, int lanes, std::ptrdiff_t each) const {
+    if (groups == 0 || each <= 1) return {};
+    std::size_t const count = static_cast<std::size_t>(heads() * groups * each);
+    Parts parts{groups, each, {}, std::vector<ForwardRows<T>>(count)};
+    std::size_t const row = static_cast<std::size_t>(problem_.value_dim());
+    parts.outs = Buffer<T>(checked_product(checked_product(static_cast<std::size_t>(lanes), row), count));
+    T* out = parts.outs.data();
+    for (ForwardRows<T>& rows : parts.rows) {
+      rows.past_caches = false;
+      for (int lane = 0; lane < lanes; lane++, out += row) rows.out[lane] = out;
+    }
+    return parts;
+  }
+  // All groups where there are too few to be tasks.
+  Parts few_queries(std::ptrdiff_t pass) const {
     constexpr std::ptrdiff_t tasks_wanted = 64, least_keys = 2048;
-    std::ptrdiff_t const groups = heads() * groups_of_head;
-    return std::min(tasks_wanted / std::max<std::ptrdiff_t>(groups, 1), problem_.keys() / least_keys);
+    std::ptrdiff_t const most = plan_.most_groups(pass), groups = std::max<std::ptrdiff_t>(heads() * most, 1);
+    return make_parts(most, kLanes, std::min(tasks_wanted / groups, problem_.keys() / least_keys));
+  }
+  // Those apart, which see far more keys than others: each share rides with groups whose keys it shares.
+  Parts apart_queries(std::ptrdiff_t pass) const {
+    constexpr std::ptrdiff_t most_parts = 64, most_parts_in_all = 1024, least_keys = 256;
+    std::ptrdiff_t most = 0;
+    int lanes = 0;
+    for (std::ptrdiff_t head = 0; head < problem_.heads(); head++) {
+      most = std::max(most, apart(pass, head));
+      if (apart(pass, head) > 0) lanes = std::max(lanes, plan_.pass(head, pass)->order.lanes(0));
+    }
+    if (most == 0 || problem_.keys() < 8 * least_keys) return {};
+    return make_parts(most, lanes,
+                      std::min({problem_.keys() / least_keys, most_parts, most_parts_in_all / (heads() * most)}));
   }
 
   // Groups of queries that a pass keeps apart, since they see far more keys than others.
@@ -73,12 +102,6 @@ class ForwardPass {
     const Pass* const of_head = plan_.pass(head % problem_.heads(), pass);
     return of_head ? of_head->order.apart : 0;
   }
-  std::ptrdiff_t most_apart(std::ptrdiff_t pass) const {
-    std::ptrdiff_t most = 0;
-    for (std::ptrdiff_t head = 0; head < problem_.heads(); head++) most = std::max(most, apart(pass, head));
-    return most;
-  }
-
   QueryGroup<T> group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index) const {
     return group_of(problem_, plan_, head / problem_.heads(), head % problem_.heads(), pass, index);
   }
@@ -93,7 +116,7 @@ class ForwardPass {
 
   // A task is a few neighbouring groups of a head, or of several heads in turn, so that each can fetch the next one's
   // rows.
-  void run_whole(std::ptrdiff_t pass, bool less_apart, const Control& control) const {
+  void run_whole(std::ptrdiff_t pass, Parts& riding, const Control& control) const {
     int const threads = useful_threads(problem_, control);
     std::ptrdiff_t const most = plan_.most_groups(pass), turn = heads_in_turn(problem_, plan_, pass, threads),
                          wanted = std::clamp<std::ptrdiff_t>(heads() * most / (32 * threads * turn), 1, 8),
@@ -104,23 +127,31 @@ class ForwardPass {
                                         head = item * problem_.heads() + in_item,
                                         end = head + std::min(turn, problem_.heads() - in_item),
                                         last = groups(pass, head) - task % tasks * wanted,
-                                        first = std::max(last - wanted, less_apart ? apart(pass, head) : 0);
-                   run_groups(pass, {head, first}, {end, last}, stop);
+                                        first = std::max<std::ptrdiff_t>(last - wanted, 0);
+                   run_groups(pass, {head, first}, {end, last}, riding, stop);
                  });
+    if (riding.each > 0) merge_parts(pass, riding, control, [&](std::ptrdiff_t head) { return apart(pass, head); });
   }
 
-  // The groups from one number up to another, for each index from the last one on those of all heads.
-  void run_groups(std::ptrdiff_t pass, GroupNumber first, GroupNumber end, const StopCheck& stop) const {
+  // The groups from one number up to another, for each index from the last one on those of all heads, and the parts
+  // that ride with them.
+  void run_groups(std::ptrdiff_t pass, GroupNumber first, GroupNumber end, Parts& riding, const StopCheck& stop) const {
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     KeptTiles tiles(*scratch.tiles);
+    std::ptrdiff_t const all = groups(pass, first.head), least = riding.each > 0 ? apart(pass, first.head) : 0;
     for (std::ptrdiff_t index = end.index - 1; index >= first.index; index--) {
       tiles.forget();
-      for (std::ptrdiff_t head = first.head; head < end.head && !stop(); head++) {
+      for (std::ptrdiff_t head = first.head; head < end.head && index >= least && !stop(); head++) {
         bool const same_index = head + 1 < end.head;
-        std::ptrdiff_t const below = index > first.index ? index - 1 : kNone;
+        std::ptrdiff_t const below = index > std::max(first.index, least) ? index - 1 : kNone;
         GroupNumber const next{same_index ? head + 1 : first.head, same_index ? index : below};
         run_group(pass, {head, index}, next, tiles, scratch, stop);
       }
+      auto const shares_before = [&](std::ptrdiff_t i) { return (i * riding.each + all - 1) / all; };
+      for (std::ptrdiff_t share = shares_before(index); share < shares_before(index + 1); share++)
+        for (std::ptrdiff_t head = first.head; head < end.head; head++)
+          for (std::ptrdiff_t i = 0; i < apart(pass, head) && !stop(); i++)
+            run_part(pass, riding, {head, i}, share, stop);
     }
   }
 
@@ -163,38 +194,40 @@ class ForwardPass {
     ahead[3] = new_keys_ahead(problem_.value, pass, batch, key_head, next.index, first);
   }
 
-  // Of every head all groups, or those apart, `most` at most.
-  void run_in_parts(std::ptrdiff_t pass, std::ptrdiff_t most, bool only_apart, const Control& control) const {
-    std::ptrdiff_t const all = heads() * most, each = parts(most);
-    std::size_t const part_rows = checked_product(kLanes, static_cast<std::size_t>(problem_.value_dim()));
-    Buffer<T> const outs(checked_product(part_rows, static_cast<std::size_t>(all * each)));
-    std::vector<ForwardRows<T>> rows(static_cast<std::size_t>(all * each));
-    auto const exists = [&](std::ptrdiff_t number) {
-      std::ptrdiff_t const head = number / most;
-      return number % most < (only_apart ? apart(pass, head) : groups(pass, head));
-    };
+  void run_in_parts(std::ptrdiff_t pass, Parts& parts, const Control& control) const {
+    std::ptrdiff_t const of_head = parts.groups * parts.each;
     int const threads = useful_threads(problem_, control);
-    parallel_for(all * each, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
-      if (!exists(task / each)) return;
-      QueryGroup<T> queries = group(pass, task / each / most, task / each % most);
-      Reach reach = queries.reach();
-      GroupKeys const& widest = reach.free ? *reach.free : reach.near;
-      std::ptrdiff_t const first = widest.first(), count = std::max<std::ptrdiff_t>(widest.last() - first, 0);
-      auto const cut = [&](std::ptrdiff_t part) { return first + count * part / each / kTileKeys * kTileKeys; };
-      std::ptrdiff_t const from = cut(task % each), to = task % each + 1 < each ? cut(task % each + 1) : first + count;
-      reach.near.clip(from, to);
-      if (reach.free) reach.free->clip(from, to);
-      ForwardRows<T>& part = rows[static_cast<std::size_t>(task)];
-      part.past_caches = false;
-      for (int lane = 0; lane < kLanes; lane++)
-        part.out[lane] = outs.data() + part_rows * static_cast<std::size_t>(task) + lane * problem_.value_dim();
-      Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
-      run_forward(kernel_, queries, reach, part, scratch, stop);
+    parallel_for(heads() * of_head, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
+      GroupNumber const number{task / of_head, task % of_head / parts.each};
+      if (number.index < groups(pass, number.head)) run_part(pass, parts, number, task % parts.each, stop);
     });
-    parallel_for(all, 1, control.interrupted, [&](std::ptrdiff_t number, const StopCheck&) {
-      if (!exists(number)) return;
-      store_merged(pass, group(pass, number / most, number % most), &rows[static_cast<std::size_t>(number * each)],
-                   each);
+    merge_parts(pass, parts, control, [&](std::ptrdiff_t head) { return groups(pass, head); });
+  }
+
+  ForwardRows<T>* rows_of(Parts& parts, GroupNumber number) const {
+    return &parts.rows[static_cast<std::size_t>((number.head * parts.groups + number.index) * parts.each)];
+  }
+
+  void run_part(std::ptrdiff_t pass, Parts& parts, GroupNumber number, std::ptrdiff_t share,
+                const StopCheck& stop) const {
+    QueryGroup<T> queries = group(pass, number.head, number.index);
+    Reach reach = queries.reach();
+    GroupKeys const& widest = reach.free ? *reach.free : reach.near;
+    std::ptrdiff_t const first = widest.first(), count = std::max<std::ptrdiff_t>(widest.last() - first, 0);
+    auto const cut = [&](std::ptrdiff_t at) { return first + count * at / parts.each / kTileKeys * kTileKeys; };
+    std::ptrdiff_t const from = cut(share), to = share + 1 < parts.each ? cut(share + 1) : first + count;
+    reach.near.clip(from, to);
+    if (reach.free) reach.free->clip(from, to);
+    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
+    run_forward(kernel_, queries, reach, rows_of(parts, number)[share], scratch, stop);
+  }
+
+  template <class CountOf>
+  void merge_parts(std::ptrdiff_t pass, Parts& parts, const Control& control, CountOf count_of) const {
+    parallel_for(heads() * parts.groups, 1, control.interrupted, [&](std::ptrdiff_t task, const StopCheck&) {
+      GroupNumber const number{task / parts.groups, task % parts.groups};
+      if (number.index < count_of(number.head))
+        store_merged(pass, group(pass, number.head, number.index), rows_of(parts, number), parts.each);
     });
   }
 

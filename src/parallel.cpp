@@ -69,8 +69,7 @@ class Work {
 
   bool must_stop(bool is_caller) {
     // Not every time: the clock may take as long as a small part of the work.
-    if (is_caller && interrupted_ && ++asked_ % 4 == 0 &&
-        Clock::now() - last_check_ > std::chrono::milliseconds(20)) {
+    if (is_caller && interrupted_ && ++asked_ % 4 == 0 && Clock::now() - last_check_ > std::chrono::milliseconds(20)) {
       if (interrupted_()) was_interrupted_ = stopped_ = true;
       last_check_ = Clock::now();
     }
