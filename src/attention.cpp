@@ -93,7 +93,8 @@ class ForwardPass {
     }
     if (most == 0 || problem_.keys() < 8 * least_keys) return {};
     return make_parts(most, lanes,
-                      std::min({problem_.keys() / least_keys, most_parts, most_parts_in_all / (heads() * most)}));
+                      std::min({problem_.keys() / least_keys, most_parts,
+                                most_parts_in_all / std::max<std::ptrdiff_t>(heads() * most, 1)}));
   }
 
   // Groups of queries that a pass keeps apart, since they see far more keys than others.

@@ -46,7 +46,7 @@ template <class T>
 std::ptrdiff_t heads_in_turn(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t pass, int threads) {
   constexpr std::ptrdiff_t cache = 512 << 10, tasks_a_thread = 8;
   std::ptrdiff_t const groups = plan.groups(0, pass), heads = problem.heads();
-  if (problem.patterns.empty() || !heads_alike(problem) || groups == 0 || heads == 1) return 1;
+  if (problem.patterns.empty() || !heads_alike(problem) || groups == 0 || heads == 1 || problem.batch() == 0) return 1;
   Scratch<T> const scratch(active_kernel<T>(), problem.head_dim(), problem.value_dim());
   QueryGroup<T> const queries = group_of(problem, plan, 0, 0, pass, groups / 2);  // as good as any
   Reach const reach = queries.reach();
