@@ -82,27 +82,30 @@ class ForwardPass {
     std::ptrdiff_t const most = plan_.most_groups(pass), groups = std::max<std::ptrdiff_t>(heads() * most, 1);
     return make_parts(most, kLanes, std::min(tasks_wanted / groups, problem_.keys() / least_keys));
   }
-  // Those apart, which see far more keys than others: each share rides with groups whose keys it shares.
+  // Those apart, in shares that ride with other groups; all heads have as many shares, or none.
   Parts apart_queries(std::ptrdiff_t pass) const {
-    constexpr std::ptrdiff_t most_parts = 64, most_parts_in_all = 1024, least_keys = 256;
-    std::ptrdiff_t most = 0;
+    constexpr std::ptrdiff_t most_in_all = 1024;
+    std::ptrdiff_t most = 0, each = 1;
     int lanes = 0;
     for (std::ptrdiff_t head = 0; head < problem_.heads(); head++) {
-      most = std::max(most, apart(pass, head));
-      if (apart(pass, head) > 0) lanes = std::max(lanes, plan_.pass(head, pass)->order.lanes(0));
+      const Order* const order = order_of(pass, head);
+      if (!order || order->apart == 0) continue;
+      most = std::max(most, order->apart);
+      lanes = std::max(lanes, order->lanes(0));
+      each = Shares(*order, problem_.keys()).each;
     }
-    if (most == 0 || problem_.keys() < 8 * least_keys) return {};
-    return make_parts(most, lanes,
-                      std::min({problem_.keys() / least_keys, most_parts,
-                                most_parts_in_all / std::max<std::ptrdiff_t>(heads() * most, 1)}));
+    return heads() * most * each <= most_in_all ? make_parts(most, lanes, each) : Parts{};
+  }
+  // Null: neighbours without a pattern, or no groups at all.
+  const Order* order_of(std::ptrdiff_t pass, std::ptrdiff_t head) const {
+    const Pass* const of_head = groups(pass, head) > 0 ? plan_.pass(head % problem_.heads(), pass) : nullptr;
+    return of_head ? &of_head->order : nullptr;
+  }
+  std::ptrdiff_t apart(std::ptrdiff_t pass, std::ptrdiff_t head) const {
+    const Order* const order = order_of(pass, head);
+    return order ? order->apart : 0;
   }
 
-  // Groups of queries that a pass keeps apart, since they see far more keys than others.
-  std::ptrdiff_t apart(std::ptrdiff_t pass, std::ptrdiff_t head) const {
-    if (groups(pass, head) == 0) return 0;
-    const Pass* const of_head = plan_.pass(head % problem_.heads(), pass);
-    return of_head ? of_head->order.apart : 0;
-  }
   QueryGroup<T> group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index) const {
     return group_of(problem_, plan_, head / problem_.heads(), head % problem_.heads(), pass, index);
   }
@@ -139,7 +142,7 @@ class ForwardPass {
   void run_groups(std::ptrdiff_t pass, GroupNumber first, GroupNumber end, Parts& riding, const StopCheck& stop) const {
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     KeptTiles tiles(*scratch.tiles);
-    std::ptrdiff_t const all = groups(pass, first.head), least = riding.each > 0 ? apart(pass, first.head) : 0;
+    std::ptrdiff_t const least = riding.each > 0 ? apart(pass, first.head) : 0;
     for (std::ptrdiff_t index = end.index - 1; index >= first.index; index--) {
       tiles.forget();
       for (std::ptrdiff_t head = first.head; head < end.head && index >= least && !stop(); head++) {
@@ -148,12 +151,18 @@ class ForwardPass {
         GroupNumber const next{same_index ? head + 1 : first.head, same_index ? index : below};
         run_group(pass, {head, index}, next, tiles, scratch, stop);
       }
-      auto const shares_before = [&](std::ptrdiff_t i) { return (i * riding.each + all - 1) / all; };
-      for (std::ptrdiff_t share = shares_before(index); share < shares_before(index + 1); share++)
-        for (std::ptrdiff_t head = first.head; head < end.head; head++)
-          for (std::ptrdiff_t i = 0; i < apart(pass, head) && !stop(); i++)
-            run_part(pass, riding, {head, i}, share, stop);
+      if (least > 0) run_riding(pass, first.head, end.head, index, riding, stop);
     }
+  }
+
+  // The parts that ride with the groups number `index` of some heads.
+  void run_riding(std::ptrdiff_t pass, std::ptrdiff_t first_head, std::ptrdiff_t end_head, std::ptrdiff_t index,
+                  Parts& riding, const StopCheck& stop) const {
+    Shares const shares(*order_of(pass, first_head), problem_.keys());
+    for (std::ptrdiff_t share = shares.begun_before(index); share < shares.begun_before(index + 1); share++)
+      for (std::ptrdiff_t head = first_head; head < end_head; head++)
+        for (std::ptrdiff_t i = 0; i < apart(pass, head) && !stop(); i++)
+          run_part(pass, riding, {head, i}, share, stop);
   }
 
   void run_group(std::ptrdiff_t pass, GroupNumber number, GroupNumber next, KeptTiles& tiles, const Scratch<T>& scratch,

@@ -4,13 +4,15 @@
 // threads. Where spans are short a head's groups are cut into chunks, in ascending order. A chunk owns the keys that no
 // earlier chunk sees and writes their gradients in place; for the others it has a private buffer, and these are added
 // afterwards, chunk by chunk. Where such buffers would be large, groups add to the same rows in turn. A pattern may
-// take several passes, each of which adds to what the ones before have found.
+// take several passes, each of which adds to what the ones before have found, and groups apart are computed in shares
+// of the keys, which add up likewise.
 #include <algorithm>
 #include <vector>
 
 #include "attention.h"
 #include "chunks.h"
 #include "group.h"
+#include "steps.h"
 #include "turns.h"
 
 namespace headspan {
@@ -28,7 +30,8 @@ class BackwardPass {
         kernel_(active_kernel<T>()),
         plan_(problem.patterns, problem.queries(), problem.keys()),
         past_caches_(plan_.passes() == 1 && !gradients.temperature && past_caches(gradients.query)),
-        chunks_(plan_chunks(problem, plan_)) {}
+        chunks_(plan_chunks(problem, plan_)),
+        steps_(plan_, problem.heads(), problem.keys()) {}
 
   void run(const Control& control) {
     int const threads = useful_threads(problem_, control);
@@ -69,33 +72,34 @@ class BackwardPass {
                  [&](std::ptrdiff_t head, const StopCheck& stop) { run_chunk(whole_head(head, pass), pass, stop); });
   }
 
-  // Every group is a task; a few tiles at a time wait for their turn.
+  // Every step is a task; a few tiles at a time wait for their turn.
   void run_in_turn(std::ptrdiff_t pass, int threads, const Control& control) const {
     constexpr int tiles_in_turn = 2;
     for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
       if (pass == 0) clear_own(whole_head(head, pass), &first, last);
     });
-    std::ptrdiff_t const shared = problem_.heads_per_key_head(), chain = plan_.most_groups(pass) * shared;
+    std::ptrdiff_t const shared = problem_.heads_per_key_head(), chain = steps_.most(pass) * shared;
     Turns turns(heads() * chain, chain);
     parallel_for(heads() * chain, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
       Chunk const all = whole_head(task / chain, pass);
       std::ptrdiff_t const head = all.key_head * shared + task % shared, index = task % chain / shared;
-      if (index < plan_.groups(head, pass)) {
-        QueryGroup<T> const queries = group_of(problem_, plan_, all.batch, head, pass, index);
+      if (index < steps_.count(head, pass)) {
+        Step const step = steps_.at(head, pass, index);
+        QueryGroup<T> const queries = group_of(problem_, plan_, all.batch, head, pass, step.group);
         KeyGradients<T> const key_rows = key_gradients(all, task % shared);
         if (!queries.ascends() && !turns.wait(task, PTRDIFF_MAX, stop)) return;
-        bool const finished =
-            run_group(pass, queries, queries.reach(), stop, [&](auto step, const Tile* tiles, int count) {
-              for (int i = 0; i < count; i += tiles_in_turn) {
-                int const n = std::min(tiles_in_turn, count - i);
-                std::ptrdiff_t const rank = queries.rank_after(tiles[i + n - 1]);
-                if (!turns.wait(task, rank, stop)) return false;
-                step(key_rows, tiles + i, n);
-                if (queries.ascends()) turns.leave(task, rank);
-              }
-              return true;
-            });
-        if (!finished) return;
+        auto const run_batch = [&](auto run, const Tile* tiles, int count) {
+          for (int i = 0; i < count; i += tiles_in_turn) {
+            int const n = std::min(tiles_in_turn, count - i);
+            std::ptrdiff_t const rank = queries.rank_after(tiles[i + n - 1]);
+            if (!turns.wait(task, rank, stop)) return false;
+            run(key_rows, tiles + i, n);
+            if (queries.ascends()) turns.leave(task, rank);
+          }
+          return true;
+        };
+        auto const may_add = [&] { return turns.wait(task, PTRDIFF_MAX, stop); };
+        if (!run_step(pass, step, queries, stop, run_batch, may_add)) return;
       }
       if (turns.wait(task, PTRDIFF_MAX, stop)) turns.leave(task, PTRDIFF_MAX);
     });
@@ -111,8 +115,7 @@ class BackwardPass {
   }
 
   Chunk whole_head(std::ptrdiff_t head, std::ptrdiff_t pass) const {
-    return {
-        head / problem_.key_heads(), head % problem_.key_heads(), 0, plan_.most_groups(pass), 0, 0, problem_.keys(), 0};
+    return {head / problem_.key_heads(), head % problem_.key_heads(), 0, steps_.most(pass), 0, 0, problem_.keys(), 0};
   }
 
   // `shared` counts the heads that share the key head.
@@ -157,24 +160,26 @@ class BackwardPass {
     clear_private(chunk);
     std::ptrdiff_t const shared = problem_.heads_per_key_head();
     std::ptrdiff_t cleared = pass == 0 ? chunk.own_first : chunk.own_last;
-    for (std::ptrdiff_t g = chunk.first_group; g < chunk.last_group; g++)
+    for (std::ptrdiff_t n = chunk.first_step; n < chunk.last_step; n++)
       for (std::ptrdiff_t h = 0; h < shared; h++) {
         std::ptrdiff_t const head = chunk.key_head * shared + h;
-        if (g >= plan_.groups(head, pass)) continue;
-        QueryGroup<T> queries = group_of(problem_, plan_, chunk.batch, head, pass, g);
-        bool const same_group = h + 1 < shared;
-        std::ptrdiff_t const next_head = same_group ? head + 1 : chunk.key_head * shared, next = same_group ? g : g + 1;
-        bool const has_next = next < std::min(chunk.last_group, plan_.groups(next_head, pass));
-        Reach const reach = queries.reach();
+        if (n >= steps_.count(head, pass)) continue;
+        Step const step = steps_.at(head, pass, n);
+        QueryGroup<T> queries = group_of(problem_, plan_, chunk.batch, head, pass, step.group);
+        bool const same_step = h + 1 < shared;
+        std::ptrdiff_t const next_head = same_step ? head + 1 : chunk.key_head * shared, next = same_step ? n : n + 1;
+        bool const has_next = next < std::min(chunk.last_step, steps_.count(next_head, pass));
         KeyGradients<T> const key_rows = key_gradients(chunk, h);
-        bool const finished = run_group(pass, queries, reach, stop, [&](auto step, const Tile* tiles, int count) {
+        auto const run_batch = [&](auto run, const Tile* tiles, int count) {
           std::ptrdiff_t const end = keys_end(tiles, count);
           clear_own(chunk, &cleared, std::min(end, chunk.own_last));
-          if (has_next) fetch_next(queries.group.ahead, plan_.pass(next_head, pass), chunk.batch, next_head, next, end);
-          step(key_rows, tiles, count);
+          if (has_next)
+            fetch_next(queries.group.ahead, plan_.pass(next_head, pass), chunk.batch, next_head,
+                       steps_.at(next_head, pass, next).group, end);
+          run(key_rows, tiles, count);
           return true;
-        });
-        if (!finished) return;
+        };
+        if (!run_step(pass, step, queries, stop, run_batch, [] { return true; })) return;
       }
     clear_own(chunk, &cleared, chunk.own_last);
   }
@@ -201,46 +206,49 @@ class BackwardPass {
     ahead[7] = new_keys_ahead(gradients_.value, pass, batch, key_head, index, end);
   }
 
-  // The gradients of one group; run(step, tiles, count) is to call step(key_rows, tiles, count) for all its tiles.
-  template <class Run>
-  bool run_group(std::ptrdiff_t pass, const QueryGroup<T>& queries, const Reach& reach, const StopCheck& stop,
-                 Run run) const {
+  // The gradients of one step. run_batch(run, tiles, count) is to call run(key_rows, tiles, count) for all its tiles;
+  // may_add() is asked before something is added to what the steps before have found for these queries.
+  template <class RunBatch, class MayAdd>
+  bool run_step(std::ptrdiff_t pass, const Step& step, const QueryGroup<T>& queries, const StopCheck& stop,
+                RunBatch run_batch, MayAdd may_add) const {
+    bool const adds = pass > 0 || step.share > 0;
+    Reach reach = queries.reach();
+    if (step.shares > 1) reach.clip_to_share(step.share, step.shares);
     Group<T> const& group = queries.group;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     BackwardRows<T> rows;
-    rows.past_caches = past_caches_;
-    std::vector<T> later(static_cast<std::size_t>(pass > 0 ? kLanes * problem_.head_dim() : 0));
+    rows.past_caches = past_caches_ && step.shares == 1;
+    std::vector<T> later(static_cast<std::size_t>(adds ? kLanes * problem_.head_dim() : 0));
     for (int lane = 0; lane < group.lanes; lane++) {
       std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.query[lane];
       rows.out[lane] = upstream_.out.at(batch, head, i);
       rows.grad_out[lane] = upstream_.grad_out.at(batch, head, i);
-      rows.grad_query[lane] =
-          pass == 0 ? gradients_.query.at(batch, head, i) : later.data() + lane * problem_.head_dim();
+      rows.grad_query[lane] = adds ? later.data() + lane * problem_.head_dim() : gradients_.query.at(batch, head, i);
       rows.maximum[lane] = *upstream_.statistics.at(batch, head, i, 0);
       rows.inverse_sum[lane] = *upstream_.statistics.at(batch, head, i, 1);
       rows.grad_lse[lane] = upstream_.grad_lse ? *upstream_.grad_lse.at(batch, head, i) : T(0);
     }
     kernel_.backward_begin(group, rows, scratch.kernel);
-    auto const step = [&](const KeyGradients<T>& key_rows, const Tile* tiles, int count) {
+    auto const run = [&](const KeyGradients<T>& key_rows, const Tile* tiles, int count) {
       kernel_.backward_step(group, rows, key_rows, tiles, count, scratch.kernel);
     };
-    auto const run_batch = [&](const Tile* tiles, int count) { return run(step, tiles, count); };
-    if (!for_each_batch(queries.tiles(reach), *scratch.tiles, stop, run_batch)) return false;
+    auto const run_tiles = [&](const Tile* tiles, int count) { return run_batch(run, tiles, count); };
+    if (!for_each_batch(queries.tiles(reach), *scratch.tiles, stop, run_tiles)) return false;
+    if (adds && !may_add()) return false;
     kernel_.backward_end(group, rows, scratch.kernel);
     for (int lane = 0; lane < group.lanes; lane++) {
-      store_parameters(pass, queries, rows, lane);
-      if (pass > 0)
+      store_parameters(adds, queries, rows, lane);
+      if (adds)
         add(rows.grad_query[lane], problem_.head_dim(),
             gradients_.query.at(queries.batch, queries.head, queries.query[lane]));
     }
     return true;
   }
 
-  void store_parameters(std::ptrdiff_t pass, const QueryGroup<T>& queries, const BackwardRows<T>& rows,
-                        int lane) const {
+  void store_parameters(bool adds, const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
     auto const store = [&](const ArrayView<double, 3>& gradients, double gradient) {
       double& to = *gradients.at(queries.batch, queries.head, queries.query[lane]);
-      to = pass == 0 ? gradient : to + gradient;
+      to = adds ? to + gradient : gradient;
     };
     if (gradients_.span) store(gradients_.span, problem_.ramp > 0 ? rows.grad_span[lane] / problem_.ramp : 0);
     if (gradients_.slopes) store(gradients_.slopes, rows.grad_slope[lane]);
@@ -283,6 +291,7 @@ class BackwardPass {
   Plan const plan_;
   bool const past_caches_;  // of the queries' gradients, where nobody reads them here
   std::vector<Chunk> const chunks_;
+  Steps const steps_;
   Buffer<T> private_key_, private_value_;
   Buffer<double> private_bias_;
 };

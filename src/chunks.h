@@ -11,8 +11,8 @@ namespace headspan {
 
 struct Chunk {
   std::ptrdiff_t batch, key_head;
-  std::ptrdiff_t first_group, last_group;
-  std::ptrdiff_t private_first;  // private rows: keys private_first .. own_first - 1
+  std::ptrdiff_t first_step, last_step;  // groups, but for groups apart
+  std::ptrdiff_t private_first;          // private rows: keys private_first .. own_first - 1
   std::ptrdiff_t own_first, own_last;
   std::size_t private_row;  // where they start in the buffer
   std::ptrdiff_t private_count() const { return own_first - private_first; }
@@ -60,7 +60,7 @@ inline std::vector<Chunk> cut(const std::vector<GroupExtent>& extents, std::ptrd
       chunk.own_last = std::max(chunk.own_last, extents[static_cast<std::size_t>(g)].last);
       g++;
     } while (g < groups && (number == count || done < until));
-    chunk.last_group = g;
+    chunk.last_step = g;
     seen = chunk.own_last;
     chunks.push_back(chunk);
   }

@@ -23,6 +23,18 @@ struct Order {
  private:
   std::ptrdiff_t start_of(std::ptrdiff_t group) const { return start[static_cast<std::size_t>(group)]; }
 };
+// Groups that are apart see far more keys than others. Each is cut into shares of the keys, to be computed with the
+// groups of these keys, while the caches hold them.
+struct Shares {
+  std::ptrdiff_t each, groups;  // 1 share: the groups apart are groups like others
+  Shares(const Order& order, std::ptrdiff_t keys) : each(1), groups(order.groups()) {
+    constexpr std::ptrdiff_t most = 64, least_keys = 256;
+    if (order.apart > 0 && keys >= 8 * least_keys) each = keys / least_keys < most ? keys / least_keys : most;
+  }
+  // How many shares have a first, or all, of their groups before this one.
+  std::ptrdiff_t begun_before(std::ptrdiff_t group) const { return (group * each + groups - 1) / groups; }
+  std::ptrdiff_t done_before(std::ptrdiff_t group) const { return group * each / groups; }
+};
 // Tokens in `apart` come first, in groups of their own.
 Order make_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_t keys,
                  const std::vector<std::int64_t>& apart);

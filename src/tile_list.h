@@ -2,6 +2,7 @@
 // The tiles of a group of queries: what it can reach, and of that what its pattern allows.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "pass.h"
@@ -30,6 +31,16 @@ struct Choice {
 struct Reach {
   GroupKeys near;
   std::optional<GroupKeys> free;
+
+  // Leaves to others what is not number `share` of `shares` parts of the keys, in whole tiles.
+  void clip_to_share(std::ptrdiff_t share, std::ptrdiff_t shares) {
+    GroupKeys const& widest = free ? *free : near;
+    std::ptrdiff_t const first = widest.first(), count = std::max<std::ptrdiff_t>(widest.last() - first, 0);
+    auto const cut = [&](std::ptrdiff_t at) { return first + count * at / shares / kTileKeys * kTileKeys; };
+    std::ptrdiff_t const from = cut(share), to = share + 1 < shares ? cut(share + 1) : first + count;
+    near.clip(from, to);
+    if (free) free->clip(from, to);
+  }
 };
 
 class TileList {

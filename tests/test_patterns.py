@@ -99,7 +99,7 @@ EDGES = {
     "global tokens in parts": (
         (1, 2, 1, 1100, 4200, 4),
         [union(leaf("Local", 9), leaf("Global", [0, 3500])), leaf("Global", list(range(3400, 3500)))],
-        {"span": 20.5, "causal": False},
+        {"span": 20.5, "causal": False, "temperature": [0.5, 2], "alibi_slopes": 0.01},
     ),
     "decode: dilated": ((1, 2, 1, 1, 3000, 8), leaf("Local", 40, 0, 64), {}),
     "decode: strided": ((1, 2, 1, 1, 3000, 8), leaf("Strided", 100), {}),
