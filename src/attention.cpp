@@ -15,7 +15,7 @@ namespace {
 // A row over some of its keys.
 template <class T>
 struct Partial {
-  const T* out;
+  T* out;
   T maximum;
   double sum;
 };
@@ -59,39 +59,35 @@ class ForwardPass {
   // Of every head the first groups, at most so many, each over several shares of its keys, to be merged. How many
   // shares depends on shapes only, so that the sums come out the same for every number of threads.
   struct Parts {
-    std::ptrdiff_t groups = 0, each = 0;
+    std::ptrdiff_t groups = 0, each = 0, lanes = 0;
     Buffer<T> outs{};
-    std::vector<ForwardRows<T>> rows{};  // (heads, groups, each)
+    std::vector<Partial<T>> rows{};  // (heads, groups, each, lanes)
   };
-  Parts make_parts(std::ptrdiff_t groups, int lanes, std::ptrdiff_t each) const {
+  Parts make_parts(std::ptrdiff_t groups, std::ptrdiff_t lanes, std::ptrdiff_t each) const {
     if (groups == 0 || each <= 1) return {};
-    std::size_t const count = static_cast<std::size_t>(heads() * groups * each);
-    Parts parts{groups, each, {}, std::vector<ForwardRows<T>>(count)};
-    std::size_t const row = static_cast<std::size_t>(problem_.value_dim());
-    parts.outs = Buffer<T>(checked_product(checked_product(static_cast<std::size_t>(lanes), row), count));
-    T* out = parts.outs.data();
-    for (ForwardRows<T>& rows : parts.rows) {
-      rows.past_caches = false;
-      for (int lane = 0; lane < lanes; lane++, out += row) rows.out[lane] = out;
-    }
+    std::size_t const rows = static_cast<std::size_t>(heads() * groups * each * lanes),
+                      row = static_cast<std::size_t>(problem_.value_dim());
+    Parts parts{groups, each, lanes, Buffer<T>(checked_product(rows, row)), std::vector<Partial<T>>(rows)};
+    for (std::size_t i = 0; i < rows; i++) parts.rows[i].out = parts.outs.data() + i * row;
     return parts;
   }
   // All groups where there are too few to be tasks.
   Parts few_queries(std::ptrdiff_t pass) const {
     constexpr std::ptrdiff_t tasks_wanted = 64, least_keys = 2048;
     std::ptrdiff_t const most = plan_.most_groups(pass), groups = std::max<std::ptrdiff_t>(heads() * most, 1);
-    return make_parts(most, kLanes, std::min(tasks_wanted / groups, problem_.keys() / least_keys));
+    return make_parts(most, std::min<std::ptrdiff_t>(kLanes, problem_.queries()),
+                      std::min(tasks_wanted / groups, problem_.keys() / least_keys));
   }
   // Those apart, in shares that ride with other groups; all heads have as many shares, or none.
   Parts apart_queries(std::ptrdiff_t pass) const {
     constexpr std::ptrdiff_t most_in_all = 1024;
     std::ptrdiff_t most = 0, each = 1;
-    int lanes = 0;
+    std::ptrdiff_t lanes = 0;
     for (std::ptrdiff_t head = 0; head < problem_.heads(); head++) {
       const Order* const order = order_of(pass, head);
       if (!order || order->apart == 0) continue;
       most = std::max(most, order->apart);
-      lanes = std::max(lanes, order->lanes(0));
+      lanes = std::max<std::ptrdiff_t>(lanes, order->lanes(0));
       each = Shares(*order, problem_.keys()).each;
     }
     return heads() * most * each <= most_in_all ? make_parts(most, lanes, each) : Parts{};
@@ -184,7 +180,10 @@ class ForwardPass {
     std::vector<T> outs(static_cast<std::size_t>(kLanes * problem_.value_dim()));
     for (int lane = 0; lane < kLanes; lane++) rows.out[lane] = outs.data() + lane * problem_.value_dim();
     auto const for_each_tiles = [&](auto step) { return tiles.for_each(queries, stop, step); };
-    if (run_forward(kernel_, queries, rows, scratch, for_each_tiles)) store_merged(pass, queries, &rows, 1);
+    if (!run_forward(kernel_, queries, rows, scratch, for_each_tiles)) return;
+    store_merged(pass, queries, 1, [&](std::ptrdiff_t, int lane) {
+      return Partial<T>{rows.out[lane], rows.maximum[lane], rows.sum[lane]};
+    });
   }
 
   // What the next group will be the first to need, while this one meets its tiles.
@@ -214,8 +213,9 @@ class ForwardPass {
     merge_parts(pass, parts, control, [&](std::ptrdiff_t head) { return groups(pass, head); });
   }
 
-  ForwardRows<T>* rows_of(Parts& parts, GroupNumber number) const {
-    return &parts.rows[static_cast<std::size_t>((number.head * parts.groups + number.index) * parts.each)];
+  Partial<T>* rows_of(Parts& parts, GroupNumber number, std::ptrdiff_t share) const {
+    std::ptrdiff_t const part = (number.head * parts.groups + number.index) * parts.each + share;
+    return &parts.rows[static_cast<std::size_t>(part * parts.lanes)];
   }
 
   void run_part(std::ptrdiff_t pass, Parts& parts, GroupNumber number, std::ptrdiff_t share,
@@ -229,7 +229,15 @@ class ForwardPass {
     reach.near.clip(from, to);
     if (reach.free) reach.free->clip(from, to);
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
-    run_forward(kernel_, queries, reach, rows_of(parts, number)[share], scratch, stop);
+    Partial<T>* const partial = rows_of(parts, number, share);
+    ForwardRows<T> rows;
+    rows.past_caches = false;
+    for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = partial[lane].out;
+    if (!run_forward(kernel_, queries, reach, rows, scratch, stop)) return;
+    for (int lane = 0; lane < queries.group.lanes; lane++) {
+      partial[lane].maximum = rows.maximum[lane];
+      partial[lane].sum = rows.sum[lane];
+    }
   }
 
   template <class CountOf>
@@ -237,21 +245,21 @@ class ForwardPass {
     parallel_for(heads() * parts.groups, 1, control.interrupted, [&](std::ptrdiff_t task, const StopCheck&) {
       GroupNumber const number{task / parts.groups, task % parts.groups};
       if (number.index < count_of(number.head))
-        store_merged(pass, group(pass, number.head, number.index), rows_of(parts, number), parts.each);
+        store_merged(pass, group(pass, number.head, number.index), parts.each,
+                     [&](std::ptrdiff_t share, int lane) { return rows_of(parts, number, share)[lane]; });
     });
   }
 
-  // A group's rows from parts of its keys, after what the earlier passes found.
-  void store_merged(std::ptrdiff_t pass, const QueryGroup<T>& queries, const ForwardRows<T>* parts,
-                    std::ptrdiff_t count) const {
+  // A group's rows from parts of its keys, part_of(i, lane), after what the earlier passes found.
+  template <class PartOf>
+  void store_merged(std::ptrdiff_t pass, const QueryGroup<T>& queries, std::ptrdiff_t count, PartOf part_of) const {
     std::vector<T> before(static_cast<std::size_t>(problem_.value_dim()));
     std::vector<Partial<T>> row;
     ForwardRows<T> whole;
     for (int lane = 0; lane < queries.group.lanes; lane++) {
       row.clear();
       if (pass > 0) row.push_back(earlier(queries, lane, before.data()));
-      for (std::ptrdiff_t i = 0; i < count; i++)
-        row.push_back({parts[i].out[lane], parts[i].maximum[lane], parts[i].sum[lane]});
+      for (std::ptrdiff_t i = 0; i < count; i++) row.push_back(part_of(i, lane));
       whole.out[lane] = out_row(queries, lane);
       merge(row, lane, whole);
     }
