@@ -136,18 +136,15 @@ HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, int dims, const T* p
                                       int first, int last) {
   constexpr int block = 4 * kWidth<T>;
   for (int d = 0; d < dims; d += block) {
-    bool const whole = d + block <= dims;
+    auto const run = [&](auto count, int lane) HEADSPAN_ALWAYS_INLINE {
+      if (d + block <= dims)
+        few_accumulate_block<T, count.value, true>(rows, d, dims, p, o, alpha, lane, first, last);
+      else
+        few_accumulate_block<T, count.value, false>(rows, d, dims, p, o, alpha, lane, first, last);
+    };
     int lane = 0;
-    for (; lane + 2 <= lanes; lane += 2)
-      if (whole)
-        few_accumulate_block<T, 2, true>(rows, d, dims, p, o, alpha, lane, first, last);
-      else
-        few_accumulate_block<T, 2, false>(rows, d, dims, p, o, alpha, lane, first, last);
-    if (lane < lanes)
-      if (whole)
-        few_accumulate_block<T, 1, true>(rows, d, dims, p, o, alpha, lane, first, last);
-      else
-        few_accumulate_block<T, 1, false>(rows, d, dims, p, o, alpha, lane, first, last);
+    for (; lane + 2 <= lanes; lane += 2) run(Index<2>{}, lane);
+    if (lane < lanes) run(Index<1>{}, lane);
   }
 }
 
