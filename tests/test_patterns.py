@@ -140,6 +140,13 @@ def test_edge(shape, tree, options, dtype):
     check_all(named_case(shape, dtype, tree, **options))
 
 
+def test_no_batch_items():
+    query = np.ones((0, 4, 2500, 8), np.float32)
+    pattern = pattern_oracle.build(union(leaf("Local", 30), leaf("Global", [0, 5])))
+    out, vjp = hs.attention_vjp(query, query, query, pattern=pattern, causal=False, span=40, temperature=2)
+    assert out.shape == vjp(out).query.shape == query.shape
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_reference(seed):
     """The package's own dense definition, for four axes and equally many heads."""
