@@ -21,7 +21,7 @@ struct Partial {
 };
 
 // One call's state, so that its parts need not pass a dozen arguments. Groups are taken head by head, so that the keys
-// and values of one head stay in the cache; long rows first, so that no thread ends late.
+// and values of one head, or of a few in turn, stay in the cache; long rows first, so that no thread ends late.
 template <class T>
 class ForwardPass {
  public:
@@ -81,25 +81,19 @@ class ForwardPass {
   // Those apart, in shares that ride with other groups; all heads have as many shares, or none.
   Parts apart_queries(std::ptrdiff_t pass) const {
     constexpr std::ptrdiff_t most_in_all = 1024;
-    std::ptrdiff_t most = 0, each = 1;
-    std::ptrdiff_t lanes = 0;
+    std::ptrdiff_t most = 0, each = 1, lanes = 0;
     for (std::ptrdiff_t head = 0; head < problem_.heads(); head++) {
-      const Order* const order = order_of(pass, head);
-      if (!order || order->apart == 0) continue;
-      most = std::max(most, order->apart);
-      lanes = std::max<std::ptrdiff_t>(lanes, order->lanes(0));
-      each = Shares(*order, problem_.keys()).each;
+      if (apart(pass, head) == 0) continue;
+      Order const& order = plan_.pass(head, pass)->order;
+      most = std::max(most, order.apart);
+      lanes = std::max<std::ptrdiff_t>(lanes, order.lanes(0));
+      each = Shares(order, problem_.keys()).each;
     }
     return heads() * most * each <= most_in_all ? make_parts(most, lanes, each) : Parts{};
   }
-  // Null: neighbours without a pattern, or no groups at all.
-  const Order* order_of(std::ptrdiff_t pass, std::ptrdiff_t head) const {
-    const Pass* const of_head = groups(pass, head) > 0 ? plan_.pass(head % problem_.heads(), pass) : nullptr;
-    return of_head ? &of_head->order : nullptr;
-  }
   std::ptrdiff_t apart(std::ptrdiff_t pass, std::ptrdiff_t head) const {
-    const Order* const order = order_of(pass, head);
-    return order ? order->apart : 0;
+    const Pass* const of_head = plan_.pass(head % problem_.heads(), pass);
+    return of_head ? of_head->order.apart : 0;
   }
 
   QueryGroup<T> group(std::ptrdiff_t pass, std::ptrdiff_t head, std::ptrdiff_t index) const {
@@ -154,11 +148,11 @@ class ForwardPass {
   // The parts that ride with the groups number `index` of some heads.
   void run_riding(std::ptrdiff_t pass, std::ptrdiff_t first_head, std::ptrdiff_t end_head, std::ptrdiff_t index,
                   Parts& riding, const StopCheck& stop) const {
-    Shares const shares(*order_of(pass, first_head), problem_.keys());
+    Order const& order = plan_.pass(first_head % problem_.heads(), pass)->order;
+    Shares const shares(order, problem_.keys());
     for (std::ptrdiff_t share = shares.begun_before(index); share < shares.begun_before(index + 1); share++)
       for (std::ptrdiff_t head = first_head; head < end_head; head++)
-        for (std::ptrdiff_t i = 0; i < apart(pass, head) && !stop(); i++)
-          run_part(pass, riding, {head, i}, share, stop);
+        for (std::ptrdiff_t i = 0; i < order.apart && !stop(); i++) run_part(pass, riding, {head, i}, share, stop);
   }
 
   void run_group(std::ptrdiff_t pass, GroupNumber number, GroupNumber next, KeptTiles& tiles, const Scratch<T>& scratch,
@@ -166,21 +160,17 @@ class ForwardPass {
     QueryGroup<T> queries = group(pass, number.head, number.index);
     ForwardRows<T> rows;
     rows.past_caches = past_caches_;
-    if (pass == 0) {
-      for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = out_row(queries, lane);
-      auto const for_each_tiles = [&](auto step) {
-        return tiles.for_each(queries, stop, [&](const Tile* some, int count) {
-          if (next.index != kNone) fetch_next(queries, number, next, some, count);
-          return step(some, count);
-        });
-      };
-      if (run_forward(kernel_, queries, rows, scratch, for_each_tiles)) store_statistics(queries, rows);
-      return;
-    }
-    std::vector<T> outs(static_cast<std::size_t>(kLanes * problem_.value_dim()));
-    for (int lane = 0; lane < kLanes; lane++) rows.out[lane] = outs.data() + lane * problem_.value_dim();
-    auto const for_each_tiles = [&](auto step) { return tiles.for_each(queries, stop, step); };
+    std::vector<T> later(static_cast<std::size_t>(pass == 0 ? 0 : kLanes * problem_.value_dim()));
+    for (int lane = 0; lane < queries.group.lanes; lane++)
+      rows.out[lane] = pass == 0 ? out_row(queries, lane) : later.data() + lane * problem_.value_dim();
+    auto const for_each_tiles = [&](auto step) {
+      return tiles.for_each(queries, stop, [&](const Tile* some, int count) {
+        if (pass == 0 && next.index != kNone) fetch_next(queries, number, next, some, count);
+        return step(some, count);
+      });
+    };
     if (!run_forward(kernel_, queries, rows, scratch, for_each_tiles)) return;
+    if (pass == 0) return store_statistics(queries, rows);
     store_merged(pass, queries, 1, [&](std::ptrdiff_t, int lane) {
       return Partial<T>{rows.out[lane], rows.maximum[lane], rows.sum[lane]};
     });

@@ -22,7 +22,7 @@ HEADSPAN_INLINE bool few(int lanes) {
 // Their queries are not in lanes, but rows of so many elements, with zeros after the last dimension and query.
 template <class T>
 HEADSPAN_INLINE int few_stride(int dims) {
-  return (dims + kWidth<T> - 1) / kWidth<T> * kWidth<T>;
+  return (int)round_up((size_t)dims, kWidth<T>);
 }
 
 // Queries as the products of their group want them.

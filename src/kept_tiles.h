@@ -33,20 +33,15 @@ class KeptTiles {
   int count_ = -1;  // none are kept
 };
 
-// Whether the same groups of all heads of a batch item have the same tiles.
-template <class T>
-bool heads_alike(const Problem<T>& problem) {
-  return problem.patterns.size() <= 1 && (!problem.span || problem.span.stride[1] == 0) &&
-         (!problem.removed || problem.removed.stride[1] == 0);
-}
-
 // How many heads should take their groups in turn, so that the tiles of a group are made once for all of them: as many
 // as have their keys in a second-level cache together, and as leave enough tasks for the threads.
 template <class T>
 std::ptrdiff_t heads_in_turn(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t pass, int threads) {
   constexpr std::ptrdiff_t cache = 512 << 10, tasks_a_thread = 8;
   std::ptrdiff_t const groups = plan.groups(0, pass), heads = problem.heads();
-  if (problem.patterns.empty() || !heads_alike(problem) || groups == 0 || heads == 1 || problem.batch() == 0) return 1;
+  bool const same_tiles = problem.patterns.size() == 1 && (!problem.span || problem.span.stride[1] == 0) &&
+                          (!problem.removed || problem.removed.stride[1] == 0);
+  if (!same_tiles || groups == 0 || heads == 1 || problem.batch() == 0) return 1;
   Scratch<T> const scratch(active_kernel<T>(), problem.head_dim(), problem.value_dim());
   QueryGroup<T> const queries = group_of(problem, plan, 0, 0, pass, groups / 2);  // as good as any
   Reach const reach = queries.reach();

@@ -9,6 +9,8 @@
 
 namespace headspan::HEADSPAN_ISA {
 
+HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
 template <class T>
 constexpr int kVectors = kLanes / kWidth<T>;  // vectors of a row of lanes
 
@@ -36,14 +38,10 @@ struct TileShape {
 // Calls f(Index<height>{}, first) so that register tiles cover the rows first .. last - 1.
 template <int height, class F>
 HEADSPAN_INLINE void stack(int first, int last, F&& f) {
-  if constexpr (height == 6) {
-    for (; last - first >= 6 && last - first != 8; first += 6) f(Index<6>{}, first);
+  constexpr int not_cut = height == 6 ? 8 : 0;  // rather 4 and 4 than 6, 1 and 1
+  for (; last - first >= height && last - first != not_cut; first += height) f(Index<height>{}, first);
+  if constexpr (height > 4)
     for (; last - first >= 4; first += 4) f(Index<4>{}, first);
-  } else {
-    for (; last - first >= height; first += height) f(Index<height>{}, first);
-    if constexpr (height == 8)
-      for (; last - first >= 4; first += 4) f(Index<4>{}, first);
-  }
   for (; first < last; first++) f(Index<1>{}, first);
 }
 

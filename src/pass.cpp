@@ -24,17 +24,22 @@ bool same_groups(const Grouping& a, const Grouping& b) {
   return a.stride == b.stride && a.grid == b.grid && std::equal(a.dilation, a.dilation + kGridAxes, b.dilation);
 }
 
-void or_terms(const std::vector<Term>& terms, const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys,
-              std::uint64_t* words) {
-  for (const Term& term : terms) {
-    std::uint64_t of_term[kTileKeys], of_primitive[kTileKeys];
-    std::uint64_t* const in_term = &term == &terms.front() ? words : of_term;
-    for (const Primitive* primitive : term) {
-      std::uint64_t* const in_primitive = primitive == term.front() ? in_term : of_primitive;
-      primitive->words(lanes, tile, keys, in_primitive);
-      for (int r = 0; r < tile.count && in_primitive != in_term; r++) in_term[r] &= in_primitive[r];
-    }
-    for (int r = 0; r < tile.count && in_term != words; r++) words[r] |= in_term[r];
+void words_of_term(const Term& term, const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) {
+  term.front()->words(lanes, tile, keys, words);
+  for (auto primitive = term.begin() + 1; primitive != term.end(); ++primitive) {
+    std::uint64_t more[kTileKeys];
+    (*primitive)->words(lanes, tile, keys, more);
+    for (int r = 0; r < tile.count; r++) words[r] &= more[r];
+  }
+}
+
+void words_of_terms(const std::vector<Term>& terms, const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys,
+                    std::uint64_t* words) {
+  words_of_term(terms.front(), lanes, tile, keys, words);
+  for (auto term = terms.begin() + 1; term != terms.end(); ++term) {
+    std::uint64_t more[kTileKeys];
+    words_of_term(*term, lanes, tile, keys, more);
+    for (int r = 0; r < tile.count; r++) words[r] |= more[r];
   }
 }
 
@@ -80,10 +85,10 @@ std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
 }
 
 void Pass::words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) const {
-  or_terms(terms, lanes, tile, keys, words);
+  words_of_terms(terms, lanes, tile, keys, words);
   if (earlier.empty()) return;
   std::uint64_t counted[kTileKeys];
-  or_terms(earlier, lanes, tile, keys, counted);
+  words_of_terms(earlier, lanes, tile, keys, counted);
   for (int r = 0; r < tile.count; r++) words[r] &= ~counted[r];
 }
 

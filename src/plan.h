@@ -34,18 +34,19 @@ class Plan {
   const Pattern* pattern(std::ptrdiff_t head) const {
     return patterns_.empty() ? nullptr : patterns_[patterns_.size() == 1 ? 0 : static_cast<std::size_t>(head)];
   }
-  // Null for neighbours without a pattern.
+  // Null for neighbours without a pattern, and where the head has fewer passes.
   const Pass* pass(std::ptrdiff_t head, std::ptrdiff_t number) const {
-    return patterns_.empty() ? nullptr : &of(head).passes[static_cast<std::size_t>(number)];
+    if (patterns_.empty()) return nullptr;
+    auto const& passes = of(head).passes;
+    return number < static_cast<std::ptrdiff_t>(passes.size()) ? &passes[static_cast<std::size_t>(number)] : nullptr;
   }
   // For queries in any order.
   const Pass* whole(std::ptrdiff_t head) const { return patterns_.empty() ? nullptr : &of(head).whole; }
   // None if the head has fewer passes.
   std::ptrdiff_t groups(std::ptrdiff_t head, std::ptrdiff_t number) const {
     if (patterns_.empty()) return neighbours_;
-    auto const& passes = of(head).passes;
-    return number < static_cast<std::ptrdiff_t>(passes.size()) ? passes[static_cast<std::size_t>(number)].order.groups()
-                                                               : 0;
+    const Pass* const of_head = pass(head, number);
+    return of_head ? of_head->order.groups() : 0;
   }
   std::ptrdiff_t most_groups(std::ptrdiff_t number) const {
     std::ptrdiff_t most = patterns_.empty() ? neighbours_ : 0;

@@ -22,16 +22,15 @@ class Steps {
     for (std::ptrdiff_t number = 0; number < plan.passes(); number++) {
       most_.push_back(0);
       for (std::ptrdiff_t head = 0; head < heads; head++) {
-        if (plan.groups(head, number) > 0 && plan.pass(head, number)) add(plan.pass(head, number), keys);
+        if (const Pass* const pass = plan.pass(head, number)) add(pass, keys);
         most_.back() = std::max(most_.back(), count(head, number));
       }
     }
   }
 
   std::ptrdiff_t count(std::ptrdiff_t head, std::ptrdiff_t pass) const {
-    std::ptrdiff_t const groups = plan_.groups(head, pass);
-    auto const found = groups > 0 ? steps_.find(plan_.pass(head, pass)) : steps_.end();
-    return found == steps_.end() ? groups : static_cast<std::ptrdiff_t>(found->second.size());
+    auto const found = steps_.find(plan_.pass(head, pass));
+    return found == steps_.end() ? plan_.groups(head, pass) : static_cast<std::ptrdiff_t>(found->second.size());
   }
   Step at(std::ptrdiff_t head, std::ptrdiff_t pass, std::ptrdiff_t number) const {
     auto const found = steps_.find(plan_.pass(head, pass));

@@ -6,8 +6,6 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
 constexpr int kTileGroups = kTileKeys / kKeyGroup;
 constexpr int kShortestRun = 2 * kKeyGroup;  // unless there are no more keys
 
@@ -42,14 +40,13 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
     while (!keys.words[visible]) visible++;
     for (int i = r; i < r + kKeyGroup; i++)
       if (!keys.words[i]) keys.key[i] = keys.key[visible], keys.value[i] = keys.value[visible];
-    Run run{r, r + kKeyGroup, __builtin_ctzll(any) / width, (63 - __builtin_clzll(any)) / width + 1};
+    Run const run{r, r + kKeyGroup, __builtin_ctzll(any) / width, (63 - __builtin_clzll(any)) / width + 1};
     Run* const before = keys.run_count ? &keys.runs[keys.run_count - 1] : nullptr;
     bool const same = before && before->first_vector == run.first_vector && before->last_vector == run.last_vector;
     if (before && before->last == r && (same || r - before->first < kShortestRun)) {
-      run.first = before->first;
-      if (before->first_vector < run.first_vector) run.first_vector = before->first_vector;
-      if (before->last_vector > run.last_vector) run.last_vector = before->last_vector;
-      *before = run;
+      before->last = run.last;
+      if (run.first_vector < before->first_vector) before->first_vector = run.first_vector;
+      if (run.last_vector > before->last_vector) before->last_vector = run.last_vector;
     } else {
       keys.runs[keys.run_count++] = run;
     }
