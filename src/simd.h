@@ -75,14 +75,14 @@ HEADSPAN_INLINE Vec<T> broadcast(T x) {
   return x - Vec<T>{};  // minus zero keeps the sign of -0
 }
 
-// 2^n * x, for x in [0.7, 1.5], is 0 for smaller n, which keeps it a normal number.
+// 2^floor(x) is 0 for smaller x: what is left are normal numbers.
 template <class T>
 constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-125) : T(-1021);
 
 // ---- what differs between instruction sets: partial loads and stores (never touching memory past the first n
 // elements), stores of aligned vectors past the caches, where a vector is a whole line (finish_stores before another
-// thread may read them), maximum (the second operand if either is NaN), selection by the low bits of a word, rounding,
-// scaling by 2^n
+// thread may read them), maximum (the second operand if either is NaN), selection by the low bits of a word, x -
+// floor(x), p * 2^floor(x)
 #if defined(__AVX512F__)
 HEADSPAN_INLINE VecF load_first(const float* from, int n) {
   return (VecF)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
@@ -107,20 +107,20 @@ HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) {
 HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) {
   return (VecD)_mm512_mask_blend_pd((__mmask8)lanes, (__m512d)b, (__m512d)a);
 }
-HEADSPAN_INLINE VecF round(VecF x) {
-  return (VecF)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+HEADSPAN_INLINE VecF fraction(VecF x) {
+  return (VecF)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
-HEADSPAN_INLINE VecD round(VecD x) {
-  return (VecD)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+HEADSPAN_INLINE VecD fraction(VecD x) {
+  return (VecD)_mm512_reduce_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 // An underflow costs more than a hundred cycles: those lanes are left out.
-HEADSPAN_INLINE VecF scale_by_power(VecF x, VecF n) {
-  __mmask16 const normal = _mm512_cmp_ps_mask((__m512)n, _mm512_set1_ps(kSmallestExponent<float>), _CMP_NLT_UQ);
-  return (VecF)_mm512_maskz_scalef_ps(normal, (__m512)x, (__m512)n);
+HEADSPAN_INLINE VecF scale_by_power(VecF p, VecF x) {
+  __mmask16 const normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(kSmallestExponent<float>), _CMP_NLT_UQ);
+  return (VecF)_mm512_maskz_scalef_ps(normal, (__m512)p, (__m512)x);
 }
-HEADSPAN_INLINE VecD scale_by_power(VecD x, VecD n) {
-  __mmask8 const normal = _mm512_cmp_pd_mask((__m512d)n, _mm512_set1_pd(kSmallestExponent<double>), _CMP_NLT_UQ);
-  return (VecD)_mm512_maskz_scalef_pd(normal, (__m512d)x, (__m512d)n);
+HEADSPAN_INLINE VecD scale_by_power(VecD p, VecD x) {
+  __mmask8 const normal = _mm512_cmp_pd_mask((__m512d)x, _mm512_set1_pd(kSmallestExponent<double>), _CMP_NLT_UQ);
+  return (VecD)_mm512_maskz_scalef_pd(normal, (__m512d)p, (__m512d)x);
 }
 #else
 template <class T, class V>
@@ -131,15 +131,6 @@ HEADSPAN_INLINE void finish_stores() {}
 // Adding 1.5 * 2^23 (2^52) puts an integer of moderate size into the low bits, rounded to nearest.
 template <class T>
 constexpr T kRounder = sizeof(T) == 4 ? T(12582912.0) : T(6755399441055744.0);
-// 2^n * x through the exponent's bits.
-template <class T>
-HEADSPAN_INLINE Vec<T> scale_bits(Vec<T> x, Vec<T> n) {
-  IntVec<T> const exponent = (IntVec<T>)(n + kRounder<T>) << (sizeof(T) == 4 ? 23 : 52);
-  Vec<T> const scaled = (Vec<T>)((IntVec<T>)x + exponent);
-  return n < broadcast(kSmallestExponent<T>) ? Vec<T>{} : scaled;
-}
-HEADSPAN_INLINE VecF scale_by_power(VecF x, VecF n) { return scale_bits<float>(x, n); }
-HEADSPAN_INLINE VecD scale_by_power(VecD x, VecD n) { return scale_bits<double>(x, n); }
 #if defined(__AVX2__)
 HEADSPAN_INLINE __m256i first_lanes(int32_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -171,12 +162,8 @@ HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) {
   __m256i const on = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x((long long)lanes), bit), bit);
   return (VecD)_mm256_blendv_pd((__m256d)b, (__m256d)a, (__m256d)on);
 }
-HEADSPAN_INLINE VecF round(VecF x) {
-  return (VecF)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-HEADSPAN_INLINE VecD round(VecD x) {
-  return (VecD)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
+HEADSPAN_INLINE VecF floor(VecF x) { return (VecF)_mm256_floor_ps((__m256)x); }
+HEADSPAN_INLINE VecD floor(VecD x) { return (VecD)_mm256_floor_pd((__m256d)x); }
 #else
 template <class T>
 HEADSPAN_INLINE Vec<T> load_first(const T* from, int n) {
@@ -201,11 +188,25 @@ HEADSPAN_INLINE Vec<T> select_bits(uint64_t lanes, Vec<T> a, Vec<T> b) {
 HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return select_bits<float>(lanes, a, b); }
 HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return select_bits<double>(lanes, a, b); }
 template <class V>
-HEADSPAN_INLINE V round(V x) {  // exact for |x| below 2^22 (2^51); what lies further is far below any exponent
+HEADSPAN_INLINE V floor(V x) {  // exact for |x| below 2^22 (2^51); what lies further is far below any exponent
   constexpr auto rounder = kRounder<std::remove_reference_t<decltype(x[0])> >;
-  return (x + rounder) - rounder;
+  V const nearest = (x + rounder) - rounder;
+  return nearest > x ? nearest - 1 : nearest;
 }
 #endif
+template <class V>
+HEADSPAN_INLINE V fraction(V x) {
+  return x - floor(x);
+}
+// p * 2^floor(x) through the exponent's bits.
+template <class T>
+HEADSPAN_INLINE Vec<T> scale_bits(Vec<T> p, Vec<T> x) {
+  IntVec<T> const exponent = (IntVec<T>)(floor(x) + kRounder<T>) << (sizeof(T) == 4 ? 23 : 52);
+  Vec<T> const scaled = (Vec<T>)((IntVec<T>)p + exponent);
+  return x < broadcast(kSmallestExponent<T>) ? Vec<T>{} : scaled;
+}
+HEADSPAN_INLINE VecF scale_by_power(VecF p, VecF x) { return scale_bits<float>(p, x); }
+HEADSPAN_INLINE VecD scale_by_power(VecD p, VecD x) { return scale_bits<double>(p, x); }
 #endif
 
 template <class T>
@@ -219,34 +220,35 @@ HEADSPAN_INLINE bool all_zero(Vec<T> v) {  // false where there is a NaN
   return true;
 }
 
-// 2^x for x up to about 100; 0 for x far below, as for -infinity; NaN for NaN; exactly 1 for 0, so
-// that sums under an unchanged maximum stay as they are. The polynomial holds on [-1/2, 1/2].
-HEADSPAN_INLINE VecF exp2(VecF x) {
-  VecF const n = round(x), f = x - n;
-  VecF p = broadcast(1.326472724e-3f);
-  p = p * f + 9.671512681e-3f;
-  p = p * f + 5.550733744e-2f;
-  p = p * f + 2.402224208e-1f;
-  p = p * f + 6.931469776e-1f;
+// 2^x for x up to about 100; 0 for x far below, as for -infinity; NaN for NaN; exactly 1 for 0, so that sums under an
+// unchanged maximum stay as they are. The polynomial is 2^f on [0, 1], with the least relative error of those that are
+// 1 at 0.
+HEADSPAN_INLINE VecF exp2(VecF x) {  // its error is 8e-8
+  VecF const f = fraction(x);
+  VecF p = broadcast(1.86713007e-3f);
+  p = p * f + 9.01703032e-3f;
+  p = p * f + 5.57999131e-2f;
+  p = p * f + 2.40164450e-1f;
+  p = p * f + 6.93151312e-1f;
   p = p * f + 1.0f;
-  return scale_by_power(p, n);
+  return scale_by_power(p, x);
 }
-HEADSPAN_INLINE VecD exp2(VecD x) {  // its error is 2e-17, below rounding
-  VecD const n = round(x), f = x - n;
-  constexpr double coefficients[] = {7.072585949269223e-09,
-                                     1.0178062445845774e-07,
-                                     1.321544258792169e-06,
-                                     1.525273382983612e-05,
-                                     0.0001540353044173605,
-                                     0.0013333558146416936,
-                                     0.009618129107606888,
-                                     0.0555041086648216,
-                                     0.24022650695910097,
+HEADSPAN_INLINE VecD exp2(VecD x) {  // its error is 3e-18, below rounding
+  VecD const f = fraction(x);
+  constexpr double coefficients[] = {6.559530238207647e-09,
+                                     1.0253212213066721e-07,
+                                     1.3208367320834617e-06,
+                                     1.5253175052704487e-05,
+                                     0.00015403512309794886,
+                                     0.0013333558629560473,
+                                     0.009618129099550946,
+                                     0.05550410866560223,
+                                     0.24022650695906331,
                                      0.6931471805599453,
                                      1.0};
-  VecD p = broadcast(4.4549605981865186e-10);
+  VecD p = broadcast(6.2634646143738215e-10);
   unroll<11>([&](auto i) HEADSPAN_ALWAYS_INLINE { p = p * f + coefficients[i.value]; });
-  return scale_by_power(p, n);
+  return scale_by_power(p, x);
 }
 
 }  // namespace headspan::HEADSPAN_ISA
