@@ -14,6 +14,8 @@
 #include <omp.h>
 #endif
 
+#include "team.h"
+
 namespace headspan {
 
 namespace {
@@ -45,13 +47,19 @@ class DefaultFloatMode {
 class Work {
  public:
   Work(std::ptrdiff_t count, const InterruptCheck& interrupted, const Task& body)
-      : count_(count), interrupted_(interrupted), body_(body), last_check_(Clock::now()) {}
+      : count_(count), interrupted_(interrupted), body_(body), last_check_(Clock::now()) {
+    team_.enter();
+  }
 
-  void run(bool is_caller) noexcept {
+  void run(bool is_caller, int threads) noexcept {
     DefaultFloatMode const mode;
+    if (!is_caller) team_.enter();
     try {
       StopCheck const stop = [this, is_caller] { return must_stop(is_caller); };
-      for (std::ptrdiff_t task; !stop() && (task = next_.fetch_add(1)) < count_;) body_(task, stop);
+      for (std::ptrdiff_t task; !stop() && (task = next_.fetch_add(1)) < count_;) {
+        body_(task, stop);
+        if (is_caller) team_.let_others_enter(threads);
+      }
     } catch (...) {
       std::lock_guard<std::mutex> const lock(mutex_);
       if (!error_) error_ = std::current_exception();
@@ -79,6 +87,7 @@ class Work {
   std::ptrdiff_t const count_;
   const InterruptCheck& interrupted_;
   const Task& body_;
+  Team team_;
   std::atomic<std::ptrdiff_t> next_{0};
   std::atomic<bool> stopped_{false};
   bool was_interrupted_ = false;  // the calling thread's
@@ -96,11 +105,11 @@ void parallel_for(std::ptrdiff_t count, int threads, const InterruptCheck& inter
 #ifdef _OPENMP
   if (threads > 1 && !forked) {
 #pragma omp parallel num_threads(threads)
-    work.run(omp_get_thread_num() == 0);
+    work.run(omp_get_thread_num() == 0, omp_get_num_threads());
     return work.finish();
   }
 #endif
-  work.run(true);
+  work.run(true, 1);
   work.finish();
 }
 

@@ -1,5 +1,6 @@
 """Threads decide who computes, never what; what is outside a span is never even read."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import headspan as hs
@@ -92,6 +93,40 @@ def test_weights_and_merge_do_not_depend_on_threads(threads, dtype):
         merged = hs.merge_attention([grad_out, arrays["query"]], [grad_lse, -grad_lse])
         seen.add((weights.tobytes(), merged[0].tobytes(), merged[1].tobytes()))
     assert len(seen) == 1
+
+
+AFFINITY = """
+import os, sys
+import numpy as np
+import headspan as hs
+
+x = np.random.default_rng(0).standard_normal((1, 4, 2048, 16))
+
+def allowed():
+    return {thread: os.sched_getaffinity(int(thread)) for thread in os.listdir("/proc/self/task")}
+
+def run(threads):
+    hs.set_num_threads(threads)
+    return hs.attention(x, x, x, span=50.0).tobytes()
+
+expected = run(1)
+for threads in (2, len(os.sched_getaffinity(0)) + 3):
+    assert run(threads) == expected
+    before = allowed()
+    for _ in range(20):
+        assert run(threads) == expected
+    assert allowed() == before
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+assert run(2) == expected
+assert len(os.sched_getaffinity(0)) == 1
+print(len(before))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads are kept apart on Linux only")
+def test_threads_may_run_where_they_could_before():
+    """Threads that meet on a processor part; where the system lets them run must stay as it was."""
+    assert int(run_python(AFFINITY)) >= 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
