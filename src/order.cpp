@@ -18,9 +18,11 @@ class Grouper {
     std::ptrdiff_t const size = static_cast<std::ptrdiff_t>(queries.size());
     // A group of several sections leaves out no more than half of its lanes.
     if (open() + size > most) close();
-    for (std::ptrdiff_t query : queries) {
+    for (auto query = queries.begin(); query != queries.end();) {
       if (open() == most) close();
-      order_.query.push_back(query);
+      auto const first = query;
+      query += std::min(most - open(), queries.end() - query);
+      order_.query.insert(order_.query.end(), first, query);
     }
     if (size > most / 2) close();
   }
@@ -56,13 +58,14 @@ void grid_sections(const Grouping& grouping, Section section) {
       length[axis] = (shape[axis] - rest[axis] + step[axis] - 1) / step[axis];
       blocks[axis] = axis < grouping.grid.axes ? (length[axis] + edge[axis] - 1) / edge[axis] : 1;
     }
+    std::vector<std::ptrdiff_t> tokens;
     for_each_in_box(zero, blocks, [&](const std::ptrdiff_t* block) {
       std::ptrdiff_t first[kGridAxes], last[kGridAxes];
       for (int axis = 0; axis < kGridAxes; axis++) {
         first[axis] = block[axis] * edge[axis];
         last[axis] = std::min(length[axis], first[axis] + edge[axis]);
       }
-      std::vector<std::ptrdiff_t> tokens;
+      tokens.clear();
       for_each_in_box(first, last, [&](const std::ptrdiff_t* at) {
         std::ptrdiff_t token = 0;
         for (int axis = 0; axis < grouping.grid.axes; axis++)
@@ -80,10 +83,11 @@ Order make_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_
                  const std::vector<std::int64_t>& apart) {
   Order order;
   order.query.reserve(static_cast<std::size_t>(queries));
+  order.start.reserve(static_cast<std::size_t>(queries / kLanes + 2));
   Grouper grouper(order);
   std::ptrdiff_t const before = keys - queries;  // query = index - before
   auto const is_apart = [&](std::ptrdiff_t query) {
-    return std::binary_search(apart.begin(), apart.end(), static_cast<std::int64_t>(query + before));
+    return !apart.empty() && std::binary_search(apart.begin(), apart.end(), static_cast<std::int64_t>(query + before));
   };
   std::vector<std::ptrdiff_t> section;
   for (auto token = apart.begin(); token != apart.end(); ++token)
@@ -102,6 +106,7 @@ Order make_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_
     });
   } else {
     std::ptrdiff_t const classes = std::min(grouping.stride, queries);
+    section.reserve(static_cast<std::size_t>(queries / std::max<std::ptrdiff_t>(classes, 1) + 1));
     for (std::ptrdiff_t c = 0; c < classes; c++) {
       std::ptrdiff_t in_section = PTRDIFF_MIN;
       for (std::ptrdiff_t query = c; query < queries; query += grouping.stride) {

@@ -68,6 +68,7 @@ class Plan {
 
     void find_coordinates(const Grid& grid) {
       GridWalk walk(grid);
+      for (int axis = 0; axis < grid.axes; axis++) coordinates[axis].reserve(static_cast<std::size_t>(grid.tokens()));
       for (std::ptrdiff_t key = 0; key < grid.tokens(); key++) {
         const std::ptrdiff_t* const at = walk.to(key);
         for (int axis = 0; axis < grid.axes; axis++) coordinates[axis].push_back(static_cast<double>(at[axis]));
