@@ -69,6 +69,8 @@ class Row:
         The largest, relative to the largest value of its array.
     seconds, peaks : list of float
         All samples.
+    retaken : int
+        Samples taken again since the host took the processors away.
     """
 
     case: str
@@ -88,6 +90,7 @@ class Row:
     error: float | None = None
     seconds: list[float] = field(default_factory=list)
     peaks: list[float] = field(default_factory=list)
+    retaken: int = 0
 
 
 def run(
@@ -183,7 +186,7 @@ def _fill(row: Row, samples: timing.Samples, own: timing.Samples) -> None:
     row.first_quartile, row.median, row.last_quartile = _quartiles(np.array(samples.seconds))
     row.ratio = float(np.median(_relative(samples, own)))
     row.peak = float(np.median(samples.peaks))
-    row.seconds, row.peaks = samples.seconds, samples.peaks
+    row.seconds, row.peaks, row.retaken = samples.seconds, samples.peaks, samples.retaken
 
 
 def _fill_work(row: Row, samples: timing.Samples, work: int) -> None:

@@ -80,10 +80,14 @@ def _lines(case: Case, rows: Sequence[Row]) -> Iterator[str]:
 def group_table(group: str, cases: Sequence[Case], rows: Sequence[Row]) -> str:
     """Return the table of the cases of one group."""
     lines = [GROUPS.get(group, group), "", _LINE.format(*_HEAD), "-" * _WIDTH]
-    for case in cases:
-        if case.group == group:
-            lines += _lines(case, rows)
-    return "\n".join([*lines, *_per_pair([case for case in cases if case.group == group], rows)]) + "\n"
+    mine = [case for case in cases if case.group == group]
+    for case in mine:
+        lines += _lines(case, rows)
+    names = {case.name for case in mine}
+    retaken = sum(row.retaken for row in rows if row.case in names)
+    if retaken:
+        lines += ["", f"{retaken} samples were taken again: the host had taken the processors away."]
+    return "\n".join([*lines, *_per_pair(mine, rows)]) + "\n"
 
 
 def _per_pair(cases: Sequence[Case], rows: Sequence[Row]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The benchmarks measure what they say: their cases, their count of work, their contenders, their command."""
 
+import itertools
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -145,6 +146,33 @@ def test_everybody_takes_turns():
     assert samples["a"].repeats > 1
     turns = [name for i, name in enumerate(order) if i == 0 or order[i - 1] != name]
     assert turns == list("ab" + "ab" + "ba"[1:] + "ab"[1:] + "ba"[1:])
+
+
+def test_samples_that_the_host_disturbed_are_taken_again(monkeypatch):
+    stolen = iter([0.0, 1.0, 1.0, 5.0, 5.0, 5.0])  # before and after each of three attempts
+    monkeypatch.setattr(timing, "stolen_seconds", lambda: next(stolen))
+    samples = timing.Samples(repeats=1)
+    peaks = iter([1.0, 1.0, 2.0, 2.0, 3.0, 5.0])
+    calls = []
+    samples.take(lambda: calls.append(1), lambda: next(peaks))
+    assert len(calls) == 3
+    assert samples.retaken == 2
+    assert samples.peaks == [4.0]
+    assert len(samples.seconds) == 1
+
+
+def test_a_host_that_always_disturbs_ends_the_attempts(monkeypatch):
+    clock, stolen = itertools.count(), itertools.count()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock) / 10)
+    monkeypatch.setattr(timing, "stolen_seconds", lambda: next(stolen))
+    samples = timing.Samples(repeats=1)
+    samples.take(lambda: None, lambda: 1.0)
+    assert samples.retaken > 1
+    assert len(samples.seconds) == 1
+
+
+def test_what_the_host_took_is_counted():
+    assert timing.stolen_seconds() >= 0
 
 
 def test_the_slow_take_part_in_fewer_rounds():
