@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Shorter calls are repeated until a sample takes so many seconds.
-_SHORTEST = 1e-3
+# Shorter calls are repeated until a sample takes so many seconds: what the host takes is counted in hundredths only.
+_SHORTEST = 0.05
 # Threads of a library that waits in a loop are still busy right after its call.
 _PAUSE = 5e-3
 # A sample is taken again if the host took away more than this share of the processors' time, for so many seconds.
