@@ -96,7 +96,7 @@ def test_weights_and_merge_do_not_depend_on_threads(threads, dtype):
 
 
 AFFINITY = """
-import os, sys
+import os
 import numpy as np
 import headspan as hs
 
