@@ -45,14 +45,16 @@ class Call:
         options: Options,
     ) -> None:
         names = ("query", "key") if value is None else ("query", "key", "value")
-        arrays = tuple(_check.float_array(name, x) for name, x in zip(names, (query, key, value), strict=False))
+        self.query = _check.float_array("query", query)
+        self.key = _check.float_array("key", key)
+        self.value = self.key if value is None else _check.float_array("value", value)
+        arrays = (self.query, self.key, self.value)[: len(names)]
         _check.same_dtype(names, arrays)
-        self.ndim = arrays[0].ndim
-        _check_shapes(names, arrays)
-        self.shapes = tuple(array.shape for array in arrays)
+        _check_shapes(names, [array.shape for array in arrays])
+        self.ndim = self.query.ndim
         if self.ndim < 4:
-            arrays = tuple(array[(None,) * (4 - self.ndim)] for array in arrays)
-        self.query, self.key, self.value = arrays[0], arrays[1], arrays[-1]
+            leading = (None,) * (4 - self.ndim)
+            self.query, self.key, self.value = self.query[leading], self.key[leading], self.value[leading]
         self.dtype = self.query.dtype
         o = options
         furthest = 2.0 * (self.query.shape[2] + self.key.shape[2])
@@ -138,28 +140,23 @@ class Call:
         return array[(None,) * (4 - self.ndim)]
 
 
-def _check_shapes(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
-    query = arrays[0]
-    if query.ndim not in (2, 3, 4):
+def _check_shapes(names: tuple[str, ...], shapes: list[tuple[int, ...]]) -> None:
+    query, key = shapes[0], shapes[1]
+    axes = len(query)
+    if axes not in (2, 3, 4):
         raise ValueError(
-            "query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, "
-            f"not shape {query.shape}"
+            f"query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, not shape {query}"
         )
-    for name, array in zip(names[1:], arrays[1:], strict=True):
-        if array.ndim != query.ndim:
-            raise ValueError(f"{name} must have as many axes as query of shape {query.shape}, not shape {array.shape}")
-    key = arrays[1]
-    if key.shape[-1] != query.shape[-1] or query.shape[-1] == 0:
-        raise ValueError(
-            f"query and key must have one head_dim of at least 1, not {query.shape[-1]} and {key.shape[-1]}"
-        )
-    if key.shape[-2] == 0:
-        raise ValueError(f"key must have at least one token, not shape {key.shape}")
-    if query.ndim == 4 and key.shape[0] != query.shape[0]:
-        raise ValueError(f"key must have the batch of query, {query.shape[0]}, not {key.shape[0]}")
-    if query.ndim > 2 and (key.shape[-3] == 0 or query.shape[-3] == 0 or query.shape[-3] % key.shape[-3]):
-        raise ValueError(
-            f"the heads of query must be a multiple of the heads of key, not {query.shape[-3]} and {key.shape[-3]}"
-        )
-    if len(arrays) > 2 and (arrays[2].shape[:-1] != key.shape[:-1] or arrays[2].shape[-1] == 0):
-        raise ValueError(f"value must have the shape of key, {key.shape}, up to the last axis, not {arrays[2].shape}")
+    for name, shape in zip(names, shapes, strict=True):
+        if len(shape) != axes:
+            raise ValueError(f"{name} must have as many axes as query of shape {query}, not shape {shape}")
+    if key[-1] != query[-1] or query[-1] == 0:
+        raise ValueError(f"query and key must have one head_dim of at least 1, not {query[-1]} and {key[-1]}")
+    if key[-2] == 0:
+        raise ValueError(f"key must have at least one token, not shape {key}")
+    if axes == 4 and key[0] != query[0]:
+        raise ValueError(f"key must have the batch of query, {query[0]}, not {key[0]}")
+    if axes > 2 and (key[-3] == 0 or query[-3] == 0 or query[-3] % key[-3]):
+        raise ValueError(f"the heads of query must be a multiple of the heads of key, not {query[-3]} and {key[-3]}")
+    if len(shapes) > 2 and (shapes[2][:-1] != key[:-1] or shapes[2][-1] == 0):
+        raise ValueError(f"value must have the shape of key, {key}, up to the last axis, not {shapes[2]}")

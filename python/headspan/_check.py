@@ -13,6 +13,7 @@ Array = npt.NDArray[np.floating]
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 SINGLE, DOUBLE = FLOATS
+MAX = sys.float_info.max
 
 
 def as_array(name: str, x: object) -> npt.NDArray[Any]:
@@ -66,8 +67,8 @@ def same_dtype(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
 
 def number(name: str, x: object, *, at_least: float | None = None) -> float:
     """Return ``x`` as a finite float."""
-    if type(x) is float and (at_least is None or x >= at_least) and math.isfinite(x):
-        return x
+    if (type(x) is float or type(x) is int) and (at_least is None or x >= at_least) and -MAX <= x <= MAX:
+        return float(x)  # the usual case, without a detour
     if isinstance(x, np.ndarray) and x.ndim == 0:
         x = x[()]
     if not isinstance(x, Real) or isinstance(x, bool | np.bool_):
