@@ -48,14 +48,18 @@ HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
   return v[0];
 }
 
-// The dot products of some queries with kWidth / lanes keys, key by key.
+// The dot products of some queries with kWidth / lanes keys, key by key. Fetches a line of every row of `fetch` for
+// each line of the keys: no hardware foresees enough for memory to be busy all the time.
 template <class T, int lanes>
-HEADSPAN_INLINE Vec<T> dots(const T* const* rows, int dims, const T* q) {
+HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q) {
   constexpr int width = kWidth<T>, keys = width / lanes;
   int const stride = few_stride<T>(dims);
   Vec<T> sum[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
   auto const add = [&](int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
+    for (int list = 0; list < fetch.lists; list++)
+      unroll<keys>(
+          [&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(fetch.rows[list * kTileKeys + k.value] + d, 0, 2); });
     Vec<T> query[lanes];
     unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE { query[i.value] = load(q + i.value * stride + d); });
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
@@ -69,43 +73,50 @@ HEADSPAN_INLINE Vec<T> dots(const T* const* rows, int dims, const T* q) {
   return totals<T>(sum);
 }
 
+// The elements first, first + 1 ... of a vector, `lanes` of them again and again.
+template <class T, int first, int lanes, int... I>
+HEADSPAN_INLINE Vec<T> some_of(Vec<T> v, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(v, v, (first + I % lanes)...);
+}
+
 template <class T, int lanes>
-HEADSPAN_INLINE void few_scores(const T* const* rows, int dims, const T* q, T* s, int first, int last) {
-  constexpr int keys = kWidth<T> / lanes;
+HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
+                                const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
+  constexpr int width = kWidth<T>, keys = width / lanes;
   for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
     const T* row[keys];
     for (int k = 0; k < keys; k++) row[k] = rows[r + (k < count ? k : 0)];
-    T scores[kWidth<T>];
-    store(scores, dots<T, lanes>(row, dims, q));
-    for (int k = 0; k < count; k++) memcpy(s + (r + k) * kLanes, scores + k * lanes, lanes * sizeof(T));
+    Vec<T> const scores = dots<T, lanes>(row, count == keys ? fetch.from(r) : Fetch<T>{}, dims, q);
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+      if (k.value >= count) return;
+      Vec<T> score = some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{});
+      int const at = r + k.value;
+      if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, at);
+      if (bias.added) score += bias.added[at];
+      if (words) score = select(words[at], score, broadcast(T(-__builtin_inf())));
+      if (best) *best = maximum(*best, score);
+      store(s + at * kLanes, score);
+    });
   }
 }
 
 template <class T>
-HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, int dims, const T* q, T* s, const uint64_t* words,
-                                        const Bias<T>& bias, Vec<T>* best, int lanes, int first, int last) {
-  for (int r = first; r < last; r++) store(s + r * kLanes, Vec<T>{});
+HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
+                                        const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
+                                        int last) {
   if (lanes == 1)
-    few_scores<T, 1>(rows, dims, q, s, first, last);
+    few_scores<T, 1>(rows, fetch, dims, q, s, words, bias, best, first, last);
   else if (lanes == 2)
-    few_scores<T, 2>(rows, dims, q, s, first, last);
+    few_scores<T, 2>(rows, fetch, dims, q, s, words, bias, best, first, last);
   else
-    few_scores<T, kFewLanes<T>>(rows, dims, q, s, first, last);
-  for (int r = first; r < last; r++) {
-    Vec<T> score = load(s + r * kLanes);
-    if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, r);
-    if (bias.added) score += bias.added[r];
-    if (words) score = select(words[r], score, broadcast(T(-__builtin_inf())));
-    if (best) *best = maximum(*best, score);
-    store(s + r * kLanes, score);
-  }
+    few_scores<T, kFewLanes<T>>(rows, fetch, dims, q, s, words, bias, best, first, last);
 }
 
 // Four vectors of dimensions from d on, of `lanes` lanes from `lane` on.
 template <class T, int lanes, bool whole>
-HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, int d, int dims, const T* p, T* o, const T* alpha,
-                                          int lane, int first, int last) {
+HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const Fetch<T>& fetch, int d, int dims, const T* p,
+                                          T* o, const T* alpha, int lane, int first, int last) {
   constexpr int width = kWidth<T>, vectors = 4;
   int const left = dims - d;
   Vec<T> sum[lanes][vectors];
@@ -113,6 +124,10 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, int d, int dims,
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] = Vec<T>{}; });
   });
   for (int r = first; r < last; r++) {
+    for (int list = 0; list < fetch.lists; list++)
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+        __builtin_prefetch(fetch.rows[list * kTileKeys + r] + d + j.value * width, 0, 2);
+      });
     Vec<T> row[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       constexpr int at = j.value * width;
@@ -132,15 +147,17 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, int d, int dims,
 }
 
 template <class T>
-HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, int dims, const T* p, T* o, const T* alpha, int lanes,
-                                      int first, int last) {
+HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, const Fetch<T>& fetch, int dims, const T* p, T* o,
+                                      const T* alpha, int lanes, int first, int last) {
   constexpr int block = 4 * kWidth<T>;
   for (int d = 0; d < dims; d += block) {
     auto const run = [&](auto count, int lane) HEADSPAN_ALWAYS_INLINE {
       if (d + block <= dims)
-        few_accumulate_block<T, count.value, true>(rows, d, dims, p, o, alpha, lane, first, last);
+        few_accumulate_block<T, count.value, true>(rows, lane ? Fetch<T>{} : fetch, d, dims, p, o, alpha, lane, first,
+                                                   last);
       else
-        few_accumulate_block<T, count.value, false>(rows, d, dims, p, o, alpha, lane, first, last);
+        few_accumulate_block<T, count.value, false>(rows, lane ? Fetch<T>{} : fetch, d, dims, p, o, alpha, lane, first,
+                                                    last);
     };
     int lane = 0;
     for (; lane + 2 <= lanes; lane += 2) run(Index<2>{}, lane);

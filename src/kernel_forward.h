@@ -50,7 +50,8 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
 }
 
 template <class T>
-HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, RowsAhead<T>& ahead) {
+HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, const Tile* next,
+                                  RowsAhead<T>& ahead) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys);
@@ -62,6 +63,18 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   // Values will be read column by column, which no hardware foresees.
   Fetch<T> fetch = ahead.next(tile);
   if (fetch.lists == 0) fetch = {keys.value, 1};
+  // Where memory sets the pace, and not the products, the next tile is asked for, a half of it beside each of them.
+  const T* next_rows[2 * kTileKeys];
+  Fetch<T> next_values{};
+  if (next && few<T>(group.lanes)) {
+    for (int r = 0; r < kTileKeys; r++) {
+      ptrdiff_t const key = key_index(*next, r < next->count ? r : next->count - 1);
+      next_rows[r] = group.key.row(key);
+      next_rows[kTileKeys + r] = group.value.row(key);
+    }
+    fetch = {next_rows, 1};
+    next_values = {next_rows + kTileKeys, 1};
+  }
   for (int i = 0; i < keys.run_count; i++)
     run_products<T>(keys.runs[i], keys.key, fetch, group.head_dim, f.q, f.scores, keys.words, bias, best, group.lanes);
   // pass 2: weights, and the factor for what was summed under the old maximum
@@ -82,7 +95,8 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   for (int j = 0; j < vectors; j++) store(alphas + j * width, alpha[j]), store(tile_sums + j * width, sums[j]);
   for (int i = 0; i < kLanes; i++) f.sum[i] = f.sum[i] * alphas[i] + tile_sums[i];
   // pass 3: outputs
-  accumulate_tile(keys, keys.value, group.value_dim, f.scores, f.out, alpha, group.lanes, group.careful && keys.words);
+  accumulate_tile(keys, keys.value, next_values, group.value_dim, f.scores, f.out, alpha, group.lanes,
+                  group.careful && keys.words);
 }
 
 // carried = carried * 2^(carried maximum - maximum) + out; out = 0
@@ -108,7 +122,7 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
   RowsAhead<T> ahead(group.ahead, tiles, *f.batches == 1 ? count : 0, 1);  // within the first step
-  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], ahead);
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i + 1 < count ? &tiles[i + 1] : nullptr, ahead);
 }
 
 template <class T>

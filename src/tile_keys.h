@@ -151,7 +151,7 @@ template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
                                   T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
   constexpr int width = kWidth<T>;
-  if (few<T>(lanes)) return few_dot_products(rows, dims, q, s, words, bias, best, lanes, run.first, run.last);
+  if (few<T>(lanes)) return few_dot_products(rows, fetch, dims, q, s, words, bias, best, lanes, run.first, run.last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, words, v, bias,
                                    best ? best + v : nullptr, run.first, run.last);
@@ -160,8 +160,8 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fe
 
 // o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile.
 template <class T>
-HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, int dims, const T* p, T* o,
-                                     Vec<T>* alpha, int lanes, bool careful) {
+HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const Fetch<T>& fetch, int dims,
+                                     const T* p, T* o, Vec<T>* alpha, int lanes, bool careful) {
   constexpr int width = kWidth<T>;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
@@ -169,7 +169,7 @@ HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* ro
       for (int j = run.first_vector; j < run.last_vector; j++)
         accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, run.first, run.last);
     else if (few<T>(lanes))
-      few_accumulate(rows, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
+      few_accumulate(rows, fetch, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
     else
       cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
         accumulate<T, n.value>(rows, dims, p + v * width, o + v * width, alpha + v, run.first, run.last);
