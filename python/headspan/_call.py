@@ -44,13 +44,13 @@ class Call:
         value: object | None,
         options: Options,
     ) -> None:
-        names = ("query", "key") if value is None else ("query", "key", "value")
-        self.query = _check.float_array("query", query)
-        self.key = _check.float_array("key", key)
-        self.value = self.key if value is None else _check.float_array("value", value)
-        arrays = (self.query, self.key, self.value)[: len(names)]
-        _check.same_dtype(names, arrays)
-        _check_shapes(names, [array.shape for array in arrays])
+        arrays = {"query": _check.float_array("query", query), "key": _check.float_array("key", key)}
+        if value is not None:
+            arrays["value"] = _check.float_array("value", value)
+        _check.same_dtype(arrays)
+        _check_shapes({name: array.shape for name, array in arrays.items()})
+        self.query, self.key = arrays["query"], arrays["key"]
+        self.value = arrays.get("value", self.key)
         self.ndim = self.query.ndim
         if self.ndim < 4:
             leading = (None,) * (4 - self.ndim)
@@ -140,14 +140,14 @@ class Call:
         return array[(None,) * (4 - self.ndim)]
 
 
-def _check_shapes(names: tuple[str, ...], shapes: list[tuple[int, ...]]) -> None:
-    query, key = shapes[0], shapes[1]
+def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
+    query, key = shapes["query"], shapes["key"]
     axes = len(query)
     if axes not in (2, 3, 4):
         raise ValueError(
             f"query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, not shape {query}"
         )
-    for name, shape in zip(names, shapes, strict=True):
+    for name, shape in shapes.items():
         if len(shape) != axes:
             raise ValueError(f"{name} must have as many axes as query of shape {query}, not shape {shape}")
     if key[-1] != query[-1] or query[-1] == 0:
@@ -158,5 +158,6 @@ def _check_shapes(names: tuple[str, ...], shapes: list[tuple[int, ...]]) -> None
         raise ValueError(f"key must have the batch of query, {query[0]}, not {key[0]}")
     if axes > 2 and (key[-3] == 0 or query[-3] == 0 or query[-3] % key[-3]):
         raise ValueError(f"the heads of query must be a multiple of the heads of key, not {query[-3]} and {key[-3]}")
-    if len(shapes) > 2 and (shapes[2][:-1] != key[:-1] or shapes[2][-1] == 0):
-        raise ValueError(f"value must have the shape of key, {key}, up to the last axis, not {shapes[2]}")
+    value = shapes.get("value", key)
+    if value[:-1] != key[:-1] or value[-1] == 0:
+        raise ValueError(f"value must have the shape of key, {key}, up to the last axis, not {value}")

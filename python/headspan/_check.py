@@ -54,14 +54,14 @@ def check_size(name: str, shape: tuple[int, ...], itemsize: int) -> None:
         raise MemoryError(f"{name} of shape {shape} is larger than any memory")
 
 
-def same_dtype(names: tuple[str, ...], arrays: tuple[Array, ...]) -> None:
+def same_dtype(arrays: dict[str, Array]) -> None:
     """Refuse arrays of different types."""
-    first = arrays[0].dtype
-    for name, array in zip(names, arrays, strict=True):
-        if array.dtype is not first and array.dtype != first:
+    first_name, first = next(iter(arrays.items()))
+    for name, array in arrays.items():
+        if array.dtype is not first.dtype and array.dtype != first.dtype:
             raise TypeError(
-                f"{name} is {array.dtype} but {names[0]} is {arrays[0].dtype}; "
-                f"{name}.astype(np.{arrays[0].dtype}) makes them alike"
+                f"{name} is {array.dtype} but {first_name} is {first.dtype}; "
+                f"{name}.astype(np.{first.dtype}) makes them alike"
             )
 
 
@@ -115,7 +115,7 @@ def texts(name: str, given: Sequence[object] | None, length: int) -> list[str] |
 def gradient(name: str, given: object, shape: tuple[int, ...], *, beside: tuple[str, Array]) -> Array:
     """Return the gradient of a result of that shape; ``beside`` names an array whose type it must have."""
     array = float_array(name, given)
-    same_dtype((beside[0], name), (beside[1], array))
+    same_dtype({beside[0]: beside[1], name: array})
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {shape}, not {array.shape}")
     return array

@@ -168,7 +168,7 @@ def check_parameters(parameters: object, x: Array, shape: Shape, per: str) -> Hy
             continue
         full = f"parameters.{name}"
         array = _check.float_array(full, given)
-        _check.same_dtype(("x", full), (x, array))
+        _check.same_dtype({"x": x, full: array})
         if array.shape != expected:
             with_per = f", heads={shape.heads} and per={per!r}" if name.startswith("predictor") else ""
             raise ValueError(

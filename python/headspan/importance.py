@@ -66,7 +66,7 @@ def importance_from_vjp(
     array([3., 3.])
     """
     tokens, w, b = (_check.float_array(name, array) for name, array in (("x", x), ("weight", weight), ("bias", bias)))
-    _check.same_dtype(("x", "weight", "bias"), (tokens, w, b))
+    _check.same_dtype({"x": tokens, "weight": w, "bias": b})
     if tokens.ndim != 3:
         raise ValueError(f"x must have the axes (batch, tokens, width), not shape {tokens.shape}")
     if w.ndim != 2 or w.shape[1] != tokens.shape[2]:

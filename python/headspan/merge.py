@@ -66,8 +66,8 @@ def merge_attention_vjp(
     if len(parts) != len(logs):
         raise ValueError(f"outs and lses must be equally many, not {len(parts)} and {len(logs)}")
     for part, log in zip(parts, logs, strict=True):
-        _check.same_dtype(("outs", "lses"), (parts[0], log))
-        _check.same_dtype(("outs[0]", "outs"), (parts[0], part))
+        _check.same_dtype({"outs": parts[0], "lses": log})
+        _check.same_dtype({"outs[0]": parts[0], "outs": part})
         if part.ndim == 0 or part.shape != parts[0].shape:
             raise ValueError(
                 f"outs must all have one shape (..., tokens, head_dim), not {parts[0].shape} and {part.shape}"
