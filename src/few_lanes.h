@@ -57,7 +57,7 @@ HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const Fetch<T>& fetch, int dim
   Vec<T> sum[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
   auto const add = [&](int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
-    for (int list = 0; list < fetch.lists; list++)
+    for (int list = 0; list < fetch.lists && d % kLine<T> == 0; list++)
       unroll<keys>(
           [&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(fetch.rows[list * kTileKeys + k.value] + d, 0, 2); });
     Vec<T> query[lanes];
@@ -126,7 +126,8 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const Fetch<T>& 
   for (int r = first; r < last; r++) {
     for (int list = 0; list < fetch.lists; list++)
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-        __builtin_prefetch(fetch.rows[list * kTileKeys + r] + d + j.value * width, 0, 2);
+        if constexpr (j.value * width % kLine<T> == 0)
+          __builtin_prefetch(fetch.rows[list * kTileKeys + r] + d + j.value * width, 0, 2);
       });
     Vec<T> row[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
