@@ -212,12 +212,7 @@ class ForwardPass {
                 const StopCheck& stop) const {
     QueryGroup<T> queries = group(pass, number.head, number.index);
     Reach reach = queries.reach();
-    GroupKeys const& widest = reach.free ? *reach.free : reach.near;
-    std::ptrdiff_t const first = widest.first(), count = std::max<std::ptrdiff_t>(widest.last() - first, 0);
-    auto const cut = [&](std::ptrdiff_t at) { return first + count * at / parts.each / kTileKeys * kTileKeys; };
-    std::ptrdiff_t const from = cut(share), to = share + 1 < parts.each ? cut(share + 1) : first + count;
-    reach.near.clip(from, to);
-    if (reach.free) reach.free->clip(from, to);
+    reach.clip_to_share(share, parts.each);
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
     Partial<T>* const partial = rows_of(parts, number, share);
     ForwardRows<T> rows;
