@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "kept_tiles.h"
+#include "tasks.h"
 
 namespace headspan {
 
@@ -108,40 +108,40 @@ class ForwardPass {
     std::ptrdiff_t head, index;  // of all batch items' heads; kNone: no group
   };
 
-  // A task is a few neighbouring groups of a head, or of several heads in turn, so that each can fetch the next one's
-  // rows.
+  using Task = typename Tasks<T>::Task;
+
   void run_whole(std::ptrdiff_t pass, Parts& riding, const Control& control) const {
     int const threads = useful_threads(problem_, control);
-    std::ptrdiff_t const most = plan_.most_groups(pass), turn = heads_in_turn(problem_, plan_, pass, threads),
-                         wanted = std::clamp<std::ptrdiff_t>(heads() * most / (32 * threads * turn), 1, 8),
-                         tasks = (most + wanted - 1) / wanted, turns = (problem_.heads() + turn - 1) / turn;
-    parallel_for(problem_.batch() * turns * tasks, threads, control.interrupted,
-                 [&](std::ptrdiff_t task, const StopCheck& stop) {
-                   std::ptrdiff_t const item = task / tasks / turns, in_item = task / tasks % turns * turn,
-                                        head = item * problem_.heads() + in_item,
-                                        end = head + std::min(turn, problem_.heads() - in_item),
-                                        last = groups(pass, head) - task % tasks * wanted,
-                                        first = std::max<std::ptrdiff_t>(last - wanted, 0);
-                   run_groups(pass, {head, first}, {end, last}, riding, stop);
-                 });
+    Tasks<T> const tasks(problem_, plan_, pass, threads);
+    parallel_for(tasks.count(), threads, control.interrupted,
+                 [&](std::ptrdiff_t number, const StopCheck& stop) { run_task(pass, tasks.at(number), riding, stop); });
     if (riding.each > 0) merge_parts(pass, riding, control, [&](std::ptrdiff_t head) { return apart(pass, head); });
   }
 
-  // The groups from one number up to another, for each index from the last one on those of all heads, and the parts
-  // that ride with them.
-  void run_groups(std::ptrdiff_t pass, GroupNumber first, GroupNumber end, Parts& riding, const StopCheck& stop) const {
-    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
+  // The groups of a task, for each index from the last one on those of all its heads, so that each can fetch the next
+  // one's rows; and the parts that ride with them.
+  void run_task(std::ptrdiff_t pass, const Task& task, Parts& riding, const StopCheck& stop) const {
+    const Pass* const its_pass = plan_.pass(task.first_head % problem_.heads(), pass);
+    std::size_t const a_head = task.classes ? ClassRows<T>::elements(problem_, *its_pass, task.classes, 1) : 0,
+                      in_turn = static_cast<std::size_t>(task.end_head - task.first_head);
+    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim(), a_head * in_turn);
+    std::vector<ClassRows<T>> copies;
+    for (std::ptrdiff_t head = task.first_head; head < task.end_head && task.classes; head++)
+      copies.emplace_back(problem_, *its_pass, head / problem_.heads(),
+                          head % problem_.heads() / problem_.heads_per_key_head(), task.classes,
+                          scratch.copies + copies.size() * a_head);
     KeptTiles tiles(*scratch.tiles);
-    std::ptrdiff_t const least = riding.each > 0 ? apart(pass, first.head) : 0;
-    for (std::ptrdiff_t index = end.index - 1; index >= first.index; index--) {
+    std::ptrdiff_t const least = riding.each > 0 ? apart(pass, task.first_head) : 0;
+    for (std::ptrdiff_t index = task.last - 1; index >= task.first; index--) {
       tiles.forget();
-      for (std::ptrdiff_t head = first.head; head < end.head && index >= least && !stop(); head++) {
-        bool const same_index = head + 1 < end.head;
-        std::ptrdiff_t const below = index > std::max(first.index, least) ? index - 1 : kNone;
-        GroupNumber const next{same_index ? head + 1 : first.head, same_index ? index : below};
-        run_group(pass, {head, index}, next, tiles, scratch, stop);
+      for (std::ptrdiff_t head = task.first_head; head < task.end_head && index >= least && !stop(); head++) {
+        bool const same_index = head + 1 < task.end_head;
+        std::ptrdiff_t const below = index > std::max(task.first, least) ? index - 1 : kNone;
+        GroupNumber const next{same_index ? head + 1 : task.first_head, same_index ? index : below};
+        ClassRows<T>* const rows = task.classes ? &copies[static_cast<std::size_t>(head - task.first_head)] : nullptr;
+        run_group(pass, {head, index}, next, rows, tiles, scratch, stop);
       }
-      if (least > 0) run_riding(pass, first.head, end.head, index, riding, stop);
+      if (least > 0) run_riding(pass, task.first_head, task.end_head, index, riding, stop);
     }
   }
 
@@ -155,9 +155,10 @@ class ForwardPass {
         for (std::ptrdiff_t i = 0; i < order.apart && !stop(); i++) run_part(pass, riding, {head, i}, share, stop);
   }
 
-  void run_group(std::ptrdiff_t pass, GroupNumber number, GroupNumber next, KeptTiles& tiles, const Scratch<T>& scratch,
-                 const StopCheck& stop) const {
+  void run_group(std::ptrdiff_t pass, GroupNumber number, GroupNumber next, ClassRows<T>* copies, KeptTiles& tiles,
+                 const Scratch<T>& scratch, const StopCheck& stop) const {
     QueryGroup<T> queries = group(pass, number.head, number.index);
+    if (copies) copies->redirect(queries);
     ForwardRows<T> rows;
     rows.past_caches = past_caches_;
     std::vector<T> later(static_cast<std::size_t>(pass == 0 ? 0 : kLanes * problem_.value_dim()));
@@ -184,6 +185,7 @@ class ForwardPass {
     std::ptrdiff_t const batch = queries.batch, head = next.head % problem_.heads(),
                          key_head = head / problem_.heads_per_key_head();
     ahead[0] = rows_ahead(problem_.query, pass, batch, head, next.index);
+    if (queries.group.key.step > 1) return;
     if (!past_caches_) ahead[1] = rows_ahead(results_.out, pass, batch, head, next.index);
     const Tile* const whole =
         std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });

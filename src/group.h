@@ -206,17 +206,21 @@ bool past_caches(const ArrayView<T, 4>& result) {
   return bytes >= least && odd % line == 0;
 }
 
-// Scratch of one thread: the kernel's, and a batch of tiles.
+// Scratch of one thread: the kernel's, a batch of tiles, and room for so many numbers.
 template <class T>
 struct Scratch {
   TileBatch* tiles;
   void* kernel;
 
-  Scratch(const Kernel<T>& k, int head_dim, int value_dim) {
+  T* copies;
+
+  Scratch(const Kernel<T>& k, int head_dim, int value_dim, std::size_t copied = 0) {
     static_assert(sizeof(TileBatch) % 64 == 0, "the kernel's part stays aligned");
-    char* const base = thread_scratch(sizeof(TileBatch) + k.scratch_bytes(head_dim, value_dim));
+    std::size_t const kernel_bytes = (k.scratch_bytes(head_dim, value_dim) + 63) / 64 * 64;
+    char* const base = thread_scratch(sizeof(TileBatch) + kernel_bytes + copied * sizeof(T));
     tiles = reinterpret_cast<TileBatch*>(base);
     kernel = base + sizeof(TileBatch);
+    copies = reinterpret_cast<T*>(base + sizeof(TileBatch) + kernel_bytes);
   }
 };
 

@@ -35,8 +35,9 @@ HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) {
 template <class T>
 struct Rows {
   T* data;
-  ptrdiff_t stride;  // elements from one row to the next; a row itself is contiguous
-  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + index * stride; }
+  ptrdiff_t stride;    // elements from one row to the next; a row itself is contiguous
+  ptrdiff_t step = 1;  // only every so manieth index has a row
+  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + (step == 1 ? index : index / step) * stride; }
 };
 
 // Rows that the next group will need. They are fetched while this one is computed, a few at a time.

@@ -76,6 +76,7 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
 template <class T>
 HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
+  ptrdiff_t const step = group.key.step == 1 ? tile.step : tile.step / group.key.step;
   const T *key = group.key.row(tile.first), *value = group.value.row(tile.first);
   if (tile.indices)
     for (int r = 0; r < tile.count; r++) {
@@ -83,7 +84,7 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
       keys.value[r] = group.value.row(tile.indices[r]);
     }
   else
-    for (int r = 0; r < tile.count; r++, key += tile.step * group.key.stride, value += tile.step * group.value.stride) {
+    for (int r = 0; r < tile.count; r++, key += step * group.key.stride, value += step * group.value.stride) {
       keys.key[r] = key;
       keys.value[r] = value;
     }

@@ -101,6 +101,18 @@ EDGES = {
         [union(leaf("Local", 9), leaf("Global", [0, 3500])), leaf("Global", list(range(3400, 3500)))],
         {"span": 20.5, "causal": False, "temperature": [0.5, 2], "alibi_slopes": 0.01},
     ),
+    "classes brought together": (
+        (2, 4, 2, 700, 700, 8), leaf("Strided", 20),
+        {"causal": False, "key_lengths": [700, 450], "key_bias": np.cos(np.arange(700.0)), "temperature": 2},
+    ),
+    "classes, one a head": ((1, 4, 2, 420, 420, 8), [leaf("Strided", 12), *[leaf("Strided", 9)] * 2, leaf("Full")], {}),
+    "classes, more keys": ((1, 2, 1, 300, 650, 12), leaf("Strided", 7), {"include_self": False}),
+    "classes, fewer keys": ((1, 2, 2, 650, 300, 12), leaf("Strided", 7), {"causal": False, "alibi_slopes": 0.01}),
+    "classes after neighbours": (
+        (1, 2, 1, 400, 430, 8), union(leaf("Local", 20, 9), leaf("Strided", 11)), {"causal": False},
+    ),
+    "classes of a dilated window": ((2, 2, 2, 400, 400, 8), leaf("Local", 50, 40, 10), {"causal": False}),
+    "classes of different strides": ((1, 2, 1, 400, 400, 8), union(leaf("Strided", 7), leaf("Strided", 4)), {}),
     "decode: dilated": ((1, 2, 1, 1, 3000, 8), leaf("Local", 40, 0, 64), {}),
     "decode: strided": ((1, 2, 1, 1, 3000, 8), leaf("Strided", 100), {}),
     "decode: sinks": ((1, 2, 1, 1, 3000, 8), union(leaf("Local", 100), leaf("Global", [0, 1, 2, 3])), {"span": 50.5}),
@@ -178,6 +190,8 @@ BIT_CASES = {
         {"span": 20.5, "causal": False},
     ),
     "heads in turn": ((6, 3, 1300, 1300, 16), LONGFORMER, {"causal": False}),
+    "classes": ((3, 3, 900, 900, 16), union(leaf("Local", 24), leaf("Strided", 20)), {"causal": False}),
+    "classes of shared keys": ((6, 3, 700, 700, 16), leaf("Strided", 9), {"key_bias": np.cos(np.arange(700.0))}),
     "grid": ((3, 3, 437, 437, 7), leaf("Neighborhood", (19, 23), (7, 9)), {"causal": False, "span": [1.5, 3, 99]}),
     "one a head": (
         (3, 1, 331, 331, 13), [LONGFORMER, leaf("Full"), leaf("Strided", 7, offset=3)], {"span": [9, 33.25, 1e6]},
