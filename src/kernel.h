@@ -37,7 +37,7 @@ struct Rows {
   T* data;
   ptrdiff_t stride;    // elements from one row to the next; a row itself is contiguous
   ptrdiff_t step = 1;  // only every so manieth index has a row
-  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + (step == 1 ? index : index / step) * stride; }
+  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + (step > 1 ? index / step : index) * stride; }
 };
 
 // Rows that the next group will need. They are fetched while this one is computed, a few at a time.

@@ -54,7 +54,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
                                   RowsAhead<T>& ahead) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
-  prepare(group, tile, keys);
+  prepare(group, tile, keys, next);
   Bias<T> const bias = bias_of(group, keys, f.slope);
 
   // pass 1: scores and the new maximum

@@ -74,9 +74,9 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
 }
 
 template <class T>
-HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
+HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys, const Tile* next = nullptr) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
-  ptrdiff_t const step = group.key.step == 1 ? tile.step : tile.step / group.key.step;
+  ptrdiff_t const step = group.key.step > 1 ? tile.step / group.key.step : tile.step;
   const T *key = group.key.row(tile.first), *value = group.value.row(tile.first);
   if (tile.indices)
     for (int r = 0; r < tile.count; r++) {
@@ -88,11 +88,13 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
       keys.key[r] = key;
       keys.value[r] = value;
     }
-  // Padding, and rows that are fetched ahead: any row that may be read.
+  // Padding, and rows that are fetched ahead: any row that may be read, or the next tile's.
   for (int r = tile.count; r < kPaddedKeys; r++) {
     keys.key[r] = keys.key[tile.count - 1];
     keys.value[r] = keys.value[tile.count - 1];
   }
+  for (int r = keys.padded, i = 0; next && r < kPaddedKeys && i < next->count; r++, i++)
+    keys.key[r] = group.key.row(key_index(*next, i));
   if (tile.soft || group.biased) prepare_positions(group, tile, keys);
   if (group.key_bias.data)
     for (int r = 0; r < keys.padded; r++)
