@@ -122,12 +122,12 @@ class ForwardPass {
   // one's rows; and the parts that ride with them.
   void run_task(std::ptrdiff_t pass, const Task& task, Parts& riding, const StopCheck& stop) const {
     const Pass* const its_pass = plan_.pass(task.first_head % problem_.heads(), pass);
-    std::size_t const a_head = task.classes ? ClassRows<T>::elements(problem_, *its_pass, task.classes, 1) : 0,
+    std::size_t const a_head = ClassRows<T>::elements(problem_, its_pass, task.classes),
                       in_turn = static_cast<std::size_t>(task.end_head - task.first_head);
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim(), a_head * in_turn);
     std::vector<ClassRows<T>> copies;
-    for (std::ptrdiff_t head = task.first_head; head < task.end_head && task.classes; head++)
-      copies.emplace_back(problem_, *its_pass, head / problem_.heads(),
+    for (std::ptrdiff_t head = task.first_head; head < task.end_head; head++)
+      copies.emplace_back(problem_, its_pass, head / problem_.heads(),
                           head % problem_.heads() / problem_.heads_per_key_head(), task.classes,
                           scratch.copies + copies.size() * a_head);
     KeptTiles tiles(*scratch.tiles);
@@ -138,8 +138,8 @@ class ForwardPass {
         bool const same_index = head + 1 < task.end_head;
         std::ptrdiff_t const below = index > std::max(task.first, least) ? index - 1 : kNone;
         GroupNumber const next{same_index ? head + 1 : task.first_head, same_index ? index : below};
-        ClassRows<T>* const rows = task.classes ? &copies[static_cast<std::size_t>(head - task.first_head)] : nullptr;
-        run_group(pass, {head, index}, next, rows, tiles, scratch, stop);
+        run_group(pass, {head, index}, next, copies[static_cast<std::size_t>(head - task.first_head)], tiles, scratch,
+                  stop);
       }
       if (least > 0) run_riding(pass, task.first_head, task.end_head, index, riding, stop);
     }
@@ -155,10 +155,10 @@ class ForwardPass {
         for (std::ptrdiff_t i = 0; i < order.apart && !stop(); i++) run_part(pass, riding, {head, i}, share, stop);
   }
 
-  void run_group(std::ptrdiff_t pass, GroupNumber number, GroupNumber next, ClassRows<T>* copies, KeptTiles& tiles,
+  void run_group(std::ptrdiff_t pass, GroupNumber number, GroupNumber next, ClassRows<T>& copies, KeptTiles& tiles,
                  const Scratch<T>& scratch, const StopCheck& stop) const {
     QueryGroup<T> queries = group(pass, number.head, number.index);
-    if (copies) copies->redirect(queries);
+    copies.redirect(queries);
     ForwardRows<T> rows;
     rows.past_caches = past_caches_;
     std::vector<T> later(static_cast<std::size_t>(pass == 0 ? 0 : kLanes * problem_.value_dim()));
@@ -185,7 +185,7 @@ class ForwardPass {
     std::ptrdiff_t const batch = queries.batch, head = next.head % problem_.heads(),
                          key_head = head / problem_.heads_per_key_head();
     ahead[0] = rows_ahead(problem_.query, pass, batch, head, next.index);
-    if (queries.group.key.step > 1) return;
+    if (queries.group.key.step > 1) return;  // its keys are copies
     if (!past_caches_) ahead[1] = rows_ahead(results_.out, pass, batch, head, next.index);
     const Tile* const whole =
         std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });

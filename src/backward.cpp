@@ -7,7 +7,6 @@
 // take several passes, each of which adds to what the ones before have found, and groups apart are computed in shares
 // of the keys, which add up likewise.
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "attention.h"
@@ -141,17 +140,13 @@ class BackwardPass {
   // Zeros for the chunk's own rows, just before their first use, so that they are still in the cache then.
   void clear_own(const Chunk& chunk, std::ptrdiff_t* cleared, std::ptrdiff_t until) const {
     if (*cleared >= until) return;
-    std::ptrdiff_t const first = *cleared;
+    std::ptrdiff_t const first = *cleared, each = problem_.heads_per_key_head();
     for (; *cleared < until; ++*cleared) {
       std::fill_n(gradients_.key.at(chunk.batch, chunk.key_head, *cleared), problem_.head_dim(), T(0));
       std::fill_n(gradients_.value.at(chunk.batch, chunk.key_head, *cleared), problem_.value_dim(), T(0));
     }
-    clear_bias(chunk, first, until);
-  }
-  void clear_bias(const Chunk& chunk, std::ptrdiff_t first, std::ptrdiff_t last) const {
-    std::ptrdiff_t const each = problem_.heads_per_key_head();
     for (std::ptrdiff_t h = chunk.key_head * each; h < (chunk.key_head + 1) * each && gradients_.key_bias; h++)
-      std::fill(gradients_.key_bias.at(chunk.batch, h, first), gradients_.key_bias.at(chunk.batch, h, last), 0.0);
+      std::fill(gradients_.key_bias.at(chunk.batch, h, first), gradients_.key_bias.at(chunk.batch, h, until), 0.0);
   }
 
   void clear_private(const Chunk& chunk) const {
@@ -166,18 +161,14 @@ class BackwardPass {
     clear_private(chunk);
     std::ptrdiff_t const shared = problem_.heads_per_key_head();
     std::ptrdiff_t cleared = pass == 0 ? chunk.own_first : chunk.own_last;
-    const Pass* const its_pass = plan_.pass(chunk.key_head * shared, pass);
-    std::ptrdiff_t classes = classes_at_a_time(problem_, its_pass, 2);
-    for (std::ptrdiff_t h = 0; h < shared; h++)
-      if (plan_.pass(chunk.key_head * shared + h, pass) != its_pass) classes = 0;
+    std::ptrdiff_t const first_head = chunk.key_head * shared;
+    const Pass* const its_pass = plan_.pass(first_head, pass);
+    std::ptrdiff_t classes = classes_at_a_time(problem_, its_pass, 1);
+    for (std::ptrdiff_t head = first_head; head < first_head + shared; head++)
+      if (plan_.pass(head, pass) != its_pass) classes = 0;
     Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim(),
-                             classes ? ClassRows<T>::elements(problem_, *its_pass, classes, 2) : 0);
-    std::optional<ClassRows<T>> copies;
-    if (classes > 0) {
-      copies.emplace(problem_, *its_pass, chunk.batch, chunk.key_head, classes, scratch.copies, &gradients_, pass > 0);
-      if (pass == 0) clear_bias(chunk, chunk.own_first, chunk.own_last);
-      cleared = chunk.own_last;
-    }
+                             ClassRows<T>::elements(problem_, its_pass, classes));
+    ClassRows<T> copies(problem_, its_pass, chunk.batch, chunk.key_head, classes, scratch.copies);
     for (std::ptrdiff_t n = chunk.first_step; n < chunk.last_step; n++)
       for (std::ptrdiff_t h = 0; h < shared; h++) {
         std::ptrdiff_t const head = chunk.key_head * shared + h;
@@ -187,8 +178,8 @@ class BackwardPass {
         bool const same_step = h + 1 < shared;
         std::ptrdiff_t const next_head = same_step ? head + 1 : chunk.key_head * shared, next = same_step ? n : n + 1;
         bool const has_next = next < std::min(chunk.last_step, steps_.count(next_head, pass));
-        KeyGradients<T> key_rows = key_gradients(chunk, h);
-        if (copies) copies->redirect(queries, key_rows);
+        KeyGradients<T> const key_rows = key_gradients(chunk, h);
+        copies.redirect(queries);
         auto const run_batch = [&](auto run, const Tile* tiles, int count) {
           std::ptrdiff_t const end = keys_end(tiles, count);
           clear_own(chunk, &cleared, std::min(end, chunk.own_last));
@@ -201,7 +192,6 @@ class BackwardPass {
         if (!run_step(pass, step, queries, stop, run_batch, [] { return true; })) return;
       }
     clear_own(chunk, &cleared, chunk.own_last);
-    if (copies) copies->put_back();
   }
 
   // Past the last key of some tiles.
@@ -220,8 +210,8 @@ class BackwardPass {
     ahead[1] = rows_ahead(upstream_.out, pass, batch, head, index);
     ahead[2] = rows_ahead(upstream_.grad_out, pass, batch, head, index);
     if (!past_caches_) ahead[3] = rows_ahead(gradients_.query, pass, batch, head, index);
-    if (group.key.step > 1) return;  // its keys are here
     std::ptrdiff_t const key_head = head / problem_.heads_per_key_head();
+    if (group.key.step > 1) return;  // its keys are copies, and gradients so far apart push each other out
     ahead[4] = new_keys_ahead(problem_.key, pass, batch, key_head, index, end);
     ahead[5] = new_keys_ahead(problem_.value, pass, batch, key_head, index, end);
     ahead[6] = new_keys_ahead(gradients_.key, pass, batch, key_head, index, end);
