@@ -33,20 +33,22 @@ template <class T>
 void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
   Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
   T factor[kLanes], one[kLanes];
+  for (int i = 0; i < kLanes; i++) one[i] = 1;
+  bool const grad_finite =
+      copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, kLanes, b.grad_out_rows);
+  const T* grad_out[kLanes];  // from here on where it is near: rows may be far from each other and leave the cache soon
   for (int i = 0; i < kLanes; i++) {
+    grad_out[i] = b.grad_out_rows + i * b.grad_out_stride;
     factor[i] = T(group.scale[i] * kLog2e);
-    one[i] = 1;
     b.slope[i] = T(group.slope[i] * kLog2e);
     b.maximum[i] = i >= group.lanes || rows.maximum[i] == -kInfinity<T> ? T(0) : rows.maximum[i];
     b.inverse_sum[i] = i >= group.lanes ? T(0) : rows.inverse_sum[i];
-    b.delta[i] = i >= group.lanes ? T(0) : row_dot(rows.grad_out[i], rows.out[i], group.value_dim) - rows.grad_lse[i];
+    b.delta[i] = i >= group.lanes ? T(0) : row_dot(grad_out[i], rows.out[i], group.value_dim) - rows.grad_lse[i];
     rows.grad_span[i] = rows.grad_slope[i] = 0;
   }
+  lay_out_queries(grad_out, group.lanes, one, group.value_dim, b.grad_out);
   lay_out_queries(group.query, group.lanes, factor, group.head_dim, b.q);
-  lay_out_queries(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out);
   bool const q_finite = copy_rows(group.query, group.lanes, group.scale, group.head_dim, b.q_stride, kLanes, b.q_rows);
-  bool const grad_finite =
-      copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, kLanes, b.grad_out_rows);
   // delta is NaN where out is, though every input of the row may be finite
   T deltas = 0;
   for (int i = 0; i < group.lanes; i++) deltas += b.delta[i] * 0;
