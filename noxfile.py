@@ -74,11 +74,8 @@ def types(session: nox.Session) -> None:
 @nox.session
 def sanitize(session: nox.Session) -> None:
     """The fast tests under the address, undefined-behaviour and leak sanitizers."""
-    _install(session, "test")
     session.install(
-        "--force-reinstall",
-        "--no-deps",
-        ".",
+        ".[test]",
         "-Ccmake.define.HEADSPAN_SANITIZE=address,undefined",
         "-Ccmake.define.HEADSPAN_WERROR=ON",
         "-Cbuild-dir=build/sanitize",
