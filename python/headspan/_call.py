@@ -47,23 +47,28 @@ class Call:
         arrays = {"query": _check.float_array("query", query), "key": _check.float_array("key", key)}
         if value is not None:
             arrays["value"] = _check.float_array("value", value)
-        _check.same_dtype(arrays)
-        _check_shapes({name: array.shape for name, array in arrays.items()})
         self.query, self.key = arrays["query"], arrays["key"]
         self.value = arrays.get("value", self.key)
-        self.ndim = self.query.ndim
+        self.dtype = self.query.dtype
+        if not (self.dtype is self.key.dtype is self.value.dtype):
+            _check.same_dtype(arrays)
+        shape = self.query.shape
+        self.ndim = len(shape)
+        if not (self.ndim == 4 and shape == self.key.shape == self.value.shape and all(shape)):  # usual, and right
+            _check_shapes({name: array.shape for name, array in arrays.items()})
         if self.ndim < 4:
             leading = (None,) * (4 - self.ndim)
             self.query, self.key, self.value = self.query[leading], self.key[leading], self.value[leading]
-        self.dtype = self.query.dtype
         o = options
-        furthest = 2.0 * (self.query.shape[2] + self.key.shape[2])
         positions = None
         if o["query_positions"] is not None or o["key_positions"] is not None:
             positions = _visibility.positions(o["query_positions"], o["key_positions"], self)
-            furthest = positions.furthest()
 
-        self.span = None if o["span"] is None else PerQuery("span", o["span"], self, below=furthest)
+        self.span: PerQuery | None = None
+        if o["span"] is not None:
+            tokens = self.query.shape[2] + self.key.shape[2]
+            furthest = 2.0 * tokens if positions is None else positions.furthest()
+            self.span = PerQuery("span", o["span"], self, below=furthest)
         self.temperature = (
             None if o["temperature"] is None else PerQuery("temperature", o["temperature"], self, positive=True)
         )
@@ -71,7 +76,7 @@ class Call:
             None if o["alibi_slopes"] is None else PerQuery("alibi_slopes", o["alibi_slopes"], self, per_token=False)
         )
         self.key_bias = None if o["key_bias"] is None else KeyBias(o["key_bias"], self)
-        factor = self.query.shape[3] ** -0.5 if o["scale"] is None else _check.number("scale", o["scale"])
+        factor = shape[-1] ** -0.5 if o["scale"] is None else _check.number("scale", o["scale"])
         self.core = _core.Problem(
             self.query,
             self.key,
