@@ -210,8 +210,8 @@ class BackwardPass {
     ahead[1] = rows_ahead(upstream_.out, pass, batch, head, index);
     ahead[2] = rows_ahead(upstream_.grad_out, pass, batch, head, index);
     if (!past_caches_) ahead[3] = rows_ahead(gradients_.query, pass, batch, head, index);
-    std::ptrdiff_t const key_head = head / problem_.heads_per_key_head();
     if (group.key.step > 1) return;  // its keys are copies, and gradients so far apart push each other out
+    std::ptrdiff_t const key_head = head / problem_.heads_per_key_head();
     ahead[4] = new_keys_ahead(problem_.key, pass, batch, key_head, index, end);
     ahead[5] = new_keys_ahead(problem_.value, pass, batch, key_head, index, end);
     ahead[6] = new_keys_ahead(gradients_.key, pass, batch, key_head, index, end);

@@ -13,6 +13,12 @@ namespace headspan {
 // More classes at a time make longer runs of memory, up to here.
 constexpr std::ptrdiff_t kMostClasses = 8;
 
+// The most keys of a class.
+template <class T>
+std::ptrdiff_t rows_of_class(const Problem<T>& problem, std::ptrdiff_t stride) {
+  return (problem.keys() + stride - 1) / stride;
+}
+
 // How many classes of a pass are to be brought together at a time, for so many heads; 0 where that would not serve:
 // where a group holds several classes, where not one class fits into a cache, or where something else than the pattern
 // decides which keys are read at all.
@@ -22,7 +28,7 @@ std::ptrdiff_t classes_at_a_time(const Problem<T>& problem, const Pass* pass, st
   if (!pass || pass->plain() || pass->order.apart > 0) return 0;
   if (problem.span || problem.removed || problem.query_positions) return 0;
   if (problem.queries() / pass->stride <= kLanes / 2) return 0;
-  std::ptrdiff_t const rows = (problem.keys() + pass->stride - 1) / pass->stride,
+  std::ptrdiff_t const rows = rows_of_class(problem, pass->stride),
                        row = (problem.head_dim() + problem.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T));
   return std::min(cache / (heads * rows * row), kMostClasses);
 }
@@ -63,10 +69,6 @@ class ClassRows {
   }
 
  private:
-  static std::ptrdiff_t rows_of_class(const Problem<T>& problem, std::ptrdiff_t stride) {
-    return (problem.keys() + stride - 1) / stride;
-  }
-
   void gather(const ArrayView<const T, 4>& from, T* to) const {
     std::ptrdiff_t const count = std::min(at_a_time_, stride_ - first_), before = problem_.keys() - problem_.queries(),
                          dims = from.shape[3];

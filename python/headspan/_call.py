@@ -49,12 +49,13 @@ class Call:
             arrays["value"] = _check.float_array("value", value)
         self.query, self.key = arrays["query"], arrays["key"]
         self.value = arrays.get("value", self.key)
+        # Arrays of one type and shape, the usual ones, need no more than to be known as such.
         self.dtype = self.query.dtype
         if not (self.dtype is self.key.dtype is self.value.dtype):
             _check.same_dtype(arrays)
         shape = self.query.shape
         self.ndim = len(shape)
-        if not (self.ndim == 4 and shape == self.key.shape == self.value.shape and all(shape)):  # usual, and right
+        if not (self.ndim == 4 and shape == self.key.shape == self.value.shape and all(shape)):
             _check_shapes({name: array.shape for name, array in arrays.items()})
         if self.ndim < 4:
             leading = (None,) * (4 - self.ndim)
