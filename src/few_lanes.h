@@ -56,20 +56,31 @@ HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const Fetch<T>& fetch, int dim
   int const stride = few_stride<T>(dims);
   Vec<T> sum[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
-  auto const add = [&](int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
-    for (int list = 0; list < fetch.lists && d % kLine<T> == 0; list++)
-      unroll<keys>(
-          [&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(fetch.rows[list * kTileKeys + k.value] + d, 0, 2); });
-    Vec<T> query[lanes];
-    unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE { query[i.value] = load(q + i.value * stride + d); });
+  auto const add = [&](auto vectors, int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
+    Vec<T> query[lanes][vectors.value];
+    unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      unroll<vectors.value>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+        query[i.value][j.value] = load(q + i.value * stride + d + j.value * width);
+      });
+    });
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-      Vec<T> const row = part_of(rows[k.value] + d);
-      unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[k.value * lanes + i.value] += query[i.value] * row; });
+      for (int list = 0; list < fetch.lists; list++)
+        fetch_lines<vectors.value>(fetch.rows[list * kTileKeys + k.value], d);
+      const T* const row = in_register(rows[k.value] + d);
+      unroll<vectors.value>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+        Vec<T> const part = part_of(row + j.value * width);
+        unroll<lanes>([&](auto i)
+                          HEADSPAN_ALWAYS_INLINE { sum[k.value * lanes + i.value] += query[i.value][j.value] * part; });
+      });
     });
   };
+  constexpr int block = lanes < 4 ? 4 / lanes : 1;  // vectors of queries, beside the sums
+  auto const whole = [](const T* from) HEADSPAN_ALWAYS_INLINE { return load(from); };
   int d = 0;
-  for (; d + width <= dims; d += width) add(d, [](const T* from) HEADSPAN_ALWAYS_INLINE { return load(from); });
-  if (d < dims) add(d, [&](const T* from) HEADSPAN_ALWAYS_INLINE { return (Vec<T>)load_first(from, dims - d); });
+  for (; d + block * width <= dims; d += block * width) add(Index<block>{}, d, whole);
+  for (; d + width <= dims; d += width) add(Index<1>{}, d, whole);
+  if (d < dims)
+    add(Index<1>{}, d, [&](const T* from) HEADSPAN_ALWAYS_INLINE { return (Vec<T>)load_first(from, dims - d); });
   return totals<T>(sum);
 }
 
@@ -83,11 +94,13 @@ template <class T, int lanes>
 HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
                                 const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
   constexpr int width = kWidth<T>, keys = width / lanes;
+  Vec<T> highest = best ? *best : Vec<T>{};
   for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
     const T* row[keys];
-    for (int k = 0; k < keys; k++) row[k] = rows[r + (k < count ? k : 0)];
-    Vec<T> const scores = dots<T, lanes>(row, count == keys ? fetch.from(r) : Fetch<T>{}, dims, q);
+    for (int k = 0; k < keys && count < keys; k++) row[k] = rows[r + (k < count ? k : 0)];
+    Vec<T> const scores =
+        dots<T, lanes>(count < keys ? row : rows + r, count < keys ? Fetch<T>{} : fetch.from(r), dims, q);
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
       if (k.value >= count) return;
       Vec<T> score = some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{});
@@ -95,10 +108,11 @@ HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int
       if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, at);
       if (bias.added) score += bias.added[at];
       if (words) score = select(words[at], score, broadcast(T(-__builtin_inf())));
-      if (best) *best = maximum(*best, score);
+      highest = maximum(highest, score);
       store(s + at * kLanes, score);
     });
   }
+  if (best) *best = highest;
 }
 
 template <class T>
@@ -124,15 +138,12 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const Fetch<T>& 
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] = Vec<T>{}; });
   });
   for (int r = first; r < last; r++) {
-    for (int list = 0; list < fetch.lists; list++)
-      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-        if constexpr (j.value * width % kLine<T> == 0)
-          __builtin_prefetch(fetch.rows[list * kTileKeys + r] + d + j.value * width, 0, 2);
-      });
+    for (int list = 0; list < fetch.lists; list++) fetch_lines<vectors>(fetch.rows[list * kTileKeys + r], d);
+    const T* const from = in_register(rows[r] + d);
     Vec<T> row[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       constexpr int at = j.value * width;
-      row[j.value] = whole ? load(rows[r] + d + at) : at < left ? load_dims(rows[r] + d + at, left - at) : Vec<T>{};
+      row[j.value] = whole ? load(from + at) : at < left ? load_dims(from + at, left - at) : Vec<T>{};
     });
     unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
       Vec<T> const weight = broadcast(p[r * kLanes + lane + i.value]);

@@ -51,7 +51,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
 
 template <class T>
 HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, const Tile* next,
-                                  RowsAhead<T>& ahead) {
+                                  RowsAhead<T>& ahead, bool far) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, keys, next);
@@ -60,9 +60,8 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   // pass 1: scores and the new maximum
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
-  // Values will be read column by column, which no hardware foresees.
   Fetch<T> fetch = ahead.next(tile);
-  if (fetch.lists == 0) fetch = {keys.value, 1};
+  if (far && fetch.lists == 0) fetch = {keys.value, 1};
   // Where memory sets the pace, and not the products, the next tile is asked for, a half of it beside each of them.
   const T* next_rows[2 * kTileKeys];
   Fetch<T> next_values{};
@@ -122,7 +121,11 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
   RowsAhead<T> ahead(group.ahead, tiles, *f.batches == 1 ? count : 0, 1);  // within the first step
-  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i + 1 < count ? &tiles[i + 1] : nullptr, ahead);
+  // Values will be read column by column, which no hardware foresees. Where the keys of a group are few, most values
+  // are near since the group before.
+  size_t const row_bytes = (size_t)(group.head_dim + group.value_dim) * sizeof(T);
+  bool const far = (size_t)count * kTileKeys * row_bytes >= size_t(1) << 20;  // half of a second-level cache
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i + 1 < count ? &tiles[i + 1] : nullptr, ahead, far);
 }
 
 template <class T>

@@ -62,8 +62,8 @@ HEADSPAN_INLINE void cover(int first, int last, F&& f) {
 template <class T>
 constexpr int kLine = 64 / (int)sizeof(T);  // elements of a cache line
 
-// Rows to bring into the second-level cache beside a product, a line of one row for each key and line of the product's
-// own: a burst would fill the buffers that the products' loads need. A list has a row for each key of a tile.
+// Rows to bring into the second-level cache beside a product, a row for each key and two lines of it at a time: a burst
+// would fill the buffers that the products' loads need. A list has a row for each key of a tile.
 template <class T>
 struct Fetch {
   const T* const* rows;
@@ -93,30 +93,55 @@ struct Bias {
   const T* added;  // for each key; null: none
 };
 
+// An address that is a register and nothing to be added to it but constants: a multiplication that takes its operand
+// from memory is one step of the processor then, and two with a second register. Where every number is used for one
+// vector only, such steps are all there is.
+template <class Pointer>
+HEADSPAN_INLINE Pointer in_register(Pointer address) {
+  asm("" : "+r"(address));
+  return address;
+}
+
+// Fetches the lines that begin in so many vectors of a row, from d on.
+template <int vectors, class T>
+HEADSPAN_INLINE void fetch_lines(const T* row, int d) {
+  const T* const from = in_register(row + d);
+  unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+    if ((d + j.value * kWidth<T>) % kLine<T> == 0) __builtin_prefetch(from + j.value * kWidth<T>, 0, 2);
+  });
+}
+
 template <class T, int keys, int vectors>
 HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
                                const uint64_t* words, int first_vector, const Bias<T>& bias, int r, Vec<T>* best) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
-  const T* row[keys];
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-    row[k.value] = rows[k.value];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] = Vec<T>{}; });
   });
-  for (int d = 0; d < dims;) {
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(rows[k.value + keys] + d); });
-    for (int list = 0; list < fetch.lists; list++)
+  for (int d = 0; d < dims; d += kLine<T>) {
+    const T* const* const row_of = in_register(rows);
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(row_of[k.value + keys] + d); });
+    constexpr int pair = 2 * kLine<T>;  // of lines, which memory gives sooner together
+    for (int list = 0; list < fetch.lists && d % pair == 0; list++)
       unroll<keys>(
-          [&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(fetch.rows[list * kTileKeys + k.value] + d, 0, 2); });
-    int const line_end = d + kLine<T> < dims ? d + kLine<T> : dims;
-    for (; d < line_end; d++) {
+          [&](auto k) HEADSPAN_ALWAYS_INLINE { fetch_lines<pair / width>(fetch.rows[list * kTileKeys + k.value], d); });
+    const T* row[keys];
+    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { row[k.value] = in_register(row_of[k.value] + d); });
+    const T* lanes = q + d * kLanes;
+    auto const add = [&](int i) HEADSPAN_ALWAYS_INLINE {
       Vec<T> b[vectors];
-      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(q + d * kLanes + j.value * width); });
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(lanes + i * kLanes + j.value * width); });
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-        Vec<T> const x = broadcast(row[k.value][d]);
+        Vec<T> const x = broadcast(row[k.value][i]);
         unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
       });
-    }
+    };
+    int const count = dims - d < kLine<T> ? dims - d : kLine<T>;
+    if (vectors == 1 && count == kLine<T>)
+      unroll<kLine<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE { add(i.value); });
+    else
+      for (int i = 0; i < count; i++) add(i);
   }
   if (bias.slope)
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
@@ -172,7 +197,8 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] = Vec<T>{}; });
   });
-  auto const add = [&](int r, const T* row) HEADSPAN_ALWAYS_INLINE {
+  auto const add = [&](int r, const T* at) HEADSPAN_ALWAYS_INLINE {
+    const T* const row = vectors == 1 ? in_register(at) : at;
     Vec<T> b[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(p + r * kLanes + j.value * width); });
     unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
