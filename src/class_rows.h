@@ -60,8 +60,7 @@ class ClassRows {
     std::ptrdiff_t const its_class = queries.query[0] % stride_, first = its_class / at_a_time_ * at_a_time_;
     if (first != first_) {
       first_ = first;
-      gather(problem_.key, key_);
-      gather(problem_.value, value_);
+      gather();
     }
     std::ptrdiff_t const place = (its_class - first) * rows_;
     queries.group.key = {key_ + place * problem_.head_dim(), problem_.head_dim(), stride_};
@@ -69,14 +68,23 @@ class ClassRows {
   }
 
  private:
-  void gather(const ArrayView<const T, 4>& from, T* to) const {
-    std::ptrdiff_t const count = std::min(at_a_time_, stride_ - first_), before = problem_.keys() - problem_.queries(),
-                         dims = from.shape[3];
+  // Keys and values beside each other, each row with the one that comes next of its class on the way: so memory always
+  // has something to do.
+  void gather() const {
+    std::ptrdiff_t const count = std::min(at_a_time_, stride_ - first_), before = problem_.keys() - problem_.queries();
     for (std::ptrdiff_t row = 0; row < rows_; row++)
       for (std::ptrdiff_t c = 0; c < count; c++) {
-        std::ptrdiff_t const key = row * stride_ + floor_mod(first_ + c + before, stride_);
-        if (key < problem_.keys()) std::copy_n(from.at(batch_, key_head_, key), dims, to + (c * rows_ + row) * dims);
+        std::ptrdiff_t const key = row * stride_ + floor_mod(first_ + c + before, stride_), place = c * rows_ + row;
+        if (key >= problem_.keys()) continue;
+        copy(problem_.key, key, key_ + place * problem_.head_dim());
+        copy(problem_.value, key, value_ + place * problem_.value_dim());
       }
+  }
+  void copy(const ArrayView<const T, 4>& from, std::ptrdiff_t key, T* to) const {
+    constexpr std::ptrdiff_t line = 64 / sizeof(T);
+    std::ptrdiff_t const dims = from.shape[3], next = std::min(key + stride_, problem_.keys() - 1);
+    for (std::ptrdiff_t d = 0; d < dims; d += line) __builtin_prefetch(from.at(batch_, key_head_, next) + d, 0, 2);
+    std::copy_n(from.at(batch_, key_head_, key), dims, to);
   }
 
   const Problem<T>& problem_;
