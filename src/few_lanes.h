@@ -95,22 +95,32 @@ HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int
                                 const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
   constexpr int width = kWidth<T>, keys = width / lanes;
   Vec<T> highest = best ? *best : Vec<T>{};
+  bool const plain = !bias.slope && !bias.added && !words;
   for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
     const T* row[keys];
     for (int k = 0; k < keys && count < keys; k++) row[k] = rows[r + (k < count ? k : 0)];
     Vec<T> const scores =
         dots<T, lanes>(count < keys ? row : rows + r, count < keys ? Fetch<T>{} : fetch.from(r), dims, q);
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-      if (k.value >= count) return;
-      Vec<T> score = some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{});
-      int const at = r + k.value;
-      if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, at);
-      if (bias.added) score += bias.added[at];
-      if (words) score = select(words[at], score, broadcast(T(-__builtin_inf())));
+    auto const keep = [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
       highest = maximum(highest, score);
-      store(s + at * kLanes, score);
-    });
+      store(s + (r + k) * kLanes, score);
+    };
+    auto const for_each = [&](auto work) HEADSPAN_ALWAYS_INLINE {
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+        work(k.value, some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{}));
+      });
+    };
+    if (plain && count == keys)
+      for_each(keep);
+    else
+      for_each([&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
+        if (k >= count) return;
+        if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, r + k);
+        if (bias.added) score += bias.added[r + k];
+        if (words) score = select(words[r + k], score, broadcast(T(-__builtin_inf())));
+        keep(k, score);
+      });
   }
   if (best) *best = highest;
 }
