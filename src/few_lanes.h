@@ -98,10 +98,10 @@ HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int
   bool const plain = !bias.slope && !bias.added && !words;
   for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
-    const T* row[keys];
-    for (int k = 0; k < keys && count < keys; k++) row[k] = rows[r + (k < count ? k : 0)];
-    Vec<T> const scores =
-        dots<T, lanes>(count < keys ? row : rows + r, count < keys ? Fetch<T>{} : fetch.from(r), dims, q);
+    bool const whole = count == keys;
+    const T* some[keys];
+    for (int k = 0; k < keys && !whole; k++) some[k] = rows[r + (k < count ? k : 0)];
+    Vec<T> const scores = dots<T, lanes>(whole ? rows + r : some, whole ? fetch.from(r) : Fetch<T>{}, dims, q);
     auto const keep = [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
       highest = maximum(highest, score);
       store(s + (r + k) * kLanes, score);
@@ -111,7 +111,7 @@ HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int
         work(k.value, some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{}));
       });
     };
-    if (plain && count == keys)
+    if (plain && whole)
       for_each(keep);
     else
       for_each([&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {

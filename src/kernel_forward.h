@@ -121,7 +121,7 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
   RowsAhead<T> ahead(group.ahead, tiles, *f.batches == 1 ? count : 0, 1);  // within the first step
-  // Values will be read column by column, which no hardware foresees. Where the keys of a group are few, most values
+  // Values will be read column by column, which no hardware foresees. Where the keys of a step are few, most values
   // are near since the group before.
   size_t const row_bytes = (size_t)(group.head_dim + group.value_dim) * sizeof(T);
   bool const far = (size_t)count * kTileKeys * row_bytes >= size_t(1) << 20;  // half of a second-level cache
