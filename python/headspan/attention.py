@@ -1,7 +1,7 @@
 """Attention with learned spans, its gradient, and its weights."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Unpack, cast, overload
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import numpy.typing as npt
 
@@ -134,7 +134,24 @@ def attention(
     >>> hs.attention(q, k, v, span=[4, 50]).shape
     (1, 2, 100, 16)
     """
-    call = Call(query, key, value, cast(Options, locals()))
+    call = Call(
+        query,
+        key,
+        value,
+        span,
+        ramp,
+        causal,
+        include_self,
+        scale,
+        temperature,
+        alibi_slopes,
+        pattern,
+        query_positions,
+        key_positions,
+        key_lengths,
+        segment_ids,
+        key_bias,
+    )
     with_lse = _check.flag("return_lse", return_lse)
     out, lse, _ = call.core.forward(with_lse, False)
     if lse is None:
@@ -185,7 +202,24 @@ def attention_vjp(
     >>> vjp(np.ones_like(out)).span.shape
     (2,)
     """
-    call = Call(query, key, value, cast(Options, locals()))
+    call = Call(
+        query,
+        key,
+        value,
+        span,
+        ramp,
+        causal,
+        include_self,
+        scale,
+        temperature,
+        alibi_slopes,
+        pattern,
+        query_positions,
+        key_positions,
+        key_lengths,
+        segment_ids,
+        key_bias,
+    )
     with_lse = _check.flag("return_lse", return_lse)
     full_out, full_lse, statistics = call.core.forward(with_lse, True)
     assert statistics is not None

@@ -1,13 +1,13 @@
 """The weights of an attention, for looking at."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan._call import Call, Options
+from headspan._call import Call
 from headspan._check import Array
 from headspan._pattern import Pattern
 
@@ -61,7 +61,24 @@ def attention_weights(
     >>> hs.attention_weights(q, k, span=40, pool=100).sum(axis=-1).round(6).min()
     np.float64(1.0)
     """
-    call = Call(query, key, None, cast(Options, locals()))
+    call = Call(
+        query,
+        key,
+        None,
+        span,
+        ramp,
+        causal,
+        include_self,
+        scale,
+        temperature,
+        alibi_slopes,
+        pattern,
+        query_positions,
+        key_positions,
+        key_lengths,
+        segment_ids,
+        key_bias,
+    )
     row_indices = _chosen("rows", rows, call.query.shape[2])
     col_indices = _chosen("cols", cols, call.key.shape[2])
     if pool is None:

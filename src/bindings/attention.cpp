@@ -41,9 +41,7 @@ class PyProblem {
         scale_(scale),
         ramp_(ramp),
         causal_(causal),
-        include_self_(include_self) {
-    check();
-  }
+        include_self_(include_self) {}
 
   // Arguments that few calls have. `removed` says where key_bias is -infinity; the segments of keys are first .. last
   // - 1.
@@ -57,7 +55,6 @@ class PyProblem {
     segment_last_ = std::move(segment_last);
     key_bias_ = std::move(key_bias);
     removed_ = std::move(removed);
-    check();
   }
 
   py::tuple forward(bool with_lse, bool with_statistics) const {
@@ -75,14 +72,9 @@ class PyProblem {
   }
 
  private:
-  void check() const {
-    if (is_float32())
-      problem<float>();
-    else
-      problem<double>();
-  }
   bool is_float32() const { return py::isinstance<py::array_t<float>>(query_); }
 
+  // Checked as far as memory goes; what a user may have meant is checked in Python.
   template <class T>
   Problem<T> problem() const {
     Problem<T> p;

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check, _visibility
-from headspan._call import Call, Options
+from headspan._call import Call
 from headspan._pattern import Pattern
 from headspan.cost import cost
 from headspan.weights import attention_weights
@@ -72,9 +72,7 @@ class ViewData:
         pattern: Pattern | Sequence[Pattern] | None = None,
     ) -> ViewData:
         """Check the arguments of `headspan.explore`."""
-        options: dict[str, Any] = dict.fromkeys(Options.__annotations__)
-        options |= {"span": span, "ramp": ramp, "causal": True, "include_self": True}
-        call = Call(query, key, value, cast(Options, options))
+        call = Call(query, key, value, span, ramp, causal=True, include_self=True)
         batch, count, queries, _ = call.query.shape
         keys = call.key.shape[2]
         if batch != 1:
