@@ -10,8 +10,6 @@ from headspan._check import Array
 from headspan._parameters import KeyBias, PerQuery
 from headspan._pattern import Pattern
 
-AXES = ("batch", "heads", "tokens")
-
 
 class Options(TypedDict, total=False):
     """The options of an attention as they are given; see `headspan.attention`."""
@@ -133,16 +131,9 @@ class Call:
         )
 
     @property
-    def axes(self) -> dict[str, int]:
-        """The axes that query has, of batch, heads and tokens, and their lengths."""
-        present = AXES[4 - self.ndim :]
-        return dict(zip(present, self.query.shape[-1 - len(present) : -1], strict=True))
-
-    @property
-    def key_axes(self) -> dict[str, int]:
-        """The same with the keys instead of the tokens."""
-        axes = {axis: n for axis, n in self.axes.items() if axis != "tokens"}
-        return {**axes, "keys": self.key.shape[2]}
+    def sizes(self) -> tuple[int, ...]:
+        """The lengths of the axes that query has, of batch, heads and tokens."""
+        return self.query.shape[4 - self.ndim : -1]
 
     def outside(self, array: Array) -> Array:
         """Take away the axes that the arguments did not have."""

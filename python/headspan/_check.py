@@ -14,6 +14,7 @@ Array = npt.NDArray[np.floating]
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 SINGLE, DOUBLE = FLOATS
 MAX = sys.float_info.max
+FINFO = {dtype: np.finfo(dtype) for dtype in FLOATS}
 
 
 def as_array(name: str, x: object) -> npt.NDArray[Any]:
@@ -130,11 +131,23 @@ def describe(x: object) -> str:
 def real_array(name: str, x: object) -> npt.NDArray[Any]:
     """Return ``x`` as an array of finite real numbers."""
     array = as_array(name, x)
+    limits(name, array)
+    return array
+
+
+def limits(name: str, array: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return the smallest and the largest of real numbers that must be finite; of none, zeros."""
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, not {array.dtype}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, but holds {array[~np.isfinite(array)].flat[0]}")
-    return array
+    if array.ndim == 0:
+        low = high = float(array)
+    elif array.size:
+        low, high = float(array.min()), float(array.max())
+    else:
+        low = high = 0.0
+    if not (low >= -MAX and high <= MAX):
+        raise ValueError(f"{name} must be finite, but holds {high if low >= -MAX else low}")
+    return low, high
 
 
 def non_negative(name: str, array: npt.NDArray[Any]) -> None:
@@ -143,30 +156,27 @@ def non_negative(name: str, array: npt.NDArray[Any]) -> None:
         raise ValueError(f"{name} must not be negative, but holds {array.min():g}")
 
 
-def may_be_shared(shape: tuple[int, ...], sizes: list[int]) -> bool:
+def may_be_shared(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
     """Whether a shape is as wanted, its last axis whole and the others perhaps of length 1."""
     return shape[-1] == sizes[-1] and all(n in (1, size) for n, size in zip(shape, sizes, strict=True))
 
 
 def per_query(
-    name: str, array: npt.NDArray[Any], axes: dict[str, int], *, with_tokens: bool = True
+    name: str, array: npt.NDArray[Any], sizes: tuple[int, ...], *, with_tokens: bool = True
 ) -> npt.NDArray[Any]:
     """Bring a parameter to (batch, heads, tokens) or, without tokens, (batch, heads); lengths of 1 are kept.
 
-    ``axes`` are the names and lengths of the axes that the query has, of batch, heads and tokens. The forms are a
-    number and the shapes (heads,), (batch, heads) and (batch, heads, tokens), as far as these axes exist.
+    ``sizes`` are the lengths of the axes that the query has, of batch, heads and tokens. The forms are a number and the
+    shapes (heads,), (batch, heads) and (batch, heads, tokens), as far as these axes exist.
     """
-    names = [axis for axis in axes if with_tokens or axis != "tokens"]
-    leading = [axis for axis in names if axis != "tokens"]
-    forms = [leading[i:] for i in range(len(leading) - 1, -1, -1)]
-    if with_tokens:
-        forms.append(names)
-    for form in forms if array.ndim else [[]]:
-        if array.ndim == len(form) and all(n in (1, axes[axis]) for n, axis in zip(array.shape, form, strict=True)):
-            full = ["batch", "heads", "tokens"] if with_tokens else ["batch", "heads"]
-            lengths = dict(zip(form, array.shape, strict=True))
-            return array.reshape([lengths.get(axis, 1) for axis in full])
-    shapes = [f"({', '.join(form)}{',' * (len(form) == 1)}) = {tuple(axes[axis] for axis in form)}" for form in forms]
+    each_token = with_tokens and array.ndim == len(sizes)
+    form = sizes if each_token else sizes[-1 - array.ndim : -1]
+    if array.ndim == len(form) and all(n in (1, size) for n, size in zip(array.shape, form, strict=True)):
+        shape = (*array.shape, 1) if with_tokens and not each_token else array.shape
+        return array.reshape((1,) * (2 + with_tokens - len(shape)) + shape)
+    names = ("batch", "heads", "tokens")[-len(sizes) :]
+    forms = [slice(i, -1) for i in range(len(sizes) - 2, -1, -1)] + [slice(None)] * with_tokens
+    shapes = [f"({', '.join(names[form])}{',' * (len(names[form]) == 1)}) = {sizes[form]}" for form in forms]
     raise ValueError(
         f"{name} must be "
         + " or ".join(["a number", *(f"of shape {shape}" for shape in shapes)])

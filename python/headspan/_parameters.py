@@ -52,16 +52,20 @@ class PerQuery(Parameter):
         below: float | None = None,
         per_token: bool = True,
     ) -> None:
-        array = _check.real_array(name, given)
+        array = _check.as_array(name, given)
+        low, high = _check.limits(name, array)
         self._note(array, call)
-        values = _check.per_query(name, array, call.axes, with_tokens=per_token).astype(np.float64)
+        values = _check.per_query(name, array, call.sizes, with_tokens=per_token) if array.ndim else array
         if below is not None:
-            _check.non_negative(name, array)
-            values = np.minimum(values, below)
-        _check_fits(name, values, call)
-        self.array = values.astype(call.dtype)
-        if positive and values.size and not self.array.min() >= np.finfo(call.dtype).tiny:
-            raise ValueError(f"{name} must be greater than 0, but holds {array.min():g}")
+            if low < 0:
+                raise ValueError(f"{name} must not be negative, but holds {low:g}")
+            if high > below:
+                high = below
+                values = np.minimum(values, high)
+        _check_fits(name, low, high, call)
+        self.array = np.array(values, dtype=call.dtype, ndmin=3 if per_token else 2)
+        if positive and array.size and not call.dtype.type(low) >= _check.FINFO[call.dtype].tiny:
+            raise ValueError(f"{name} must be greater than 0, but holds {call.dtype.type(low):g}")
 
 
 class KeyBias(Parameter):
@@ -80,17 +84,16 @@ class KeyBias(Parameter):
         if np.isnan(array).any() or np.isposinf(array).any():
             raise ValueError(f"key_bias must be finite or -inf, but holds {'nan' if np.isnan(array).any() else 'inf'}")
         self._note(array, call)
-        axes = call.key_axes
-        sizes = [*axes.values()][len(axes) - array.ndim :] if array.ndim else []
-        if not 1 <= array.ndim <= len(axes) or not _check.may_be_shared(array.shape, sizes):
-            forms = [tuple(axes.values())[i:] for i in range(len(axes))]
+        sizes = (*call.sizes[:-1], call.key.shape[2])
+        if not 1 <= array.ndim <= len(sizes) or not _check.may_be_shared(array.shape, sizes[-array.ndim :]):
+            forms = [sizes[i:] for i in range(len(sizes))]
             raise ValueError(f"key_bias must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
-        _check_fits("key_bias", array[np.isfinite(array)], call)
+        _check_fits("key_bias", *_check.limits("key_bias", array[np.isfinite(array)]), call)
         self.array = np.ascontiguousarray(array.reshape((1,) * (3 - array.ndim) + array.shape), dtype=call.dtype)
         removed = np.isneginf(self.array)
         self.removed = removed if removed.any() else None
 
 
-def _check_fits(name: str, values: npt.NDArray[Any], call: "Call") -> None:
-    if values.size and np.abs(values).max() > np.finfo(call.dtype).max:
-        raise ValueError(f"{name} must fit into {call.dtype}, but holds {values.flat[np.abs(values).argmax()]:g}")
+def _check_fits(name: str, low: float, high: float, call: "Call") -> None:
+    if max(-low, high) > _check.FINFO[call.dtype].max:
+        raise ValueError(f"{name} must fit into {call.dtype}, but holds {high if high > -low else low:g}")

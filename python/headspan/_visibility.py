@@ -75,7 +75,7 @@ def _positions(name: str, given: object, tokens: int, call: "Call") -> _Reals:
 def per_token(name: str, array: npt.NDArray[Any], tokens: int, call: "Call") -> npt.NDArray[Any]:
     """Bring an array of shape (tokens,) or (batch, tokens) to (batch or 1, tokens)."""
     forms = [(tokens,)] + ([(call.query.shape[0], tokens)] if call.ndim == 4 else [])
-    if not any(array.ndim == len(form) and _check.may_be_shared(array.shape, list(form)) for form in forms):
+    if not any(array.ndim == len(form) and _check.may_be_shared(array.shape, form) for form in forms):
         raise ValueError(f"{name} must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
     return array.reshape(-1, tokens) if array.ndim == 1 else array
 

@@ -80,8 +80,8 @@ def cost(
     else:
         array = _check.real_array("span", span)
         _check.non_negative("span", array)
-        axes = {"batch": sizes["batch"], "heads": sizes["heads"], "tokens": sizes["tokens"]}
-        spans = np.minimum(_check.per_query("span", array, axes).astype(np.float64), limit)
+        per_query = _check.per_query("span", array, (sizes["batch"], sizes["heads"], sizes["tokens"]))
+        spans = np.minimum(per_query.astype(np.float64), limit)
     patterns = _visibility.patterns(pattern, heads, tokens, keys)
     # Batch items and heads that share a span and a pattern are counted once.
     shape = (spans.shape[0], max(spans.shape[1], len(patterns)), tokens)
