@@ -150,17 +150,17 @@ QueryGroup<T> group_of(const Problem<T>& problem, const Plan& plan, std::ptrdiff
   bool const along_tokens = !pass || (pass->stride == 1 && !plan.coordinates(head, 0));
   if (!problem.span || problem.span.stride[2] == 0 || !along_tokens)
     return QueryGroup<T>(problem, plan, batch, head, pass, lanes, query_at);
-  struct FirstKey {
-    double key;
-    std::ptrdiff_t query;
-  } order[kLanes];
+  // A key in the upper bits, the lane in the lower ones, since plain numbers are sorted faster.
+  constexpr double furthest = 1e15;
+  std::int64_t order[kLanes];
   for (int lane = 0; lane < lanes; lane++) {
     std::ptrdiff_t const query = query_at(lane);
-    order[lane] = {static_cast<double>(query) - static_cast<double>(*problem.span.at(batch, head, query)), query};
+    double const span = static_cast<double>(*problem.span.at(batch, head, query));
+    order[lane] = static_cast<std::int64_t>(static_cast<double>(query) - std::min(span, furthest)) * kLanes + lane;
   }
-  std::sort(order, order + lanes,
-            [](const FirstKey& a, const FirstKey& b) { return a.key != b.key ? a.key < b.key : a.query < b.query; });
-  return QueryGroup<T>(problem, plan, batch, head, pass, lanes, [&order](int lane) { return order[lane].query; });
+  std::sort(order, order + lanes);
+  return QueryGroup<T>(problem, plan, batch, head, pass, lanes,
+                       [&](int lane) { return query_at(static_cast<int>(order[lane] & (kLanes - 1))); });
 }
 
 // kLanes rows from `first` on of an array of (batch, heads, tokens, ...), less those that it does not have.

@@ -70,15 +70,18 @@ void words_of_ranges(const Tile& tile, int lanes, std::uint64_t* words, Range ra
       auto const r = range(lane);
       return key >= r.first && key < r.last;
     });
-  std::uint64_t toggle[kTileKeys + 1] = {};
+  std::ptrdiff_t const first = key_index(tile, 0), last = key_index(tile, tile.count - 1);
+  std::uint64_t toggle[kTileKeys + 1] = {}, word = 0;
   for (int lane = 0; lane < lanes; lane++) {
-    auto const r = range(lane);
-    if (r.first >= r.last) continue;
+    auto const& r = range(lane);
     std::uint64_t const bit = std::uint64_t(1) << lane;
-    toggle[rank_in_tile(tile, r.first)] ^= bit;
-    toggle[rank_in_tile(tile, r.last)] ^= bit;
+    if (r.first <= first && r.last > last) {  // most lanes; toggles of one key would wait for each other
+      word |= bit;
+    } else if (r.first < r.last && r.first <= last && r.last > first) {
+      toggle[rank_in_tile(tile, r.first)] ^= bit;
+      if (r.last <= last) toggle[rank_in_tile(tile, r.last)] ^= bit;
+    }
   }
-  std::uint64_t word = 0;
   for (int r = 0; r < tile.count; r++) words[r] = word ^= toggle[r];
 }
 

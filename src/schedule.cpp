@@ -144,7 +144,7 @@ void GroupKeys::words(const Tile& tile, std::uint64_t* words) const {
   if (is_band_)
     words_of_band(tile, index_, reach_, ahead_, lanes_, words);
   else
-    words_of_ranges(tile, lanes_, words, [this](int lane) { return range_[lane]; });
+    words_of_ranges(tile, lanes_, words, [this](int lane) -> const KeyRange& { return range_[lane]; });
   std::ptrdiff_t const first = tile.first, last = key_index(tile, tile.count - 1);
   bool const whole = !tile.indices && first >= first_ && last < last_;
   if (whole && (last < self_first_ || first >= self_last_)) return;
