@@ -87,7 +87,13 @@ Order make_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_
   Grouper grouper(order);
   std::ptrdiff_t const before = keys - queries;  // query = index - before
   auto const is_apart = [&](std::ptrdiff_t query) {
-    return !apart.empty() && std::binary_search(apart.begin(), apart.end(), static_cast<std::int64_t>(query + before));
+    return std::binary_search(apart.begin(), apart.end(), static_cast<std::int64_t>(query + before));
+  };
+  auto const add = [&](std::vector<std::ptrdiff_t>& queries_of_section) {
+    if (!apart.empty())
+      queries_of_section.erase(std::remove_if(queries_of_section.begin(), queries_of_section.end(), is_apart),
+                               queries_of_section.end());
+    grouper.section(queries_of_section);
   };
   std::vector<std::ptrdiff_t> section;
   for (auto token = apart.begin(); token != apart.end(); ++token)
@@ -95,32 +101,24 @@ Order make_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_
   grouper.section(section);
   grouper.close();
   order.apart = order.groups();
-  section.clear();
   if (grouping.grid.axes) {
     grid_sections(grouping, [&](std::vector<std::ptrdiff_t>& tokens) {
       for (std::ptrdiff_t& token : tokens) token -= before;
-      tokens.erase(std::remove_if(tokens.begin(), tokens.end(),
-                                  [&](std::ptrdiff_t query) { return query < 0 || is_apart(query); }),
-                   tokens.end());
-      grouper.section(tokens);
+      if (before > 0)
+        tokens.erase(std::remove_if(tokens.begin(), tokens.end(), [](std::ptrdiff_t query) { return query < 0; }),
+                     tokens.end());
+      add(tokens);
     });
   } else {
-    std::ptrdiff_t const classes = std::min(grouping.stride, queries);
-    section.reserve(static_cast<std::size_t>(queries / std::max<std::ptrdiff_t>(classes, 1) + 1));
-    for (std::ptrdiff_t c = 0; c < classes; c++) {
-      std::ptrdiff_t in_section = PTRDIFF_MIN;
-      for (std::ptrdiff_t query = c; query < queries; query += grouping.stride) {
-        std::ptrdiff_t const at = grouping.section ? floor_div(query + before, grouping.section) : 0;
-        if (at != in_section) {
-          grouper.section(section);
-          section.clear();
-          in_section = at;
-        }
-        if (!is_apart(query)) section.push_back(query);
+    std::ptrdiff_t const stride = grouping.stride;
+    for (std::ptrdiff_t c = 0; c < std::min(stride, queries); c++)
+      for (std::ptrdiff_t query = c, end = queries; query < queries; end = queries) {
+        if (grouping.section)
+          end = std::min(end, (floor_div(query + before, grouping.section) + 1) * grouping.section - before);
+        section.resize(static_cast<std::size_t>((end - query + stride - 1) / stride));
+        for (std::ptrdiff_t& its : section) its = query, query += stride;
+        add(section);
       }
-      grouper.section(section);
-      section.clear();
-    }
   }
   grouper.close();
   return order;

@@ -66,12 +66,14 @@ class Plan {
     Pass whole;
     std::vector<double> coordinates[kGridAxes];
 
+    // On an axis every coordinate stands once for each token of the later axes, over and over.
     void find_coordinates(const Grid& grid) {
-      GridWalk walk(grid);
-      for (int axis = 0; axis < grid.axes; axis++) coordinates[axis].reserve(static_cast<std::size_t>(grid.tokens()));
-      for (std::ptrdiff_t key = 0; key < grid.tokens(); key++) {
-        const std::ptrdiff_t* const at = walk.to(key);
-        for (int axis = 0; axis < grid.axes; axis++) coordinates[axis].push_back(static_cast<double>(at[axis]));
+      std::ptrdiff_t const tokens = grid.tokens();
+      for (std::ptrdiff_t axis = 0, times = tokens; axis < grid.axes && tokens > 0; axis++) {
+        coordinates[axis].resize(static_cast<std::size_t>(tokens));
+        times /= grid.shape[axis];
+        for (double *to = coordinates[axis].data(), *const end = to + tokens; to < end;)
+          for (std::ptrdiff_t at = 0; at < grid.shape[axis]; at++) to = std::fill_n(to, times, static_cast<double>(at));
       }
     }
   };
