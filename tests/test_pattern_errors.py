@@ -5,6 +5,7 @@ import copy
 import headspan as hs
 import numpy as np
 import pytest
+import scipy.sparse as sparse
 from test_errors import INF, NAN, OBJECTS, check_sentence, ones, same
 
 BOTH = (TypeError, ValueError)
@@ -67,6 +68,7 @@ PATTERNS = {
     "blocks of integers": (TypeError, ["mask", "Blocks"], lambda p: p.Blocks(EYE.astype(int), 2)),
     "blocks of floats": (TypeError, ["mask", "Blocks"], lambda p: p.Blocks(EYE.astype(float), 2)),
     "blocks not square": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(EYE[:2], 2)),
+    "sparse blocks not square": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(sparse.csr_array(EYE[:2]), 2)),
     "blocks of one axis": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(EYE[0], 2)),
     "blocks for fewer tokens": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(EYE[:2, :2], 2)),
     "blocks for more tokens": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(np.eye(4, dtype=bool), 2)),

@@ -1,10 +1,14 @@
 """Patterns against their dense definition: every kind, random compositions, named edges."""
 
+import copy
+import pickle
+
 import headspan as hs
 import numpy as np
 import oracle
 import pattern_oracle
 import pytest
+import scipy.sparse as sparse
 from cases import DTYPES
 from pattern_cases import PATTERNS, check_case, make_composed_case, make_primitive_case, named_case
 from pattern_oracle import PRIMITIVES, both, leaf, union
@@ -281,6 +285,8 @@ def test_repr_and_equality(tree):
     exec("from headspan.patterns import *", names)
     read = eval(repr(pattern), names)
     assert pattern == again
+    pattern.mask(65)  # a copy takes nothing of the core along
+    assert pattern == copy.deepcopy(pattern) == pickle.loads(pickle.dumps(pattern))
     assert read == pattern
     assert repr(read) == repr(pattern)
     np.testing.assert_array_equal(read.mask(65), pattern_oracle.mask(tree, 65, 65))
@@ -303,3 +309,23 @@ def test_different_patterns_differ():
     patterns = [pattern_oracle.build(tree) for tree in DIFFERENT]
     for i, one in enumerate(patterns):
         assert [j for j, other in enumerate(patterns) if one == other] == [i]
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "bsr", "dok", "dia"])
+@pytest.mark.parametrize("kind", ["matrix", "array"])
+def test_blocks_of_sparse_matrices(form, kind):
+    """In whatever order they keep their numbers; a zero that is stored is none the less a zero."""
+    mask = np.arange(25).reshape(5, 5) % 3 == 0
+    given = getattr(sparse, f"{form}_{kind}")(mask.astype(float))
+    zeros = sparse.csr_array(mask.astype(float))
+    zeros.data[[0, 3]] = 0
+    assert hs.patterns.Blocks(given, 3) == hs.patterns.Blocks(mask, 3)
+    assert hs.patterns.Blocks(zeros, 3) == hs.patterns.Blocks(zeros.toarray() > 0, 3)
+    assert zeros.nnz == mask.sum()  # as it was
+
+
+def test_blocks_of_two_rows():
+    """A pair of lists of bool is a mask, one of integers says where the blocks are."""
+    rows = ([True, False], [True, True])
+    for same in (np.array(rows), ([0, 1, 3], [0, 0, 1])):
+        assert hs.patterns.Blocks(rows, 3) == hs.patterns.Blocks(same, 3)

@@ -8,11 +8,24 @@ import numpy as np
 from headspan import _check
 
 
+def _is_csr(mask: Any) -> bool:
+    """Whether it is a pair of lists of numbers; two rows of a mask are of bool."""
+    if not isinstance(mask, tuple) or len(mask) != 2:
+        return False
+    parts = [_check.as_array("mask of Blocks", part) for part in mask]
+    return all(part.ndim == 1 and part.dtype != np.bool_ for part in parts)
+
+
 def csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(indptr, indices) of a mask in whatever form, the indices of a row ascending."""
+    if hasattr(mask, "tocsr"):  # of SciPy, in whatever format
+        if mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
+            raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {mask.shape}")
+        mask = mask.tocsr(copy=True)
+        mask.eliminate_zeros()
     if hasattr(mask, "indptr") and hasattr(mask, "indices"):
         mask = (mask.indptr, mask.indices)
-    if isinstance(mask, tuple) and len(mask) == 2 and all(np.ndim(part) == 1 for part in mask):
+    if _is_csr(mask):
         indptr, indices = (_check.as_array("mask of Blocks", part) for part in mask)
         if any(part.size and part.dtype.kind not in "iu" for part in (indptr, indices)):
             raise TypeError(

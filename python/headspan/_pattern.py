@@ -52,6 +52,10 @@ class Pattern(ABC):
         """The parts of a union, or the pattern alone."""
         return (self,)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle holds: all but what the core made of the pattern, which it makes again."""
+        return {name: value for name, value in self.__dict__.items() if name != "core"}
+
     @abstractmethod
     def of_head(self, head: int) -> Pattern:
         """Return what the pattern is for one head."""
