@@ -271,6 +271,22 @@ def test_reference(seed):
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-12)
 
 
+REFERENCE = {
+    "no heads, a pattern": ((20, 4), (20, 4), {"pattern": hs.patterns.Local(3) | hs.patterns.Global(0)}),
+    "no heads, a grid": ((20, 4), (20, 4), {"pattern": hs.patterns.Neighborhood((4, 5), 3), "span": 0.5}),
+    "more queries than keys, positions": (
+        (2, 20, 4), (2, 5, 4), {"query_positions": np.arange(20), "key_positions": np.arange(5)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("queries", "keys", "options"), REFERENCE.values(), ids=REFERENCE)
+def test_reference_of_other_shapes(queries, keys, options):
+    arrays = [normals(i, *shape) for i, shape in enumerate((queries, keys, keys))]
+    expected = hs.attention(*arrays, **options)
+    np.testing.assert_allclose(hs.reference.attention(*arrays, **options), expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("options", [{}, {"causal": False}, {"span": 200.0}], ids=str)
 def test_float32_is_no_worse_than_dense_float32(options):
     query, key, value = (normals(seed, 1, 2, 1024, 64, dtype=np.float32) for seed in (1, 2, 3))

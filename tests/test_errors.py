@@ -12,6 +12,16 @@ OBJECTS = np.array([1.0, None, 2.0], dtype=object)
 RAGGED = [[1.0], [1.0, 2.0]]
 
 
+class Tensor:
+    """What another library's array says that is not to leave it."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.\nUse tensor.detach().numpy() instead.")
+
+    def __repr__(self):
+        return "Tensor()"
+
+
 def ones(*shape, dtype=np.float64):
     return np.ones(shape, dtype=dtype)
 
@@ -61,6 +71,8 @@ ARRAYS = {
         ("strings", TypeError, np.full((1, 4, 5, 3), "a")),
         ("mixed dtypes", TypeError, ones(1, 4, 5, 3, dtype=np.float32)),
         ("None", TypeError, None),
+        ("masked", TypeError, np.ma.masked_less(np.arange(60.0).reshape(1, 4, 5, 3), 7)),
+        ("a tensor that needs a gradient", TypeError, Tensor()),
         ("one axis", ValueError, ones(3)),
         ("five axes", ValueError, ones(1, 1, 4, 5, 3)),
         ("no axis", ValueError, np.float64(1.0)),
@@ -84,6 +96,7 @@ ARRAYS = {
         ("other batch", ValueError, ones(2, 2, 6, 3)),
     ],
     "value": [
+        ("None", TypeError, None),
         ("mixed dtypes", TypeError, ones(1, 2, 6, 2, dtype=np.float32)),
         ("complex", TypeError, ones(1, 2, 6, 2, dtype=np.complex64)),
         ("fewer tokens than key", ValueError, ones(1, 2, 5, 2)),
@@ -110,6 +123,7 @@ PER_TOKEN = [
     ("complex", TypeError, 1j),
     ("objects", TypeError, OBJECTS),
     ("ragged", (TypeError, ValueError), RAGGED),
+    ("masked", TypeError, np.ma.masked_array([1.0, 2.0, 3.0, 4.0], mask=[True, False, False, False])),
 ]
 PARAMETERS = {
     "span": PER_TOKEN,
@@ -243,6 +257,7 @@ MERGED = {
         ("other shape", ValueError, [ones(2, 5), ones(2, 6)]),
         ("extra axis", ValueError, [ones(2, 5, 1)] * 2),
         ("mixed dtypes", TypeError, [ones(2, 5, dtype=np.float32)] * 2),
+        ("infinite", ValueError, [ones(2, 5), np.full((2, 5), INF)]),
     ],
 }
 TABLE = {
@@ -274,7 +289,8 @@ TABLE = {
     },
     "merge_attention": MERGED,
     "merge_attention_vjp": MERGED,
-    "cost": dict.fromkeys(("tokens", "heads", "head_dim", "key_tokens", "batch"), SIZE) | {
+    "cost": dict.fromkeys(("tokens", "heads", "head_dim", "key_tokens"), SIZE) | {
+        "batch": [*SIZE, ("more pairs than are counted", ValueError, 10**18)],
         "span": [row for row in PER_TOKEN if row[0] != "tokens do not match"],
         "ramp": PARAMETERS["ramp"],
         "window": PARAMETERS["window"],
@@ -297,7 +313,8 @@ TABLE = {
     "importance_from_vjp": {name: DYNAMIC_SPAN[name] for name in IMPORTANCE},
     "segments_from": {
         "cumulative_lengths": [("late start", ValueError, [1, 2]), ("falling", ValueError, [0, 3, 2]),
-                               ("not whole", TypeError, [0, 1.5]), ("two axes", ValueError, [[0, 1]])],
+                               ("not whole", TypeError, [0, 1.5]), ("two axes", ValueError, [[0, 1]]),
+                               ("a number", ValueError, 0)],
     },
     "set_num_threads": {"n": [*SIZE, ("string", TypeError, "two"), ("None", TypeError, None),
                               ]},

@@ -10,6 +10,8 @@ from headspan._check import Array
 from headspan._parameters import KeyBias, PerQuery
 from headspan._pattern import Pattern
 
+_LOG2_E = 1.4426950408889634
+
 
 class Options(TypedDict, total=False):
     """The options of an attention as they are given; see `headspan.attention`."""
@@ -39,7 +41,7 @@ class Call:
         self,
         query: object,
         key: object,
-        value: object | None,
+        value: object,
         span: npt.ArrayLike | None,
         ramp: float,
         causal: bool,
@@ -55,7 +57,7 @@ class Call:
         key_bias: npt.ArrayLike | None = None,
     ) -> None:
         query, key = _check.float_array("query", query), _check.float_array("key", key)
-        value = key if value is None else _check.float_array("value", value)
+        value = _check.float_array("value", value)
         self.query, self.key, self.value = query, key, value
         self.dtype = query.dtype
         shape = query.shape
@@ -74,14 +76,12 @@ class Call:
         positions = None
         if query_positions is not None or key_positions is not None:
             positions = _visibility.positions(query_positions, key_positions, self)
-
-        self.span: PerQuery | None = None
-        if span is not None:
-            tokens = self.query.shape[2] + self.key.shape[2]
-            furthest = 2.0 * tokens if positions is None else positions.furthest()
-            self.span = PerQuery("span", span, self, below=furthest)
+        self.span = None if span is None else PerQuery("span", span, self, below=self._furthest(positions))
         self.temperature = None if temperature is None else PerQuery("temperature", temperature, self, positive=True)
         self.slopes = None if alibi_slopes is None else PerQuery("alibi_slopes", alibi_slopes, self, per_token=False)
+        factor = shape[-1] ** -0.5 if scale is None else _check.number("scale", scale)
+        if scale is not None or temperature is not None or alibi_slopes is not None:
+            self._check_factors(factor, self._furthest(positions))
         self.key_bias = None if key_bias is None else KeyBias(key_bias, self)
         self.core = _core.Problem(
             self.query,
@@ -90,7 +90,7 @@ class Call:
             None if self.span is None else self.span.array,
             None if self.temperature is None else self.temperature.array,
             None if self.slopes is None else self.slopes.array,
-            shape[-1] ** -0.5 if scale is None else _check.number("scale", scale),
+            factor,
             _check.number("ramp", ramp, at_least=0),
             _check.flag("causal", causal),
             _check.flag("include_self", include_self),
@@ -103,6 +103,21 @@ class Call:
             or key_bias is not None
         ):
             self._extend(positions, pattern, key_lengths, segment_ids)
+
+    def _furthest(self, positions: _visibility.Positions | None) -> float:
+        """Beyond every distance."""
+        return 2.0 * (self.query.shape[2] + self.key.shape[2]) if positions is None else positions.furthest()
+
+    def _check_factors(self, scale: float, furthest: float) -> None:
+        """Refuse factors of the scores that their type cannot hold, as the core takes them, for powers of 2."""
+        coldest = 1.0 if self.temperature is None or not self.temperature.array.size else self.temperature.low
+        slope = 0.0 if self.slopes is None else max(-self.slopes.low, self.slopes.high)
+        for name, factor in (
+            ("scale / temperature", abs(scale) / coldest),
+            ("alibi_slopes * distance", slope * furthest),
+        ):
+            if factor * _LOG2_E > float(_check.FINFO[self.dtype].max):
+                raise ValueError(f"{name} must fit into {self.dtype}, but comes to {factor:g}")
 
     def _extend(
         self,

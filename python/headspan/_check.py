@@ -20,11 +20,20 @@ FINFO = {dtype: np.finfo(dtype) for dtype in FLOATS}
 def as_array(name: str, x: object) -> npt.NDArray[Any]:
     """Return ``x`` as an array of whatever type, or say that it is none."""
     try:
-        return np.asarray(x)
-    except (ValueError, TypeError) as error:
-        raise TypeError(
-            f"{name} must be an array of numbers, not a nested {type(x).__name__} of unequal lengths"
-        ) from error
+        array = np.asarray(x)
+    except (ValueError, TypeError, RuntimeError) as error:  # the last from tensors that need a gradient
+        if isinstance(x, list | tuple):
+            what = f"an array of numbers, not a nested {type(x).__name__} of unequal lengths"
+        else:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            what = f"what NumPy can read as an array, not {type(x).__name__} ({reason})"
+        raise TypeError(f"{name} must be {what}") from error
+    if array is not x:  # not the usual case
+        if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+            raise TypeError(f"{name} must not be a masked array; {name}.filled(...) makes it a plain one")
+        if array.dtype.kind == "O" and isinstance(x, Real):  # an integer too large for NumPy, a fraction
+            array = np.asarray(number(name, x))
+    return array
 
 
 def float_array(name: str, x: object) -> Array:
@@ -40,7 +49,8 @@ def float_array(name: str, x: object) -> Array:
     dtype = array.dtype.newbyteorder("=")
     if dtype not in FLOATS:
         hint = f"; {name}.astype(np.float32) converts it" if array.dtype.kind in "biuf" else ""
-        raise TypeError(f"{name} must be float32 or float64, not {array.dtype}{hint}")
+        given = array.dtype if array.ndim or array.dtype.kind != "O" else describe(x)
+        raise TypeError(f"{name} must be float32 or float64, not {given}{hint}")
     check_size(name, array.shape, dtype.itemsize)
     rows_contiguous = array.ndim == 0 or array.shape[-1] == 1 or array.strides[-1] == dtype.itemsize
     whole_strides = all(stride % dtype.itemsize == 0 for stride in array.strides)
@@ -118,7 +128,8 @@ def gradient(name: str, given: object, shape: tuple[int, ...], *, beside: tuple[
     array = float_array(name, given)
     same_dtype({beside[0]: beside[1], name: array})
     if array.shape != shape:
-        raise ValueError(f"{name} must have the shape of {name.removeprefix('grad_')}, {shape}, not {array.shape}")
+        result = name.removeprefix("grad_") if name != "grad" else "the result"
+        raise ValueError(f"{name} must have the shape of {result}, {shape}, not {array.shape}")
     return array
 
 
@@ -148,6 +159,12 @@ def limits(name: str, array: npt.NDArray[Any]) -> tuple[float, float]:
     if not (low >= -MAX and high <= MAX):
         raise ValueError(f"{name} must be finite, but holds {high if low >= -MAX else low}")
     return low, high
+
+
+def fits(name: str, low: float, high: float, dtype: np.dtype[Any]) -> None:
+    """Refuse numbers from ``low`` to ``high`` if a type cannot hold them."""
+    if max(-low, high) > float(FINFO[dtype].max):
+        raise ValueError(f"{name} must fit into {dtype}, but holds {high if high > -low else low:g}")
 
 
 def non_negative(name: str, array: npt.NDArray[Any]) -> None:

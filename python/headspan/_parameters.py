@@ -40,7 +40,16 @@ class Parameter:
 
 
 class PerQuery(Parameter):
-    """A span, a temperature or a slope."""
+    """A span, a temperature or a slope.
+
+    Attributes
+    ----------
+    low, high : float
+        The smallest and the largest.
+    """
+
+    low: float
+    high: float
 
     def __init__(
         self,
@@ -62,7 +71,8 @@ class PerQuery(Parameter):
             if high > below:
                 high = below
                 values = np.minimum(values, high)
-        _check_fits(name, low, high, call)
+        _check.fits(name, low, high, call.dtype)
+        self.low, self.high = low, high
         self.array = np.array(values, dtype=call.dtype, ndmin=3 if per_token else 2)
         if positive and array.size and not call.dtype.type(low) >= _check.FINFO[call.dtype].tiny:
             raise ValueError(f"{name} must be greater than 0, but holds {call.dtype.type(low):g}")
@@ -88,12 +98,13 @@ class KeyBias(Parameter):
         if not 1 <= array.ndim <= len(sizes) or not _check.may_be_shared(array.shape, sizes[-array.ndim :]):
             forms = [sizes[i:] for i in range(len(sizes))]
             raise ValueError(f"key_bias must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
-        _check_fits("key_bias", *_check.limits("key_bias", array[np.isfinite(array)]), call)
-        self.array = np.ascontiguousarray(array.reshape((1,) * (3 - array.ndim) + array.shape), dtype=call.dtype)
-        removed = np.isneginf(self.array)
-        self.removed = removed if removed.any() else None
-
-
-def _check_fits(name: str, low: float, high: float, call: "Call") -> None:
-    if max(-low, high) > _check.FINFO[call.dtype].max:
-        raise ValueError(f"{name} must fit into {call.dtype}, but holds {high if high > -low else low:g}")
+        removed = np.isneginf(array)
+        low, high = _check.limits("key_bias", array[~removed])
+        _check.fits("key_bias", low, high, call.dtype)
+        # A score is more than its bias, and the sum must be finite too.
+        most = float(_check.FINFO[call.dtype].max) / 4
+        if low < -most or high > most:
+            array = np.where(removed, array, np.clip(array, -most, most))
+        shape = (1,) * (3 - array.ndim) + array.shape
+        self.array = np.ascontiguousarray(array.reshape(shape), dtype=call.dtype)
+        self.removed = removed.reshape(shape) if removed.any() else None

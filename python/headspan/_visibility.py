@@ -54,9 +54,14 @@ def patterns(given: object, heads: int, queries: int, keys: int) -> list[Pattern
 def positions(query_given: object, key_given: object, call: "Call") -> Positions:
     """Return positions of queries and keys of which one at least is given."""
     queries, keys = call.query.shape[2], call.key.shape[2]
-    key = _positions("key_positions", np.arange(keys) if key_given is None else key_given, keys, call)
+    key_array = np.arange(keys) if key_given is None else _check.real_array("key_positions", key_given)
     if query_given is not None:
-        return Positions(_positions("query_positions", query_given, queries, call), key)
+        query_array = _check.real_array("query_positions", query_given)
+        query_array, key_array = _from_zero(query_array, key_array)
+        key = _positions("key_positions", key_array, keys, call)
+        return Positions(_positions("query_positions", query_array, queries, call), key)
+    (key_array,) = _from_zero(key_array)
+    key = _positions("key_positions", key_array, keys, call)
     if queries > keys:
         raise ValueError(
             f"key_positions need query_positions beside them for more queries than keys, {queries} and {keys}"
@@ -64,8 +69,21 @@ def positions(query_given: object, key_given: object, call: "Call") -> Positions
     return Positions(np.ascontiguousarray(key[:, keys - queries :]), key)
 
 
-def _positions(name: str, given: object, tokens: int, call: "Call") -> _Reals:
-    array = per_token(name, _check.real_array(name, given), tokens, call).astype(np.float64)
+def _from_zero(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Let integers count from the least of them: times in nanoseconds are more than a float can tell apart."""
+    filled = [array for array in arrays if array.size]
+    if not filled or any(array.dtype.kind == "f" for array in filled):
+        return list(arrays)
+    least, most = min(int(array.min()) for array in filled), max(int(array.max()) for array in filled)
+    if most - least > 2**53:
+        raise ValueError(f"positions must be within 2**53 of each other, not {least} and {most}")
+    if most >= 2**63:
+        raise ValueError(f"positions must be less than 2**63, not {most}")
+    return [array.astype(np.int64) - least for array in arrays]
+
+
+def _positions(name: str, given: npt.NDArray[Any], tokens: int, call: "Call") -> _Reals:
+    array = per_token(name, given, tokens, call).astype(np.float64)
     falls = np.diff(array, axis=1) < 0
     if falls.any():
         raise ValueError(f"{name} must not decrease, but does after token {np.argwhere(falls)[0, 1]}")
@@ -139,7 +157,7 @@ def segments_from(cumulative_lengths: npt.ArrayLike) -> _Integers:
         raise ValueError("cumulative_lengths must start with 0, not be empty")
     if array.dtype.kind not in "iu":
         raise TypeError(f"cumulative_lengths must be integers, not {array.dtype}")
-    lengths: _Integers = np.diff(array).astype(np.int64)
+    lengths: _Integers = np.diff(array.astype(np.int64).ravel())  # unsigned ones never fall
     if array.ndim != 1 or array[0] != 0 or (lengths < 0).any():
         raise ValueError(f"cumulative_lengths must ascend from 0, not be {_check.describe(array.tolist())}")
     return np.repeat(np.arange(lengths.size), lengths)

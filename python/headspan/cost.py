@@ -1,5 +1,6 @@
 """What an attention costs, counted and not measured."""
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -67,11 +68,13 @@ def cost(
     >>> full.pairs, short.pairs, short.head_pairs
     (1001000, 164493, array([ 41139, 123354]))
     """
-    sizes = {
-        name: _check.integer(name, n, at_least=1)
-        for name, n in {"tokens": tokens, "heads": heads, "head_dim": head_dim, "batch": batch}.items()
-    }
+    sizes = {"tokens": tokens, "heads": heads, "head_dim": head_dim, "batch": batch}
+    tokens, heads, head_dim, batch = (_check.integer(name, n, at_least=1) for name, n in sizes.items())
     keys = tokens if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
+    if batch * heads * tokens * keys > sys.maxsize:
+        raise ValueError(
+            f"cost counts less than 2**63 pairs, not those of tokens {tokens}, heads {heads}, batch {batch}"
+        )
     ramp = _check.number("ramp", ramp, at_least=0)
     causal = _check.flag("causal", causal)
     limit = 2.0 * (tokens + keys)
@@ -80,13 +83,13 @@ def cost(
     else:
         array = _check.real_array("span", span)
         _check.non_negative("span", array)
-        per_query = _check.per_query("span", array, (sizes["batch"], sizes["heads"], sizes["tokens"]))
+        per_query = _check.per_query("span", array, (batch, heads, tokens))
         spans = np.minimum(per_query.astype(np.float64), limit)
     patterns = _visibility.patterns(pattern, heads, tokens, keys)
     # Batch items and heads that share a span and a pattern are counted once.
     shape = (spans.shape[0], max(spans.shape[1], len(patterns)), tokens)
     counted = _core.pairs(tokens, keys, np.broadcast_to(spans, shape), ramp, causal, [p.core for p in patterns])
-    head_pairs = np.broadcast_to(counted, (batch, heads)).sum(axis=0)
+    head_pairs = np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)).copy()
     pairs = int(head_pairs.sum())
     dense = 4 * head_dim * batch * heads * tokens * keys
     return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, dense, head_pairs)

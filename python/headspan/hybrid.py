@@ -189,11 +189,9 @@ def hybrid_attention_vjp(
     p = check_parameters(parameters, rows, shape, per_checked)
     longest = _check.number("max_span", max_span, at_least=0)
     c = _check.number("temperature_range", temperature_range, at_least=0)
-    limits = np.finfo(rows.dtype)
-    for name, value in (("max_span", longest), ("temperature_range", c)):
-        if value > limits.max:
-            raise ValueError(f"{name} must fit into {rows.dtype}, not {value:g}")
-    smallest = _check.number("epsilon", epsilon, at_least=float(limits.tiny))
+    _check.fits("max_span", 0, longest, rows.dtype)
+    _check.fits("temperature_range", 0, c, rows.dtype)
+    smallest = _check.number("epsilon", epsilon, at_least=float(_check.FINFO[rows.dtype].tiny))
     sharpen = _check.flag("sharpen_longer", sharpen_longer)
     with_span = _check.flag("return_span", return_span)
     options = {"ramp": ramp, "causal": _check.flag("causal", causal), "include_self": include_self}

@@ -78,6 +78,8 @@ def merge_attention_vjp(
             )
 
     highest = np.maximum.reduce(logs)
+    if np.isposinf(highest).any():
+        raise ValueError("lses must be finite or -inf, but hold inf")
     base = np.where(np.isneginf(highest), 0, highest)  # a row without keys must not be subtracted from itself
     exponentials = [np.exp(log - base) for log in logs]
     total = np.add.reduce(exponentials)
@@ -94,9 +96,9 @@ def merge_attention_vjp(
             else _check.gradient("grad_lse", grad_lse, lse.shape, beside=("outs", out))
         )
         grad_outs: list[Array] = [share[..., None] * grad for share in shares]
-        grad_lses: list[Array] = [
-            share * ((grad * (part - out)).sum(axis=-1) + grad_log) for share, part in zip(shares, parts, strict=True)
-        ]
+        along = [(grad * part).sum(axis=-1) for part in parts]
+        mean = np.add.reduce([share * each for share, each in zip(shares, along, strict=True)])
+        grad_lses: list[Array] = [share * (each - mean + grad_log) for share, each in zip(shares, along, strict=True)]
         return grad_outs, grad_lses
 
     return (out, lse), vjp

@@ -64,7 +64,8 @@ def attention(
     m = np.clip((ramp + z - x) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
     m = np.where(allowed & (b > -np.inf), np.where(free, 1.0, m), 0.0)
     s = (q.shape[-1] ** -0.5 if scale is None else scale) / t * (q @ np.swapaxes(k, -1, -2)) - slope * x + b
-    top = np.max(s, axis=-1, keepdims=True, initial=-1e300, where=m > 0)
+    top = np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0)
+    top = np.where(top == -np.inf, 0.0, top)  # of a row with no pair
     e = m * np.exp(np.where(m > 0, s - top, -np.inf))
     total = e.sum(axis=-1, keepdims=True)
     out = e / np.where(total == 0, 1, total) @ v
@@ -92,10 +93,11 @@ def _pairs(
 ) -> tuple[Any, Any, Any]:
     """Say which pairs there are, how far apart they stand, and which of them no span limits."""
     queries, keys = q.shape[-2], k.shape[-2]
-    index = np.arange(queries) + keys - queries
     k_at = np.arange(keys) if key_positions is None else np.asarray(key_positions)
-    q_at = index if key_positions is None else k_at[..., index]
-    q_at = q_at if query_positions is None else np.asarray(query_positions)
+    if query_positions is not None:
+        q_at = np.asarray(query_positions)
+    else:
+        q_at = np.arange(keys - queries, keys) if key_positions is None else k_at[..., keys - queries :]
     if max(k_at.ndim, q_at.ndim) == 2:  # one row for each batch item
         k_at, q_at = (at.reshape(-1, 1, at.shape[-1]) for at in (k_at, q_at))
     x = q_at[..., :, None] - k_at[..., None, :]
@@ -107,6 +109,8 @@ def _pairs(
     masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))
     if any(part.grid for part in parts):
         x = np.stack([_grid_distance(part, queries, keys, x) for part in parts])
+    if q.ndim == 2:  # no axis of heads
+        masks, free, x = masks[0], free[0], x.reshape(queries, keys)
     return allowed & masks, np.abs(x), free
 
 

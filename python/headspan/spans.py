@@ -36,8 +36,8 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     >>> hs.soft_mask([0, 8, 10, 12], span=8, ramp=4)
     array([1. , 1. , 0.5, 0. ])
     """
-    x = np.abs(_check.real_array("distance", distance))
-    z = _check.real_array("span", span)
+    x = np.abs(_check.real_array("distance", distance).astype(np.float64))  # small integers have no |-128|
+    z = _check.real_array("span", span).astype(np.float64)
     _check.non_negative("span", z)
     r = _check.number("ramp", ramp, at_least=0)
     try:
@@ -46,11 +46,11 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
         raise ValueError(f"distance and span must broadcast, not {x.shape} and {z.shape}") from None
     if r == 0:
         return np.where(x <= z, 1.0, 0.0)
-    mask: npt.NDArray[np.float64] = np.clip((r + z.astype(np.float64) - x) / r, 0.0, 1.0)
+    mask: npt.NDArray[np.float64] = np.clip((r + z - x) / r, 0.0, 1.0)
     return mask
 
 
-def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, npt.NDArray[np.float64]]:
+def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
     """L1 penalty that keeps spans short, ``weight * mean(span)``, and its gradient.
 
     Parameters
@@ -63,7 +63,8 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, npt.NDArray
     Returns
     -------
     penalty : float
-    gradient : ndarray of float64, of the shape of `span`
+    gradient : ndarray, of the shape of `span`
+        Of its type too if that is float32, otherwise of float64.
 
     References
     ----------
@@ -82,7 +83,8 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, npt.NDArray
     if z.size == 0:
         raise ValueError("span must hold at least one span, not none")
     factor = _check.number("weight", weight, at_least=0)
-    return factor * float(z.mean(dtype=np.float64)), np.full(z.shape, factor / z.size)
+    dtype = z.dtype if z.dtype in _check.FLOATS else _check.DOUBLE
+    return factor * float(z.mean(dtype=np.float64)), np.full(z.shape, factor / z.size, dtype)
 
 
 def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, limit: float) -> Array:
@@ -139,13 +141,15 @@ def dynamic_span_vjp(
     array([75., 75.])
     """
     logits, linear_vjp = importance_from_vjp(x, weight, bias)
-    top = logits.dtype.type(_check.number("limit", limit, at_least=0))
+    highest = _check.number("limit", limit, at_least=0)
+    _check.fits("limit", 0, highest, logits.dtype)
+    top = logits.dtype.type(highest)
     sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))  # does not overflow
     span = top * sigmoid
 
     def vjp(grad_span: npt.ArrayLike) -> tuple[Array, Array, Array]:
         """Gradients of x, weight and bias."""
         grad = _check.gradient("grad_span", grad_span, span.shape, beside=("x", logits))
-        return linear_vjp(grad * span * (1 - sigmoid))
+        return linear_vjp(grad * (top * sigmoid) * (1 - sigmoid))  # the span itself is the caller's to change
 
     return span, vjp

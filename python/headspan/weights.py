@@ -61,10 +61,11 @@ def attention_weights(
     >>> hs.attention_weights(q, k, span=40, pool=100).sum(axis=-1).round(6).min()
     np.float64(1.0)
     """
+    key = _check.float_array("key", key)
     call = Call(
         query,
         key,
-        None,
+        key,  # the weights are the same for any values
         span,
         ramp,
         causal,
