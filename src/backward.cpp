@@ -88,14 +88,15 @@ class BackwardPass {
         Step const step = steps_.at(head, pass, index);
         QueryGroup<T> const queries = group_of(problem_, plan_, all.batch, head, pass, step.group);
         KeyGradients<T> const key_rows = key_gradients(all, task % shared);
-        if (!queries.ascends() && !turns.wait(task, PTRDIFF_MAX, stop)) return;
+        bool const ascends = queries.ascends() && one_order(all.key_head);
+        if (!ascends && !turns.wait(task, PTRDIFF_MAX, stop)) return;
         auto const run_batch = [&](auto run, const Tile* tiles, int count) {
           for (int i = 0; i < count; i += tiles_in_turn) {
             int const n = std::min(tiles_in_turn, count - i);
             std::ptrdiff_t const rank = queries.rank_after(tiles[i + n - 1]);
             if (!turns.wait(task, rank, stop)) return false;
             run(key_rows, tiles + i, n);
-            if (queries.ascends()) turns.leave(task, rank);
+            if (ascends) turns.leave(task, rank);
           }
           return true;
         };
@@ -104,6 +105,17 @@ class BackwardPass {
       }
       if (turns.wait(task, PTRDIFF_MAX, stop)) turns.leave(task, PTRDIFF_MAX);
     });
+  }
+
+  // Whether all heads that share a key head go through its keys in one order: where spans are limited, keys that are
+  // global tokens come first.
+  bool one_order(std::ptrdiff_t key_head) const {
+    if (!problem_.span || problem_.patterns.size() <= 1) return true;
+    std::ptrdiff_t const first = key_head * problem_.heads_per_key_head();
+    std::vector<std::int64_t> const& tokens = plan_.pattern(first)->global_tokens();
+    for (std::ptrdiff_t head = first + 1; head < first + problem_.heads_per_key_head(); head++)
+      if (plan_.pattern(head)->global_tokens() != tokens) return false;
+    return true;
   }
 
   // Calls work(head, first, last) for slices of every head's keys.

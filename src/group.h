@@ -51,7 +51,8 @@ class QueryGroup {
   }
   TileList tiles(const Reach& reach) const { return TileList(reach, {index_, group.lanes}, choice_); }
 
-  // A number by which the tiles of all groups of a pass ascend: keys below it are done with after this tile.
+  // A number by which the tiles of all groups of a pass ascend that have the same global tokens: keys below it are done
+  // with after this tile.
   std::ptrdiff_t rank_after(const Tile& tile) const {
     std::ptrdiff_t const free_keys = choice_.free_keys ? static_cast<std::ptrdiff_t>(choice_.free_keys->size()) : 0;
     if (free_keys && tile.indices >= choice_.free_keys->data() && tile.indices < choice_.free_keys->data() + free_keys)
@@ -117,6 +118,10 @@ class QueryGroup {
   void set_choice(const Problem<T>& problem, const Pass* pass) {
     choice_.pass = pass;
     choice_.keys = problem.keys();
+    // Long rows take long, and between steps one asks whether to go on.
+    constexpr std::ptrdiff_t short_row = 512;
+    std::ptrdiff_t const row = std::max<std::ptrdiff_t>({problem.head_dim(), problem.value_dim(), short_row});
+    choice_.tiles_at_once = static_cast<int>(std::max<std::ptrdiff_t>(kBatchTiles * short_row / row, 1));
     if (problem.removed) choice_.removed = problem.removed.at(batch, head);
     if (!pattern_ || !problem.span) return;
     std::vector<std::int64_t> const& tokens = pattern_->global_tokens();
@@ -229,7 +234,7 @@ template <class Step>
 bool for_each_batch(TileList tiles, TileBatch& batch, const StopCheck& stop, Step step) {
   for (int count; (count = tiles.next(batch)) > 0;) {
     if (stop() || !step(batch.tiles, count)) return false;
-    if (count < kBatchTiles) return true;
+    if (count < tiles.at_once()) return true;
   }
   return true;
 }

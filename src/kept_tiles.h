@@ -24,7 +24,7 @@ class KeptTiles {
       count_ += count;
       return step(tiles, count);
     });
-    if (!finished || count_ >= kBatchTiles) forget();
+    if (!finished || count_ >= queries.choice().tiles_at_once) forget();
     return finished;
   }
 

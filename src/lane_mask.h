@@ -32,7 +32,7 @@ HEADSPAN_NOINLINE void soft_bounds(const Group<T>& group, SoftBounds<T>* bounds)
 
 template <class T>
 struct LaneMask {
-  Vec<T> span, edge;
+  Vec<T> span, ramp;
   Distances<T> distances;
   SoftBounds<T> bounds;
 
@@ -40,7 +40,7 @@ struct LaneMask {
   HEADSPAN_ALWAYS_INLINE LaneMask(const Group<T>& group, int vector, const SoftBounds<T>* all, const T* key_positions)
       : distances{group.position[0] + vector * kWidth<T>, key_positions, group.axes} {
     span = load(group.span + vector * kWidth<T>);
-    edge = span + group.ramp;
+    ramp = broadcast(group.ramp);
     if (all) bounds = all[vector];
   }
   // Whether the mask falls for some pair with keys at lowest .. highest. Asked for a key group at once: a branch for
@@ -50,7 +50,7 @@ struct LaneMask {
   }
   HEADSPAN_ALWAYS_INLINE Vec<T> distance(int r) const { return distances.at(0, r); }
   HEADSPAN_ALWAYS_INLINE Vec<T> at(Vec<T> x, T inverse_ramp) const {
-    return soft_mask(x, edge, broadcast(inverse_ramp), broadcast(kEpsilon<T> / 2), broadcast(T(1)));
+    return soft_mask(x, span, ramp, broadcast(inverse_ramp), broadcast(kEpsilon<T> / 2), broadcast(T(1)));
   }
 };
 

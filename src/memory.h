@@ -31,7 +31,6 @@ class Buffer {
 
   T* data() const { return data_.get(); }
   std::size_t size() const { return size_; }
-  T& operator[](std::size_t i) const { return data_.get()[i]; }
 
  private:
   struct Free {

@@ -47,7 +47,7 @@ class DefaultFloatMode {
 class Work {
  public:
   Work(std::ptrdiff_t count, const InterruptCheck& interrupted, const Task& body)
-      : count_(count), interrupted_(interrupted), body_(body), last_check_(Clock::now()) {
+      : count_(count), interrupted_(interrupted), body_(body), last_check_(Clock::now()), last_time_(last_check_) {
     team_.enter();
   }
 
@@ -76,10 +76,15 @@ class Work {
   using Clock = std::chrono::steady_clock;
 
   bool must_stop(bool is_caller) {
-    // Not every time: the clock may take as long as a small part of the work.
-    if (is_caller && interrupted_ && ++asked_ % 4 == 0 && Clock::now() - last_check_ > std::chrono::milliseconds(20)) {
-      if (interrupted_()) was_interrupted_ = stopped_ = true;
-      last_check_ = Clock::now();
+    // Not every time, unless parts of the work are long: the clock may take as long as a short one.
+    if (is_caller && interrupted_ && ++asked_ % pause_ == 0) {
+      Clock::time_point const now = Clock::now();
+      pause_ = now - last_time_ > std::chrono::milliseconds(4) ? 1 : 4;
+      last_time_ = now;
+      if (now - last_check_ > std::chrono::milliseconds(20)) {
+        if (interrupted_()) was_interrupted_ = stopped_ = true;
+        last_check_ = Clock::now();
+      }
     }
     return stopped_;
   }
@@ -91,8 +96,9 @@ class Work {
   std::atomic<std::ptrdiff_t> next_{0};
   std::atomic<bool> stopped_{false};
   bool was_interrupted_ = false;  // the calling thread's
-  unsigned asked_ = 0;            // the calling thread's
-  Clock::time_point last_check_;  // the calling thread's
+  // The calling thread's:
+  unsigned asked_ = 0, pause_ = 4;
+  Clock::time_point last_check_, last_time_;
   std::mutex mutex_;
   std::exception_ptr error_;
 };
@@ -101,8 +107,9 @@ class Work {
 
 void parallel_for(std::ptrdiff_t count, int threads, const InterruptCheck& interrupted, const Task& body) {
   Work work(count, interrupted, body);
-  threads = static_cast<int>(std::min<std::ptrdiff_t>(threads, count));
 #ifdef _OPENMP
+  // Not many more than processors: where the system refuses one, OpenMP ends the process.
+  threads = static_cast<int>(std::min<std::ptrdiff_t>({threads, count, std::max(16, 4 * omp_get_num_procs())}));
   if (threads > 1 && !forked) {
 #pragma omp parallel num_threads(threads)
     work.run(omp_get_thread_num() == 0, omp_get_num_threads());

@@ -34,9 +34,8 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int l
     double const x = fabs((double)group.position[axis][lane] - (double)key_position(group, axis, key));
     p.x = x > p.x ? x : p.x;
   }
-  double const edge = (double)group.span[lane] + (double)group.ramp;
-  p.m = soft && group.ramp > 0 ? soft_mask(p.x, edge, 1.0 / (double)group.ramp, (double)__FLT_EPSILON__ * 1e-9, 1.0)
-                               : 1.0;
+  double const ramp = (double)group.ramp, floor = sizeof(T) == 4 ? __FLT_EPSILON__ / 2 : __DBL_EPSILON__ / 2;
+  p.m = soft && ramp > 0 ? soft_mask(p.x, (double)group.span[lane], ramp, 1 / ramp, floor, 1.0) : 1.0;
   double const s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) -
                    (double)group.slope[lane] * p.x + (group.key_bias.data ? (double)*group.key_bias.row(key) : 0);
   p.s = (double)(T)(s * kLog2e);

@@ -37,9 +37,6 @@ Extent extent(const Band& band, double span);
 struct KeyRange {
   std::ptrdiff_t first, last, self_first, self_last;
   bool empty() const { return first >= last; }
-  bool contains(std::ptrdiff_t key) const {
-    return key >= first && key < last && !(key >= self_first && key < self_last);
-  }
   std::ptrdiff_t count() const;
 };
 KeyRange key_range(const Band& band, std::ptrdiff_t query, const Extent& extent);

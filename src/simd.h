@@ -28,12 +28,12 @@ struct VectorOf;
 template <>
 struct VectorOf<float> {
   typedef float Values __attribute__((vector_size(kVectorBytes)));
-  typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
+  typedef uint32_t Integers __attribute__((vector_size(kVectorBytes)));
 };
 template <>
 struct VectorOf<double> {
   typedef double Values __attribute__((vector_size(kVectorBytes)));
-  typedef int64_t Integers __attribute__((vector_size(kVectorBytes)));
+  typedef uint64_t Integers __attribute__((vector_size(kVectorBytes)));
 };
 template <class T>
 using Vec = typename VectorOf<T>::Values;
@@ -182,7 +182,7 @@ HEADSPAN_INLINE V maximum(V a, V b) {
 template <class T>
 HEADSPAN_INLINE Vec<T> select_bits(uint64_t lanes, Vec<T> a, Vec<T> b) {
   IntVec<T> on;
-  for (int i = 0; i < kWidth<T>; i++) on[i] = (lanes >> i & 1) ? -1 : 0;
+  for (int i = 0; i < kWidth<T>; i++) on[i] = lanes >> i & 1;
   return on ? a : b;
 }
 HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return select_bits<float>(lanes, a, b); }
@@ -198,12 +198,13 @@ template <class V>
 HEADSPAN_INLINE V fraction(V x) {
   return x - floor(x);
 }
-// p * 2^floor(x) through the exponent's bits.
+// p * 2^floor(x) through the exponent's bits, which a NaN has none of: it may carry any bits, and must stay one.
 template <class T>
 HEADSPAN_INLINE Vec<T> scale_bits(Vec<T> p, Vec<T> x) {
   IntVec<T> const exponent = (IntVec<T>)(floor(x) + kRounder<T>) << (sizeof(T) == 4 ? 23 : 52);
   Vec<T> const scaled = (Vec<T>)((IntVec<T>)p + exponent);
-  return x < broadcast(kSmallestExponent<T>) ? Vec<T>{} : scaled;
+  Vec<T> const left_out = x < broadcast(kSmallestExponent<T>) ? Vec<T>{} : x;
+  return x >= broadcast(kSmallestExponent<T>) ? scaled : left_out;
 }
 HEADSPAN_INLINE VecF scale_by_power(VecF p, VecF x) { return scale_bits<float>(p, x); }
 HEADSPAN_INLINE VecD scale_by_power(VecD p, VecD x) { return scale_bits<double>(p, x); }

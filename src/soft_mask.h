@@ -14,23 +14,23 @@
 
 namespace headspan {
 
-// m of a pair that is in reach (m > 0 by `reach` below). The floor stands for what rounding of R + z - x may lose, so
-// that a row whose only key is at the very end of the ramp still has a weight. `edge` = R + z.
+// m of a pair that is in reach (m > 0 by `reach` below). z - x comes first: R may be lost in R + z. The floor stands
+// for what rounding may lose, so that a row whose only key is at the very end of the ramp still has a weight.
 template <class V>
-HEADSPAN_INLINE V soft_mask(V distance, V edge, V inverse_ramp, V floor, V one) {
-  V m = (edge - distance) * inverse_ramp;
+HEADSPAN_INLINE V soft_mask(V distance, V span, V ramp, V inverse_ramp, V floor, V one) {
+  V m = ((span - distance) + ramp) * inverse_ramp;
   m = m < one ? m : one;
   return m > floor ? m : floor;
 }
 
 // Whether m > 0.
 HEADSPAN_INLINE bool in_reach(double distance, double span, double ramp) {
-  return ramp > 0 ? distance < span + ramp : distance <= span;
+  return distance <= span || distance < span + ramp;
 }
 
 // The largest integer distance with m > 0, at most `limit`.
 HEADSPAN_INLINE ptrdiff_t reach(double span, double ramp, ptrdiff_t limit) {
-  double const furthest = ramp > 0 ? ceil(span + ramp) - 1 : floor(span);
+  double const last = floor(span), end = ceil(span + ramp) - 1, furthest = end > last ? end : last;
   return furthest < (double)limit ? (ptrdiff_t)furthest : limit;
 }
 

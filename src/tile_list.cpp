@@ -27,7 +27,7 @@ TileList::TileList(const Reach& reach, const Lanes& lanes, const Choice& choice)
 
 int TileList::next(TileBatch& batch) {
   int count = 0;
-  while (count < kBatchTiles) {
+  while (count < at_once()) {
     Tile& tile = batch.tiles[count];
     bool const free = choice_.pass && free_at_ < free_keys();
     tile = choice_.pass ? next_of_pattern(batch.indices[count]) : next_of_band();
@@ -141,7 +141,6 @@ bool TileList::meets(const Interval& keys, bool free) const {
 std::optional<Tile> TileList::gathered(const std::int64_t* indices, int count, bool free, std::uint64_t* words) const {
   Tile tile{0, 1, indices, nullptr, count, false};
   if (!meets(key_interval(tile), free) || !see(tile, free, words)) return std::nullopt;
-  if (!tile.words && free_keys()) std::fill_n(words, count, all(lanes_));
   for (int r = 0; r < count && free_keys(); r++)
     if (std::binary_search(choice_.free_keys->begin(), choice_.free_keys->end(), indices[r]) != free) words[r] = 0;
   if (free_keys()) tile.words = words;

@@ -22,6 +22,7 @@ struct Choice {
   const Pass* pass = nullptr;                            // null: no pattern
   const std::vector<std::int64_t>* free_keys = nullptr;  // global tokens, whose pairs no span limits
   const bool* removed = nullptr;                         // keys with a bias of -infinity
+  int tiles_at_once = kBatchTiles;                       // in one step
   std::ptrdiff_t keys = 0;
   const Grid* grid = nullptr;                  // on which spans are measured; null: along the tokens
   const std::ptrdiff_t* grid_reach = nullptr;  // of each lane; null: unlimited
@@ -46,7 +47,8 @@ struct Reach {
 class TileList {
  public:
   TileList(const Reach& reach, const Lanes& lanes, const Choice& choice);
-  int next(TileBatch& batch);  // how many tiles; 0: that was all
+  int next(TileBatch& batch);  // how many tiles, `at_once` unless these were the last
+  int at_once() const { return choice_.tiles_at_once; }
 
   // A tile over chosen keys (in any order, repeated or not), each seen by the lanes that may see it; none if no lane
   // sees any. Pairs that no span limits are in a tile of their own. To be asked before `next`.

@@ -14,9 +14,10 @@ TESTS = Path(__file__).parent
 
 def run_python(code, *arguments, timeout=120, **environment):
     """Runs code in a fresh interpreter that can import these tests; returns what it printed."""
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(TESTS), **environment},
+        env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
         timeout=timeout,

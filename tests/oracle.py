@@ -80,7 +80,7 @@ def signed_distance(queries, keys):
 def soft_mask(distance, span, ramp):
     if ramp == 0:
         return np.where(distance <= span, 1.0, 0.0)
-    return np.clip((ramp + span - distance) / ramp, 0.0, 1.0)
+    return np.clip(1 + (span - distance) / ramp, 0.0, 1.0)
 
 
 def at_positions(queries, keys, query_positions=None, key_positions=None):

@@ -214,6 +214,48 @@ def test_finite_inputs_give_finite_results(size, dtype):
         assert np.isfinite(getattr(gradients, name)).all(), name
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("ramp", [0, 1e-20, 1e-7, 1e-3, 0.1])
+def test_short_ramps_keep_the_pair_at_the_span(ramp, dtype):
+    """Where x = z the mask is 1, however short the ramp, and long the span."""
+    query, key, value = (normals(i, 1, 70, 8, dtype=dtype) for i in range(3))
+    for far in (0, 10**6):
+        places = {"query_positions": np.arange(70) + far, "key_positions": np.arange(70), "span": 20 + far}
+        expected = hs.attention(query, key, value, ramp=0, **places)
+        check_close("out", hs.attention(query, key, value, ramp=ramp, **places), expected, dtype)
+        wanted = hs.reference.attention(*(a.astype(float) for a in (query, key, value)), ramp=ramp, **places)
+        check_close("out", expected, wanted, dtype)
+
+
+@pytest.mark.parametrize(("span", "ramp"), [(1500.3, 0.7), (190000.37, 2.3), (1900000.4, 31.7)])
+def test_long_spans_keep_the_digits_of_the_mask(span, ramp):
+    """In float32 there are not many left of R + z; m is the weight beside a key whose mask is 1."""
+    distance = np.floor(span) + np.arange(1, max(2, int(ramp)))
+    query, key = np.zeros((distance.size, 1), np.float32), np.zeros((distance.size + 1, 1), np.float32)
+    own = [hs.attention(
+        query[:1], key[:2], np.array([[1], [0]], np.float32), span=np.float32(span), ramp=ramp,
+        query_positions=[0], key_positions=[-x, 0],
+    )[0, 0] for x in distance]  # fmt: skip
+    m = hs.soft_mask(distance, np.float32(span), np.float32(ramp))
+    np.testing.assert_allclose(own, m / (1 + m), rtol=0, atol=3e-7)
+
+
+NANS = {"float32": ["7fc00000", "7fc00001", "7fc00100", "ffc00001"],
+        "float64": ["7ff8000000000000", "7ff8000000000001", "7ff00000000007a2"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(dtype, bits) for dtype in DTYPES for bits in NANS[dtype]])
+def test_a_nan_of_any_bits_stays_one(dtype, bits):
+    """Some carry a number, as R's missing values do; whoever sees one sees that it is none."""
+    query, key, value = (normals(i, 70, 8, dtype=dtype) for i in range(3))
+    key[3, 5] = np.array(int(bits, 16), "u4" if dtype == "float32" else "u8").view(dtype)
+    out, lse = hs.attention(query, key, value, span=4, ramp=0, return_lse=True)
+    seen = np.isin(np.arange(70), np.arange(3, 8))
+    np.testing.assert_array_equal(np.isnan(out).all(axis=1), seen)
+    np.testing.assert_array_equal(np.isnan(out).any(axis=1), seen)
+    np.testing.assert_array_equal(np.isnan(lse), seen)
+
+
 def test_vjp_is_repeatable_and_takes_no_grad_lse_as_zero():
     query, key, value, grad_out = (normals(i, 2, 70, 8) for i in range(4))
     (out, lse), vjp = hs.attention_vjp(query, key, value, span=9.5, return_lse=True)

@@ -184,6 +184,7 @@ def threads():
 
 
 LONGFORMER = union(leaf("Local", 40, 40), leaf("Global", [0, 300, 301]))
+WIDE = leaf("Local", 700, 700)
 BIT_CASES = {
     "one head": ((1, 1, 600, 600, 16), LONGFORMER, {"span": 30.25, "causal": False}),
     "one head, strided": ((1, 1, 600, 600, 16), union(leaf("Local", 24), leaf("Strided", 25)), {"span": 400.5}),
@@ -192,6 +193,10 @@ BIT_CASES = {
     "global tokens in parts": (
         (3, 3, 4200, 4200, 5), [LONGFORMER, leaf("Local", 9), union(LONGFORMER, leaf("Global", list(range(100))))],
         {"span": 20.5, "causal": False},
+    ),
+    "heads with other global tokens on one key head": (
+        (3, 1, 1500, 1500, 16),
+        [WIDE, union(WIDE, leaf("Global", list(range(1400, 1500)))), WIDE], {"span": 300, "causal": False},
     ),
     "heads in turn": ((6, 3, 1300, 1300, 16), LONGFORMER, {"causal": False}),
     "classes": ((3, 3, 900, 900, 16), union(leaf("Local", 24), leaf("Strided", 20)), {"causal": False}),

@@ -181,6 +181,10 @@ def long_call(kind, size):
         key = wide(size * 8388608, 32)
         return lambda: hs.attention(wide(1, 32), key, key, causal=False)
     query = np.random.default_rng(0).standard_normal((8, size * 2048, 64))
+    if kind == 'long rows':
+        query = query.reshape(size * 256, 4096)
+        vjp = hs.attention_vjp(query, query, query, causal=False)[1]
+        return lambda: vjp(query)
     if kind == 'forward':
         return lambda: hs.attention(query, query, query)
     if kind == 'weights':
@@ -227,7 +231,7 @@ LIMIT = 0.1  # seconds
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", ["forward", "backward", "weights", "one group", "one query"])
+@pytest.mark.parametrize("call", ["forward", "backward", "weights", "one group", "one query", "long rows"])
 def test_ctrl_c_within_a_tenth_of_a_second(call):
     assert run_python(INTERRUPT, call, LIMIT) == "interrupted\n"
 
@@ -242,6 +246,24 @@ hs.set_num_threads(10**9)
 assert hs.attention(query, query, query).tobytes() == expected
 print('right')
 """
+
+
+# A thread's stack is memory that has to be found, and where it is not, OpenMP ends the process.
+LITTLE_ROOM = """
+import resource
+import headspan as hs
+import numpy as np
+
+resource.setrlimit(resource.RLIMIT_AS, (6_000_000_000, resource.RLIM_INFINITY))
+query = np.ones((64, 6400, 32), np.float32)
+hs.set_num_threads(5000)
+print(hs.attention(query, query, query, span=64).shape)
+"""
+
+
+@pytest.mark.slow
+def test_many_threads_where_there_is_no_room_for_them():
+    assert run_python(LITTLE_ROOM) == "(64, 6400, 32)\n"
 
 
 @pytest.mark.slow

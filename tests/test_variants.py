@@ -16,8 +16,6 @@ CASES = os.environ.get("HEADSPAN_VARIANT_CASES", "500")
 PATTERNS = os.environ.get("HEADSPAN_VARIANT_PATTERNS", "15")
 NUMERICAL = ("test_attention.py", "test_patterns.py", "test_positions.py", "test_properties.py", "test_threads.py")
 
-pytestmark = pytest.mark.slow
-
 RESULTS = """
 import sys
 import headspan as hs
@@ -57,6 +55,7 @@ def test_the_forced_variant_runs(variant):
     assert run_python(code, HEADSPAN_ISA=variant).split() == [variant, variant]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", NUMERICAL)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_numerical_tests_pass(variant, file):

@@ -61,7 +61,7 @@ def attention(
         allowed = allowed & _same_segment(q.shape[-2], np.asarray(segment_ids))
     b = 0.0 if key_bias is None else np.asarray(key_bias, np.float64)[..., None, :]
 
-    m = np.clip((ramp + z - x) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
+    m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
     m = np.where(allowed & (b > -np.inf), np.where(free, 1.0, m), 0.0)
     s = (q.shape[-1] ** -0.5 if scale is None else scale) / t * (q @ np.swapaxes(k, -1, -2)) - slope * x + b
     top = np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0)

@@ -46,7 +46,7 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
         raise ValueError(f"distance and span must broadcast, not {x.shape} and {z.shape}") from None
     if r == 0:
         return np.where(x <= z, 1.0, 0.0)
-    mask: npt.NDArray[np.float64] = np.clip((r + z - x) / r, 0.0, 1.0)
+    mask: npt.NDArray[np.float64] = np.clip((z - x + r) / r, 0.0, 1.0)  # r may be lost in r + z
     return mask
 
 

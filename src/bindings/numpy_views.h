@@ -30,7 +30,9 @@ ArrayView<T, rank> shape_of(const py::array& array, const char* name) {
   ArrayView<T, rank> view;
   for (int axis = 0; axis < rank; axis++) {
     view.shape[axis] = array.shape(axis);
-    require(array.strides(axis) % static_cast<py::ssize_t>(sizeof(T)) == 0, name, " is not aligned to its elements");
+    // Nobody goes along an axis of length 1, and NumPy lets it have any stride.
+    require(array.shape(axis) == 1 || array.strides(axis) % static_cast<py::ssize_t>(sizeof(T)) == 0, name,
+            " is not aligned to its elements");
     view.stride[axis] = array.strides(axis) / static_cast<py::ssize_t>(sizeof(T));
   }
   return view;

@@ -58,15 +58,18 @@ class Random : public Primitive {
   // The blocks of keys that a block of queries sees, ascending: the first distinct ones that are drawn.
   std::vector<std::ptrdiff_t> columns_of(std::ptrdiff_t row, std::ptrdiff_t keys) const {
     std::ptrdiff_t const all = (keys + block_size_ - 1) / block_size_, wanted = std::min(blocks_, all);
+    std::vector<bool> drawn(static_cast<std::size_t>(all));
     std::vector<std::ptrdiff_t> columns;
     for (std::uint64_t draw = 0; static_cast<std::ptrdiff_t>(columns.size()) < wanted; draw++) {
       std::ptrdiff_t const column =
           wanted == all ? static_cast<std::ptrdiff_t>(draw)
                         : static_cast<std::ptrdiff_t>(mix(seed_, static_cast<std::uint64_t>(row), draw) %
                                                       static_cast<std::uint64_t>(all));
-      auto const at = std::lower_bound(columns.begin(), columns.end(), column);
-      if (at == columns.end() || *at != column) columns.insert(at, column);
+      if (drawn[static_cast<std::size_t>(column)]) continue;
+      drawn[static_cast<std::size_t>(column)] = true;
+      columns.push_back(column);
     }
+    std::sort(columns.begin(), columns.end());
     return columns;
   }
 
