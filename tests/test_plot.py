@@ -321,40 +321,6 @@ def test_sweep_has_a_panel_a_number_and_a_line_a_name():
             np.testing.assert_array_equal(line.get_xydata().T, [columns["limit"], columns[column]])
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda p: p.spans([-1]), "span must not be negative, but holds -1"),
-        (lambda p: p.spans([]), "span must hold at least one number"),
-        (lambda p: p.spans(np.ones((1, 1, 1))), "span must have 0 or 1 or 2 axes"),
-        (lambda p: p.spans([np.nan]), "span must be finite"),
-        (lambda p: p.soft_mask([1], ramp=-1), "ramp must be at least 0"),
-        (lambda p: p.span_history([0, 1], [[1]]), r"span must have the shape \(2, heads\)"),
-        (lambda p: p.dynamic_spans([1, 2], tokens=["a"]), "tokens must hold 2 texts"),
-        (lambda p: p.attention_map([[1.0]], span=[1, 2]), r"span must be a number or of shape \(1,\)"),
-        (lambda p: p.attention_map([[-1.0]]), "weights must not be negative"),
-        (lambda p: p.distance_profile(np.ones((3, 2))), "rows up to cols"),
-        (lambda p: p.distance_profile(np.ones((3, 3)), span=[1, 2]), "span must have the shape"),
-        (lambda p: p.attention_map([[1.0]], pattern=Global(1)), "tokens of Global must lie below the 1 keys"),
-        (lambda p: p.pattern(Local(1), 0), "tokens must be at least 1"),
-        (lambda p: p.pattern(Global(4), 4), "tokens of Global must lie below the 4 keys"),
-        (lambda p: p.pattern([], 4), "a list of at least one, not an empty list"),
-        (lambda p: p.pattern([Full()] * 65, 4), "pattern must be for 1 to 64 heads, not for 65"),
-        (lambda p: p.pattern([Full()] * 2, 4, span=[1, 2, 3]), r"span must be a number or of shape \(2,\)"),
-        (lambda p: p.pattern(Full(), 4, span=[-1]), "span must not be negative"),
-        (lambda p: p.pattern([Full()] * 2, 4, ax=object()), "ax holds one panel, not those of 2 heads"),
-        (lambda p: p.limit_sweep({}), "at least one of bits"),
-        (lambda p: p.limit_sweep({"a": {"bits": [1]}}), "must hold limit"),
-        (lambda p: p.limit_sweep({"a": {"limit": [0], "bits": [1]}}), "limit must be greater than 0"),
-        (lambda p: p.limit_sweep({"a": {"limit": [1], "bits": [1, 2]}}), "shape of limit"),
-    ],
-)
-def test_errors_say_what_is_wrong(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(hs.plot)
-    assert plt.get_fignums() == []  # no half of a picture is left behind
-
-
 def test_matplotlib_is_imported_when_used():
     assert run_python("import sys, headspan; print('matplotlib' in sys.modules)").strip() == "False"
 
