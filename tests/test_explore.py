@@ -136,20 +136,23 @@ def test_the_module_is_one_piece_of_small_files():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("error", "change", "message"),
     [
-        ({"tokens": ["a"]}, "tokens must hold 20 texts, one a token, not 1"),
-        ({"heads": [3]}, "heads must be different numbers from 0 to 2"),
-        ({"heads": []}, "heads must be different numbers"),
-        ({"heads": [1, 1]}, "heads must be different numbers"),
-        ({"span": [1, 2]}, "span must be a number or of shape"),
-        ({"span": np.ones((3, 20))}, "plot.dynamic_spans draws spans of every token"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
-        ({"ramp": -1}, "ramp must be at least 0"),
+        (ValueError, {"tokens": ["a"]}, "tokens must hold 20 texts, one a token, not 1"),
+        (TypeError, {"tokens": 5}, "tokens must be a sequence of texts, not 5"),
+        (ValueError, {"heads": [3]}, "heads must be different numbers from 0 to 2"),
+        (ValueError, {"heads": []}, "heads must be different numbers"),
+        (ValueError, {"heads": [1, 1]}, "heads must be different numbers"),
+        (ValueError, {"heads": iter([5])}, r"heads must be different numbers from 0 to 2, not \[5\]"),
+        (TypeError, {"heads": 0}, "heads must be a sequence of integers, not 0"),
+        (ValueError, {"span": [1, 2]}, "span must be a number or of shape"),
+        (ValueError, {"span": np.ones((3, 20))}, "plot.dynamic_spans draws spans of every token"),
+        (ValueError, {"max_tokens": 0}, "max_tokens must be at least 1"),
+        (ValueError, {"ramp": -1}, "ramp must be at least 0"),
     ],
 )
-def test_errors_say_what_is_wrong(change, message):
-    with pytest.raises(ValueError, match=message):
+def test_errors_say_what_is_wrong(error, change, message):
+    with pytest.raises(error, match=message):
         view_of(**change)
 
 

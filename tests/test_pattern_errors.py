@@ -79,6 +79,8 @@ PATTERNS = {
     "blocks of heads without heads": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(EYE, 2, per_head=True)),
     "blocks of heads unasked": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(np.stack([EYE] * 4), 2)),
     "blocks a number": (TypeError, ["mask", "Blocks"], lambda p: p.Blocks(3, 2)),
+    "blocks of heads None": (TypeError, ["mask of Blocks"], lambda p: p.Blocks(None, 2, per_head=True)),
+    "blocks of heads of no axis": (TypeError, ["mask of Blocks"], lambda p: p.Blocks(EYE[0, 0], 2, per_head=True)),
     "rows too few": (ValueError, ["indptr", "Blocks"], lambda p: p.Blocks(([0, 1, 2], [0, 1]), 2)),
     "rows that decrease": (ValueError, ["indptr", "Blocks"], lambda p: p.Blocks(([0, 2, 1, 2], [0, 1]), 2)),
     "rows that start late": (ValueError, ["indptr", "Blocks"], lambda p: p.Blocks(([1, 1, 2, 2], [0, 1]), 2)),

@@ -37,11 +37,15 @@ VALUES = [
     (lambda p: p.limit_sweep({"a": {"limit": [0], "bits": [1]}}), "limit must be greater than 0"),
     (lambda p: p.limit_sweep({"a": {"limit": [1], "bits": [1, 2]}}), "shape of limit"),
 ]
+TYPES = [
+    (lambda p: p.attention_map([[1.0]], tokens=5), "tokens must be a sequence of texts, not 5"),
+    (lambda p: p.dynamic_spans([1, 2], tokens=5), "tokens must be a sequence of texts, not 5"),
+]
 
 
 @pytest.mark.parametrize(
     ("error", "call", "message"),
-    [(ValueError, *row) for row in VALUES],
+    [(ValueError, *row) for row in VALUES] + [(TypeError, *row) for row in TYPES],
 )
 def test_errors_say_what_is_wrong(error, call, message):
     with pytest.raises(error, match=message):

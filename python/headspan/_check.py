@@ -113,6 +113,19 @@ def flag(name: str, x: object) -> bool:
     return bool(x)
 
 
+def sequence(name: str, given: Any, of: str) -> list[Any]:
+    """Return what a sequence holds, or say of what it must be one."""
+    try:
+        return list(given)
+    except TypeError:
+        raise TypeError(f"{name} must be a sequence of {of}, not {describe(given)}") from None
+
+
+def token_texts(given: object, length: int) -> list[str] | None:
+    """Return the text of every token as `tokens` holds them, or None when none is given."""
+    return None if given is None else texts("tokens", sequence("tokens", given, "texts"), length)
+
+
 def texts(name: str, given: Sequence[object] | None, length: int) -> list[str] | None:
     """Return the text of every token, or None when none is given."""
     if given is None:

@@ -349,7 +349,7 @@ class Blocks(Primitive):
     def __init__(self, mask: Any, block_size: int, per_head: bool = False) -> None:
         object.__setattr__(self, "block_size", _check.integer("block_size of Blocks", block_size, at_least=1))
         object.__setattr__(self, "per_head", _check.flag("per_head", per_head))
-        masks = list(mask) if per_head else [mask]
+        masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else [mask]
         if not masks:
             raise ValueError("mask of Blocks must be given for at least one head, not none")
         object.__setattr__(self, "rows", tuple(csr(m) for m in masks))

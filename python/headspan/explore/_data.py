@@ -90,7 +90,7 @@ class ViewData:
             value_dim=call.value.shape[-1],
             span=_one_a_head(call, count, keys)[shown].tolist(),
             ramp=float(ramp),
-            tokens=_check.texts("tokens", tokens, keys),
+            tokens=_check.token_texts(tokens, keys),
             heads=shown,
             names=[f"head {number}" for number in shown],
             patterns=_shown_patterns(_visibility.patterns(pattern, count, queries, keys), shown),
@@ -178,9 +178,10 @@ def _float32(array: Array) -> bytes:
 def _shown_heads(heads: Sequence[int] | None, count: int) -> list[int]:
     if heads is None:
         return list(range(count))
-    shown = [_check.integer("heads", head, at_least=0) for head in heads]
+    given = _check.sequence("heads", heads, "integers")
+    shown = [_check.integer("heads", head, at_least=0) for head in given]
     if not shown or max(shown) >= count or len(set(shown)) < len(shown):
-        raise ValueError(f"heads must be different numbers from 0 to {count - 1}, not {_check.describe(list(heads))}")
+        raise ValueError(f"heads must be different numbers from 0 to {count - 1}, not {_check.describe(given)}")
     return shown
 
 

@@ -88,7 +88,7 @@ def attention_map(
     blocks, (more_rows, more_cols) = _pooled(given)
     rows_a_block, cols_a_block = rows_a_block * more_rows, cols_a_block * more_cols
     rows, cols = (n * p for n, p in zip(given.shape, pools, strict=True))  # the last block may be short
-    names = _check.texts("tokens", tokens, cols)
+    names = _check.token_texts(tokens, cols)
     reach = None if span is None else _spans_of(span, rows)
     ramp = _check.number("ramp", ramp, at_least=0)
     first = cols - rows if offset is None else _check.integer("offset", offset, at_least=-rows)

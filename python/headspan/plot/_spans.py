@@ -245,7 +245,7 @@ def dynamic_spans(
     values = _style.numbers("span", span, 1, 2, 3)
     _check.non_negative("span", values)
     count = values.shape[-1]
-    names = _check.texts("tokens", tokens, count)
+    names = _check.token_texts(tokens, count)
     written = names is not None and count <= _style.TOKENS_ON_AXIS
     ax = _style.axes(ax, width=9 if written and count > 24 else 6.4)
     _lines_by_layer(ax, np.arange(count), values)
