@@ -22,6 +22,14 @@ VALUES = [
     (lambda p: p.dynamic_spans([1, 2], tokens=["a"]), "tokens must hold 2 texts"),
     (lambda p: p.attention_map([[1.0]], span=[1, 2]), r"span must be a number or of shape \(1,\)"),
     (lambda p: p.attention_map([[-1.0]]), "weights must not be negative"),
+    (lambda p: p.attention_map([[1.0]], pool=(1, 2, 3)), r"pool must be a number or a pair, not \(1, 2, 3\)"),
+    (lambda p: p.attention_map([[1.0]], vmin=0), "vmin must be greater than 0, not 0"),
+    (lambda p: p.attention_map([[1.0]], vmin=-1), "vmin must be greater than 0, not -1"),
+    (lambda p: p.attention_map([[1.0]], vmax=0), "vmax must be greater than 0, not 0"),
+    (lambda p: p.attention_map([[1.0]], vmax=1e-323), "vmin must be greater than 0, not 0"),
+    (lambda p: p.attention_map([[1.0]], vmax=np.inf), "vmax must be finite"),
+    (lambda p: p.attention_map([[1.0]], vmin=1, vmax=0.5), "vmin must be below vmax, 0.5, not 1"),
+    (lambda p: p.attention_map([[0.5]], vmin=0.5), "vmin must be below the largest weight, 0.5, not 0.5"),
     (lambda p: p.distance_profile(np.ones((3, 2))), "rows up to cols"),
     (lambda p: p.distance_profile(np.ones((3, 3)), span=[1, 2]), "span must have the shape"),
     (lambda p: p.attention_map([[1.0]], pattern=Global(1)), "tokens of Global must lie below the 1 keys"),
@@ -39,8 +47,18 @@ VALUES = [
 ]
 TYPES = [
     (lambda p: p.attention_map([[1.0]], tokens=5), "tokens must be a sequence of texts, not 5"),
+    (lambda p: p.attention_map([[1.0]], vmin="a"), "vmin must be a number, not 'a'"),
+    (lambda p: p.attention_map([[1.0]], causal="no"), "causal must be True or False, not 'no'"),
+    (lambda p: p.mean_by_distance([[1.0]], causal=None), "causal must be True or False, not None"),
+    (lambda p: p.distance_profile([[1.0]], causal="no"), "causal must be True or False, not 'no'"),
     (lambda p: p.dynamic_spans([1, 2], tokens=5), "tokens must be a sequence of texts, not 5"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    yield
+    plt.close("all")
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,14 @@ def number(name: str, x: object, *, at_least: float | None = None) -> float:
     return value
 
 
+def positive(name: str, x: object) -> float:
+    """Return ``x`` as a finite float greater than 0."""
+    value = number(name, x)
+    if value <= 0:
+        raise ValueError(f"{name} must be greater than 0, not {value:g}")
+    return value
+
+
 def integer(name: str, x: object, *, at_least: int) -> int:
     """Return ``x`` as an int."""
     if not isinstance(x, int | np.integer) or isinstance(x, bool):
@@ -102,6 +110,14 @@ def integer(name: str, x: object, *, at_least: int) -> int:
     if x < at_least:
         raise ValueError(f"{name} must be at least {at_least}, not {x}")
     return int(x)
+
+
+def pair(name: str, x: object) -> tuple[int, int]:
+    """Return ``x``, an integer for both or a pair of them, as two ints of at least 1."""
+    both = x if isinstance(x, tuple) else (x, x)
+    if len(both) != 2:
+        raise ValueError(f"{name} must be a number or a pair, not {describe(x)}")
+    return integer(name, both[0], at_least=1), integer(name, both[1], at_least=1)
 
 
 def flag(name: str, x: object) -> bool:

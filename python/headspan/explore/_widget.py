@@ -124,10 +124,7 @@ class Explorer(anywidget.AnyWidget):
 
     @traitlets.validate("temperature")
     def _valid_temperature(self, proposal: Any) -> float:
-        value = _check.number("temperature", proposal["value"])
-        if value <= 0:
-            raise ValueError(f"temperature must be greater than 0, not {value:g}")
-        return value
+        return _check.positive("temperature", proposal["value"])
 
     @traitlets.validate("selected")
     def _valid_selected(self, proposal: Any) -> int | None:

@@ -58,7 +58,7 @@ def attention_map(
     pattern : Pattern, optional
         Of this head; its Global tokens are framed (dotted), as keys that all see and as queries that see all.
     vmin, vmax : float, optional
-        Weights at the two ends of the colours; without them, three decades up to the largest weight.
+        Weights at the two ends of the colours, greater than 0; without them, three decades up to the largest weight.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -83,22 +83,22 @@ def attention_map(
     """
     given = _style.numbers("weights", weights, 2)
     _check.non_negative("weights", given)
-    pools = pool if isinstance(pool, tuple) else (pool, pool)
-    rows_a_block, cols_a_block = (_check.integer("pool", p, at_least=1) for p in pools)
-    blocks, (more_rows, more_cols) = _pooled(given)
-    rows_a_block, cols_a_block = rows_a_block * more_rows, cols_a_block * more_cols
+    pools = _check.pair("pool", pool)
+    blocks, more = _pooled(given)
+    rows_a_block, cols_a_block = (n * m for n, m in zip(pools, more, strict=True))
     rows, cols = (n * p for n, p in zip(given.shape, pools, strict=True))  # the last block may be short
     names = _check.token_texts(tokens, cols)
     reach = None if span is None else _spans_of(span, rows)
     ramp = _check.number("ramp", ramp, at_least=0)
+    causal = _check.flag("causal", causal)
+    low, high = _colour_range(blocks, vmin, vmax)
     first = cols - rows if offset is None else _check.integer("offset", offset, at_least=-rows)
     framed = _global_runs(pattern, rows, cols)
     crowded = tokens is not None and 24 < max(rows, cols) <= _style.TOKENS_ON_AXIS
     ax = _style.axes(ax, width=8.6 if crowded else 6.2, height=7.4 if crowded else 5.2)
-    top = float(blocks.max()) or 1.0
     image = ax.imshow(
         np.ma.masked_equal(blocks, 0),
-        norm=_style.matplotlib("colors").LogNorm(vmin or (vmax or top) / 1e3, vmax or top, clip=True),
+        norm=_style.matplotlib("colors").LogNorm(low, high, clip=True),
         cmap=_style.MAP,
         extent=_style.edges(blocks, rows_a_block, cols_a_block),
         interpolation="nearest",
@@ -124,6 +124,16 @@ def _pooled(weights: Array) -> tuple[Array, tuple[int, int]]:
     starts = np.arange(0, weights.shape[0], rows)
     lengths = np.diff([*starts, weights.shape[0]])
     return np.add.reduceat(sums, starts, axis=0) / lengths[:, None], (rows, cols)
+
+
+def _colour_range(blocks: Array, vmin: float | None, vmax: float | None) -> tuple[float, float]:
+    """Weights at the two ends of the colours."""
+    high = (float(blocks.max()) or 1.0) if vmax is None else _check.positive("vmax", vmax)
+    low = _check.positive("vmin", high / 1e3 if vmin is None else vmin)
+    if low >= high:
+        top = "the largest weight" if vmax is None else "vmax"
+        raise ValueError(f"vmin must be below {top}, {high:g}, not {low:g}")
+    return low, high
 
 
 def _spans_of(span: npt.ArrayLike, rows: int) -> Array:
@@ -205,6 +215,7 @@ def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
     array = _check.real_array("weights", weights)
     if array.ndim < 2 or 0 in array.shape or array.shape[-2] > array.shape[-1]:
         raise ValueError(f"weights must have the shape (..., rows, cols) with rows up to cols, not {array.shape}")
+    causal = _check.flag("causal", causal)
     rows, cols = array.shape[-2:]
     total = np.zeros((*array.shape[:-2], cols))
     pairs = np.zeros(cols)
