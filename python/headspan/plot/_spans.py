@@ -105,6 +105,7 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
     """
     values = _style.numbers("span", span, 0, 1, 2)
     _check.non_negative("span", values)
+    limit = _limit(limit)
     layers, heads = values.shape
     ax = _style.axes(ax, width=max(6.4, 0.34 * layers))
     shift = np.linspace(-0.25, 0.25, heads) if heads > 1 else np.zeros(1)
@@ -132,9 +133,12 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
     return ax
 
 
+def _limit(limit: float | None) -> float | None:
+    return None if limit is None else _check.number("limit", limit, at_least=0)
+
+
 def _span_axis(ax: Axes, top: float, limit: float | None, unit: str) -> None:
     if limit is not None:
-        limit = _check.number("limit", limit, at_least=0)
         ax.axhline(limit, color=_style.GREY, linestyle="--", linewidth=1.2, label="limit")
         ax.annotate(
             "limit", (1, limit), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
@@ -190,6 +194,7 @@ def span_history(
     if values.ndim not in (2, 3) or values.shape[0] != x.size or values.size == 0:
         raise ValueError(f"span must have the shape ({x.size}, heads) or ({x.size}, layers, heads), not {values.shape}")
     _check.non_negative("span", values)
+    limit = _limit(limit)
     values = values.reshape(x.size, -1, values.shape[-1])
     ax = _style.axes(ax)
     _lines_by_layer(ax, x, np.moveaxis(values, 0, -1))

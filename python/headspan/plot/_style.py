@@ -41,6 +41,8 @@ def axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
     """Return the axes given, or those of a new figure, without the two spines that say nothing."""
     if ax is None:
         _, ax = matplotlib("pyplot").subplots(figsize=(width, height), layout="constrained")
+    elif not isinstance(ax, matplotlib("axes").Axes):
+        raise TypeError(f"ax must be an Axes of matplotlib, not {_check.describe(ax)}")
     assert ax is not None
     plain(ax)
     return ax

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from headspan import _check
 from headspan.plot import _style
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ def limit_sweep(sweeps: Mapping[str, Mapping[str, npt.ArrayLike]]) -> Figure:
     >>> len(hs.plot.limit_sweep({"learned": learned}).axes)
     2
     """
-    checked = {name: _sweep(name, columns) for name, columns in sweeps.items()}
+    checked = {name: _sweep(name, columns) for name, columns in _items("sweeps", sweeps, "names to mappings")}
     shown = [column for column in _SWEEP if any(column in sweep for sweep in checked.values())]
     if not shown:
-        raise ValueError(f"sweeps must hold at least one of {', '.join(_SWEEP)} beside limit, not {sweeps}")
+        raise ValueError(f"sweeps must hold at least one of {', '.join(_SWEEP)} beside limit, but hold none")
     figure: Figure
     figure, panels = _style.matplotlib("pyplot").subplots(
         1, len(shown), figsize=(0.6 + 3.2 * len(shown), 3.2), layout="constrained", squeeze=False
@@ -78,11 +79,21 @@ def _markers() -> list[str]:
     return list("osD^vPX*") * 8
 
 
+def _items(what: str, given: Any, of: str) -> Iterable[tuple[str, Any]]:
+    """Return the items of what is like a mapping, be it a table with named columns, or say of what it must be one."""
+    if not hasattr(given, "items"):
+        raise TypeError(f"{what} must be a mapping of {of}, not {_check.describe(given)}")
+    items: Iterable[tuple[str, Any]] = given.items()
+    return items
+
+
 def _sweep(name: str, columns: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
-    unknown = set(columns) - {"limit", *_SWEEP}
-    if unknown or "limit" not in columns:
-        raise ValueError(f"the sweep {name!r} must hold limit and of {', '.join(_SWEEP)}, not {', '.join(columns)}")
-    arrays = {column: _style.numbers(column, values, 1) for column, values in columns.items()}
+    given = dict(_items(f"the sweep {name!r}", columns, f"limit and of {', '.join(_SWEEP)} to arrays"))
+    if given.keys() - {"limit", *_SWEEP} or "limit" not in given:
+        raise ValueError(
+            f"the sweep {name!r} must hold limit and of {', '.join(_SWEEP)}, not {_check.describe(list(given))}"
+        )
+    arrays = {column: _style.numbers(column, values, 1) for column, values in given.items()}
     if arrays["limit"].min() <= 0:
         raise ValueError(f"limit must be greater than 0, but holds {arrays['limit'].min():g}")
     for column, array in arrays.items():
