@@ -166,6 +166,9 @@ INDICES = [
     ("floats", TypeError, [0.5]),
     ("two axes", (TypeError, ValueError), [[0, 1], [2, 3]]),
     ("string", TypeError, "all"),
+    ("slice not whole", TypeError, slice(0.5, 2)),
+    ("slice of strings", TypeError, slice("a")),
+    ("slice without a step", ValueError, slice(None, None, 0)),
 ]
 X = [
     ("integers", TypeError, ones(2, 5, 3, dtype=int)),

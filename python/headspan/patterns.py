@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from headspan import _check
 from headspan._blocks import csr
 from headspan._pattern import FAR, Pattern, Primitive
@@ -197,6 +199,8 @@ class Global(Primitive):
     name = "global"
 
     def __init__(self, tokens: int | Iterable[int]) -> None:
+        if isinstance(tokens, np.ndarray) and tokens.ndim == 0:
+            tokens = tokens.item()
         given = tokens if isinstance(tokens, Iterable) else (tokens,)
         checked = {_check.integer("tokens of Global", token, at_least=0) for token in given}
         object.__setattr__(self, "tokens", tuple(sorted(checked)))

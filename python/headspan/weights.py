@@ -100,12 +100,18 @@ def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:
     """Positions that a selection of an axis means, as NumPy would take it."""
     if selection is None:
         return np.arange(length)
-    if not isinstance(selection, slice):
-        selection = np.atleast_1d(_check.as_array(name, selection))
-        if selection.size == 0:
-            selection = selection.astype(np.int64)
-        if selection.ndim != 1 or selection.dtype.kind not in "iu":
-            raise TypeError(f"{name} must be a slice or a list of integers, not {_check.describe(selection.tolist())}")
+    if isinstance(selection, slice):
+        try:
+            return np.arange(*selection.indices(length))
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"{name} must be a slice of integers, with a step other than 0, not {_check.describe(selection)}"
+            ) from None
+    selection = np.atleast_1d(_check.as_array(name, selection))
+    if selection.size == 0:
+        selection = selection.astype(np.int64)
+    if selection.ndim != 1 or selection.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be a slice or a list of integers, not {_check.describe(selection.tolist())}")
     try:
         return np.ascontiguousarray(np.arange(length)[selection])
     except IndexError as error:
