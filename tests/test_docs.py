@@ -1,13 +1,15 @@
-"""The examples of docstrings and of the README run and print what they say."""
+"""Docstrings have their sections, and the examples in them and in the README run and print what they say."""
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
 
 import headspan as hs
 import pytest
+from test_errors import TABLE, public
 
 MODULES = sorted(m.name for m in pkgutil.walk_packages(hs.__path__, "headspan.") if not m.name.endswith("_core"))
 README = Path(__file__).parent.parent / "README.md"
@@ -30,6 +32,45 @@ def test_public_functions_have_examples():
         if callable(f) and not isinstance(f, type) and not any(t.examples for t in finder.find(f))
     ]
     assert without == []
+
+
+def public_names():
+    """What the package exports, and what the modules among it do."""
+    modules = [hs, *(thing for thing in map(public, hs.__all__) if inspect.ismodule(thing))]
+    for module in modules:
+        own = (name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__)
+        for name in getattr(module, "__all__", None) or (name for name in own if not name.startswith("_")):
+            if callable(getattr(module, name)):
+                yield f"{module.__name__}.{name}".removeprefix("headspan.")
+
+
+def sections(documented):
+    """The sections of a docstring, and what each lists."""
+    _, *parts = re.split(r"^(\w+)\n-+$", inspect.getdoc(documented), flags=re.MULTILINE)
+    listed = (re.findall(r"^(\S.*?)(?: :.*)?$", text, flags=re.MULTILINE) for text in parts[1::2])
+    return dict(zip(parts[::2], [set(", ".join(lines).split(", ")) for lines in listed], strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(public_names()))
+def test_docstring_has_its_sections(name):
+    """Whoever takes arguments checks them, and can raise; named tuples are what functions return."""
+    documented = public(name)
+    found = sections(documented)
+    if hasattr(documented, "_fields"):
+        assert found["Attributes"] == set(documented._fields)
+        return
+    signature = inspect.signature(documented)
+    assert found.get("Parameters", set()) == set(signature.parameters)
+    assert ("Raises" in found) == bool(signature.parameters)
+    assert ("Returns" in found) == (inspect.isfunction(documented) and signature.return_annotation is not None)
+
+
+@pytest.mark.parametrize("function", TABLE)
+def test_docstring_names_the_errors_of_bad_calls(function):
+    named = sections(public(function))["Raises"]
+    for _, error, _ in (row for rows in TABLE[function].values() for row in rows):
+        alternatives = error if isinstance(error, tuple) else (error,)
+        assert named & {one.__name__ for one in alternatives}
 
 
 def test_readme_examples():

@@ -74,6 +74,13 @@ def hybrid_parameters(
     -------
     HybridParameters
 
+    Raises
+    ------
+    ValueError
+        For a wrong size, `per` or `seed`.
+    TypeError
+        For a wrong type.
+
     Examples
     --------
     >>> import headspan as hs

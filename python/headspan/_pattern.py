@@ -99,6 +99,13 @@ class Pattern(ABC):
         ndarray of bool, shape (tokens, key_tokens)
             With a leading axis of heads for a pattern that differs between them. Causality is not part of a pattern.
 
+        Raises
+        ------
+        ValueError
+            For sizes below 1 or that do not suit the pattern, or more than 2**26 pairs.
+        TypeError
+            For what is no integer.
+
         Examples
         --------
         >>> from headspan.patterns import Local

@@ -146,6 +146,13 @@ def segments_from(cumulative_lengths: npt.ArrayLike) -> _Integers:
     ndarray of int64, shape (tokens,)
         What `attention` takes as `segment_ids`.
 
+    Raises
+    ------
+    ValueError
+        For a wrong shape, or numbers that do not ascend from 0.
+    TypeError
+        For what are no integers.
+
     Examples
     --------
     >>> import headspan as hs

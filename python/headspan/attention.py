@@ -12,7 +12,14 @@ from headspan._pattern import Pattern
 
 
 class Gradients(NamedTuple):
-    """Gradients of an attention, each of the shape of its argument; None where the argument was None."""
+    """Gradients of an attention, each of the shape of its argument.
+
+    Attributes
+    ----------
+    query, key, value : ndarray
+    span, temperature, alibi_slopes, key_bias : ndarray or None
+        None where the argument was None.
+    """
 
     query: Array
     key: Array
@@ -181,7 +188,11 @@ def attention_vjp(
 ) -> tuple[Any, Callable[..., Gradients]]:
     """Attention, and the function that takes a gradient back through it.
 
-    The arguments are those of `attention`. The arrays given must not be changed before the gradient has been taken.
+    Parameters
+    ----------
+    query, key, value, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
+    query_positions, key_positions, key_lengths, segment_ids, key_bias, return_lse
+        As for `attention`. The arrays must not be changed before the gradient has been taken.
 
     Returns
     -------
@@ -191,6 +202,13 @@ def attention_vjp(
         ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. The
         gradient of a parameter that is shared is the sum over those who share it. That of the span is exact wherever
         the loss is differentiable; at a distance of exactly the span the mask has a kink, and its outer slope is taken.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value; also by `vjp`.
+    TypeError
+        For a wrong or mixed type; also by `vjp`.
 
     Examples
     --------

@@ -60,6 +60,13 @@ def cost(
     -------
     Cost
 
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong type.
+
     Examples
     --------
     >>> import headspan as hs

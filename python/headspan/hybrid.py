@@ -162,8 +162,11 @@ def hybrid_attention_vjp(
 ) -> tuple[Any, Callable[..., tuple[Array, HybridParameters]]]:
     """Hybrid attention, and the function that takes a gradient back through all of it.
 
-    The arguments are those of `hybrid_attention`. The arrays given must not be changed before the gradient has been
-    taken.
+    Parameters
+    ----------
+    x, parameters, heads, max_span, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
+    return_span
+        As for `hybrid_attention`. The arrays must not be changed before the gradient has been taken.
 
     Returns
     -------
@@ -172,6 +175,13 @@ def hybrid_attention_vjp(
     vjp : callable
         ``vjp(grad_out, grad_span=None)`` gives the gradients of x and of the parameters, a `HybridParameters`, of
         ``sum(grad_out * out) + sum(grad_span * span)``. A `grad_span`, as from `span_penalty`, keeps spans short.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value; also by `vjp`.
+    TypeError
+        For a wrong or mixed type; also by `vjp`.
 
     Examples
     --------

@@ -26,6 +26,7 @@ def importance_from(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
     Returns
     -------
     key_bias : ndarray, shape (batch, heads, tokens)
+        NaN passes through, and `attention` refuses it.
 
     Raises
     ------
@@ -49,13 +50,23 @@ def importance_from_vjp(
 ) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
     """How much tokens matter, and the function that takes a gradient back through it.
 
-    The arguments are those of `importance_from`.
+    Parameters
+    ----------
+    x, weight, bias
+        As for `importance_from`.
 
     Returns
     -------
     key_bias : ndarray, shape (batch, heads, tokens)
     vjp : callable
         ``vjp(grad)`` gives the gradients of `x`, `weight` and `bias`, in their shapes.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape; also by `vjp`.
+    TypeError
+        For a wrong or mixed type; also by `vjp`.
 
     Examples
     --------

@@ -23,6 +23,14 @@ def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
     -------
     out : ndarray, shape (..., tokens, head_dim)
     lse : ndarray, shape (..., tokens)
+        NaN in `outs` and `lses` passes through.
+
+    Raises
+    ------
+    ValueError
+        For parts of unequal number or shape, or none.
+    TypeError
+        For a wrong or mixed type.
 
     Examples
     --------
@@ -44,13 +52,23 @@ def merge_attention_vjp(
 ) -> tuple[tuple[Array, Array], Callable[..., tuple[list[Array], list[Array]]]]:
     """Merge attention, and return the function that takes a gradient back to the parts.
 
-    The arguments are those of `merge_attention`.
+    Parameters
+    ----------
+    outs, lses
+        As for `merge_attention`.
 
     Returns
     -------
     (out, lse) : tuple of ndarray
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` gives ``(grad_outs, grad_lses)``, two lists.
+
+    Raises
+    ------
+    ValueError
+        For parts of unequal number or shape, or none; by `vjp` for a wrong shape.
+    TypeError
+        For a wrong or mixed type; also by `vjp`.
 
     Examples
     --------

@@ -50,6 +50,13 @@ class Local(Primitive):
     dilation : int
         Step between neighbouring keys.
 
+    Raises
+    ------
+    ValueError
+        For a number that is too small.
+    TypeError
+        For what is no integer.
+
     References
     ----------
     Beltagy et al., "Longformer: The Long-Document Transformer", 2020, section 3.1.
@@ -85,6 +92,13 @@ class Strided(Primitive):
     offset : int, optional
         From 0 to stride - 1. None: counted from the query.
 
+    Raises
+    ------
+    ValueError
+        For a stride below 1 or an offset out of its range.
+    TypeError
+        For what is no integer.
+
     References
     ----------
     Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.3.
@@ -117,6 +131,13 @@ class Fixed(Primitive):
     ----------
     block_size, columns : int
 
+    Raises
+    ------
+    ValueError
+        For a number that is too small, or more columns than a block has.
+    TypeError
+        For what is no integer.
+
     References
     ----------
     Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.3: the second part of its fixed
@@ -148,6 +169,13 @@ class Blockwise(Primitive):
     block_size : int
     back, ahead : int
         Blocks before and after the query's own.
+
+    Raises
+    ------
+    ValueError
+        For a number that is too small.
+    TypeError
+        For what is no integer.
 
     References
     ----------
@@ -183,6 +211,13 @@ class Global(Primitive):
     ----------
     tokens : int or iterable of int
         Their indices among the keys.
+
+    Raises
+    ------
+    ValueError
+        For a negative index; in use, for one beyond the keys.
+    TypeError
+        For what is no integer.
 
     References
     ----------
@@ -228,6 +263,13 @@ class Random(Primitive):
     block_size : int
     seed : int
 
+    Raises
+    ------
+    ValueError
+        For a number that is too small, or a seed of 2**63 or more.
+    TypeError
+        For what is no integer.
+
     References
     ----------
     Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020, section 2.
@@ -269,6 +311,14 @@ class Neighborhood(Primitive):
         Of the grid; it holds all keys.
     window, dilation : int or tuple of int
         For all axes, or for each.
+
+    Raises
+    ------
+    ValueError
+        For a wrong number of axes, a number below 1 or a window that does not fit; in use, for a shape that does not
+        hold all keys, or more queries than keys.
+    TypeError
+        For what is no integer.
 
     References
     ----------
@@ -334,6 +384,13 @@ class Blocks(Primitive):
         of a sparse matrix, or a sparse matrix in CSR form. With `per_head`, one for each head.
     block_size : int
     per_head : bool
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape, index or `block_size`; in use, for a mask of more or fewer blocks than the keys fill.
+    TypeError
+        For a wrong type.
 
     Examples
     --------

@@ -31,8 +31,25 @@ def attention(
 ) -> Any:
     """Attention by its definition, in memory of the square of the tokens.
 
-    The arguments and the results are those of `headspan.attention`; everything is computed in float64 and nothing is
-    checked.
+    Everything is computed in float64, and nothing is checked but the pattern.
+
+    Parameters
+    ----------
+    query, key, value, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
+    query_positions, key_positions, key_lengths, segment_ids, key_bias, return_lse
+        As for `headspan.attention`.
+
+    Returns
+    -------
+    out, lse : ndarray of float64
+        As from `headspan.attention`; `lse` only with `return_lse`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong pattern, or by NumPy for shapes that do not fit.
+    TypeError
+        For what is no pattern.
 
     Examples
     --------

@@ -13,6 +13,13 @@ def set_num_threads(n: int) -> None:
     n : int
         At least 1.
 
+    Raises
+    ------
+    ValueError
+        For a number below 1.
+    TypeError
+        For what is no integer.
+
     Examples
     --------
     >>> import headspan as hs
@@ -24,7 +31,12 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads the core uses at most: what was set, or what OpenMP gives.
+    """Return how many threads the core uses at most.
+
+    Returns
+    -------
+    int
+        What was set, or what OpenMP gives.
 
     Examples
     --------

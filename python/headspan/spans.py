@@ -26,6 +26,13 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     -------
     ndarray of float64
 
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong type.
+
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equation 3.
@@ -66,6 +73,13 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
     gradient : ndarray, of the shape of `span`
         Of its type too if that is float32, otherwise of float64.
 
+    Raises
+    ------
+    ValueError
+        For no span at all, or one or a `weight` that is negative or not finite.
+    TypeError
+        For a wrong type.
+
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2: lambda / M times the sum over
@@ -103,7 +117,14 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, l
     Returns
     -------
     span : ndarray, shape (batch, heads, tokens)
-        What `attention` takes as `span`.
+        What `attention` takes as `span`. NaN passes through, and `attention` refuses it.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or `limit`.
+    TypeError
+        For a wrong or mixed type.
 
     References
     ----------
@@ -124,13 +145,23 @@ def dynamic_span_vjp(
 ) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
     """Dynamic spans, and the function that takes a gradient back through them.
 
-    The arguments are those of `dynamic_span`.
+    Parameters
+    ----------
+    x, weight, bias, limit
+        As for `dynamic_span`.
 
     Returns
     -------
     span : ndarray, shape (batch, heads, tokens)
     vjp : callable
         ``vjp(grad_span)`` gives the gradients of `x`, `weight` and `bias`, in their shapes.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or `limit`; by `vjp` for a wrong shape.
+    TypeError
+        For a wrong or mixed type; also by `vjp`.
 
     Examples
     --------

@@ -35,10 +35,11 @@ def attention_weights(
 ) -> Array:
     """Attention weights of chosen queries and keys, for looking at.
 
-    The arguments are those of `attention`, and
-
     Parameters
     ----------
+    query, key, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
+    query_positions, key_positions, key_lengths, segment_ids, key_bias
+        As for `attention`.
     rows, cols : slice or array_like of int, optional
         The queries and the keys wanted; all unless given. Weights are normalised over all keys all the same.
     pool : int or (int, int), optional
@@ -49,6 +50,13 @@ def attention_weights(
     -------
     weights : ndarray, shape (batch, heads, rows, cols)
         In memory no larger than that of the result and of `rows` and `cols`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong or mixed type.
 
     Examples
     --------

@@ -69,6 +69,8 @@ def attention_map(
     ------
     ValueError
         For a wrong shape or value.
+    TypeError
+        For a wrong type.
     ModuleNotFoundError
         Without matplotlib.
 
@@ -205,6 +207,8 @@ def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
     ------
     ValueError
         For a wrong shape or value.
+    TypeError
+        For a wrong type.
 
     Examples
     --------
@@ -260,6 +264,8 @@ def distance_profile(
     ------
     ValueError
         For a wrong shape or value.
+    TypeError
+        For a wrong type.
     ModuleNotFoundError
         Without matplotlib.
 

@@ -95,6 +95,8 @@ def pattern(
     ------
     ValueError
         For a wrong shape or value.
+    TypeError
+        For a wrong type.
     ModuleNotFoundError
         Without matplotlib.
 

@@ -36,6 +36,8 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax
     ------
     ValueError
         For a wrong shape or value.
+    TypeError
+        For a wrong type.
     ModuleNotFoundError
         Without matplotlib.
 
@@ -90,6 +92,8 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
     ------
     ValueError
         For a wrong shape or value.
+    TypeError
+        For a wrong type.
     ModuleNotFoundError
         Without matplotlib.
 
@@ -180,6 +184,8 @@ def span_history(
     ------
     ValueError
         For a wrong shape or value.
+    TypeError
+        For a wrong type.
     ModuleNotFoundError
         Without matplotlib.
 
@@ -238,6 +244,8 @@ def dynamic_spans(
     ------
     ValueError
         For a wrong shape or value.
+    TypeError
+        For a wrong type.
     ModuleNotFoundError
         Without matplotlib.
 

@@ -34,6 +34,8 @@ def limit_sweep(sweeps: Mapping[str, Mapping[str, npt.ArrayLike]]) -> Figure:
     ------
     ValueError
         For a wrong shape, value or name.
+    TypeError
+        For a wrong type.
     ModuleNotFoundError
         Without matplotlib.
 
