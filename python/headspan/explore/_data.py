@@ -72,7 +72,7 @@ class ViewData:
         pattern: Pattern | Sequence[Pattern] | None = None,
     ) -> ViewData:
         """Check the arguments of `headspan.explore`."""
-        call = Call(query, key, value, span, ramp, causal=True, include_self=True)
+        call = Call(query, key, key if value is None else value, span, ramp, causal=True, include_self=True)
         batch, count, queries, _ = call.query.shape
         keys = call.key.shape[2]
         if batch != 1:
