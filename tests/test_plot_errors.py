@@ -66,7 +66,8 @@ TYPES = [
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left_behind():
+def _no_figure_of_others():
+    plt.close("all")
     yield
     plt.close("all")
 
