@@ -1,5 +1,7 @@
 """The small language model: every layer's gradient, and what the model may see."""
 
+import math
+
 import numpy as np
 import pytest
 from autograd import value_and_grad
@@ -104,13 +106,66 @@ def test_equal_seeds_draw_equal_parameters():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layers": 0}, "layers must be at least 1, got 0"),
-        ({"width": 10}, r"width must be a multiple of twice the heads \(4\), got 10"),
-        ({"span_init": 17}, r"span_init must be between 0 and span_limit \(16\), got 17"),
-        ({"span_init": float("nan")}, "span_init must be between 0 and"),
-        ({"ramp": -1}, "ramp must not be negative, got -1"),
+        ({"layers": 0}, "layers must be at least 1, not 0"),
+        ({"layers": 1.5}, "layers must be an integer, not 1.5"),
+        ({"vocabulary": "a"}, "vocabulary must be an integer, not 'a'"),
+        ({"width": 10}, r"width must be a multiple of twice the heads \(4\), not 10"),
+        ({"span_init": 17}, r"span_init must be at most span_limit \(16\), not 17"),
+        ({"span_init": math.nan}, "span_init must be finite, not nan"),
+        ({"span_limit": math.inf}, "span_limit must be finite, not inf"),
+        ({"span_limit": 1e39}, r"span_limit must be at most \d+ characters, not 1e\+39"),
+        ({"span_limit": "far"}, "span_limit must be a number, not 'far'"),
+        ({"ramp": -1}, "ramp must be at least 0, not -1"),
+        ({"ramp": math.inf}, "ramp must be finite, not inf"),
     ],
 )
 def test_bad_shape_of_model(change, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         lm.ModelConfig(**({"vocabulary": 11, "heads": 2, "width": 8, "span_limit": 16, "span_init": 5} | change))
+
+
+def test_sizes_are_kept_as_plain_numbers():
+    config = lm.ModelConfig(vocabulary=np.int64(11), span_limit=np.float32(512), ramp=4)
+    assert [type(x) for x in (config.vocabulary, config.span_limit, config.ramp)] == [int, float, float]
+
+
+def test_a_model_no_memory_can_hold_is_refused():
+    config = lm.ModelConfig(vocabulary=11, heads=1, width=2 * 10**30)
+    with pytest.raises(MemoryError, match=r"embedding of shape \(11, 2000.*\) is larger than any memory"):
+        lm.init_parameters(config, seed=0)
+
+
+PARAMETERS = lm.init_parameters(SMALL, seed=0)
+ROW = np.zeros((1, 10), int)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lm.loss(PARAMETERS, SMALL, ROW, ROW[:, :5]), r"targets must have the shape of tokens, \(1, 10\), not"),
+        (lambda: lm.loss(PARAMETERS, SMALL, ROW, ROW - 1), "targets must lie between 0 and 10, but holds -1"),
+        (lambda: lm.loss(PARAMETERS, SMALL, ROW[:0], ROW[:0]), "targets must hold at least one character, not none"),
+        (lambda: lm.logits(PARAMETERS, SMALL, ROW - 1), "tokens must lie between 0 and 10, but holds -1"),
+        (lambda: lm.logits(PARAMETERS, SMALL, ROW + 11), "tokens must lie between 0 and 10, but holds 11"),
+        (lambda: lm.logits(PARAMETERS, SMALL, ROW[0]), r"tokens must be of shape \(batch, tokens\), not \(10,\)"),
+        (lambda: lm.logits(PARAMETERS, SMALL, ROW[:, :0]), "tokens must have a length of at least 1, not 0"),
+        (lambda: lm.logits(PARAMETERS, SMALL, ROW == 0), "tokens must be integers, not bool"),
+        (lambda: lm.logits(PARAMETERS, SMALL, [[0, 1], [2]]), "tokens must be an array of numbers"),
+        (lambda: lm.trace(PARAMETERS, SMALL, ROW / 2), "tokens must be integers, not float64"),
+        (lambda: lm.window_bits(PARAMETERS, SMALL, ROW, batch=-1), "batch must be at least 1, not -1"),
+        (lambda: lm.window_bits(PARAMETERS, SMALL, ROW - 1), "windows must lie between 0 and 10, but holds -1"),
+        (lambda: lm.window_bits(PARAMETERS, SMALL, ROW[:, :0]), "windows must have a length of at least 2, not 0"),
+        (lambda: lm.surprisal(PARAMETERS, SMALL, ROW[0, :0], 8), "tokens must have a length of at least 2, not 0"),
+        (lambda: lm.surprisal(PARAMETERS, SMALL, ROW, 8), r"tokens must be of shape \(tokens,\), not \(1, 10\)"),
+        (lambda: lm.surprisal(PARAMETERS, SMALL, ROW[0], 0), "context must be at least 1, not 0"),
+        (lambda: lm.init_parameters(SMALL, seed=-1), "seed must be at least 0, not -1"),
+    ],
+)
+def test_what_the_model_cannot_read_is_refused(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_lists_are_tokens_too():
+    assert np.array_equal(lm.logits(PARAMETERS, SMALL, TOKENS.tolist()), lm.logits(PARAMETERS, SMALL, TOKENS))
+    assert lm.surprisal(PARAMETERS, SMALL, [3, 10], context=8).shape == (1,)

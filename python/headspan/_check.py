@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -120,6 +120,12 @@ def pair(name: str, x: object) -> tuple[int, int]:
     return integer(name, both[0], at_least=1), integer(name, both[1], at_least=1)
 
 
+def fields(record: object, check: Callable[..., object], names: Sequence[str], *, at_least: int) -> None:
+    """Put the named fields of a frozen dataclass through a check, and keep what it returns."""
+    for name in names:
+        object.__setattr__(record, name, check(name, getattr(record, name), at_least=at_least))
+
+
 def flag(name: str, x: object) -> bool:
     """Return ``x`` as a bool."""
     if x is True or x is False:
@@ -172,6 +178,19 @@ def real_array(name: str, x: object) -> npt.NDArray[Any]:
     """Return ``x`` as an array of finite real numbers."""
     array = as_array(name, x)
     limits(name, array)
+    return array
+
+
+def indices(name: str, x: object, *, axes: tuple[str, ...], below: int) -> npt.NDArray[Any]:
+    """Return ``x`` as an array of integers from 0 to less than ``below``, with as many axes as are named."""
+    array = as_array(name, x)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers, not {array.dtype}")
+    if array.ndim != len(axes):
+        raise ValueError(f"{name} must be of shape ({', '.join(axes)}{',' * (len(axes) == 1)}), not {array.shape}")
+    low, high = limits(name, array)
+    if low < 0 or high >= below:
+        raise ValueError(f"{name} must lie between 0 and {below - 1}, but holds {low if low < 0 else high:.0f}")
     return array
 
 

@@ -9,12 +9,14 @@ with NumPy alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headspan import _check
 from headspan._layers import (
     cross_entropy,
     embed,
@@ -24,6 +26,7 @@ from headspan._layers import (
     rotate,
     squared_relu,
 )
+from headspan._pattern import FAR
 from headspan.autograd import attention
 
 __all__ = [
@@ -41,6 +44,7 @@ Array = NDArray[Any]
 Parameters = dict[str, Array]
 
 ROTARY_BASE = 10_000.0
+SMALL_START = {"project": 0.2, "contract": 0.2, "head": 0.2}  # matrices that write to the stream or read it out
 
 
 @dataclass(frozen=True)
@@ -73,22 +77,36 @@ class ModelConfig:
     ramp: float = 32.0
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "layers", "heads", "width", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        _check.fields(self, _check.integer, ("vocabulary", "layers", "heads", "width", "hidden"), at_least=1)
+        _check.fields(self, _check.number, ("span_limit", "span_init", "ramp"), at_least=0)
         if self.width % (2 * self.heads):
-            raise ValueError(f"width must be a multiple of twice the heads ({2 * self.heads}), got {self.width}")
-        if not 0 <= self.span_init <= self.span_limit:
-            raise ValueError(
-                f"span_init must be between 0 and span_limit ({self.span_limit:g}), got {self.span_init:g}"
-            )
-        if not self.ramp >= 0:
-            raise ValueError(f"ramp must not be negative, got {self.ramp:g}")
+            raise ValueError(f"width must be a multiple of twice the heads ({2 * self.heads}), not {self.width}")
+        for name in ("span_limit", "ramp"):
+            if getattr(self, name) > FAR:
+                raise ValueError(f"{name} must be at most {FAR} characters, not {getattr(self, name):g}")
+        if self.span_init > self.span_limit:
+            raise ValueError(f"span_init must be at most span_limit ({self.span_limit:g}), not {self.span_init:g}")
 
     @property
     def head_dim(self) -> int:
         """Channels of one head."""
         return self.width // self.heads
+
+
+def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the name and the shape of every parameter, in the order in which they are drawn."""
+    width, hidden = config.width, config.hidden
+    yield "span", (config.layers, config.heads)
+    yield "embedding", (config.vocabulary, width)
+    for layer in range(config.layers):
+        yield f"{layer}.attention_gain", (width,)
+        for name in ("query", "key", "value", "project"):
+            yield f"{layer}.{name}", (width, width)
+        yield f"{layer}.hidden_gain", (width,)
+        yield f"{layer}.expand", (width, hidden)
+        yield f"{layer}.contract", (hidden, width)
+    yield "gain", (width,)
+    yield "head", (width, config.vocabulary)
 
 
 def init_parameters(config: ModelConfig, seed: int) -> Parameters:
@@ -99,34 +117,39 @@ def init_parameters(config: ModelConfig, seed: int) -> Parameters:
     dict of str to ndarray, float32
         ``span`` is (layers, heads), in characters; ``embedding`` is (vocabulary, width) and
         ``head`` (width, vocabulary); the rest belongs to a block and is named ``<layer>.<name>``.
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=2, heads=2, width=8, hidden=8, span_init=3)
+    >>> lm.init_parameters(config, seed=0)["span"]
+    array([[3., 3.],
+           [3., 3.]], dtype=float32)
     """
-    rng = np.random.default_rng([seed, 0])
-
-    def normal(inputs: int, outputs: int, scale: float = 1.0) -> Array:
-        matrix: Array = rng.standard_normal((inputs, outputs), np.float32)
-        matrix *= np.float32(scale / np.sqrt(inputs))
-        return matrix
-
-    width, hidden = config.width, config.hidden
-    parameters: Parameters = {
-        "span": np.full((config.layers, config.heads), config.span_init, np.float32),
-        "embedding": normal(1, config.vocabulary * width).reshape(-1, width),
-    }
-    for layer in range(config.layers):
-        block = {
-            "attention_gain": np.ones(width, np.float32),
-            "query": normal(width, width),
-            "key": normal(width, width),
-            "value": normal(width, width),
-            "project": normal(width, width, 0.2),
-            "hidden_gain": np.ones(width, np.float32),
-            "expand": normal(width, hidden),
-            "contract": normal(hidden, width, 0.2),
-        }
-        parameters |= {f"{layer}.{name}": array for name, array in block.items()}
-    parameters["gain"] = np.ones(width, np.float32)
-    parameters["head"] = normal(width, config.vocabulary, 0.2)
+    rng = np.random.default_rng([_check.integer("seed", seed, at_least=0), 0])
+    parameters: Parameters = {}
+    for name, shape in parameter_shapes(config):
+        _check.check_size(name, shape, _check.SINGLE.itemsize)
+        if name == "span":
+            parameters[name] = np.full(shape, config.span_init, np.float32)
+        elif len(shape) == 1:
+            parameters[name] = np.ones(shape, np.float32)
+        else:
+            inputs = 1 if name == "embedding" else shape[0]
+            matrix = parameters[name] = rng.standard_normal(shape, np.float32)
+            matrix *= np.float32(SMALL_START.get(name.rpartition(".")[2], 1.0) / np.sqrt(inputs))
     return parameters
+
+
+def _batch(name: str, tokens: object, config: ModelConfig) -> Array:
+    array = _check.indices(name, tokens, axes=("batch", "tokens"), below=config.vocabulary)
+    _check_length(name, array, 1)
+    return array
+
+
+def _check_length(name: str, tokens: Array, least: int) -> None:
+    if tokens.shape[-1] < least:
+        raise ValueError(f"{name} must have a length of at least {least}, not {tokens.shape[-1]}")
 
 
 def _turns(tokens: int, config: ModelConfig, real: Any) -> Array:
@@ -150,6 +173,7 @@ def _join_heads(x: Any) -> Any:
 
 def _hidden_states(parameters: Parameters, config: ModelConfig, tokens: Array, record: Any = None) -> Any:
     """Return the final residual stream (batch, tokens, width); record(q, k, v) is told per layer."""
+    tokens = _batch("tokens", tokens, config)
     x = embed(parameters["embedding"], tokens)
     turn = _turns(tokens.shape[1], config, x.dtype)
     for layer in range(config.layers):
@@ -185,17 +209,52 @@ def logits(parameters: Parameters, config: ModelConfig, tokens: Array) -> Any:
     Returns
     -------
     ndarray, float32, shape (batch, tokens, vocabulary)
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> lm.logits(lm.init_parameters(config, seed=0), config, [[0, 4, 2]]).shape
+    (1, 3, 5)
     """
     return linear(_hidden_states(parameters, config, tokens), parameters["head"])
 
 
 def loss(parameters: Parameters, config: ModelConfig, tokens: Array, targets: Array) -> Any:
-    """Mean negative log-likelihood of targets (batch, tokens) after tokens, in nats."""
+    """Mean negative log-likelihood of targets (batch, tokens) after tokens, in nats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headspan import lm
+    >>> from headspan.autograd import value_and_grad
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> windows = np.array([[0, 4, 2, 1]])
+    >>> def nats(parameters):
+    ...     return lm.loss(parameters, config, windows[:, :-1], windows[:, 1:])
+    >>> value, gradients = value_and_grad(nats)(lm.init_parameters(config, seed=0))
+    >>> gradients["span"].shape
+    (1, 2)
+    """
+    tokens, targets = _batch("tokens", tokens, config), _batch("targets", targets, config)
+    if targets.shape != tokens.shape:
+        raise ValueError(f"targets must have the shape of tokens, {tokens.shape}, not {targets.shape}")
+    if targets.size == 0:
+        raise ValueError("targets must hold at least one character, not none")
     return cross_entropy(logits(parameters, config, tokens), targets)
 
 
 def trace(parameters: Parameters, config: ModelConfig, tokens: Array) -> list[tuple[Array, Array, Array]]:
-    """Query, key and value of every layer, each (batch, heads, tokens, head_dim), for pictures."""
+    """Query, key and value of every layer, each (batch, heads, tokens, head_dim), for pictures.
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=3, heads=2, width=8, hidden=8)
+    >>> layers = lm.trace(lm.init_parameters(config, seed=0), config, [[0, 4, 2]])
+    >>> len(layers), layers[0][0].shape
+    (3, (1, 2, 3, 4))
+    """
     layers: list[tuple[Array, Array, Array]] = []
     _hidden_states(parameters, config, tokens, lambda *qkv: layers.append(qkv))
     return layers
@@ -216,7 +275,17 @@ def window_bits(parameters: Parameters, config: ModelConfig, windows: Array, bat
     -------
     ndarray, float32, shape (windows, tokens)
         ``-log2 p(character | the characters before it in its window)``.
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> lm.window_bits(lm.init_parameters(config, seed=0), config, [[0, 4, 2], [2, 4, 0]]).shape
+    (2, 2)
     """
+    windows = _check.indices("windows", windows, axes=("windows", "tokens + 1"), below=config.vocabulary)
+    _check.integer("batch", batch, at_least=1)
+    _check_length("windows", windows, 2)
     bits = [np.empty((0, windows.shape[1] - 1), np.float32)]
     for first in range(0, len(windows), batch):
         part = windows[first : first + batch]
@@ -241,7 +310,18 @@ def surprisal(parameters: Parameters, config: ModelConfig, tokens: Array, contex
     Returns
     -------
     ndarray, float32, shape (tokens - 1,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> lm.surprisal(lm.init_parameters(config, seed=0), config, np.arange(100) % 5, context=16).shape
+    (99,)
     """
+    tokens = _check.indices("tokens", tokens, axes=("tokens",), below=config.vocabulary)
+    _check.integer("context", context, at_least=1)
+    _check_length("tokens", tokens, 2)
     count = len(tokens) - 1
     if count <= context:
         whole: Array = window_bits(parameters, config, tokens[None])[0]
