@@ -116,7 +116,7 @@ def test_only_open_opens_a_browser(folder, monkeypatch):
         (["train", "absent.txt"], "absent.txt: No such file or directory"),
         (["train", "empty.txt"], "empty.txt has 0 bytes; a context of 512 needs at least"),
         (["train", "text.txt", "--out", "."], ". already exists; choose another folder with --out"),
-        (["train", "text.txt", "--steps", "-1", "--context", "16"], "steps must not be negative, got -1"),
+        (["train", "text.txt", "--steps", "-1", "--context", "16"], "steps must be at least 0, not -1"),
         (["train", "text.txt", "--width", "9", "--context", "16"], "width must be a multiple of twice the heads"),
         (["train", "."], ".: Is a directory"),
         (["report", "absent"], "there is no run folder absent"),

@@ -133,14 +133,19 @@ def test_shortest_text_that_is_accepted_trains(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": 0}, "batch must be at least 1, got 0"),
-        ({"steps": -1}, "steps must not be negative, got -1"),
-        ({"learning_rate": math.nan}, "learning_rate must not be negative, got nan"),
-        ({"evaluate_every": 5}, r"evaluate_every must be a multiple of log_every \(2\)"),
+        ({"batch": 0}, "batch must be at least 1, not 0"),
+        ({"batch": 2.5}, "batch must be an integer, not 2.5"),
+        ({"batch": 10**30}, r"a batch of shape \(1000.*, 33\) is larger than any memory"),
+        ({"steps": -1}, "steps must be at least 0, not -1"),
+        ({"steps": 1.5}, "steps must be an integer, not 1.5"),
+        ({"learning_rate": math.nan}, "learning_rate must be finite, not nan"),
+        ({"learning_rate": math.inf}, "learning_rate must be finite, not inf"),
+        ({"learning_rate": -1}, "learning_rate must be at least 0, not -1"),
+        ({"evaluate_every": 5}, r"evaluate_every must be a multiple of log_every \(2\), not 5"),
     ],
 )
 def test_bad_training_options(change, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError, MemoryError), match=message):
         dataclasses.replace(TRAINING, **change)
 
 

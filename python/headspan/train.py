@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headspan import lm
+from headspan import _check, lm
 from headspan._optimizer import Adam, schedule
 from headspan._runs import Run, RunError, State
 from headspan._text import Text
@@ -67,19 +67,20 @@ class TrainConfig:
     evaluate_every: int = 200
 
     def __post_init__(self) -> None:
-        for name in ("batch", "context", "warmup", "log_every", "evaluate_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        _check.fields(self, _check.integer, ("steps", "seed"), at_least=0)
+        _check.fields(self, _check.integer, ("batch", "context", "warmup", "log_every", "evaluate_every"), at_least=1)
+        rates = ("learning_rate", "weight_decay", "span_rate", "span_penalty")
+        _check.fields(self, _check.number, rates, at_least=0)
+        _check.check_size("a batch", (self.batch, self.context + 1), np.dtype(np.int64).itemsize)
         if self.evaluate_every % self.log_every:
-            raise ValueError(f"evaluate_every must be a multiple of log_every ({self.log_every})")
-        for name in ("steps", "learning_rate", "weight_decay", "span_rate", "span_penalty", "seed"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            raise ValueError(
+                f"evaluate_every must be a multiple of log_every ({self.log_every}), not {self.evaluate_every}"
+            )
 
 
 def check_length(text: Text, context: int) -> None:
     """Raise unless every part of the text is long enough to be used."""
-    shortest = math.ceil((context + 2) / 0.9) + 40
+    shortest = -(-(context + 2) * 10 // 9) + 40  # in integers, which have no largest
     if len(text.data) < shortest:
         raise RunError(
             f"{text.name} has {len(text.data)} bytes; a context of {context} needs at least "
