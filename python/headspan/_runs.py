@@ -17,6 +17,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +26,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from headspan import _check
 from headspan._optimizer import Adam
 
 Arrays = dict[str, NDArray[Any]]
 Row = dict[str, Any]
 
 FORMAT = 1
+
+# What NumPy and zipfile make of bytes that are no weights; an archive of an unknown kind is a RuntimeError.
+_UNREADABLE = (ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 class RunError(ValueError):
@@ -107,20 +112,44 @@ class Run:
             raise RunError(f"{path / 'config.json'} is not valid JSON") from None
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise RunError(f"{path / 'config.json'} was not written by this version of headspan")
+        for name in ("model", "training", "text"):
+            if not isinstance(config.get(name), dict):
+                raise RunError(f"{path / 'config.json'} does not describe a run: it has no {name}")
         return cls(path, config)
 
     def metrics(self) -> list[Row]:
         """Return the rows of the metrics; a last line cut short by a kill is left out."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        rows = []
+        try:
+            lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        except UnicodeDecodeError:
+            raise RunError(f"{path} cannot be read as text") from None
+        rows: list[Row] = []
         for number, line in enumerate(lines, 1):
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError:
                 if number < len(lines):
                     raise RunError(f"{path}, line {number} is not valid JSON") from None
+                break
+            try:
+                self._check_row(row)
+            except (TypeError, ValueError) as error:
+                raise RunError(f"{path}, line {number} is no row of the metrics: {error}") from None
+            rows.append(row)
         return rows
+
+    def _check_row(self, row: object) -> None:
+        if not isinstance(row, dict):
+            raise TypeError(f"it must be an object, not {_check.describe(row)}")
+        _check.integer("step", row.get("step"), at_least=0)
+        for name in ("bits", *({"validation"} & row.keys())):
+            if not isinstance(row.get(name), int | float):  # NaN is one, and is said in the report
+                raise TypeError(f"{name} must be a number, not {_check.describe(row.get(name))}")
+        model, spans = self.config["model"], _check.as_array("spans", row.get("spans"))
+        shape = (model["layers"], model["heads"])
+        if spans.dtype.kind not in "iuf" or spans.shape != shape:
+            raise ValueError(f"spans must be numbers of shape {shape}, not {spans.dtype} of shape {spans.shape}")
 
     def add_metrics(self, row: Row) -> None:
         """Append one row."""
@@ -152,17 +181,17 @@ class Run:
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = dict(file)
-            adam = Adam(mean=_named(arrays, "mean"), square=_named(arrays, "square"))
+            recent = _check.real_array("recent", arrays["recent"])
             return State(
                 _named(arrays, "parameter"),
-                adam,
-                int(arrays["step"]),
-                float(arrays["seconds"]),
-                arrays["recent"].tolist(),
+                Adam(mean=_named(arrays, "mean"), square=_named(arrays, "square")),
+                _check.integer("step", arrays["step"][()], at_least=0),
+                _check.number("seconds", arrays["seconds"], at_least=0),
+                recent.reshape(recent.size).tolist(),
             )
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+        except _UNREADABLE:
             raise RunError(f"{path} cannot be read as the weights of a run") from None
 
 

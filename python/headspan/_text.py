@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
+import stat
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,16 +72,19 @@ class Text:
 def read_text(path: str | Path) -> Text:
     """Read any file; its bytes are the characters."""
     path = Path(path)
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never end, and cannot be read again for the report
+        raise RunError(f"{path} is not a regular file")
     return Text.from_bytes(path.read_bytes(), path.name, str(path.resolve()))
 
 
 def load_text(about: Any) -> Text:
     """Read the text that a run's ``config.json`` describes."""
-    try:
-        path = about["path"]
-    except (KeyError, TypeError):
-        raise RunError("config.json does not say what text the run was trained on") from None
-    return standard_library() if path is None else read_text(path)
+    path = about.get("path", "") if isinstance(about, dict) else ""
+    if path is None:
+        return standard_library()
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise RunError("config.json does not say what text the run was trained on")
+    return read_text(path)
 
 
 def standard_library(limit: int = STANDARD_LIBRARY_BYTES) -> Text:

@@ -23,7 +23,7 @@ from headspan._report_view import view_section
 from headspan._runs import Row, Run, State, replace_file
 from headspan._text import Text, baselines
 from headspan.explore._page import POLICY, style
-from headspan.train import TrainConfig, check_same_text, configs, initial_state
+from headspan.train import TrainConfig, check_same_text, configs, current_state
 
 __all__ = ["write_report"]
 
@@ -80,7 +80,7 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     """
     check_same_text(run, text)
     model, training = configs(run)
-    state = run.load() or initial_state(model, training.seed)
+    state = current_state(run, model, training.seed)
     test = text.encode(text.part("test"))
     if png is not None:
         png.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     warning = "".join(f'<p class="warning">{html.escape(message)}</p>' for message in _warnings(subject))
     page = PAGE.format(title=title, policy=POLICY, style=style(), warning=warning, body="\n".join(sections))
     summary = document(_summary(subject, known, saving))
-    replace_file(run.path / "report.html", page.encode())
+    replace_file(run.path / "report.html", page.encode(errors="backslashreplace"))  # names of files may be no text
     replace_file(run.path / "summary.json", summary.encode())
     if png is not None:
         for name, picture in subject.pictures.items():

@@ -80,7 +80,7 @@ class TrainConfig:
 
 def check_length(text: Text, context: int) -> None:
     """Raise unless every part of the text is long enough to be used."""
-    shortest = -(-(context + 2) * 10 // 9) + 40  # in integers, which have no largest
+    shortest = math.ceil((context + 2) / 0.9) + 40
     if len(text.data) < shortest:
         raise RunError(
             f"{text.name} has {len(text.data)} bytes; a context of {context} needs at least "
@@ -112,11 +112,34 @@ def check_same_text(run: Run, text: Text) -> None:
     """Raise unless text is the one the run was trained on."""
     if run.config["text"].get("sha256") != text.sha256:
         raise RunError(f"{text.name} has changed since {run.path} was trained on it")
+    size = configs(run)[0].vocabulary
+    if size != len(text.vocabulary):
+        raise RunError(
+            f"{run.path / 'config.json'} does not fit its text: vocabulary must be {len(text.vocabulary)}, not {size}"
+        )
 
 
 def initial_state(model: lm.ModelConfig, seed: int) -> State:
     """Return the state before the first step."""
     return State(lm.init_parameters(model, seed), Adam())
+
+
+def current_state(run: Run, model: lm.ModelConfig, seed: int) -> State:
+    """Return the state that a run has saved, or that before the first step."""
+    state = run.load()
+    if state is None:
+        return initial_state(model, seed)
+    shapes = {name: f"float32 of shape {shape}" for name, shape in lm.parameter_shapes(model)}
+    moments = shapes if state.step else {}  # before the first step Adam has none
+    for arrays, expected in ((state.parameters, shapes), (state.adam.mean, moments), (state.adam.square, moments)):
+        found = {name: f"{array.dtype} of shape {array.shape}" for name, array in arrays.items()}
+        for name in {**expected, **found}:
+            must, is_ = expected.get(name, "absent"), found.get(name, "absent")
+            if must != is_:
+                raise RunError(f"{run.path / 'weights.npz'} does not fit config.json: {name} must be {must}, not {is_}")
+    if state.parameters["span"].min() < 0:
+        raise RunError(f"{run.path / 'weights.npz'} holds a span below 0")
+    return state
 
 
 def draw_batch(tokens: Array, config: TrainConfig, step: int) -> Array:
@@ -204,7 +227,9 @@ def train(
     model, config = configs(run)
     check_same_text(run, text)
     check_length(text, config.context)
-    state = run.load() or initial_state(model, config.seed)
+    state = current_state(run, model, config.seed)
+    if not np.isfinite(state.parameters["span"]).all():
+        raise RunError(f"{run.path / 'weights.npz'} holds spans that are not finite; training cannot go on from them")
     run.keep_metrics(state.step)
     trainer = _Trainer(model, config, state)
     parts = {name: text.encode(text.part(name)) for name in ("train", "validation")}
