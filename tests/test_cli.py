@@ -1,5 +1,6 @@
 """The command line, from arguments to files and exit codes."""
 
+import io
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 
 import headspan as hs
+import headspan_command
 import pytest
 from headspan import cli
 from lm_helpers import small_text
@@ -84,13 +86,16 @@ def test_numbers_can_be_piped(folder, capsys):
     [
         (["--png", "text.txt"], "text.txt: File exists"),
         (["--json", "absent/numbers.json"], "there is no folder absent for --json"),
+        (["--json", "run"], "--json must name a file, but run is none"),
     ],
 )
 def test_a_place_that_cannot_be_written_to(folder, capsys, arguments, message):
     cli.main(["train", "text.txt", "--out", "run", *SIZES])
     capsys.readouterr()
+    os.unlink("run/report.html")
     assert cli.main(["report", "run", *arguments]) == 1
     assert error_of(capsys) == f"headspan: error: {message}"
+    assert not os.path.exists("run/report.html")
 
 
 def test_help_names_the_forms_of_a_report(capsys):
@@ -118,7 +123,18 @@ def test_only_open_opens_a_browser(folder, monkeypatch):
         (["train", "text.txt", "--out", "."], ". already exists; choose another folder with --out"),
         (["train", "text.txt", "--steps", "-1", "--context", "16"], "steps must be at least 0, not -1"),
         (["train", "text.txt", "--width", "9", "--context", "16"], "width must be a multiple of twice the heads"),
-        (["train", "."], ".: Is a directory"),
+        (["train", "text.txt", "--learning-rate", "inf", "--context", "16"], "learning_rate must be finite, not inf"),
+        (["train", "text.txt", "--ramp", "inf", "--context", "16"], "ramp must be finite, not inf"),
+        (
+            ["train", "text.txt", "--span-limit", "1e39", "--span-init", "1e39", "--context", "16"],
+            "span_limit must be at most 1099511627776 characters, not 1e+39",
+        ),
+        (["train", "text.txt", "--span-limit", "inf", "--context", "16"], "span_limit must be finite, not inf"),
+        (["train", "text.txt", "--width", "8000000000000", "--context", "16"], "not enough memory: Unable to allocate"),
+        (["train", "text.txt", "--batch", "9" * 30, "--context", "16"], "not enough memory: a batch of shape (999"),
+        (["train", "text.txt", "--context", "9" * 400], "not enough memory: a batch of shape (3, 1000"),
+        (["train", "."], ". is not a regular file"),
+        (["train", "pipe"], "pipe is not a regular file"),
         (["report", "absent"], "there is no run folder absent"),
         (["report", "."], ". is not a run folder: it has no config.json"),
         (["train", "--resume", "text.txt"], "there is no run folder text.txt"),
@@ -126,6 +142,7 @@ def test_only_open_opens_a_browser(folder, monkeypatch):
 )
 def test_what_is_wrong_is_said_in_one_sentence(folder, capsys, arguments, message):
     (folder / "empty.txt").touch()
+    os.mkfifo(folder / "pipe")
     before = sorted(folder.rglob("*"))
     assert cli.main(arguments) == 1
     assert error_of(capsys).startswith(f"headspan: error: {message}")
@@ -169,7 +186,18 @@ def test_a_missing_extra_is_named_before_anything_is_trained(folder, capsys, mon
 
 
 def test_ctrl_c_writes_the_report(folder):
-    command = [sys.executable, "-m", "headspan.cli", "train", "text.txt", "--out", "run", *SIZES, "--steps", "1000000"]
+    command = [
+        sys.executable,
+        "-m",
+        "headspan_command",
+        "train",
+        "text.txt",
+        "--out",
+        "run",
+        *SIZES,
+        "--steps",
+        "1000000",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     while b"bits/char" not in process.stderr.read1():
         assert process.poll() is None
@@ -182,17 +210,51 @@ def test_ctrl_c_writes_the_report(folder):
 
 
 def test_products_and_threads_wait_quietly_while_training(monkeypatch):
-    seen = []
-    monkeypatch.setattr(os, "execve", lambda *call: seen.append(call))
-    monkeypatch.setattr(sys, "argv", ["headspan", "demo", "--steps", "3"])
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    cli._restart_quietly()
-    ((program, command, environment),) = seen
-    assert program == sys.executable
-    assert command[-4:] == ["headspan.cli", "demo", "--steps", "3"]
-    assert environment["OPENBLAS_NUM_THREADS"] == "2"
-    assert environment["OMP_WAIT_POLICY"] == "passive"
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    cli._restart_quietly()
-    assert len(seen) == 1
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")  # so that it is put back
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr(cli, "main", lambda loaded: (os.environ["OPENBLAS_NUM_THREADS"], os.environ["OMP_WAIT_POLICY"]))
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert headspan_command.main() == ("2", "passive")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_program_sets_the_environment_before_it_loads_anything():
+    code = "import sys, headspan_command; print(sorted({'numpy', 'headspan'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    process = subprocess.run([sys.executable, "-m", "headspan_command", "--version"], capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (0, f"headspan {hs.__version__}\n")
+
+
+CTRL_C_IN_AN_IMPORT = """
+import os, signal, sys, headspan_command
+
+package = sys.argv.pop(1)
+
+class CtrlC:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == package:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC)
+sys.exit(headspan_command.main())
+"""
+
+
+@pytest.mark.parametrize("package", ["numpy", "matplotlib._path"])
+def test_ctrl_c_while_packages_are_loaded(package):
+    command = [sys.executable, "-c", CTRL_C_IN_AN_IMPORT, package, "report", "absent"]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (130, "headspan: error: interrupted\n")
+
+
+def test_names_that_the_terminal_cannot_show(folder, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    name = os.fsdecode("d\u00fcrr ".encode() + b"\xfc")
+    assert cli.main(["train", "text.txt", "--out", name, *SIZES]) == 0
+    assert (folder / name / "report.html").exists()
+    sys.stdout.seek(0)
+    assert "run folder d\\xfcrr \\udcfc\n" in sys.stdout.read()

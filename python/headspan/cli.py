@@ -7,11 +7,11 @@ sentence; 2 for a command line that is not understood; 130 after a second Ctrl-C
 from __future__ import annotations
 
 import argparse
-import os
+import io
 import shlex
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 DEMO_MINUTES = 5.0
-
-# What OpenBLAS and OpenMP do with cores they do not need: nothing, instead of waiting in a loop in
-# each other's way. On two shared cores that makes a step twice as fast, and products of matrices
-# do not depend on the number of cores. Both read their settings when they are loaded.
-QUIET_WAITING = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 
 # Options that become fields of ModelConfig and TrainConfig.
 _MODEL_OPTIONS = {
@@ -84,16 +79,35 @@ def _add_open(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action="store_true", help="open the report in a browser")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, loaded: Callable[[], object] = lambda: None) -> int:
     """Run a command and return its exit code.
 
     Parameters
     ----------
     argv : sequence of str, optional
         Arguments after the program's name; those of the process unless given.
+    loaded : callable, optional
+        Called when all packages are loaded, before anything is read or written.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return _command(sys.argv[1:] if argv is None else list(argv), loaded)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except MemoryError as error:
+        return _fail(f"not enough memory: {error}")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] == "headspan":
+            raise
+        return _fail(str(error))
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename is not None else ""
+        return _fail(f"{name}{error.strerror or error}")
+
+
+def _command(given: list[str], loaded: Callable[[], object]) -> int:
     parser = _parser()
-    given = sys.argv[1:] if argv is None else list(argv)
     options = parser.parse_args(given)
     if options.version:
         import headspan
@@ -108,20 +122,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     minutes = getattr(options, "minutes", None)
     if minutes is not None and not minutes >= 0:
         parser.error(f"--minutes must not be negative, got {minutes:g}")
-    if argv is None:
-        _restart_quietly()
     options.line = shlex.join(["headspan", *given])
-    try:
-        return _run(options)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.partition(".")[0] == "headspan":
-            raise
-        return _fail(str(error))
-    except OSError as error:
-        name = f"{error.filename}: " if error.filename is not None else ""
-        return _fail(f"{name}{error.strerror or error}")
+    _need_extra()
+    loaded()
+    return _run(options)
 
 
 def _fail(message: str, code: int = 1) -> int:
@@ -140,17 +144,9 @@ def _check_train(parser: argparse.ArgumentParser, options: argparse.Namespace) -
         parser.error(f"--{changed[0].replace('_', '-')} cannot be changed with --resume")
 
 
-def _restart_quietly() -> None:
-    missing = {name: value for name, value in QUIET_WAITING.items() if name not in os.environ}
-    if missing and sys.executable and os.name == "posix":
-        command = [sys.executable, "-P", "-m", "headspan.cli", *sys.argv[1:]]
-        os.execve(sys.executable, command, {**os.environ, **missing})
-
-
 def _run(options: argparse.Namespace) -> int:
     from headspan._runs import Run, RunError
 
-    _need_extra()
     try:
         if options.command == "report":
             run = Run.open(options.run)
@@ -203,6 +199,7 @@ def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
         model = lm.ModelConfig(len(text.vocabulary), **_chosen(options, _MODEL_OPTIONS))
     except ValueError as error:
         raise RunError(str(error)) from None
+    lm.init_parameters(model, training.seed)  # a model too large for the memory leaves no folder behind
     path = options.out or next_folder(Path("runs"), "demo" if demo else options.file.stem)
     config = {"command": options.line, **as_config(model, training, text)}
     return Run.create(path, config), text
@@ -214,11 +211,11 @@ def _chosen(options: argparse.Namespace, names: dict[str, Any]) -> dict[str, Any
 
 
 def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
-    from headspan.train import configs, train
+    from headspan.train import check_same_text, configs, current_state, train
 
-    _, config = configs(run)
-    state = run.load()
-    begun = 0 if state is None else state.step
+    check_same_text(run, text)
+    model, config = configs(run)
+    begun = current_state(run, model, config.seed).step
     print(f"training on {text.name}, {len(text.data):,} bytes; run folder {run.path}")
     with _Bar(config.steps, begun) as bar:
         outcome = train(run, text, minutes=options.minutes, progress=bar.show)
@@ -233,12 +230,12 @@ def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
 
 def _report(run: Run, text: Text, options: argparse.Namespace) -> int:
     from headspan._report_numbers import document
-    from headspan._runs import RunError, replace_file
+    from headspan._runs import replace_file
     from headspan.report import write_report
 
     png, target = getattr(options, "png", None), getattr(options, "json", None)
-    if target not in (None, "-") and not Path(target).parent.is_dir():
-        raise RunError(f"there is no folder {Path(target).parent} for --json")
+    if target not in (None, "-"):
+        _check_target(Path(target))
     words = sys.stderr if target == "-" else sys.stdout  # the document stands alone
     print("writing the report ...", file=words, flush=True)
     summary = write_report(run, text, png=png)
@@ -257,6 +254,16 @@ def _report(run: Run, text: Text, options: argparse.Namespace) -> int:
     if options.open:
         webbrowser.open(path.resolve().as_uri())
     return 0
+
+
+def _check_target(path: Path) -> None:
+    """Miss a place for the numbers before the report is written, not after."""
+    from headspan._runs import RunError
+
+    if not path.parent.is_dir():
+        raise RunError(f"there is no folder {path.parent} for --json")
+    if path.exists() and not path.is_file():
+        raise RunError(f"--json must name a file, but {path} is none")
 
 
 class _Bar:
