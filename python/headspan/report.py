@@ -77,6 +77,18 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     -------
     dict
         The numbers of the report, as in ``summary.json``.
+
+    Examples
+    --------
+    Of a run of ``headspan demo``, in a few seconds:
+
+    >>> from pathlib import Path
+    >>> from headspan._runs import Run
+    >>> from headspan._text import load_text
+    >>> from headspan.report import write_report
+    >>> run = Run.open(Path("runs/demo-001"))  # doctest: +SKIP
+    >>> write_report(run, load_text(run.config["text"]))["mean span"]  # doctest: +SKIP
+    49.6
     """
     check_same_text(run, text)
     model, training = configs(run)

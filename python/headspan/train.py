@@ -223,6 +223,22 @@ def train(
     -------
     str
         ``"finished"``, ``"interrupted"``, ``"out of time"``, ``"paused"`` or ``"diverged"``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from headspan import lm
+    >>> from headspan._runs import Run
+    >>> from headspan._text import Text
+    >>> from headspan.train import TrainConfig, as_config, train
+    >>> text = Text.from_bytes(b"to be or not to be, " * 50, "hamlet")
+    >>> model = lm.ModelConfig(len(text.vocabulary), layers=1, heads=2, width=8, hidden=8)
+    >>> training = TrainConfig(steps=4, batch=1, context=16)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run.create(Path(folder) / "run", as_config(model, training, text))
+    ...     train(run, text)
+    'finished'
     """
     model, config = configs(run)
     check_same_text(run, text)
