@@ -307,7 +307,7 @@ TABLE = {
     "span_penalty": {
         "span": [("NaN", ValueError, [1.0, NAN]), ("string", TypeError, "a"),
                  ("empty", ValueError, [])],
-        "weight": [("NaN", ValueError, NAN), ("infinite", ValueError, INF),
+        "weight": [("NaN", ValueError, NAN), ("infinite", ValueError, INF), ("negative", ValueError, -0.1),
                    ("string", TypeError, "a")],
     },
     "dynamic_span": DYNAMIC_SPAN,

@@ -149,3 +149,34 @@ ACCEPTED = {
 @pytest.mark.parametrize("options", ACCEPTED.values(), ids=ACCEPTED)
 def test_unusual_but_right(options):
     assert np.isfinite(hs.attention(**QKV, **options)).all()
+
+
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_types_are_compared_where_all_shapes_are_alike(name):
+    same = {n: ones(1, 2, 5, 3) for n in ("query", "key", "value")}
+    with pytest.raises(TypeError) as caught:
+        hs.attention(**{**same, name: ones(1, 2, 5, 3, dtype=np.float32)})
+    check_sentence(caught.value, name)
+
+
+@pytest.mark.parametrize(
+    ("shape", "named"),
+    [((1, 2, 0, 3), "key must have at least one token"), ((1, 0, 5, 3), "heads of query"), ((1, 2, 5, 0), "head_dim")],
+    ids=str,
+)
+def test_empty_axes_are_named_where_all_shapes_are_alike(shape, named):
+    with pytest.raises(ValueError, match=named):
+        hs.attention(*[ones(*shape)] * 3)
+
+
+@pytest.mark.parametrize("name", ["causal", "include_self"])
+@pytest.mark.parametrize("flag", [True, False])
+def test_numpy_booleans_mean_what_they_say(name, flag):
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 5, 3))
+    expected = hs.attention(q, k, v, **{name: flag})
+    np.testing.assert_array_equal(hs.attention(q, k, v, **{name: np.bool_(flag)}), expected)
+
+
+def test_merge_takes_no_numbers():
+    with pytest.raises(ValueError, match="outs"):
+        hs.merge_attention([np.float64(1.0)], [np.float64(0.0)])

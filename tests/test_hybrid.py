@@ -352,3 +352,9 @@ def test_page_example():
     exec(code, namespace)
     assert namespace["span"].shape == (2, 4)
     assert namespace["losses"][-1] < 0.9 * namespace["losses"][0]
+
+
+def test_matrices_at_first_have_the_variance_of_one_by_their_inputs():
+    parameters = hs.hybrid_parameters(64, 4)
+    for name, inputs in (("global_qkv", 64), ("local_qkv", 64), ("projection", 128)):
+        np.testing.assert_allclose(getattr(parameters, name).std(), inputs**-0.5, rtol=0.05, err_msg=name)

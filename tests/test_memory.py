@@ -53,10 +53,11 @@ def test_a_large_result_is_an_array_like_any_other():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("tokens", [2048, 2000])
+@pytest.mark.parametrize("dim", [64, 50, 63])  # whole lines of a cache, and not
 @pytest.mark.parametrize("temperature", [None, 2.0])
-def test_large_results_are_those_of_each_head_alone(dtype, tokens, temperature):
+def test_large_results_are_those_of_each_head_alone(dtype, tokens, dim, temperature):
     # All heads together are 4 MB and more, and are written past the caches where that is known how; one head is not.
-    arrays = problem((1, 9, tokens, 64)).astype(dtype)
+    arrays = problem((1, 9, tokens if dim == 64 else 2800, dim)).astype(dtype)
     grad_out = np.ones_like(arrays[0])
     options = {"span": 50, "ramp": 20, "temperature": temperature}
     out, vjp = hs.attention_vjp(*arrays, **options)
@@ -91,3 +92,42 @@ def test_no_more_than_256_mb_are_kept():
     held, kept = map(float, run_python(BOUND).split())
     assert held > 12 * 36
     assert kept < 256 + 60
+
+
+MIXED = """
+import headspan as hs
+import numpy as np
+
+large, small = (np.ones((1, 1, n, 16), np.float32) for n in (2_500_000, 60_000))  # 160 MB and 4 MB
+for _ in range(3):
+    for query in (large, small):
+        assert np.all(hs.attention(query, query, query, span=0, ramp=0)[0, 0, ::999] == 1)
+print("right")
+"""
+
+
+@pytest.mark.slow
+def test_pieces_of_different_sizes_are_kept_apart():
+    assert run_python(MIXED) == "right\n"
+
+
+FULL = """
+import resource
+import headspan as hs
+import numpy as np
+
+def attend(tokens):
+    return hs.attention(*[query[:, :, :tokens]] * 3, span=0, ramp=0)
+
+query = np.ones((1, 1, 2_500_000, 16), np.float32)
+attend(2_500_000)  # 160 MB, kept
+with open("/proc/self/statm") as file:
+    mapped = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (100 << 20),) * 2)
+print(attend(2_400_000).shape[2])  # 154 MB, for which there is room only where the others lie
+"""
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_given_back_before_memory_ends():
+    assert run_python(FULL) == "2400000\n"

@@ -136,3 +136,27 @@ def test_span_penalty_goes_with_spans_of_its_type(dtype):
 def test_limit_must_fit_into_the_type():
     with pytest.raises(ValueError, match="limit must fit into float32"):
         hs.dynamic_span(*(np.ones(shape, np.float32) for shape in ((1, 3, 2), (4, 2), 4)), limit=1e300)
+
+
+@pytest.mark.parametrize("value", [1e-50, 1e-42])
+def test_a_temperature_that_float32_cannot_divide_by_is_refused(value):
+    with pytest.raises(ValueError, match="temperature must be greater than 0"):
+        hs.attention(*arrays("float32", 2, 20, 8), temperature=value)
+
+
+@pytest.mark.parametrize("name", ["max_span", "temperature_range"])
+def test_hybrid_limits_fit_the_type_of_x(name):
+    parameters = hs.hybrid_parameters(6, 3, dtype=np.float32)
+    with pytest.raises(ValueError, match=f"{name} must fit into float32"):
+        hs.hybrid_attention(
+            np.ones((2, 5, 6), np.float32), parameters, **({"heads": 3, "max_span": 1.0} | {name: 1e300})
+        )
+
+
+def test_soft_mask_takes_the_absolute_distance():
+    np.testing.assert_array_equal(hs.soft_mask([-7, -4, -3], 2, 4), hs.soft_mask([7, 4, 3], 2, 4))
+    np.testing.assert_array_equal(hs.soft_mask([-3, -2], 2, 0), [0, 1])
+
+
+def test_span_penalty_sums_in_double():
+    assert hs.span_penalty(np.array([1, 2**25], np.float32), 1)[0] == (2**25 + 1) / 2

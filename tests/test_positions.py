@@ -52,6 +52,13 @@ EDGES = {
     "segments of one token": ((1, 2, 1, 70, 70, 8), {"segment_ids": np.arange(70)[::-1], "span": 9, "causal": False}),
     "one token each, without self": ((1, 1, 1, 70, 70, 8), {"segment_ids": np.arange(70), "include_self": False}),
     "segments": ((1, 2, 1, 130, 130, 8), {"segment_ids": np.arange(130) // 37, "causal": False, "span": [3, 90]}),
+    "a segment that ends at the last lane of a group": (
+        (1, 2, 1, 130, 130, 8), {"segment_ids": np.arange(130) // 63, "causal": False, "span": [3, 90]},
+    ),
+    "a segment that ends there, causal": ((1, 2, 1, 130, 130, 8), {"segment_ids": np.arange(130) // 63}),
+    "the last key at the very span": (
+        (1, 1, 1, 1, 64, 8), {"query_positions": [0.0], "span": 63, "ramp": 4, "causal": False},
+    ),
     "segments in a batch": (
         (2, 2, 1, 130, 130, 8), {"segment_ids": np.arange(130) // [[64], [65]], "span": 50.5},
     ),
@@ -170,6 +177,22 @@ def test_removed_keys_are_no_keys():
     fewer = hs.attention(query, key[:, left], value[:, left], **places, **options)
     for one, two in zip(removed, fewer, strict=True):
         close(one, two)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_a_bias_removes_is_never_read(dtype, poison):
+    query, key, value = (normals(i, 2, 130, 8).astype(dtype) for i in range(3))
+    removed = np.arange(130) % 3 == 1
+
+    def results(key, value):
+        bias = np.where(removed, -INF, 0.25)
+        (out, lse), vjp = hs.attention_vjp(query, key, value, key_bias=bias, causal=False, return_lse=True)
+        return [out, lse, *(g for g in vjp(np.ones_like(out), np.ones_like(lse)) if g is not None)]
+
+    dirty = (np.where(removed[:, None], poison, array).astype(dtype) for array in (key, value))
+    for one, two in zip(results(key, value), results(*dirty), strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 def test_a_bias_is_one_more_number_of_every_key():

@@ -292,3 +292,19 @@ print('same bits')
 def test_keys_out_of_reach_are_never_read(dtype, side, causal):
     """The memory of excluded keys is unmapped to the byte: one read of it ends the process."""
     assert run_python(UNMAPPED, dtype, side, causal) == "same bits\n"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_groups_of_a_chunk_that_look_back_further_than_its_first(dtype):
+    """A pattern does without chunks: the same gradients by another way."""
+    rng = np.random.default_rng(0)
+    query, key, value, grad_out = rng.standard_normal((4, 1, 1, 6016, 8)).astype(dtype)
+    spans = np.where(np.arange(6016) // 64 % 2, 100.0, 10.0)[None, None]
+    options = {"span": spans, "ramp": 2, "key_bias": rng.standard_normal(6016)}
+    one, two = (
+        hs.attention_vjp(query, key, value, **options, pattern=pattern)[1](grad_out)
+        for pattern in (None, hs.patterns.Full())
+    )
+    close = {"float64": 1e-12, "float32": 2e-5}[dtype]
+    for name in ("query", "key", "value", "span", "key_bias"):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=0, atol=close, err_msg=name)

@@ -62,9 +62,11 @@ class PerQuery(Parameter):
         per_token: bool = True,
     ) -> None:
         array = _check.as_array(name, given)
+        values = array
+        if array.ndim and array.dtype.kind in "iuf":  # before all its numbers are looked at, which may be many
+            values = _check.per_query(name, array, call.sizes, with_tokens=per_token)
         low, high = _check.limits(name, array)
         self._note(array, call)
-        values = _check.per_query(name, array, call.sizes, with_tokens=per_token) if array.ndim else array
         if below is not None:
             if low < 0:
                 raise ValueError(f"{name} must not be negative, but holds {low:g}")
