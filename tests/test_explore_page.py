@@ -97,6 +97,35 @@ def test_the_picture_follows_a_slider_within_a_frame(opened, pattern):
         assert min(took) < 16
 
 
+def drawn_over(page, pairs):
+    """Whether anything lies over the map, and how much over the middle of pairs."""
+    return page.evaluate(
+        """(pairs) => {
+          const { layout, rows, cols } = document.querySelector(".headspan-view").drawn;
+          const canvas = document.querySelectorAll(".map canvas")[1];
+          const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          const over = pairs.map(([row, col]) => {
+            const x = Math.floor(layout.left + (col + 0.5) * layout.width / cols);
+            const y = Math.floor(layout.top + (row + 0.5) * layout.height / rows);
+            return data[4 * (y * width + x) + 3];
+          });
+          return [data.some((channel) => channel > 0), over];
+        }""",
+        pairs,
+    )
+
+
+@pytest.mark.parametrize("options", [{"span": 0, "ramp": 0}, {"span": 4, "ramp": 0}, {"span": 4, "ramp": 3}])
+@pytest.mark.parametrize("length", [12, 60, 300])
+def test_lines_cover_no_pair_within_the_span(opened, length, options):
+    q, k = normals(2, 1, length, 8)
+    distance = np.subtract.outer(np.arange(length), np.arange(length))
+    within = np.argwhere((distance >= 0) & (distance <= options["span"])).tolist()
+    anything, over = drawn_over(opened(hs.explore(q, k, **options)), within)
+    assert max(over) == 0
+    assert anything == (length < 300 or options["span"] > 0)  # beside so thin a band the line would be all one sees
+
+
 def test_colours_are_the_weights_on_a_logarithmic_scale(opened):
     matplotlib = pytest.importorskip("matplotlib")
     page = opened(small_view())

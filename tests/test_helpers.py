@@ -6,6 +6,7 @@ import oracle
 import pytest
 from cases import DTYPES, make_case
 from headspan import _core
+from headspan.spans import farthest
 from tolerances import check_close
 
 CLOSE = {"rtol": 0, "atol": 1e-12}
@@ -206,6 +207,13 @@ def test_soft_mask_by_hand():
     """Span 2 and ramp 4: full up to 2, a quarter less for each step, nothing from 6 on."""
     np.testing.assert_array_equal(hs.soft_mask(np.arange(8), 2, 4), [1, 1, 1, 0.75, 0.5, 0.25, 0, 0])
     np.testing.assert_array_equal(hs.soft_mask(np.arange(4), 2, 0), [1, 1, 1, 0])
+
+
+@pytest.mark.parametrize("ramp", [0, 0.5, 4])
+def test_farthest_is_the_last_distance_whose_mask_is_above_zero(ramp):
+    for span in (0, 0.25, 3, 3.5, 56.6):
+        last = int(farthest(span, ramp))
+        assert hs.soft_mask([last, last + 1], span, ramp).astype(bool).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("span", [4.0, [1.0, 2.0, 6.0], np.arange(12.0).reshape(3, 4)], ids=str)

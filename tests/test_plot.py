@@ -176,17 +176,29 @@ def test_map_shows_the_weights_and_leaves_masked_pairs_empty():
     assert image.get_extent() == [-0.5, 39.5, 39.5, -0.5]
 
 
+@pytest.mark.parametrize("ramp", [4, 2.5, 0])
 @pytest.mark.parametrize("causal", [True, False])
-def test_band_is_at_the_span_and_one_ramp_beyond(causal):
+def test_band_lies_between_the_last_pair_within_and_the_first_beyond(causal, ramp):
     span = np.arange(30.0) / 2
-    ax = hs.plot.attention_map(np.ones((30, 50)), span=span, ramp=4, causal=causal)
-    position = 20 + np.arange(30)
-    for label, reach in (("span", span), ("span + ramp", span + 4)):
+    ax = hs.plot.attention_map(np.ones((30, 50)), span=span, ramp=ramp, causal=causal)
+    position, distance = 20 + np.arange(30), np.arange(90)
+    masks = hs.soft_mask(distance, span[:, None], ramp)
+    for label, within in (("span", masks == 1), ("span + ramp", masks > 0)):
         edges = lines(ax, label)
-        assert len(edges) == (1 if causal else 2)
+        assert len(edges) == (0 if ramp == 0 and label != "span" else 1 if causal else 2)
+        last = within.sum(axis=1) - 1
         for edge, side in zip(edges, (-1, 1), strict=False):
-            np.testing.assert_array_equal(edge.get_xdata(), position + side * reach)
-            np.testing.assert_array_equal(edge.get_ydata(), np.arange(30))
+            np.testing.assert_array_equal(edge.get_xdata(), np.repeat(position + side * (last + 0.5), 2))
+            np.testing.assert_array_equal(edge.get_ydata(), np.arange(30).repeat(2) + np.tile([-0.5, 0.5], 30))
+
+
+def test_band_is_left_out_where_it_would_cover_all_there_is():
+    weights = np.eye(300)
+    assert lines(hs.plot.attention_map(weights, span=0, ramp=0)) == []
+    assert [line.get_label() for line in lines(hs.plot.attention_map(weights, span=0, ramp=32))] == ["span + ramp"]
+    assert len(lines(hs.plot.attention_map(np.eye(30), span=0, ramp=0))) == 1
+    (line,) = lines(hs.plot.attention_map(np.tri(300), span=20, ramp=0))
+    assert line.get_linewidth() < 1
 
 
 def test_large_map_is_pooled_as_attention_weights_pools():
@@ -201,7 +213,7 @@ def test_pooled_map_has_its_axes_in_tokens():
     q, k = normals(2, 1000, 8)
     ax = hs.plot.attention_map(hs.attention_weights(q, k, pool=50), pool=50, span=10)
     assert ax.images[0].get_extent() == [-0.5, 999.5, 999.5, -0.5]
-    assert lines(ax, "span")[0].get_xdata()[-1] == 989
+    assert lines(ax, "span")[0].get_xdata()[-1] == 988.5
 
 
 def test_tokens_stand_on_both_axes_up_to_64():

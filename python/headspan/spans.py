@@ -57,6 +57,12 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     return mask
 
 
+def farthest(span: npt.ArrayLike, ramp: float) -> npt.NDArray[np.float64]:
+    """Largest whole distance whose mask is above 0, as the core has it."""
+    z = np.asarray(span, np.float64)
+    return np.asarray(np.maximum(np.ceil(z + ramp) - 1, np.floor(z)))
+
+
 def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
     """L1 penalty that keeps spans short, ``weight * mean(span)``, and its gradient.
 

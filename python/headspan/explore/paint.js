@@ -1,6 +1,6 @@
 // Pixels: weights as colours, the axes of a map, and what is drawn over it.
 import { patternOf } from "./allowed.js";
-import { positionOf } from "./numbers.js";
+import { positionOf, reachOf } from "./numbers.js";
 
 // matplotlib's viridis at 17 places: even to the eye, in grey print and to the colour-blind.
 const VIRIDIS =
@@ -31,7 +31,7 @@ export function paletteCss() {
 
 const NOT_A_NUMBER = 0xff0055d5;
 
-// A pair that is never read has no colour at all.
+// A pair that is not computed has no colour at all.
 export function shadeOf(weight) {
   if (weight === 0) return 0;
   if (weight !== weight) return NOT_A_NUMBER;
@@ -156,28 +156,41 @@ export function drawOver(canvas, data, layout, state, colours) {
   context.beginPath();
   context.rect(layout.left, layout.top, layout.width, layout.height);
   context.clip();
-  const onGrid = Boolean(patternOf(data, state.index)?.grid); // its distances have no edge along the tokens
-  if (!onGrid) drawEdge(context, data, layout, state.span, []);
-  if (!onGrid && state.ramp > 0) drawEdge(context, data, layout, state.span + state.ramp, [5, 4]);
+  for (const { reach, dashes } of edgesOf(data, state)) drawEdge(context, data, layout, reach, dashes);
   context.restore();
   if (state.pinned !== null) outline(context, data, layout, state.pinned, null, colours);
   if (state.hover) outline(context, data, layout, state.hover.row, state.hover.col, colours);
 }
 
-// Where the distance is as far as the mask stays 1, or where it becomes 0; light on dark, so seen on every colour.
+// Where the mask begins to fall and where it is 0, by how many distances lie before; with a hard mask they are the same.
+// On a grid distances have no edge along the tokens.
+export function edgesOf(data, { index, span, ramp }) {
+  if (patternOf(data, index)?.grid) return [];
+  const solid = { reach: reachOf(span, 0), dashes: [] };
+  return ramp > 0 ? [solid, { reach: reachOf(span, ramp), dashes: [5, 4] }] : [solid];
+}
+
+// Along the last cells within reach, wholly on the side beyond, so that no pair within is covered: around each of them
+// where they are large, else past their corners. Where cells are tiny and few of them in reach, the line would be all
+// there is to see. Light on dark, so seen on every colour.
 function drawEdge(context, data, layout, reach, dashes) {
-  const cell = { x: layout.width / (data.cols * data.colBlock), y: layout.height / (data.rows * data.rowBlock) };
-  const keyAt = (query) => positionOf(data, query) - reach;
+  const cell = { x: layout.width / data.cols, y: layout.height / data.rows };
+  const size = Math.min(cell.x, cell.y);
+  if (size < 3 && reach < 3 * data.colBlock) return;
+  const width = Math.min(1.5, Math.max(0.75, size / 4));
   context.beginPath();
-  for (const query of [-1, data.queries]) {
-    context.lineTo(layout.left + (keyAt(query) + 0.5) * cell.x, layout.top + (query + 0.5) * cell.y);
+  for (let row = 0; row < data.rows; row++) {
+    const first = Math.floor((positionOf(data, row * data.rowBlock) + 1 - reach) / data.colBlock);
+    const [x, y] = [layout.left + first * cell.x - width, layout.top + row * cell.y + width];
+    if (size >= 8) context.lineTo(x, y);
+    context.lineTo(x, y + cell.y);
   }
   context.setLineDash([]);
-  context.lineWidth = 3;
+  context.lineWidth = 2 * width;
   context.strokeStyle = "rgba(0, 0, 0, 0.45)";
   context.stroke();
   context.setLineDash(dashes);
-  context.lineWidth = 1.5;
+  context.lineWidth = width;
   context.strokeStyle = "#fff";
   context.stroke();
 }

@@ -11,9 +11,11 @@ import numpy.typing as npt
 from headspan import _check
 from headspan.patterns import Global, Pattern
 from headspan.plot import _style
+from headspan.spans import farthest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
 
 Array = npt.NDArray[np.float64]
 
@@ -36,8 +38,9 @@ def attention_map(
 ) -> Axes:
     """Draw which token looks where, with the edge of the span (solid) and the end of its ramp (dashed) over it.
 
-    Pairs of weight 0 stay empty. More than 256 queries or keys are pooled into blocks as `headspan.attention_weights`
-    pools them: the mean over the queries of the sum over the keys.
+    Grey pairs are not computed. Both lines lie just beyond the last pair, and are left out where they would cover all
+    there is to see. More than 256 queries or keys are pooled into blocks as
+    `headspan.attention_weights` pools them: the mean over the queries of the sum over the keys.
 
     Parameters
     ----------
@@ -106,7 +109,7 @@ def attention_map(
         interpolation="nearest",
     )
     if reach is not None:
-        _band(ax, reach, ramp, first, causal)
+        band(image, reach, ramp, first=first, causal=causal)
     _frame_global(ax, framed, rows, cols, first, causal)
     _style.pair_axes(ax, rows, cols)
     if names is not None and max(rows, cols) <= _style.TOKENS_ON_AXIS and rows <= cols:
@@ -160,11 +163,10 @@ def _global_runs(pattern: Pattern | None, rows: int, cols: int) -> list[tuple[in
 
 def _frame_global(ax: Axes, runs: list[tuple[int, int]], rows: int, cols: int, first: int, causal: bool) -> None:
     """Frame Global tokens as keys, from the first query that may see them, and as queries, up to their last key."""
-    outlined = _style.outlined()
 
     def frame(left: float, top: float, right: float, bottom: float) -> None:
         x, y = [left, left, right, right, left], [top, bottom, bottom, top, top]
-        ax.plot(x, y, color="white", linewidth=1.3, linestyle=":", path_effects=outlined, label="global")
+        _style.outlined_line(ax, x, y, ":", "global", 1.3)
 
     for low, high in runs:
         query, last_query = low - first, high - first
@@ -174,14 +176,25 @@ def _frame_global(ax: Axes, runs: list[tuple[int, int]], rows: int, cols: int, f
             frame(-0.5, max(query, 0) - 0.5, right, min(last_query, rows - 1) + 0.5)
 
 
-def _band(ax: Axes, spans: Array, ramp: float, first: int, causal: bool) -> None:
-    """Draw where the mask begins to fall and where it is 0, over light and dark colours alike."""
-    outlined = _style.outlined()
+def band(image: AxesImage, spans: Array, ramp: float, *, first: int = 0, causal: bool = True) -> None:
+    """Draw where the mask begins to fall and where it is 0 over a map: between pairs, and thinner than they are.
+
+    Where cells are tiny and few of them in reach, the lines would cover all there is to see.
+    """
+    ax = image.axes
+    cols = image.get_size()[1]
+    left, right = image.get_extent()[:2]
+    points = ax.get_window_extent().width / cols * 72 / ax.figure.dpi
     query = np.arange(spans.size)
-    for reach, line, label in ((spans, "-", "span"), (spans + ramp, "--", "span + ramp")):
+    sides = np.stack([query - 0.5, query + 0.5], axis=1).ravel()
+    edges = [(0.0, "-", "span"), (ramp, "--", "span + ramp")]
+    for beyond, line, label in edges[: 2 if ramp > 0 else 1]:
+        last = farthest(spans, beyond)
+        if points < 3 and last.max() < 3 * (right - left) / cols:
+            continue
         for side in (-1,) if causal else (-1, 1):
-            edge = first + query + side * reach
-            ax.plot(edge, query, line, color="white", linewidth=1.3, path_effects=outlined, label=label)
+            edge = np.repeat(first + query + side * (last + 0.5), 2)
+            _style.outlined_line(ax, edge, sides, line, label, min(1.3, max(0.7, points / 4)))
 
 
 def _colour_label(rows: int, cols: int) -> str:

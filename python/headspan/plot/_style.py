@@ -134,9 +134,10 @@ def layer_or_head_key(ax: Axes, layers: int, heads: int) -> None:
     key(ax, "head" if layers == 1 else "layer", heads if layers == 1 else layers)
 
 
-def outlined() -> list[Any]:
-    """Effect of a line that is seen over light and dark colours alike."""
-    return [matplotlib("patheffects").withStroke(linewidth=2.6, foreground="black", alpha=0.55)]
+def outlined_line(ax: Axes, x: Any, y: Any, style: str, label: str, width: float) -> None:
+    """Draw a line that is seen over light and dark colours alike."""
+    dark = matplotlib("patheffects").withStroke(linewidth=2 * width, foreground="black", alpha=0.55)
+    ax.plot(x, y, style, color="white", linewidth=width, path_effects=[dark], label=label)
 
 
 def names_on(axis: Any, tokens: Sequence[str], positions: Array, *, size: float, turned: bool) -> None:
