@@ -208,12 +208,12 @@ def test_a_hundred_thousand_tokens_do_not_stop_the_page(opened):
     set_slider(page, "span", 60_000)
     page.wait_for_selector(busy)
     page.locator(".headspan-view input[type=radio]").nth(1).click()
-    page.wait_for_function("document.querySelector('.headspan-view h2').textContent.includes('head 1')")
+    page.wait_for_function("document.querySelector('.headspan-view h2').textContent.includes('head 2')")
     page.locator(".headspan-view .map canvas").last.hover(position={"x": 80, "y": 100})
     page.wait_for_function("document.querySelector('.headspan-view .pair').textContent.startsWith('queries ')")
     assert page.locator(busy).count() == 1
     page.locator(".headspan-view input[type=radio]").nth(0).click()
     page.wait_for_selector(busy, state="detached")
-    assert title.text_content() == "Where head 0 looks"
+    assert title.text_content() == "Where head 1 looks"
     q, k = np.random.default_rng(0).standard_normal((2, 2, 100_000, 16), dtype=np.float32)
     wait_for_drawn(page, hs.attention_weights(q[0], k[0], span=60_000, pool=782))

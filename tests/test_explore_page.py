@@ -63,7 +63,7 @@ def test_float64_arrays_are_shown_too(opened):
 def test_heads_chosen_keep_their_numbers(opened):
     q, k = normals(2, 4, 30, 8)
     page = opened(hs.explore(q, k, span=[1, 2, 3, 4], heads=[3, 1]))
-    assert page.locator(".heads span").all_text_contents() == ["head 3", "head 1"]
+    assert page.locator(".heads span").all_text_contents() == ["head 4", "head 2"]
     check_drawn(page, hs.attention_weights(q, k, span=[1, 2, 3, 4])[3])
 
 
@@ -250,9 +250,9 @@ def test_controls_have_roles_and_names(opened):
     page = opened(small_view())
     for name in ("Span of this head", "Ramp", "Temperature"):
         assert page.get_by_role("slider", name=name).count() == 1
-    assert page.get_by_role("radio", name="head 1 span 4").count() == 1
+    assert page.get_by_role("radio", name="head 2 span 4").count() == 1
     assert page.get_by_role("group", name="Heads").count() == 1
-    assert page.get_by_role("application", name="Attention map of head 0").count() == 1
+    assert page.get_by_role("application", name="Attention map of head 1").count() == 1
     assert "1 up to 2 tokens, 0 from 5" in page.get_by_role("img").get_attribute("aria-label")
     assert page.get_by_role("status").get_attribute("aria-live") == "polite"
 

@@ -55,7 +55,7 @@ def explore(
     tokens : sequence of str, optional
         The text of every key; shown as text, whatever it holds.
     heads : sequence of int, optional
-        The heads to show; all unless given.
+        Indices of the heads to show, from 0; all unless given. The view calls the first "head 1", as all pictures do.
     max_tokens : int
         Longer inputs are shown as pooled maps.
     pattern : Pattern or sequence of Pattern, optional
@@ -64,8 +64,8 @@ def explore(
     Returns
     -------
     Explorer
-        A widget with the traits ``head``, ``span``, ``ramp``, ``temperature`` and ``selected``, which can be read, set
-        and observed; ``save("view.html")`` writes the view as one file.
+        A widget with the traits ``head`` (an index from 0), ``span``, ``ramp``, ``temperature`` and ``selected``, which
+        can be read, set and observed; ``save("view.html")`` writes the view as one file.
 
     Raises
     ------

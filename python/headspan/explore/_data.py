@@ -37,9 +37,9 @@ class ViewData:
     tokens : list of str, or None
         Of all keys.
     heads : list of int
-        Their numbers in the query.
+        Their indices in the query, from 0.
     names : list of str
-        What the heads are called.
+        What the heads are called, counted from 1 as in all pictures.
     pool : (int, int), or None
         Queries and keys in a block of a map; None if the browser computes the weights.
     patterns : list of Pattern
@@ -92,7 +92,7 @@ class ViewData:
             ramp=float(ramp),
             tokens=_check.token_texts(tokens, keys),
             heads=shown,
-            names=[f"head {number}" for number in shown],
+            names=[f"head {number + 1}" for number in shown],
             patterns=_shown_patterns(_visibility.patterns(pattern, count, queries, keys), shown),
             pool=None if max(queries, keys) <= limit else (-(-queries // BLOCKS), -(-keys // BLOCKS)),
         )

@@ -24,7 +24,7 @@ class Explorer(anywidget.AnyWidget):
     Attributes
     ----------
     head : int
-        Number of the head whose map is large.
+        Index in the query, from 0, of the head whose map is large; the view counts heads from 1.
     span : list of float
         One a head shown, in tokens; a number sets all.
     ramp, temperature : float
