@@ -185,7 +185,7 @@ def test_pointing_reads_out_the_pair(opened):
         assert float(shown[name]) == pytest.approx(float(value), rel=6e-3), name
     assert page.locator(".pair").text_content() == "\u2423 query\u00a07 \u2192 jumps key\u00a04"
     page.mouse.move(*place_of(page, 2, 8))
-    assert "later, never read" in page.locator(".pair").text_content()
+    assert "later, not computed" in page.locator(".pair").text_content()
     page.mouse.move(2, 2)
     assert set(readout(page).values()) == {"\u2013"}
 

@@ -1,4 +1,4 @@
-"""Patterns in the view: the browser's weights and bill are Python's, and what no query may see is said so."""
+"""Patterns in the view: the browser's weights and bill are Python's, and what is not computed is said so."""
 
 import headspan as hs
 import numpy as np
@@ -84,7 +84,7 @@ def test_heads_chosen_keep_their_patterns(opened):
     assert "within Strided(3)" in page.locator(".subtitle").text_content()
 
 
-def test_pointing_says_why_a_pair_is_never_read(opened):
+def test_pointing_says_why_a_pair_is_not_computed(opened):
     q, k = arrays((1, 12), (1, 12))
     page = opened(hs.explore(q, k, pattern=Local(2) | Global([0, 5]), span=1, ramp=1))
 
@@ -93,14 +93,15 @@ def test_pointing_says_why_a_pair_is_never_read(opened):
         return page.locator(".pair").text_content(), readout(page)
 
     words, numbers = at(9, 6)
-    assert "not in the pattern, never read" in words
+    assert "not in the pattern, not computed" in words
     assert (numbers["distance"], numbers["mask"], numbers["weight"]) == ("3", "0", "0")
     words, numbers = at(9, 5)
     assert "global, no span limits it" in words
     assert numbers["mask"] == "1"
-    assert "later, never read" in at(5, 9)[0]
+    assert "later, not computed" in at(5, 9)[0]
+    assert "\u2013" not in at(9, 8)[0]
     words, numbers = at(9, 7)
-    assert "\u2013" not in words
+    assert "beyond the span, not computed" in words
     assert (numbers["mask"], numbers["weight"]) == ("0", "0")  # in the pattern, out of the span
 
 
@@ -110,6 +111,23 @@ def test_distance_on_a_grid_is_read_out(opened):
     page.mouse.move(*place_of(page, 9, 5, 16, 16))
     assert (readout(page)["distance"], readout(page)["mask"]) == ("1", "0.5")
     assert "distance along an axis of the grid" in page.locator(".curve").text_content()
+
+
+@pytest.mark.parametrize(
+    ("options", "signs"),
+    [
+        ({"span": 3}, ["not computed", "span", "end of the ramp"]),
+        ({"span": 3, "ramp": 0}, ["not computed", "span"]),
+        ({"pattern": Neighborhood((4, 4), 3)}, ["not computed"]),
+    ],
+)
+def test_the_legend_names_what_is_drawn_and_nothing_else(opened, options, signs):
+    q, k = arrays((1, 16), (1, 16))
+    page = opened(hs.explore(q, k, **options))
+    shown = page.locator(".signs > span").evaluate_all(
+        "signs => signs.filter((s) => getComputedStyle(s).visibility === 'visible').map((s) => s.textContent)"
+    )
+    assert shown == signs
 
 
 def test_text_is_lit_where_the_pattern_lets_a_query_look(opened):

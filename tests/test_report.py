@@ -6,10 +6,12 @@ import re
 import xml.etree.ElementTree as ET
 
 import headspan as hs
+import matplotlib
 import numpy as np
 import pytest
 from headspan import _measure, _page, _pictures, _report_view, lm
 from headspan._runs import RunError
+from headspan.plot import _style as plot_style
 from headspan.report import write_report
 from headspan.train import train
 from lm_helpers import TRAINING, small_run, small_text
@@ -306,6 +308,21 @@ def test_spans_are_drawn_where_they_are():
     assert low <= 0
     assert high > 512
     assert ax.get_ylabel() == "span (characters)"
+
+
+def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_maps(finished):
+    weights = np.tril(np.full((8, 8), 0.25)) * (np.subtract.outer(np.arange(8), np.arange(8)) < 5)
+    figure = _pictures.attention_maps(weights[None, None], 4, np.array([[9.0]]), 8)
+    ax = figure.axes[0]
+    np.testing.assert_array_equal(ax.images[0].get_array().mask, weights == 0)
+    assert ax.get_facecolor() == matplotlib.colors.to_rgba(plot_style.NOTHING)
+    first, last = ax.lines
+    assert (first.get_linestyle(), last.get_linestyle()) == ("-", "--")
+    assert first.get_xdata()[-1] == 31 - 9.5
+    assert last.get_xdata()[-1] == 31 - 16.5
+    close = _pictures.close_map(weights, list("abcdefgh"), "")
+    np.testing.assert_array_equal(close.axes[0].images[0].get_array().mask, weights == 0)
+    assert "What is grey is not computed" in finished[2]
 
 
 def test_one_layer_one_head_one_block_can_be_drawn():

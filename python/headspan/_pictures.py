@@ -21,6 +21,7 @@ except ModuleNotFoundError as error:
 
 from headspan import plot
 from headspan.plot import _style as plot_style
+from headspan.plot._maps import band
 
 Array = NDArray[Any]
 
@@ -127,27 +128,31 @@ def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figur
         size = maps.shape[-1] * block
         for layer, head in np.ndindex(layers, heads):
             ax = axes[layer, head]
-            image = ax.imshow(
-                np.maximum(maps[layer, head], 1e-4),
-                norm=LogNorm(1e-3, 1),
-                cmap="viridis",
-                extent=(0, size, size, 0),
-                interpolation="nearest",
-            )
-            reach = values[layer, head] + ramp
-            if reach < size:
-                ax.plot([0, size - reach], [reach, size], color="white", linewidth=0.9, alpha=0.9)
+            image = _map(ax, maps[layer, head], block)
+            band(image, np.full(size, values[layer, head]), ramp)
+            ax.locator_params(nbins=4)
             above = f"head {head + 1}\n" if layer == 0 else ""
             ax.set_title(f"{above}span {values[layer, head]:.0f}", size=8.5)
             if head == 0:
                 ax.set_ylabel(f"layer {layer + 1}")
-            ax.grid(visible=False)
-            ax.set_xlim(0, size)
-            ax.set_ylim(size, 0)
         figure.supxlabel("character looked at (key)", size=9.5)
         figure.supylabel("character that looks (query)", size=9.5)
         figure.colorbar(image, ax=axes, shrink=0.7, aspect=30, extend="min", label="weight on a block of keys")
     return figure
+
+
+def _map(ax: Any, weights: Array, block: int) -> Any:
+    """Draw weights, over the grey of pairs that are not computed, as all maps of this package have them."""
+    plot_style.pair_axes(ax, *(length * block for length in weights.shape))
+    ax.set_xlabel("")
+    ax.set_ylabel("")
+    return ax.imshow(
+        np.ma.masked_equal(weights, 0),
+        norm=LogNorm(1e-3, 1, clip=True),
+        cmap=plot_style.MAP,
+        extent=plot_style.edges(weights, block, block),
+        interpolation="nearest",
+    )
 
 
 def distance_profiles(profiles: Array, values: Array, ramp: float) -> Figure:
@@ -194,17 +199,13 @@ def close_map(weights: Array, characters: list[str], title: str) -> Figure:
     with style():
         figure = Figure(figsize=(WIDTH, WIDTH * 0.86))
         ax = figure.add_subplot()
-        image = ax.imshow(
-            np.maximum(weights, 1e-6), norm=LogNorm(1e-3, 1), cmap="viridis",
-            interpolation="nearest",
-        )  # fmt: skip
+        image = _map(ax, weights, 1)
         size = 8 if len(characters) <= 32 else 6.5
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_ticks(range(len(characters)), characters, size=size, family="monospace")
             for label in axis.get_ticklabels():
                 label.set_parse_math(False)  # a character "$" is no mathematics
         ax.tick_params(length=0)
-        ax.grid(visible=False)
         ax.set_xlabel("character looked at (key)")
         ax.set_ylabel("character that looks (query)")
         ax.set_title(title)

@@ -317,7 +317,9 @@ def _maps(subject: _Subject, layers: list[_measure.Layer], tokens: Array) -> str
             "span; the weight is exactly 0 one ramp beyond it.</p>",
             subject.figure(profiles, "profiles", "Mean weight against distance"),
             f"<p>The same passage as maps, in blocks of {seen.block} by {seen.block} characters. "
-            "The number above a map is the span; nothing is computed below the white line.</p>",
+            "The number above a map is the span. The solid line is where it ends, the dashed one the end of the ramp; "
+            "a line that would cover a whole band is left out. What is grey is not computed: pairs beyond the ramp, "
+            "and above the diagonal, as no character looks at later ones.</p>",
             subject.figure(maps, "maps", "Attention map of every head"),
             subject.figure(close, "close", title),
         ]

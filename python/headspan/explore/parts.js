@@ -39,18 +39,22 @@ export function slider({ id, label, min, max, step, read, write }) {
   return { row, input, update };
 }
 
-export function colourScale(pooled) {
+// What the colours of a map mean, and the lines over it.
+export function legendBox(pooled) {
   const bar = element("div", { className: "bar" });
   bar.style.background = `linear-gradient(to right, ${paletteCss()})`;
   const ticks = ["0.001", "0.01", "0.1", "1"].map((text) => element("span", { textContent: text }));
   const what = pooled ? "weight on a block of keys" : "weight of a pair";
-  return element(
+  const sign = (kind, words) => element("span", {}, element("i", { className: kind }), words);
+  const lines = [sign("line", "span"), sign("line dashed", "end of the ramp")];
+  const box = element(
     "div",
     { className: "scale" },
-    element("span", { className: "what", textContent: what }),
+    element("span", { textContent: what }),
     element("div", { className: "ramp" }, bar, element("div", { className: "ticks" }, ...ticks)),
-    element("span", { className: "never" }, element("i"), "never read"),
+    element("div", { className: "signs" }, sign("empty", "not computed"), ...lines),
   );
+  return { box, lines };
 }
 
 // ---- the pair pointed at

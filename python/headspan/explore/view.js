@@ -3,9 +3,9 @@ import { patternOf } from "./allowed.js";
 import {
   blockDistance, decode, dotProducts, everyRow, floatsOf, maskOf, pairOf, pooledMap, positionOf, short, weightsOf,
 } from "./numbers.js";
-import { drawMap, drawOver, paintWeights } from "./paint.js";
+import { drawMap, drawOver, edgesOf, paintWeights } from "./paint.js";
 import {
-  billBox, colourScale, curveBox, drawCurve, element, fieldsOf, fill, fillBill, fillStrip, readout, slider, textStrip,
+  billBox, curveBox, drawCurve, element, fieldsOf, fill, fillBill, fillStrip, legendBox, readout, slider, textStrip,
   tokenName,
 } from "./parts.js";
 import { headPictures, paintHead, showRow } from "./heads.js";
@@ -43,6 +43,7 @@ function build(model) {
   view.base = element("canvas", { "aria-hidden": "true" });
   view.over = element("canvas", { tabIndex: 0, role: "application", "aria-roledescription": "attention map" });
   view.map = element("div", { className: "map" }, view.base, view.over);
+  view.legend = legendBox(data.pooled);
   view.readout = readout(fieldsOf(data));
   view.sliders = sliders(view);
   view.curve = curveBox();
@@ -67,7 +68,7 @@ function assemble(view) {
   const controls = [head, ...view.sliders.map((slider) => slider.row), ...note];
   view.computing = element("p", { className: "busy", role: "status" });
   const map = element("div", { className: "large" }, view.map, view.computing);
-  const left = element("div", { className: "left" }, map, colourScale(view.data.pooled), view.readout.box);
+  const left = element("div", { className: "left" }, map, view.legend.box, view.readout.box);
   const right = element(
     "div",
     { className: "right" },
@@ -217,6 +218,8 @@ function describe(view, state) {
   const inside = pattern ? `, within ${pattern.name}` : "";
   view.subtitle.textContent = `${some(data.heads.length, "head", "heads")}, ${count}${pooled}${inside}`;
   view.over.setAttribute("aria-label", `Attention map of ${data.names[state.index]}, queries down, keys to the right`);
+  const edges = edgesOf(data, state).length;
+  view.legend.lines.forEach((line, i) => (line.style.visibility = i < edges ? "" : "hidden")); // its place stays
   view.heads.inputs.forEach((input, i) => {
     input.checked = i === state.index;
     view.heads.captions[i].textContent = `span ${short(state.spans[i])}`;
@@ -270,8 +273,9 @@ function readPair(view, state, pair) {
     tokenName(data, "query", hover.row, positionOf(data, hover.row)), " \u2192 ",
     tokenName(data, "key", hover.col, hover.col),
   ];
-  if (pair.later) names.push(" \u2013 later, never read");
-  else if (!pair.allowed) names.push(" \u2013 not in the pattern, never read");
+  if (pair.later) names.push(" \u2013 later, not computed");
+  else if (!pair.allowed) names.push(" \u2013 not in the pattern, not computed");
+  else if (pair.mask === 0) names.push(" \u2013 beyond the span, not computed");
   else if (pair.free) names.push(" \u2013 global, no span limits it");
   const { score, mask, weight, norm } = pair;
   const distance = String(pair.distance);

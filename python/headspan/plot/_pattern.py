@@ -225,7 +225,7 @@ def _grid(panels: int) -> tuple[Figure, list[Axes]]:
 
 
 def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) -> None:
-    """One cell a block: the colour of its largest part, over the grey of pairs that are never computed."""
+    """One cell a block: the colour of its largest part, over the grey of pairs that are not computed."""
     rows, cols = layout.block
     total = layout.counts.sum(axis=0)
     channels = _style.matplotlib("colors").to_rgba_array(shades)
