@@ -269,9 +269,33 @@ def test_layout_is_coloured_by_the_first_part_that_allows_a_pair(name, causal):
     np.testing.assert_array_equal(image[..., 3] > 0, left)
     for part, patch in zip(pattern.alternatives, ax.get_legend().get_patches(), strict=False):
         own = left & part.mask(queries, keys)
+        if span is not None and not part.grid:
+            own &= hs.attention_weights(*zeros, span=span, ramp=2, causal=causal, pattern=part) > 0
         np.testing.assert_allclose(image[own], np.broadcast_to(patch.get_facecolor(), (own.sum(), 4)), atol=1e-6)
         left &= ~own
     assert not left.any()
+
+
+def test_beyond_the_span_a_pair_came_from_the_global_token():
+    layout = _pattern.layout_of(Local(24) | Strided(8) | Global([0]), 64, 64, True, span=10, ramp=4)
+    local, strided, by_global = layout.counts[..., 0] > 0  # column 0
+    np.testing.assert_array_equal(np.flatnonzero(local), np.arange(14))
+    assert not strided.any()
+    np.testing.assert_array_equal(np.flatnonzero(by_global), np.arange(14, 64))
+    # A token that is Global in one part is out of the span's reach in all of them.
+    nested = Strided(2) | (Local(9) & Global([1]))
+    layout = _pattern.layout_of(nested, 40, 40, True, span=4, ramp=0)
+    cost = hs.cost(tokens=40, heads=1, head_dim=8, pattern=nested, span=4, ramp=0)
+    assert layout.counts.sum() == cost.pairs
+
+
+def test_legend_says_whose_colour_a_pair_has_and_what_the_flops_are_for():
+    legend = hs.plot.pattern(Local(8) | Global([0]), 40, head_dim=32).get_legend()
+    assert legend.get_title().get_text() == "first part that allows it"
+    assert "FLOPs for head_dim 32" in [text.get_text() for text in legend.get_texts()]
+    assert hs.plot.pattern(Local(8), 40).get_legend().get_title().get_text() == ""
+    figure = hs.plot.pattern([Local(1), Strided(2)], 20)
+    assert figure.legends[0].get_title().get_text() == "first part that allows it"
 
 
 def test_large_layout_counts_the_pairs_of_every_block():

@@ -39,8 +39,8 @@ def attention_map(
     """Draw which token looks where, with the edge of the span (solid) and the end of its ramp (dashed) over it.
 
     Grey pairs are not computed. Both lines lie just beyond the last pair, and are left out where they would cover all
-    there is to see. More than 256 queries or keys are pooled into blocks as
-    `headspan.attention_weights` pools them: the mean over the queries of the sum over the keys.
+    there is to see. More than 256 queries or keys are pooled into blocks as `headspan.attention_weights` pools them:
+    the mean over the queries of the sum over the keys.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ class Layout:
     Attributes
     ----------
     counts : ndarray of int64, shape (parts, row blocks, column blocks)
-        A pair counts for the first part that allows it.
+        A pair counts for the first part that allows it: by its own span, which tokens of Global are free of.
     sizes : ndarray of int64, shape (row blocks, column blocks)
         Pairs of a block that were looked at.
     block : (int, int)
@@ -64,9 +65,10 @@ def pattern(
 ) -> Axes | Figure:
     """Draw what a pattern allows, coloured by the part of its union that a pair came from.
 
-    A pair that several parts allow has the colour of the first. Of more than 64 queries or keys a cell is a block,
-    coloured by the part that most of its pairs came from and the paler the fewer of its pairs there are. The title
-    tells the share of all pairs that are computed, and the FLOPs of a forward pass, as `headspan.cost` counts them.
+    A pair that several parts allow has the colour of the first; beyond the span that is a Global, which no span limits.
+    Of more than 64 queries or keys a cell is a block, coloured by the part that most of its pairs came from and the
+    paler the fewer of its pairs there are. The title tells the share of all pairs that are computed, and the FLOPs of a
+    forward pass, as `headspan.cost` counts them.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ def pattern(
     causal : bool
         Whether queries see no later keys.
     head_dim : int
-        For the FLOPs.
+        For the FLOPs; the legend says it.
     span : array_like, shape () or (heads,), optional
         In tokens; pairs out of its reach are left out.
     ramp : float
@@ -121,17 +123,19 @@ def pattern(
     names = list(dict.fromkeys(part.short_name() for p in panels for part in p.alternatives))
     colours = dict(zip(names, _style.colours(len(names)), strict=True))
     shares = layouts[0].counts.sum(axis=(1, 2)) if len(panels) == 1 and layouts[0].whole else None
-    handles = _patches(colours, shares, full, layouts[0])
-    beside = max(len(line) for handle in handles for line in handle.get_label().split("\n"))
+    handles = _patches(colours, shares, full, layouts[0], head_dim)
+    title = "first part that allows it" if len(names) > 1 else None
+    beside = max(len(line) for text in (title or "", *(h.get_label() for h in handles)) for line in text.split("\n"))
     figure, axes = _grid(len(panels)) if len(panels) > 1 else (None, [_style.axes(ax, 5.3 + 0.085 * beside, 4.6)])
     for head, (one, p, layout, bill) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
         shades = [colours[part.short_name()] for part in p.alternatives]
         _draw(one, layout, shades, queries, keys)
         one.set_title(_bill(bill.pairs, full, bill.forward_flops, None if figure is None else head), size=10)
     if figure is None:
-        _style.legend(axes[0], handles)
+        _style.legend(axes[0], handles, title)
         return axes[0]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(axes), 4, len(handles)), frameon=False)
+    columns = min(len(axes), 4, len(handles))
+    figure.legend(handles=handles, title=title, loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
 
@@ -174,8 +178,11 @@ def layout_of(
     looked = np.bincount(chosen // rows, minlength=shape[0])
     for some in _chunks(chosen, max(1, _CHUNK // keys)):
         left = _seen(pattern, queries, keys, some, causal, span, ramp)
-        for number, part in enumerate(parts):
-            own = left if len(parts) == 1 else left & _seen(part, queries, keys, some, causal, None, ramp)
+        # What no part has within its own span is there because a token is Global in another.
+        for reach, (number, part) in itertools.product((span, None), enumerate(parts)):
+            if not left.any():
+                break
+            own = left if len(parts) == 1 else left & _seen(part, queries, keys, some, causal, reach, ramp)
             np.add.at(counts[number], some // rows, np.add.reduceat(own, starts, axis=1, dtype=np.int64))
             left = left & ~own
     widths = np.diff([*starts, keys])
@@ -255,7 +262,7 @@ def _scaled(flops: float) -> str:
     return f"{flops:.3g} PFLOP"
 
 
-def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: Layout) -> list[Any]:
+def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: Layout, head_dim: int) -> list[Any]:
     patch = _style.matplotlib("patches").Patch
     counts: list[int | None] = [None] * len(colours)
     if shares is not None and shares.size == len(colours):  # parts of one name share an entry, and have no number
@@ -265,6 +272,7 @@ def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: L
         for (name, colour), count in zip(colours.items(), counts, strict=True)
     ]
     entries.append(patch(facecolor=_style.NOTHING, label="not computed"))
+    entries.append(patch(facecolor="none", label=f"FLOPs for head_dim {head_dim}"))
     rows, cols = layout.block
     if (rows, cols) != (1, 1):
         label = f"in blocks of {rows} x {cols},\npaler where fewer pairs are"

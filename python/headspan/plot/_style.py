@@ -85,9 +85,12 @@ def key(ax: Axes, what: str, count: int) -> None:
     bar.outline.set_visible(False)
 
 
-def legend(ax: Axes, handles: Sequence[Any]) -> None:
+def legend(ax: Axes, handles: Sequence[Any], title: str | None = None) -> None:
     """Put a legend beside the axes, where no line can be."""
-    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+    ax.legend(
+        handles=handles, title=title, alignment="left",
+        loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False,
+    )  # fmt: skip
 
 
 def log_tokens(axis: Any, top: float, limit: float | None = None, *, linear: float = 1) -> None:
