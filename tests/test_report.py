@@ -148,7 +148,27 @@ def test_an_interrupted_run_says_so(tmp_path):
     write_report(run, TEXT)
     page = (run.path / "report.html").read_text()
     assert "Training stopped after 3 of 8 steps." in page
-    assert f"headspan train --resume {run.path}" in page
+    assert f"<code>headspan train <span>--resume</span> {run.path}</code>" in page  # no line ends within an option
+
+
+def test_how_far_heads_look_is_how_far_they_look(finished):
+    run, _, page = finished
+    spans = run.load().parameters["span"]
+    wide, narrow = (np.flatnonzero(hs.soft_mask(np.arange(99), z, 4))[-1] for z in (spans.max(), spans.min()))
+    assert f"the two look at most {wide} and {narrow} characters back" in page
+
+
+def test_code_stands_between_backticks_and_is_escaped():
+    assert _page.with_code("a `b <c> --d-e -f 'g`h'` & i") == (
+        "a <code>b &lt;c&gt; <span>--d-e</span> <span>-f</span> &#x27;g`h&#x27;</code> &amp; i"
+    )
+    assert _page.with_code("<a> ` b") == "&lt;a&gt; ` b"
+
+
+def test_the_core_is_written_without_brackets(finished):
+    (core,) = re.findall(r'<th scope="row">core</th><td>(.*?)</td>', finished[2])
+    assert f"isas {' '.join(hs.build_info()['isas'])}, " in core
+    assert "[" not in core
 
 
 def test_a_finished_run_has_no_warning(finished):
@@ -206,7 +226,8 @@ def test_pictures_are_written_as_png_files(finished, tmp_path):
     assert files == {f"{name}.png" for name in names}
     for name in files:
         pixels = image.imread(tmp_path / "new" / "folder" / name)
-        assert pixels.shape[1] == pytest.approx(7.6 * 160, abs=1)
+        width = 7.6 if name in ("profiles.png", "maps.png", "close.png") else 5.4  # what a phone shows as a whole
+        assert pixels.shape[1] == pytest.approx(width * 160, abs=1)
         assert pixels[0, 0].tolist() == [1, 1, 1, 1]
         assert pixels[..., :3].min() < 0.3  # something is drawn
 

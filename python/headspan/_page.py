@@ -35,7 +35,8 @@ body {{
 h1 {{ font-size: 1.75rem; line-height: 1.2; margin: 1rem 0 0.5rem; }}
 h2 {{ font-size: 1.25rem; margin: 2.5rem 0 0.5rem; }}
 figure {{ margin: 1rem 0; overflow-x: auto; }}
-figure svg {{ width: 100%; height: auto; display: block; }}
+figure svg {{ width: 100%; height: auto; display: block; max-width: 35rem; }}
+figure.wide svg {{ max-width: none; }}
 table {{ border-collapse: collapse; width: 100%; margin: 0.75rem 0; font-size: 0.925rem; }}
 th, td {{
   text-align: left; vertical-align: top; padding: 0.35rem 0.75rem 0.35rem 0;
@@ -48,7 +49,12 @@ tbody th {{ color: var(--quiet); font-weight: 500; width: 9rem; overflow-wrap: n
 .numbers td {{ white-space: nowrap; }}
 .numbers td:first-child, .numbers th:first-child {{ text-align: left; }}
 @media screen and (max-width: 40rem) {{
-  figure svg {{ min-width: 38rem; }} /* its words can be read; it is moved sideways */
+  figure {{ margin-inline: -0.75rem; }}
+  figure.wide svg {{ min-width: 38rem; }} /* its words can be read; it is moved sideways */
+  figure.wide::before {{
+    content: "Move it sideways to see all of it \u2194"; position: sticky; left: 0.75rem; display: inline-block;
+    color: var(--quiet); font-size: 0.85rem;
+  }}
   main > table tbody th, .wide tbody th {{ width: auto; min-width: 6rem; }}
 }}
 pre, code {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }}
@@ -56,6 +62,7 @@ pre {{
   font-size: 0.85rem; line-height: 1.5; border: 1px solid var(--line); padding: 0.9rem;
   white-space: pre-wrap; overflow-wrap: anywhere;
 }}
+code span {{ white-space: nowrap; }} /* an option stays in one piece */
 pre span {{ background: rgba(var(--heat), calc(var(--b) * var(--most))); }} /* the text can still be read */
 .warning {{
   background: var(--note); border-left: 4px solid var(--edge); padding: 0.6rem 0.9rem;
@@ -85,17 +92,30 @@ STRONGEST_BITS = 10.0
 _SHADES = 10
 
 
-def figure(svg: str, label: str) -> str:
-    """Wrap a picture; label says what it shows to those who do not see it."""
+def figure(svg: str, label: str, *, wide: bool = False) -> str:
+    """Wrap a picture; label says what it shows to those who do not see it.
+
+    A wide one keeps its width where the page is narrow, and scrolls.
+    """
+    kind = ' class="wide"' if wide else ""
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" ', 1)
-    return f"<figure>{svg}</figure>"
+    return f"<figure{kind}>{svg}</figure>"
+
+
+def with_code(text: str) -> str:
+    """Escape a text in which a command, or an option, may stand between backticks."""
+    before, tick, rest = text.partition("`")
+    code, last, after = rest.rpartition("`")
+    if not (tick and last):
+        return html.escape(text)
+    words = (f"<span>{html.escape(w)}</span>" if w.startswith("-") else html.escape(w) for w in code.split(" "))
+    return f"{html.escape(before)}<code>{' '.join(words)}</code>{html.escape(after)}"
 
 
 def table(rows: dict[str, str]) -> str:
-    """Return a table of two columns."""
+    """Return a table of two columns; values are texts for `with_code`."""
     body = "".join(
-        f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(value)}</td></tr>'
-        for name, value in rows.items()
+        f'<tr><th scope="row">{html.escape(name)}</th><td>{with_code(value)}</td></tr>' for name, value in rows.items()
     )
     return f"<table><tbody>{body}</tbody></table>"
 

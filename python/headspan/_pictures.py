@@ -30,6 +30,7 @@ QUIET = plot_style.GREY
 COLOURS = plot_style.COLOURS
 MARKERS = "osD^vP"
 WIDTH = 7.6
+NARROW = 5.4  # as wide as a phone shows with words that can still be read
 UNIT = "characters"
 
 _STYLE: dict[Any, Any] = {
@@ -87,7 +88,7 @@ def for_page(svg: str) -> str:
 def spans(values: Array, limit: float, ramp: float) -> Figure:
     """Dots: the span of every head, layer by layer; values is (layers, heads)."""
     with style():
-        figure = Figure(figsize=(WIDTH, 4.2))
+        figure = Figure(figsize=(NARROW, 4.0))
         ax = plot.spans(values, limit=limit, unit=UNIT, ax=figure.add_subplot())
         ax.set_title(f"Learned span of every head (soft edge: {ramp:g} {UNIT} more)")
     return figure
@@ -96,7 +97,7 @@ def spans(values: Array, limit: float, ramp: float) -> Figure:
 def span_history(steps: Array, history: Array, limit: float) -> Figure:
     """Lines: the span of every head against the step; history is (rows, layers, heads)."""
     with style():
-        figure = Figure(figsize=(WIDTH, 3.4))
+        figure = Figure(figsize=(NARROW, 3.2))
         ax = plot.span_history(steps, history, limit=limit, unit=UNIT, ax=figure.add_subplot())
         ax.set_xlim(0, None)
         ax.set_title("How the spans got there (one line a head)")
@@ -106,7 +107,7 @@ def span_history(steps: Array, history: Array, limit: float) -> Figure:
 def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) -> Figure:
     """Lines: bits per character against the step, in training and on the validation text."""
     with style():
-        figure = Figure(figsize=(WIDTH, 3.0))
+        figure = Figure(figsize=(NARROW, 3.0))
         ax = figure.add_subplot()
         ax.plot(steps, bits, color=COLOURS[0], linewidth=1.2, label="training")
         ax.plot(checked_steps, checked, "o-", color=COLOURS[1], markersize=4, label="validation")
@@ -216,7 +217,7 @@ def close_map(weights: Array, characters: list[str], title: str) -> Figure:
 def bits_bars(names: list[str], bits: list[float]) -> Figure:
     """Bars: bits per character of the model beside coders that know no model."""
     with style():
-        figure = Figure(figsize=(WIDTH, 0.7 + 0.4 * len(names)))
+        figure = Figure(figsize=(NARROW, 0.7 + 0.4 * len(names)))
         ax = figure.add_subplot()
         colours = [COLOURS[1] if k == 0 else QUIET for k in range(len(names))]
         finite = [b if np.isfinite(b) else 0.0 for b in bits]

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 import headspan as hs
 from headspan import _measure, _pictures, lm
-from headspan._page import PAGE, figure, number_table, passage_html, table
+from headspan._page import PAGE, figure, number_table, passage_html, table, with_code
 from headspan._report_numbers import document, finite_rows, history_of, mean_or_none, saving_numbers
 from headspan._report_view import view_section
 from headspan._runs import Row, Run, State, replace_file
 from headspan._text import Text, baselines
 from headspan.explore._page import POLICY, style
+from headspan.spans import farthest
 from headspan.train import TrainConfig, check_same_text, configs, current_state
 
 __all__ = ["write_report"]
@@ -53,10 +54,10 @@ class _Subject:
     def test_bits(self) -> float:
         return float(self.bits.mean(dtype=np.float64))
 
-    def figure(self, picture: Any, name: str, label: str) -> str:
+    def figure(self, picture: Any, name: str, label: str, *, wide: bool = False) -> str:
         """Return a picture for the page, and keep it."""
         self.pictures[name] = picture
-        return figure(_pictures.for_page(_pictures.to_svg(picture, name)), label)
+        return figure(_pictures.for_page(_pictures.to_svg(picture, name)), label, wide=wide)
 
 
 def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
         _reproduce(subject),
     ]
     title = f"headspan: {html.escape(text.name)}"
-    warning = "".join(f'<p class="warning">{html.escape(message)}</p>' for message in _warnings(subject))
+    warning = "".join(f'<p class="warning">{with_code(message)}</p>' for message in _warnings(subject))
     page = PAGE.format(title=title, policy=POLICY, style=style(), warning=warning, body="\n".join(sections))
     summary = document(_summary(subject, known, saving))
     replace_file(run.path / "report.html", page.encode(errors="backslashreplace"))  # names of files may be no text
@@ -162,9 +163,9 @@ def _warnings(subject: _Subject) -> list[str]:
     elif step < steps:
         messages.append(f"Training stopped after {step} of {steps} steps.")
     if step < steps:
-        messages.append(f"It goes on with: headspan train --resume {path}")
+        messages.append(f"It goes on with: `headspan train --resume {path}`")
     if not math.isfinite(subject.test_bits):
-        messages.append("The model's numbers are not finite; try a smaller --learning-rate.")
+        messages.append("The model's numbers are not finite; try a smaller `--learning-rate`.")
     broken = len(subject.rows) - len(finite_rows(subject.rows))
     if broken:
         messages.append(f"Of {len(subject.rows)} rows of the metrics {broken} hold spans that are not finite.")
@@ -258,13 +259,13 @@ def _shown(value: float, form: str) -> str:
 
 def _widest_and_narrowest(spans: Array, ramp: float) -> str:
     low, high = float(spans.min()), float(spans.max())
-    text = (
+    words = (
         f"The widest head has a span of {high:.0f} characters, the narrowest {low:.0f}, "
         f"the mean is {float(spans.mean()):.0f}. "
     )
-    return text + (
+    return words + (
         f"Beyond its span a head's weights fade over {ramp:g} more characters and are 0 after that: "
-        f"the two look at most {high + ramp:.0f} and {low + ramp:.0f} characters back."
+        f"the two look at most {farthest(high, ramp):.0f} and {farthest(low, ramp):.0f} characters back."
     )
 
 
@@ -315,13 +316,13 @@ def _maps(subject: _Subject, layers: list[_measure.Layer], tokens: Array) -> str
             heading,
             "<p>Mean weight at each distance back, on a held-out passage. A triangle marks the "
             "span; the weight is exactly 0 one ramp beyond it.</p>",
-            subject.figure(profiles, "profiles", "Mean weight against distance"),
+            subject.figure(profiles, "profiles", "Mean weight against distance", wide=True),
             f"<p>The same passage as maps, in blocks of {seen.block} by {seen.block} characters. "
             "The number above a map is the span. The solid line is where it ends, the dashed one the end of the ramp; "
             "a line that would cover a whole band is left out. What is grey is not computed: pairs beyond the ramp, "
             "and above the diagonal, as no character looks at later ones.</p>",
-            subject.figure(maps, "maps", "Attention map of every head"),
-            subject.figure(close, "close", title),
+            subject.figure(maps, "maps", "Attention map of every head", wide=True),
+            subject.figure(close, "close", title, wide=True),
         ]
     )
 
@@ -345,18 +346,22 @@ def _passage(subject: _Subject) -> str:
 
 def _reproduce(subject: _Subject) -> str:
     config = subject.run.config
-    build = ", ".join(f"{name} {value}" for name, value in hs.build_info().items())
+    build = ", ".join(f"{name} {_written(value)}" for name, value in hs.build_info().items())
     rows = {
-        "command": config.get("command", ""),
+        "command": f"`{config.get('command', '')}`",
         "seed": str(subject.training.seed),
         "run folder": str(subject.run.path),
-        "report again": f"headspan report {shlex.quote(str(subject.run.path))}",
+        "report again": f"`headspan report {shlex.quote(str(subject.run.path))}`",
         "text": f"{subject.text.name}, sha256 {subject.text.sha256}",
         "this report": f"headspan {hs.__version__}, Python {platform.python_version()}, "
         f"NumPy {np.__version__}, {sys.platform} {platform.machine()}",
         "core": build,
     }
     return f"<h2>How to get this again</h2>{table(rows)}"
+
+
+def _written(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def report_path(run: Run) -> Path:
