@@ -186,8 +186,40 @@ def test_pointing_reads_out_the_pair(opened):
     assert page.locator(".pair").text_content() == "\u2423 query\u00a07 \u2192 jumps key\u00a04"
     page.mouse.move(*place_of(page, 2, 8))
     assert "later, not computed" in page.locator(".pair").text_content()
+    assert readout(page)["distance"] == "\u22126"
     page.mouse.move(2, 2)
     assert set(readout(page).values()) == {"\u2013"}
+
+
+def test_a_tap_leaves_its_pair_readable(opened):
+    q, k = normals(2, 3, 10, 8)
+    page = opened(small_view(), width=390, has_touch=True)
+    page.touchscreen.tap(*place_of(page, 7, 4))
+    assert readout(page)["distance"] == "3"
+    weight = hs.attention_weights(q, k, span=[2, 4, 8], ramp=3)[0, 7, 4]
+    assert float(readout(page)["weight"]) == pytest.approx(float(weight), rel=6e-3)
+    page.get_by_role("button", name="Unpin").tap()
+    assert set(readout(page).values()) == {"\u2013"}
+
+
+@pytest.mark.parametrize("unit", ["tokens", "characters"])
+def test_the_view_speaks_of_its_unit(opened, unit):
+    page = opened(small_view(unit=unit, ramp=1, span=[1, 4, 10]))
+    assert (state(page, "span"), state(page, "ramp")) == (f"1 {unit[:-1]}", f"1 {unit[:-1]}")
+    assert page.locator(".subtitle").text_content() == f"3\u00a0heads, 10\u00a0{unit}"
+    assert f"distance in {unit}" in page.locator(".curve").text_content()
+    assert f"generating the next {unit[:-1]} has to keep" in page.locator(".meanings").text_content()
+    assert f"1 up to 1 {unit[:-1]}, 0 from 2 {unit} on" in page.get_by_role("img").get_attribute("aria-label")
+    assert ("token" in page.locator(".headspan-view").inner_text()) == (unit == "tokens")
+
+
+def test_without_a_span_there_is_no_limit(opened):
+    page = opened(small_view(span=None))
+    assert state(page, "span") == "no limit"
+    assert page.locator(".heads small:not(.peak)").all_text_contents() == ["no limit"] * 3
+    set_slider(page, "span", 9)
+    assert state(page, "span") == "9 tokens"
+    assert page.locator(".heads small:not(.peak)").all_text_contents() == ["span 9", "no limit", "no limit"]
 
 
 def test_a_click_pins_a_query_and_lights_its_text(opened):
@@ -341,7 +373,7 @@ def test_the_state_is_saved_with_the_page(opened):
     q, k = normals(2, 3, 10, 8)
     check_drawn(page, hs.attention_weights(q, k, span=[1, 2, 6.5], ramp=1, temperature=2)[2])
     assert page.locator(".pair").text_content() == "Pinned: jumps query\u00a04"
-    assert (state(page, "span"), state(page, "ramp"), state(page, "temperature")) == ("6.5 tokens", "1 tokens", "2")
+    assert (state(page, "span"), state(page, "ramp"), state(page, "temperature")) == ("6.5 tokens", "1 token", "2")
 
 
 def test_numbers_that_are_not_finite_draw_something(opened):
@@ -399,6 +431,7 @@ def test_report_shows_where_characters_look(opened, report, width):
     for i, (layer, head) in enumerate(np.ndindex(2, 2)):
         page.locator(".heads label").nth(i).click()
         assert page.locator(".headspan-view h2").text_content() == f"Where layer {layer + 1}, head {head + 1} looks"
+        assert page.locator(".subtitle").text_content() == "4\u00a0heads, 32\u00a0characters"
         query, key, _ = layers[layer]
         check_drawn(page, hs.attention_weights(query[0], key[0], span=parameters["span"][layer], ramp=4)[head])
     page.mouse.move(2, 2)
@@ -409,6 +442,14 @@ def test_report_shows_where_characters_look(opened, report, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert spilling(page) == []
     assert overlapping(page, TEXTS) == []
+
+
+def test_on_a_phone_the_report_shows_its_numbers_whole_and_says_what_scrolls(opened, report):
+    page = opened(report[0].path / "report.html", width=360)
+    scrolls = page.locator("figure").evaluate_all("figures => figures.map((f) => f.scrollWidth > f.clientWidth)")
+    said = page.locator("figure").evaluate_all("figures => figures.map((f) => getComputedStyle(f, '::before').content)")
+    assert scrolls == [text != "none" for text in said]
+    assert scrolls == [False] * 4 + [True] * 3  # the maps
 
 
 def test_report_without_javascript_has_its_numbers_and_pictures(opened, report):

@@ -111,6 +111,9 @@ def test_distance_on_a_grid_is_read_out(opened):
     page.mouse.move(*place_of(page, 9, 5, 16, 16))
     assert (readout(page)["distance"], readout(page)["mask"]) == ("1", "0.5")
     assert "distance along an axis of the grid" in page.locator(".curve").text_content()
+    page = opened(hs.explore(*arrays((1, 64), (1, 64)), pattern=Neighborhood((8, 8), 3)))
+    ticks = page.locator(".curve text[text-anchor=middle]").all_text_contents()
+    assert ticks[:-1] == ["0", "2", "4", "6"]  # up to 7, the largest distance on it
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.
         heads=list(range(heads)),
         names=[f"layer {layer + 1}, head {head + 1}" for layer, head in np.ndindex(*spans.shape)],
         pool=None,
+        unit="characters",
     )
 
 

@@ -33,6 +33,7 @@ def explore(
     heads: Sequence[int] | None = None,
     max_tokens: int = 512,
     pattern: Pattern | Sequence[Pattern] | None = None,
+    unit: str = "tokens",
 ) -> Explorer:
     """Look at causal attention and move its spans: an interactive view for notebooks and for a page of its own.
 
@@ -60,6 +61,8 @@ def explore(
         Longer inputs are shown as pooled maps.
     pattern : Pattern or sequence of Pattern, optional
         As for `headspan.attention`; the sliders work inside it.
+    unit : str
+        What the model reads, as it stands in the view.
 
     Returns
     -------
@@ -85,7 +88,7 @@ def explore(
     >>> view.span
     [4.0, 8.0, 16.0, 32.0]
     """
-    data = ViewData.checked(query, key, value, span, ramp, tokens, heads, max_tokens, pattern)
+    data = ViewData.checked(query, key, value, span, ramp, tokens, heads, max_tokens, pattern, unit)
     try:
         from headspan.explore._widget import Explorer
     except ModuleNotFoundError as error:

@@ -44,6 +44,8 @@ class ViewData:
         Queries and keys in a block of a map; None if the browser computes the weights.
     patterns : list of Pattern
         None, one for all heads, or one for each.
+    unit : str
+        What the model reads, in the plural.
     """
 
     query: Array
@@ -57,6 +59,7 @@ class ViewData:
     names: list[str]
     pool: tuple[int, int] | None
     patterns: list[Pattern] = field(default_factory=list)
+    unit: str = "tokens"
 
     @classmethod
     def checked(
@@ -70,6 +73,7 @@ class ViewData:
         heads: Sequence[int] | None,
         max_tokens: int,
         pattern: Pattern | Sequence[Pattern] | None = None,
+        unit: str = "tokens",
     ) -> ViewData:
         """Check the arguments of `headspan.explore`."""
         call = Call(query, key, key if value is None else value, span, ramp, causal=True, include_self=True)
@@ -95,6 +99,7 @@ class ViewData:
             names=[f"head {number + 1}" for number in shown],
             patterns=_shown_patterns(_visibility.patterns(pattern, count, queries, keys), shown),
             pool=None if max(queries, keys) <= limit else (-(-queries // BLOCKS), -(-keys // BLOCKS)),
+            unit=str(unit),
         )
 
     @property
@@ -113,6 +118,7 @@ class ViewData:
             "scale": dim**-0.5,
             "tokens": self.tokens,
             "pool": self.pool,
+            "unit": self.unit,
             "patterns": [_described(pattern) for pattern in self.patterns] or None,
         }
 

@@ -7,7 +7,7 @@ import { layoutOf, resize, visible } from "./paint.js";
 export function listen(view, point) {
   const { over } = view;
   over.addEventListener("pointermove", (event) => point(cellAt(view, event)));
-  over.addEventListener("pointerleave", () => point(null));
+  over.addEventListener("pointerleave", (event) => leave(event, point));
   over.addEventListener("pointerdown", (event) => {
     const cell = cellAt(view, event);
     point(cell);
@@ -15,12 +15,20 @@ export function listen(view, point) {
   });
   over.addEventListener("keydown", (event) => walk(view, event, point));
   over.addEventListener("blur", () => point(null));
-  view.unpin.addEventListener("click", () => set(view, { selected: null }));
+  view.unpin.addEventListener("click", () => {
+    point(null);
+    set(view, { selected: null });
+  });
   view.reset.addEventListener("click", () => set(view, view.first));
   for (const input of view.heads.inputs) {
     input.addEventListener("change", () => set(view, { head: Number(input.value) }));
   }
   if (view.text) listenToText(view, point);
+}
+
+// A finger leaves whenever it lifts; what it pointed at is still to be read.
+function leave(event, point) {
+  if (event.pointerType !== "touch") point(null);
 }
 
 export function set({ model }, values) {
@@ -80,7 +88,7 @@ function listenToText(view, point) {
     return row < 0 ? null : { row, col: place };
   };
   strip.addEventListener("pointerover", (event) => point(rowOf(event)));
-  strip.addEventListener("pointerleave", () => point(null));
+  strip.addEventListener("pointerleave", (event) => leave(event, point));
   strip.addEventListener("click", (event) => rowOf(event) && pin(view, rowOf(event).row));
 }
 

@@ -43,6 +43,12 @@ export function reachOf(span, ramp) {
   return ramp === 0 ? Math.floor(span) + 1 : Math.ceil(span + ramp);
 }
 
+// The largest distance there is from a query to a key that is not later.
+export function farthestOf(data, index) {
+  const grid = patternOf(data, index)?.grid;
+  return grid ? Math.max(...grid) - 1 : data.keys - 1;
+}
+
 export function everyRow(data) {
   return Array.from({ length: data.queries }, (_, i) => i);
 }
@@ -181,6 +187,19 @@ export function pairOf(data, row, col, dots, weights, setting) {
     weight: weights[at],
     norm: data.norms ? data.norms[setting.index * data.keys + col] : NaN,
   };
+}
+
+// A number of tokens, or of whatever the unit of the data is.
+export function counted({ unit }, x) {
+  return `${short(x)} ${x === 1 ? one({ unit }) : unit}`;
+}
+
+export function one({ unit }) {
+  return unit.replace(/s$/, "");
+}
+
+export function spanWords(data, span) {
+  return span >= data.keys ? "no limit" : counted(data, span);
 }
 
 export function short(x) {

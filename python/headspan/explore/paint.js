@@ -1,6 +1,6 @@
 // Pixels: weights as colours, the axes of a map, and what is drawn over it.
 import { patternOf } from "./allowed.js";
-import { positionOf, reachOf } from "./numbers.js";
+import { one, positionOf, reachOf } from "./numbers.js";
 
 // matplotlib's viridis at 17 places: even to the eye, in grey print and to the colour-blind.
 const VIRIDIS =
@@ -90,7 +90,7 @@ export function drawMap(canvas, source, data, layout, colours) {
   else drawTicks(context, data, layout, colours);
   context.font = `12px ${colours.font}`;
   context.textAlign = "center";
-  const long = "query \u2193 the token that looks \u00b7 key \u2192 the token looked at";
+  const long = `query \u2193 the ${one(data)} that looks \u00b7 key \u2192 the ${one(data)} looked at`;
   const words = layout.width < 400 ? "query \u2193 \u00b7 key \u2192" : long;
   context.fillText(words, layout.left + layout.width / 2, layout.total - 9);
 }
@@ -177,7 +177,7 @@ function drawEdge(context, data, layout, reach, dashes) {
   const cell = { x: layout.width / data.cols, y: layout.height / data.rows };
   const size = Math.min(cell.x, cell.y);
   if (size < 3 && reach < 3 * data.colBlock) return;
-  const width = Math.min(1.5, Math.max(0.75, size / 4));
+  const width = Math.min(1.5, Math.max(1, size / 4));
   context.beginPath();
   for (let row = 0; row < data.rows; row++) {
     const first = Math.floor((positionOf(data, row * data.rowBlock) + 1 - reach) / data.colBlock);

@@ -1,6 +1,6 @@
 // The parts of the view as elements. Whatever comes from outside enters as text, never as markup.
 import { patternOf } from "./allowed.js";
-import { billOf, fullBillOf, scaled, short, softMask, whole } from "./numbers.js";
+import { billOf, counted, farthestOf, fullBillOf, one, scaled, softMask, whole } from "./numbers.js";
 import { niceStep, paletteCss, visible } from "./paint.js";
 
 export function element(tag, properties = {}, ...children) {
@@ -99,17 +99,17 @@ export function curveBox() {
 }
 
 // The axis keeps its end while a slider moves, as long as the curve fits.
-function axisEnd(data, span, ramp) {
+function axisEnd(data, { index, span, ramp }) {
   const needed = Math.max(4, 1.05 * (span + ramp));
-  return Math.min(Math.max(data.keys, 4), niceStep(needed, 1));
+  return Math.min(Math.max(farthestOf(data, index), 4), niceStep(needed, 1));
 }
 
 export function drawCurve(svg, data, state, distance, value) {
-  const end = axisEnd(data, state.span, state.ramp);
+  const end = axisEnd(data, state);
   const x = (tokens) => LEFT + (Math.min(tokens, end) / end) * (WIDTH - LEFT - 12);
   const y = (mask) => HEIGHT - BOTTOM - mask * (HEIGHT - BOTTOM - 14);
   const line = (span) => corners(span, state.ramp, end).map(([tokens, mask]) => `${x(tokens)},${y(mask)}`).join(" ");
-  const where = patternOf(data, state.index)?.grid ? "along an axis of the grid" : "in tokens";
+  const where = patternOf(data, state.index)?.grid ? "along an axis of the grid" : `in ${data.unit}`;
   const parts = axesOf(end, x, y, `distance ${where}`);
   for (const span of state.spans.slice(0, 32)) parts.push(drawn("polyline", { points: line(span), class: "other" }));
   parts.push(drawn("polyline", { points: line(state.span), class: "own" }));
@@ -117,8 +117,8 @@ export function drawCurve(svg, data, state, distance, value) {
     parts.push(drawn("circle", { cx: x(distance), cy: y(value), r: 4.5, class: "here" }));
   }
   svg.replaceChildren(...parts);
-  const [first, last] = [short(state.span), short(state.span + state.ramp)];
-  svg.setAttribute("aria-label", `Mask against distance: 1 up to ${first} tokens, 0 from ${last} tokens on`);
+  const [first, last] = [counted(data, state.span), counted(data, state.span + state.ramp)];
+  svg.setAttribute("aria-label", `Mask against distance: 1 up to ${first}, 0 from ${last} on`);
 }
 
 // The straight lines of a mask, up to where the picture ends.
@@ -147,20 +147,22 @@ function axesOf(end, x, y, name) {
 
 export function billBox(data) {
   const names = ["Pairs", "FLOPs", data.patterns ? "KV read" : "KV cache"];
-  const titles = [
-    "Pairs of a query and a key with a mask above 0",
-    "Multiplications and additions of the forward pass: 4 for each pair and channel",
-    `Keys and values that ${data.patterns ? "the last query reads" : "generating the next token has to keep"}`,
+  const meanings = [
+    "of a query and a key, with a mask above 0",
+    "multiplications and additions of the forward pass, 4 for each pair and channel",
+    `keys and values that ${data.patterns ? "the last query reads" : `generating the next ${one(data)} has to keep`}`,
   ];
   const rows = names.map((name, i) => {
     const cells = [0, 1, 2, 3].map(() => element("td"));
-    const heading = element("th", { scope: "row", title: titles[i], textContent: name });
+    const heading = element("th", { scope: "row", textContent: name });
     return { cells, row: element("tr", {}, heading, ...cells) };
   });
   const heading = (text) => element("th", { scope: "col", textContent: text });
   const head = element("tr", {}, element("td"), ...["this head", "of full", "all heads", "of full"].map(heading));
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map(({ row }) => row)));
-  return { table, cells: rows.map(({ cells }) => cells) };
+  const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ");
+  const box = element("div", { className: "bill" }, table, element("p", { className: "meanings", textContent: note }));
+  return { box, cells: rows.map(({ cells }) => cells) };
 }
 
 export function fillBill(cells, data, state) {

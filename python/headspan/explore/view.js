@@ -1,7 +1,8 @@
 // The view: state lives in the model, the widget's traits or a plain object in a saved page; everything drawn follows.
 import { patternOf } from "./allowed.js";
 import {
-  blockDistance, decode, dotProducts, everyRow, floatsOf, maskOf, pairOf, pooledMap, positionOf, short, weightsOf,
+  blockDistance, counted, decode, dotProducts, everyRow, floatsOf, maskOf, one, pairOf, pooledMap, positionOf, short,
+  spanWords, weightsOf,
 } from "./numbers.js";
 import { drawMap, drawOver, edgesOf, paintWeights } from "./paint.js";
 import {
@@ -74,7 +75,7 @@ function assemble(view) {
     { className: "right" },
     element("section", { className: "controls" }, ...controls),
     element("section", {}, heading("Mask"), view.curve),
-    element("section", {}, heading("Bill"), view.bill.table),
+    element("section", {}, heading("Bill"), view.bill.box),
   );
   const text = view.text ? [element("section", {}, heading("Text"), view.text.strip)] : [];
   const top = element("header", {}, element("div", {}, view.title, view.subtitle), view.unpin);
@@ -89,11 +90,10 @@ function sliders(view) {
     const state = stateOf(view);
     set(view, { span: state.spans.map((span, i) => (i === state.index ? place : span)) });
   };
-  const reach = (span) => (span >= data.keys ? "all" : `${short(span)} tokens`);
   const rampEnd = Math.max(64, Math.ceil(data.keys / 2), Math.ceil(model.get("ramp")));
   const specs = [
-    ["span", "Span of this head", 0, data.keys, 1, (s) => [s.span, reach(s.span)], setSpan],
-    ["ramp", "Ramp", 0, rampEnd, 1, (s) => [s.ramp, `${short(s.ramp)} tokens`], (x) => set(view, { ramp: x })],
+    ["span", "Span of this head", 0, data.keys, 1, (s) => [s.span, spanWords(data, s.span)], setSpan],
+    ["ramp", "Ramp", 0, rampEnd, 1, (s) => [s.ramp, counted(data, s.ramp)], (x) => set(view, { ramp: x })],
     // A step is a hundredth of a power of ten, so that halving is as far as doubling.
     ["temperature", "Temperature", -1, 1, 0.01, (s) => [Math.log10(s.temperature), short(s.temperature)],
       (x) => set(view, { temperature: 10 ** x })],
@@ -211,7 +211,7 @@ function describe(view, state) {
   const some = (n, one, more) => `${n}\u00a0${n === 1 ? one : more}`;
   const keys = some(data.keys, "key", "keys");
   const queries = some(data.queries, "query", "queries");
-  const count = data.queries === data.keys ? some(data.keys, "token", "tokens") : `${queries}, ${keys}`;
+  const count = data.queries === data.keys ? some(data.keys, one(data), data.unit) : `${queries}, ${keys}`;
   const pooled = data.pooled ? `, in blocks of ${data.rowBlock} by ${data.colBlock}` : "";
   view.title.textContent = `Where ${data.names[state.index]} looks`;
   const pattern = patternOf(data, state.index);
@@ -222,7 +222,7 @@ function describe(view, state) {
   view.legend.lines.forEach((line, i) => (line.style.visibility = i < edges ? "" : "hidden")); // its place stays
   view.heads.inputs.forEach((input, i) => {
     input.checked = i === state.index;
-    view.heads.captions[i].textContent = `span ${short(state.spans[i])}`;
+    view.heads.captions[i].textContent = state.spans[i] >= data.keys ? "no limit" : `span ${short(state.spans[i])}`;
   });
 }
 
@@ -278,8 +278,7 @@ function readPair(view, state, pair) {
   else if (pair.mask === 0) names.push(" \u2013 beyond the span, not computed");
   else if (pair.free) names.push(" \u2013 global, no span limits it");
   const { score, mask, weight, norm } = pair;
-  const distance = String(pair.distance);
-  return fill(view, names, [distance, short(score), short(mask), short(weight), short(weight * norm)]);
+  return fill(view, names, [short(pair.distance), short(score), short(mask), short(weight), short(weight * norm)]);
 }
 
 function readBlock(view, state) {
@@ -288,7 +287,7 @@ function readBlock(view, state) {
   const queries = range(hover.row, data.rowBlock, data.queries);
   const words = [`queries ${queries} \u2192 keys ${range(hover.col, data.colBlock, data.keys)}, mean of the queries`];
   const onGrid = Boolean(patternOf(data, state.index)?.grid); // blocks of it have no one distance
-  const distance = onGrid ? "\u2013" : `\u2248 ${blockDistance(data, hover.row, hover.col)}`;
+  const distance = onGrid ? "\u2013" : `\u2248 ${short(blockDistance(data, hover.row, hover.col))}`;
   fill(view, words, [distance, short(view.weights[hover.row * data.cols + hover.col])]);
 }
 
