@@ -108,6 +108,9 @@ def test_long_inputs_are_pooled_maps_that_python_computes_again():
 def test_max_tokens_decides_who_computes():
     assert view_of(length=20, max_tokens=20).meta["pool"] is None
     assert view_of(length=21, max_tokens=20).maps != b""
+    query, key = np.ones((1, 5, 8), np.float32), np.ones((1, 30, 8), np.float32)  # keys count too
+    assert hs.explore(query, key, max_tokens=29).meta["pool"] == (1, 1)
+    assert hs.explore(query, key, max_tokens=30).meta["pool"] is None
 
 
 def test_saved_page_stands_alone(tmp_path):

@@ -169,3 +169,16 @@ def test_what_the_model_cannot_read_is_refused(call, message):
 def test_lists_are_tokens_too():
     assert np.array_equal(lm.logits(PARAMETERS, SMALL, TOKENS.tolist()), lm.logits(PARAMETERS, SMALL, TOKENS))
     assert lm.surprisal(PARAMETERS, SMALL, [3, 10], context=8).shape == (1,)
+
+
+def test_what_adds_to_the_stream_starts_small():
+    drawn = lm.init_parameters(lm.ModelConfig(vocabulary=50), 0)
+    one = 128**-0.5
+    for name, expected in {"0.project": 0.2 * one, "2.contract": 0.1 * one, "head": 0.2 * one, "1.query": one}.items():
+        np.testing.assert_allclose(drawn[name].std(), expected, rtol=0.05, err_msg=name)
+
+
+def test_rotary_frequencies_fall():
+    turn = lm._turns(3, lm.ModelConfig(vocabulary=2, heads=2, width=16), np.float64)
+    expected = np.exp(1j * np.arange(3)[:, None] * np.tile(10_000.0 ** (-np.arange(4) / 4), 2))
+    np.testing.assert_allclose(turn, expected, atol=1e-12)

@@ -201,12 +201,32 @@ def test_band_is_left_out_where_it_would_cover_all_there_is():
     assert line.get_linewidth() < 1
 
 
-def test_large_map_is_pooled_as_attention_weights_pools():
-    q, k = normals(2, 1000, 8)
+@pytest.mark.parametrize("tokens", [1000, 1001])  # whole blocks, and a last one of fewer
+def test_large_map_is_pooled_as_attention_weights_pools(tokens):
+    q, k = normals(2, tokens, 8)
     weights = hs.attention_weights(q, k, span=90)
     image = hs.plot.attention_map(weights).images[0]
     np.testing.assert_allclose(image.get_array().filled(0), hs.attention_weights(q, k, span=90, pool=4), atol=1e-12)
-    assert image.get_extent() == [-0.5, 999.5, 999.5, -0.5]
+    end = -(-tokens // 4) * 4 - 0.5
+    assert image.get_extent() == [-0.5, end, end, -0.5]
+
+
+@pytest.mark.parametrize(
+    ("flops", "text"), [(999.4, "999 FLOP"), (999.7, "1 kFLOP"), (5380, "5.38 kFLOP"), (3e15, "3 PFLOP")]
+)
+def test_flops_in_words(flops, text):
+    assert _pattern._scaled(flops) == text
+
+
+def test_the_mark_of_a_span_is_on_the_curve():
+    _, mark = hs.plot.distance_profile([[0.1, 0.3, 0.6]], span=0.5).lines[:2]
+    assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (0.5, pytest.approx(0.45))
+
+
+def test_offset_moves_the_band():
+    moved, still = (hs.plot.attention_map(np.ones((10, 50)), span=5, ramp=4, offset=n) for n in (13, 12))
+    difference = lines(moved, "span")[0].get_xdata() - lines(still, "span")[0].get_xdata()
+    np.testing.assert_array_equal(difference, np.ones(len(difference)))
 
 
 def test_pooled_map_has_its_axes_in_tokens():

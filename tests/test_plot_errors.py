@@ -22,6 +22,7 @@ VALUES = [
     (lambda p: p.span_history([0], [[1]], limit=-3), "limit must be at least 0, not -3"),
     (lambda p: p.span_history([0, 1], [[1]]), r"span must have the shape \(2, heads\)"),
     (lambda p: p.dynamic_spans([1, 2], tokens=["a"]), "tokens must hold 2 texts"),
+    (lambda p: p.dynamic_spans([1, 2], tokens=["a", "b", "c"]), "tokens must hold 2 texts, one a token, not 3"),
     (lambda p: p.attention_map([[1.0]], span=[1, 2]), r"span must be a number or of shape \(1,\)"),
     (lambda p: p.attention_map([[-1.0]]), "weights must not be negative"),
     (lambda p: p.attention_map([[1.0]], pool=(1, 2, 3)), r"pool must be a number or a pair, not \(1, 2, 3\)"),

@@ -369,3 +369,15 @@ def test_bits_of_the_bytes_of_a_character_are_added():
     data = np.frombuffer("aé\x00".encode() + b"\xff", np.uint8)
     shown = _page._characters(data.tobytes(), np.array([1.0, 2.0, 4.0, 8.0, 16.0]))
     assert shown == [("a", 1.0), ("é", 6.0), ("\ufffd", 8.0), ("\ufffd", 16.0)]
+
+
+def test_history_ends_where_the_table_does(tmp_path, monkeypatch):
+    """Also in a run that ended between two rows of its metrics."""
+    run, drawn, draw = small_run(tmp_path / "run", TEXT), [], _pictures.span_history
+    train(run, TEXT, steps=3)
+    assert run.metrics()[-1]["step"] == 2
+    monkeypatch.setattr(_pictures, "span_history", lambda *given: drawn.append(given) or draw(*given))
+    write_report(run, TEXT)
+    steps, history, _ = drawn[0]
+    assert steps.tolist() == [0, 2, 3]
+    np.testing.assert_array_equal(history[-1], run.load().parameters["span"])

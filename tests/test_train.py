@@ -12,8 +12,8 @@ import pytest
 from headspan import _text
 from headspan._optimizer import Adam, schedule
 from headspan._runs import Run, RunError, next_folder, replace_file
-from headspan.train import train
-from lm_helpers import TRAINING, small_run, small_text
+from headspan.train import _Trainer, draw_batch, initial_state, train
+from lm_helpers import TRAINING, small_model, small_run, small_text
 
 
 def arrays(run):
@@ -195,6 +195,7 @@ def test_baselines_of_known_texts():
     assert known["xz -9"] < 0.1
     noise = np.random.default_rng(0).integers(0, 256, 20_000, dtype=np.uint8).tobytes()
     assert 7.9 < _text.baselines(noise)["unigram entropy"] < 8 < _text.baselines(noise)["xz -9"]
+    assert 8 < _text.baselines(noise)["gzip -9"] < 8.1
 
 
 def test_a_run_folder_is_never_written_over(tmp_path):
@@ -253,3 +254,42 @@ def test_folders_are_numbered(tmp_path):
     assert next_folder(tmp_path, "demo").name == "demo-001"
     (tmp_path / "demo-001").mkdir()
     assert next_folder(tmp_path, "demo").name == "demo-002"
+
+
+def test_time_goes_on_where_it_stopped(tmp_path):
+    text = small_text()
+    run = small_run(tmp_path / "run", text)
+    train(run, text, steps=3)
+    state = run.load()
+    state.seconds = 1000.0
+    run.save(state)
+    assert train(run, text, minutes=10) == "finished"
+    assert run.metrics()[-1]["seconds"] > 1000
+    assert run.load().seconds > 1000
+
+
+def test_weight_matrices_alone_decay():
+    model = small_model(small_text())
+    decays = _Trainer(model, TRAINING, initial_state(model, 0)).decays
+    names = ("query", "key", "value", "project", "expand", "contract")
+    matrices = {"head", *(f"{layer}.{name}" for layer in range(2) for name in names)}
+    assert decays == {name: 0.1 if name in matrices else 0.0 for name in decays}
+
+
+def test_the_penalty_is_no_part_of_the_bits(tmp_path):
+    text, bits = small_text(), []
+    for weight in (0.0, 10.0):
+        training = dataclasses.replace(TRAINING, span_penalty=weight, span_rate=0.0)
+        run = small_run(tmp_path / f"run{weight}", text, training)
+        train(run, text)
+        bits.append([row["bits"] for row in run.metrics()])
+    assert bits[0] == pytest.approx(bits[1], abs=1e-3)
+
+
+def test_batches_follow_from_the_seed_and_the_step():
+    drawn = [
+        draw_batch(np.arange(4000), dataclasses.replace(TRAINING, seed=seed), step)
+        for seed in (0, 1)
+        for step in (0, 1)
+    ]
+    assert all((one == two).all() == (i == j) for i, one in enumerate(drawn) for j, two in enumerate(drawn))

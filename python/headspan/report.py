@@ -244,6 +244,8 @@ def _spans(subject: _Subject) -> str:
 
 def _history(subject: _Subject) -> list[str]:
     rows = finite_rows(subject.rows)
+    if rows and rows[-1]["step"] < subject.state.step:  # it ended between two rows
+        rows += finite_rows([{"step": subject.state.step, "spans": subject.spans.tolist()}])
     if not rows:
         return []
     steps = np.array([0, *(row["step"] for row in rows)])

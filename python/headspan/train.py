@@ -54,7 +54,7 @@ class TrainConfig:
         the weights are saved too).
     """
 
-    steps: int = 2200
+    steps: int = 1900
     batch: int = 3
     context: int = 512
     learning_rate: float = 2.5e-3
