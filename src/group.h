@@ -118,10 +118,11 @@ class QueryGroup {
   void set_choice(const Problem<T>& problem, const Pass* pass) {
     choice_.pass = pass;
     choice_.keys = problem.keys();
-    // Long rows take long, and between steps one asks whether to go on.
-    constexpr std::ptrdiff_t short_row = 512;
-    std::ptrdiff_t const row = std::max<std::ptrdiff_t>({problem.head_dim(), problem.value_dim(), short_row});
-    choice_.tiles_at_once = static_cast<int>(std::max<std::ptrdiff_t>(kBatchTiles * short_row / row, 1));
+    // Long rows take long, all the more as they leave the caches, and between steps one asks whether to go on.
+    constexpr std::ptrdiff_t short_row = 256;
+    std::ptrdiff_t const times =
+        (std::max<std::ptrdiff_t>(problem.head_dim(), problem.value_dim()) + short_row - 1) / short_row;
+    choice_.tiles_at_once = static_cast<int>(std::max<std::ptrdiff_t>(kBatchTiles / (times * times), 1));
     if (problem.removed) choice_.removed = problem.removed.at(batch, head);
     if (!pattern_ || !problem.span) return;
     std::vector<std::int64_t> const& tokens = pattern_->global_tokens();
