@@ -121,7 +121,7 @@ class QueryGroup {
     // Long rows take long, all the more as they leave the caches, and between steps one asks whether to go on.
     constexpr std::ptrdiff_t short_row = 256;
     std::ptrdiff_t const times =
-        (std::max<std::ptrdiff_t>(problem.head_dim(), problem.value_dim()) + short_row - 1) / short_row;
+        (std::max<std::ptrdiff_t>({problem.head_dim(), problem.value_dim(), 1}) + short_row - 1) / short_row;
     choice_.tiles_at_once = static_cast<int>(std::max<std::ptrdiff_t>(kBatchTiles / (times * times), 1));
     if (problem.removed) choice_.removed = problem.removed.at(batch, head);
     if (!pattern_ || !problem.span) return;

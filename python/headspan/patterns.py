@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from headspan import _check
-from headspan._blocks import csr
+from headspan._blocks import Blocks
 from headspan._pattern import FAR, Pattern, Primitive
 
 __all__ = [
@@ -371,79 +370,3 @@ class Neighborhood(Primitive):
 
     def numbers(self) -> list[int]:
         return [len(self.shape), *self.shape, *self.window, *self.dilation]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Blocks(Primitive):
-    """Chosen blocks: a pair is allowed where the mask is true for the blocks that query and key lie in.
-
-    Parameters
-    ----------
-    mask : array_like of bool, or CSR
-        Of shape (blocks, blocks), query blocks first, for as many blocks as the keys fill; or ``(indptr, indices)`` as
-        of a sparse matrix, or a sparse matrix in CSR form. With `per_head`, one for each head.
-    block_size : int
-    per_head : bool
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape, index or `block_size`; in use, for a mask of more or fewer blocks than the keys fill.
-    TypeError
-        For a wrong type.
-
-    Examples
-    --------
-    >>> from headspan.patterns import Blocks
-    >>> Blocks([[True, False], [True, True]], block_size=2).mask(4).astype(int)
-    array([[1, 1, 0, 0],
-           [1, 1, 0, 0],
-           [1, 1, 1, 1],
-           [1, 1, 1, 1]])
-    """
-
-    rows: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = field(init=False)  # (indptr, indices) of each head
-    block_size: int
-    per_head: bool = False
-    name = "blocks"
-
-    def __init__(self, mask: Any, block_size: int, per_head: bool = False) -> None:
-        object.__setattr__(self, "block_size", _check.integer("block_size of Blocks", block_size, at_least=1))
-        object.__setattr__(self, "per_head", _check.flag("per_head", per_head))
-        masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else [mask]
-        if not masks:
-            raise ValueError("mask of Blocks must be given for at least one head, not none")
-        object.__setattr__(self, "rows", tuple(csr(m) for m in masks))
-
-    @property
-    def heads(self) -> int | None:
-        return len(self.rows) if self.per_head else None
-
-    def of_head(self, head: int) -> Pattern:
-        return Blocks(self.rows[head], self.block_size) if self.per_head else self
-
-    def check_size(self, queries: int, keys: int) -> None:
-        blocks = -(-keys // self.block_size)
-        for indptr, indices in self.rows:
-            if len(indptr) - 1 != blocks or (indices and max(indices) >= blocks):
-                raise ValueError(
-                    f"mask of Blocks must have {blocks} x {blocks} blocks of {self.block_size} for {keys} keys, "
-                    f"not {len(indptr) - 1} rows" + (f" and column {max(indices)}" if indices else "")
-                )
-
-    def numbers(self) -> list[int]:
-        (indptr, indices) = self.rows[0]
-        return [min(self.block_size, FAR), len(indptr) - 1, *indptr, *indices]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Blocks) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[Any, ...]:
-        return (self.rows, self.block_size, self.per_head)
-
-    def __repr__(self) -> str:
-        masks = [tuple(map(list, csr)) for csr in self.rows]
-        return f"Blocks({masks if self.per_head else masks[0]}, {self.block_size}, per_head={self.per_head})"
