@@ -103,7 +103,10 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session
 def race(session: nox.Session) -> None:
-    """The core under the thread sanitizer, and without OpenMP."""
+    """The core under the thread sanitizer, and without OpenMP; both without the units of x86.
+
+    Threads meet in what calls the kernels, and these take most of the time to compile.
+    """
     session.install("cmake", "ninja")
     for preset in ("tsan", "serial"):
         if preset == "tsan" and shutil.which("clang++-14") is None:
