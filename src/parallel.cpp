@@ -105,7 +105,8 @@ class Work {
 
 }  // namespace
 
-void parallel_for(std::ptrdiff_t count, [[maybe_unused]] int threads, const InterruptCheck& interrupted, const Task& body) {
+void parallel_for(std::ptrdiff_t count, [[maybe_unused]] int threads, const InterruptCheck& interrupted,
+                  const Task& body) {
   Work work(count, interrupted, body);
 #ifdef _OPENMP
   // Not many more than processors: where the system refuses one, OpenMP ends the process.
