@@ -12,12 +12,12 @@ from headspan import _check
 from headspan._pattern import FAR, Pattern, Primitive
 
 
-def _is_csr(mask: Any) -> bool:
-    """Whether it is a pair of lists of numbers; two rows of a mask are of bool."""
+def _csr_parts(mask: Any) -> list[Any]:
+    """Return a pair of lists of numbers as arrays, nothing for another mask; two rows of one are of bool."""
     if not isinstance(mask, tuple) or len(mask) != 2:
-        return False
+        return []
     parts = [_check.as_array("mask of Blocks", part) for part in mask]
-    return all(part.ndim == 1 and part.dtype != np.bool_ for part in parts)
+    return parts if all(part.ndim == 1 and part.dtype != np.bool_ for part in parts) else []
 
 
 def _csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -29,9 +29,9 @@ def _csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         mask.eliminate_zeros()
     if hasattr(mask, "indptr") and hasattr(mask, "indices"):
         mask = (mask.indptr, mask.indices)
-    if _is_csr(mask):
-        indptr, indices = (_check.as_array("mask of Blocks", part) for part in mask)
-        if any(part.size and part.dtype.kind not in "iu" for part in (indptr, indices)):
+    if parts := _csr_parts(mask):
+        indptr, indices = parts
+        if any(part.size and part.dtype.kind not in "iu" for part in parts):
             raise TypeError(
                 f"mask of Blocks must have integers as indptr and indices, not {indptr.dtype} and {indices.dtype}"
             )

@@ -81,7 +81,7 @@ class Call:
         self.slopes = None if alibi_slopes is None else PerQuery("alibi_slopes", alibi_slopes, self, per_token=False)
         factor = shape[-1] ** -0.5 if scale is None else _check.number("scale", scale)
         if scale is not None or temperature is not None or alibi_slopes is not None:
-            self._check_factors(factor, self._furthest(positions))
+            self._check_factors(factor, positions)
         self.key_bias = None if key_bias is None else KeyBias(key_bias, self)
         self.core = _core.Problem(
             self.query,
@@ -108,14 +108,14 @@ class Call:
         """Beyond every distance."""
         return 2.0 * (self.query.shape[2] + self.key.shape[2]) if positions is None else positions.furthest()
 
-    def _check_factors(self, scale: float, furthest: float) -> None:
+    def _check_factors(self, scale: float, positions: _visibility.Positions | None) -> None:
         """Refuse factors of the scores that their type cannot hold, as the core takes them, for powers of 2."""
         coldest = 1.0 if self.temperature is None or not self.temperature.array.size else self.temperature.low
-        slope = 0.0 if self.slopes is None else max(-self.slopes.low, self.slopes.high)
-        for name, factor in (
-            ("scale / temperature", abs(scale) / coldest),
-            ("alibi_slopes * distance", slope * furthest),
-        ):
+        factors = {"scale / temperature": abs(scale) / coldest}
+        if self.slopes is not None:
+            steepest = max(-self.slopes.low, self.slopes.high)
+            factors["alibi_slopes * distance"] = steepest * self._furthest(positions)
+        for name, factor in factors.items():
             if factor * _LOG2_E > float(_check.FINFO[self.dtype].max):
                 raise ValueError(f"{name} must fit into {self.dtype}, but comes to {factor:g}")
 

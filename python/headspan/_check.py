@@ -145,16 +145,11 @@ def sequence(name: str, given: Any, of: str) -> list[Any]:
 
 def token_texts(given: object, length: int) -> list[str] | None:
     """Return the text of every token as `tokens` holds them, or None when none is given."""
-    return None if given is None else texts("tokens", sequence("tokens", given, "texts"), length)
-
-
-def texts(name: str, given: Sequence[object] | None, length: int) -> list[str] | None:
-    """Return the text of every token, or None when none is given."""
     if given is None:
         return None
-    written = [str(token) for token in given]
+    written = [str(token) for token in sequence("tokens", given, "texts")]
     if len(written) != length:
-        raise ValueError(f"{name} must hold {length} texts, one a token, not {len(written)}")
+        raise ValueError(f"tokens must hold {length} texts, one a token, not {len(written)}")
     return written
 
 

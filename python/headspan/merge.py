@@ -123,10 +123,7 @@ def merge_attention_vjp(
 
 
 def _checked(name: str, arrays: Sequence[npt.ArrayLike]) -> list[Array]:
-    try:
-        listed = list(arrays)
-    except TypeError:
-        raise TypeError(f"{name} must be a sequence of arrays, not {_check.describe(arrays)}") from None
+    listed = _check.sequence(name, arrays, "arrays")
     if not listed:
         raise ValueError(f"{name} must hold at least one array, not none")
     return [_check.float_array(name, array) for array in listed]

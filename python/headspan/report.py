@@ -364,8 +364,3 @@ def _reproduce(subject: _Subject) -> str:
 
 def _written(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def report_path(run: Run) -> Path:
-    """Where the report of a run is."""
-    return run.path / "report.html"

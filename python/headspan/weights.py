@@ -90,15 +90,9 @@ def attention_weights(
     )
     row_indices = _chosen("rows", rows, call.query.shape[2])
     col_indices = _chosen("cols", cols, call.key.shape[2])
-    if pool is None:
-        pool = 1
-    pools: tuple[Any, ...] = pool if isinstance(pool, tuple) else (pool, pool)
-    if len(pools) != 2:
-        raise ValueError(f"pool must be a number or a pair, not {pool}")
+    pools = (1, 1) if pool is None else _check.pair("pool", pool)
     sizes = (row_indices.size, col_indices.size)
-    pool_rows, pool_cols = (
-        min(_check.integer("pool", p, at_least=1), max(size, 1)) for p, size in zip(pools, sizes, strict=True)
-    )
+    pool_rows, pool_cols = (min(p, max(size, 1)) for p, size in zip(pools, sizes, strict=True))
     shape = (*call.query.shape[:2], -(-row_indices.size // pool_rows), -(-col_indices.size // pool_cols))
     _check.check_size("the result", shape, call.dtype.itemsize)
     return call.outside(call.core.weights(row_indices, col_indices, pool_rows, pool_cols))
