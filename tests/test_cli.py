@@ -12,6 +12,8 @@ import headspan as hs
 import headspan_command
 import pytest
 from headspan import cli
+from headspan.lm import ModelConfig
+from headspan.train import TrainConfig
 from lm_helpers import small_text
 
 SIZES = ["--layers", "1", "--heads", "2", "--width", "8", "--hidden", "8", "--context", "16", "--batch", "2"]
@@ -105,6 +107,15 @@ def test_help_names_the_forms_of_a_report(capsys):
     printed = capsys.readouterr().out
     for word in ("--png DIR", "--json FILE", "--open", "PNG files", "JSON document"):
         assert word in printed
+
+
+@pytest.mark.parametrize("command", ["demo", "train"])
+def test_help_names_what_is_taken_unless_given(capsys, command):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"steps of training (default: {TrainConfig.steps})" in printed
+    assert f"length of the soft edge, in characters (default: {ModelConfig.ramp:g})" in printed
 
 
 def test_only_open_opens_a_browser(folder, monkeypatch):

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headspan._config import ModelConfig, TrainConfig
+
 if TYPE_CHECKING:
     from headspan._runs import Run, State
     from headspan._text import Text
@@ -23,23 +25,23 @@ __all__ = ["main"]
 
 DEMO_MINUTES = 5.0
 
-# Options that become fields of ModelConfig and TrainConfig.
+# Options that become fields of ModelConfig and TrainConfig, which have their types and defaults.
 _MODEL_OPTIONS = {
-    "layers": (int, "attention layers"),
-    "heads": (int, "heads in a layer"),
-    "width": (int, "channels of the model"),
-    "hidden": (int, "channels inside a perceptron"),
-    "span_limit": (float, "largest span a head may learn, in characters"),
-    "span_init": (float, "span that heads start from, in characters"),
-    "ramp": (float, "length of the soft edge, in characters"),
+    "layers": "attention layers",
+    "heads": "heads in a layer",
+    "width": "channels of the model",
+    "hidden": "channels inside a perceptron",
+    "span_limit": "largest span a head may learn, in characters",
+    "span_init": "span that heads start from, in characters",
+    "ramp": "length of the soft edge, in characters",
 }
 _TRAINING_OPTIONS = {
-    "steps": (int, "steps of training"),
-    "batch": (int, "windows of text in a step"),
-    "context": (int, "characters in a window"),
-    "learning_rate": (float, "peak rate of Adam"),
-    "span_penalty": (float, "added to the loss for each character of mean span, in nats"),
-    "seed": (int, "seed of everything that is drawn"),
+    "steps": "steps of training",
+    "batch": "windows of text in a step",
+    "context": "characters in a window",
+    "learning_rate": "peak rate of Adam",
+    "span_penalty": "added to the loss for each character of mean span, in nats",
+    "seed": "seed of everything that is drawn",
 }
 
 
@@ -70,8 +72,11 @@ def _add_training(parser: argparse.ArgumentParser, minutes: float | None) -> Non
     parser.add_argument("--out", type=Path, metavar="RUN", help="new run folder (under runs/)")
     after = "no limit" if minutes is None else f"{minutes:g}"
     parser.add_argument("--minutes", type=float, default=minutes, help=f"end training after (default: {after})")
-    for name, (kind, text) in {**_TRAINING_OPTIONS, **_MODEL_OPTIONS}.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=text, dest=name)
+    for config, options in ((TrainConfig, _TRAINING_OPTIONS), (ModelConfig, _MODEL_OPTIONS)):
+        for name, text in options.items():
+            default = getattr(config, name)
+            text = f"{text} (default: {default:g})"
+            parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), help=text, dest=name)
     _add_open(parser)
 
 
@@ -189,14 +194,14 @@ def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
     from headspan import lm
     from headspan._runs import Run, RunError, next_folder
     from headspan._text import standard_library
-    from headspan.train import TrainConfig, as_config, check_length
+    from headspan.train import as_config, check_length
 
     demo = options.command == "demo"
     text = standard_library() if demo else _read(options.file)
     try:
         training = TrainConfig(**_chosen(options, _TRAINING_OPTIONS))
         check_length(text, training.context)
-        model = lm.ModelConfig(len(text.vocabulary), **_chosen(options, _MODEL_OPTIONS))
+        model = ModelConfig(len(text.vocabulary), **_chosen(options, _MODEL_OPTIONS))
     except ValueError as error:
         raise RunError(str(error)) from None
     lm.init_parameters(model, training.seed)  # a model too large for the memory leaves no folder behind

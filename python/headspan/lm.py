@@ -10,13 +10,13 @@ with NumPy alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headspan import _check
+from headspan._config import ModelConfig
 from headspan._layers import (
     cross_entropy,
     embed,
@@ -26,7 +26,6 @@ from headspan._layers import (
     rotate,
     squared_relu,
 )
-from headspan._pattern import FAR
 from headspan.autograd import attention
 
 __all__ = [
@@ -45,52 +44,6 @@ Parameters = dict[str, Array]
 
 ROTARY_BASE = 10_000.0
 SMALL_START = {"project": 0.2, "contract": 0.2, "head": 0.2}  # matrices that write to the stream or read it out
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The shape of the model.
-
-    Attributes
-    ----------
-    vocabulary : int
-        Number of different characters (byte values).
-    layers, heads : int
-        Attention layers, and heads in each of them.
-    width : int
-        Channels of the residual stream; a multiple of twice the heads.
-    hidden : int
-        Channels inside the perceptron of a block.
-    span_limit, span_init : float
-        The largest span a head may learn and the span it starts from, in characters.
-    ramp : float
-        Length of the soft edge of the mask, in characters.
-    """
-
-    vocabulary: int
-    layers: int = 3
-    heads: int = 4
-    width: int = 128
-    hidden: int = 512
-    span_limit: float = 512.0
-    span_init: float = 64.0
-    ramp: float = 32.0
-
-    def __post_init__(self) -> None:
-        _check.fields(self, _check.integer, ("vocabulary", "layers", "heads", "width", "hidden"), at_least=1)
-        _check.fields(self, _check.number, ("span_limit", "span_init", "ramp"), at_least=0)
-        if self.width % (2 * self.heads):
-            raise ValueError(f"width must be a multiple of twice the heads ({2 * self.heads}), not {self.width}")
-        for name in ("span_limit", "ramp"):
-            if getattr(self, name) > FAR:
-                raise ValueError(f"{name} must be at most {FAR} characters, not {getattr(self, name):g}")
-        if self.span_init > self.span_limit:
-            raise ValueError(f"span_init must be at most span_limit ({self.span_limit:g}), not {self.span_init:g}")
-
-    @property
-    def head_dim(self) -> int:
-        """Channels of one head."""
-        return self.width // self.heads
 
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -12,14 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import FrameType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headspan import _check, lm
+from headspan import lm
+from headspan._config import TrainConfig
 from headspan._optimizer import Adam, schedule
 from headspan._runs import Run, RunError, State
 from headspan._text import Text
@@ -30,52 +31,6 @@ __all__ = ["TrainConfig", "train"]
 Array = NDArray[Any]
 
 SAMPLE_WINDOWS = 24
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """How a model is trained.
-
-    Attributes
-    ----------
-    steps : int
-        Updates in all; the schedule of the learning rate stretches over them.
-    batch, context : int
-        Windows in a batch, and characters predicted in each.
-    learning_rate, warmup, weight_decay : float
-        Peak rate of Adam, steps until it is reached, and decay of the weight matrices.
-    span_rate : float
-        Peak rate of Adam for the spans, in characters.
-    span_penalty : float
-        What one character of mean span adds to the loss (in nats).
-    seed : int
-    log_every, evaluate_every : int
-        Steps between two rows of the metrics, and between two looks at the validation text (when
-        the weights are saved too).
-    """
-
-    steps: int = 1900
-    batch: int = 3
-    context: int = 512
-    learning_rate: float = 2.5e-3
-    warmup: int = 100
-    weight_decay: float = 0.1
-    span_rate: float = 1.0
-    span_penalty: float = 2e-6
-    seed: int = 0
-    log_every: int = 20
-    evaluate_every: int = 200
-
-    def __post_init__(self) -> None:
-        _check.fields(self, _check.integer, ("steps", "seed"), at_least=0)
-        _check.fields(self, _check.integer, ("batch", "context", "warmup", "log_every", "evaluate_every"), at_least=1)
-        rates = ("learning_rate", "weight_decay", "span_rate", "span_penalty")
-        _check.fields(self, _check.number, rates, at_least=0)
-        _check.check_size("a batch", (self.batch, self.context + 1), np.dtype(np.int64).itemsize)
-        if self.evaluate_every % self.log_every:
-            raise ValueError(
-                f"evaluate_every must be a multiple of log_every ({self.log_every}), not {self.evaluate_every}"
-            )
 
 
 def check_length(text: Text, context: int) -> None:
