@@ -20,13 +20,14 @@ std::ptrdiff_t rows_of_class(const Problem<T>& problem, std::ptrdiff_t stride) {
 }
 
 // How many classes of a pass are to be brought together at a time, for so many heads; 0 where that would not serve:
-// where a group holds several classes, where not one class fits into a cache, or where something else than the pattern
-// decides which keys are read at all.
+// where a group holds several classes, where not one class fits into a cache, or where some key of a class may be one
+// that nobody sees, which must not be read.
 template <class T>
 std::ptrdiff_t classes_at_a_time(const Problem<T>& problem, const Pass* pass, std::ptrdiff_t heads) {
   constexpr std::ptrdiff_t cache = 1 << 20;
   if (!pass || pass->plain() || pass->order.apart > 0) return 0;
-  if (problem.span || problem.removed || problem.query_positions) return 0;
+  if (!pass->self_pairs || !problem.include_self || problem.queries() < problem.keys() || problem.removed) return 0;
+  if (problem.span || problem.query_positions) return 0;  // most keys may be out of reach
   if (problem.queries() / pass->stride <= kLanes / 2) return 0;
   std::ptrdiff_t const rows = rows_of_class(problem, pass->stride),
                        row = (problem.head_dim() + problem.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T));
@@ -71,11 +72,12 @@ class ClassRows {
   // Keys and values beside each other, each row with the one that comes next of its class on the way: so memory always
   // has something to do.
   void gather() const {
-    std::ptrdiff_t const count = std::min(at_a_time_, stride_ - first_), before = problem_.keys() - problem_.queries();
+    std::ptrdiff_t const count = std::min(at_a_time_, stride_ - first_), before = problem_.keys() - problem_.queries(),
+                         keys = std::min(problem_.keys(), problem_.band(batch_).key_end);
     for (std::ptrdiff_t row = 0; row < rows_; row++)
       for (std::ptrdiff_t c = 0; c < count; c++) {
         std::ptrdiff_t const key = row * stride_ + floor_mod(first_ + c + before, stride_), place = c * rows_ + row;
-        if (key >= problem_.keys()) continue;
+        if (key >= keys) continue;
         copy(problem_.key, key, key_ + place * problem_.head_dim());
         copy(problem_.value, key, value_ + place * problem_.value_dim());
       }

@@ -132,9 +132,13 @@ std::vector<Pass> Pattern::passes(std::ptrdiff_t queries, std::ptrdiff_t keys) c
     draft->grouping.section = std::max(draft->grouping.section, grouping.section);
     draft->terms.push_back(term);
   }
+  bool const self_pairs = std::any_of(terms_.begin(), terms_.end(), [](const Term& term) {
+    return std::all_of(term.begin(), term.end(), [](const Primitive* primitive) { return primitive->sees_itself(); });
+  });
   std::vector<Pass> passes;
   for (const Draft& draft : drafts) {
     Pass pass;
+    pass.self_pairs = self_pairs;
     pass.stride = draft.grouping.stride;
     pass.terms = draft.terms;
     for (const Pass& done : passes) pass.earlier.insert(pass.earlier.end(), done.terms.begin(), done.terms.end());

@@ -48,6 +48,7 @@ struct Pass {
   std::ptrdiff_t stride = 1;
   std::vector<Term> terms;
   std::vector<Term> earlier;  // whose pairs have been counted
+  bool self_pairs = false;    // every token is known to see itself, be it in another pass
   Order order;
 
   bool plain() const { return stride == 1; }  // neighbouring queries, or a grid's

@@ -95,6 +95,8 @@ class Primitive {
   virtual void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const = 0;
   // words[r]: the lanes that may see the tile's key r.
   virtual void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) const = 0;
+  // Whether every token is known to see itself.
+  virtual bool sees_itself() const { return false; }
   // Tokens whose pairs no span limits, ascending.
   virtual const std::vector<std::int64_t>& global_tokens() const;
 };

@@ -11,6 +11,7 @@ class Blockwise : public Primitive {
       : block_size_(numbers.at(0)), back_(numbers.at(1)), ahead_(numbers.at(2)) {}
 
   Grouping grouping() const override { return Grouping::sections(block_size_); }
+  bool sees_itself() const override { return true; }
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     Interval const range = index_range(lanes);

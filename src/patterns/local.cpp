@@ -11,6 +11,7 @@ class Local : public Primitive {
   explicit Local(const Numbers& numbers) : before_(numbers.at(0)), after_(numbers.at(1)), dilation_(numbers.at(2)) {}
 
   Grouping grouping() const override { return Grouping::classes(dilation_); }
+  bool sees_itself() const override { return true; }
 
   void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
     Interval const range = index_range(lanes);

@@ -13,6 +13,7 @@ class Strided : public Primitive {
   explicit Strided(const Numbers& numbers) : stride_(numbers.at(0)), offset_(numbers.at(1)) {}
 
   Grouping grouping() const override { return Grouping::classes(relative() ? stride_ : 1); }
+  bool sees_itself() const override { return relative(); }
 
   void intervals(const Lanes&, std::ptrdiff_t keys, Intervals& out) const override {
     if (relative()) return append(out, 0, keys, keys);

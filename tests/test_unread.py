@@ -1,0 +1,144 @@
+"""Keys that nobody sees are never read: their memory is unmapped, so that one read of it ends the process."""
+
+import pytest
+from cases import DTYPES
+from helpers import run_python
+
+EDGES = """
+import ctypes, mmap, sys
+import numpy as np
+import headspan as hs
+
+PAGE = mmap.PAGESIZE
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+def fenced(array, first, last):
+    '''A copy in which only rows first..last (of tokens) and not a byte around them can be read.
+
+    Row `first` starts at a page boundary, or row `last` ends at one: two runs check both sides.
+    '''
+    row = array[0].nbytes
+    size = (array.nbytes // PAGE + 4) * PAGE
+    memory = mmap.mmap(-1, size)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    edge = (first if side == 'start' else last) * row
+    offset = -edge % PAGE
+    copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+    copy[...] = array
+    if side == 'start':
+        closed = (base, offset + edge)
+    else:
+        closed = (base + offset + edge, size - offset - edge)
+    assert LIBC.mprotect(ctypes.c_void_p(closed[0]), ctypes.c_size_t(closed[1]), 0) == 0
+    kept.append(memory)
+    return copy
+
+def results(query, key, value, grad_out):
+    (out, lse), vjp = hs.attention_vjp(query, key, value, return_lse=True, **options)
+    gradients = vjp(grad_out, np.ones_like(lse))
+    weights = hs.attention_weights(query, key, rows=slice(0, 90), cols=slice(first, last),
+                                   **options)
+    return [np.asarray(a).tobytes() for a in (out, lse, weights, *gradients) if a is not None]
+
+kept = []
+dtype, side, causal, count = np.dtype(sys.argv[1]), sys.argv[2], sys.argv[3] == 'causal', int(sys.argv[4])
+tokens, dim = 700, 11
+rng = np.random.default_rng(0)
+draw = lambda n: rng.standard_normal((n, dim)).astype(dtype)
+query, key, value, grad_out = draw(count), draw(tokens), draw(tokens), draw(count)
+spans, shift = np.full(count, 30.0), tokens - count
+if side == 'start':  # soft: 37 is the last distance below 30 + 7.5
+    ramp, first, last = 7.5, shift - 37, tokens
+else:  # hard: the last queries see nothing, not even themselves
+    blind = min(60, count - 1)
+    ramp, first, last = 0, shift - 30, tokens - blind - 1 if causal else min(tokens - blind + 30, tokens)
+    spans[-blind:] = 0
+options = dict(span=spans, ramp=ramp, include_self=False, causal=causal)
+expected = results(query, key, value, grad_out)
+assert expected == results(
+    fenced(query, 0, count), fenced(key, first, last), fenced(value, first, last),
+    fenced(grad_out, 0, count))
+print('same bits')
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queries", [3, 300])
+@pytest.mark.parametrize("causal", ["causal", "both directions"])
+@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nothing_is_read_beyond_what_is_in_reach(dtype, side, causal, queries):
+    assert run_python(EDGES, dtype, side, causal, queries) == "same bits\n"
+
+
+ROWS = """
+import ctypes, mmap, sys
+import numpy as np
+import headspan as hs
+from headspan.patterns import Blocks, Local, Neighborhood, Strided
+
+PAGE = mmap.PAGESIZE
+LIBC = ctypes.CDLL(None, use_errno=True)
+dtype = np.dtype(sys.argv[1])
+dim = PAGE // dtype.itemsize
+
+def without(array, closed):
+    '''A copy, each row a page of its own, in which closed rows cannot be read.'''
+    memory = mmap.mmap(-1, array.nbytes)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    copy = np.frombuffer(memory, array.dtype).reshape(array.shape)
+    copy[...] = array
+    for row in closed:
+        assert LIBC.mprotect(ctypes.c_void_p(base + int(row) * PAGE), ctypes.c_size_t(PAGE), 0) == 0
+    kept.append(memory)
+    return copy
+
+kept = []
+tokens = np.arange(130)
+one_of_five = {'key_bias': np.where(tokens % 5, 0, -np.inf).astype(dtype)}
+some_blocks = Blocks(np.arange(81).reshape(9, 9) % 3 == 0, 16)
+# queries, keys, options
+CASES = {
+    'removed': (130, 130, {**one_of_five, 'causal': False}),
+    'removed, two queries': (2, 130, one_of_five),
+    'removed, in a band': (130, 130, {**one_of_five, 'span': 7.0}),
+    'lengths': (130, 130, {'key_lengths': 70, 'causal': False}),
+    'the last key': (130, 130, {'include_self': False}),
+    'segments': (130, 130, {'segment_ids': tokens // 7, 'include_self': False}),
+    'spans': (130, 130, {'span': np.where(tokens % 9, 0, 3.0), 'ramp': 0, 'include_self': False}),
+    'far apart': (12, 90, {'query_positions': np.arange(12) * 7.0, 'span': 1.0, 'ramp': 0, 'causal': False}),
+    'stride, few queries': (3, 90, {'pattern': Strided(5)}),
+    'stride, some queries': (20, 190, {'pattern': Strided(50)}),
+    'stride, the last keys': (130, 130, {'pattern': Strided(2), 'include_self': False}),
+    'stride, lengths': (130, 130, {'pattern': Strided(2), 'key_lengths': 100, 'causal': False}),
+    'stride and blocks': (130, 130, {'pattern': Strided(2) & some_blocks, 'causal': False}),
+    'dilated': (2, 90, {'pattern': Local(70, dilation=7)}),
+    'dilated, fewer queries': (70, 200, {'pattern': Local(10, dilation=2)}),
+    'blocks': (130, 130, {'pattern': some_blocks, 'causal': False}),
+    'small blocks': (90, 90, {'pattern': Blocks(np.tile(np.arange(90) % 3 == 0, (90, 1)), 1), 'causal': False}),
+    'grid': (4, 90, {'pattern': Neighborhood((9, 10), 3, dilation=2), 'causal': False}),
+}
+
+def results(query, key, value, grad_out, options):
+    (out, lse), vjp = hs.attention_vjp(query, key, value, return_lse=True, **options)
+    gradients = vjp(grad_out, np.ones_like(lse))
+    weights = hs.attention_weights(query, key, **options)
+    return [np.asarray(a).tobytes() for a in (out, lse, weights, *gradients) if a is not None]
+
+for name, (queries, keys, options) in CASES.items():
+    print(name, flush=True)
+    rng = np.random.default_rng(0)
+    query, grad_out = rng.standard_normal((2, queries, dim)).astype(dtype)
+    key, value = rng.standard_normal((2, keys, dim)).astype(dtype)
+    unseen = np.flatnonzero(~hs.attention_weights(query, key, **options).any(axis=0))
+    assert unseen.size
+    expected = results(query, key, value, grad_out, options)
+    assert expected == results(query, without(key, unseen), without(value, unseen), grad_out, options)
+print('same bits')
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_key_that_nobody_sees_is_never_read(dtype):
+    assert run_python(ROWS, dtype).endswith("\nsame bits\n")
