@@ -206,6 +206,15 @@ def test_long_sums_over_queries(tokens):
     assert np.abs(vjp(grad_out).value[0] - exact).max() <= naive
 
 
+def test_long_sums_of_the_gradient_of_a_query():
+    """Terms that are all the same, so that rounding always goes one way: half of a thousandth in one accumulator."""
+    tokens = 300_008
+    sign = np.resize(np.float32([1, -1]), (tokens, 1))
+    _, vjp = hs.attention_vjp(np.zeros((8, 1), np.float32), sign * np.float32(0.7), sign, scale=1, causal=False)
+    gradient = vjp(np.ones((8, 1), np.float32)).query
+    np.testing.assert_allclose(gradient, 0.7, rtol=5e-6)
+
+
 GIANTS = """
 import resource, sys
 import headspan as hs

@@ -160,3 +160,18 @@ def test_soft_mask_takes_the_absolute_distance():
 
 def test_span_penalty_sums_in_double():
     assert hs.span_penalty(np.array([1, 2**25], np.float32), 1)[0] == (2**25 + 1) / 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("queries", [1, 5, 70])
+def test_scores_far_beyond_what_an_exponential_holds(queries, dtype):
+    """All pairs score the same, so it changes nothing how much; nor does it in lanes that hold no query."""
+    query, key, value = np.ones((queries, 4), dtype), np.ones((64, 4), dtype), normals(0, 64, 3, dtype=dtype)
+    grad_out = normals(1, queries, 3, dtype=dtype)
+    large, none = (
+        hs.attention_vjp(query, key, value, key_bias=np.full(64, score, dtype), scale=score, causal=False)
+        for score in (1000.0, 0.0)
+    )
+    assert large[0].tobytes() == none[0].tobytes()
+    for name in ("value", "key_bias"):
+        assert getattr(large[1](grad_out), name).tobytes() == getattr(none[1](grad_out), name).tobytes(), name
