@@ -5,33 +5,19 @@ from cases import DTYPES
 from helpers import run_python
 
 EDGES = """
-import ctypes, mmap, sys
-import numpy as np
+import sys
 import headspan as hs
-
-PAGE = mmap.PAGESIZE
-LIBC = ctypes.CDLL(None, use_errno=True)
+import numpy as np
+from unmapped import PAGE, copy_without
 
 def fenced(array, first, last):
     '''A copy in which only rows first..last (of tokens) and not a byte around them can be read.
 
     Row `first` starts at a page boundary, or row `last` ends at one: two runs check both sides.
     '''
-    row = array[0].nbytes
-    size = (array.nbytes // PAGE + 4) * PAGE
-    memory = mmap.mmap(-1, size)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    edge = (first if side == 'start' else last) * row
+    edge = (first if side == 'start' else last) * array[0].nbytes
     offset = -edge % PAGE
-    copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
-    copy[...] = array
-    if side == 'start':
-        closed = (base, offset + edge)
-    else:
-        closed = (base + offset + edge, size - offset - edge)
-    assert LIBC.mprotect(ctypes.c_void_p(closed[0]), ctypes.c_size_t(closed[1]), 0) == 0
-    kept.append(memory)
-    return copy
+    return copy_without(array, [(0, offset + edge) if side == 'start' else (offset + edge, None)], offset)
 
 def results(query, key, value, grad_out):
     (out, lse), vjp = hs.attention_vjp(query, key, value, return_lse=True, **options)
@@ -40,7 +26,6 @@ def results(query, key, value, grad_out):
                                    **options)
     return [np.asarray(a).tobytes() for a in (out, lse, weights, *gradients) if a is not None]
 
-kept = []
 dtype, side, causal, count = np.dtype(sys.argv[1]), sys.argv[2], sys.argv[3] == 'causal', int(sys.argv[4])
 tokens, dim = 700, 11
 rng = np.random.default_rng(0)
@@ -72,28 +57,18 @@ def test_nothing_is_read_beyond_what_is_in_reach(dtype, side, causal, queries):
 
 
 ROWS = """
-import ctypes, mmap, sys
-import numpy as np
+import sys
 import headspan as hs
+import numpy as np
 from headspan.patterns import Blocks, Local, Neighborhood, Strided
+from unmapped import PAGE, copy_without
 
-PAGE = mmap.PAGESIZE
-LIBC = ctypes.CDLL(None, use_errno=True)
 dtype = np.dtype(sys.argv[1])
-dim = PAGE // dtype.itemsize
+dim = PAGE // dtype.itemsize  # a row is a page
 
-def without(array, closed):
-    '''A copy, each row a page of its own, in which closed rows cannot be read.'''
-    memory = mmap.mmap(-1, array.nbytes)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    copy = np.frombuffer(memory, array.dtype).reshape(array.shape)
-    copy[...] = array
-    for row in closed:
-        assert LIBC.mprotect(ctypes.c_void_p(base + int(row) * PAGE), ctypes.c_size_t(PAGE), 0) == 0
-    kept.append(memory)
-    return copy
+def without(array, rows):
+    return copy_without(array, [(row * PAGE, (row + 1) * PAGE) for row in rows.tolist()])
 
-kept = []
 tokens = np.arange(130)
 one_of_five = {'key_bias': np.where(tokens % 5, 0, -np.inf).astype(dtype)}
 some_blocks = Blocks(np.arange(81).reshape(9, 9) % 3 == 0, 16)
