@@ -59,6 +59,10 @@ EDGES = {
     "sixteen queries, keys in parts": ((1, 1, 16, 4200, 9, 17), {"causal": False, "span": 1500.5}),
     "four queries, most in no part": ((1, 1, 4, 9000, 5, 5), {"span": 3.5, "ramp": 0}),
     "a span for each token, in no order": ((2, 1, 200, 230, 8, 8), {"span": normals(9, 1, 2, 200) ** 2 * 40}),
+    "spans of tokens, some beyond all numbers of keys": (
+        (1, 1, 70, 70, 8, 8),
+        {"span": np.where(np.arange(70) % 3, 9.5, 1e30)[None, None]},
+    ),
     "queries before every key": ((1, 1, 130, 65, 4, 4), {"span": 7}),
     "queries before every key, both directions": (
         (1, 1, 130, 65, 4, 4),

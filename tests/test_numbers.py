@@ -162,6 +162,13 @@ def test_span_penalty_sums_in_double():
     assert hs.span_penalty(np.array([1, 2**25], np.float32), 1)[0] == (2**25 + 1) / 2
 
 
+def test_the_only_key_at_the_very_end_of_the_ramp():
+    """In float32 nothing is left of its mask, but it is the only one."""
+    query, key, value = arrays("float32", 70, 8)
+    out = hs.attention(query, key, value, span=0, ramp=1 + 1e-9, include_self=False)
+    check_close("out", out[1:], value[:-1], "float32")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("queries", [1, 5, 70])
 def test_scores_far_beyond_what_an_exponential_holds(queries, dtype):

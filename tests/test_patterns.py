@@ -74,6 +74,10 @@ EDGES = {
     "global tokens in many places": ((1, 2, 2, 140, 140, 8), leaf("Global", list(range(0, 140, 2))), {"span": 5.5}),
     "every token is global": ((1, 1, 1, 70, 70, 8), leaf("Global", list(range(70))), {"span": 0, "ramp": 0}),
     "global in any order, twice": ((1, 1, 1, 70, 70, 8), leaf("Global", [60, 3, 60, 5]), {"span": 7}),
+    "other keys removed in each head": (
+        (1, 4, 2, 1000, 1000, 4), leaf("Blockwise", 50, back=1),
+        {"key_bias": np.where(np.arange(4)[:, None] == np.arange(1000) // 7 % 5, -np.inf, 0.25)},
+    ),
     "global tokens, keys in shares": ((1, 4, 2, 70, 2100, 4), union(leaf("Local", 30), leaf("Global", [5, 2090])), {}),
     "global tokens of few queries": ((1, 1, 1, 5, 200, 8), leaf("Global", [0, 197]), {"span": 7, "causal": False}),
     "disjoint parts": ((1, 1, 1, 70, 70, 8), both(leaf("Strided", 2, offset=0), leaf("Strided", 2, offset=1)), {}),

@@ -88,6 +88,7 @@ CASES = {
     'stride, some queries': (20, 190, {'pattern': Strided(50)}),
     'stride, the last keys': (130, 130, {'pattern': Strided(2), 'include_self': False}),
     'stride, lengths': (130, 130, {'pattern': Strided(2), 'key_lengths': 100, 'causal': False}),
+    'stride, removed': (130, 130, {**one_of_five, 'pattern': Strided(2), 'causal': False}),
     'stride and blocks': (130, 130, {'pattern': Strided(2) & some_blocks, 'causal': False}),
     'dilated': (2, 90, {'pattern': Local(70, dilation=7)}),
     'dilated, fewer queries': (70, 200, {'pattern': Local(10, dilation=2)}),
