@@ -19,16 +19,30 @@ constexpr int kPaddedKeys = kTileKeys + 8;  // a register tile fetches the rows 
 // Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
 // there must be enough of them to cover two FMA units with a latency of four cycles. The more of them there are the
 // fewer loads each multiplication needs, which counts where another thread of the core takes its share.
+// What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, or a line of
+// dimensions.
 #if defined(__AVX512F__)
-constexpr int kWidestTile = 4, kTallestTile = 6;
+constexpr int kWidestTile = 4, kTallestTile = 6, kKeysInStep = 2, kLanesInStep = 1;
+template <int vectors>
+constexpr bool kLineInStep = vectors == 1;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 4 ? kTallestTile : 8, dims = vectors == 4   ? kTallestTile
                                                                       : vectors == 1 ? 16
                                                                                      : 8;
 };
+#elif defined(__AVX2__)
+constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 4, kLanesInStep = 4;
+template <int vectors>
+constexpr bool kLineInStep = true;
+template <int vectors>
+struct TileShape {
+  static constexpr int keys = vectors == 1 ? 8 : vectors == 2 ? 6 : 4, dims = keys;
+};
 #else
-constexpr int kWidestTile = 3, kTallestTile = 4;
+constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 2, kLanesInStep = 1;
+template <int vectors>
+constexpr bool kLineInStep = vectors == 1;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 1 ? 8 : 4, dims = keys;
@@ -138,7 +152,7 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
       });
     };
     int const count = dims - d < kLine<T> ? dims - d : kLine<T>;
-    if (vectors == 1 && count == kLine<T>)
+    if (kLineInStep<vectors> && count == kLine<T>)
       unroll<kLine<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE { add(i.value); });
     else
       for (int i = 0; i < count; i++) add(i);
@@ -206,16 +220,14 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] += x * b[j.value]; });
     });
   };
-  // Two loops, two rows at a time: what is not a multiplication counts where another thread of the core takes its
-  // share.
-  if (new_line) {
-#pragma GCC unroll 2
+  if (new_line) {  // two loops
+#pragma GCC unroll kKeysInStep
     for (int r = first; r < last; r++) {
       __builtin_prefetch(rows[r] + d + ahead);
       add(r, rows[r] + d);
     }
   } else {
-#pragma GCC unroll 2
+#pragma GCC unroll kKeysInStep
     for (int r = first; r < last; r++) add(r, rows[r] + d);
   }
   // Added only here: what is summed over a tile at a time loses less than one long sum.
@@ -260,6 +272,7 @@ HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride
       __builtin_prefetch(out[k.value] + d + j.value * width, 1);
     });
   });
+#pragma GCC unroll kLanesInStep
   for (int lane = first; lane < last; lane++) {
     Vec<T> b[vectors];
     unroll<vectors>([&](auto j)
