@@ -198,13 +198,12 @@ template <class V>
 HEADSPAN_INLINE V fraction(V x) {
   return x - floor(x);
 }
-// p * 2^floor(x) through the exponent's bits, which a NaN has none of: it may carry any bits, and must stay one.
+// p * 2^floor(x): the power is made of the bits at the lower end of a large number to which floor(x) is added.
 template <class T>
 HEADSPAN_INLINE Vec<T> scale_bits(Vec<T> p, Vec<T> x) {
-  IntVec<T> const exponent = (IntVec<T>)(floor(x) + kRounder<T>) << (sizeof(T) == 4 ? 23 : 52);
-  Vec<T> const scaled = (Vec<T>)((IntVec<T>)p + exponent);
-  Vec<T> const left_out = x < broadcast(kSmallestExponent<T>) ? Vec<T>{} : x;
-  return x >= broadcast(kSmallestExponent<T>) ? scaled : left_out;
+  constexpr T rounder_and_bias = kRounder<T> + (sizeof(T) == 4 ? T(127) : T(1023));
+  Vec<T> const power = (Vec<T>)((IntVec<T>)(floor(x) + rounder_and_bias) << (sizeof(T) == 4 ? 23 : 52));
+  return x < broadcast(kSmallestExponent<T>) ? Vec<T>{} : p * power;  // not so for a NaN, which stays one
 }
 HEADSPAN_INLINE VecF scale_by_power(VecF p, VecF x) { return scale_bits<float>(p, x); }
 HEADSPAN_INLINE VecD scale_by_power(VecD p, VecD x) { return scale_bits<double>(p, x); }
