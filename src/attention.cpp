@@ -30,7 +30,7 @@ class ForwardPass {
         results_(results),
         kernel_(active_kernel<T>()),
         plan_(problem.patterns, problem.queries(), problem.keys()),
-        past_caches_(plan_.passes() == 1 && past_caches(results.out)) {}
+        past_caches_(plan_.passes() == 1 && past_caches(kernel_, results.out)) {}
 
   void run(const Control& control) {
     // A later pass adds to what the earlier ones found, and needs their statistics.

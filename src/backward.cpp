@@ -30,7 +30,7 @@ class BackwardPass {
         gradients_(gradients),
         kernel_(active_kernel<T>()),
         plan_(problem.patterns, problem.queries(), problem.keys()),
-        past_caches_(plan_.passes() == 1 && !gradients.temperature && past_caches(gradients.query)),
+        past_caches_(plan_.passes() == 1 && !gradients.temperature && past_caches(kernel_, gradients.query)),
         chunks_(plan_chunks(problem, plan_)),
         steps_(plan_, problem.heads(), problem.keys()) {}
 

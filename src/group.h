@@ -203,13 +203,13 @@ Ahead<std::remove_const_t<T>> new_keys_ahead(const ArrayView<T, 4>& array, const
 // Whether the rows of a result should be written past the caches: whole lines of an array that outgrows them, which
 // they would have to read before they change it.
 template <class T>
-bool past_caches(const ArrayView<T, 4>& result) {
+bool past_caches(const Kernel<T>& kernel, const ArrayView<T, 4>& result) {
   constexpr std::size_t line = 64, least = std::size_t(4) << 20;
   std::size_t bytes = sizeof(T), odd = reinterpret_cast<std::uintptr_t>(result.data);
   for (std::ptrdiff_t length : result.shape) bytes *= static_cast<std::size_t>(length);
   for (int axis = 0; axis < 3; axis++) odd |= static_cast<std::size_t>(result.stride[axis]) * sizeof(T);
   odd |= static_cast<std::size_t>(result.shape[3]) * sizeof(T);
-  return bytes >= least && odd % line == 0;
+  return kernel.stores_past_caches && bytes >= least && odd % line == 0;
 }
 
 // Scratch of one thread: the kernel's, a batch of tiles, and room for so many numbers.

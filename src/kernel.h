@@ -131,6 +131,7 @@ struct BackwardRows {
 // One variant. begin, then step for each batch of tiles, then end, all on the same scratch (64-byte aligned).
 template <class T>
 struct Kernel {
+  bool stores_past_caches;  // whether `past_caches` of the rows makes a difference
   size_t (*scratch_bytes)(int head_dim, int value_dim);
 
   void (*forward_begin)(const Group<T>&, void* scratch);

@@ -171,8 +171,8 @@ void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
 
 template <class T>
 Kernel<T> kernel() {
-  return {scratch_bytes<T>, forward_begin<T>,  forward_step<T>,  forward_end<T>,  weights_begin<T>,
-          weights_tile<T>,  backward_begin<T>, backward_step<T>, backward_end<T>, multiply_adds<T, T>};
+  return {false,           scratch_bytes<T>,  forward_begin<T>, forward_step<T>, forward_end<T>,     weights_begin<T>,
+          weights_tile<T>, backward_begin<T>, backward_step<T>, backward_end<T>, multiply_adds<T, T>};
 }
 
 }  // namespace headspan::HEADSPAN_ISA

@@ -96,6 +96,7 @@ HEADSPAN_INLINE void store_first(float* to, VecF v, int n) {
 HEADSPAN_INLINE void store_first(double* to, VecD v, int n) {
   _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v);
 }
+constexpr bool kStoresPastCaches = true;
 HEADSPAN_INLINE void store_past_caches(float* to, VecF v) { _mm512_stream_ps(to, (__m512)v); }
 HEADSPAN_INLINE void store_past_caches(double* to, VecD v) { _mm512_stream_pd(to, (__m512d)v); }
 HEADSPAN_INLINE void finish_stores() { _mm_sfence(); }
@@ -123,6 +124,7 @@ HEADSPAN_INLINE VecD scale_by_power(VecD p, VecD x) {
   return (VecD)_mm512_maskz_scalef_pd(normal, (__m512d)p, (__m512d)x);
 }
 #else
+constexpr bool kStoresPastCaches = false;  // parts of lines would be slower than what the caches do
 template <class T, class V>
 HEADSPAN_INLINE void store_past_caches(T* to, V v) {
   store<T>(to, v);
