@@ -22,7 +22,7 @@ constexpr int kPaddedKeys = kTileKeys + 8;  // a register tile fetches the rows 
 // What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, or a line of
 // dimensions.
 #if defined(__AVX512F__)
-constexpr int kWidestTile = 4, kTallestTile = 6, kKeysInStep = 2, kLanesInStep = 1;
+constexpr int kWidestTile = 4, kTallestTile = 6, kKeysInStep = 2, kLanesInStep = 1, kColumn = 0;
 template <int vectors>
 constexpr bool kLineInStep = vectors == 1;
 template <int vectors>
@@ -32,7 +32,7 @@ struct TileShape {
                                                                                      : 8;
 };
 #elif defined(__AVX2__)
-constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 4, kLanesInStep = 4;
+constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 4, kLanesInStep = 4, kColumn = 2;
 template <int vectors>
 constexpr bool kLineInStep = true;
 template <int vectors>
@@ -40,7 +40,7 @@ struct TileShape {
   static constexpr int keys = vectors == 1 ? 8 : vectors == 2 ? 6 : 4, dims = keys;
 };
 #else
-constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 2, kLanesInStep = 1;
+constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 2, kLanesInStep = 1, kColumn = 0;
 template <int vectors>
 constexpr bool kLineInStep = vectors == 1;
 template <int vectors>

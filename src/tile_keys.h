@@ -161,11 +161,50 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fe
   });
 }
 
+// As accumulate_tile, a column of so many vectors after another. At the edge of a band runs are short, but those of a
+// column follow one another, so that what they add to is loaded and stored once. Weights of a column's vectors that
+// are not in a run become 0.
+template <class T, int column>
+HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* const* rows, int dims, T* p, T* o,
+                                          Vec<T>* alpha, bool careful) {
+  constexpr int width = kWidth<T>;
+  static_assert(kVectors<T> % column == 0);
+  for (int v = 0; v < kVectors<T>; v += column) {
+    int first = 0, last = 0;
+    auto const add = [&] {
+      if (first == last) return;
+      if (careful)
+        for (int j = v; j < v + column; j++)
+          accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, first, last);
+      else
+        accumulate<T, column>(rows, dims, p + v * width, o + v * width, alpha + v, first, last);
+      for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once a tile
+    };
+    for (int i = 0; i < keys.run_count; i++) {
+      Run const& run = keys.runs[i];
+      if (v + column <= run.first_vector || v >= run.last_vector) continue;
+      if (last != run.first) {
+        add();
+        first = run.first;
+      }
+      last = run.last;
+      for (int j = v; j < v + column; j++)
+        for (int r = run.first; r < run.last && (j < run.first_vector || j >= run.last_vector); r++)
+          store(p + r * kLanes + j * width, Vec<T>{});
+    }
+    add();
+  }
+}
+
 // o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile.
 template <class T>
 HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const Fetch<T>& fetch, int dims,
-                                     const T* p, T* o, Vec<T>* alpha, int lanes, bool careful) {
+                                     T* p, T* o, Vec<T>* alpha, int lanes, bool careful) {
   constexpr int width = kWidth<T>;
+  if constexpr (kColumn > 0) {
+    if (keys.run_count > 1 && lanes > kLanes - width)
+      return accumulate_columns<T, kColumn>(keys, rows, dims, p, o, alpha, careful);
+  }
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     if (careful)
