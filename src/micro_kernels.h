@@ -20,7 +20,7 @@ constexpr int kPaddedKeys = kTileKeys + 8;  // a register tile fetches the rows 
 // there must be enough of them to cover two FMA units with a latency of four cycles. The more of them there are the
 // fewer loads each multiplication needs, which counts where another thread of the core takes its share.
 // What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, or a line of
-// dimensions.
+// dimensions. kColumn: how many vectors of lanes are a column of accumulate_columns; 0: tiles are added run by run.
 #if defined(__AVX512F__)
 constexpr int kWidestTile = 4, kTallestTile = 6, kKeysInStep = 2, kLanesInStep = 1, kColumn = 0;
 template <int vectors>
