@@ -19,12 +19,11 @@ constexpr int kPaddedKeys = kTileKeys + 8;  // a register tile fetches the rows 
 // Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
 // there must be enough of them to cover two FMA units with a latency of four cycles. The more of them there are the
 // fewer loads each multiplication needs, which counts where another thread of the core takes its share.
-// What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, or a line of
-// dimensions. kColumn: how many vectors of lanes are a column of accumulate_columns; 0: tiles are added run by run.
+// What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, and tiles of at
+// most kLineVectors a line of dimensions. A column of accumulate_columns has kColumn vectors; 0: tiles are added run by
+// run.
 #if defined(__AVX512F__)
-constexpr int kWidestTile = 4, kTallestTile = 6, kKeysInStep = 2, kLanesInStep = 1, kColumn = 0;
-template <int vectors>
-constexpr bool kLineInStep = vectors == 1;
+constexpr int kWidestTile = 4, kTallestTile = 6, kKeysInStep = 2, kLanesInStep = 1, kLineVectors = 1, kColumn = 0;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 4 ? kTallestTile : 8, dims = vectors == 4   ? kTallestTile
@@ -32,17 +31,13 @@ struct TileShape {
                                                                                      : 8;
 };
 #elif defined(__AVX2__)
-constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 4, kLanesInStep = 4, kColumn = 2;
-template <int vectors>
-constexpr bool kLineInStep = true;
+constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 4, kLanesInStep = 4, kLineVectors = 3, kColumn = 2;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 1 ? 8 : vectors == 2 ? 6 : 4, dims = keys;
 };
 #else
-constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 2, kLanesInStep = 1, kColumn = 0;
-template <int vectors>
-constexpr bool kLineInStep = vectors == 1;
+constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 2, kLanesInStep = 1, kLineVectors = 1, kColumn = 0;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 1 ? 8 : 4, dims = keys;
@@ -152,7 +147,7 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
       });
     };
     int const count = dims - d < kLine<T> ? dims - d : kLine<T>;
-    if (kLineInStep<vectors> && count == kLine<T>)
+    if (vectors <= kLineVectors && count == kLine<T>)
       unroll<kLine<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE { add(i.value); });
     else
       for (int i = 0; i < count; i++) add(i);
@@ -220,7 +215,7 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] += x * b[j.value]; });
     });
   };
-  if (new_line) {  // two loops
+  if (new_line) {  // two loops, since the choice would count in every step
 #pragma GCC unroll kKeysInStep
     for (int r = first; r < last; r++) {
       __builtin_prefetch(rows[r] + d + ahead);

@@ -161,6 +161,17 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fe
   });
 }
 
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over the keys first .. last - 1, for so
+// many vectors of lanes from v on.
+template <class T, int vectors>
+HEADSPAN_INLINE void accumulate_vectors(const TileKeys<T>& keys, const T* const* rows, int dims, const T* p, T* o,
+                                        const Vec<T>* alpha, bool careful, int v, int first, int last) {
+  constexpr int width = kWidth<T>;
+  if (!careful) return accumulate<T, vectors>(rows, dims, p + v * width, o + v * width, alpha + v, first, last);
+  for (int j = v; j < v + vectors; j++)
+    accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, first, last);
+}
+
 // As accumulate_tile, a column of so many vectors after another. At the edge of a band runs are short, but those of a
 // column follow one another, so that what they add to is loaded and stored once. Weights of a column's vectors that
 // are not in a run become 0.
@@ -173,11 +184,7 @@ HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* cons
     int first = 0, last = 0;
     auto const add = [&] {
       if (first == last) return;
-      if (careful)
-        for (int j = v; j < v + column; j++)
-          accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, first, last);
-      else
-        accumulate<T, column>(rows, dims, p + v * width, o + v * width, alpha + v, first, last);
+      accumulate_vectors<T, column>(keys, rows, dims, p, o, alpha, careful, v, first, last);
       for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once a tile
     };
     for (int i = 0; i < keys.run_count; i++) {
@@ -188,9 +195,10 @@ HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* cons
         first = run.first;
       }
       last = run.last;
-      for (int j = v; j < v + column; j++)
-        for (int r = run.first; r < run.last && (j < run.first_vector || j >= run.last_vector); r++)
-          store(p + r * kLanes + j * width, Vec<T>{});
+      for (int j = v; j < v + column; j++) {
+        if (j >= run.first_vector && j < run.last_vector) continue;
+        for (int r = run.first; r < run.last; r++) store(p + r * kLanes + j * width, Vec<T>{});
+      }
     }
     add();
   }
@@ -200,21 +208,17 @@ HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* cons
 template <class T>
 HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const Fetch<T>& fetch, int dims,
                                      T* p, T* o, Vec<T>* alpha, int lanes, bool careful) {
-  constexpr int width = kWidth<T>;
   if constexpr (kColumn > 0) {
-    if (keys.run_count > 1 && lanes > kLanes - width)
+    if (keys.run_count > 1 && lanes > kLanes - kWidth<T>)
       return accumulate_columns<T, kColumn>(keys, rows, dims, p, o, alpha, careful);
   }
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
-    if (careful)
-      for (int j = run.first_vector; j < run.last_vector; j++)
-        accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, run.first, run.last);
-    else if (few<T>(lanes))
+    if (few<T>(lanes) && !careful)
       few_accumulate(rows, fetch, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
     else
       cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
-        accumulate<T, n.value>(rows, dims, p + v * width, o + v * width, alpha + v, run.first, run.last);
+        accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, careful, v, run.first, run.last);
       });
     for (int j = run.first_vector; j < run.last_vector; j++) alpha[j] = broadcast(T(1));  // once a tile
   }
