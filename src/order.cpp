@@ -86,18 +86,19 @@ Order make_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_
   order.start.reserve(static_cast<std::size_t>(queries / kLanes + 2));
   Grouper grouper(order);
   std::ptrdiff_t const before = keys - queries;  // query = index - before
-  auto const is_apart = [&](std::ptrdiff_t query) {
-    return std::binary_search(apart.begin(), apart.end(), static_cast<std::int64_t>(query + before));
-  };
-  auto const add = [&](std::vector<std::ptrdiff_t>& queries_of_section) {
-    if (!apart.empty())
-      queries_of_section.erase(std::remove_if(queries_of_section.begin(), queries_of_section.end(), is_apart),
-                               queries_of_section.end());
-    grouper.section(queries_of_section);
-  };
   std::vector<std::ptrdiff_t> section;
   for (auto token = apart.begin(); token != apart.end(); ++token)
     if (*token >= before && (token == apart.begin() || *token != token[-1])) section.push_back(*token - before);
+  std::vector<char> is_apart(section.empty() ? 0 : static_cast<std::size_t>(queries));
+  for (std::ptrdiff_t query : section) is_apart[static_cast<std::size_t>(query)] = true;
+  auto const add = [&](std::vector<std::ptrdiff_t>& queries_of_section) {
+    if (!is_apart.empty())
+      queries_of_section.erase(
+          std::remove_if(queries_of_section.begin(), queries_of_section.end(),
+                         [&](std::ptrdiff_t query) { return is_apart[static_cast<std::size_t>(query)]; }),
+          queries_of_section.end());
+    grouper.section(queries_of_section);
+  };
   grouper.section(section);
   grouper.close();
   order.apart = order.groups();
