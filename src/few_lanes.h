@@ -56,25 +56,31 @@ HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const Fetch<T>& fetch, int dim
   int const stride = few_stride<T>(dims);
   Vec<T> sum[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
+  // Vectors of a step, and of those whose queries wait in registers beside the sums.
+  constexpr int a_line = kLine<T> / width, block = lanes * a_line < 4 ? 4 / lanes : a_line;
+  constexpr int at_once = lanes < 4 ? block : 1;
   auto const add = [&](auto vectors, int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
-    Vec<T> query[lanes][vectors.value];
-    unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      unroll<vectors.value>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-        query[i.value][j.value] = load(q + i.value * stride + d + j.value * width);
+    constexpr int together = vectors.value < at_once ? vectors.value : at_once;
+    unroll<vectors.value / together>([&](auto b) HEADSPAN_ALWAYS_INLINE {
+      constexpr int first = b.value * together;
+      Vec<T> query[lanes][together];
+      unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        unroll<together>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+          query[i.value][j.value] = load(q + i.value * stride + d + (first + j.value) * width);
+        });
       });
-    });
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-      for (int list = 0; list < fetch.lists; list++)
-        fetch_lines<vectors.value>(fetch.rows[list * kTileKeys + k.value], d);
-      const T* const row = in_register(rows[k.value] + d);
-      unroll<vectors.value>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-        Vec<T> const part = part_of(row + j.value * width);
-        unroll<lanes>([&](auto i)
-                          HEADSPAN_ALWAYS_INLINE { sum[k.value * lanes + i.value] += query[i.value][j.value] * part; });
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+        for (int list = 0; list < fetch.lists && first == 0; list++)
+          fetch_lines<vectors.value>(fetch.rows[list * kTileKeys + k.value], d);
+        const T* const row = in_register(rows[k.value] + d);
+        unroll<together>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+          Vec<T> const part = part_of(row + (first + j.value) * width);
+          unroll<lanes>(
+              [&](auto i) HEADSPAN_ALWAYS_INLINE { sum[k.value * lanes + i.value] += query[i.value][j.value] * part; });
+        });
       });
     });
   };
-  constexpr int block = lanes < 4 ? 4 / lanes : 1;  // vectors of queries, beside the sums
   auto const whole = [](const T* from) HEADSPAN_ALWAYS_INLINE { return load(from); };
   int d = 0;
   for (; d + block * width <= dims; d += block * width) add(Index<block>{}, d, whole);
@@ -137,19 +143,20 @@ HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, const Fetch<T>& fe
     few_scores<T, kFewLanes<T>>(rows, fetch, dims, q, s, words, bias, best, first, last);
 }
 
-// Four vectors of dimensions from d on, of `lanes` lanes from `lane` on.
+// Four vectors of dimensions from d on, of `lanes` lanes from `lane` on. Fetches the same lines of the rows `next`.
 template <class T, int lanes, bool whole>
-HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const Fetch<T>& fetch, int d, int dims, const T* p,
-                                          T* o, const T* alpha, int lane, int first, int last) {
+HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* next, int d, int dims, const T* p, T* o,
+                                          const T* alpha, int lane, int first, int last) {
   constexpr int width = kWidth<T>, vectors = 4;
   int const left = dims - d;
   Vec<T> sum[lanes][vectors];
   unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] = Vec<T>{}; });
   });
+#pragma GCC unroll kKeysInStep
   for (int r = first; r < last; r++) {
-    for (int list = 0; list < fetch.lists; list++) fetch_lines<vectors>(fetch.rows[list * kTileKeys + r], d);
-    const T* const from = in_register(rows[r] + d);
+    fetch_lines<vectors>(next[r], d);
+    const T* const from = rows[r] + d;
     Vec<T> row[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       constexpr int at = j.value * width;
@@ -160,12 +167,15 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const Fetch<T>& 
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] += weight * row[j.value]; });
     });
   }
+  T out[lanes][vectors * width];
   unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    T out[vectors * width];
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { store(out + j.value * width, sum[i.value][j.value]); });
-    T* to = o + d * kLanes + lane + i.value;
-    for (int n = 0; n < vectors * width && n < left; n++, to += kLanes) *to = *to * alpha[lane + i.value] + out[n];
+    unroll<vectors>([&](auto j)
+                        HEADSPAN_ALWAYS_INLINE { store(out[i.value] + j.value * width, sum[i.value][j.value]); });
   });
+  T* to = o + d * kLanes + lane;
+  for (int n = 0; n < vectors * width && n < left; n++, to += kLanes)
+    unroll<lanes>([&](auto i)
+                      HEADSPAN_ALWAYS_INLINE { to[i.value] = to[i.value] * alpha[lane + i.value] + out[i.value][n]; });
 }
 
 template <class T>
@@ -174,12 +184,11 @@ HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, const Fetch<T>& fetc
   constexpr int block = 4 * kWidth<T>;
   for (int d = 0; d < dims; d += block) {
     auto const run = [&](auto count, int lane) HEADSPAN_ALWAYS_INLINE {
+      const T* const* const next = lane == 0 && fetch.lists > 0 ? fetch.rows : rows;
       if (d + block <= dims)
-        few_accumulate_block<T, count.value, true>(rows, lane ? Fetch<T>{} : fetch, d, dims, p, o, alpha, lane, first,
-                                                   last);
+        few_accumulate_block<T, count.value, true>(rows, next, d, dims, p, o, alpha, lane, first, last);
       else
-        few_accumulate_block<T, count.value, false>(rows, lane ? Fetch<T>{} : fetch, d, dims, p, o, alpha, lane, first,
-                                                    last);
+        few_accumulate_block<T, count.value, false>(rows, next, d, dims, p, o, alpha, lane, first, last);
     };
     int lane = 0;
     for (; lane + 2 <= lanes; lane += 2) run(Index<2>{}, lane);
