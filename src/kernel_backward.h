@@ -96,20 +96,21 @@ HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const Tile
 }
 
 template <class T>
-HEADSPAN_INLINE void softmax_gradient_run(const Group<T>& group, BackwardRows<T>& rows, const Backward<T>& b,
-                                          const TileKeys<T>& keys, bool soft, const Run& run) {
+HEADSPAN_INLINE void softmax_gradient_tile(const Group<T>& group, BackwardRows<T>& rows, const Backward<T>& b,
+                                           const TileKeys<T>& keys, bool soft) {
   constexpr int width = kWidth<T>;
   auto const choose = soft ? (group.biased ? softmax_gradient<T, true, true> : softmax_gradient<T, true, false>)
                            : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
-  for (int j = run.first_vector; j < run.last_vector; j++) {
-    LaneSums<T> const sums =
-        choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.maximum + j * width),
-               load(b.inverse_sum + j * width), load(b.delta + j * width), j, run.first, run.last);
-    if (soft)
-      for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
-    if (group.biased)
-      for (int i = 0; i < width; i++) rows.grad_slope[j * width + i] += sums.slope[i];
-  }
+  for (int j = 0; j < kVectors<T>; j++)
+    stretches(keys, j, j + 1, [&](int first, int last) {
+      LaneSums<T> const sums =
+          choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.maximum + j * width),
+                 load(b.inverse_sum + j * width), load(b.delta + j * width), j, first, last);
+      if (soft)
+        for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
+      if (group.biased)
+        for (int i = 0; i < width; i++) rows.grad_slope[j * width + i] += sums.slope[i];
+    });
 }
 
 // grad_bias += ds, for the keys of a run.
@@ -176,8 +177,7 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
                     nullptr, group.lanes);
   }
   // pass 2: weights and ds
-  for (int i = 0; i < keys.run_count; i++)
-    softmax_gradient_run(group, rows, b, keys, tile.soft && group.ramp > 0, keys.runs[i]);
+  softmax_gradient_tile(group, rows, b, keys, tile.soft && group.ramp > 0);
   if (gradients.bias.data)
     for (int i = 0; i < keys.run_count; i++)
       bias_gradients_run(group, gradients, keys, b.grad_scores, tile, keys.runs[i]);

@@ -85,11 +85,10 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
     sums[j] = Vec<T>{};
   }
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
-  for (int i = 0; i < keys.run_count; i++) {
-    Run const& run = keys.runs[i];
-    for (int j = run.first_vector; j < run.last_vector; j++)
-      sums[j] += exponentials(group, keys, soft, f.scores + j * width, best[j], j, run.first, run.last);
-  }
+  for (int j = 0; j < vectors; j++)
+    stretches(keys, j, j + 1, [&](int first, int last) {
+      sums[j] += exponentials(group, keys, soft, f.scores + j * width, best[j], j, first, last);
+    });
   T alphas[kLanes], tile_sums[kLanes];
   for (int j = 0; j < vectors; j++) store(alphas + j * width, alpha[j]), store(tile_sums + j * width, sums[j]);
   for (int i = 0; i < kLanes; i++) f.sum[i] = f.sum[i] * alphas[i] + tile_sums[i];

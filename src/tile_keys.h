@@ -172,36 +172,43 @@ HEADSPAN_INLINE void accumulate_vectors(const TileKeys<T>& keys, const T* const*
     accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, first, last);
 }
 
-// As accumulate_tile, a column of so many vectors after another. At the edge of a band runs are short, but those of a
-// column follow one another, so that what they add to is loaded and stored once. Weights of a column's vectors that
-// are not in a run become 0.
+// Calls f(first, last) for each stretch of keys, as long as can be, that some of these vectors of lanes see. At the
+// edge of a band runs are short, but those of a vector follow one another.
+template <class T, class F>
+HEADSPAN_INLINE void stretches(const TileKeys<T>& keys, int first_vector, int last_vector, F&& f) {
+  int first = 0, last = 0;
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    if (last_vector <= run.first_vector || first_vector >= run.last_vector) continue;
+    if (last != run.first) {
+      if (first < last) f(first, last);
+      first = run.first;
+    }
+    last = run.last;
+  }
+  if (first < last) f(first, last);
+}
+
+// As accumulate_tile, a column of so many vectors after another, so that what a stretch of runs adds to is loaded and
+// stored once. Weights of a column's vectors that are not in a run become 0.
 template <class T, int column>
 HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* const* rows, int dims, T* p, T* o,
                                           Vec<T>* alpha, bool careful) {
   constexpr int width = kWidth<T>;
   static_assert(kVectors<T> % column == 0);
-  for (int v = 0; v < kVectors<T>; v += column) {
-    int first = 0, last = 0;
-    auto const add = [&] {
-      if (first == last) return;
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    int const first = run.first_vector / column * column, last = (run.last_vector + column - 1) / column * column;
+    for (int j = first; j < last; j++) {
+      if (j >= run.first_vector && j < run.last_vector) continue;
+      for (int r = run.first; r < run.last; r++) store(p + r * kLanes + j * width, Vec<T>{});
+    }
+  }
+  for (int v = 0; v < kVectors<T>; v += column)
+    stretches(keys, v, v + column, [&](int first, int last) {
       accumulate_vectors<T, column>(keys, rows, dims, p, o, alpha, careful, v, first, last);
       for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once a tile
-    };
-    for (int i = 0; i < keys.run_count; i++) {
-      Run const& run = keys.runs[i];
-      if (v + column <= run.first_vector || v >= run.last_vector) continue;
-      if (last != run.first) {
-        add();
-        first = run.first;
-      }
-      last = run.last;
-      for (int j = v; j < v + column; j++) {
-        if (j >= run.first_vector && j < run.last_vector) continue;
-        for (int r = run.first; r < run.last; r++) store(p + r * kLanes + j * width, Vec<T>{});
-      }
-    }
-    add();
-  }
+    });
 }
 
 // o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile.
