@@ -77,10 +77,8 @@ HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const Tile
   for (int r = first; r < last; r++) {
     Vec<T> p = exp2(load(s + r * kLanes) - maximum) * inverse_sum;  // p = m * exp(s - maximum) / sum
     Vec<T> t = p * (load(dp + r * kLanes) - delta);                 // ds = m * t
-    if (keys.words) {                                               // exp2(-infinity) is 0, but 0 * NaN is not
-      p = select(keys.words[r] >> (vector * width), p, Vec<T>{});
-      t = select(keys.words[r] >> (vector * width), t, Vec<T>{});
-    }
+    // exp2(-infinity) is 0, but 0 * NaN is not
+    if (keys.words) t = select(keys.words[r] >> (vector * width), t, Vec<T>{});
     if (soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup])) {
       Vec<T> const x = mask.distance(r);
       Vec<T> const m = mask.at(x, inverse_ramp);

@@ -128,30 +128,39 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] = Vec<T>{}; });
   });
-  for (int d = 0; d < dims; d += kLine<T>) {
-    const T* const* const row_of = in_register(rows);
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(row_of[k.value + keys] + d); });
-    constexpr int pair = 2 * kLine<T>;  // of lines, which memory gives sooner together
-    for (int list = 0; list < fetch.lists && d % pair == 0; list++)
-      unroll<keys>(
-          [&](auto k) HEADSPAN_ALWAYS_INLINE { fetch_lines<pair / width>(fetch.rows[list * kTileKeys + k.value], d); });
-    const T* row[keys];
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { row[k.value] = in_register(row_of[k.value] + d); });
-    const T* lanes = q + d * kLanes;
-    auto const add = [&](int i) HEADSPAN_ALWAYS_INLINE {
-      Vec<T> b[vectors];
-      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { b[j.value] = load(lanes + i * kLanes + j.value * width); });
-      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-        Vec<T> const x = broadcast(row[k.value][i]);
-        unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
-      });
-    };
-    int const count = dims - d < kLine<T> ? dims - d : kLine<T>;
-    if (vectors <= kLineVectors && count == kLine<T>)
-      unroll<kLine<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE { add(i.value); });
-    else
-      for (int i = 0; i < count; i++) add(i);
-  }
+  const T* row[keys];
+  unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { row[k.value] = rows[k.value]; });
+  // Whole lines apart from what is left of one, so that their loop has all registers.
+  auto const lines = [&](int from, int to, auto whole) HEADSPAN_ALWAYS_INLINE {
+    for (int d = from; d < to; d += kLine<T>) {
+      const T* const* const next_of = in_register(rows) + keys;
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(next_of[k.value] + d); });
+      constexpr int pair = 2 * kLine<T>;  // of lines, which memory gives sooner together
+      for (int list = 0; list < fetch.lists && d % pair == 0; list++)
+        unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+          fetch_lines<pair / width>(fetch.rows[list * kTileKeys + k.value], d);
+        });
+      const T* lanes = q + d * kLanes;
+      auto const add = [&](int i) HEADSPAN_ALWAYS_INLINE {
+        Vec<T> b[vectors];
+        unroll<vectors>([&](auto j)
+                            HEADSPAN_ALWAYS_INLINE { b[j.value] = load(lanes + i * kLanes + j.value * width); });
+        unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+          Vec<T> const x = broadcast(row[k.value][i]);
+          unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
+        });
+      };
+      int const count = to - d < kLine<T> ? to - d : kLine<T>;
+      if constexpr (whole.value)
+        unroll<kLine<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE { add(i.value); });
+      else
+        for (int i = 0; i < count; i++) add(i);
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { row[k.value] = in_register(row[k.value] + kLine<T>); });
+    }
+  };
+  int const whole = vectors <= kLineVectors ? dims / kLine<T> * kLine<T> : 0;
+  lines(0, whole, std::true_type{});
+  lines(whole, dims, std::false_type{});
   if (bias.slope)
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       int const lane = (first_vector + j.value) * width;
@@ -226,10 +235,12 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
     for (int r = first; r < last; r++) add(r, rows[r] + d);
   }
   // Added only here: what is summed over a tile at a time loses less than one long sum.
+  Vec<T> factor[vectors];
+  unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { factor[j.value] = alpha[j.value]; });
   unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       T* const to = o + (d + i.value) * kLanes + j.value * width;
-      store(to, load(to) * alpha[j.value] + acc[i.value][j.value]);
+      store(to, load(to) * factor[j.value] + acc[i.value][j.value]);
     });
   });
 }

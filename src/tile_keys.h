@@ -13,6 +13,7 @@ constexpr int kShortestRun = 2 * kKeyGroup;  // unless there are no more keys
 struct Run {
   int first, last;                // keys, in whole key groups
   int first_vector, last_vector;  // vectors
+  uint64_t all_seen;              // the lanes that see all of these keys
 };
 
 template <class T>
@@ -32,19 +33,20 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
   constexpr int width = kWidth<T>;
   keys.run_count = 0;
   for (int r = 0; r < keys.padded; r += kKeyGroup) {
-    uint64_t any = 0;
-    for (int i = 0; i < kKeyGroup; i++) any |= keys.words[r + i];
+    uint64_t any = 0, all = ~uint64_t(0);
+    for (int i = 0; i < kKeyGroup; i++) any |= keys.words[r + i], all &= keys.words[r + i];
     if (!any) continue;
     // Keys that no lane sees must not be read: they stand in for their neighbour, masked.
     int visible = r;
     while (!keys.words[visible]) visible++;
     for (int i = r; i < r + kKeyGroup; i++)
       if (!keys.words[i]) keys.key[i] = keys.key[visible], keys.value[i] = keys.value[visible];
-    Run const run{r, r + kKeyGroup, __builtin_ctzll(any) / width, (63 - __builtin_clzll(any)) / width + 1};
+    Run const run{r, r + kKeyGroup, __builtin_ctzll(any) / width, (63 - __builtin_clzll(any)) / width + 1, all};
     Run* const before = keys.run_count ? &keys.runs[keys.run_count - 1] : nullptr;
     bool const same = before && before->first_vector == run.first_vector && before->last_vector == run.last_vector;
     if (before && before->last == r && (same || r - before->first < kShortestRun)) {
       before->last = run.last;
+      before->all_seen &= all;
       if (run.first_vector < before->first_vector) before->first_vector = run.first_vector;
       if (run.last_vector > before->last_vector) before->last_vector = run.last_vector;
     } else {
@@ -101,7 +103,7 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
       keys.bias[r] = T(*group.key_bias.row(key_index(tile, r < tile.count ? r : tile.count - 1)) * kLog2e);
   keys.words = tile.words;
   if (!tile.words && keys.padded == tile.count) {
-    keys.runs[0] = Run{0, tile.count, 0, (group.lanes + kWidth<T> - 1) / kWidth<T>};
+    keys.runs[0] = Run{0, tile.count, 0, (group.lanes + kWidth<T> - 1) / kWidth<T>, ~uint64_t(0)};
     keys.run_count = 1;
     return;
   }
@@ -149,15 +151,17 @@ HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, 
           group.key_bias.data ? keys.bias : nullptr};
 }
 
-// The scores of a run.
+// The scores of a run. What is to be fetched is fetched beside the first of its vectors.
 template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
                                   T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
   constexpr int width = kWidth<T>;
   if (few<T>(lanes)) return few_dot_products(rows, fetch, dims, q, s, words, bias, best, lanes, run.first, run.last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
-    dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, words, v, bias,
-                                   best ? best + v : nullptr, run.first, run.last);
+    uint64_t const lanes_of_v = ~uint64_t(0) >> (kLanes - vectors.value * width) << (v * width);
+    bool const masked = words && (lanes_of_v & ~run.all_seen);
+    dot_products<T, vectors.value>(rows, v == run.first_vector ? fetch : Fetch<T>{}, dims, q + v * width, s + v * width,
+                                   masked ? words : nullptr, v, bias, best ? best + v : nullptr, run.first, run.last);
   });
 }
 
