@@ -151,7 +151,7 @@ HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, 
           group.key_bias.data ? keys.bias : nullptr};
 }
 
-// The scores of a run. What is to be fetched is fetched beside the first of its vectors.
+// The scores of a run.
 template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
                                   T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
@@ -160,8 +160,8 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fe
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     uint64_t const lanes_of_v = ~uint64_t(0) >> (kLanes - vectors.value * width) << (v * width);
     bool const masked = words && (lanes_of_v & ~run.all_seen);
-    dot_products<T, vectors.value>(rows, v == run.first_vector ? fetch : Fetch<T>{}, dims, q + v * width, s + v * width,
-                                   masked ? words : nullptr, v, bias, best ? best + v : nullptr, run.first, run.last);
+    dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, masked ? words : nullptr, v, bias,
+                                   best ? best + v : nullptr, run.first, run.last);
   });
 }
 
