@@ -15,7 +15,7 @@ namespace headspan::HEADSPAN_ISA {
 template <class T>
 HEADSPAN_INLINE T row_dot(const T* a, const T* b, int dims) {
   Vec<T> sum{};
-  for (int d = 0; d < dims; d += kWidth<T>) sum += load_dims(a + d, dims - d) * load_dims(b + d, dims - d);
+  for_each_vector<T>(dims, [&](int, auto at) HEADSPAN_ALWAYS_INLINE { sum += at(a) * at(b); });
   T total = 0;
   for (int i = 0; i < kWidth<T>; i++) total += sum[i];
   return total;
@@ -25,7 +25,7 @@ template <class T>
 HEADSPAN_NOINLINE bool rows_finite(const T* const* rows, int count, int dims) {
   Vec<T> finite{};
   for (int r = 0; r < count; r++)
-    for (int d = 0; d < dims; d += kWidth<T>) finite += load_dims(rows[r] + d, dims - d) * T(0);
+    for_each_vector<T>(dims, [&](int, auto at) HEADSPAN_ALWAYS_INLINE { finite += at(rows[r]) * T(0); });
   return all_zero<T>(finite);
 }
 

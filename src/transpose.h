@@ -37,6 +37,17 @@ HEADSPAN_INLINE void store_dims(T* to, Vec<T> v, int n) {
     store_first(to, v, n);
 }
 
+// Calls f(d, at) for the vectors of rows of so many dimensions; at(row) is the vector from d on, with zeros after the
+// last dimension.
+template <class T, class F>
+HEADSPAN_INLINE void for_each_vector(int dims, F&& f) {
+  int d = 0;
+#pragma GCC unroll 4
+  for (; d + kWidth<T> <= dims; d += kWidth<T>)
+    f(d, [d](const T* row) HEADSPAN_ALWAYS_INLINE { return load(row + d); });
+  if (d < dims) f(d, [d, dims](const T* row) HEADSPAN_ALWAYS_INLINE { return (Vec<T>)load_first(row + d, dims - d); });
+}
+
 // One square of width x width of the two functions below. `whole`: all of it is there, which spares a branch a row.
 template <class T, bool whole>
 HEADSPAN_INLINE void square_to_lanes(const T* const* rows, int count, const T* factor, int d, int dims, T* lanes) {
@@ -74,18 +85,19 @@ HEADSPAN_INLINE void square_to_rows(const T* lanes, Vec<T> factor, int d, int di
   });
 }
 
-// to[r][d] = rows[r][d] * factor[r], padded with zeros to `padded` rows of `stride`, whole vectors; false if a value is
-// NaN or infinite.
+// to[r][d] = rows[r][d] * factor[r], padded with zeros to `padded` rows of `stride`, as many whole vectors as they
+// need; false if a value is NaN or infinite.
 template <class T>
 HEADSPAN_NOINLINE bool copy_rows(const T* const* rows, int count, const T* factor, int dims, ptrdiff_t stride,
                                  int padded, T* to) {
   Vec<T> finite{};
-  for (int r = 0; r < padded; r++)
-    for (int d = 0; d < stride; d += kWidth<T>) {
-      Vec<T> const x = r < count ? load_dims(rows[r] + d, dims - d) * factor[r] : Vec<T>{};
+  for (int r = 0; r < count; r++)
+    for_each_vector<T>(dims, [&](int d, auto at) HEADSPAN_ALWAYS_INLINE {
+      Vec<T> const x = at(rows[r]) * factor[r];
       finite += x * T(0);
       store(to + r * stride + d, x);
-    }
+    });
+  memset(to + count * stride, 0, (size_t)(padded - count) * (size_t)stride * sizeof(T));
   return all_zero<T>(finite);
 }
 
