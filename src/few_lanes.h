@@ -178,17 +178,18 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* 
                       HEADSPAN_ALWAYS_INLINE { to[i.value] = to[i.value] * alpha[lane + i.value] + out[i.value][n]; });
 }
 
+// Fetches the rows `next`, if there are any, into the second-level cache.
 template <class T>
-HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, const Fetch<T>& fetch, int dims, const T* p, T* o,
+HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
                                       const T* alpha, int lanes, int first, int last) {
   constexpr int block = 4 * kWidth<T>;
   for (int d = 0; d < dims; d += block) {
     auto const run = [&](auto count, int lane) HEADSPAN_ALWAYS_INLINE {
-      const T* const* const next = lane == 0 && fetch.lists > 0 ? fetch.rows : rows;
+      const T* const* const fetched = lane == 0 && next ? next : rows;  // its own are near: no choice for every key
       if (d + block <= dims)
-        few_accumulate_block<T, count.value, true>(rows, next, d, dims, p, o, alpha, lane, first, last);
+        few_accumulate_block<T, count.value, true>(rows, fetched, d, dims, p, o, alpha, lane, first, last);
       else
-        few_accumulate_block<T, count.value, false>(rows, next, d, dims, p, o, alpha, lane, first, last);
+        few_accumulate_block<T, count.value, false>(rows, fetched, d, dims, p, o, alpha, lane, first, last);
     };
     int lane = 0;
     for (; lane + 2 <= lanes; lane += 2) run(Index<2>{}, lane);

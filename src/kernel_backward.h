@@ -190,7 +190,7 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   for (int j = 0; j < kVectors<T>; j++) one[j] = broadcast(T(1));
   for (int i = 0; i < keys.run_count; i++)
     key_gradients_run(group, b, keys, grad_key, grad_value, careful_rows, keys.runs[i]);
-  accumulate_tile(keys, keys.key, {}, group.head_dim, b.grad_scores, b.grad_q, one, group.lanes, careful_keys);
+  accumulate_tile<T>(keys, keys.key, nullptr, group.head_dim, b.grad_scores, b.grad_q, one, group.lanes, careful_keys);
 }
 
 // Query gradients are summed in type T over a batch of tiles, and then carried.

@@ -64,7 +64,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   if (far && fetch.lists == 0) fetch = {keys.value, 1};
   // Where memory sets the pace, and not the products, the next tile is asked for, a half of it beside each of them.
   const T* next_rows[2 * kTileKeys];
-  Fetch<T> next_values{};
+  const T* const* next_values = nullptr;
   if (next && few<T>(group.lanes)) {
     for (int r = 0; r < kTileKeys; r++) {
       ptrdiff_t const key = key_index(*next, r < next->count ? r : next->count - 1);
@@ -72,7 +72,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
       next_rows[kTileKeys + r] = group.value.row(key);
     }
     fetch = {next_rows, 1};
-    next_values = {next_rows + kTileKeys, 1};
+    next_values = next_rows + kTileKeys;
   }
   for (int i = 0; i < keys.run_count; i++)
     run_products<T>(keys.runs[i], keys.key, fetch, group.head_dim, f.q, f.scores, keys.words, bias, best, group.lanes);

@@ -150,11 +150,12 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
           unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
         });
       };
-      int const count = to - d < kLine<T> ? to - d : kLine<T>;
-      if constexpr (whole.value)
+      if constexpr (whole.value) {
         unroll<kLine<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE { add(i.value); });
-      else
+      } else {
+        int const count = to - d < kLine<T> ? to - d : kLine<T>;
         for (int i = 0; i < count; i++) add(i);
+      }
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { row[k.value] = in_register(row[k.value] + kLine<T>); });
     }
   };

@@ -215,9 +215,10 @@ HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* cons
     });
 }
 
-// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile.
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile. `next`: as for
+// few_accumulate.
 template <class T>
-HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const Fetch<T>& fetch, int dims,
+HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const T* const* next, int dims,
                                      T* p, T* o, Vec<T>* alpha, int lanes, bool careful) {
   if constexpr (kColumn > 0) {
     if (keys.run_count > 1 && lanes > kLanes - kWidth<T>)
@@ -226,7 +227,7 @@ HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* ro
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     if (few<T>(lanes) && !careful)
-      few_accumulate(rows, fetch, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
+      few_accumulate(rows, next, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
     else
       cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
         accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, careful, v, run.first, run.last);
