@@ -37,14 +37,15 @@ inline void words_of_band(const Tile& tile, std::ptrdiff_t index, std::ptrdiff_t
     }
     return;
   }
-  // From one key to the next both ends move on by a lane.
-  std::ptrdiff_t first = tile.first - index - ahead, last = tile.first - index + back;
-  std::uint64_t from = lanes_from(first), to = lanes_to(last);
-  for (int r = 0; r < tile.count; r++) {
-    words[r] = from & to & all;
-    from <<= ++first > 0;
-    to = to << 1 | (++last >= 0);
-  }
+  // From one key to the next both ends move on by a lane. Most tiles lie at one end of the band, or at none: the keys
+  // from `left` on have left some lanes behind, and those before `come` have not come to all.
+  std::ptrdiff_t const first = tile.first - index - ahead, last = tile.first - index + back,
+                       left = std::max<std::ptrdiff_t>(1 - first, 0),
+                       come = std::min<std::ptrdiff_t>(lanes - 1 - last, tile.count);
+  std::fill_n(words, tile.count, all);
+  std::uint64_t from = lanes_from(first + left), to = lanes_to(last + come - 1);
+  for (std::ptrdiff_t r = left; r < tile.count; r++, from <<= 1) words[r] &= from;
+  for (std::ptrdiff_t r = come - 1; r >= 0; r--, to >>= 1) words[r] &= to;
 }
 
 inline bool ascends(const Tile& tile) {

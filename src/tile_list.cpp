@@ -54,16 +54,25 @@ Tile TileList::next_of_pattern(std::int64_t* indices) {
     free_at_ += count;
     return tile;
   }
+  auto const list = [](std::ptrdiff_t first, std::ptrdiff_t step, int count, std::int64_t* to) {
+    for (int i = 0; i < count; i++) to[i] = first + i * step;
+  };
   Tile tile{0, 1, nullptr, nullptr, 0, false};
   while (run_ < runs_.size() && tile.count < kTileKeys) {
     KeyRun& run = runs_[run_];
     if (tile.count > 0 && run.last - run.first >= kTileKeys * run.step) break;
-    if (tile.count == 0)
+    std::ptrdiff_t const left = (run.last - run.first + run.step - 1) / run.step;
+    int const count = static_cast<int>(std::min<std::ptrdiff_t>(left, kTileKeys - tile.count));
+    if (tile.count == 0) {
       tile.first = run.first, tile.step = run.step;
-    else
-      tile.indices = indices;  // of more than one run
-    for (; run.first < run.last && tile.count < kTileKeys; run.first += run.step) indices[tile.count++] = run.first;
-    run_ += run.first >= run.last;
+    } else {  // more than one run
+      if (!tile.indices) list(tile.first, tile.step, tile.count, indices);
+      list(run.first, run.step, count, indices + tile.count);
+      tile.indices = indices;
+    }
+    tile.count += count;
+    run.first += count * run.step;
+    run_ += count == left;
   }
   return tile;
 }
