@@ -99,16 +99,15 @@ HEADSPAN_INLINE void softmax_gradient_tile(const Group<T>& group, BackwardRows<T
   constexpr int width = kWidth<T>;
   auto const choose = soft ? (group.biased ? softmax_gradient<T, true, true> : softmax_gradient<T, true, false>)
                            : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
-  for (int j = 0; j < kVectors<T>; j++)
-    stretches(keys, j, j + 1, [&](int first, int last) {
-      LaneSums<T> const sums =
-          choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.maximum + j * width),
-                 load(b.inverse_sum + j * width), load(b.delta + j * width), j, first, last);
-      if (soft)
-        for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
-      if (group.biased)
-        for (int i = 0; i < width; i++) rows.grad_slope[j * width + i] += sums.slope[i];
-    });
+  stretches<T, 1>(keys, [&](int j, int first, int last) {
+    LaneSums<T> const sums =
+        choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.maximum + j * width),
+               load(b.inverse_sum + j * width), load(b.delta + j * width), j, first, last);
+    if (soft)
+      for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
+    if (group.biased)
+      for (int i = 0; i < width; i++) rows.grad_slope[j * width + i] += sums.slope[i];
+  });
 }
 
 // grad_bias += ds, for the keys of a run.
@@ -152,6 +151,27 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
   });
 }
 
+// The gradients' rows of the tile's keys; `sink` for keys that no lane sees.
+template <class T>
+HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, const KeyGradients<T>& gradients, T* sink,
+                                   T** grad_key, T** grad_value) {
+  auto const seen = [&](int r) { return r < tile.count && (!keys.words || keys.words[r]); };
+  bool const all_own = !tile.indices && tile.first >= gradients.split;
+  if (all_own) {  // most tiles
+    rows_of(tile, gradients.key, grad_key);
+    rows_of(tile, gradients.value, grad_value);
+  }
+  for (int r = 0; r < keys.padded; r++) {
+    if (!seen(r)) {
+      grad_key[r] = grad_value[r] = sink;
+    } else if (!all_own) {
+      ptrdiff_t const index = key_index(tile, r);
+      grad_key[r] = gradients.key_row(index);
+      grad_value[r] = gradients.value_row(index);
+    }
+  }
+}
+
 template <class T>
 HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
                                    const Backward<T>& b, const Tile& tile, RowsAhead<T>& ahead) {
@@ -159,12 +179,7 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   prepare(group, tile, keys);
   Bias<T> const bias = bias_of(group, keys, b.slope), none{nullptr, bias.distances, nullptr};
   T *grad_key[kPaddedKeys], *grad_value[kPaddedKeys];
-  for (int r = 0; r < keys.padded; r++) {
-    bool const seen = r < tile.count && (!keys.words || keys.words[r]);
-    ptrdiff_t const index = seen ? key_index(tile, r) : 0;
-    grad_key[r] = seen ? gradients.key_row(index) : b.sink;
-    grad_value[r] = seen ? gradients.value_row(index) : b.sink;
-  }
+  gradient_rows(tile, keys, gradients, b.sink, grad_key, grad_value);
 
   // pass 1: scores as in the forward pass, and dp = grad_out . value
   Fetch<T> const beside_keys = ahead.next(tile), beside_values = ahead.next(tile);

@@ -66,10 +66,11 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   const T* next_rows[2 * kTileKeys];
   const T* const* next_values = nullptr;
   if (next && few<T>(group.lanes)) {
-    for (int r = 0; r < kTileKeys; r++) {
-      ptrdiff_t const key = key_index(*next, r < next->count ? r : next->count - 1);
-      next_rows[r] = group.key.row(key);
-      next_rows[kTileKeys + r] = group.value.row(key);
+    rows_of(*next, group.key, next_rows);
+    rows_of(*next, group.value, next_rows + kTileKeys);
+    for (int r = next->count; r < kTileKeys; r++) {
+      next_rows[r] = next_rows[next->count - 1];
+      next_rows[kTileKeys + r] = next_rows[kTileKeys + next->count - 1];
     }
     fetch = {next_rows, 1};
     next_values = next_rows + kTileKeys;
@@ -85,10 +86,9 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
     sums[j] = Vec<T>{};
   }
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
-  for (int j = 0; j < vectors; j++)
-    stretches(keys, j, j + 1, [&](int first, int last) {
-      sums[j] += exponentials(group, keys, soft, f.scores + j * width, best[j], j, first, last);
-    });
+  stretches<T, 1>(keys, [&](int j, int first, int last) {
+    sums[j] += exponentials(group, keys, soft, f.scores + j * width, best[j], j, first, last);
+  });
   T alphas[kLanes], tile_sums[kLanes];
   for (int j = 0; j < vectors; j++) store(alphas + j * width, alpha[j]), store(tile_sums + j * width, sums[j]);
   for (int i = 0; i < kLanes; i++) f.sum[i] = f.sum[i] * alphas[i] + tile_sums[i];

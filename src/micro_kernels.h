@@ -14,7 +14,8 @@ HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to 
 template <class T>
 constexpr int kVectors = kLanes / kWidth<T>;  // vectors of a row of lanes
 
-constexpr int kPaddedKeys = kTileKeys + 8;  // a register tile fetches the rows after its own
+constexpr int kRowsAfter = 8;  // a register tile fetches as many rows after its own as it has
+constexpr int kPaddedKeys = kTileKeys + kRowsAfter;
 
 // Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
 // there must be enough of them to cover two FMA units with a latency of four cycles. The more of them there are the

@@ -75,27 +75,30 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
   }
 }
 
+// to[r] = the row of the tile's key r.
+template <class T>
+HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, T** to) {
+  if (tile.indices) {
+    for (int r = 0; r < tile.count; r++) to[r] = rows.row(tile.indices[r]);
+    return;
+  }
+  ptrdiff_t const step = (rows.step > 1 ? tile.step / rows.step : tile.step) * rows.stride;
+  T* row = rows.row(tile.first);
+  for (int r = 0; r < tile.count; r++, row += step) to[r] = row;
+}
+
 template <class T>
 HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys, const Tile* next = nullptr) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
-  ptrdiff_t const step = group.key.step > 1 ? tile.step / group.key.step : tile.step;
-  const T *key = group.key.row(tile.first), *value = group.value.row(tile.first);
-  if (tile.indices)
-    for (int r = 0; r < tile.count; r++) {
-      keys.key[r] = group.key.row(tile.indices[r]);
-      keys.value[r] = group.value.row(tile.indices[r]);
-    }
-  else
-    for (int r = 0; r < tile.count; r++, key += step * group.key.stride, value += step * group.value.stride) {
-      keys.key[r] = key;
-      keys.value[r] = value;
-    }
+  rows_of(tile, group.key, keys.key);
+  rows_of(tile, group.value, keys.value);
   // Padding, and rows that are fetched ahead: any row that may be read, or the next tile's.
-  for (int r = tile.count; r < kPaddedKeys; r++) {
+  int const end = keys.padded + kRowsAfter;
+  for (int r = tile.count; r < end; r++) {
     keys.key[r] = keys.key[tile.count - 1];
     keys.value[r] = keys.value[tile.count - 1];
   }
-  for (int r = keys.padded, i = 0; next && r < kPaddedKeys && i < next->count; r++, i++)
+  for (int r = keys.padded, i = 0; next && r < end && i < next->count; r++, i++)
     keys.key[r] = group.key.row(key_index(*next, i));
   if (tile.soft || group.biased) prepare_positions(group, tile, keys);
   if (group.key_bias.data)
@@ -176,21 +179,27 @@ HEADSPAN_INLINE void accumulate_vectors(const TileKeys<T>& keys, const T* const*
     accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, first, last);
 }
 
-// Calls f(first, last) for each stretch of keys, as long as can be, that some of these vectors of lanes see. At the
-// edge of a band runs are short, but those of a vector follow one another.
-template <class T, class F>
-HEADSPAN_INLINE void stretches(const TileKeys<T>& keys, int first_vector, int last_vector, F&& f) {
-  int first = 0, last = 0;
+// Calls f(v, first, last) for each stretch of keys, as long as can be, that some of the vectors v .. v + column - 1 of
+// lanes see. At the edge of a band runs are short, but those of a vector follow one another.
+template <class T, int column, class F>
+HEADSPAN_INLINE void stretches(const TileKeys<T>& keys, F&& f) {
+  constexpr int columns = kVectors<T> / column;
+  static_assert(kVectors<T> % column == 0);
+  int first[columns] = {}, last[columns] = {};
+  auto const end = [&](int n) {
+    if (first[n] < last[n]) f(n * column, first[n], last[n]);
+  };
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
-    if (last_vector <= run.first_vector || first_vector >= run.last_vector) continue;
-    if (last != run.first) {
-      if (first < last) f(first, last);
-      first = run.first;
+    for (int n = run.first_vector / column; n * column < run.last_vector; n++) {
+      if (last[n] != run.first) {
+        end(n);
+        first[n] = run.first;
+      }
+      last[n] = run.last;
     }
-    last = run.last;
   }
-  if (first < last) f(first, last);
+  for (int n = 0; n < columns; n++) end(n);
 }
 
 // As accumulate_tile, a column of so many vectors after another, so that what a stretch of runs adds to is loaded and
@@ -199,7 +208,6 @@ template <class T, int column>
 HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* const* rows, int dims, T* p, T* o,
                                           Vec<T>* alpha, bool careful) {
   constexpr int width = kWidth<T>;
-  static_assert(kVectors<T> % column == 0);
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     int const first = run.first_vector / column * column, last = (run.last_vector + column - 1) / column * column;
@@ -208,11 +216,10 @@ HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* cons
       for (int r = run.first; r < run.last; r++) store(p + r * kLanes + j * width, Vec<T>{});
     }
   }
-  for (int v = 0; v < kVectors<T>; v += column)
-    stretches(keys, v, v + column, [&](int first, int last) {
-      accumulate_vectors<T, column>(keys, rows, dims, p, o, alpha, careful, v, first, last);
-      for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once a tile
-    });
+  stretches<T, column>(keys, [&](int v, int first, int last) {
+    accumulate_vectors<T, column>(keys, rows, dims, p, o, alpha, careful, v, first, last);
+    for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once a tile
+  });
 }
 
 // o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile. `next`: as for
