@@ -69,9 +69,6 @@ HEADSPAN_INLINE void cover(int first, int last, F&& f) {
 // ---- the products. Rows of keys wait in the second-level cache, and each line of them is read 16 floats at a time,
 // row by row, so they are fetched a few rows or a line ahead of their use.
 
-template <class T>
-constexpr int kLine = 64 / (int)sizeof(T);  // elements of a cache line
-
 // Rows to bring into the second-level cache beside a product, a row for each key and two lines of it at a time: a burst
 // would fill the buffers that the products' loads need. A list has a row for each key of a tile.
 template <class T>

@@ -44,6 +44,8 @@ using VecD = Vec<double>;
 
 template <class T>
 constexpr int kWidth = kVectorBytes / (int)sizeof(T);
+template <class T>
+constexpr int kLine = 64 / (int)sizeof(T);  // elements of a cache line
 
 // ---- loops over registers: f(Index<0>{}), f(Index<1>{}), ... with the index known at compile time
 template <int N>

@@ -106,9 +106,13 @@ template <class T>
 HEADSPAN_NOINLINE void rows_to_lanes(const T* const* rows, int count, const T* factor, int dims, T* lanes) {
   constexpr int width = kWidth<T>;
   for (int first = 0; first < count; first += width) {
+    const T* const* const next = first + 2 * width <= count ? rows + first + width : rows + first;
     int d = 0;
-    for (; first + width <= count && d + width <= dims; d += width)
+    for (; first + width <= count && d + width <= dims; d += width) {
+      if (d % kLine<T> == 0)  // a line of each row to come: the hardware does not foresee so many at a time
+        unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(next[i.value] + d); });
       square_to_lanes<T, true>(rows + first, width, factor + first, d, dims, lanes + first);
+    }
     for (; d < dims; d += width)
       square_to_lanes<T, false>(rows + first, count - first, factor + first, d, dims, lanes + first);
   }
