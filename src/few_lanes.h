@@ -101,32 +101,32 @@ HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int
                                 const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
   constexpr int width = kWidth<T>, keys = width / lanes;
   Vec<T> highest = best ? *best : Vec<T>{};
-  auto const keep = [&](int r, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
-    highest = maximum(highest, score);
-    store(s + r * kLanes, score);
-  };
-  auto const for_each = [](Vec<T> scores, auto work) HEADSPAN_ALWAYS_INLINE {
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-      work(k.value, some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{}));
-    });
-  };
-  int r = first;
   bool const plain = !bias.slope && !bias.added && !words;
-  for (; plain && r + keys <= last; r += keys)
-    for_each(dots<T, lanes>(rows + r, fetch.from(r), dims, q),
-             [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE { keep(r + k, score); });
-  for (; r < last; r += keys) {
+  for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
+    bool const whole = count == keys;
     const T* some[keys];
-    for (int k = 0; k < keys; k++) some[k] = rows[r + (k < count ? k : 0)];
-    for_each(dots<T, lanes>(some, count == keys ? fetch.from(r) : Fetch<T>{}, dims, q),
-             [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
-               if (k >= count) return;
-               if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, r + k);
-               if (bias.added) score += bias.added[r + k];
-               if (words) score = select(words[r + k], score, broadcast(T(-__builtin_inf())));
-               keep(r + k, score);
-             });
+    for (int k = 0; k < keys && !whole; k++) some[k] = rows[r + (k < count ? k : 0)];
+    Vec<T> const scores = dots<T, lanes>(whole ? rows + r : some, whole ? fetch.from(r) : Fetch<T>{}, dims, q);
+    auto const keep = [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
+      highest = maximum(highest, score);
+      store(s + (r + k) * kLanes, score);
+    };
+    auto const for_each = [&](auto work) HEADSPAN_ALWAYS_INLINE {
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+        work(k.value, some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{}));
+      });
+    };
+    if (plain && whole)
+      for_each(keep);
+    else
+      for_each([&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
+        if (k >= count) return;
+        if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, r + k);
+        if (bias.added) score += bias.added[r + k];
+        if (words) score = select(words[r + k], score, broadcast(T(-__builtin_inf())));
+        keep(k, score);
+      });
   }
   if (best) *best = highest;
 }
@@ -143,11 +143,11 @@ HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, const Fetch<T>& fe
     few_scores<T, kFewLanes<T>>(rows, fetch, dims, q, s, words, bias, best, first, last);
 }
 
-// `vectors` vectors of dimensions from d on. Fetches the same lines of the rows `next`.
-template <class T, int lanes, int vectors, bool whole>
+// Four vectors of dimensions from d on, of `lanes` lanes from `lane` on. Fetches the same lines of the rows `next`.
+template <class T, int lanes, bool whole>
 HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* next, int d, int dims, const T* p, T* o,
-                                          Vec<T> alpha, int first, int last) {
-  constexpr int width = kWidth<T>;
+                                          const T* alpha, int lane, int first, int last) {
+  constexpr int width = kWidth<T>, vectors = 4;
   int const left = dims - d;
   Vec<T> sum[lanes][vectors];
   unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
@@ -163,48 +163,38 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* 
       row[j.value] = whole ? load(from + at) : at < left ? load_dims(from + at, left - at) : Vec<T>{};
     });
     unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      Vec<T> const weight = broadcast(p[r * kLanes + i.value]);
+      Vec<T> const weight = broadcast(p[r * kLanes + lane + i.value]);
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] += weight * row[j.value]; });
     });
   }
-  unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-    Vec<T> v[width];  // of lanes, those that are not in use with zeros
-    unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      if constexpr (i.value < lanes)
-        v[i.value] = sum[i.value][j.value];
-      else
-        v[i.value] = Vec<T>{};
-    });
-    butterflies<T, 1>(v);
-    unroll<width>([&](auto n) HEADSPAN_ALWAYS_INLINE {
-      constexpr int at = j.value * width + n.value;
-      T* const to = o + (d + at) * kLanes;
-      if (whole || at < left) store(to, load(to) * alpha + v[n.value]);
-    });
+  T out[lanes][vectors * width];
+  unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j)
+                        HEADSPAN_ALWAYS_INLINE { store(out[i.value] + j.value * width, sum[i.value][j.value]); });
   });
-}
-
-template <class T, int lanes>
-HEADSPAN_INLINE void few_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
-                                    Vec<T> alpha, int first, int last) {
-  constexpr int vectors = 4 * lanes <= kWidestTile * kTallestTile ? 4 : 2, block = vectors * kWidth<T>;
-  int d = 0;
-  for (; d + block <= dims; d += block)
-    few_accumulate_block<T, lanes, vectors, true>(rows, next, d, dims, p, o, alpha, first, last);
-  if (d < dims) few_accumulate_block<T, lanes, vectors, false>(rows, next, d, dims, p, o, alpha, first, last);
+  T* to = o + d * kLanes + lane;
+  for (int n = 0; n < vectors * width && n < left; n++, to += kLanes)
+    unroll<lanes>([&](auto i)
+                      HEADSPAN_ALWAYS_INLINE { to[i.value] = to[i.value] * alpha[lane + i.value] + out[i.value][n]; });
 }
 
 // Fetches the rows `next`, if there are any, into the second-level cache.
 template <class T>
 HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
-                                      const Vec<T>* alpha, int lanes, int first, int last) {
-  if (!next) next = rows;  // its own are near: no choice for every key
-  if (lanes == 1)
-    few_accumulate<T, 1>(rows, next, dims, p, o, *alpha, first, last);
-  else if (lanes == 2)
-    few_accumulate<T, 2>(rows, next, dims, p, o, *alpha, first, last);
-  else
-    few_accumulate<T, kFewLanes<T>>(rows, next, dims, p, o, *alpha, first, last);
+                                      const T* alpha, int lanes, int first, int last) {
+  constexpr int block = 4 * kWidth<T>;
+  for (int d = 0; d < dims; d += block) {
+    auto const run = [&](auto count, int lane) HEADSPAN_ALWAYS_INLINE {
+      const T* const* const fetched = lane == 0 && next ? next : rows;  // its own are near: no choice for every key
+      if (d + block <= dims)
+        few_accumulate_block<T, count.value, true>(rows, fetched, d, dims, p, o, alpha, lane, first, last);
+      else
+        few_accumulate_block<T, count.value, false>(rows, fetched, d, dims, p, o, alpha, lane, first, last);
+    };
+    int lane = 0;
+    for (; lane + 2 <= lanes; lane += 2) run(Index<2>{}, lane);
+    if (lane < lanes) run(Index<1>{}, lane);
+  }
 }
 
 }  // namespace headspan::HEADSPAN_ISA

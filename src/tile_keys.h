@@ -234,7 +234,7 @@ HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* ro
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     if (few<T>(lanes) && !careful)
-      few_accumulate(rows, next, dims, p, o, alpha, lanes, run.first, run.last);
+      few_accumulate(rows, next, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
     else
       cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
         accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, careful, v, run.first, run.last);
