@@ -158,8 +158,8 @@ HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, co
   auto const seen = [&](int r) { return r < tile.count && (!keys.words || keys.words[r]); };
   bool const all_own = !tile.indices && tile.first >= gradients.split;
   if (all_own) {  // most tiles
-    rows_of(tile, gradients.key, grad_key);
-    rows_of(tile, gradients.value, grad_value);
+    rows_of(tile, gradients.key, tile.count, grad_key);
+    rows_of(tile, gradients.value, tile.count, grad_value);
   }
   for (int r = 0; r < keys.padded; r++) {
     if (!seen(r)) {

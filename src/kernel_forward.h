@@ -66,12 +66,8 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   const T* next_rows[2 * kTileKeys];
   const T* const* next_values = nullptr;
   if (next && few<T>(group.lanes)) {
-    rows_of(*next, group.key, next_rows);
-    rows_of(*next, group.value, next_rows + kTileKeys);
-    for (int r = next->count; r < kTileKeys; r++) {
-      next_rows[r] = next_rows[next->count - 1];
-      next_rows[kTileKeys + r] = next_rows[kTileKeys + next->count - 1];
-    }
+    rows_of(*next, group.key, kTileKeys, next_rows);
+    rows_of(*next, group.value, kTileKeys, next_rows + kTileKeys);
     fetch = {next_rows, 1};
     next_values = next_rows + kTileKeys;
   }

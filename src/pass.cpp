@@ -69,10 +69,6 @@ std::vector<KeyRun> Pass::runs(const Lanes& lanes, std::ptrdiff_t keys) const {
       if (first < interval.last) runs.push_back({first, interval.last, stride});
     }
   };
-  if (stride == 1) {
-    add(lanes, 0);
-    return runs;
-  }
   LaneClasses const classes = residues(lanes, stride);
   if (classes.count() == 1) {
     add(lanes, classes.at(0));

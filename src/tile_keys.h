@@ -75,29 +75,26 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
   }
 }
 
-// to[r] = the row of the tile's key r.
+// to[r] = the row of the tile's key r; after the last key its row again, to `until` in all.
 template <class T>
-HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, T** to) {
+HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, int until, T** to) {
   if (tile.indices) {
     for (int r = 0; r < tile.count; r++) to[r] = rows.row(tile.indices[r]);
-    return;
+  } else {
+    ptrdiff_t const step = (rows.step > 1 ? tile.step / rows.step : tile.step) * rows.stride;
+    T* row = rows.row(tile.first);
+    for (int r = 0; r < tile.count; r++, row += step) to[r] = row;
   }
-  ptrdiff_t const step = (rows.step > 1 ? tile.step / rows.step : tile.step) * rows.stride;
-  T* row = rows.row(tile.first);
-  for (int r = 0; r < tile.count; r++, row += step) to[r] = row;
+  for (int r = tile.count; r < until; r++) to[r] = to[tile.count - 1];
 }
 
 template <class T>
 HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys, const Tile* next = nullptr) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
-  rows_of(tile, group.key, keys.key);
-  rows_of(tile, group.value, keys.value);
   // Padding, and rows that are fetched ahead: any row that may be read, or the next tile's.
   int const end = keys.padded + kRowsAfter;
-  for (int r = tile.count; r < end; r++) {
-    keys.key[r] = keys.key[tile.count - 1];
-    keys.value[r] = keys.value[tile.count - 1];
-  }
+  rows_of(tile, group.key, end, keys.key);
+  rows_of(tile, group.value, end, keys.value);
   for (int r = keys.padded, i = 0; next && r < end && i < next->count; r++, i++)
     keys.key[r] = group.key.row(key_index(*next, i));
   if (tile.soft || group.biased) prepare_positions(group, tile, keys);
