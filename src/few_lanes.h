@@ -48,10 +48,10 @@ HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
   return v[0];
 }
 
-// The dot products of some queries with kWidth / lanes keys, key by key. Fetches a line of every row of `fetch` for
-// each line of the keys: no hardware foresees enough for memory to be busy all the time.
+// The dot products of some queries with kWidth / lanes keys, key by key. Fetches a line of every row of `next` for each
+// line of the keys: no hardware foresees enough for memory to be busy all the time.
 template <class T, int lanes>
-HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q) {
+HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const T* const* next, int dims, const T* q) {
   constexpr int width = kWidth<T>, keys = width / lanes;
   int const stride = few_stride<T>(dims);
   Vec<T> sum[width];
@@ -70,8 +70,7 @@ HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const Fetch<T>& fetch, int dim
         });
       });
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-        for (int list = 0; list < fetch.lists && first == 0; list++)
-          fetch_lines<vectors.value>(fetch.rows[list * kTileKeys + k.value], d);
+        if (first == 0) fetch_lines<vectors.value>(next[k.value], d);
         const T* const row = in_register(rows[k.value] + d);
         unroll<together>([&](auto j) HEADSPAN_ALWAYS_INLINE {
           Vec<T> const part = part_of(row + (first + j.value) * width);
@@ -97,7 +96,7 @@ HEADSPAN_INLINE Vec<T> some_of(Vec<T> v, std::integer_sequence<int, I...>) {
 }
 
 template <class T, int lanes>
-HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
+HEADSPAN_INLINE void few_scores(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
                                 const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
   constexpr int width = kWidth<T>, keys = width / lanes;
   Vec<T> highest = best ? *best : Vec<T>{};
@@ -107,7 +106,7 @@ HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int
     bool const whole = count == keys;
     const T* some[keys];
     for (int k = 0; k < keys && !whole; k++) some[k] = rows[r + (k < count ? k : 0)];
-    Vec<T> const scores = dots<T, lanes>(whole ? rows + r : some, whole ? fetch.from(r) : Fetch<T>{}, dims, q);
+    Vec<T> const scores = dots<T, lanes>(whole ? rows + r : some, whole ? next + r : some, dims, q);
     auto const keep = [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
       highest = maximum(highest, score);
       store(s + (r + k) * kLanes, score);
@@ -131,26 +130,49 @@ HEADSPAN_INLINE void few_scores(const T* const* rows, const Fetch<T>& fetch, int
   if (best) *best = highest;
 }
 
+// Fetches the rows `next`, if there are any, into the second-level cache, as few_accumulate does below.
 template <class T>
-HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
+HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
                                         const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
                                         int last) {
+  if (!next) next = rows;  // its own are near: no choice for every key
   if (lanes == 1)
-    few_scores<T, 1>(rows, fetch, dims, q, s, words, bias, best, first, last);
+    few_scores<T, 1>(rows, next, dims, q, s, words, bias, best, first, last);
   else if (lanes == 2)
-    few_scores<T, 2>(rows, fetch, dims, q, s, words, bias, best, first, last);
+    few_scores<T, 2>(rows, next, dims, q, s, words, bias, best, first, last);
   else
-    few_scores<T, kFewLanes<T>>(rows, fetch, dims, q, s, words, bias, best, first, last);
+    few_scores<T, kFewLanes<T>>(rows, next, dims, q, s, words, bias, best, first, last);
 }
 
-// Four vectors of dimensions from d on, of `lanes` lanes from `lane` on. Fetches the same lines of the rows `next`.
-template <class T, int lanes, bool whole>
+// o[d][lane] = o[d][lane] * alpha[lane] + sums[lane][d] for `count` dimensions and those up to a whole vector, where
+// sums are 0; a row of `sums` is `stride` long.
+template <class T>
+HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alpha, T* o) {
+  constexpr int width = kWidth<T>;
+  for (int d = 0; d < count; d += width) {
+    Vec<T> v[width];  // of lanes, those past the few with zeros
+    unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      if constexpr (i.value < kFewLanes<T>)
+        v[i.value] = load(sums + i.value * stride + d);
+      else
+        v[i.value] = Vec<T>{};
+    });
+    butterflies<T, 1>(v);
+    unroll<width>([&](auto n) HEADSPAN_ALWAYS_INLINE {
+      T* const to = o + (d + n.value) * kLanes;
+      store(to, load(to) * alpha + v[n.value]);
+    });
+  }
+}
+
+// `vectors` vectors of dimensions from d on. Fetches the same lines of the rows `next`.
+template <class T, int lanes, int vectors, bool whole>
 HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* next, int d, int dims, const T* p, T* o,
-                                          const T* alpha, int lane, int first, int last) {
-  constexpr int width = kWidth<T>, vectors = 4;
+                                          Vec<T> alpha, int first, int last) {
+  constexpr int width = kWidth<T>;
   int const left = dims - d;
-  Vec<T> sum[lanes][vectors];
-  unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+  Vec<T> sum[kFewLanes<T>][vectors];
+  unroll<kFewLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] = Vec<T>{}; });
   });
 #pragma GCC unroll kKeysInStep
@@ -163,38 +185,39 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* 
       row[j.value] = whole ? load(from + at) : at < left ? load_dims(from + at, left - at) : Vec<T>{};
     });
     unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      Vec<T> const weight = broadcast(p[r * kLanes + lane + i.value]);
+      Vec<T> const weight = broadcast(p[r * kLanes + i.value]);
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] += weight * row[j.value]; });
     });
   }
-  T out[lanes][vectors * width];
-  unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    unroll<vectors>([&](auto j)
-                        HEADSPAN_ALWAYS_INLINE { store(out[i.value] + j.value * width, sum[i.value][j.value]); });
+  T sums[kFewLanes<T> * vectors * width];
+  unroll<kFewLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      store(sums + (i.value * vectors + j.value) * width, sum[i.value][j.value]);
+    });
   });
-  T* to = o + d * kLanes + lane;
-  for (int n = 0; n < vectors * width && n < left; n++, to += kLanes)
-    unroll<lanes>([&](auto i)
-                      HEADSPAN_ALWAYS_INLINE { to[i.value] = to[i.value] * alpha[lane + i.value] + out[i.value][n]; });
+  add_sums<T>(sums, vectors * width, whole ? vectors * width : left, alpha, o + d * kLanes);
 }
 
-// Fetches the rows `next`, if there are any, into the second-level cache.
+template <class T, int lanes>
+HEADSPAN_INLINE void few_accumulate_lanes(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
+                                          Vec<T> alpha, int first, int last) {
+  constexpr int vectors = 4 * lanes <= kWidestTile * kTallestTile ? 4 : 2, block = vectors * kWidth<T>;
+  int d = 0;
+  for (; d + block <= dims; d += block)
+    few_accumulate_block<T, lanes, vectors, true>(rows, next, d, dims, p, o, alpha, first, last);
+  if (d < dims) few_accumulate_block<T, lanes, vectors, false>(rows, next, d, dims, p, o, alpha, first, last);
+}
+
 template <class T>
 HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
-                                      const T* alpha, int lanes, int first, int last) {
-  constexpr int block = 4 * kWidth<T>;
-  for (int d = 0; d < dims; d += block) {
-    auto const run = [&](auto count, int lane) HEADSPAN_ALWAYS_INLINE {
-      const T* const* const fetched = lane == 0 && next ? next : rows;  // its own are near: no choice for every key
-      if (d + block <= dims)
-        few_accumulate_block<T, count.value, true>(rows, fetched, d, dims, p, o, alpha, lane, first, last);
-      else
-        few_accumulate_block<T, count.value, false>(rows, fetched, d, dims, p, o, alpha, lane, first, last);
-    };
-    int lane = 0;
-    for (; lane + 2 <= lanes; lane += 2) run(Index<2>{}, lane);
-    if (lane < lanes) run(Index<1>{}, lane);
-  }
+                                      Vec<T> alpha, int lanes, int first, int last) {
+  if (!next) next = rows;
+  if (lanes == 1)
+    few_accumulate_lanes<T, 1>(rows, next, dims, p, o, alpha, first, last);
+  else if (lanes == 2)
+    few_accumulate_lanes<T, 2>(rows, next, dims, p, o, alpha, first, last);
+  else
+    few_accumulate_lanes<T, kFewLanes<T>>(rows, next, dims, p, o, alpha, first, last);
 }
 
 }  // namespace headspan::HEADSPAN_ISA

@@ -156,7 +156,9 @@ template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
                                   T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
   constexpr int width = kWidth<T>;
-  if (few<T>(lanes)) return few_dot_products(rows, fetch, dims, q, s, words, bias, best, lanes, run.first, run.last);
+  if (few<T>(lanes))
+    return few_dot_products(rows, fetch.lists ? fetch.rows : nullptr, dims, q, s, words, bias, best, lanes, run.first,
+                            run.last);
   cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     uint64_t const lanes_of_v = ~uint64_t(0) >> (kLanes - vectors.value * width) << (v * width);
     bool const masked = words && (lanes_of_v & ~run.all_seen);
@@ -231,7 +233,7 @@ HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* ro
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     if (few<T>(lanes) && !careful)
-      few_accumulate(rows, next, dims, p, o, (const T*)alpha, lanes, run.first, run.last);
+      few_accumulate(rows, next, dims, p, o, *alpha, lanes, run.first, run.last);
     else
       cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
         accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, careful, v, run.first, run.last);
