@@ -33,19 +33,26 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
   Vec<T> sum{};
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
   LaneMask<T> const mask(group, vector, soft, keys.position[0]);
-  stack<2 * kKeyGroup>(first, last, [&](auto count, int r) HEADSPAN_ALWAYS_INLINE {
-    bool masked = false;
-    for (int g = r / kKeyGroup; soft && g * kKeyGroup < r + count.value; g++)
-      masked |= mask.touches(keys.lowest[g], keys.highest[g]);
-    unroll<count.value>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      T* const at = s + (r + i.value) * kLanes;
-      __builtin_prefetch(keys.value[r + i.value] + vector * kLine<T>);  // read next, and this work has ports to spare
-      Vec<T> p = exp2(load(at) - maximum);
-      if (masked) p *= mask.at(mask.distance(r + i.value), inverse_ramp);
-      sum += p;
-      store(at, p);
+  for (int of_group = first; of_group < last; of_group += kKeyGroup) {
+    int const g = of_group / kKeyGroup;
+    bool const masked = soft && mask.touches(keys.lowest[g], keys.highest[g]);
+    unroll<kKeyGroup / kAtOnce>([&](auto part) HEADSPAN_ALWAYS_INLINE {
+      int const r = of_group + part.value * kAtOnce;
+      Vec<T> p[kAtOnce];
+      unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        __builtin_prefetch(keys.value[r + i.value] + vector * kLine<T>);  // read next, and this work has ports to spare
+        p[i.value] = load(s + (r + i.value) * kLanes) - maximum;
+      });
+      exp2_all<T>(p);
+      if (masked)
+        unroll<kAtOnce>(
+            [&](auto i) HEADSPAN_ALWAYS_INLINE { p[i.value] *= mask.at(mask.distance(r + i.value), inverse_ramp); });
+      unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        sum += p[i.value];
+        store(s + (r + i.value) * kLanes, p[i.value]);
+      });
     });
-  });
+  }
   return sum;
 }
 

@@ -22,11 +22,12 @@ constexpr int kPaddedKeys = kTileKeys + kRowsAfter;
 // fewer loads each multiplication needs, which counts where another thread of the core takes its share.
 // What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, and tiles of at
 // most kLineVectors a line of dimensions. A column of accumulate_columns has kColumn vectors; 0: tiles are added run by
-// run. The last kLastSteps products of a sum follow one another, so that it is stored as it leaves the multiplier: where
-// a store of 64 bytes has to read a register it takes the place of a multiplication (Zen 4).
+// run. The last kLastSteps products of a sum follow one another, so that it is stored as it leaves the multiplier:
+// where a store of 64 bytes has to read a register it takes the place of a multiplication (Zen 4). Exponentials wait
+// for their own steps, so kAtOnce are computed beside each other where there are registers for it.
 #if defined(__AVX512F__)
 constexpr int kWidestTile = 4, kTallestTile = 6, kKeysInStep = 2, kLanesInStep = 1, kLineVectors = 1, kColumn = 0,
-              kLastSteps = 3;
+              kLastSteps = 3, kAtOnce = 4;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 4 ? kTallestTile : 8, dims = vectors == 4   ? kTallestTile
@@ -35,14 +36,14 @@ struct TileShape {
 };
 #elif defined(__AVX2__)
 constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 4, kLanesInStep = 4, kLineVectors = 3, kColumn = 2,
-              kLastSteps = 0;
+              kLastSteps = 0, kAtOnce = 1;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 1 ? 8 : vectors == 2 ? 6 : 4, dims = keys;
 };
 #else
 constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 2, kLanesInStep = 1, kLineVectors = 1, kColumn = 0,
-              kLastSteps = 0;
+              kLastSteps = 0, kAtOnce = 1;
 template <int vectors>
 struct TileShape {
   static constexpr int keys = vectors == 1 ? 8 : 4, dims = keys;
@@ -174,9 +175,8 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
       if constexpr (maxima.value) m = best[j.value];
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
         Vec<T> sum = acc[k.value][j.value];
-        unroll<steps.value>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-          sum += broadcast(rows[k.value][end + i.value]) * b[i.value];
-        });
+        unroll<steps.value>(
+            [&](auto i) HEADSPAN_ALWAYS_INLINE { sum += broadcast(rows[k.value][end + i.value]) * b[i.value]; });
         if constexpr (maxima.value) m = maximum(m, sum);
         store(s + k.value * kLanes + j.value * width, sum);
       });
@@ -258,14 +258,12 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
   unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
     Vec<T> const factor = alpha[j.value];
     Vec<T> b[last_steps + 1];
-    unroll<last_steps>([&](auto r) HEADSPAN_ALWAYS_INLINE {
-      b[r.value] = load(p + (end + r.value) * kLanes + j.value * width);
-    });
+    unroll<last_steps>(
+        [&](auto r) HEADSPAN_ALWAYS_INLINE { b[r.value] = load(p + (end + r.value) * kLanes + j.value * width); });
     unroll<dims>([&](auto i) HEADSPAN_ALWAYS_INLINE {
       Vec<T> sum = acc[i.value][j.value];
-      unroll<last_steps>([&](auto r) HEADSPAN_ALWAYS_INLINE {
-        sum += broadcast(rows[end + r.value][d + i.value]) * b[r.value];
-      });
+      unroll<last_steps>(
+          [&](auto r) HEADSPAN_ALWAYS_INLINE { sum += broadcast(rows[end + r.value][d + i.value]) * b[r.value]; });
       T* const to = o + (d + i.value) * kLanes + j.value * width;
       // Added only here: what is summed over a tile at a time loses less than one long sum.
       store(to, load(to) * factor + sum);
