@@ -3,6 +3,7 @@
 
 #ifdef __linux__
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 #include <mutex>
@@ -12,10 +13,11 @@ namespace headspan {
 
 namespace {
 
+// The most bytes that are kept, and the most pieces beyond them that are lent to the system.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kMostKept = 0;  // what was given back must not be touched
+constexpr std::size_t kMostKept = 0, kMostLent = 0;  // what was given back must not be touched
 #else
-constexpr std::size_t kMostKept = std::size_t(256) << 20;
+constexpr std::size_t kMostKept = std::size_t(256) << 20, kMostLent = 8;
 #endif
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
@@ -32,54 +34,89 @@ void* allocate(std::size_t bytes) {
 
 void release(void* memory, std::size_t bytes) noexcept { ::operator delete(memory, alignment_of(bytes)); }
 
-// Memory that was given back, the oldest first. Whoever finds it locked does without, so that a process forked at that
-// moment works too.
+// Pages of this memory may be taken by the system when it needs some, which costs nothing as long as it does not; false
+// where there is no such thing.
+bool lend([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) noexcept {
+#ifdef MADV_FREE
+  std::size_t const page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return madvise(memory, bytes / page * page, MADV_FREE) == 0;
+#else
+  return false;
+#endif
+}
+
+// Memory that was given back. Whoever finds it locked does without, so that a process forked at that moment works too.
 class Store {
  public:
   void* take(std::size_t bytes) noexcept {
     std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
     if (!lock) return nullptr;
-    for (auto piece = kept_.end(); piece != kept_.begin();) {
-      if ((--piece)->bytes != bytes) continue;
-      void* const memory = piece->memory;
+    if (void* const memory = take_of(kept_, bytes)) {
       total_ -= bytes;
-      kept_.erase(piece);
       return memory;
     }
-    return nullptr;
+    return take_of(lent_, bytes);
   }
 
   void give(void* memory, std::size_t bytes) noexcept {
     std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
-    if (!lock || bytes > kMostKept) return release(memory, bytes);
-    while (total_ + bytes > kMostKept) drop_oldest();
-    try {
-      kept_.push_back({memory, bytes});
-      total_ += bytes;
-    } catch (const std::bad_alloc&) {
-      release(memory, bytes);
+    if (!lock || !append(kept_, {memory, bytes})) return release(memory, bytes);
+    total_ += bytes;
+    while (total_ > kMostKept) {
+      Piece const oldest = take_oldest(kept_);
+      total_ -= oldest.bytes;
+      if (kMostLent == 0 || !lend(oldest.memory, oldest.bytes) || !append(lent_, oldest))
+        release(oldest.memory, oldest.bytes);
+      else if (lent_.size() > kMostLent)
+        release_oldest(lent_);
     }
   }
 
   void clear() noexcept {
     std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
-    while (lock && !kept_.empty()) drop_oldest();
+    if (!lock) return;
+    total_ = 0;
+    for (Pieces* pieces : {&kept_, &lent_})
+      while (!pieces->empty()) release_oldest(*pieces);
   }
 
  private:
-  void drop_oldest() noexcept {
-    release(kept_.front().memory, kept_.front().bytes);
-    total_ -= kept_.front().bytes;
-    kept_.erase(kept_.begin());
-  }
-
   struct Piece {
     void* memory;
     std::size_t bytes;
   };
+  using Pieces = std::vector<Piece>;  // the oldest first
+
+  static bool append(Pieces& pieces, Piece piece) noexcept {
+    try {
+      pieces.push_back(piece);
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  static void* take_of(Pieces& pieces, std::size_t bytes) noexcept {
+    for (auto piece = pieces.end(); piece != pieces.begin();) {
+      if ((--piece)->bytes != bytes) continue;
+      void* const memory = piece->memory;
+      pieces.erase(piece);
+      return memory;
+    }
+    return nullptr;
+  }
+  static Piece take_oldest(Pieces& pieces) noexcept {
+    Piece const oldest = pieces.front();
+    pieces.erase(pieces.begin());
+    return oldest;
+  }
+  static void release_oldest(Pieces& pieces) noexcept {
+    Piece const oldest = take_oldest(pieces);
+    release(oldest.memory, oldest.bytes);
+  }
+
   std::mutex mutex_;
-  std::vector<Piece> kept_;
-  std::size_t total_ = 0;
+  Pieces kept_, lent_;
+  std::size_t total_ = 0;  // bytes of kept_
 };
 
 Store& store() {

@@ -16,8 +16,8 @@ inline std::size_t checked_product(std::size_t a, std::size_t b) {
   return product;
 }
 
-// Large memory that is given back is kept, up to 256 MB in all, for whoever wants as much again: the system clears
-// every fresh page, which takes a fifth of the time of attention with a short span.
+// Large memory that is given back is kept for whoever wants as much again: the system clears every fresh page, which
+// takes a fifth of the time of attention with a short span. Beyond 256 MB in all the system may take it back.
 constexpr std::size_t kLeastKept = std::size_t(1) << 20;
 void* take_memory(std::size_t bytes);
 void give_memory(void* memory, std::size_t bytes) noexcept;
