@@ -242,7 +242,7 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] += x * b[j.value]; });
     });
   };
-  constexpr int last_steps = vectors > kLineVectors ? kLastSteps : 0;  // of a key group at least
+  constexpr int last_steps = vectors > kLineVectors ? kLastSteps : 0;  // there is a key group at least
   static_assert(last_steps <= kKeyGroup);
   int const end = last - last_steps;
   if (new_line) {  // two loops, since the choice would count in every step
