@@ -60,15 +60,13 @@ class Store {
 
   void give(void* memory, std::size_t bytes) noexcept {
     std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
-    if (!lock || !append(kept_, {memory, bytes})) return release(memory, bytes);
+    if (!lock) return release(memory, bytes);
+    if (bytes > kMostKept || !append(kept_, {memory, bytes})) return lend_or_release({memory, bytes});
     total_ += bytes;
     while (total_ > kMostKept) {
       Piece const oldest = take_oldest(kept_);
       total_ -= oldest.bytes;
-      if (kMostLent == 0 || !lend(oldest.memory, oldest.bytes) || !append(lent_, oldest))
-        release(oldest.memory, oldest.bytes);
-      else if (lent_.size() > kMostLent)
-        release_oldest(lent_);
+      lend_or_release(oldest);
     }
   }
 
@@ -112,6 +110,13 @@ class Store {
   static void release_oldest(Pieces& pieces) noexcept {
     Piece const oldest = take_oldest(pieces);
     release(oldest.memory, oldest.bytes);
+  }
+
+  void lend_or_release(Piece piece) noexcept {
+    if (kMostLent == 0 || !lend(piece.memory, piece.bytes) || !append(lent_, piece))
+      release(piece.memory, piece.bytes);
+    else if (lent_.size() > kMostLent)
+      release_oldest(lent_);
   }
 
   std::mutex mutex_;
