@@ -46,6 +46,11 @@ def set_slider(page, name, place):
     )
 
 
+def state(page, name):
+    """What a control says."""
+    return page.locator(f"input[data-name={name}]").get_attribute("aria-valuetext")
+
+
 def check_drawn(page, expected):
     _, weights = drawn(page)
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)

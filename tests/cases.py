@@ -43,6 +43,10 @@ class Case:
         return {**self.arrays, **self.options}
 
 
+def normals(seed, *shape, dtype=np.float64):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
 def lay_out(array, layout):
     """The same numbers in another memory arrangement."""
     if layout == "contiguous":

@@ -4,13 +4,9 @@ import headspan as hs
 import numpy as np
 import oracle
 import pytest
-from cases import DTYPES
+from cases import DTYPES, normals
 from helpers import compile_library, is_x86, run_python
 from tolerances import check_close
-
-
-def normals(seed, *shape, dtype=np.float64):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def check_refusal(error):

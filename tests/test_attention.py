@@ -4,12 +4,8 @@ import headspan as hs
 import numpy as np
 import oracle
 import pytest
-from cases import DTYPES, HEAD_DIMS, LAYOUTS, all_cases, lay_out, make_case
+from cases import DTYPES, HEAD_DIMS, LAYOUTS, all_cases, lay_out, make_case, normals
 from tolerances import check_close, check_gradients
-
-
-def normals(seed, *shape, dtype=np.float64):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def check_case(query, key, value, grad_out, grad_lse, **options):

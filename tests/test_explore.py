@@ -7,24 +7,22 @@ from importlib.resources import files
 import headspan as hs
 import numpy as np
 import pytest
+from cases import normals
 from headspan.explore import _page
 from helpers import run_python
+from views import float32_normals
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's widgets
 
 
-def normals(*shape, dtype=np.float32):
-    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
-
-
 def view_of(count=3, length=20, **options):
-    q, k = normals(2, count, length, 8)
+    q, k = float32_normals(2, count, length, 8)
     return hs.explore(q, k, **options)
 
 
 def test_arrays_and_sizes_reach_the_browser():
-    q, k, v = normals(3, 4, 30, 8, dtype=np.float64)
+    q, k, v = normals(0, 3, 4, 30, 8)
     view = hs.explore(q[:, -20:], k[:2], value=v[:2], span=[1, 2.5, 3, 999], ramp=4, tokens=["x"] * 30, heads=[3, 1])
     sizes = {"heads": [3, 1], "queries": 20, "keys": 30, "dim": 8, "valueDim": 8, "itemsize": 8, "pool": None}
     assert sizes.items() <= view.meta.items()
@@ -40,7 +38,7 @@ def test_arrays_and_sizes_reach_the_browser():
 
 @pytest.mark.parametrize("shape", [(20, 8), (3, 20, 8), (1, 3, 20, 8)])
 def test_leading_axes_may_be_left_out(shape):
-    q, k = normals(2, *shape)
+    q, k = float32_normals(2, *shape)
     assert hs.explore(q, k).span == [20.0] * (1 if len(shape) == 2 else 3)
 
 
@@ -89,7 +87,7 @@ def test_traits_refuse_what_is_wrong_and_stay(trait, value, message):
 
 
 def test_long_inputs_are_pooled_maps_that_python_computes_again():
-    q, k = normals(2, 2, 1000, 8)
+    q, k = float32_normals(2, 2, 1000, 8)
     view = hs.explore(q, k, span=[30, 400], ramp=8)
     assert (view.meta["pool"], view.query, view.key) == ((8, 8), b"", b"")
 
@@ -114,7 +112,7 @@ def test_max_tokens_decides_who_computes():
 
 
 def test_saved_page_stands_alone(tmp_path):
-    q, k = normals(2, 1, 3, 8)
+    q, k = float32_normals(2, 1, 3, 8)
     view = hs.explore(q, k, tokens=["</script><script>alert(1)</script>", "&amp;", "\u2028"])
     path = view.save(tmp_path / "view.html")
     page = path.read_text(encoding="utf-8")
@@ -160,7 +158,7 @@ def test_errors_say_what_is_wrong(error, change, message):
 
 
 def test_a_batch_is_refused():
-    q, k = normals(2, 2, 3, 20, 8)
+    q, k = float32_normals(2, 2, 3, 20, 8)
     with pytest.raises(ValueError, match=r"one item of a batch, not 2; query\[0\] is the first"):
         hs.explore(q, k)
 

@@ -4,17 +4,13 @@ import headspan as hs
 import numpy as np
 import oracle
 import pytest
-from cases import DTYPES, make_case
+from cases import DTYPES, make_case, normals
 from headspan import _core
 from headspan.spans import farthest
 from tolerances import check_close
 
 CLOSE = {"rtol": 0, "atol": 1e-12}
 SINGLE = {"float64": 1e-12, "float32": 2e-6}
-
-
-def normals(seed, *shape, dtype=np.float64):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def merge_oracle(outs, lses):

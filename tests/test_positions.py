@@ -6,7 +6,7 @@ import headspan as hs
 import numpy as np
 import oracle
 import pytest
-from cases import DTYPES, HEADS
+from cases import DTYPES, HEADS, normals
 from pattern_cases import PATTERNS, SIZES, check_case, draw_case, named_case
 from test_threads import all_bits, make_arguments
 
@@ -95,10 +95,6 @@ def test_random_case(seed, dtype):
     ndim = int(rng.choice([4, 4, 3]))
     sizes = sizes if ndim == 4 else (1, *sizes[1:])
     check_case(draw_case(rng, dtype, None, sizes, ndim, int(rng.choice([3, 8, 16, 33])), share=0.5))
-
-
-def normals(seed, *shape, dtype=np.float64):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def close(one, two, name=""):

@@ -5,16 +5,12 @@ import hypothesis
 import numpy as np
 import oracle
 import pytest
-from cases import DTYPES, LAYOUTS, lay_out
+from cases import DTYPES, LAYOUTS, lay_out, normals
 from hypothesis import strategies as st
 from test_oracle import OPTIONS, make_arrays
 from tolerances import check_close, check_gradients
 
 CLOSE = {"rtol": 0, "atol": 1e-12}
-
-
-def normals(seed, *shape, dtype=np.float64):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def problem(heads=3, queries=70, keys=70, dim=8, seed=0):

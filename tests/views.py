@@ -1,0 +1,17 @@
+"""A small view to point at, and numbers for larger ones."""
+
+import headspan as hs
+import numpy as np
+from cases import normals
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", HOSTILE, " ", "\n", "dog"]
+
+
+def float32_normals(*shape, seed=0):
+    return normals(seed, *shape, dtype=np.float32)
+
+
+def small_view(**options):
+    q, k = float32_normals(2, 3, 10, 8)
+    return hs.explore(q, k, **{"span": [2, 4, 8], "ramp": 3, "tokens": WORDS, **options})
