@@ -7,6 +7,7 @@
 // take several passes, each of which adds to what the ones before have found, and groups apart are computed in shares
 // of the keys, which add up likewise.
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "attention.h"
@@ -37,12 +38,7 @@ class BackwardPass {
   void run(const Control& control) {
     int const threads = useful_threads(problem_, control);
     if (!chunks_.empty()) return run_chunks(threads, control);
-    for (std::ptrdiff_t pass = 0; pass < plan_.passes(); pass++) {
-      if (threads == 1 || heads() % threads == 0 || heads() >= 4 * threads)
-        run_heads(pass, threads, control);
-      else
-        run_in_turn(pass, threads, control);
-    }
+    for (std::ptrdiff_t pass = 0; pass < plan_.passes(); pass++) run_heads(pass, threads, control);
   }
 
  private:
@@ -67,44 +63,63 @@ class BackwardPass {
     });
   }
 
-  // Every head is a task. Its sums are those of run_in_turn.
+  // The first heads are a task each. Of the others every step is one, so that threads which are not equally fast, or
+  // not equally many as the heads, end together; the sums are the same.
   void run_heads(std::ptrdiff_t pass, int threads, const Control& control) const {
-    parallel_for(heads(), threads, control.interrupted,
-                 [&](std::ptrdiff_t head, const StopCheck& stop) { run_chunk(whole_head(head, pass), pass, stop); });
+    std::ptrdiff_t const whole = whole_heads(pass, threads),
+                         chain = std::max<std::ptrdiff_t>(steps_.most(pass) * problem_.heads_per_key_head(), 1);
+    Turns turns((heads() - whole) * chain, chain);
+    std::vector<std::atomic<std::ptrdiff_t>> cleared(static_cast<std::size_t>(heads() - whole));
+    parallel_for(whole + turns.tasks(), threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
+      if (task < whole) return run_chunk(whole_head(task, pass), pass, stop);
+      std::ptrdiff_t const number = task - whole;
+      run_in_turn(whole_head(whole + number / chain, pass), pass, number, turns,
+                  cleared[static_cast<std::size_t>(number / chain)], stop);
+    });
   }
 
-  // Every step is a task; a few tiles at a time wait for their turn.
-  void run_in_turn(std::ptrdiff_t pass, int threads, const Control& control) const {
+  std::ptrdiff_t whole_heads(std::ptrdiff_t pass, int threads) const {
+    if (threads == 1 || heads() == 0) return heads();
+    if (std::ptrdiff_t const left = heads() % threads) return heads() - left;
+    // Not where a whole head copies its classes, or where all steps add to the same few keys, those of global tokens.
+    const Pass* const of_last = plan_.pass(problem_.heads() - 1, pass);
+    return of_last && (!of_last->plain() || of_last->order.apart > 0) ? heads() : heads() - 1;
+  }
+
+  // One step of a head, a few tiles at a time when it is their turn. `cleared`: the head's rows below have been. It may
+  // be behind only for a step that has none before it at work, as these clear up to where they leave.
+  void run_in_turn(const Chunk& all, std::ptrdiff_t pass, std::ptrdiff_t task, Turns& turns,
+                   std::atomic<std::ptrdiff_t>& cleared, const StopCheck& stop) const {
     constexpr int tiles_in_turn = 2;
-    for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
-      if (pass == 0) clear_own(whole_head(head, pass), &first, last);
-    });
-    std::ptrdiff_t const shared = problem_.heads_per_key_head(), chain = steps_.most(pass) * shared;
-    Turns turns(heads() * chain, chain);
-    parallel_for(heads() * chain, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
-      Chunk const all = whole_head(task / chain, pass);
-      std::ptrdiff_t const head = all.key_head * shared + task % shared, index = task % chain / shared;
-      if (index < steps_.count(head, pass)) {
-        Step const step = steps_.at(head, pass, index);
-        QueryGroup<T> const queries = group_of(problem_, plan_, all.batch, head, pass, step.group);
-        KeyGradients<T> const key_rows = key_gradients(all, task % shared);
-        bool const ascends = queries.ascends() && one_order(all.key_head);
-        if (!ascends && !turns.wait(task, PTRDIFF_MAX, stop)) return;
-        auto const run_batch = [&](auto run, const Tile* tiles, int count) {
-          for (int i = 0; i < count; i += tiles_in_turn) {
-            int const n = std::min(tiles_in_turn, count - i);
-            std::ptrdiff_t const rank = queries.rank_after(tiles[i + n - 1]);
-            if (!turns.wait(task, rank, stop)) return false;
-            run(key_rows, tiles + i, n);
-            if (ascends) turns.leave(task, rank);
-          }
-          return true;
-        };
-        auto const may_add = [&] { return turns.wait(task, PTRDIFF_MAX, stop); };
-        if (!run_step(pass, step, queries, stop, run_batch, may_add)) return;
-      }
-      if (turns.wait(task, PTRDIFF_MAX, stop)) turns.leave(task, PTRDIFF_MAX);
-    });
+    std::ptrdiff_t const shared = problem_.heads_per_key_head(), number = turns.place(task),
+                         head = all.key_head * shared + number % shared, index = number / shared;
+    auto const clear_until = [&](std::ptrdiff_t until) {
+      std::ptrdiff_t const first = cleared.load(std::memory_order_relaxed);
+      if (pass == 0 && first < until) cleared.store(clear_own(all, first, until), std::memory_order_relaxed);
+    };
+    if (index < steps_.count(head, pass)) {
+      Step const step = steps_.at(head, pass, index);
+      QueryGroup<T> const queries = group_of(problem_, plan_, all.batch, head, pass, step.group);
+      KeyGradients<T> const key_rows = key_gradients(all, number % shared);
+      bool const ascends = queries.ascends() && one_order(all.key_head);
+      if (!ascends && !turns.wait(task, PTRDIFF_MAX, stop)) return;
+      auto const run_batch = [&](auto run, const Tile* tiles, int count) {
+        for (int i = 0; i < count; i += tiles_in_turn) {
+          int const n = std::min(tiles_in_turn, count - i);
+          std::ptrdiff_t const rank = queries.rank_after(tiles[i + n - 1]);
+          if (!turns.wait(task, rank, stop)) return false;
+          clear_until(keys_end(tiles + i, n));
+          run(key_rows, tiles + i, n);
+          if (ascends) turns.leave(task, rank);
+        }
+        return true;
+      };
+      auto const may_add = [&] { return turns.wait(task, PTRDIFF_MAX, stop); };
+      if (!run_step(pass, step, queries, stop, run_batch, may_add)) return;
+    }
+    if (!turns.wait(task, PTRDIFF_MAX, stop)) return;
+    if (turns.is_last(task)) clear_until(all.own_last);
+    turns.leave(task, PTRDIFF_MAX);
   }
 
   // Whether all heads that share a key head go through its keys in one order: where spans are limited, keys that are
@@ -149,16 +164,18 @@ class BackwardPass {
     return {key, value, private_key, private_value, bias, private_bias, chunk.private_first, chunk.own_first};
   }
 
-  // Zeros for the chunk's own rows, just before their first use, so that they are still in the cache then.
-  void clear_own(const Chunk& chunk, std::ptrdiff_t* cleared, std::ptrdiff_t until) const {
-    if (*cleared >= until) return;
-    std::ptrdiff_t const first = *cleared, each = problem_.heads_per_key_head();
-    for (; *cleared < until; ++*cleared) {
-      std::fill_n(gradients_.key.at(chunk.batch, chunk.key_head, *cleared), problem_.head_dim(), T(0));
-      std::fill_n(gradients_.value.at(chunk.batch, chunk.key_head, *cleared), problem_.value_dim(), T(0));
+  // Zeros for the chunk's own rows up to `until`, just before their first use, so that they are still in the cache
+  // then; returns up to where they are zeros or in use.
+  std::ptrdiff_t clear_own(const Chunk& chunk, std::ptrdiff_t first, std::ptrdiff_t until) const {
+    if (first >= until) return first;
+    std::ptrdiff_t const each = problem_.heads_per_key_head();
+    for (std::ptrdiff_t key = first; key < until; key++) {
+      std::fill_n(gradients_.key.at(chunk.batch, chunk.key_head, key), problem_.head_dim(), T(0));
+      std::fill_n(gradients_.value.at(chunk.batch, chunk.key_head, key), problem_.value_dim(), T(0));
     }
     for (std::ptrdiff_t h = chunk.key_head * each; h < (chunk.key_head + 1) * each && gradients_.key_bias; h++)
       std::fill(gradients_.key_bias.at(chunk.batch, h, first), gradients_.key_bias.at(chunk.batch, h, until), 0.0);
+    return until;
   }
 
   void clear_private(const Chunk& chunk) const {
@@ -194,7 +211,7 @@ class BackwardPass {
         copies.redirect(queries);
         auto const run_batch = [&](auto run, const Tile* tiles, int count) {
           std::ptrdiff_t const end = keys_end(tiles, count);
-          clear_own(chunk, &cleared, std::min(end, chunk.own_last));
+          cleared = clear_own(chunk, cleared, std::min(end, chunk.own_last));
           if (has_next)
             fetch_next(queries.group, plan_.pass(next_head, pass), chunk.batch, next_head,
                        steps_.at(next_head, pass, next).group, end);
@@ -203,7 +220,7 @@ class BackwardPass {
         };
         if (!run_step(pass, step, queries, stop, run_batch, [] { return true; })) return;
       }
-    clear_own(chunk, &cleared, chunk.own_last);
+    clear_own(chunk, cleared, chunk.own_last);
   }
 
   // Past the last key of some tiles.

@@ -26,6 +26,7 @@ BIT_CASES = {
     "decode": ((7, 7, 1, 4999, 17), {"temperature": 0.7}),
     "decode in parts": ((1, 1, 3, 9001, 64), {"span": 1e6}),
     "few heads in turn": ((6, 3, 801, 801, 13), {"span": 700.5}),
+    "the last head in turn": ((4, 4, 801, 801, 13), {"span": 700.5}),
     "a long head in turn, both directions": ((1, 1, 1203, 1203, 11), {"span": 1e6, "causal": False}),
     "many chunks": ((1, 1, 6007, 6007, 7), {"span": 30.5}),
     "spans per token in no order": (
