@@ -3,9 +3,9 @@
 // sums are shared among threads depends on shapes and spans only, so that they come out the same for every number of
 // threads. Where spans are short a head's groups are cut into chunks, in ascending order. A chunk owns the keys that no
 // earlier chunk sees and writes their gradients in place; for the others it has a private buffer, and these are added
-// afterwards, chunk by chunk. Where such buffers would be large, groups add to the same rows in turn. A pattern may
-// take several passes, each of which adds to what the ones before have found, and groups apart are computed in shares
-// of the keys, which add up likewise.
+// afterwards, chunk by chunk. Where such buffers would be large a head is one task, or its groups add to the same rows
+// in turn. A pattern may take several passes, each of which adds to what the ones before have found, and groups apart
+// are computed in shares of the keys, which add up likewise.
 #include <algorithm>
 #include <atomic>
 #include <vector>

@@ -68,34 +68,35 @@ inline std::vector<Chunk> cut(const std::vector<GroupExtent>& extents, std::ptrd
   return chunks;
 }
 
-// Chunks for many threads; none if there are enough heads, or if the private buffers would take more than a quarter of
-// the gradients' own memory. Patterns do without: their groups may meet keys anywhere.
+// Chunks for many threads, as many as leave the private buffers below a quarter of the gradients' own memory; none if
+// there are enough heads, or if a few would take more. Patterns do without: their groups may meet keys anywhere.
 template <class T>
 std::vector<Chunk> plan_chunks(const Problem<T>& problem, const Plan& plan) {
-  if (!problem.patterns.empty()) return {};
-  constexpr std::ptrdiff_t tasks_wanted = 16;
-  std::ptrdiff_t const heads = problem.batch() * problem.key_heads(),
-                       count = std::min((tasks_wanted + heads - 1) / std::max<std::ptrdiff_t>(heads, 1),
-                                        plan.most_groups(0));
-  if (count <= 1) return {};
+  constexpr std::ptrdiff_t tasks_wanted = 16, fewest_tasks = 4;
+  std::ptrdiff_t const heads = problem.batch() * problem.key_heads();
+  if (!problem.patterns.empty() || heads == 0 || heads >= tasks_wanted) return {};
   double const key_dims = problem.head_dim() + problem.value_dim(),
                query_rows = static_cast<double>(problem.queries() * problem.heads_per_key_head()) * problem.head_dim() /
                             key_dims,
-               room = 0.25 * (static_cast<double>(problem.keys()) + query_rows);
-  std::vector<Chunk> chunks;
-  std::size_t private_rows = 0;
-  for (std::ptrdiff_t head = 0; head < heads; head++) {
-    std::ptrdiff_t const batch = head / problem.key_heads(), key_head = head % problem.key_heads();
-    for (Chunk& chunk : cut(group_extents(problem, plan, batch, key_head), count, problem.keys())) {
-      chunk.batch = batch;
-      chunk.key_head = key_head;
-      chunk.private_row = private_rows;
-      private_rows += static_cast<std::size_t>(chunk.private_count());
-      chunks.push_back(chunk);
-    }
-    if (static_cast<double>(private_rows) > room * static_cast<double>(head + 1)) return {};
+               room = 0.25 * (static_cast<double>(problem.keys()) + query_rows) * static_cast<double>(heads);
+  std::vector<std::vector<GroupExtent>> extents;
+  for (std::ptrdiff_t head = 0; head < heads; head++)
+    extents.push_back(group_extents(problem, plan, head / problem.key_heads(), head % problem.key_heads()));
+  std::ptrdiff_t count = std::min((tasks_wanted + heads - 1) / heads, plan.most_groups(0));
+  for (; count > 1 && heads * count >= fewest_tasks; count /= 2) {
+    std::vector<Chunk> chunks;
+    std::size_t private_rows = 0;
+    for (std::ptrdiff_t head = 0; head < heads; head++)
+      for (Chunk& chunk : cut(extents[static_cast<std::size_t>(head)], count, problem.keys())) {
+        chunk.batch = head / problem.key_heads();
+        chunk.key_head = head % problem.key_heads();
+        chunk.private_row = private_rows;
+        private_rows += static_cast<std::size_t>(chunk.private_count());
+        chunks.push_back(chunk);
+      }
+    if (static_cast<double>(private_rows) <= room) return chunks;
   }
-  return chunks;
+  return {};
 }
 
 }  // namespace headspan

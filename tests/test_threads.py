@@ -29,6 +29,7 @@ BIT_CASES = {
     "the last head in turn": ((4, 4, 801, 801, 13), {"span": 700.5}),
     "a long head in turn, both directions": ((1, 1, 1203, 1203, 11), {"span": 1e6, "causal": False}),
     "many chunks": ((1, 1, 6007, 6007, 7), {"span": 30.5}),
+    "a few chunks": ((1, 1, 4003, 4003, 7), {"span": 256.5}),
     "spans per token in no order": (
         (1, 1, 1517, 1517, 11),
         {"span": np.random.default_rng(0).uniform(0, 900, (1, 1, 1517))},
@@ -229,12 +230,13 @@ def test_poisoned_rows_reach_only_the_keys_they_see(where, case, dtype, poison):
         check_untouched(clean, dirty, {"out": forward, "lse": forward, "key": met, "value": met, **affected})
 
 
+@pytest.mark.parametrize("longest", [100, 400], ids=["many chunks", "a few chunks"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_groups_of_a_chunk_that_look_back_further_than_its_first(dtype):
+def test_groups_of_a_chunk_that_look_back_further_than_its_first(dtype, longest):
     """A pattern does without chunks: the same gradients by another way."""
     rng = np.random.default_rng(0)
     query, key, value, grad_out = rng.standard_normal((4, 1, 1, 6016, 8)).astype(dtype)
-    spans = np.where(np.arange(6016) // 64 % 2, 100.0, 10.0)[None, None]
+    spans = np.where(np.arange(6016) // 64 % 2, longest, longest / 10)[None, None]
     options = {"span": spans, "ramp": 2, "key_bias": rng.standard_normal(6016)}
     one, two = (
         hs.attention_vjp(query, key, value, **options, pattern=pattern)[1](grad_out)
