@@ -4,6 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from browser import TEXTS, check_drawn, drawn, overlapping, place_of, readout, set_slider, spilling, state
+from colours import contrast, rgb
 from views import HOSTILE, WORDS, float32_normals, small_view
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
@@ -130,6 +131,23 @@ def test_controls_have_roles_and_names(opened):
     assert page.get_by_role("application", name="Attention map of head 1").count() == 1
     assert "1 up to 2 tokens, 0 from 5" in page.get_by_role("img").get_attribute("aria-label")
     assert page.get_by_role("status").get_attribute("aria-live") == "polite"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_light_and_dark(opened, scheme):
+    page = opened(small_view(), color_scheme=scheme)
+    assert page.locator(".headspan-view.dark").count() == (scheme == "dark")
+    *inks, panel = page.evaluate(
+        """() => {
+          const style = getComputedStyle(document.querySelector(".headspan-view"));
+          const hex = (name) => style.getPropertyValue(name).trim();
+          return ["--ink", "--quiet", "--accent", "--panel"].map(hex);
+        }"""
+    )
+    page_colour = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    for paper in (panel, page_colour):
+        for ink in inks:
+            assert contrast(rgb(ink), rgb(paper)) >= 4.5
 
 
 def test_theme_is_followed_while_the_page_is_open(opened):
