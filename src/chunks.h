@@ -78,24 +78,29 @@ std::vector<Chunk> plan_chunks(const Problem<T>& problem, const Plan& plan) {
   double const key_dims = problem.head_dim() + problem.value_dim(),
                query_rows = static_cast<double>(problem.queries() * problem.heads_per_key_head()) * problem.head_dim() /
                             key_dims,
-               room = 0.25 * (static_cast<double>(problem.keys()) + query_rows) * static_cast<double>(heads);
-  std::vector<std::vector<GroupExtent>> extents;
-  for (std::ptrdiff_t head = 0; head < heads; head++)
-    extents.push_back(group_extents(problem, plan, head / problem.key_heads(), head % problem.key_heads()));
-  std::ptrdiff_t count = std::min((tasks_wanted + heads - 1) / heads, plan.most_groups(0));
-  for (; count > 1 && heads * count >= fewest_tasks; count /= 2) {
+               room = 0.25 * (static_cast<double>(problem.keys()) + query_rows);
+  std::vector<std::vector<GroupExtent>> extents;  // of the heads that were asked for
+  auto const chunks_of_each = [&](std::ptrdiff_t count) {
     std::vector<Chunk> chunks;
     std::size_t private_rows = 0;
-    for (std::ptrdiff_t head = 0; head < heads; head++)
+    for (std::ptrdiff_t head = 0; head < heads; head++) {
+      std::ptrdiff_t const batch = head / problem.key_heads(), key_head = head % problem.key_heads();
+      if (head == static_cast<std::ptrdiff_t>(extents.size()))
+        extents.push_back(group_extents(problem, plan, batch, key_head));
       for (Chunk& chunk : cut(extents[static_cast<std::size_t>(head)], count, problem.keys())) {
-        chunk.batch = head / problem.key_heads();
-        chunk.key_head = head % problem.key_heads();
+        chunk.batch = batch;
+        chunk.key_head = key_head;
         chunk.private_row = private_rows;
         private_rows += static_cast<std::size_t>(chunk.private_count());
         chunks.push_back(chunk);
       }
-    if (static_cast<double>(private_rows) <= room) return chunks;
-  }
+      if (static_cast<double>(private_rows) > room * static_cast<double>(head + 1)) return std::vector<Chunk>();
+    }
+    return chunks;
+  };
+  std::ptrdiff_t count = std::min((tasks_wanted + heads - 1) / heads, plan.most_groups(0));
+  for (; count > 1 && heads * count >= fewest_tasks; count /= 2)
+    if (std::vector<Chunk> chunks = chunks_of_each(count); !chunks.empty()) return chunks;
   return {};
 }
 
