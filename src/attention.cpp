@@ -265,7 +265,7 @@ class ForwardPass {
   void merge(const std::vector<Partial<T>>& parts, int lane, ForwardRows<T>& whole) const {
     T maximum = -std::numeric_limits<T>::infinity();
     for (const Partial<T>& part : parts)
-      if (!(part.maximum <= maximum)) maximum = part.maximum;  // or NaN
+      if (part.maximum > maximum || std::isnan(part.maximum)) maximum = part.maximum;  // a NaN stays
     auto const sum_of = [&](const Partial<T>& part) {
       return part.sum == 0 ? 0 : part.sum * std::exp2(static_cast<double>(part.maximum - maximum));
     };

@@ -87,16 +87,13 @@ class QueryGroup {
       group.axes = pattern_->grid().axes;
       for (int axis = 0; axis < group.axes; axis++) group.key_position[axis] = plan.coordinates(head, axis);
       for (int lane = 0; lane < kLanes; lane++)
-        for (int axis = 0; axis < group.axes; axis++) set_position(axis, lane, group.key_position[axis][index_[lane]]);
+        for (int axis = 0; axis < group.axes; axis++)
+          group.query_position[axis][lane] = group.key_position[axis][index_[lane]];
       return;
     }
     group.axes = 1;
     group.key_position[0] = band_.key_position;
-    for (int lane = 0; lane < kLanes; lane++) set_position(0, lane, band_.position(query[lane]));
-  }
-  void set_position(int axis, int lane, double position) {
-    if (lane == 0) group.origin[axis] = position;
-    group.position[axis][lane] = static_cast<T>(position - group.origin[axis]);
+    for (int lane = 0; lane < kLanes; lane++) group.query_position[0][lane] = band_.position(query[lane]);
   }
 
   void set_parameters(const Problem<T>& problem) {

@@ -56,27 +56,25 @@ template <class T>
 struct Group {
   int lanes;
   int head_dim, value_dim;
-  bool biased;                        // slopes are not all zero
-  bool careful;                       // a masked pair may hold NaN or infinity: never multiply it, not even by zero
-  T ramp;                             // 0: no span, or a hard window, which the tiles' words already express
-  int axes;                           // of a position; the distance of a pair is the largest of theirs
-  double origin[kAxes];               // position of lane 0; positions are relative to it so that float32 holds them
+  bool biased;   // slopes are not all zero
+  bool careful;  // a masked pair may hold NaN or infinity: never multiply it, not even by zero
+  T ramp;        // 0: no span, or a hard window, which the tiles' words already express
+  int axes;      // of a position; the distance of a pair is the largest of theirs
+  double query_position[kAxes][kLanes];
   const double* key_position[kAxes];  // null: a key stands at its index
   Rows<const T> key, value;
   Rows<const T> key_bias;  // a number for each key, added to its scores; data null: none
   Ahead<T> ahead[kAhead];  // unused: no rows
   const T* query[kLanes];
-  T scale[kLanes];            // scale / temperature
-  T position[kAxes][kLanes];  // minus origin
-  T span[kLanes];             // infinity: unlimited
+  T scale[kLanes];  // scale / temperature
+  T span[kLanes];   // infinity: unlimited
   T slope[kLanes];
 };
 
-// Where a key stands, from the group's origin.
 template <class T>
-HEADSPAN_INLINE T key_position(const Group<T>& group, int axis, ptrdiff_t key) {
+HEADSPAN_INLINE double key_position(const Group<T>& group, int axis, ptrdiff_t key) {
   const double* const positions = group.key_position[axis];
-  return (T)((positions ? positions[key] : (double)key) - group.origin[axis]);
+  return positions ? positions[key] : (double)key;
 }
 
 // The set of all lanes that hold a query.

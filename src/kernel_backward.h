@@ -53,7 +53,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch)
   T deltas = 0;
   for (int i = 0; i < group.lanes; i++) deltas += b.delta[i] * 0;
   *b.rows_finite = q_finite && grad_finite && deltas == 0;
-  if (group.ramp > 0) soft_bounds(group, b.bounds);
+  if (group.ramp > 0 || group.biased) place_lanes(group, *b.lanes);
   *b.has_carried = false;
   *b.tiles = 0;
   memset(b.grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
@@ -71,7 +71,7 @@ HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const Tile
                                                const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> maximum,
                                                Vec<T> inverse_sum, Vec<T> delta, int vector, int first, int last) {
   constexpr int width = kWidth<T>;
-  LaneMask<T> const mask(group, vector, bounds, keys.position[0]);
+  LaneMask<T> const mask(group, vector, bounds, keys.distances);
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
   Vec<T> span_sum{}, slope_sum{};
   for (int r = first; r < last; r++) {
@@ -101,8 +101,8 @@ HEADSPAN_INLINE void softmax_gradient_tile(const Group<T>& group, BackwardRows<T
                            : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
   stretches<T, 1>(keys, [&](int j, int first, int last) {
     LaneSums<T> const sums =
-        choose(group, keys, b.bounds, b.scores + j * width, b.grad_scores + j * width, load(b.maximum + j * width),
-               load(b.inverse_sum + j * width), load(b.delta + j * width), j, first, last);
+        choose(group, keys, b.lanes->bounds, b.scores + j * width, b.grad_scores + j * width,
+               load(b.maximum + j * width), load(b.inverse_sum + j * width), load(b.delta + j * width), j, first, last);
     if (soft)
       for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
     if (group.biased)
@@ -176,7 +176,7 @@ template <class T>
 HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
                                    const Backward<T>& b, const Tile& tile, RowsAhead<T>& ahead) {
   TileKeys<T> keys;
-  prepare(group, tile, keys);
+  prepare(group, tile, *b.lanes, keys);
   Bias<T> const bias = bias_of(group, keys, b.slope), none{nullptr, bias.distances, nullptr};
   T *grad_key[kPaddedKeys], *grad_value[kPaddedKeys];
   gradient_rows(tile, keys, gradients, b.sink, grad_key, grad_value);

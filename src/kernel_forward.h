@@ -22,7 +22,7 @@ void forward_begin(const Group<T>& group, void* scratch) {
   }
   lay_out_queries(group.query, group.lanes, factor, group.head_dim, f.q);
   memset(f.out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
-  if (group.ramp > 0) soft_bounds(group, f.bounds);
+  if (group.ramp > 0 || group.biased) place_lanes(group, *f.lanes);
   *f.batches = 0;
 }
 
@@ -32,7 +32,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
                                       Vec<T> maximum, int vector, int first, int last) {
   Vec<T> sum{};
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
-  LaneMask<T> const mask(group, vector, soft, keys.position[0]);
+  LaneMask<T> const mask(group, vector, soft, keys.distances);
   for (int of_group = first; of_group < last; of_group += kKeyGroup) {
     int const g = of_group / kKeyGroup;
     bool const masked = soft && mask.touches(keys.lowest[g], keys.highest[g]);
@@ -61,7 +61,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
                                   RowsAhead<T>& ahead, bool far) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
-  prepare(group, tile, keys, next);
+  prepare(group, tile, *f.lanes, keys, next);
   Bias<T> const bias = bias_of(group, keys, f.slope);
 
   // pass 1: scores and the new maximum
@@ -88,7 +88,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
     alpha[j] = exp2(old - best[j]);
     sums[j] = Vec<T>{};
   }
-  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
+  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
   stretches<T, 1>(keys, [&](int j, int first, int last) {
     sums[j] += exponentials(group, keys, soft, f.scores + j * width, best[j], j, first, last);
   });
@@ -156,10 +156,10 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   constexpr int width = kWidth<T>;
   Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
   TileKeys<T> keys;
-  prepare(group, tile, keys);
+  prepare(group, tile, *f.lanes, keys);
   Bias<T> const bias = bias_of(group, keys, f.slope);
   memset(weights, 0, sizeof(T) * kTileKeys * kLanes);
-  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.bounds : nullptr;
+  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     run_products<T>(run, keys.key, {}, group.head_dim, f.q, f.scores, keys.words, bias, nullptr, group.lanes);
@@ -168,7 +168,9 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
       exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);
       for (int r = run.first; r < run.last && r < tile.count; r++) {
         int const at = r * kLanes + j * width;
-        store(weights + at, load(f.scores + at) * load(rows.inverse_sum + j * width));
+        Vec<T> const weight = load(f.scores + at) * load(rows.inverse_sum + j * width);
+        // 0 where masked, also in a row whose sum is NaN
+        store(weights + at, keys.words ? select(keys.words[r] >> (j * width), weight, Vec<T>{}) : weight);
       }
     }
   }

@@ -4,15 +4,11 @@
 // packed, a gathered key costs what a neighbouring one does, and a softmax over keys is plain vector arithmetic.
 #pragma once
 
-#include "kernel.h"
-#include "simd.h"
+#include "positions.h"
 
 namespace headspan::HEADSPAN_ISA {
 
 HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-template <class T>
-constexpr int kVectors = kLanes / kWidth<T>;  // vectors of a row of lanes
 
 constexpr int kRowsAfter = 8;  // a register tile fetches as many rows after its own as it has
 constexpr int kPaddedKeys = kTileKeys + kRowsAfter;
@@ -81,20 +77,6 @@ struct Fetch {
   const T* const* rows;
   int lists;
   HEADSPAN_ALWAYS_INLINE Fetch from(int r) const { return {rows + r, lists}; }
-};
-
-// Distances of vectors of lanes to keys: on each axis the queries' positions are kLanes and the keys' kPaddedKeys
-// apart.
-template <class T>
-struct Distances {
-  const T *query, *key;
-  int axes;
-  HEADSPAN_ALWAYS_INLINE Vec<T> at(int lane, int r) const {
-    Vec<T> x = absolute<T>(load(query + lane) - key[r]);
-    for (int axis = 1; axis < axes; axis++)
-      x = maximum(x, absolute<T>(load(query + axis * kLanes + lane) - key[axis * kPaddedKeys + r]));
-    return x;
-  }
 };
 
 // The score terms beside the dot product, times log2(e).

@@ -31,7 +31,7 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int l
   Pair p;
   p.x = 0;
   for (int axis = 0; axis < group.axes; axis++) {
-    double const x = fabs((double)group.position[axis][lane] - (double)key_position(group, axis, key));
+    double const x = fabs(group.query_position[axis][lane] - key_position(group, axis, key));
     p.x = x > p.x ? x : p.x;
   }
   double const ramp = (double)group.ramp, floor = sizeof(T) == 4 ? __FLT_EPSILON__ / 2 : __DBL_EPSILON__ / 2;

@@ -27,7 +27,7 @@ template <class T>
 struct Forward {
   T *q, *out, *carried_out, *scores, *maximum, *slope;
   T* carried_maximum;
-  SoftBounds<T>* bounds;
+  LanePositions<T>* lanes;
   double* sum;
   int* batches;
 
@@ -41,7 +41,7 @@ struct Forward {
     f.maximum = c.take<T>(kLanes);
     f.slope = c.take<T>(kLanes);
     f.carried_maximum = c.take<T>(kLanes);
-    f.bounds = c.take<SoftBounds<T>>(kVectors<T>);
+    f.lanes = c.take<LanePositions<T>>(1);
     f.sum = c.take<double>(kLanes);
     f.batches = c.take<int>(1);
     if (end) *end = c.at;
@@ -53,7 +53,7 @@ template <class T>
 struct Backward {
   T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *maximum, *inverse_sum,
       *delta, *slope, *sink;
-  SoftBounds<T>* bounds;
+  LanePositions<T>* lanes;
   bool *rows_finite, *has_carried;
   ptrdiff_t* tiles;  // computed so far
   ptrdiff_t q_stride, grad_out_stride;
@@ -77,7 +77,7 @@ struct Backward {
     b.slope = c.take<T>(kLanes);
     b.sink =
         c.take<T>((size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride));  // gradients of padding
-    b.bounds = c.take<SoftBounds<T>>(kVectors<T>);
+    b.lanes = c.take<LanePositions<T>>(1);
     b.rows_finite = c.take<bool>(1);
     b.has_carried = c.take<bool>(1);
     b.tiles = c.take<ptrdiff_t>(1);

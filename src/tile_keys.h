@@ -19,7 +19,8 @@ struct Run {
 template <class T>
 struct TileKeys {
   const T *key[kPaddedKeys], *value[kPaddedKeys];
-  T position[kAxes][kPaddedKeys];
+  T position[kAxes][kTileKeys];
+  Distances<T> distances;
   T bias[kPaddedKeys];                          // times log2(e)
   T lowest[kTileGroups], highest[kTileGroups];  // positions in a key group
   uint64_t padded_words[kPaddedKeys];
@@ -57,11 +58,18 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
 
 // Where the keys of a tile stand, for masks and slopes.
 template <class T>
-HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile, TileKeys<T>& keys) {
+HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile, LanePositions<T>& lanes,
+                                         TileKeys<T>& keys) {
+  bool exact = lanes.exact;
   for (int axis = 0; axis < group.axes; axis++) {
     T* const position = keys.position[axis];
-    for (int r = 0; r < tile.count; r++) position[r] = key_position(group, axis, key_index(tile, r));
+    for (int r = 0; r < tile.count; r++)
+      position[r] = relative<T>(key_position(group, axis, key_index(tile, r)), lanes.origin[axis], exact);
     for (int r = tile.count; r < keys.padded; r++) position[r] = position[tile.count - 1];
+  }
+  if (!exact) {
+    wide_distances(group, tile, keys.padded, lanes.distance);
+    keys.distances.wide = lanes.distance;
   }
   for (int g = 0; g < keys.padded / kKeyGroup; g++) {
     const T* const p = keys.position[0] + g * kKeyGroup;
@@ -70,7 +78,7 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
       lowest = p[i] < lowest ? p[i] : lowest;
       highest = p[i] > highest ? p[i] : highest;
     }
-    keys.lowest[g] = group.axes > 1 ? T(-__builtin_inf()) : lowest;  // no one axis says how far a key is
+    keys.lowest[g] = exact && group.axes == 1 ? lowest : -kInfinity<T>;  // else this does not say how far a key is
     keys.highest[g] = highest;
   }
 }
@@ -89,7 +97,8 @@ HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, int until, T
 }
 
 template <class T>
-HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T>& keys, const Tile* next = nullptr) {
+HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositions<T>& lanes, TileKeys<T>& keys,
+                             const Tile* next = nullptr) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
   // Padding, and rows that are fetched ahead: any row that may be read, or the next tile's.
   int const end = keys.padded + kRowsAfter;
@@ -97,7 +106,8 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, TileKeys<T
   rows_of(tile, group.value, end, keys.value);
   for (int r = keys.padded, i = 0; next && r < end && i < next->count; r++, i++)
     keys.key[r] = group.key.row(key_index(*next, i));
-  if (tile.soft || group.biased) prepare_positions(group, tile, keys);
+  keys.distances = {lanes.query[0], keys.position[0], group.axes, nullptr};
+  if (tile.soft || group.biased) prepare_positions(group, tile, lanes, keys);
   if (group.key_bias.data)
     for (int r = 0; r < keys.padded; r++)
       keys.bias[r] = T(*group.key_bias.row(key_index(tile, r < tile.count ? r : tile.count - 1)) * kLog2e);
@@ -146,9 +156,7 @@ class RowsAhead {
 // The score terms of a tile; `slope` is times log2(e).
 template <class T>
 HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, const T* slope) {
-  return {group.biased ? slope : nullptr,
-          {group.position[0], keys.position[0], group.axes},
-          group.key_bias.data ? keys.bias : nullptr};
+  return {group.biased ? slope : nullptr, keys.distances, group.key_bias.data ? keys.bias : nullptr};
 }
 
 // The scores of a run.

@@ -343,3 +343,18 @@ def test_float32_is_no_worse_than_dense_float32(options):
     dense = weights / weights.sum(axis=-1, keepdims=True) @ value
     error = np.square(hs.attention(query, key, value, **options) - expected).mean()
     assert error <= np.square(dense - expected).mean()
+
+
+@pytest.mark.parametrize("ramp", [1, 4])
+def test_the_gradient_of_a_whole_span_is_that_towards_shorter_ones(ramp):
+    """Pairs lie on both kinks of the mask: what the sides give differs, and the documented one is taken."""
+    query, key, value, grad_out = (normals(i, 2, 40, 8) for i in range(4))
+    spans, step = np.array([3.0, 7.0]), 1e-6
+
+    def losses(span):
+        return (hs.attention(query, key, value, span=span, ramp=ramp) * grad_out).sum(axis=(1, 2))
+
+    gradient = hs.attention_vjp(query, key, value, span=spans, ramp=ramp)[1](grad_out).span
+    np.testing.assert_allclose(gradient, (losses(spans) - losses(spans - step)) / step, rtol=1e-4, atol=1e-5)
+    longer = (losses(spans + step) - losses(spans)) / step
+    assert np.all(np.abs(longer - gradient) > 1e-2)

@@ -97,6 +97,28 @@ def test_random_case(seed, dtype):
     check_case(draw_case(rng, dtype, None, sizes, ndim, int(rng.choice([3, 8, 16, 33])), share=0.5))
 
 
+def bursts(rng, gap, tokens=130):
+    """Five events within 10 units, then nothing for as long as the gap."""
+    return np.sort(np.arange(tokens) // 5 * gap + rng.uniform(0, 10, tokens))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("exponent", range(16))
+def test_distances_are_exact_at_every_scale(exponent, causal, dtype):
+    """A distance is right to one rounding however far tokens stand apart, and wherever they all stand."""
+    rng, scale = np.random.default_rng([34, exponent, causal]), 10.0**exponent
+    shape, ramp = (1, 2, 1, 130, 130, 8), {"causal": causal, "ramp": 4}
+    check_case(named_case(shape, dtype, key_positions=bursts(rng, scale), span=[2, 5], **ramp))
+    check_case(named_case(shape, dtype, key_positions=scale + bursts(rng, 50), span=[2, 5], **ramp))
+    check_case(named_case(shape, dtype, key_positions=bursts(rng, scale), alibi_slopes=[0.125, 0.5], causal=causal))
+    spread = {"query_positions": np.sort(scale * rng.random(130)), "key_positions": np.sort(scale * rng.random(130))}
+    check_case(named_case(shape, dtype, **spread, span=[scale / 9, scale / 3], **ramp | {"ramp": scale / 7}))
+    slopes = np.array([1, 4]) / scale
+    check_case(named_case((1, 2, 1, 3, 130, 8), dtype, key_positions=np.sort(scale * rng.random(130)),
+                          alibi_slopes=slopes, causal=causal))  # fmt: skip
+
+
 def close(one, two, name=""):
     np.testing.assert_allclose(one, two, rtol=0, atol=1e-11, err_msg=name)
 

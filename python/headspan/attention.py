@@ -200,8 +200,7 @@ def attention_vjp(
         As from `attention`. `out` is read-only, since the gradient is computed from it; a copy is not.
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. The
-        gradient of a parameter that is shared is the sum over those who share it. That of the span is exact wherever
-        the loss is differentiable; at a distance of exactly the span the mask has a kink, and its outer slope is taken.
+        gradient of a parameter that is shared is the sum over those who share it.
 
     Raises
     ------
@@ -209,6 +208,12 @@ def attention_vjp(
         For a wrong shape or value; also by `vjp`.
     TypeError
         For a wrong or mixed type; also by `vjp`.
+
+    Notes
+    -----
+    The mask has two kinks, at the distances x = z and x = z + R, and a whole span, the usual start, has pairs on both.
+    The gradient of a span is everywhere that towards shorter spans: at x = z a pair counts with 1/R, as those behind
+    it do, and at x = z + R with 0, since a pair with m = 0 is not computed. Elsewhere both directions agree.
 
     Examples
     --------
