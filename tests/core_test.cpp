@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "attention.h"
-#include "dispatch.h"
+#include "attention/request.h"
+#include "kernel/dispatch.h"
 
 namespace {
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Attention, its gradient, its weights and the number of its pairs.
-#include "attention.h"
-
 #include <pybind11/stl.h>
 
 #include <optional>
 
+#include "attention/request.h"
 #include "numpy_views.h"
 
 namespace headspan::bindings {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dispatch.h"
+#include "kernel/dispatch.h"
 #include "numpy_views.h"
 
 PYBIND11_MODULE(_core, m) {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "attention.h"
-#include "memory.h"
+#include "attention/request.h"
+#include "base/buffer_pool.h"
 
 namespace headspan::bindings {
 

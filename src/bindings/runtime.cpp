@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "dispatch.h"
+#include "base/parallel.h"
+#include "kernel/dispatch.h"
 #include "numpy_views.h"
-#include "parallel.h"
 
 #define HEADSPAN_QUOTE(x) #x
 #define HEADSPAN_TEXT(x) HEADSPAN_QUOTE(x)

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The driver: cuts attention into groups of queries, hands them to threads, and each group to the kernel. Arrays are
+// (batch, heads, tokens, head_dim) with any strides but a contiguous last axis; shapes have been checked by the caller.
+#pragma once
+
+#include <vector>
+
+#include "base/array_view.h"
+#include "base/parallel.h"
+#include "schedule/stage.h"
+#include "schedule/visibility.h"
+
+namespace headspan {
+
+template <class T>
+struct Problem {
+  ArrayView<const T, 4> query, key, value;
+  ArrayView<const T, 3> span;         // (batch, heads, tokens); null: unlimited
+  ArrayView<const T, 3> temperature;  // (batch, heads, tokens); null: 1
+  ArrayView<const T, 2> slopes;       // (batch, heads); null: 0
+  ArrayView<const T, 3> key_bias;     // (batch, heads, keys); null: 0
+  ArrayView<const bool, 3> removed;   // (batch, heads, keys), where key_bias is -infinity; null: nowhere
+  // Of every batch item, ascending along a contiguous last axis; both or none.
+  ArrayView<const double, 2> query_positions, key_positions;
+  ArrayView<const std::int64_t, 1> key_lengths;                  // (batch); null: all keys count
+  ArrayView<const std::int64_t, 2> segment_first, segment_last;  // (batch, keys), of the document of each key
+  std::vector<const Pattern*> patterns;                          // one, or one for each head, or none
+  double scale = 1;
+  double ramp = 32;
+  bool causal = true;
+  bool include_self = true;
+
+  std::ptrdiff_t batch() const { return query.shape[0]; }
+  std::ptrdiff_t heads() const { return query.shape[1]; }
+  std::ptrdiff_t queries() const { return query.shape[2]; }
+  std::ptrdiff_t keys() const { return key.shape[2]; }
+  std::ptrdiff_t key_heads() const { return key.shape[1]; }
+  std::ptrdiff_t heads_per_key_head() const { return heads() / key_heads(); }
+  int head_dim() const { return static_cast<int>(query.shape[3]); }
+  int value_dim() const { return static_cast<int>(value.shape[3]); }
+  Band band(std::ptrdiff_t item) const {
+    Band b{queries(), keys(), causal, include_self, ramp};
+    if (query_positions) b.query_position = query_positions.at(item), b.key_position = key_positions.at(item);
+    if (key_lengths) b.key_end = *key_lengths.at(item);
+    if (segment_first) b.segment_first = segment_first.at(item), b.segment_last = segment_last.at(item);
+    return b;
+  }
+};
+
+struct Control {
+  int threads = 1;
+  InterruptCheck interrupted;
+};
+
+// out (batch, heads, tokens, value_dim); and, if not null, lse (batch, heads, tokens) and what the backward pass needs
+// of every query: statistics (batch, heads, tokens, 2), the maximum and the inverse of the sum.
+template <class T>
+struct ForwardViews {
+  ArrayView<T, 4> out;
+  ArrayView<T, 3> lse;
+  ArrayView<T, 4> statistics;
+};
+
+template <class T>
+void attention_forward(const Problem<T>& problem, const ForwardViews<T>& results, const Control& control);
+
+// What the forward pass gave, and the gradients that came back. grad_lse may be null.
+template <class T>
+struct Upstream {
+  ArrayView<const T, 4> out, statistics, grad_out;
+  ArrayView<const T, 3> grad_lse;
+};
+
+// span, temperature and slopes are per query, (batch, heads, tokens), and key_bias (batch, heads, keys); they may be
+// null.
+template <class T>
+struct GradientViews {
+  ArrayView<T, 4> query, key, value;
+  ArrayView<double, 3> span, temperature, slopes, key_bias;
+};
+
+template <class T>
+void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients,
+                        const Control& control);
+
+// Weights of chosen queries and keys, pooled: the mean over pool_rows queries of the sum over pool_cols keys.
+struct Selection {
+  ArrayView<const std::int64_t, 1> rows, cols;
+  std::ptrdiff_t pool_rows, pool_cols;
+};
+
+// weights (batch, heads, ceil(rows / pool_rows), ceil(cols / pool_cols))
+template <class T>
+void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights,
+                       const Control& control);
+
+// Pairs with m > 0: pairs (batch, heads) from spans (batch, heads, tokens), and patterns as of a Problem.
+void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const std::vector<const Pattern*>& patterns,
+                 const ArrayView<std::int64_t, 2>& pairs, const Control& control);
+
+// Which pairs a pattern allows: mask (queries, keys).
+void pattern_mask(const Pattern& pattern, const ArrayView<bool, 2>& mask, const Control& control);
+
+}  // namespace headspan

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "buffer_pool.h"
+
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+#include <mutex>
+#include <vector>
+
+namespace headspan {
+
+namespace {
+
+// The most bytes that are kept, and the most pieces beyond them that are lent to the system.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kMostKept = 0, kMostLent = 0;  // what was given back must not be touched
+#else
+constexpr std::size_t kMostKept = std::size_t(256) << 20, kMostLent = 8;
+#endif
+constexpr std::size_t kHugePage = std::size_t(2) << 20;
+
+std::align_val_t alignment_of(std::size_t bytes) { return std::align_val_t(bytes < 2 * kHugePage ? 64 : kHugePage); }
+
+void* allocate(std::size_t bytes) {
+  void* const memory = ::operator new(bytes, alignment_of(bytes));
+#ifdef MADV_HUGEPAGE
+  // Only advice: where it is not taken, nothing is lost.
+  if (bytes >= 2 * kHugePage) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
+void release(void* memory, std::size_t bytes) noexcept { ::operator delete(memory, alignment_of(bytes)); }
+
+// Pages of this memory may be taken by the system when it needs some, which costs nothing as long as it does not; false
+// where there is no such thing.
+bool lend([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) noexcept {
+#ifdef MADV_FREE
+  std::size_t const page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return madvise(memory, bytes / page * page, MADV_FREE) == 0;
+#else
+  return false;
+#endif
+}
+
+// Memory that was given back. Whoever finds it locked does without, so that a process forked at that moment works too.
+class Store {
+ public:
+  void* take(std::size_t bytes) noexcept {
+    std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
+    if (!lock) return nullptr;
+    if (void* const memory = take_of(kept_, bytes)) {
+      total_ -= bytes;
+      return memory;
+    }
+    return take_of(lent_, bytes);
+  }
+
+  void give(void* memory, std::size_t bytes) noexcept {
+    std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
+    if (!lock) return release(memory, bytes);
+    if (bytes > kMostKept || !append(kept_, {memory, bytes})) return lend_or_release({memory, bytes});
+    total_ += bytes;
+    while (total_ > kMostKept) {
+      Piece const oldest = take_oldest(kept_);
+      total_ -= oldest.bytes;
+      lend_or_release(oldest);
+    }
+  }
+
+  void clear() noexcept {
+    std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
+    if (!lock) return;
+    total_ = 0;
+    for (Pieces* pieces : {&kept_, &lent_})
+      while (!pieces->empty()) release_oldest(*pieces);
+  }
+
+ private:
+  struct Piece {
+    void* memory;
+    std::size_t bytes;
+  };
+  using Pieces = std::vector<Piece>;  // the oldest first
+
+  static bool append(Pieces& pieces, Piece piece) noexcept {
+    try {
+      pieces.push_back(piece);
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  static void* take_of(Pieces& pieces, std::size_t bytes) noexcept {
+    for (auto piece = pieces.end(); piece != pieces.begin();) {
+      if ((--piece)->bytes != bytes) continue;
+      void* const memory = piece->memory;
+      pieces.erase(piece);
+      return memory;
+    }
+    return nullptr;
+  }
+  static Piece take_oldest(Pieces& pieces) noexcept {
+    Piece const oldest = pieces.front();
+    pieces.erase(pieces.begin());
+    return oldest;
+  }
+  static void release_oldest(Pieces& pieces) noexcept {
+    Piece const oldest = take_oldest(pieces);
+    release(oldest.memory, oldest.bytes);
+  }
+
+  void lend_or_release(Piece piece) noexcept {
+    if (kMostLent == 0 || !lend(piece.memory, piece.bytes) || !append(lent_, piece))
+      release(piece.memory, piece.bytes);
+    else if (lent_.size() > kMostLent)
+      release_oldest(lent_);
+  }
+
+  std::mutex mutex_;
+  Pieces kept_, lent_;
+  std::size_t total_ = 0;  // bytes of kept_
+};
+
+Store& store() {
+  static Store* const only = new Store;  // never destroyed: arrays may outlive everything else
+  return *only;
+}
+
+}  // namespace
+
+void* take_memory(std::size_t bytes) {
+  if (bytes < kLeastKept) return allocate(bytes);
+  if (void* const kept = store().take(bytes)) return kept;
+  try {
+    return allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    store().clear();
+    return allocate(bytes);
+  }
+}
+
+void give_memory(void* memory, std::size_t bytes) noexcept {
+  if (bytes < kLeastKept) return release(memory, bytes);
+  store().give(memory, bytes);
+}
+
+}  // namespace headspan

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The gradient of kernel_forward.h. With E = exp(s - maximum) / sum, the forward pass was
+//     p = m * E,    out = sum of p * value
+// and so, with dp = grad_out . value and delta = grad_out . out - grad_lse,
+//     grad_value += p * grad_out          t = E * (dp - delta)          ds = m * t
+//     grad_key   += ds * scale * query    grad_query += ds * scale * key
+//     ramp * grad_span += t over 0 < m, x >= z         grad_slope -= ds * x         grad_bias += ds
+#pragma once
+
+#include "workspace.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+// Sum of a * b over a row.
+template <class T>
+HEADSPAN_INLINE T row_dot(const T* a, const T* b, int dims) {
+  Vec<T> sum{};
+  for_each_vector<T>(dims, [&](int, auto at) HEADSPAN_ALWAYS_INLINE { sum += at(a) * at(b); });
+  T total = 0;
+  for (int i = 0; i < kWidth<T>; i++) total += sum[i];
+  return total;
+}
+
+template <class T>
+HEADSPAN_NOINLINE bool rows_finite(const T* const* rows, int count, int dims) {
+  Vec<T> finite{};
+  for (int r = 0; r < count; r++)
+    for_each_vector<T>(dims, [&](int, auto at) HEADSPAN_ALWAYS_INLINE { finite += at(rows[r]) * T(0); });
+  return all_zero<T>(finite);
+}
+
+template <class T>
+void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
+  Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  T factor[kLanes], one[kLanes];
+  for (int i = 0; i < kLanes; i++) one[i] = 1;
+  bool const grad_finite =
+      copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, kLanes, b.grad_out_rows);
+  const T* grad_out[kLanes];  // from here on where it is near: rows may be far from each other and leave the cache soon
+  for (int i = 0; i < kLanes; i++) {
+    grad_out[i] = b.grad_out_rows + i * b.grad_out_stride;
+    factor[i] = T(group.scale[i] * kLog2e);
+    b.slope[i] = T(group.slope[i] * kLog2e);
+    b.maximum[i] = i >= group.lanes || rows.maximum[i] == -kInfinity<T> ? T(0) : rows.maximum[i];
+    b.inverse_sum[i] = i >= group.lanes ? T(0) : rows.inverse_sum[i];
+    b.delta[i] = i >= group.lanes ? T(0) : row_dot(grad_out[i], rows.out[i], group.value_dim) - rows.grad_lse[i];
+    rows.grad_span[i] = rows.grad_slope[i] = 0;
+  }
+  lay_out_queries(grad_out, group.lanes, one, group.value_dim, b.grad_out);
+  lay_out_queries(group.query, group.lanes, factor, group.head_dim, b.q);
+  bool const q_finite = copy_rows(group.query, group.lanes, group.scale, group.head_dim, b.q_stride, kLanes, b.q_rows);
+  // delta is NaN where out is, though every input of the row may be finite
+  T deltas = 0;
+  for (int i = 0; i < group.lanes; i++) deltas += b.delta[i] * 0;
+  *b.rows_finite = q_finite && grad_finite && deltas == 0;
+  if (group.ramp > 0 || group.biased) place_lanes(group, *b.lanes);
+  *b.has_carried = false;
+  *b.tiles = 0;
+  memset(b.grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
+  memset(b.sink, 0, (size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride) * sizeof(T));
+}
+
+// scores -> weights p, dp -> ds, in place, for the keys first .. last - 1 of one vector of lanes; adds to the lane's
+// sums of ramp * grad_span and grad_slope.
+template <class T>
+struct LaneSums {
+  Vec<T> span, slope;
+};
+template <class T, bool soft, bool biased>
+HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const TileKeys<T>& keys,
+                                               const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> maximum,
+                                               Vec<T> inverse_sum, Vec<T> delta, int vector, int first, int last) {
+  constexpr int width = kWidth<T>;
+  LaneMask<T> const mask(group, vector, bounds, keys.distances);
+  T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
+  Vec<T> span_sum{}, slope_sum{};
+  for (int r = first; r < last; r++) {
+    Vec<T> p = exp2(load(s + r * kLanes) - maximum) * inverse_sum;  // p = m * exp(s - maximum) / sum
+    Vec<T> t = p * (load(dp + r * kLanes) - delta);                 // ds = m * t
+    // exp2(-infinity) is 0, but 0 * NaN is not
+    if (keys.words) t = select(keys.words[r] >> (vector * width), t, Vec<T>{});
+    if (soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup])) {
+      Vec<T> const x = mask.distance(r);
+      Vec<T> const m = mask.at(x, inverse_ramp);
+      span_sum += x >= mask.span ? t : Vec<T>{};
+      p *= m;
+      t *= m;
+    }
+    if (biased) slope_sum -= t * mask.distance(r);
+    store(s + r * kLanes, p);
+    store(dp + r * kLanes, t);
+  }
+  return {span_sum, slope_sum};
+}
+
+template <class T>
+HEADSPAN_INLINE void softmax_gradient_tile(const Group<T>& group, BackwardRows<T>& rows, const Backward<T>& b,
+                                           const TileKeys<T>& keys, bool soft) {
+  constexpr int width = kWidth<T>;
+  auto const choose = soft ? (group.biased ? softmax_gradient<T, true, true> : softmax_gradient<T, true, false>)
+                           : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
+  stretches<T, 1>(keys, [&](int j, int first, int last) {
+    LaneSums<T> const sums =
+        choose(group, keys, b.lanes->bounds, b.scores + j * width, b.grad_scores + j * width,
+               load(b.maximum + j * width), load(b.inverse_sum + j * width), load(b.delta + j * width), j, first, last);
+    if (soft)
+      for (int i = 0; i < width; i++) rows.grad_span[j * width + i] += sums.span[i];
+    if (group.biased)
+      for (int i = 0; i < width; i++) rows.grad_slope[j * width + i] += sums.slope[i];
+  });
+}
+
+// grad_bias += ds, for the keys of a run.
+template <class T>
+HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradients<T>& gradients,
+                                          const TileKeys<T>& keys, const T* ds, const Tile& tile, const Run& run) {
+  constexpr int width = kWidth<T>;
+  for (int r = run.first; r < run.last && r < tile.count; r++) {
+    if (keys.words && !keys.words[r]) continue;
+    Vec<T> sum{};
+    for (int j = run.first_vector; j < run.last_vector; j++)
+      sum += select(all_lanes(group) >> (j * width), load(ds + r * kLanes + j * width), Vec<T>{});
+    double total = 0;
+    for (int i = 0; i < width; i++) total += (double)sum[i];
+    *gradients.bias_row(key_index(tile, r)) += total;
+  }
+}
+
+// grad_value += p * grad_out and grad_key += ds * scale * query, for the keys of a run.
+template <class T>
+HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>& b, const TileKeys<T>& keys,
+                                       T* const* grad_key, T* const* grad_value, bool careful, const Run& run) {
+  stack<kTallestTile>(run.first, run.last, [&](auto count, int r) HEADSPAN_ALWAYS_INLINE {
+    uint64_t any = keys.words ? 0 : ~uint64_t(0);
+    for (int i = r; i < r + count.value && keys.words; i++) any |= keys.words[i];
+    any &= all_lanes(group);
+    if (!any) return;
+    if (careful) {
+      for (int i = r; i < r + count.value; i++) {
+        uint64_t const word = keys.words[i] & all_lanes(group);
+        outer_careful(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i], word);
+        outer_careful(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i], word);
+      }
+      return;
+    }
+    int const first = __builtin_ctzll(any), last = 64 - __builtin_clzll(any);
+    outer_products<T, count.value>(b.scores + r * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim,
+                                   grad_value + r, first, last);
+    outer_products<T, count.value>(b.grad_scores + r * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key + r,
+                                   first, last);
+  });
+}
+
+// The gradients' rows of the tile's keys; `sink` for keys that no lane sees.
+template <class T>
+HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, const KeyGradients<T>& gradients, T* sink,
+                                   T** grad_key, T** grad_value) {
+  auto const seen = [&](int r) { return r < tile.count && (!keys.words || keys.words[r]); };
+  bool const all_own = !tile.indices && tile.first >= gradients.split;
+  if (all_own) {  // most tiles
+    rows_of(tile, gradients.key, tile.count, grad_key);
+    rows_of(tile, gradients.value, tile.count, grad_value);
+  }
+  for (int r = 0; r < keys.padded; r++) {
+    if (!seen(r)) {
+      grad_key[r] = grad_value[r] = sink;
+    } else if (!all_own) {
+      ptrdiff_t const index = key_index(tile, r);
+      grad_key[r] = gradients.key_row(index);
+      grad_value[r] = gradients.value_row(index);
+    }
+  }
+}
+
+template <class T>
+HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
+                                   const Backward<T>& b, const Tile& tile, RowsAhead<T>& ahead) {
+  TileKeys<T> keys;
+  prepare(group, tile, *b.lanes, keys);
+  Bias<T> const bias = bias_of(group, keys, b.slope), none{nullptr, bias.distances, nullptr};
+  T *grad_key[kPaddedKeys], *grad_value[kPaddedKeys];
+  gradient_rows(tile, keys, gradients, b.sink, grad_key, grad_value);
+
+  // pass 1: scores as in the forward pass, and dp = grad_out . value
+  Fetch<T> const beside_keys = ahead.next(tile), beside_values = ahead.next(tile);
+  for (int i = 0; i < keys.run_count; i++) {
+    run_products<T>(keys.runs[i], keys.key, beside_keys, group.head_dim, b.q, b.scores, keys.words, bias, nullptr,
+                    group.lanes);
+    run_products<T>(keys.runs[i], keys.value, beside_values, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
+                    nullptr, group.lanes);
+  }
+  // pass 2: weights and ds
+  softmax_gradient_tile(group, rows, b, keys, tile.soft && group.ramp > 0);
+  if (gradients.bias.data)
+    for (int i = 0; i < keys.run_count; i++)
+      bias_gradients_run(group, gradients, keys, b.grad_scores, tile, keys.runs[i]);
+  // pass 3: gradients of keys, values and queries
+  bool const careful_rows = keys.words && !*b.rows_finite;
+  bool careful_keys = false;
+  if (keys.words)
+    for (int i = 0; i < keys.run_count; i++)
+      careful_keys |=
+          !rows_finite(keys.key + keys.runs[i].first, keys.runs[i].last - keys.runs[i].first, group.head_dim);
+  Vec<T> one[kVectors<T>];
+  for (int j = 0; j < kVectors<T>; j++) one[j] = broadcast(T(1));
+  for (int i = 0; i < keys.run_count; i++)
+    key_gradients_run(group, b, keys, grad_key, grad_value, careful_rows, keys.runs[i]);
+  accumulate_tile<T>(keys, keys.key, nullptr, group.head_dim, b.grad_scores, b.grad_q, one, group.lanes, careful_keys);
+}
+
+// Query gradients are summed in type T over a batch of tiles, and then carried.
+template <class T>
+HEADSPAN_NOINLINE void carry_grad_query(const Group<T>& group, const Backward<T>& b) {
+  size_t const n = (size_t)group.head_dim * kLanes;
+  if (!*b.has_carried) memset(b.carried_grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
+  *b.has_carried = true;
+  for (size_t i = 0; i < n; i++) {
+    b.carried_grad_q[i] += b.grad_q[i];
+    b.grad_q[i] = 0;
+  }
+}
+
+template <class T>
+void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
+                   int count, void* scratch) {
+  Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  RowsAhead<T> ahead(group.ahead, tiles, *b.tiles == 0 ? count : 0, 2);  // within the first step
+  for (int i = 0; i < count; i++, ++*b.tiles) {
+    if (*b.tiles > 0 && *b.tiles % kBatchTiles == 0) carry_grad_query(group, b);
+    backward_tile(group, rows, gradients, b, tiles[i], ahead);
+  }
+}
+
+template <class T>
+void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
+  Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  if (*b.has_carried) carry_grad_query(group, b);
+  lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query, group.lanes,
+                rows.past_caches);
+}
+
+}  // namespace headspan::HEADSPAN_ISA

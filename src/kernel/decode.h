@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The products for groups of one to four queries, as when a text is continued token by token. With so few lanes in use
+// the dimensions ride in vectors instead: what counts then is to read keys and values as fast as memory gives them. In
+// and out are as for dot_products and accumulate, but for the queries.
+#pragma once
+
+#include "matmul.h"
+#include "transpose.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+// Whole vectors of scores are written: one must hold all lanes.
+template <class T>
+constexpr int kFewLanes = kWidth<T> < 4 ? kWidth<T> : 4;
+
+// Whether these products are meant for so many lanes.
+template <class T>
+HEADSPAN_INLINE bool few(int lanes) {
+  return lanes <= kFewLanes<T>;
+}
+
+// Their queries are not in lanes, but rows of so many elements, with zeros after the last dimension and query.
+template <class T>
+HEADSPAN_INLINE int few_stride(int dims) {
+  return (int)round_up((size_t)dims, kWidth<T>);
+}
+
+// Queries as the products of their group want them.
+template <class T>
+HEADSPAN_INLINE void lay_out_queries(const T* const* rows, int lanes, const T* factor, int dims, T* to) {
+  if (few<T>(lanes))
+    copy_rows(rows, lanes, factor, dims, few_stride<T>(dims), kFewLanes<T>, to);
+  else
+    rows_to_lanes(rows, lanes, factor, dims, to);
+}
+
+// The totals of kWidth vectors, one in each element.
+template <class T, int distance = 1>
+HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
+  constexpr int width = kWidth<T>;
+  if constexpr (distance < width) {
+    unroll<width / distance / 2>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      exchange<T, distance>(v[2 * i.value], v[2 * i.value + 1], std::make_integer_sequence<int, width>{});
+      v[i.value] = v[2 * i.value] + v[2 * i.value + 1];
+    });
+    return totals<T, distance * 2>(v);
+  }
+  return v[0];
+}
+
+// The dot products of some queries with kWidth / lanes keys, key by key. Fetches a line of every row of `next` for each
+// line of the keys: no hardware foresees enough for memory to be busy all the time.
+template <class T, int lanes>
+HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const T* const* next, int dims, const T* q) {
+  constexpr int width = kWidth<T>, keys = width / lanes;
+  int const stride = few_stride<T>(dims);
+  Vec<T> sum[width];
+  unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
+  // Vectors of a step, and of those whose queries wait in registers beside the sums.
+  constexpr int a_line = kLine<T> / width, block = lanes * a_line < 4 ? 4 / lanes : a_line;
+  constexpr int at_once = lanes < 4 ? block : 1;
+  auto const add = [&](auto vectors, int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
+    constexpr int together = vectors.value < at_once ? vectors.value : at_once;
+    unroll<vectors.value / together>([&](auto b) HEADSPAN_ALWAYS_INLINE {
+      constexpr int first = b.value * together;
+      Vec<T> query[lanes][together];
+      unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        unroll<together>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+          query[i.value][j.value] = load(q + i.value * stride + d + (first + j.value) * width);
+        });
+      });
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+        if (first == 0) fetch_lines<vectors.value>(next[k.value], d);
+        const T* const row = in_register(rows[k.value] + d);
+        unroll<together>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+          Vec<T> const part = part_of(row + (first + j.value) * width);
+          unroll<lanes>(
+              [&](auto i) HEADSPAN_ALWAYS_INLINE { sum[k.value * lanes + i.value] += query[i.value][j.value] * part; });
+        });
+      });
+    });
+  };
+  auto const whole = [](const T* from) HEADSPAN_ALWAYS_INLINE { return load(from); };
+  int d = 0;
+  for (; d + block * width <= dims; d += block * width) add(Index<block>{}, d, whole);
+  for (; d + width <= dims; d += width) add(Index<1>{}, d, whole);
+  if (d < dims)
+    add(Index<1>{}, d, [&](const T* from) HEADSPAN_ALWAYS_INLINE { return (Vec<T>)load_first(from, dims - d); });
+  return totals<T>(sum);
+}
+
+// The elements first, first + 1 ... of a vector, `lanes` of them again and again.
+template <class T, int first, int lanes, int... I>
+HEADSPAN_INLINE Vec<T> some_of(Vec<T> v, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(v, v, (first + I % lanes)...);
+}
+
+template <class T, int lanes>
+HEADSPAN_INLINE void few_scores(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
+                                const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
+  constexpr int width = kWidth<T>, keys = width / lanes;
+  Vec<T> highest = best ? *best : Vec<T>{};
+  bool const plain = !bias.slope && !bias.added && !words;
+  for (int r = first; r < last; r += keys) {
+    int const count = last - r < keys ? last - r : keys;
+    bool const whole = count == keys;
+    const T* some[keys];
+    for (int k = 0; k < keys && !whole; k++) some[k] = rows[r + (k < count ? k : 0)];
+    Vec<T> const scores = dots<T, lanes>(whole ? rows + r : some, whole ? next + r : some, dims, q);
+    auto const keep = [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
+      highest = maximum(highest, score);
+      store(s + (r + k) * kLanes, score);
+    };
+    auto const for_each = [&](auto work) HEADSPAN_ALWAYS_INLINE {
+      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
+        work(k.value, some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{}));
+      });
+    };
+    if (plain && whole)
+      for_each(keep);
+    else
+      for_each([&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
+        if (k >= count) return;
+        if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, r + k);
+        if (bias.added) score += bias.added[r + k];
+        if (words) score = select(words[r + k], score, broadcast(T(-__builtin_inf())));
+        keep(k, score);
+      });
+  }
+  if (best) *best = highest;
+}
+
+// Fetches the rows `next`, if there are any, into the second-level cache, as few_accumulate does below.
+template <class T>
+HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
+                                        const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
+                                        int last) {
+  if (!next) next = rows;  // its own are near: no choice for every key
+  if (lanes == 1)
+    few_scores<T, 1>(rows, next, dims, q, s, words, bias, best, first, last);
+  else if (lanes == 2)
+    few_scores<T, 2>(rows, next, dims, q, s, words, bias, best, first, last);
+  else
+    few_scores<T, kFewLanes<T>>(rows, next, dims, q, s, words, bias, best, first, last);
+}
+
+// o[d][lane] = o[d][lane] * alpha[lane] + sums[lane][d] for `count` dimensions and those up to a whole vector, where
+// sums are 0; a row of `sums` is `stride` long.
+template <class T>
+HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alpha, T* o) {
+  constexpr int width = kWidth<T>;
+  for (int d = 0; d < count; d += width) {
+    Vec<T> v[width];  // of lanes, those past the few with zeros
+    unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      if constexpr (i.value < kFewLanes<T>)
+        v[i.value] = load(sums + i.value * stride + d);
+      else
+        v[i.value] = Vec<T>{};
+    });
+    butterflies<T, 1>(v);
+    unroll<width>([&](auto n) HEADSPAN_ALWAYS_INLINE {
+      T* const to = o + (d + n.value) * kLanes;
+      store(to, load(to) * alpha + v[n.value]);
+    });
+  }
+}
+
+// `vectors` vectors of dimensions from d on. Fetches the same lines of the rows `next`.
+template <class T, int lanes, int vectors, bool whole>
+HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* next, int d, int dims, const T* p, T* o,
+                                          Vec<T> alpha, int first, int last) {
+  constexpr int width = kWidth<T>;
+  int const left = dims - d;
+  Vec<T> sum[kFewLanes<T>][vectors];
+  unroll<kFewLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] = Vec<T>{}; });
+  });
+#pragma GCC unroll kKeysInStep
+  for (int r = first; r < last; r++) {
+    fetch_lines<vectors>(next[r], d);
+    const T* const from = rows[r] + d;
+    Vec<T> row[vectors];
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      constexpr int at = j.value * width;
+      row[j.value] = whole ? load(from + at) : at < left ? load_dims(from + at, left - at) : Vec<T>{};
+    });
+    unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      Vec<T> const weight = broadcast(p[r * kLanes + i.value]);
+      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] += weight * row[j.value]; });
+    });
+  }
+  T sums[kFewLanes<T> * vectors * width];
+  unroll<kFewLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+      store(sums + (i.value * vectors + j.value) * width, sum[i.value][j.value]);
+    });
+  });
+  add_sums<T>(sums, vectors * width, whole ? vectors * width : left, alpha, o + d * kLanes);
+}
+
+template <class T, int lanes>
+HEADSPAN_INLINE void few_accumulate_lanes(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
+                                          Vec<T> alpha, int first, int last) {
+  constexpr int vectors = 4 * lanes <= kWidestTile * kTallestTile ? 4 : 2, block = vectors * kWidth<T>;
+  int d = 0;
+  for (; d + block <= dims; d += block)
+    few_accumulate_block<T, lanes, vectors, true>(rows, next, d, dims, p, o, alpha, first, last);
+  if (d < dims) few_accumulate_block<T, lanes, vectors, false>(rows, next, d, dims, p, o, alpha, first, last);
+}
+
+template <class T>
+HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
+                                      Vec<T> alpha, int lanes, int first, int last) {
+  if (!next) next = rows;
+  if (lanes == 1)
+    few_accumulate_lanes<T, 1>(rows, next, dims, p, o, alpha, first, last);
+  else if (lanes == 2)
+    few_accumulate_lanes<T, 2>(rows, next, dims, p, o, alpha, first, last);
+  else
+    few_accumulate_lanes<T, kFewLanes<T>>(rows, next, dims, p, o, alpha, first, last);
+}
+
+}  // namespace headspan::HEADSPAN_ISA

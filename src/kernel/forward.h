@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The forward pass of one group of queries, and its weights for those who want to see them.
+//
+// Numerical stability: the maximum is taken over visible pairs only, masked pairs hold -infinity; row sums are of type
+// T within a tile and double between tiles; outputs and query gradients are of type T within a batch of tiles and are
+// carried batch by batch, key gradients group by group.
+#pragma once
+
+#include "workspace.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+template <class T>
+void forward_begin(const Group<T>& group, void* scratch) {
+  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  T factor[kLanes];
+  for (int i = 0; i < kLanes; i++) {
+    factor[i] = T(group.scale[i] * kLog2e);
+    f.slope[i] = T(group.slope[i] * kLog2e);
+    f.maximum[i] = f.carried_maximum[i] = -kInfinity<T>;
+    f.sum[i] = 0;
+  }
+  lay_out_queries(group.query, group.lanes, factor, group.head_dim, f.q);
+  memset(f.out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
+  if (group.ramp > 0 || group.biased) place_lanes(group, *f.lanes);
+  *f.batches = 0;
+}
+
+// scores -> weights, in place, for the keys first .. last - 1 of one vector of lanes; returns their sum.
+template <class T>
+HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& keys, const SoftBounds<T>* soft, T* s,
+                                      Vec<T> maximum, int vector, int first, int last) {
+  Vec<T> sum{};
+  T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
+  LaneMask<T> const mask(group, vector, soft, keys.distances);
+  for (int of_group = first; of_group < last; of_group += kKeyGroup) {
+    int const g = of_group / kKeyGroup;
+    bool const masked = soft && mask.touches(keys.lowest[g], keys.highest[g]);
+    unroll<kKeyGroup / kAtOnce>([&](auto part) HEADSPAN_ALWAYS_INLINE {
+      int const r = of_group + part.value * kAtOnce;
+      Vec<T> p[kAtOnce];
+      unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        __builtin_prefetch(keys.value[r + i.value] + vector * kLine<T>);  // read next, and this work has ports to spare
+        p[i.value] = load(s + (r + i.value) * kLanes) - maximum;
+      });
+      exp2_all<T>(p);
+      if (masked)
+        unroll<kAtOnce>(
+            [&](auto i) HEADSPAN_ALWAYS_INLINE { p[i.value] *= mask.at(mask.distance(r + i.value), inverse_ramp); });
+      unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+        sum += p[i.value];
+        store(s + (r + i.value) * kLanes, p[i.value]);
+      });
+    });
+  }
+  return sum;
+}
+
+template <class T>
+HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, const Tile* next,
+                                  RowsAhead<T>& ahead, bool far) {
+  constexpr int width = kWidth<T>, vectors = kVectors<T>;
+  TileKeys<T> keys;
+  prepare(group, tile, *f.lanes, keys, next);
+  Bias<T> const bias = bias_of(group, keys, f.slope);
+
+  // pass 1: scores and the new maximum
+  Vec<T> best[vectors], alpha[vectors], sums[vectors];
+  for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
+  Fetch<T> fetch = ahead.next(tile);
+  if (far && fetch.lists == 0) fetch = {keys.value, 1};
+  // Where memory sets the pace, and not the products, the next tile is asked for, a half of it beside each of them.
+  const T* next_rows[2 * kTileKeys];
+  const T* const* next_values = nullptr;
+  if (next && few<T>(group.lanes)) {
+    rows_of(*next, group.key, kTileKeys, next_rows);
+    rows_of(*next, group.value, kTileKeys, next_rows + kTileKeys);
+    fetch = {next_rows, 1};
+    next_values = next_rows + kTileKeys;
+  }
+  for (int i = 0; i < keys.run_count; i++)
+    run_products<T>(keys.runs[i], keys.key, fetch, group.head_dim, f.q, f.scores, keys.words, bias, best, group.lanes);
+  // pass 2: weights, and the factor for what was summed under the old maximum
+  for (int j = 0; j < vectors; j++) {
+    Vec<T> const old = load(f.maximum + j * width);
+    store(f.maximum + j * width, best[j]);
+    best[j] = finite_maximum(best[j]);
+    alpha[j] = exp2(old - best[j]);
+    sums[j] = Vec<T>{};
+  }
+  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
+  stretches<T, 1>(keys, [&](int j, int first, int last) {
+    sums[j] += exponentials(group, keys, soft, f.scores + j * width, best[j], j, first, last);
+  });
+  T alphas[kLanes], tile_sums[kLanes];
+  for (int j = 0; j < vectors; j++) store(alphas + j * width, alpha[j]), store(tile_sums + j * width, sums[j]);
+  for (int i = 0; i < kLanes; i++) f.sum[i] = f.sum[i] * alphas[i] + tile_sums[i];
+  // pass 3: outputs
+  accumulate_tile(keys, keys.value, next_values, group.value_dim, f.scores, f.out, alpha, group.lanes,
+                  group.careful && keys.words);
+}
+
+// carried = carried * 2^(carried maximum - maximum) + out; out = 0
+template <class T>
+HEADSPAN_NOINLINE void carry_output(const Group<T>& group, const Forward<T>& f) {
+  constexpr int width = kWidth<T>;
+  for (int j = 0; j < kVectors<T>; j++) {
+    Vec<T> const now = load(f.maximum + j * width), old = load(f.carried_maximum + j * width);
+    Vec<T> const alpha = exp2(old - finite_maximum(now));
+    for (int d = 0; d < group.value_dim; d++) {
+      T *out = f.out + d * kLanes + j * width, *carried = f.carried_out + d * kLanes + j * width;
+      store(carried, load(carried) * alpha + load(out));
+      store(out, Vec<T>{});
+    }
+    store(f.carried_maximum + j * width, now);
+  }
+}
+
+template <class T>
+void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scratch) {
+  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
+  if (*f.batches > 0) carry_output(group, f);
+  ++*f.batches;
+  RowsAhead<T> ahead(group.ahead, tiles, *f.batches == 1 ? count : 0, 1);  // within the first step
+  // Values will be read column by column, which no hardware foresees. Where the keys of a step are few, most values
+  // are near since the group before.
+  size_t const row_bytes = (size_t)(group.head_dim + group.value_dim) * sizeof(T);
+  bool const far = (size_t)count * kTileKeys * row_bytes >= size_t(1) << 20;  // half of a second-level cache
+  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i + 1 < count ? &tiles[i + 1] : nullptr, ahead, far);
+}
+
+template <class T>
+bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
+  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  bool const carried = *f.batches > 1;
+  if (carried) carry_output(group, f);
+  for (int i = 0; i < kLanes; i++) {
+    rows.maximum[i] = f.maximum[i];
+    rows.sum[i] = f.sum[i];
+    rows.inverse_sum[i] = f.sum[i] == 0 ? T(0) : T(1 / f.sum[i]);
+  }
+  return lanes_to_rows(carried ? f.carried_out : f.out, rows.inverse_sum, group.value_dim, rows.out, group.lanes,
+                       rows.past_caches);
+}
+
+// ---- weights, for those who want to see them
+
+template <class T>
+void weights_begin(const Group<T>& group, void* scratch) {
+  forward_begin(group, scratch);
+}
+
+template <class T>
+void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>& rows, T* weights, void* scratch) {
+  constexpr int width = kWidth<T>;
+  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  TileKeys<T> keys;
+  prepare(group, tile, *f.lanes, keys);
+  Bias<T> const bias = bias_of(group, keys, f.slope);
+  memset(weights, 0, sizeof(T) * kTileKeys * kLanes);
+  const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    run_products<T>(run, keys.key, {}, group.head_dim, f.q, f.scores, keys.words, bias, nullptr, group.lanes);
+    for (int j = run.first_vector; j < run.last_vector; j++) {
+      Vec<T> const maximum = finite_maximum(load(rows.maximum + j * width));
+      exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);
+      for (int r = run.first; r < run.last && r < tile.count; r++) {
+        int const at = r * kLanes + j * width;
+        Vec<T> const weight = load(f.scores + at) * load(rows.inverse_sum + j * width);
+        // 0 where masked, also in a row whose sum is NaN
+        store(weights + at, keys.words ? select(keys.words[r] >> (j * width), weight, Vec<T>{}) : weight);
+      }
+    }
+  }
+}
+
+}  // namespace headspan::HEADSPAN_ISA

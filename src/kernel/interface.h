@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel's front door: plain structs and function pointers. A kernel computes one group of at most 64 queries
+// against a list of key tiles; it knows no pattern, no batch, no head and no thread.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/tile.h"
+
+namespace headspan {
+
+constexpr double kLog2e = 1.44269504088896340736;  // exponentials are powers of 2
+
+template <class T>
+struct Rows {
+  T* data;
+  ptrdiff_t stride;    // elements from one row to the next; a row itself is contiguous
+  ptrdiff_t step = 1;  // only every so manieth index has a row
+  // Asked for with > 1: of `step == 1 ? index : index / step` compilers make a division, which takes long.
+  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + (step > 1 ? index / step : index) * stride; }
+};
+
+// Rows that the next group will need. They are fetched while this one is computed, a few at a time.
+template <class T>
+struct Ahead {
+  const T* first;
+  ptrdiff_t stride;
+  const ptrdiff_t* index;  // of each row; null: one after another
+  int rows, dims;
+};
+constexpr int kAhead = 8;  // most arrays to fetch from
+
+// The queries of a group and what they meet.
+template <class T>
+struct Group {
+  int lanes;
+  int head_dim, value_dim;
+  bool biased;   // slopes are not all zero
+  bool careful;  // a masked pair may hold NaN or infinity: never multiply it, not even by zero
+  T ramp;        // 0: no span, or a hard window, which the tiles' words already express
+  int axes;      // of a position; the distance of a pair is the largest of theirs
+  double query_position[kAxes][kLanes];
+  const double* key_position[kAxes];  // null: a key stands at its index
+  Rows<const T> key, value;
+  Rows<const T> key_bias;  // a number for each key, added to its scores; data null: none
+  Ahead<T> ahead[kAhead];  // unused: no rows
+  const T* query[kLanes];
+  T scale[kLanes];  // scale / temperature
+  T span[kLanes];   // infinity: unlimited
+  T slope[kLanes];
+};
+
+template <class T>
+HEADSPAN_INLINE double key_position(const Group<T>& group, int axis, ptrdiff_t key) {
+  const double* const positions = group.key_position[axis];
+  return positions ? positions[key] : (double)key;
+}
+
+// The set of all lanes that hold a query.
+template <class T>
+HEADSPAN_INLINE uint64_t all_lanes(const Group<T>& group) {
+  return ~uint64_t(0) >> (kLanes - group.lanes);
+}
+
+// What the forward pass gives for each lane. The maximum is of s * log2(e), -infinity for a row that has no key; the
+// sum is of m * 2^(s * log2(e) - maximum). A weight is taken from these two and not from their log-sum-exp, which
+// cannot hold the sum beside a large maximum.
+template <class T>
+struct ForwardRows {
+  T* out[kLanes];
+  T maximum[kLanes];
+  double sum[kLanes];
+  T inverse_sum[kLanes];  // 0 for a row that has no key
+  bool past_caches;       // `out` is whole lines, to be written by store_past_caches
+};
+
+// Gradient rows of the keys: rows from `split` on belong to this task, earlier ones to a private buffer that is added
+// later.
+template <class T>
+struct KeyGradients {
+  Rows<T> key, value;
+  Rows<T> private_key, private_value;  // row 0 is key `private_first`
+  Rows<double> bias, private_bias;     // sums of the head at work; data null: not wanted
+  ptrdiff_t private_first, split;
+
+  HEADSPAN_ALWAYS_INLINE T* key_row(ptrdiff_t index) const {
+    return index >= split ? key.row(index) : private_key.row(index - private_first);
+  }
+  HEADSPAN_ALWAYS_INLINE T* value_row(ptrdiff_t index) const {
+    return index >= split ? value.row(index) : private_value.row(index - private_first);
+  }
+  HEADSPAN_ALWAYS_INLINE double* bias_row(ptrdiff_t index) const {
+    return index >= split ? bias.row(index) : private_bias.row(index - private_first);
+  }
+};
+
+template <class T>
+struct BackwardRows {
+  const T *out[kLanes], *grad_out[kLanes];
+  T maximum[kLanes], inverse_sum[kLanes];  // as from the forward pass
+  T grad_lse[kLanes];
+  T* grad_query[kLanes];
+  bool past_caches;          // as above, for `grad_query`
+  double grad_span[kLanes];  // ramp * gradient
+  double grad_slope[kLanes];
+};
+
+// One variant. begin, then step for each batch of tiles, then end, all on the same scratch (64-byte aligned).
+template <class T>
+struct Kernel {
+  bool stores_past_caches;  // whether `past_caches` of the rows makes a difference
+  size_t (*scratch_bytes)(int head_dim, int value_dim);
+
+  void (*forward_begin)(const Group<T>&, void* scratch);
+  void (*forward_step)(const Group<T>&, const Tile*, int tiles, void* scratch);
+  // False if a row came out NaN or infinite: unless `careful`, a masked pair may be to blame, and the group is done
+  // again.
+  bool (*forward_end)(const Group<T>&, ForwardRows<T>&, void* scratch);
+
+  // Weights of a tile, from the rows of the forward pass: weights[key * kLanes + lane], 0 where masked.
+  void (*weights_begin)(const Group<T>&, void* scratch);
+  void (*weights_tile)(const Group<T>&, const Tile&, const ForwardRows<T>&, T* weights, void* scratch);
+
+  void (*backward_begin)(const Group<T>&, BackwardRows<T>&, void* scratch);
+  // The tiles may come in any number of steps: only their order counts.
+  void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles,
+                        void* scratch);
+  void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* scratch);
+
+  double (*multiply_adds)(long rounds, T* value);  // see multiply_add.h
+};
+
+struct Variant {
+  const char* name;
+  bool (*available)();
+  Kernel<float> (*float32)();
+  Kernel<double> (*float64)();
+};
+
+}  // namespace headspan

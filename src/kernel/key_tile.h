@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A tile as the register tiles need it: a pointer to every row, and runs of keys that the same vectors of lanes see.
+#pragma once
+
+#include "decode.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+constexpr int kTileGroups = kTileKeys / kKeyGroup;
+constexpr int kShortestRun = 2 * kKeyGroup;  // unless there are no more keys
+
+// Neighbouring keys whose words touch the same vectors of lanes, or, where that would be too few keys, some of these.
+struct Run {
+  int first, last;                // keys, in whole key groups
+  int first_vector, last_vector;  // vectors
+  uint64_t all_seen;              // the lanes that see all of these keys
+};
+
+template <class T>
+struct TileKeys {
+  const T *key[kPaddedKeys], *value[kPaddedKeys];
+  T position[kAxes][kTileKeys];
+  Distances<T> distances;
+  T bias[kPaddedKeys];                          // times log2(e)
+  T lowest[kTileGroups], highest[kTileGroups];  // positions in a key group
+  uint64_t padded_words[kPaddedKeys];
+  const uint64_t* words;  // null: every lane sees every key
+  Run runs[kTileGroups + 1];
+  int run_count, padded;
+};
+
+template <class T>
+HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
+  constexpr int width = kWidth<T>;
+  keys.run_count = 0;
+  for (int r = 0; r < keys.padded; r += kKeyGroup) {
+    uint64_t any = 0, all = ~uint64_t(0);
+    for (int i = 0; i < kKeyGroup; i++) any |= keys.words[r + i], all &= keys.words[r + i];
+    if (!any) continue;
+    // Keys that no lane sees must not be read: they stand in for their neighbour, masked.
+    int visible = r;
+    while (!keys.words[visible]) visible++;
+    for (int i = r; i < r + kKeyGroup; i++)
+      if (!keys.words[i]) keys.key[i] = keys.key[visible], keys.value[i] = keys.value[visible];
+    Run const run{r, r + kKeyGroup, __builtin_ctzll(any) / width, (63 - __builtin_clzll(any)) / width + 1, all};
+    Run* const before = keys.run_count ? &keys.runs[keys.run_count - 1] : nullptr;
+    bool const same = before && before->first_vector == run.first_vector && before->last_vector == run.last_vector;
+    if (before && before->last == r && (same || r - before->first < kShortestRun)) {
+      before->last = run.last;
+      before->all_seen &= all;
+      if (run.first_vector < before->first_vector) before->first_vector = run.first_vector;
+      if (run.last_vector > before->last_vector) before->last_vector = run.last_vector;
+    } else {
+      keys.runs[keys.run_count++] = run;
+    }
+  }
+}
+
+// Where the keys of a tile stand, for masks and slopes.
+template <class T>
+HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile, LanePositions<T>& lanes,
+                                         TileKeys<T>& keys) {
+  bool exact = lanes.exact;
+  for (int axis = 0; axis < group.axes; axis++) {
+    T* const position = keys.position[axis];
+    for (int r = 0; r < tile.count; r++)
+      position[r] = relative<T>(key_position(group, axis, key_index(tile, r)), lanes.origin[axis], exact);
+    for (int r = tile.count; r < keys.padded; r++) position[r] = position[tile.count - 1];
+  }
+  if (!exact) {
+    wide_distances(group, tile, keys.padded, lanes.distance);
+    keys.distances.wide = lanes.distance;
+  }
+  for (int g = 0; g < keys.padded / kKeyGroup; g++) {
+    const T* const p = keys.position[0] + g * kKeyGroup;
+    T lowest = p[0], highest = tile.indices ? p[0] : p[kKeyGroup - 1];
+    for (int i = 0; i < kKeyGroup && tile.indices; i++) {
+      lowest = p[i] < lowest ? p[i] : lowest;
+      highest = p[i] > highest ? p[i] : highest;
+    }
+    keys.lowest[g] = exact && group.axes == 1 ? lowest : -kInfinity<T>;  // else this does not say how far a key is
+    keys.highest[g] = highest;
+  }
+}
+
+// to[r] = the row of the tile's key r; after the last key its row again, to `until` in all.
+template <class T>
+HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, int until, T** to) {
+  if (tile.indices) {
+    for (int r = 0; r < tile.count; r++) to[r] = rows.row(tile.indices[r]);
+  } else {
+    ptrdiff_t const step = (rows.step > 1 ? tile.step / rows.step : tile.step) * rows.stride;
+    T* row = rows.row(tile.first);
+    for (int r = 0; r < tile.count; r++, row += step) to[r] = row;
+  }
+  for (int r = tile.count; r < until; r++) to[r] = to[tile.count - 1];
+}
+
+template <class T>
+HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositions<T>& lanes, TileKeys<T>& keys,
+                             const Tile* next = nullptr) {
+  keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
+  // Padding, and rows that are fetched ahead: any row that may be read, or the next tile's.
+  int const end = keys.padded + kRowsAfter;
+  rows_of(tile, group.key, end, keys.key);
+  rows_of(tile, group.value, end, keys.value);
+  for (int r = keys.padded, i = 0; next && r < end && i < next->count; r++, i++)
+    keys.key[r] = group.key.row(key_index(*next, i));
+  keys.distances = {lanes.query[0], keys.position[0], group.axes, nullptr};
+  if (tile.soft || group.biased) prepare_positions(group, tile, lanes, keys);
+  if (group.key_bias.data)
+    for (int r = 0; r < keys.padded; r++)
+      keys.bias[r] = T(*group.key_bias.row(key_index(tile, r < tile.count ? r : tile.count - 1)) * kLog2e);
+  keys.words = tile.words;
+  if (!tile.words && keys.padded == tile.count) {
+    keys.runs[0] = Run{0, tile.count, 0, (group.lanes + kWidth<T> - 1) / kWidth<T>, ~uint64_t(0)};
+    keys.run_count = 1;
+    return;
+  }
+  for (int r = 0; r < keys.padded; r++)
+    keys.padded_words[r] = r >= tile.count ? 0 : tile.words ? tile.words[r] : all_lanes(group);
+  keys.words = keys.padded_words;
+  prepare_runs(keys);
+}
+
+// The rows that are ahead, to be fetched evenly beside the products of some tiles, `products` for each of them. A tile
+// of a few keys only has too little of a product.
+template <class T>
+class RowsAhead {
+ public:
+  HEADSPAN_ALWAYS_INLINE RowsAhead(const Ahead<T>* arrays, const Tile* tiles, int tile_count, int products) {
+    int turns = 0, count = 0;
+    for (int i = 0; i < tile_count; i++) turns += tall(tiles[i]) ? products : 0;
+    for (const Ahead<T>* array = arrays; array < arrays + kAhead && turns > 0; array++)
+      for (int r = 0; r < array->rows; r++)
+        rows_[count++] = array->first + (array->index ? array->index[r] : r) * array->stride;
+    if (count == 0) return;
+    lists_ = (count + kTileKeys - 1) / kTileKeys;
+    a_turn_ = (lists_ + turns - 1) / turns;
+    for (; count < lists_ * kTileKeys; count++) rows_[count] = rows_[count - 1];
+  }
+  // What to fetch beside the next product of this tile.
+  HEADSPAN_ALWAYS_INLINE Fetch<T> next(const Tile& tile) {
+    int const first = at_, left = lists_ - at_, count = !tall(tile) ? 0 : left < a_turn_ ? left : a_turn_;
+    at_ += count;
+    return {rows_ + first * kTileKeys, count};
+  }
+
+ private:
+  HEADSPAN_ALWAYS_INLINE static bool tall(const Tile& tile) { return tile.count >= kTileKeys / 2; }
+
+  const T* rows_[kAhead * kTileKeys];
+  int lists_ = 0, a_turn_ = 0, at_ = 0;
+};
+
+// The score terms of a tile; `slope` is times log2(e).
+template <class T>
+HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, const T* slope) {
+  return {group.biased ? slope : nullptr, keys.distances, group.key_bias.data ? keys.bias : nullptr};
+}
+
+// The scores of a run.
+template <class T>
+HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
+                                  T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
+  constexpr int width = kWidth<T>;
+  if (few<T>(lanes))
+    return few_dot_products(rows, fetch.lists ? fetch.rows : nullptr, dims, q, s, words, bias, best, lanes, run.first,
+                            run.last);
+  cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
+    uint64_t const lanes_of_v = ~uint64_t(0) >> (kLanes - vectors.value * width) << (v * width);
+    bool const masked = words && (lanes_of_v & ~run.all_seen);
+    dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, masked ? words : nullptr, v, bias,
+                                   best ? best + v : nullptr, run.first, run.last);
+  });
+}
+
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over the keys first .. last - 1, for so
+// many vectors of lanes from v on.
+template <class T, int vectors>
+HEADSPAN_INLINE void accumulate_vectors(const TileKeys<T>& keys, const T* const* rows, int dims, const T* p, T* o,
+                                        const Vec<T>* alpha, bool careful, int v, int first, int last) {
+  constexpr int width = kWidth<T>;
+  if (!careful) return accumulate<T, vectors>(rows, dims, p + v * width, o + v * width, alpha + v, first, last);
+  for (int j = v; j < v + vectors; j++)
+    accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, first, last);
+}
+
+// Calls f(v, first, last) for each stretch of keys, as long as can be, that some of the vectors v .. v + column - 1 of
+// lanes see. At the edge of a band runs are short, but those of a vector follow one another.
+template <class T, int column, class F>
+HEADSPAN_INLINE void stretches(const TileKeys<T>& keys, F&& f) {
+  constexpr int columns = kVectors<T> / column;
+  static_assert(kVectors<T> % column == 0);
+  int first[columns] = {}, last[columns] = {};
+  auto const end = [&](int n) {
+    if (first[n] < last[n]) f(n * column, first[n], last[n]);
+  };
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    for (int n = run.first_vector / column; n * column < run.last_vector; n++) {
+      if (last[n] != run.first) {
+        end(n);
+        first[n] = run.first;
+      }
+      last[n] = run.last;
+    }
+  }
+  for (int n = 0; n < columns; n++) end(n);
+}
+
+// As accumulate_tile, a column of so many vectors after another, so that what a stretch of runs adds to is loaded and
+// stored once. Weights of a column's vectors that are not in a run become 0.
+template <class T, int column>
+HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* const* rows, int dims, T* p, T* o,
+                                          Vec<T>* alpha, bool careful) {
+  constexpr int width = kWidth<T>;
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    int const first = run.first_vector / column * column, last = (run.last_vector + column - 1) / column * column;
+    for (int j = first; j < last; j++) {
+      if (j >= run.first_vector && j < run.last_vector) continue;
+      for (int r = run.first; r < run.last; r++) store(p + r * kLanes + j * width, Vec<T>{});
+    }
+  }
+  stretches<T, column>(keys, [&](int v, int first, int last) {
+    accumulate_vectors<T, column>(keys, rows, dims, p, o, alpha, careful, v, first, last);
+    for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once a tile
+  });
+}
+
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile. `next`: as for
+// few_accumulate.
+template <class T>
+HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const T* const* next, int dims,
+                                     T* p, T* o, Vec<T>* alpha, int lanes, bool careful) {
+  if constexpr (kColumn > 0) {
+    if (keys.run_count > 1 && lanes > kLanes - kWidth<T>)
+      return accumulate_columns<T, kColumn>(keys, rows, dims, p, o, alpha, careful);
+  }
+  for (int i = 0; i < keys.run_count; i++) {
+    Run const& run = keys.runs[i];
+    if (few<T>(lanes) && !careful)
+      few_accumulate(rows, next, dims, p, o, *alpha, lanes, run.first, run.last);
+    else
+      cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
+        accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, careful, v, run.first, run.last);
+      });
+    for (int j = run.first_vector; j < run.last_vector; j++) alpha[j] = broadcast(T(1));  // once a tile
+  }
+}
+
+}  // namespace headspan::HEADSPAN_ISA

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what kernel_impl.h
+// computes.
+//
+//     s = scale * query . key - slope * x + bias,   w = m * exp(s) / sum of m * exp(s),   out = sum of w * value
+#pragma once
+
+#include <math.h>
+
+#include "base/span_mask.h"
+#include "interface.h"
+#include "peak.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+HEADSPAN_INLINE bool visible(const Tile& tile, int r, int lane) { return !tile.words || (tile.words[r] >> lane & 1); }
+template <class T>
+HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
+  double sum = 0;
+  for (int d = 0; d < n; d++) sum += (double)a[d] * (double)b[d];
+  return sum;
+}
+
+// A pair of the definition: its distance x, mask m and score s, times log2(e) and rounded to T, so that a maximum kept
+// in T is one of the scores exactly.
+struct Pair {
+  double x, m, s;
+};
+template <class T>
+HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int lane) {
+  Pair p;
+  p.x = 0;
+  for (int axis = 0; axis < group.axes; axis++) {
+    double const x = fabs(group.query_position[axis][lane] - key_position(group, axis, key));
+    p.x = x > p.x ? x : p.x;
+  }
+  double const ramp = (double)group.ramp, floor = sizeof(T) == 4 ? __FLT_EPSILON__ / 2 : __DBL_EPSILON__ / 2;
+  p.m = soft && ramp > 0 ? soft_mask(p.x, (double)group.span[lane], ramp, 1 / ramp, floor, 1.0) : 1.0;
+  double const s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) -
+                   (double)group.slope[lane] * p.x + (group.key_bias.data ? (double)*group.key_bias.row(key) : 0);
+  p.s = (double)(T)(s * kLog2e);
+  return p;
+}
+
+// Scratch: for each lane the maximum of s, the sum of m * 2^(s - maximum) and value_dim (head_dim) sums.
+struct Lane {
+  double maximum, sum;
+};
+HEADSPAN_INLINE Lane* lanes(void* scratch) { return (Lane*)scratch; }
+HEADSPAN_INLINE double* sums(void* scratch, int lane, int dims) {
+  return (double*)(lanes(scratch) + kLanes) + (ptrdiff_t)lane * dims;
+}
+
+template <class T>
+size_t scratch_bytes(int head_dim, int value_dim) {
+  return sizeof(Lane) * kLanes + sizeof(double) * kLanes * (size_t)((head_dim > value_dim ? head_dim : value_dim) + 1);
+}
+
+template <class T>
+void forward_begin(const Group<T>& group, void* scratch) {
+  for (int lane = 0; lane < group.lanes; lane++) {
+    lanes(scratch)[lane] = {-__builtin_inf(), 0};
+    for (int d = 0; d < group.value_dim; d++) sums(scratch, lane, group.value_dim)[d] = 0;
+  }
+}
+
+template <class T>
+void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scratch) {
+  for (const Tile* tile = tiles; tile < tiles + count; tile++)
+    for (int lane = 0; lane < group.lanes; lane++)
+      for (int r = 0; r < tile->count; r++) {
+        if (!visible(*tile, r, lane)) continue;
+        Pair const p = pair(group, tile->soft, key_index(*tile, r), lane);
+        Lane& row = lanes(scratch)[lane];
+        double* const out = sums(scratch, lane, group.value_dim);
+        double const maximum = p.s > row.maximum || p.s != p.s ? p.s : row.maximum;
+        double const past = row.maximum == maximum ? 1 : exp2(row.maximum - maximum);
+        double const w = p.s == -__builtin_inf() ? 0 : p.m * exp2(p.s - maximum);
+        row.sum = row.sum * past + w;
+        for (int d = 0; d < group.value_dim; d++)
+          out[d] = out[d] * past + w * (double)group.value.row(key_index(*tile, r))[d];
+        row.maximum = maximum;
+      }
+}
+
+template <class T>
+bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
+  for (int lane = 0; lane < group.lanes; lane++) {
+    Lane const& row = lanes(scratch)[lane];
+    rows.maximum[lane] = T(row.maximum);
+    rows.sum[lane] = row.sum;
+    rows.inverse_sum[lane] = rows.sum[lane] == 0 ? T(0) : T(1 / rows.sum[lane]);
+    for (int d = 0; d < group.value_dim; d++)
+      rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(scratch, lane, group.value_dim)[d] / row.sum);
+  }
+  return true;  // masked pairs were never touched
+}
+
+template <class T>
+void weights_begin(const Group<T>&, void*) {}
+
+// 2^(s - maximum) / sum of a pair, which the mask m makes a weight.
+HEADSPAN_INLINE double unmasked_weight(const Pair& p, double maximum, double inverse_sum) {
+  return maximum == -__builtin_inf() ? 0 : exp2(p.s - maximum) * inverse_sum;
+}
+
+template <class T>
+void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>& rows, T* weights, void*) {
+  for (int r = 0; r < kTileKeys; r++)
+    for (int lane = 0; lane < kLanes; lane++) {
+      T& w = weights[r * kLanes + lane];
+      w = 0;
+      if (r >= tile.count || lane >= group.lanes || !visible(tile, r, lane)) continue;
+      Pair const p = pair(group, tile.soft, key_index(tile, r), lane);
+      w = T(p.m * unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]));
+    }
+}
+
+// Scratch of the backward pass behind the sums: sum(grad_out * out) - grad_lse of each lane.
+template <class T>
+HEADSPAN_INLINE double* deltas(const Group<T>& group, void* scratch) {
+  return sums(scratch, kLanes, group.head_dim);
+}
+
+template <class T>
+void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
+  for (int lane = 0; lane < group.lanes; lane++) {
+    rows.grad_span[lane] = rows.grad_slope[lane] = 0;
+    for (int d = 0; d < group.head_dim; d++) sums(scratch, lane, group.head_dim)[d] = 0;
+    deltas(group, scratch)[lane] =
+        dot(rows.grad_out[lane], rows.out[lane], group.value_dim) - (double)rows.grad_lse[lane];
+  }
+}
+
+template <class T>
+void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
+                   int count, void* scratch) {
+  for (const Tile* tile = tiles; tile < tiles + count; tile++)
+    for (int r = 0; r < tile->count; r++) {
+      ptrdiff_t const key = key_index(*tile, r);
+      for (int lane = 0; lane < group.lanes; lane++) {
+        if (!visible(*tile, r, lane)) continue;
+        T* const grad_key = gradients.key_row(key);
+        T* const grad_value = gradients.value_row(key);
+        Pair const p = pair(group, tile->soft, key, lane);
+        double const e = unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]);
+        // out = sum of m * e * value
+        for (int d = 0; d < group.value_dim; d++) grad_value[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
+        double const t =
+            e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, scratch)[lane]);
+        // s = scale * query . key - slope * x + bias
+        double const ds = p.m * t;
+        double* const grad_query = sums(scratch, lane, group.head_dim);
+        for (int d = 0; d < group.head_dim; d++) {
+          grad_key[d] += T(ds * (double)group.scale[lane] * (double)group.query[lane][d]);
+          grad_query[d] += ds * (double)group.scale[lane] * (double)group.key.row(key)[d];
+        }
+        rows.grad_slope[lane] -= ds * p.x;
+        if (gradients.bias.data) *gradients.bias_row(key) += ds;
+        // m = (R + z - x) / R
+        if (tile->soft && group.ramp > 0 && p.x >= (double)group.span[lane]) rows.grad_span[lane] += t;
+      }
+    }
+}
+
+template <class T>
+void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
+  for (int lane = 0; lane < group.lanes; lane++)
+    for (int d = 0; d < group.head_dim; d++) rows.grad_query[lane][d] = T(sums(scratch, lane, group.head_dim)[d]);
+}
+
+template <class T>
+Kernel<T> kernel() {
+  return {false,           scratch_bytes<T>,  forward_begin<T>, forward_step<T>, forward_end<T>,     weights_begin<T>,
+          weights_tile<T>, backward_begin<T>, backward_step<T>, backward_end<T>, multiply_adds<T, T>};
+}
+
+}  // namespace headspan::HEADSPAN_ISA

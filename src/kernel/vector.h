@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel of one group of queries, compiled once per instruction set. It knows no pattern and no thread. reference.h
+// has the same in plain loops: read that first, then kernel_forward.h, kernel_backward.h, and micro_kernels.h for the
+// products.
+#pragma once
+
+#include "backward.h"
+#include "forward.h"
+#include "peak.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+template <class T>
+Kernel<T> kernel() {
+  return {kStoresPastCaches, scratch_bytes<T>, forward_begin<T>,        forward_step<T>,
+          forward_end<T>,    weights_begin<T>, weights_tile<T>,         backward_begin<T>,
+          backward_step<T>,  backward_end<T>,  multiply_adds<T, Vec<T>>};
+}
+
+}  // namespace headspan::HEADSPAN_ISA

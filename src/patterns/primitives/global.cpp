@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Tokens that see all and are seen by all, without the limit of a span.
+#include <algorithm>
+
+#include "patterns/primitive.h"
+
+namespace headspan {
+
+namespace {
+
+class Global : public Primitive {
+ public:
+  explicit Global(const Numbers& tokens) : tokens_(tokens) {}
+
+  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
+    if (global_lanes(lanes)) return append(out, 0, keys, keys);
+    for (std::int64_t token : tokens_) append(out, token, token + 1, keys);
+  }
+
+  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
+    std::fill_n(words, tile.count, global_lanes(lanes));
+    if (!tile.indices && outside(tile.first, key_index(tile, tile.count - 1))) return;
+    for (int r = 0; r < tile.count; r++)
+      if (contains(key_index(tile, r))) words[r] = all(lanes);
+  }
+
+  const std::vector<std::int64_t>& global_tokens() const override { return tokens_; }
+
+ private:
+  // Whether no token lies at first .. last.
+  bool outside(std::ptrdiff_t first, std::ptrdiff_t last) const {
+    return tokens_.empty() || last < tokens_.front() || first > tokens_.back();
+  }
+  bool contains(std::int64_t index) const {
+    return !outside(index, index) && std::binary_search(tokens_.begin(), tokens_.end(), index);
+  }
+  std::uint64_t global_lanes(const Lanes& lanes) const {
+    std::uint64_t word = 0;
+    if (lanes.in_line() && outside(lanes.index[0], lanes.index[lanes.count - 1])) return word;
+    for (int lane = 0; lane < lanes.count; lane++)
+      word |= static_cast<std::uint64_t>(contains(lanes.index[lane])) << lane;
+    return word;
+  }
+
+  std::vector<std::int64_t> tokens_;  // ascending
+};
+
+}  // namespace
+
+std::unique_ptr<Primitive> make_global(const Numbers& numbers) { return std::make_unique<Global>(numbers); }
+
+}  // namespace headspan

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every pattern by its name in Python, and the function that makes it, which stands at the end of its file.
+#include <stdexcept>
+
+#include "patterns/primitive.h"
+
+namespace headspan {
+
+using MakePrimitive = std::unique_ptr<Primitive>(const Numbers&);
+
+MakePrimitive make_blocks, make_blockwise, make_fixed, make_full, make_global, make_local, make_neighborhood,
+    make_random, make_strided;
+
+namespace {
+
+struct Row {
+  const char* name;
+  MakePrimitive* make;
+};
+
+constexpr Row table[] = {
+    {"blocks", make_blocks},
+    {"blockwise", make_blockwise},
+    {"fixed", make_fixed},
+    {"full", make_full},
+    {"global", make_global},
+    {"local", make_local},
+    {"neighborhood", make_neighborhood},
+    {"random", make_random},
+    {"strided", make_strided},
+};
+
+}  // namespace
+
+std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers) {
+  for (Row const& row : table)
+    if (name == row.name) return row.make(numbers);
+  throw std::invalid_argument("there is no pattern named " + name);
+}
+
+}  // namespace headspan
