@@ -73,7 +73,7 @@ std::vector<double> results(const Shape& s, int threads) {
   for (auto* array : {&grad_query, &grad_key, &grad_value}) std::fill(array->values.begin(), array->values.end(), NAN);
   std::fill(grad_key_bias.values.begin(), grad_key_bias.values.end(), NAN);
 
-  headspan::Problem<T> problem;
+  headspan::Request<T> problem;
   problem.query = query.template view<const T>();
   problem.key = key.template view<const T>();
   problem.value = value.template view<const T>();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "query_group.h"
+#include "group_run.h"
 #include "request.h"
 
 namespace headspan {
@@ -14,12 +14,12 @@ namespace {
 template <class T>
 class WeightMap {
  public:
-  WeightMap(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights)
-      : problem_(problem),
+  WeightMap(const Request<T>& request, const Selection& selection, const ArrayView<T, 4>& weights)
+      : request_(request),
         selection_(selection),
         weights_(weights),
         kernel_(active_kernel<T>()),
-        plan_(problem.patterns, problem.queries(), problem.keys()),
+        plan_(request.patterns, request.queries(), request.keys()),
         rows_(selection.rows.shape[0]) {
     // A task computes whole rows of the result, and about a group of queries.
     std::ptrdiff_t const pools = std::max<std::ptrdiff_t>(1, kLanes / selection.pool_rows);
@@ -32,9 +32,9 @@ class WeightMap {
     if (rows_ == 0 || selection_.cols.shape[0] == 0) return;
     std::ptrdiff_t const tasks = (rows_ + rows_per_task_ - 1) / rows_per_task_;
     parallel_for(
-        problem_.batch() * problem_.heads() * tasks, useful_threads(problem_, control), control.interrupted,
+        request_.batch() * request_.heads() * tasks, useful_threads(request_, control), control.interrupted,
         [&](std::ptrdiff_t task, const StopCheck& stop) {
-          std::ptrdiff_t const batch = task / tasks / problem_.heads(), head = task / tasks % problem_.heads();
+          std::ptrdiff_t const batch = task / tasks / request_.heads(), head = task / tasks % request_.heads();
           std::ptrdiff_t const first = task % tasks * rows_per_task_, last = std::min(rows_, first + rows_per_task_);
           for (std::ptrdiff_t row = first / selection_.pool_rows; row <= (last - 1) / selection_.pool_rows; row++)
             std::fill_n(weights_.at(batch, head, row), weights_.shape[3], T(0));
@@ -47,33 +47,38 @@ class WeightMap {
  private:
   bool run_group(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes,
                  const StopCheck& stop) const {
-    QueryGroup<T> queries(problem_, plan_, batch, head, plan_.whole(head), lanes,
-                          [&](int lane) { return *selection_.rows.at(first_row + lane); });
-    Reach const reach = queries.reach();
+    GroupQueries chosen;
+    chosen.lanes = lanes;
+    for (int lane = 0; lane < kLanes; lane++) {
+      chosen.query[lane] = *selection_.rows.at(first_row + (lane < lanes ? lane : 0));
+      chosen.span[lane] = request_.span_of(batch, head, chosen.query[lane]);
+    }
+    QueryGroup<T> queries(request_, plan_, batch, head, plan_.whole(head), chosen);
+    VisibleKeys const keys = queries.schedule.visible_keys();
     // The sum over all keys first, without values.
     queries.group.value_dim = 0;
-    Scratch<T> const scratch(kernel_, problem_.head_dim(), 0);
+    ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), 0);
     ForwardRows<T> rows;
     rows.past_caches = false;
     T nothing[1];
     for (T*& out : rows.out) out = nothing;
-    if (!run_forward(kernel_, queries, reach, rows, scratch, stop)) return false;
+    if (!run_forward(kernel_, queries, keys, rows, workspace, stop)) return false;
 
-    kernel_.weights_begin(queries.group, scratch.kernel);
+    kernel_.weights_begin(queries.group, workspace.kernel);
     PooledRows const pooled(*this, batch, head, first_row, lanes);
-    auto const [first_col, last_col] = columns_of(reach.free ? *reach.free : reach.near);
-    TileList const tiles = queries.tiles(reach);
+    auto const [first_col, last_col] = columns_of(keys.span_exempt ? *keys.span_exempt : keys.in_span);
+    TileList const tiles = queries.schedule.tiles(keys);
     for (std::ptrdiff_t col = first_col; col < last_col; col += kTileKeys) {
       if (stop()) return false;
       int const count = static_cast<int>(std::min<std::ptrdiff_t>(kTileKeys, last_col - col));
       std::int64_t indices[kTileKeys];
       for (int r = 0; r < count; r++) indices[r] = *selection_.cols.at(col + r);
-      for (bool const free : {false, true}) {
-        if (free && !reach.free) continue;
-        std::optional<Tile> const tile = tiles.gathered(indices, count, free, scratch.tiles->words[0]);
+      for (bool const exempt : {false, true}) {
+        if (exempt && !keys.span_exempt) continue;
+        std::optional<Tile> const tile = tiles.gathered(indices, count, exempt, workspace.tiles->lane_masks[0]);
         if (!tile) continue;
         T weights[kTileKeys * kLanes];
-        kernel_.weights_tile(queries.group, *tile, rows, weights, scratch.kernel);
+        kernel_.weights_tile(queries.group, *tile, rows, weights, workspace.kernel);
         pooled.add(weights, col, count);
       }
     }
@@ -81,7 +86,7 @@ class WeightMap {
   }
 
   // The columns that may hold keys of a group; of columns in any order all.
-  std::pair<std::ptrdiff_t, std::ptrdiff_t> columns_of(const GroupKeys& keys) const {
+  std::pair<std::ptrdiff_t, std::ptrdiff_t> columns_of(const GroupKeyRange& keys) const {
     if (keys.empty()) return {0, 0};
     if (!ascending_) return {0, selection_.cols.shape[0]};
     return {first_column(keys.first()), first_column(keys.last())};
@@ -146,7 +151,7 @@ class WeightMap {
     std::ptrdiff_t pool_cols_, step_;
   };
 
-  const Problem<T>& problem_;
+  const Request<T>& request_;
   const Selection& selection_;
   const ArrayView<T, 4>& weights_;
   Kernel<T> const kernel_;
@@ -159,12 +164,12 @@ class WeightMap {
 }  // namespace
 
 template <class T>
-void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights,
+void attention_weights(const Request<T>& request, const Selection& selection, const ArrayView<T, 4>& weights,
                        const Control& control) {
-  WeightMap<T>(problem, selection, weights).run(control);
+  WeightMap<T>(request, selection, weights).run(control);
 }
 
-template void attention_weights(const Problem<float>&, const Selection&, const ArrayView<float, 4>&, const Control&);
-template void attention_weights(const Problem<double>&, const Selection&, const ArrayView<double, 4>&, const Control&);
+template void attention_weights(const Request<float>&, const Selection&, const ArrayView<float, 4>&, const Control&);
+template void attention_weights(const Request<double>&, const Selection&, const ArrayView<double, 4>&, const Control&);
 
 }  // namespace headspan

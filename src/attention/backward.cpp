@@ -11,49 +11,48 @@
 #include <vector>
 
 #include "class_rows.h"
+#include "group_run.h"
 #include "key_chunks.h"
-#include "query_group.h"
+#include "prefetch.h"
 #include "request.h"
-#include "steps.h"
 #include "turns.h"
 
 namespace headspan {
 
 namespace {
 
-// One call's state, so that its parts need not pass a dozen arguments.
+// One call's state, so that its parts need not stage a dozen arguments.
 template <class T>
 class BackwardPass {
  public:
-  BackwardPass(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients)
-      : problem_(problem),
+  BackwardPass(const Request<T>& request, const Upstream<T>& upstream, const GradientViews<T>& gradients)
+      : request_(request),
         upstream_(upstream),
         gradients_(gradients),
         kernel_(active_kernel<T>()),
-        plan_(problem.patterns, problem.queries(), problem.keys()),
-        past_caches_(plan_.passes() == 1 && !gradients.temperature && past_caches(kernel_, gradients.query)),
-        chunks_(plan_chunks(problem, plan_)),
-        steps_(plan_, problem.heads(), problem.keys()) {}
+        plan_(request.patterns, request.queries(), request.keys()),
+        past_caches_(plan_.stages() == 1 && !gradients.temperature && past_caches(kernel_, gradients.query)),
+        chunks_(plan_chunks(request, plan_)) {}
 
   void run(const Control& control) {
-    int const threads = useful_threads(problem_, control);
+    int const threads = useful_threads(request_, control);
     if (!chunks_.empty()) return run_chunks(threads, control);
-    for (std::ptrdiff_t pass = 0; pass < plan_.passes(); pass++) run_heads(pass, threads, control);
+    for (std::ptrdiff_t stage = 0; stage < plan_.stages(); stage++) run_heads(stage, threads, control);
   }
 
  private:
   static constexpr std::ptrdiff_t kSlices = 16;  // of a head's keys, for clearing and adding
 
-  std::ptrdiff_t heads() const { return problem_.batch() * problem_.key_heads(); }
+  std::ptrdiff_t heads() const { return request_.batch() * request_.key_heads(); }
 
   void run_chunks(int threads, const Control& control) {
     std::size_t const private_rows =
         chunks_.back().private_row + static_cast<std::size_t>(chunks_.back().private_count());
-    private_key_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(problem_.head_dim())));
-    private_value_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(problem_.value_dim())));
+    private_key_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(request_.head_dim())));
+    private_value_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(request_.value_dim())));
     if (gradients_.key_bias)
       private_bias_ =
-          Buffer<double>(checked_product(private_rows, static_cast<std::size_t>(problem_.heads_per_key_head())));
+          Buffer<double>(checked_product(private_rows, static_cast<std::size_t>(request_.heads_per_key_head())));
     parallel_for(static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
                  [&](std::ptrdiff_t task, const StopCheck& stop) {
                    run_chunk(chunks_[static_cast<std::size_t>(task)], 0, stop);
@@ -63,50 +62,49 @@ class BackwardPass {
     });
   }
 
-  // The first heads are a task each. Of the others every step is one, so that threads which are not equally fast, or
+  // The first heads are a task each. Of the others every group is one, so that threads which are not equally fast, or
   // not equally many as the heads, end together; the sums are the same.
-  void run_heads(std::ptrdiff_t pass, int threads, const Control& control) const {
-    std::ptrdiff_t const whole = whole_heads(pass, threads),
-                         chain = std::max<std::ptrdiff_t>(steps_.most(pass) * problem_.heads_per_key_head(), 1);
+  void run_heads(std::ptrdiff_t stage, int threads, const Control& control) const {
+    std::ptrdiff_t const whole = whole_heads(stage, threads),
+                         chain = std::max<std::ptrdiff_t>(plan_.most_groups(stage) * request_.heads_per_key_head(), 1);
     Turns turns((heads() - whole) * chain, chain);
     std::vector<std::atomic<std::ptrdiff_t>> cleared(static_cast<std::size_t>(heads() - whole));
     parallel_for(whole + turns.tasks(), threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
-      if (task < whole) return run_chunk(whole_head(task, pass), pass, stop);
+      if (task < whole) return run_chunk(whole_head(task, stage), stage, stop);
       std::ptrdiff_t const number = task - whole;
-      run_in_turn(whole_head(whole + number / chain, pass), pass, number, turns,
+      run_in_turn(whole_head(whole + number / chain, stage), stage, number, turns,
                   cleared[static_cast<std::size_t>(number / chain)], stop);
     });
   }
 
-  std::ptrdiff_t whole_heads(std::ptrdiff_t pass, int threads) const {
+  std::ptrdiff_t whole_heads(std::ptrdiff_t stage, int threads) const {
     if (threads == 1 || heads() == 0) return heads();
     if (std::ptrdiff_t const left = heads() % threads) return heads() - left;
-    // Not where a whole head copies its classes, or where all steps add to the same few keys, those of global tokens.
-    const Pass* const of_last = plan_.pass(problem_.heads() - 1, pass);
-    return of_last && (!of_last->plain() || of_last->order.apart > 0) ? heads() : heads() - 1;
+    // Not where a whole head copies its classes, or where all groups add to the same few keys, those of global tokens.
+    const PatternStage* const of_last = plan_.stage(request_.heads() - 1, stage);
+    return of_last && (!of_last->along_tokens() || of_last->order.global_groups > 0) ? heads() : heads() - 1;
   }
 
-  // One step of a head, a few tiles at a time when it is their turn. `cleared`: the head's rows below have been. It may
-  // be behind only for a step that has none before it at work, as these clear up to where they leave.
-  void run_in_turn(const Chunk& all, std::ptrdiff_t pass, std::ptrdiff_t task, Turns& turns,
+  // One group of a head, a few tiles at a time when it is their turn. `cleared`: the head's rows below have been. It
+  // may be behind only for a group that has none before it at work, as these clear up to where they leave.
+  void run_in_turn(const Chunk& all, std::ptrdiff_t stage, std::ptrdiff_t task, Turns& turns,
                    std::atomic<std::ptrdiff_t>& cleared, const StopCheck& stop) const {
     constexpr int tiles_in_turn = 2;
-    std::ptrdiff_t const shared = problem_.heads_per_key_head(), number = turns.place(task),
+    std::ptrdiff_t const shared = request_.heads_per_key_head(), number = turns.place(task),
                          head = all.key_head * shared + number % shared, index = number / shared;
     auto const clear_until = [&](std::ptrdiff_t until) {
       std::ptrdiff_t const first = cleared.load(std::memory_order_relaxed);
-      if (pass == 0 && first < until) cleared.store(clear_own(all, first, until), std::memory_order_relaxed);
+      if (stage == 0 && first < until) cleared.store(clear_own(all, first, until), std::memory_order_relaxed);
     };
-    if (index < steps_.count(head, pass)) {
-      Step const step = steps_.at(head, pass, index);
-      QueryGroup<T> const queries = group_of(problem_, plan_, all.batch, head, pass, step.group);
+    if (index < plan_.groups(head, stage)) {
+      QueryGroup<T> const queries = group_of(request_, plan_, all.batch, head, stage, index);
       KeyGradients<T> const key_rows = key_gradients(all, number % shared);
-      bool const ascends = queries.ascends() && one_order(all.key_head);
+      bool const ascends = queries.schedule.ascends() && one_order(all.key_head);
       if (!ascends && !turns.wait(task, PTRDIFF_MAX, stop)) return;
       auto const run_batch = [&](auto run, const Tile* tiles, int count) {
         for (int i = 0; i < count; i += tiles_in_turn) {
           int const n = std::min(tiles_in_turn, count - i);
-          std::ptrdiff_t const rank = queries.rank_after(tiles[i + n - 1]);
+          std::ptrdiff_t const rank = queries.schedule.rank_after(tiles[i + n - 1]);
           if (!turns.wait(task, rank, stop)) return false;
           clear_until(keys_end(tiles + i, n));
           run(key_rows, tiles + i, n);
@@ -115,7 +113,7 @@ class BackwardPass {
         return true;
       };
       auto const may_add = [&] { return turns.wait(task, PTRDIFF_MAX, stop); };
-      if (!run_step(pass, step, queries, stop, run_batch, may_add)) return;
+      if (!run_group(stage, queries, stop, run_batch, may_add)) return;
     }
     if (!turns.wait(task, PTRDIFF_MAX, stop)) return;
     if (turns.is_last(task)) clear_until(all.own_last);
@@ -125,10 +123,10 @@ class BackwardPass {
   // Whether all heads that share a key head go through its keys in one order: where spans are limited, keys that are
   // global tokens come first.
   bool one_order(std::ptrdiff_t key_head) const {
-    if (!problem_.span || problem_.patterns.size() <= 1) return true;
-    std::ptrdiff_t const first = key_head * problem_.heads_per_key_head();
+    if (!request_.span || request_.patterns.size() <= 1) return true;
+    std::ptrdiff_t const first = key_head * request_.heads_per_key_head();
     std::vector<std::int64_t> const& tokens = plan_.pattern(first)->global_tokens();
-    for (std::ptrdiff_t head = first + 1; head < first + problem_.heads_per_key_head(); head++)
+    for (std::ptrdiff_t head = first + 1; head < first + request_.heads_per_key_head(); head++)
       if (plan_.pattern(head)->global_tokens() != tokens) return false;
     return true;
   }
@@ -137,27 +135,34 @@ class BackwardPass {
   template <class Work>
   void for_each_slice(int threads, const Control& control, Work work) const {
     parallel_for(heads() * kSlices, threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck&) {
-      std::ptrdiff_t const slice = task % kSlices, keys = problem_.keys();
+      std::ptrdiff_t const slice = task % kSlices, keys = request_.keys();
       work(task / kSlices, keys * slice / kSlices, keys * (slice + 1) / kSlices);
     });
   }
 
-  Chunk whole_head(std::ptrdiff_t head, std::ptrdiff_t pass) const {
-    return {head / problem_.key_heads(), head % problem_.key_heads(), 0, steps_.most(pass), 0, 0, problem_.keys(), 0};
+  Chunk whole_head(std::ptrdiff_t head, std::ptrdiff_t stage) const {
+    return {head / request_.key_heads(),
+            head % request_.key_heads(),
+            0,
+            plan_.most_groups(stage),
+            0,
+            0,
+            request_.keys(),
+            0};
   }
 
   // `shared` counts the heads that share the key head.
   KeyGradients<T> key_gradients(const Chunk& chunk, std::ptrdiff_t shared) const {
     Rows<T> const key{gradients_.key.at(chunk.batch, chunk.key_head), gradients_.key.stride[2]};
     Rows<T> const value{gradients_.value.at(chunk.batch, chunk.key_head), gradients_.value.stride[2]};
-    Rows<T> const private_key{private_key_.data() + chunk.private_row * static_cast<std::size_t>(problem_.head_dim()),
-                              problem_.head_dim()};
+    Rows<T> const private_key{private_key_.data() + chunk.private_row * static_cast<std::size_t>(request_.head_dim()),
+                              request_.head_dim()};
     Rows<T> const private_value{
-        private_value_.data() + chunk.private_row * static_cast<std::size_t>(problem_.value_dim()),
-        problem_.value_dim()};
+        private_value_.data() + chunk.private_row * static_cast<std::size_t>(request_.value_dim()),
+        request_.value_dim()};
     Rows<double> bias{nullptr, 0}, private_bias{nullptr, 0};
     if (gradients_.key_bias) {
-      std::ptrdiff_t const each = problem_.heads_per_key_head();
+      std::ptrdiff_t const each = request_.heads_per_key_head();
       bias = {gradients_.key_bias.at(chunk.batch, chunk.key_head * each + shared), 1};
       private_bias = {private_bias_.data() + chunk.private_row * static_cast<std::size_t>(each) + shared, each};
     }
@@ -168,10 +173,10 @@ class BackwardPass {
   // then; returns up to where they are zeros or in use.
   std::ptrdiff_t clear_own(const Chunk& chunk, std::ptrdiff_t first, std::ptrdiff_t until) const {
     if (first >= until) return first;
-    std::ptrdiff_t const each = problem_.heads_per_key_head();
+    std::ptrdiff_t const each = request_.heads_per_key_head();
     for (std::ptrdiff_t key = first; key < until; key++) {
-      std::fill_n(gradients_.key.at(chunk.batch, chunk.key_head, key), problem_.head_dim(), T(0));
-      std::fill_n(gradients_.value.at(chunk.batch, chunk.key_head, key), problem_.value_dim(), T(0));
+      std::fill_n(gradients_.key.at(chunk.batch, chunk.key_head, key), request_.head_dim(), T(0));
+      std::fill_n(gradients_.value.at(chunk.batch, chunk.key_head, key), request_.value_dim(), T(0));
     }
     for (std::ptrdiff_t h = chunk.key_head * each; h < (chunk.key_head + 1) * each && gradients_.key_bias; h++)
       std::fill(gradients_.key_bias.at(chunk.batch, h, first), gradients_.key_bias.at(chunk.batch, h, until), 0.0);
@@ -181,44 +186,41 @@ class BackwardPass {
   void clear_private(const Chunk& chunk) const {
     if (chunk.private_count() == 0) return;
     KeyGradients<T> const rows = key_gradients(chunk, 0);
-    std::fill_n(rows.private_key.data, chunk.private_count() * problem_.head_dim(), T(0));
-    std::fill_n(rows.private_value.data, chunk.private_count() * problem_.value_dim(), T(0));
+    std::fill_n(rows.private_key.data, chunk.private_count() * request_.head_dim(), T(0));
+    std::fill_n(rows.private_value.data, chunk.private_count() * request_.value_dim(), T(0));
     if (gradients_.key_bias) std::fill_n(rows.private_bias.data, chunk.private_count() * rows.private_bias.stride, 0.0);
   }
 
-  void run_chunk(const Chunk& chunk, std::ptrdiff_t pass, const StopCheck& stop) const {
+  void run_chunk(const Chunk& chunk, std::ptrdiff_t stage, const StopCheck& stop) const {
     clear_private(chunk);
-    std::ptrdiff_t const shared = problem_.heads_per_key_head();
-    std::ptrdiff_t cleared = pass == 0 ? chunk.own_first : chunk.own_last;
+    std::ptrdiff_t const shared = request_.heads_per_key_head();
+    std::ptrdiff_t cleared = stage == 0 ? chunk.own_first : chunk.own_last;
     std::ptrdiff_t const first_head = chunk.key_head * shared;
-    const Pass* const its_pass = plan_.pass(first_head, pass);
-    std::ptrdiff_t classes = classes_at_a_time(problem_, its_pass, 1);
+    const PatternStage* const its_stage = plan_.stage(first_head, stage);
+    std::ptrdiff_t classes = classes_at_a_time(request_, its_stage, 1);
     for (std::ptrdiff_t head = first_head; head < first_head + shared; head++)
-      if (plan_.pass(head, pass) != its_pass) classes = 0;
-    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim(),
-                             ClassRows<T>::elements(problem_, its_pass, classes));
-    ClassRows<T> copies(problem_, its_pass, chunk.batch, chunk.key_head, classes, scratch.copies);
-    for (std::ptrdiff_t n = chunk.first_step; n < chunk.last_step; n++)
+      if (plan_.stage(head, stage) != its_stage) classes = 0;
+    ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim(),
+                                       ClassRows<T>::elements(request_, its_stage, classes));
+    ClassRows<T> copies(request_, its_stage, chunk.batch, chunk.key_head, classes, workspace.copies);
+    for (std::ptrdiff_t n = chunk.first_group; n < chunk.last_group; n++)
       for (std::ptrdiff_t h = 0; h < shared; h++) {
         std::ptrdiff_t const head = chunk.key_head * shared + h;
-        if (n >= steps_.count(head, pass)) continue;
-        Step const step = steps_.at(head, pass, n);
-        QueryGroup<T> queries = group_of(problem_, plan_, chunk.batch, head, pass, step.group);
-        bool const same_step = h + 1 < shared;
-        std::ptrdiff_t const next_head = same_step ? head + 1 : chunk.key_head * shared, next = same_step ? n : n + 1;
-        bool const has_next = next < std::min(chunk.last_step, steps_.count(next_head, pass));
+        if (n >= plan_.groups(head, stage)) continue;
+        QueryGroup<T> queries = group_of(request_, plan_, chunk.batch, head, stage, n);
+        bool const same_group = h + 1 < shared;
+        std::ptrdiff_t const next_head = same_group ? head + 1 : chunk.key_head * shared, next = same_group ? n : n + 1;
+        bool const has_next = next < std::min(chunk.last_group, plan_.groups(next_head, stage));
         KeyGradients<T> const key_rows = key_gradients(chunk, h);
         copies.redirect(queries);
         auto const run_batch = [&](auto run, const Tile* tiles, int count) {
           std::ptrdiff_t const end = keys_end(tiles, count);
           cleared = clear_own(chunk, cleared, std::min(end, chunk.own_last));
-          if (has_next)
-            fetch_next(queries.group, plan_.pass(next_head, pass), chunk.batch, next_head,
-                       steps_.at(next_head, pass, next).group, end);
+          if (has_next) fetch_next(queries.group, plan_.stage(next_head, stage), chunk.batch, next_head, next, end);
           run(key_rows, tiles, count);
           return true;
         };
-        if (!run_step(pass, step, queries, stop, run_batch, [] { return true; })) return;
+        if (!run_group(stage, queries, stop, run_batch, [] { return true; })) return;
       }
     clear_own(chunk, cleared, chunk.own_last);
   }
@@ -231,67 +233,66 @@ class BackwardPass {
   }
 
   // What group number `index` will be the first to need; `end` is past the keys of the one before it.
-  void fetch_next(Group<T>& group, const Pass* pass, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t index,
-                  std::ptrdiff_t end) const {
-    static_assert(kAhead >= 8, "as many arrays as here");
-    Ahead<T>* const ahead = group.ahead;
-    ahead[0] = rows_ahead(problem_.query, pass, batch, head, index);
-    ahead[1] = rows_ahead(upstream_.out, pass, batch, head, index);
-    ahead[2] = rows_ahead(upstream_.grad_out, pass, batch, head, index);
-    if (!past_caches_) ahead[3] = rows_ahead(gradients_.query, pass, batch, head, index);
+  void fetch_next(Group<T>& group, const PatternStage* stage, std::ptrdiff_t batch, std::ptrdiff_t head,
+                  std::ptrdiff_t index, std::ptrdiff_t end) const {
+    static_assert(kPrefetchArrays >= 8, "as many arrays as here");
+    PrefetchArray<T>* const arrays = group.prefetch;
+    arrays[0] = prefetch_group(request_.query, stage, batch, head, index);
+    arrays[1] = prefetch_group(upstream_.out, stage, batch, head, index);
+    arrays[2] = prefetch_group(upstream_.grad_out, stage, batch, head, index);
+    if (!past_caches_) arrays[3] = prefetch_group(gradients_.query, stage, batch, head, index);
     if (group.key.step > 1) return;  // its keys are copies, and gradients so far apart push each other out
-    std::ptrdiff_t const key_head = head / problem_.heads_per_key_head();
-    ahead[4] = new_keys_ahead(problem_.key, pass, batch, key_head, index, end);
-    ahead[5] = new_keys_ahead(problem_.value, pass, batch, key_head, index, end);
-    ahead[6] = new_keys_ahead(gradients_.key, pass, batch, key_head, index, end);
-    ahead[7] = new_keys_ahead(gradients_.value, pass, batch, key_head, index, end);
+    std::ptrdiff_t const key_head = head / request_.heads_per_key_head();
+    arrays[4] = prefetch_new_keys(request_.key, stage, batch, key_head, index, end);
+    arrays[5] = prefetch_new_keys(request_.value, stage, batch, key_head, index, end);
+    arrays[6] = prefetch_new_keys(gradients_.key, stage, batch, key_head, index, end);
+    arrays[7] = prefetch_new_keys(gradients_.value, stage, batch, key_head, index, end);
   }
 
-  // The gradients of one step. run_batch(run, tiles, count) is to call run(key_rows, tiles, count) for all its tiles;
-  // may_add() is asked before something is added to what the steps before have found for these queries.
+  // The gradients of one group. run_batch(run, tiles, count) is to call run(key_rows, tiles, count) for all its tiles;
+  // may_add() is asked before something is added to what the stages before have found for these queries.
   template <class RunBatch, class MayAdd>
-  bool run_step(std::ptrdiff_t pass, const Step& step, const QueryGroup<T>& queries, const StopCheck& stop,
-                RunBatch run_batch, MayAdd may_add) const {
-    bool const adds = pass > 0 || step.share > 0;
-    Reach reach = queries.reach();
-    if (step.shares > 1) reach.clip_to_share(step.share, step.shares);
+  bool run_group(std::ptrdiff_t stage, const QueryGroup<T>& queries, const StopCheck& stop, RunBatch run_batch,
+                 MayAdd may_add) const {
+    bool const adds = stage > 0;
+    VisibleKeys keys = queries.schedule.visible_keys();
     Group<T> const& group = queries.group;
-    Scratch<T> const scratch(kernel_, problem_.head_dim(), problem_.value_dim());
+    ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim());
     BackwardRows<T> rows;
-    rows.past_caches = past_caches_ && step.shares == 1;
-    std::vector<T> later(static_cast<std::size_t>(adds ? kLanes * problem_.head_dim() : 0));
+    rows.past_caches = past_caches_;
+    std::vector<T> later(static_cast<std::size_t>(adds ? kLanes * request_.head_dim() : 0));
     for (int lane = 0; lane < group.lanes; lane++) {
-      std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.query[lane];
+      std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.schedule.query(lane);
       rows.out[lane] = upstream_.out.at(batch, head, i);
       rows.grad_out[lane] = upstream_.grad_out.at(batch, head, i);
-      rows.grad_query[lane] = adds ? later.data() + lane * problem_.head_dim() : gradients_.query.at(batch, head, i);
+      rows.grad_query[lane] = adds ? later.data() + lane * request_.head_dim() : gradients_.query.at(batch, head, i);
       rows.maximum[lane] = *upstream_.statistics.at(batch, head, i, 0);
       rows.inverse_sum[lane] = *upstream_.statistics.at(batch, head, i, 1);
       rows.grad_lse[lane] = upstream_.grad_lse ? *upstream_.grad_lse.at(batch, head, i) : T(0);
     }
-    kernel_.backward_begin(group, rows, scratch.kernel);
+    kernel_.backward_begin(group, rows, workspace.kernel);
     auto const run = [&](const KeyGradients<T>& key_rows, const Tile* tiles, int count) {
-      kernel_.backward_step(group, rows, key_rows, tiles, count, scratch.kernel);
+      kernel_.backward_step(group, rows, key_rows, tiles, count, workspace.kernel);
     };
     auto const run_tiles = [&](const Tile* tiles, int count) { return run_batch(run, tiles, count); };
-    if (!for_each_batch(queries.tiles(reach), *scratch.tiles, stop, run_tiles)) return false;
+    if (!for_each_batch(queries.schedule.tiles(keys), *workspace.tiles, stop, run_tiles)) return false;
     if (adds && !may_add()) return false;
-    kernel_.backward_end(group, rows, scratch.kernel);
+    kernel_.backward_end(group, rows, workspace.kernel);
     for (int lane = 0; lane < group.lanes; lane++) {
       store_parameters(adds, queries, rows, lane);
       if (adds)
-        add(rows.grad_query[lane], problem_.head_dim(),
-            gradients_.query.at(queries.batch, queries.head, queries.query[lane]));
+        add(rows.grad_query[lane], request_.head_dim(),
+            gradients_.query.at(queries.batch, queries.head, queries.schedule.query(lane)));
     }
     return true;
   }
 
   void store_parameters(bool adds, const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
     auto const store = [&](const ArrayView<double, 3>& gradients, double gradient) {
-      double& to = *gradients.at(queries.batch, queries.head, queries.query[lane]);
+      double& to = *gradients.at(queries.batch, queries.head, queries.schedule.query(lane));
       to = adds ? to + gradient : gradient;
     };
-    if (gradients_.span) store(gradients_.span, problem_.ramp > 0 ? rows.grad_span[lane] / problem_.ramp : 0);
+    if (gradients_.span) store(gradients_.span, request_.ramp > 0 ? rows.grad_span[lane] / request_.ramp : 0);
     if (gradients_.slopes) store(gradients_.slopes, rows.grad_slope[lane]);
     if (gradients_.temperature) store(gradients_.temperature, temperature_gradient(queries, rows, lane));
   }
@@ -300,20 +301,21 @@ class BackwardPass {
   double temperature_gradient(const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
     if (rows.inverse_sum[lane] == 0) return 0;  // no key: a query of NaN must not come in
     double sum = 0;
-    for (int d = 0; d < problem_.head_dim(); d++)
+    for (int d = 0; d < request_.head_dim(); d++)
       sum += static_cast<double>(queries.group.query[lane][d]) * static_cast<double>(rows.grad_query[lane][d]);
-    return -sum / static_cast<double>(*problem_.temperature.at(queries.batch, queries.head, queries.query[lane]));
+    return -sum /
+           static_cast<double>(*request_.temperature.at(queries.batch, queries.head, queries.schedule.query(lane)));
   }
 
   // The private rows of keys first .. last - 1 of one head, in the order of the chunks.
   void add_private_rows(std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) const {
     for (const Chunk& chunk : chunks_) {
-      if (chunk.batch * problem_.key_heads() + chunk.key_head != head) continue;
+      if (chunk.batch * request_.key_heads() + chunk.key_head != head) continue;
       KeyGradients<T> const rows = key_gradients(chunk, 0);
-      std::ptrdiff_t const each = problem_.heads_per_key_head();
+      std::ptrdiff_t const each = request_.heads_per_key_head();
       for (std::ptrdiff_t j = std::max(first, chunk.private_first); j < std::min(last, chunk.own_first); j++) {
-        add(rows.private_key.row(j - chunk.private_first), problem_.head_dim(), rows.key.row(j));
-        add(rows.private_value.row(j - chunk.private_first), problem_.value_dim(), rows.value.row(j));
+        add(rows.private_key.row(j - chunk.private_first), request_.head_dim(), rows.key.row(j));
+        add(rows.private_value.row(j - chunk.private_first), request_.value_dim(), rows.value.row(j));
         for (std::ptrdiff_t h = 0; h < each && gradients_.key_bias; h++)
           *gradients_.key_bias.at(chunk.batch, chunk.key_head * each + h, j) +=
               rows.private_bias.row(j - chunk.private_first)[h];
@@ -325,14 +327,13 @@ class BackwardPass {
     for (int d = 0; d < n; d++) to[d] += from[d];
   }
 
-  const Problem<T>& problem_;
+  const Request<T>& request_;
   const Upstream<T>& upstream_;
   const GradientViews<T>& gradients_;
   Kernel<T> const kernel_;
   Plan const plan_;
   bool const past_caches_;  // of the queries' gradients, where nobody reads them here
   std::vector<Chunk> const chunks_;
-  Steps const steps_;
   Buffer<T> private_key_, private_value_;
   Buffer<double> private_bias_;
 };
@@ -340,14 +341,14 @@ class BackwardPass {
 }  // namespace
 
 template <class T>
-void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients,
+void attention_backward(const Request<T>& request, const Upstream<T>& upstream, const GradientViews<T>& gradients,
                         const Control& control) {
-  BackwardPass<T>(problem, upstream, gradients).run(control);
+  BackwardPass<T>(request, upstream, gradients).run(control);
 }
 
-template void attention_backward(const Problem<float>&, const Upstream<float>&, const GradientViews<float>&,
+template void attention_backward(const Request<float>&, const Upstream<float>&, const GradientViews<float>&,
                                  const Control&);
-template void attention_backward(const Problem<double>&, const Upstream<double>&, const GradientViews<double>&,
+template void attention_backward(const Request<double>&, const Upstream<double>&, const GradientViews<double>&,
                                  const Control&);
 
 }  // namespace headspan

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "query_group.h"
+#include "group_run.h"
 
 namespace headspan {
 
@@ -18,13 +18,13 @@ class KeptTiles {
   template <class T, class Step>
   bool for_each(const QueryGroup<T>& queries, const StopCheck& stop, Step step) {
     if (count_ >= 0) return count_ == 0 || (!stop() && step(batch_.tiles, count_));
-    Reach const reach = queries.reach();
+    VisibleKeys const keys = queries.schedule.visible_keys();
     count_ = 0;
-    bool const finished = for_each_batch(queries.tiles(reach), batch_, stop, [&](const Tile* tiles, int count) {
+    bool const finished = for_each_batch(queries.schedule.tiles(keys), batch_, stop, [&](const Tile* tiles, int count) {
       count_ += count;
       return step(tiles, count);
     });
-    if (!finished || count_ >= queries.choice().tiles_at_once) forget();
+    if (!finished || count_ >= queries.schedule.rules().tiles_at_once) forget();
     return finished;
   }
 
@@ -36,19 +36,19 @@ class KeptTiles {
 // How many heads should take their groups in turn, so that the tiles of a group are made once for all of them: as many
 // as have their keys in a second-level cache together, and as leave enough tasks for the threads.
 template <class T>
-std::ptrdiff_t heads_in_turn(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t pass, int threads) {
+std::ptrdiff_t heads_in_turn(const Request<T>& request, const Plan& plan, std::ptrdiff_t stage, int threads) {
   constexpr std::ptrdiff_t cache = 512 << 10, tasks_a_thread = 8;
-  std::ptrdiff_t const groups = plan.groups(0, pass), heads = problem.heads();
-  bool const same_tiles = problem.patterns.size() == 1 && (!problem.span || problem.span.stride[1] == 0) &&
-                          (!problem.removed || problem.removed.stride[1] == 0);
-  if (!same_tiles || groups == 0 || heads == 1 || problem.batch() == 0) return 1;
-  Scratch<T> const scratch(active_kernel<T>(), problem.head_dim(), problem.value_dim());
-  QueryGroup<T> const queries = group_of(problem, plan, 0, 0, pass, groups / 2);  // as good as any
-  Reach const reach = queries.reach();
-  std::ptrdiff_t const tiles = queries.tiles(reach).next(*scratch.tiles),
-                       a_head = (problem.head_dim() + problem.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T)) *
+  std::ptrdiff_t const groups = plan.groups(0, stage), heads = request.heads();
+  bool const same_tiles = request.patterns.size() == 1 && (!request.span || request.span.stride[1] == 0) &&
+                          (!request.removed || request.removed.stride[1] == 0);
+  if (!same_tiles || groups == 0 || heads == 1 || request.batch() == 0) return 1;
+  ThreadWorkspace<T> const workspace(active_kernel<T>(), request.head_dim(), request.value_dim());
+  QueryGroup<T> const queries = group_of(request, plan, 0, 0, stage, groups / 2);  // as good as any
+  VisibleKeys const keys = queries.schedule.visible_keys();
+  std::ptrdiff_t const tiles = queries.schedule.tiles(keys).next(*workspace.tiles),
+                       a_head = (request.head_dim() + request.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T)) *
                                 kTileKeys * std::max<std::ptrdiff_t>(tiles, 1),
-                       most = problem.batch() * heads * groups / (tasks_a_thread * threads);
+                       most = request.batch() * heads * groups / (tasks_a_thread * threads);
   return std::clamp<std::ptrdiff_t>(std::min(cache / a_head, most), 1, heads);
 }
 

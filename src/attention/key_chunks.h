@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Chunks of a head's groups for the backward pass: who owns the gradient of which key.
+// Chunks of a head's groups for the backward stage: who owns the gradient of which key.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "query_group.h"
+#include "group_run.h"
 
 namespace headspan {
 
 struct Chunk {
   std::ptrdiff_t batch, key_head;
-  std::ptrdiff_t first_step, last_step;  // groups, but for groups apart
-  std::ptrdiff_t private_first;          // private rows: keys private_first .. own_first - 1
+  std::ptrdiff_t first_group, last_group;
+  std::ptrdiff_t private_first;  // private rows: keys private_first .. own_first - 1
   std::ptrdiff_t own_first, own_last;
   std::size_t private_row;  // where they start in the buffer
   std::ptrdiff_t private_count() const { return own_first - private_first; }
@@ -25,14 +25,15 @@ struct GroupExtent {
 
 // The keys that each group meets, over all heads that share the key head.
 template <class T>
-std::vector<GroupExtent> group_extents(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t batch,
+std::vector<GroupExtent> group_extents(const Request<T>& request, const Plan& plan, std::ptrdiff_t batch,
                                        std::ptrdiff_t key_head) {
   std::vector<GroupExtent> extents;
   for (std::ptrdiff_t g = 0; g < plan.most_groups(0); g++) {
     GroupExtent e{PTRDIFF_MAX, 0, 1};
-    for (std::ptrdiff_t h = 0; h < problem.heads_per_key_head(); h++) {
-      GroupKeys const keys =
-          group_of(problem, plan, batch, key_head * problem.heads_per_key_head() + h, 0, g).reach().near;
+    for (std::ptrdiff_t h = 0; h < request.heads_per_key_head(); h++) {
+      GroupKeyRange const keys = group_of(request, plan, batch, key_head * request.heads_per_key_head() + h, 0, g)
+                                     .schedule.visible_keys()
+                                     .in_span;
       if (keys.empty()) continue;
       e.first = std::min(e.first, keys.first());
       e.last = std::max(e.last, keys.last());
@@ -60,7 +61,7 @@ inline std::vector<Chunk> cut(const std::vector<GroupExtent>& extents, std::ptrd
       chunk.own_last = std::max(chunk.own_last, extents[static_cast<std::size_t>(g)].last);
       g++;
     } while (g < groups && (number == count || done < until));
-    chunk.last_step = g;
+    chunk.last_group = g;
     seen = chunk.own_last;
     chunks.push_back(chunk);
   }
@@ -71,23 +72,23 @@ inline std::vector<Chunk> cut(const std::vector<GroupExtent>& extents, std::ptrd
 // Chunks for many threads, as many as leave the private buffers below a quarter of the gradients' own memory; none if
 // there are enough heads, or if a few would take more. Patterns do without: their groups may meet keys anywhere.
 template <class T>
-std::vector<Chunk> plan_chunks(const Problem<T>& problem, const Plan& plan) {
+std::vector<Chunk> plan_chunks(const Request<T>& request, const Plan& plan) {
   constexpr std::ptrdiff_t tasks_wanted = 16, fewest_tasks = 4;
-  std::ptrdiff_t const heads = problem.batch() * problem.key_heads();
-  if (!problem.patterns.empty() || heads == 0 || heads >= tasks_wanted) return {};
-  double const key_dims = problem.head_dim() + problem.value_dim(),
-               query_rows = static_cast<double>(problem.queries() * problem.heads_per_key_head()) * problem.head_dim() /
+  std::ptrdiff_t const heads = request.batch() * request.key_heads();
+  if (!request.patterns.empty() || heads == 0 || heads >= tasks_wanted) return {};
+  double const key_dims = request.head_dim() + request.value_dim(),
+               query_rows = static_cast<double>(request.queries() * request.heads_per_key_head()) * request.head_dim() /
                             key_dims,
-               room = 0.25 * (static_cast<double>(problem.keys()) + query_rows);
+               room = 0.25 * (static_cast<double>(request.keys()) + query_rows);
   std::vector<std::vector<GroupExtent>> extents;  // of the heads that were asked for
   auto const chunks_of_each = [&](std::ptrdiff_t count) {
     std::vector<Chunk> chunks;
     std::size_t private_rows = 0;
     for (std::ptrdiff_t head = 0; head < heads; head++) {
-      std::ptrdiff_t const batch = head / problem.key_heads(), key_head = head % problem.key_heads();
+      std::ptrdiff_t const batch = head / request.key_heads(), key_head = head % request.key_heads();
       if (head == static_cast<std::ptrdiff_t>(extents.size()))
-        extents.push_back(group_extents(problem, plan, batch, key_head));
-      for (Chunk& chunk : cut(extents[static_cast<std::size_t>(head)], count, problem.keys())) {
+        extents.push_back(group_extents(request, plan, batch, key_head));
+      for (Chunk& chunk : cut(extents[static_cast<std::size_t>(head)], count, request.keys())) {
         chunk.batch = batch;
         chunk.key_head = key_head;
         chunk.private_row = private_rows;

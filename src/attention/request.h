@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver: cuts attention into groups of queries, hands them to threads, and each group to the kernel. Arrays are
-// (batch, heads, tokens, head_dim) with any strides but a contiguous last axis; shapes have been checked by the caller.
+// What is asked of the driver, which cuts attention into groups of queries, hands them to threads, and each group to
+// the kernel. Arrays are (batch, heads, tokens, head_dim) with any strides but a contiguous last axis; shapes have been
+// checked by the caller.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "base/array_view.h"
 #include "base/parallel.h"
-#include "schedule/stage.h"
+#include "patterns/expression.h"
 #include "schedule/visibility.h"
 
 namespace headspan {
 
 template <class T>
-struct Problem {
+struct Request {
   ArrayView<const T, 4> query, key, value;
   ArrayView<const T, 3> span;         // (batch, heads, tokens); null: unlimited
   ArrayView<const T, 3> temperature;  // (batch, heads, tokens); null: 1
@@ -38,12 +40,15 @@ struct Problem {
   std::ptrdiff_t heads_per_key_head() const { return heads() / key_heads(); }
   int head_dim() const { return static_cast<int>(query.shape[3]); }
   int value_dim() const { return static_cast<int>(value.shape[3]); }
-  Band band(std::ptrdiff_t item) const {
-    Band b{queries(), keys(), causal, include_self, ramp};
-    if (query_positions) b.query_position = query_positions.at(item), b.key_position = key_positions.at(item);
-    if (key_lengths) b.key_end = *key_lengths.at(item);
-    if (segment_first) b.segment_first = segment_first.at(item), b.segment_last = segment_last.at(item);
-    return b;
+  double span_of(std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t i) const {
+    return span ? static_cast<double>(*span.at(item, head, i)) : std::numeric_limits<double>::infinity();
+  }
+  Visibility visibility(std::ptrdiff_t item) const {
+    Visibility v{queries(), keys(), causal, include_self, ramp};
+    if (query_positions) v.query_position = query_positions.at(item), v.key_position = key_positions.at(item);
+    if (key_lengths) v.key_end = *key_lengths.at(item);
+    if (segment_first) v.segment_first = segment_first.at(item), v.segment_last = segment_last.at(item);
+    return v;
   }
 };
 
@@ -62,7 +67,7 @@ struct ForwardViews {
 };
 
 template <class T>
-void attention_forward(const Problem<T>& problem, const ForwardViews<T>& results, const Control& control);
+void attention_forward(const Request<T>& request, const ForwardViews<T>& results, const Control& control);
 
 // What the forward pass gave, and the gradients that came back. grad_lse may be null.
 template <class T>
@@ -80,7 +85,7 @@ struct GradientViews {
 };
 
 template <class T>
-void attention_backward(const Problem<T>& problem, const Upstream<T>& upstream, const GradientViews<T>& gradients,
+void attention_backward(const Request<T>& request, const Upstream<T>& upstream, const GradientViews<T>& gradients,
                         const Control& control);
 
 // Weights of chosen queries and keys, pooled: the mean over pool_rows queries of the sum over pool_cols keys.
@@ -91,14 +96,7 @@ struct Selection {
 
 // weights (batch, heads, ceil(rows / pool_rows), ceil(cols / pool_cols))
 template <class T>
-void attention_weights(const Problem<T>& problem, const Selection& selection, const ArrayView<T, 4>& weights,
+void attention_weights(const Request<T>& request, const Selection& selection, const ArrayView<T, 4>& weights,
                        const Control& control);
-
-// Pairs with m > 0: pairs (batch, heads) from spans (batch, heads, tokens), and patterns as of a Problem.
-void count_pairs(const Band& band, const ArrayView<const double, 3>& span, const std::vector<const Pattern*>& patterns,
-                 const ArrayView<std::int64_t, 2>& pairs, const Control& control);
-
-// Which pairs a pattern allows: mask (queries, keys).
-void pattern_mask(const Pattern& pattern, const ArrayView<bool, 2>& mask, const Control& control);
 
 }  // namespace headspan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the groups of a pass are cut into tasks for the threads: a few neighbouring groups of a head each, or of several
+// How the groups of a stage are cut into tasks for the threads: a few neighbouring groups of a head each, or of several
 // heads in turn.
 #pragma once
 
@@ -15,32 +15,32 @@ namespace headspan {
 template <class T>
 class Tasks {
  public:
-  Tasks(const Problem<T>& problem, const Plan& plan, std::ptrdiff_t pass, int threads)
-      : plan_(plan), pass_(pass), heads_(problem.heads()), turn_(heads_in_turn(problem, plan, pass, threads)) {
-    const Pass* const of_first = plan.pass(0, pass);  // heads that take turns have the same
-    if (classes_at_a_time(problem, of_first, 1) > 0)
-      while (turn_ > 1 && classes_at_a_time(problem, of_first, turn_) < kMostClasses) turn_--;
+  Tasks(const Request<T>& request, const Plan& plan, std::ptrdiff_t stage, int threads)
+      : plan_(plan), stage_(stage), heads_(request.heads()), turn_(heads_in_turn(request, plan, stage, threads)) {
+    const PatternStage* const of_first = plan.stage(0, stage);  // heads that take turns have the same
+    if (classes_at_a_time(request, of_first, 1) > 0)
+      while (turn_ > 1 && classes_at_a_time(request, of_first, turn_) < kMostClasses) turn_--;
     turns_ = (heads_ + turn_ - 1) / turn_;
     // Enough tasks that no thread waits long for the last one.
     auto const share = [&](std::ptrdiff_t parts, std::ptrdiff_t tasks_a_thread, std::ptrdiff_t most) {
-      std::ptrdiff_t const all = problem.batch() * heads_ * parts;
+      std::ptrdiff_t const all = request.batch() * heads_ * parts;
       return std::clamp<std::ptrdiff_t>(all / (tasks_a_thread * threads * turn_), 1, most);
     };
     for (std::ptrdiff_t head = 0; head < heads_; head++) {
-      auto const [entry, is_new] = of_pass_.try_emplace(plan.pass(head, pass));
+      auto const [entry, is_new] = of_stage_.try_emplace(plan.stage(head, stage));
       if (!is_new) continue;
-      OfPass& its = entry->second;
-      its.classes = classes_at_a_time(problem, entry->first, turn_);
+      OfStage& its = entry->second;
+      its.classes = classes_at_a_time(request, entry->first, turn_);
       if (its.classes > 0) {
         its.classes = share(entry->first->stride, 8, its.classes);
         its.cuts = cut_classes(*entry->first, its.classes);
       } else {
-        std::ptrdiff_t const groups = plan.groups(head, pass);
+        std::ptrdiff_t const groups = plan.groups(head, stage);
         its.cuts = cut(groups, share(groups, 32, 8));
       }
       of_head_ = std::max(of_head_, static_cast<std::ptrdiff_t>(its.cuts.size()) - 1);
     }
-    count_ = problem.batch() * turns_ * of_head_;
+    count_ = request.batch() * turns_ * of_head_;
   }
 
   std::ptrdiff_t count() const { return count_; }
@@ -54,7 +54,7 @@ class Tasks {
   Task at(std::ptrdiff_t number) const {
     std::ptrdiff_t const item = number / of_head_ / turns_, in_item = number / of_head_ % turns_ * turn_,
                          end = std::min(in_item + turn_, heads_);
-    OfPass const& its = of_pass_.at(plan_.pass(in_item, pass_));
+    OfStage const& its = of_stage_.at(plan_.stage(in_item, stage_));
     std::size_t const n = static_cast<std::size_t>(of_head_ - 1 - number % of_head_);
     Task task{item * heads_ + in_item, item * heads_ + end, 0, 0, its.classes};
     if (n + 1 < its.cuts.size()) task.first = its.cuts[n], task.last = its.cuts[n + 1];
@@ -62,7 +62,7 @@ class Tasks {
   }
 
  private:
-  struct OfPass {
+  struct OfStage {
     std::ptrdiff_t classes = 0;
     std::vector<std::ptrdiff_t> cuts;  // of groups into tasks
   };
@@ -73,21 +73,21 @@ class Tasks {
       cuts.push_back(cuts.back() + left);
     return cuts;
   }
-  static std::vector<std::ptrdiff_t> cut_classes(const Pass& pass, std::ptrdiff_t most) {
+  static std::vector<std::ptrdiff_t> cut_classes(const PatternStage& stage, std::ptrdiff_t most) {
     std::vector<std::ptrdiff_t> cuts;
-    for (std::ptrdiff_t group = 0, before = -1; group < pass.order.groups(); group++) {
-      std::ptrdiff_t const together = pass.order.queries(group)[0] % pass.stride / most;
+    for (std::ptrdiff_t group = 0, before = -1; group < stage.order.groups(); group++) {
+      std::ptrdiff_t const together = stage.order.queries(group)[0] % stage.stride / most;
       if (together != before) cuts.push_back(group);
       before = together;
     }
-    cuts.push_back(pass.order.groups());
+    cuts.push_back(stage.order.groups());
     return cuts;
   }
 
   Plan const& plan_;
-  std::ptrdiff_t const pass_, heads_;
+  std::ptrdiff_t const stage_, heads_;
   std::ptrdiff_t turn_, turns_, of_head_ = 0, count_;
-  std::map<const Pass*, OfPass> of_pass_;
+  std::map<const PatternStage*, OfStage> of_stage_;
 };
 
 }  // namespace headspan

@@ -13,11 +13,11 @@ namespace headspan {
 
 namespace {
 
-// The most bytes that are kept, and the most pieces beyond them that are lent to the system.
+// The most bytes that are kept, and the most pieces beyond them whose pages the system may take.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kMostKept = 0, kMostLent = 0;  // what was given back must not be touched
+constexpr std::size_t kMostKept = 0, kMostReclaimable = 0;  // what was given back must not be touched
 #else
-constexpr std::size_t kMostKept = std::size_t(256) << 20, kMostLent = 8;
+constexpr std::size_t kMostKept = std::size_t(256) << 20, kMostReclaimable = 8;
 #endif
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
@@ -36,7 +36,7 @@ void release(void* memory, std::size_t bytes) noexcept { ::operator delete(memor
 
 // Pages of this memory may be taken by the system when it needs some, which costs nothing as long as it does not; false
 // where there is no such thing.
-bool lend([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) noexcept {
+bool mark_reclaimable([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) noexcept {
 #ifdef MADV_FREE
   std::size_t const page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return madvise(memory, bytes / page * page, MADV_FREE) == 0;
@@ -45,8 +45,9 @@ bool lend([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) noe
 #endif
 }
 
-// Memory that was given back. Whoever finds it locked does without, so that a process forked at that moment works too.
-class Store {
+// Memory that was given back, to be used again. Whoever finds it locked does without, so that a process forked at that
+// moment works too.
+class Pool {
  public:
   void* take(std::size_t bytes) noexcept {
     std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
@@ -55,18 +56,18 @@ class Store {
       total_ -= bytes;
       return memory;
     }
-    return take_of(lent_, bytes);
+    return take_of(reclaimable_, bytes);
   }
 
   void give(void* memory, std::size_t bytes) noexcept {
     std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
     if (!lock) return release(memory, bytes);
-    if (bytes > kMostKept || !append(kept_, {memory, bytes})) return lend_or_release({memory, bytes});
+    if (bytes > kMostKept || !append(kept_, {memory, bytes})) return mark_or_release({memory, bytes});
     total_ += bytes;
     while (total_ > kMostKept) {
       Piece const oldest = take_oldest(kept_);
       total_ -= oldest.bytes;
-      lend_or_release(oldest);
+      mark_or_release(oldest);
     }
   }
 
@@ -74,7 +75,7 @@ class Store {
     std::unique_lock<std::mutex> const lock(mutex_, std::try_to_lock);
     if (!lock) return;
     total_ = 0;
-    for (Pieces* pieces : {&kept_, &lent_})
+    for (Pieces* pieces : {&kept_, &reclaimable_})
       while (!pieces->empty()) release_oldest(*pieces);
   }
 
@@ -112,39 +113,39 @@ class Store {
     release(oldest.memory, oldest.bytes);
   }
 
-  void lend_or_release(Piece piece) noexcept {
-    if (kMostLent == 0 || !lend(piece.memory, piece.bytes) || !append(lent_, piece))
+  void mark_or_release(Piece piece) noexcept {
+    if (kMostReclaimable == 0 || !mark_reclaimable(piece.memory, piece.bytes) || !append(reclaimable_, piece))
       release(piece.memory, piece.bytes);
-    else if (lent_.size() > kMostLent)
-      release_oldest(lent_);
+    else if (reclaimable_.size() > kMostReclaimable)
+      release_oldest(reclaimable_);
   }
 
   std::mutex mutex_;
-  Pieces kept_, lent_;
+  Pieces kept_, reclaimable_;
   std::size_t total_ = 0;  // bytes of kept_
 };
 
-Store& store() {
-  static Store* const only = new Store;  // never destroyed: arrays may outlive everything else
+Pool& pool() {
+  static Pool* const only = new Pool;  // never destroyed: arrays may outlive everything else
   return *only;
 }
 
 }  // namespace
 
-void* take_memory(std::size_t bytes) {
+void* pool_alloc(std::size_t bytes) {
   if (bytes < kLeastKept) return allocate(bytes);
-  if (void* const kept = store().take(bytes)) return kept;
+  if (void* const kept = pool().take(bytes)) return kept;
   try {
     return allocate(bytes);
   } catch (const std::bad_alloc&) {
-    store().clear();
+    pool().clear();
     return allocate(bytes);
   }
 }
 
-void give_memory(void* memory, std::size_t bytes) noexcept {
+void pool_free(void* memory, std::size_t bytes) noexcept {
   if (bytes < kLeastKept) return release(memory, bytes);
-  store().give(memory, bytes);
+  pool().give(memory, bytes);
 }
 
 }  // namespace headspan

@@ -19,15 +19,15 @@ inline std::size_t checked_product(std::size_t a, std::size_t b) {
 // Large memory that is given back is kept for whoever wants as much again: the system clears every fresh page, which
 // takes a fifth of the time of attention with a short span. Beyond 256 MB in all the system may take it back.
 constexpr std::size_t kLeastKept = std::size_t(1) << 20;
-void* take_memory(std::size_t bytes);
-void give_memory(void* memory, std::size_t bytes) noexcept;
+void* pool_alloc(std::size_t bytes);
+void pool_free(void* memory, std::size_t bytes) noexcept;
 
 template <class T>
 class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(std::size_t count)
-      : data_(static_cast<T*>(take_memory(checked_product(count, sizeof(T)))), {count * sizeof(T)}), size_(count) {}
+      : data_(static_cast<T*>(pool_alloc(checked_product(count, sizeof(T)))), {count * sizeof(T)}), size_(count) {}
 
   T* data() const { return data_.get(); }
   std::size_t size() const { return size_; }
@@ -35,7 +35,7 @@ class Buffer {
  private:
   struct Free {
     std::size_t bytes = 0;
-    void operator()(T* p) const { give_memory(p, bytes); }
+    void operator()(T* p) const { pool_free(p, bytes); }
   };
   std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;

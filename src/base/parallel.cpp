@@ -14,8 +14,6 @@
 #include <omp.h>
 #endif
 
-#include "team.h"
-
 namespace headspan {
 
 namespace {
@@ -47,19 +45,13 @@ class DefaultFloatMode {
 class Work {
  public:
   Work(std::ptrdiff_t count, const InterruptCheck& interrupted, const Task& body)
-      : count_(count), interrupted_(interrupted), body_(body), last_check_(Clock::now()), last_time_(last_check_) {
-    team_.enter();
-  }
+      : count_(count), interrupted_(interrupted), body_(body), last_check_(Clock::now()), last_time_(last_check_) {}
 
-  void run(bool is_caller, int threads) noexcept {
+  void run(bool is_caller) noexcept {
     DefaultFloatMode const mode;
-    if (!is_caller) team_.enter();
     try {
       StopCheck const stop = [this, is_caller] { return must_stop(is_caller); };
-      for (std::ptrdiff_t task; !stop() && (task = next_.fetch_add(1)) < count_;) {
-        body_(task, stop);
-        if (is_caller) team_.let_others_enter(threads);
-      }
+      for (std::ptrdiff_t task; !stop() && (task = next_.fetch_add(1)) < count_;) body_(task, stop);
     } catch (...) {
       std::lock_guard<std::mutex> const lock(mutex_);
       if (!error_) error_ = std::current_exception();
@@ -92,7 +84,6 @@ class Work {
   std::ptrdiff_t const count_;
   const InterruptCheck& interrupted_;
   const Task& body_;
-  Team team_;
   std::atomic<std::ptrdiff_t> next_{0};
   std::atomic<bool> stopped_{false};
   bool was_interrupted_ = false;  // the calling thread's
@@ -113,11 +104,11 @@ void parallel_for(std::ptrdiff_t count, [[maybe_unused]] int threads, const Inte
   threads = static_cast<int>(std::min<std::ptrdiff_t>({threads, count, std::max(16, 4 * omp_get_num_procs())}));
   if (threads > 1 && !forked) {
 #pragma omp parallel num_threads(threads)
-    work.run(omp_get_thread_num() == 0, omp_get_num_threads());
+    work.run(omp_get_thread_num() == 0);
     return work.finish();
   }
 #endif
-  work.run(true, 1);
+  work.run(true);
   work.finish();
 }
 

@@ -25,9 +25,9 @@ constexpr int kAxes = 3;  // most axes of a position
 
 // Keys that some query of the group may see.
 struct Tile {
-  ptrdiff_t first, step;   // the keys first, first + step, first + 2 * step ..., or,
-  const int64_t* indices;  // when not null, the keys at these indices
-  const uint64_t* words;   // for each key the set of lanes that may see it; null: every lane sees every key
+  ptrdiff_t first, step;       // the keys first, first + step, first + 2 * step ..., or,
+  const int64_t* indices;      // when not null, the keys at these indices
+  const uint64_t* lane_masks;  // for each key the set of lanes that may see it; null: every lane sees every key
   int count;
   bool soft;  // a pair may lie at x >= z: the mask falls below 1 and the span has a gradient
 };

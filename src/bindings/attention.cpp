@@ -6,6 +6,7 @@
 
 #include "attention/request.h"
 #include "numpy_views.h"
+#include "schedule/count.h"
 
 namespace headspan::bindings {
 
@@ -75,8 +76,8 @@ class PyProblem {
 
   // Checked as far as memory goes; what a user may have meant is checked in Python.
   template <class T>
-  Problem<T> problem() const {
-    Problem<T> p;
+  Request<T> problem() const {
+    Request<T> p;
     p.query = rows_view<T, 4>(query_, "query");
     p.key = rows_view<T, 4>(key_, "key");
     p.value = rows_view<T, 4>(value_, "value");
@@ -98,7 +99,7 @@ class PyProblem {
   }
 
   template <class T>
-  void set_extensions(Problem<T>& p) const {
+  void set_extensions(Request<T>& p) const {
     std::ptrdiff_t const batch = p.batch(), queries = p.queries(), keys = p.keys();
     p.patterns = pointers(patterns_, p.heads(), queries, keys);
     if (key_bias_) p.key_bias = broadcast_view<T, 3>(*key_bias_, {batch, p.heads(), keys}, "key_bias");
@@ -119,7 +120,7 @@ class PyProblem {
 
   template <class T>
   py::tuple forward_as(bool with_lse, bool with_statistics) const {
-    Problem<T> const p = problem<T>();
+    Request<T> const p = problem<T>();
     py::array_t<T> out = new_array<T>({p.batch(), p.heads(), p.queries(), p.value_dim()});
     py::object lse = py::none(), statistics = py::none();
     ForwardViews<T> results;
@@ -141,7 +142,7 @@ class PyProblem {
   template <class T>
   py::tuple backward_as(const py::array& out, const py::array& statistics, const py::array& grad_out,
                         const OptionalArray& grad_lse) const {
-    Problem<T> const p = problem<T>();
+    Request<T> const p = problem<T>();
     std::ptrdiff_t const batch = p.batch(), heads = p.heads(), tokens = p.queries(), head_dim = p.head_dim(),
                          value_dim = p.value_dim();
     Upstream<T> upstream;
@@ -181,7 +182,7 @@ class PyProblem {
   template <class T>
   py::array weights_as(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows,
                        std::ptrdiff_t pool_cols) const {
-    Problem<T> const p = problem<T>();
+    Request<T> const p = problem<T>();
     require(pool_rows > 0 && pool_cols > 0, "pool", " must be positive");
     Selection const selection{view<std::int64_t, 1>(rows, "rows"), view<std::int64_t, 1>(cols, "cols"), pool_rows,
                               pool_cols};
@@ -215,7 +216,7 @@ py::array pairs(std::ptrdiff_t queries, std::ptrdiff_t keys, const py::array& sp
   ArrayView<std::int64_t, 2> const counts_view = writable_view<std::int64_t, 2>(counts);
   std::vector<const Pattern*> const of_heads = pointers(patterns, span_view.shape[1], queries, keys);
   call_core([&](const Control& control) {
-    count_pairs({queries, keys, causal, true, ramp}, span_view, of_heads, counts_view, control);
+    count_pairs({queries, keys, causal, true, ramp}, span_view, of_heads, counts_view, control.interrupted);
   });
   return std::move(counts);
 }
@@ -225,7 +226,7 @@ py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t ke
   pattern.check(queries, keys);
   py::array_t<bool> allowed({queries, keys});
   ArrayView<bool, 2> const view = writable_view<bool, 2>(allowed);
-  call_core([&](const Control& control) { pattern_mask(pattern, view, control); });
+  call_core([&](const Control& control) { pattern_mask(pattern, view, control.interrupted); });
   return std::move(allowed);
 }
 

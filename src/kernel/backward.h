@@ -30,8 +30,8 @@ HEADSPAN_NOINLINE bool rows_finite(const T* const* rows, int count, int dims) {
 }
 
 template <class T>
-void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
-  Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* workspace) {
+  Backward<T> const b = Backward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   T factor[kLanes], one[kLanes];
   for (int i = 0; i < kLanes; i++) one[i] = 1;
   bool const grad_finite =
@@ -71,14 +71,14 @@ HEADSPAN_NOINLINE LaneSums<T> softmax_gradient(const Group<T>& group, const Tile
                                                const SoftBounds<T>* bounds, T* s, T* dp, Vec<T> maximum,
                                                Vec<T> inverse_sum, Vec<T> delta, int vector, int first, int last) {
   constexpr int width = kWidth<T>;
-  LaneMask<T> const mask(group, vector, bounds, keys.distances);
+  LaneSpanMask<T> const mask(group, vector, bounds, keys.distances);
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
   Vec<T> span_sum{}, slope_sum{};
   for (int r = first; r < last; r++) {
     Vec<T> p = exp2(load(s + r * kLanes) - maximum) * inverse_sum;  // p = m * exp(s - maximum) / sum
     Vec<T> t = p * (load(dp + r * kLanes) - delta);                 // ds = m * t
     // exp2(-infinity) is 0, but 0 * NaN is not
-    if (keys.words) t = select(keys.words[r] >> (vector * width), t, Vec<T>{});
+    if (keys.lane_masks) t = select(keys.lane_masks[r] >> (vector * width), t, Vec<T>{});
     if (soft && mask.touches(keys.lowest[r / kKeyGroup], keys.highest[r / kKeyGroup])) {
       Vec<T> const x = mask.distance(r);
       Vec<T> const m = mask.at(x, inverse_ramp);
@@ -99,7 +99,7 @@ HEADSPAN_INLINE void softmax_gradient_tile(const Group<T>& group, BackwardRows<T
   constexpr int width = kWidth<T>;
   auto const choose = soft ? (group.biased ? softmax_gradient<T, true, true> : softmax_gradient<T, true, false>)
                            : (group.biased ? softmax_gradient<T, false, true> : softmax_gradient<T, false, false>);
-  stretches<T, 1>(keys, [&](int j, int first, int last) {
+  for_each_key_range<T, 1>(keys, [&](int j, int first, int last) {
     LaneSums<T> const sums =
         choose(group, keys, b.lanes->bounds, b.scores + j * width, b.grad_scores + j * width,
                load(b.maximum + j * width), load(b.inverse_sum + j * width), load(b.delta + j * width), j, first, last);
@@ -116,7 +116,7 @@ HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradie
                                           const TileKeys<T>& keys, const T* ds, const Tile& tile, const Run& run) {
   constexpr int width = kWidth<T>;
   for (int r = run.first; r < run.last && r < tile.count; r++) {
-    if (keys.words && !keys.words[r]) continue;
+    if (keys.lane_masks && !keys.lane_masks[r]) continue;
     Vec<T> sum{};
     for (int j = run.first_vector; j < run.last_vector; j++)
       sum += select(all_lanes(group) >> (j * width), load(ds + r * kLanes + j * width), Vec<T>{});
@@ -129,17 +129,18 @@ HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradie
 // grad_value += p * grad_out and grad_key += ds * scale * query, for the keys of a run.
 template <class T>
 HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>& b, const TileKeys<T>& keys,
-                                       T* const* grad_key, T* const* grad_value, bool careful, const Run& run) {
-  stack<kTallestTile>(run.first, run.last, [&](auto count, int r) HEADSPAN_ALWAYS_INLINE {
-    uint64_t any = keys.words ? 0 : ~uint64_t(0);
-    for (int i = r; i < r + count.value && keys.words; i++) any |= keys.words[i];
+                                       T* const* grad_key, T* const* grad_value, bool skip_masked, const Run& run) {
+  tile_rows<kTallestTile>(run.first, run.last, [&](auto count, int r) HEADSPAN_ALWAYS_INLINE {
+    uint64_t any = keys.lane_masks ? 0 : ~uint64_t(0);
+    for (int i = r; i < r + count.value && keys.lane_masks; i++) any |= keys.lane_masks[i];
     any &= all_lanes(group);
     if (!any) return;
-    if (careful) {
+    if (skip_masked) {
       for (int i = r; i < r + count.value; i++) {
-        uint64_t const word = keys.words[i] & all_lanes(group);
-        outer_careful(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i], word);
-        outer_careful(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i], word);
+        uint64_t const lanes = keys.lane_masks[i] & all_lanes(group);
+        outer_unmasked(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i],
+                       lanes);
+        outer_unmasked(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i], lanes);
       }
       return;
     }
@@ -155,7 +156,7 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
 template <class T>
 HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, const KeyGradients<T>& gradients, T* sink,
                                    T** grad_key, T** grad_value) {
-  auto const seen = [&](int r) { return r < tile.count && (!keys.words || keys.words[r]); };
+  auto const seen = [&](int r) { return r < tile.count && (!keys.lane_masks || keys.lane_masks[r]); };
   bool const all_own = !tile.indices && tile.first >= gradients.split;
   if (all_own) {  // most tiles
     rows_of(tile, gradients.key, tile.count, grad_key);
@@ -174,7 +175,7 @@ HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, co
 
 template <class T>
 HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients,
-                                   const Backward<T>& b, const Tile& tile, RowsAhead<T>& ahead) {
+                                   const Backward<T>& b, const Tile& tile, RowsToPrefetch<T>& to_prefetch) {
   TileKeys<T> keys;
   prepare(group, tile, *b.lanes, keys);
   Bias<T> const bias = bias_of(group, keys, b.slope), none{nullptr, bias.distances, nullptr};
@@ -182,9 +183,9 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   gradient_rows(tile, keys, gradients, b.sink, grad_key, grad_value);
 
   // pass 1: scores as in the forward pass, and dp = grad_out . value
-  Fetch<T> const beside_keys = ahead.next(tile), beside_values = ahead.next(tile);
+  Fetch<T> const beside_keys = to_prefetch.next(tile), beside_values = to_prefetch.next(tile);
   for (int i = 0; i < keys.run_count; i++) {
-    run_products<T>(keys.runs[i], keys.key, beside_keys, group.head_dim, b.q, b.scores, keys.words, bias, nullptr,
+    run_products<T>(keys.runs[i], keys.key, beside_keys, group.head_dim, b.q, b.scores, keys.lane_masks, bias, nullptr,
                     group.lanes);
     run_products<T>(keys.runs[i], keys.value, beside_values, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
                     nullptr, group.lanes);
@@ -195,17 +196,18 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
     for (int i = 0; i < keys.run_count; i++)
       bias_gradients_run(group, gradients, keys, b.grad_scores, tile, keys.runs[i]);
   // pass 3: gradients of keys, values and queries
-  bool const careful_rows = keys.words && !*b.rows_finite;
-  bool careful_keys = false;
-  if (keys.words)
+  bool const skip_masked_rows = keys.lane_masks && !*b.rows_finite;
+  bool skip_masked_keys = false;
+  if (keys.lane_masks)
     for (int i = 0; i < keys.run_count; i++)
-      careful_keys |=
+      skip_masked_keys |=
           !rows_finite(keys.key + keys.runs[i].first, keys.runs[i].last - keys.runs[i].first, group.head_dim);
   Vec<T> one[kVectors<T>];
   for (int j = 0; j < kVectors<T>; j++) one[j] = broadcast(T(1));
   for (int i = 0; i < keys.run_count; i++)
-    key_gradients_run(group, b, keys, grad_key, grad_value, careful_rows, keys.runs[i]);
-  accumulate_tile<T>(keys, keys.key, nullptr, group.head_dim, b.grad_scores, b.grad_q, one, group.lanes, careful_keys);
+    key_gradients_run(group, b, keys, grad_key, grad_value, skip_masked_rows, keys.runs[i]);
+  accumulate_tile<T>(keys, keys.key, nullptr, group.head_dim, b.grad_scores, b.grad_q, one, group.lanes,
+                     skip_masked_keys);
 }
 
 // Query gradients are summed in type T over a batch of tiles, and then carried.
@@ -222,18 +224,18 @@ HEADSPAN_NOINLINE void carry_grad_query(const Group<T>& group, const Backward<T>
 
 template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
-                   int count, void* scratch) {
-  Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
-  RowsAhead<T> ahead(group.ahead, tiles, *b.tiles == 0 ? count : 0, 2);  // within the first step
+                   int count, void* workspace) {
+  Backward<T> const b = Backward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
+  RowsToPrefetch<T> to_prefetch(group.prefetch, tiles, *b.tiles == 0 ? count : 0, 2);  // within the first step
   for (int i = 0; i < count; i++, ++*b.tiles) {
     if (*b.tiles > 0 && *b.tiles % kBatchTiles == 0) carry_grad_query(group, b);
-    backward_tile(group, rows, gradients, b, tiles[i], ahead);
+    backward_tile(group, rows, gradients, b, tiles[i], to_prefetch);
   }
 }
 
 template <class T>
-void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
-  Backward<T> const b = Backward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* workspace) {
+  Backward<T> const b = Backward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   if (*b.has_carried) carry_grad_query(group, b);
   lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query, group.lanes,
                 rows.past_caches);

@@ -11,25 +11,25 @@ namespace headspan::HEADSPAN_ISA {
 
 // Whole vectors of scores are written: one must hold all lanes.
 template <class T>
-constexpr int kFewLanes = kWidth<T> < 4 ? kWidth<T> : 4;
+constexpr int kDecodeLanes = kWidth<T> < 4 ? kWidth<T> : 4;
 
 // Whether these products are meant for so many lanes.
 template <class T>
-HEADSPAN_INLINE bool few(int lanes) {
-  return lanes <= kFewLanes<T>;
+HEADSPAN_INLINE bool is_decode(int lanes) {
+  return lanes <= kDecodeLanes<T>;
 }
 
 // Their queries are not in lanes, but rows of so many elements, with zeros after the last dimension and query.
 template <class T>
-HEADSPAN_INLINE int few_stride(int dims) {
+HEADSPAN_INLINE int decode_stride(int dims) {
   return (int)round_up((size_t)dims, kWidth<T>);
 }
 
 // Queries as the products of their group want them.
 template <class T>
 HEADSPAN_INLINE void lay_out_queries(const T* const* rows, int lanes, const T* factor, int dims, T* to) {
-  if (few<T>(lanes))
-    copy_rows(rows, lanes, factor, dims, few_stride<T>(dims), kFewLanes<T>, to);
+  if (is_decode<T>(lanes))
+    copy_rows(rows, lanes, factor, dims, decode_stride<T>(dims), kDecodeLanes<T>, to);
   else
     rows_to_lanes(rows, lanes, factor, dims, to);
 }
@@ -53,7 +53,7 @@ HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
 template <class T, int lanes>
 HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const T* const* next, int dims, const T* q) {
   constexpr int width = kWidth<T>, keys = width / lanes;
-  int const stride = few_stride<T>(dims);
+  int const stride = decode_stride<T>(dims);
   Vec<T> sum[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
   // Vectors of a step, and of those whose queries wait in registers beside the sums.
@@ -96,11 +96,11 @@ HEADSPAN_INLINE Vec<T> some_of(Vec<T> v, std::integer_sequence<int, I...>) {
 }
 
 template <class T, int lanes>
-HEADSPAN_INLINE void few_scores(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
-                                const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int first, int last) {
+HEADSPAN_INLINE void decode_scores(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
+                                   const uint64_t* lane_masks, const Bias<T>& bias, Vec<T>* best, int first, int last) {
   constexpr int width = kWidth<T>, keys = width / lanes;
   Vec<T> highest = best ? *best : Vec<T>{};
-  bool const plain = !bias.slope && !bias.added && !words;
+  bool const plain = !bias.slope && !bias.added && !lane_masks;
   for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
     bool const whole = count == keys;
@@ -123,25 +123,25 @@ HEADSPAN_INLINE void few_scores(const T* const* rows, const T* const* next, int 
         if (k >= count) return;
         if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, r + k);
         if (bias.added) score += bias.added[r + k];
-        if (words) score = select(words[r + k], score, broadcast(T(-__builtin_inf())));
+        if (lane_masks) score = select(lane_masks[r + k], score, broadcast(T(-__builtin_inf())));
         keep(k, score);
       });
   }
   if (best) *best = highest;
 }
 
-// Fetches the rows `next`, if there are any, into the second-level cache, as few_accumulate does below.
+// Fetches the rows `next`, if there are any, into the second-level cache, as decode_accumulate does below.
 template <class T>
-HEADSPAN_NOINLINE void few_dot_products(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
-                                        const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes, int first,
-                                        int last) {
+HEADSPAN_NOINLINE void decode_dot_products(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
+                                           const uint64_t* lane_masks, const Bias<T>& bias, Vec<T>* best, int lanes,
+                                           int first, int last) {
   if (!next) next = rows;  // its own are near: no choice for every key
   if (lanes == 1)
-    few_scores<T, 1>(rows, next, dims, q, s, words, bias, best, first, last);
+    decode_scores<T, 1>(rows, next, dims, q, s, lane_masks, bias, best, first, last);
   else if (lanes == 2)
-    few_scores<T, 2>(rows, next, dims, q, s, words, bias, best, first, last);
+    decode_scores<T, 2>(rows, next, dims, q, s, lane_masks, bias, best, first, last);
   else
-    few_scores<T, kFewLanes<T>>(rows, next, dims, q, s, words, bias, best, first, last);
+    decode_scores<T, kDecodeLanes<T>>(rows, next, dims, q, s, lane_masks, bias, best, first, last);
 }
 
 // o[d][lane] = o[d][lane] * alpha[lane] + sums[lane][d] for `count` dimensions and those up to a whole vector, where
@@ -152,7 +152,7 @@ HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alp
   for (int d = 0; d < count; d += width) {
     Vec<T> v[width];  // of lanes, those past the few with zeros
     unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      if constexpr (i.value < kFewLanes<T>)
+      if constexpr (i.value < kDecodeLanes<T>)
         v[i.value] = load(sums + i.value * stride + d);
       else
         v[i.value] = Vec<T>{};
@@ -167,12 +167,12 @@ HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alp
 
 // `vectors` vectors of dimensions from d on. Fetches the same lines of the rows `next`.
 template <class T, int lanes, int vectors, bool whole>
-HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* next, int d, int dims, const T* p, T* o,
-                                          Vec<T> alpha, int first, int last) {
+HEADSPAN_INLINE void decode_accumulate_block(const T* const* rows, const T* const* next, int d, int dims, const T* p,
+                                             T* o, Vec<T> alpha, int first, int last) {
   constexpr int width = kWidth<T>;
   int const left = dims - d;
-  Vec<T> sum[kFewLanes<T>][vectors];
-  unroll<kFewLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+  Vec<T> sum[kDecodeLanes<T>][vectors];
+  unroll<kDecodeLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] = Vec<T>{}; });
   });
 #pragma GCC unroll kKeysInStep
@@ -189,8 +189,8 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* 
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] += weight * row[j.value]; });
     });
   }
-  T sums[kFewLanes<T> * vectors * width];
-  unroll<kFewLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+  T sums[kDecodeLanes<T> * vectors * width];
+  unroll<kDecodeLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       store(sums + (i.value * vectors + j.value) * width, sum[i.value][j.value]);
     });
@@ -199,25 +199,25 @@ HEADSPAN_INLINE void few_accumulate_block(const T* const* rows, const T* const* 
 }
 
 template <class T, int lanes>
-HEADSPAN_INLINE void few_accumulate_lanes(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
-                                          Vec<T> alpha, int first, int last) {
+HEADSPAN_INLINE void decode_accumulate_lanes(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
+                                             Vec<T> alpha, int first, int last) {
   constexpr int vectors = 4 * lanes <= kWidestTile * kTallestTile ? 4 : 2, block = vectors * kWidth<T>;
   int d = 0;
   for (; d + block <= dims; d += block)
-    few_accumulate_block<T, lanes, vectors, true>(rows, next, d, dims, p, o, alpha, first, last);
-  if (d < dims) few_accumulate_block<T, lanes, vectors, false>(rows, next, d, dims, p, o, alpha, first, last);
+    decode_accumulate_block<T, lanes, vectors, true>(rows, next, d, dims, p, o, alpha, first, last);
+  if (d < dims) decode_accumulate_block<T, lanes, vectors, false>(rows, next, d, dims, p, o, alpha, first, last);
 }
 
 template <class T>
-HEADSPAN_NOINLINE void few_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
-                                      Vec<T> alpha, int lanes, int first, int last) {
+HEADSPAN_NOINLINE void decode_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
+                                         Vec<T> alpha, int lanes, int first, int last) {
   if (!next) next = rows;
   if (lanes == 1)
-    few_accumulate_lanes<T, 1>(rows, next, dims, p, o, alpha, first, last);
+    decode_accumulate_lanes<T, 1>(rows, next, dims, p, o, alpha, first, last);
   else if (lanes == 2)
-    few_accumulate_lanes<T, 2>(rows, next, dims, p, o, alpha, first, last);
+    decode_accumulate_lanes<T, 2>(rows, next, dims, p, o, alpha, first, last);
   else
-    few_accumulate_lanes<T, kFewLanes<T>>(rows, next, dims, p, o, alpha, first, last);
+    decode_accumulate_lanes<T, kDecodeLanes<T>>(rows, next, dims, p, o, alpha, first, last);
 }
 
 }  // namespace headspan::HEADSPAN_ISA

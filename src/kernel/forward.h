@@ -11,8 +11,8 @@
 namespace headspan::HEADSPAN_ISA {
 
 template <class T>
-void forward_begin(const Group<T>& group, void* scratch) {
-  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+void forward_begin(const Group<T>& group, void* workspace) {
+  Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   T factor[kLanes];
   for (int i = 0; i < kLanes; i++) {
     factor[i] = T(group.scale[i] * kLog2e);
@@ -32,7 +32,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
                                       Vec<T> maximum, int vector, int first, int last) {
   Vec<T> sum{};
   T const inverse_ramp = soft ? T(1) / group.ramp : T(0);
-  LaneMask<T> const mask(group, vector, soft, keys.distances);
+  LaneSpanMask<T> const mask(group, vector, soft, keys.distances);
   for (int of_group = first; of_group < last; of_group += kKeyGroup) {
     int const g = of_group / kKeyGroup;
     bool const masked = soft && mask.touches(keys.lowest[g], keys.highest[g]);
@@ -58,7 +58,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
 
 template <class T>
 HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, const Tile& tile, const Tile* next,
-                                  RowsAhead<T>& ahead, bool far) {
+                                  RowsToPrefetch<T>& to_prefetch, bool far) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, *f.lanes, keys, next);
@@ -67,19 +67,20 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   // pass 1: scores and the new maximum
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
-  Fetch<T> fetch = ahead.next(tile);
+  Fetch<T> fetch = to_prefetch.next(tile);
   if (far && fetch.lists == 0) fetch = {keys.value, 1};
   // Where memory sets the pace, and not the products, the next tile is asked for, a half of it beside each of them.
   const T* next_rows[2 * kTileKeys];
   const T* const* next_values = nullptr;
-  if (next && few<T>(group.lanes)) {
+  if (next && is_decode<T>(group.lanes)) {
     rows_of(*next, group.key, kTileKeys, next_rows);
     rows_of(*next, group.value, kTileKeys, next_rows + kTileKeys);
     fetch = {next_rows, 1};
     next_values = next_rows + kTileKeys;
   }
   for (int i = 0; i < keys.run_count; i++)
-    run_products<T>(keys.runs[i], keys.key, fetch, group.head_dim, f.q, f.scores, keys.words, bias, best, group.lanes);
+    run_products<T>(keys.runs[i], keys.key, fetch, group.head_dim, f.q, f.scores, keys.lane_masks, bias, best,
+                    group.lanes);
   // pass 2: weights, and the factor for what was summed under the old maximum
   for (int j = 0; j < vectors; j++) {
     Vec<T> const old = load(f.maximum + j * width);
@@ -89,7 +90,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
     sums[j] = Vec<T>{};
   }
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
-  stretches<T, 1>(keys, [&](int j, int first, int last) {
+  for_each_key_range<T, 1>(keys, [&](int j, int first, int last) {
     sums[j] += exponentials(group, keys, soft, f.scores + j * width, best[j], j, first, last);
   });
   T alphas[kLanes], tile_sums[kLanes];
@@ -97,7 +98,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   for (int i = 0; i < kLanes; i++) f.sum[i] = f.sum[i] * alphas[i] + tile_sums[i];
   // pass 3: outputs
   accumulate_tile(keys, keys.value, next_values, group.value_dim, f.scores, f.out, alpha, group.lanes,
-                  group.careful && keys.words);
+                  group.skip_masked && keys.lane_masks);
 }
 
 // carried = carried * 2^(carried maximum - maximum) + out; out = 0
@@ -117,22 +118,23 @@ HEADSPAN_NOINLINE void carry_output(const Group<T>& group, const Forward<T>& f) 
 }
 
 template <class T>
-void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scratch) {
-  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+void forward_step(const Group<T>& group, const Tile* tiles, int count, void* workspace) {
+  Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   if (*f.batches == 1) memset(f.carried_out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
-  RowsAhead<T> ahead(group.ahead, tiles, *f.batches == 1 ? count : 0, 1);  // within the first step
+  RowsToPrefetch<T> to_prefetch(group.prefetch, tiles, *f.batches == 1 ? count : 0, 1);  // within the first step
   // Values will be read column by column, which no hardware foresees. Where the keys of a step are few, most values
   // are near since the group before.
   size_t const row_bytes = (size_t)(group.head_dim + group.value_dim) * sizeof(T);
   bool const far = (size_t)count * kTileKeys * row_bytes >= size_t(1) << 20;  // half of a second-level cache
-  for (int i = 0; i < count; i++) forward_tile(group, f, tiles[i], i + 1 < count ? &tiles[i + 1] : nullptr, ahead, far);
+  for (int i = 0; i < count; i++)
+    forward_tile(group, f, tiles[i], i + 1 < count ? &tiles[i + 1] : nullptr, to_prefetch, far);
 }
 
 template <class T>
-bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
-  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* workspace) {
+  Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   bool const carried = *f.batches > 1;
   if (carried) carry_output(group, f);
   for (int i = 0; i < kLanes; i++) {
@@ -147,14 +149,14 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
 // ---- weights, for those who want to see them
 
 template <class T>
-void weights_begin(const Group<T>& group, void* scratch) {
-  forward_begin(group, scratch);
+void weights_begin(const Group<T>& group, void* workspace) {
+  forward_begin(group, workspace);
 }
 
 template <class T>
-void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>& rows, T* weights, void* scratch) {
+void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>& rows, T* weights, void* workspace) {
   constexpr int width = kWidth<T>;
-  Forward<T> const f = Forward<T>::carve((char*)scratch, group.head_dim, group.value_dim);
+  Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   TileKeys<T> keys;
   prepare(group, tile, *f.lanes, keys);
   Bias<T> const bias = bias_of(group, keys, f.slope);
@@ -162,7 +164,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
-    run_products<T>(run, keys.key, {}, group.head_dim, f.q, f.scores, keys.words, bias, nullptr, group.lanes);
+    run_products<T>(run, keys.key, {}, group.head_dim, f.q, f.scores, keys.lane_masks, bias, nullptr, group.lanes);
     for (int j = run.first_vector; j < run.last_vector; j++) {
       Vec<T> const maximum = finite_maximum(load(rows.maximum + j * width));
       exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);
@@ -170,7 +172,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
         int const at = r * kLanes + j * width;
         Vec<T> const weight = load(f.scores + at) * load(rows.inverse_sum + j * width);
         // 0 where masked, also in a row whose sum is NaN
-        store(weights + at, keys.words ? select(keys.words[r] >> (j * width), weight, Vec<T>{}) : weight);
+        store(weights + at, keys.lane_masks ? select(keys.lane_masks[r] >> (j * width), weight, Vec<T>{}) : weight);
       }
     }
   }

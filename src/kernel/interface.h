@@ -23,28 +23,28 @@ struct Rows {
 
 // Rows that the next group will need. They are fetched while this one is computed, a few at a time.
 template <class T>
-struct Ahead {
+struct PrefetchArray {
   const T* first;
   ptrdiff_t stride;
   const ptrdiff_t* index;  // of each row; null: one after another
   int rows, dims;
 };
-constexpr int kAhead = 8;  // most arrays to fetch from
+constexpr int kPrefetchArrays = 8;  // most arrays to fetch from
 
 // The queries of a group and what they meet.
 template <class T>
 struct Group {
   int lanes;
   int head_dim, value_dim;
-  bool biased;   // slopes are not all zero
-  bool careful;  // a masked pair may hold NaN or infinity: never multiply it, not even by zero
-  T ramp;        // 0: no span, or a hard window, which the tiles' words already express
-  int axes;      // of a position; the distance of a pair is the largest of theirs
+  bool biased;       // slopes are not all zero
+  bool skip_masked;  // a masked pair may hold NaN or infinity: never multiply it, not even by zero
+  T ramp;            // 0: no span, or a hard window, which the tiles' lane masks already express
+  int axes;          // of a position; the distance of a pair is the largest of theirs
   double query_position[kAxes][kLanes];
   const double* key_position[kAxes];  // null: a key stands at its index
   Rows<const T> key, value;
-  Rows<const T> key_bias;  // a number for each key, added to its scores; data null: none
-  Ahead<T> ahead[kAhead];  // unused: no rows
+  Rows<const T> key_bias;                      // a number for each key, added to its scores; data null: none
+  PrefetchArray<T> prefetch[kPrefetchArrays];  // unused: no rows
   const T* query[kLanes];
   T scale[kLanes];  // scale / temperature
   T span[kLanes];   // infinity: unlimited
@@ -106,27 +106,27 @@ struct BackwardRows {
   double grad_slope[kLanes];
 };
 
-// One variant. begin, then step for each batch of tiles, then end, all on the same scratch (64-byte aligned).
+// One variant. begin, then step for each batch of tiles, then end, all on the same workspace (64-byte aligned).
 template <class T>
 struct Kernel {
   bool stores_past_caches;  // whether `past_caches` of the rows makes a difference
-  size_t (*scratch_bytes)(int head_dim, int value_dim);
+  size_t (*workspace_bytes)(int head_dim, int value_dim);
 
-  void (*forward_begin)(const Group<T>&, void* scratch);
-  void (*forward_step)(const Group<T>&, const Tile*, int tiles, void* scratch);
-  // False if a row came out NaN or infinite: unless `careful`, a masked pair may be to blame, and the group is done
+  void (*forward_begin)(const Group<T>&, void* workspace);
+  void (*forward_step)(const Group<T>&, const Tile*, int tiles, void* workspace);
+  // False if a row came out NaN or infinite: unless `skip_masked`, a masked pair may be to blame, and the group is done
   // again.
-  bool (*forward_end)(const Group<T>&, ForwardRows<T>&, void* scratch);
+  bool (*forward_end)(const Group<T>&, ForwardRows<T>&, void* workspace);
 
   // Weights of a tile, from the rows of the forward pass: weights[key * kLanes + lane], 0 where masked.
-  void (*weights_begin)(const Group<T>&, void* scratch);
-  void (*weights_tile)(const Group<T>&, const Tile&, const ForwardRows<T>&, T* weights, void* scratch);
+  void (*weights_begin)(const Group<T>&, void* workspace);
+  void (*weights_tile)(const Group<T>&, const Tile&, const ForwardRows<T>&, T* weights, void* workspace);
 
-  void (*backward_begin)(const Group<T>&, BackwardRows<T>&, void* scratch);
+  void (*backward_begin)(const Group<T>&, BackwardRows<T>&, void* workspace);
   // The tiles may come in any number of steps: only their order counts.
   void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles,
-                        void* scratch);
-  void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* scratch);
+                        void* workspace);
+  void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* workspace);
 
   double (*multiply_adds)(long rounds, T* value);  // see multiply_add.h
 };

@@ -9,7 +9,7 @@ namespace headspan::HEADSPAN_ISA {
 constexpr int kTileGroups = kTileKeys / kKeyGroup;
 constexpr int kShortestRun = 2 * kKeyGroup;  // unless there are no more keys
 
-// Neighbouring keys whose words touch the same vectors of lanes, or, where that would be too few keys, some of these.
+// Neighbouring keys whose masks touch the same vectors of lanes, or, where that would be too few keys, some of these.
 struct Run {
   int first, last;                // keys, in whole key groups
   int first_vector, last_vector;  // vectors
@@ -23,8 +23,8 @@ struct TileKeys {
   Distances<T> distances;
   T bias[kPaddedKeys];                          // times log2(e)
   T lowest[kTileGroups], highest[kTileGroups];  // positions in a key group
-  uint64_t padded_words[kPaddedKeys];
-  const uint64_t* words;  // null: every lane sees every key
+  uint64_t padded_masks[kPaddedKeys];
+  const uint64_t* lane_masks;  // null: every lane sees every key
   Run runs[kTileGroups + 1];
   int run_count, padded;
 };
@@ -35,13 +35,13 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
   keys.run_count = 0;
   for (int r = 0; r < keys.padded; r += kKeyGroup) {
     uint64_t any = 0, all = ~uint64_t(0);
-    for (int i = 0; i < kKeyGroup; i++) any |= keys.words[r + i], all &= keys.words[r + i];
+    for (int i = 0; i < kKeyGroup; i++) any |= keys.lane_masks[r + i], all &= keys.lane_masks[r + i];
     if (!any) continue;
     // Keys that no lane sees must not be read: they stand in for their neighbour, masked.
     int visible = r;
-    while (!keys.words[visible]) visible++;
+    while (!keys.lane_masks[visible]) visible++;
     for (int i = r; i < r + kKeyGroup; i++)
-      if (!keys.words[i]) keys.key[i] = keys.key[visible], keys.value[i] = keys.value[visible];
+      if (!keys.lane_masks[i]) keys.key[i] = keys.key[visible], keys.value[i] = keys.value[visible];
     Run const run{r, r + kKeyGroup, __builtin_ctzll(any) / width, (63 - __builtin_clzll(any)) / width + 1, all};
     Run* const before = keys.run_count ? &keys.runs[keys.run_count - 1] : nullptr;
     bool const same = before && before->first_vector == run.first_vector && before->last_vector == run.last_vector;
@@ -111,27 +111,28 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositi
   if (group.key_bias.data)
     for (int r = 0; r < keys.padded; r++)
       keys.bias[r] = T(*group.key_bias.row(key_index(tile, r < tile.count ? r : tile.count - 1)) * kLog2e);
-  keys.words = tile.words;
-  if (!tile.words && keys.padded == tile.count) {
+  keys.lane_masks = tile.lane_masks;
+  if (!tile.lane_masks && keys.padded == tile.count) {
     keys.runs[0] = Run{0, tile.count, 0, (group.lanes + kWidth<T> - 1) / kWidth<T>, ~uint64_t(0)};
     keys.run_count = 1;
     return;
   }
   for (int r = 0; r < keys.padded; r++)
-    keys.padded_words[r] = r >= tile.count ? 0 : tile.words ? tile.words[r] : all_lanes(group);
-  keys.words = keys.padded_words;
+    keys.padded_masks[r] = r >= tile.count ? 0 : tile.lane_masks ? tile.lane_masks[r] : all_lanes(group);
+  keys.lane_masks = keys.padded_masks;
   prepare_runs(keys);
 }
 
-// The rows that are ahead, to be fetched evenly beside the products of some tiles, `products` for each of them. A tile
-// of a few keys only has too little of a product.
+// The rows that the next group will need, to be fetched evenly beside the products of some tiles, `products` for each
+// of them. A tile of a few keys only has too little of a product.
 template <class T>
-class RowsAhead {
+class RowsToPrefetch {
  public:
-  HEADSPAN_ALWAYS_INLINE RowsAhead(const Ahead<T>* arrays, const Tile* tiles, int tile_count, int products) {
+  HEADSPAN_ALWAYS_INLINE RowsToPrefetch(const PrefetchArray<T>* arrays, const Tile* tiles, int tile_count,
+                                        int products) {
     int turns = 0, count = 0;
     for (int i = 0; i < tile_count; i++) turns += tall(tiles[i]) ? products : 0;
-    for (const Ahead<T>* array = arrays; array < arrays + kAhead && turns > 0; array++)
+    for (const PrefetchArray<T>* array = arrays; array < arrays + kPrefetchArrays && turns > 0; array++)
       for (int r = 0; r < array->rows; r++)
         rows_[count++] = array->first + (array->index ? array->index[r] : r) * array->stride;
     if (count == 0) return;
@@ -149,7 +150,7 @@ class RowsAhead {
  private:
   HEADSPAN_ALWAYS_INLINE static bool tall(const Tile& tile) { return tile.count >= kTileKeys / 2; }
 
-  const T* rows_[kAhead * kTileKeys];
+  const T* rows_[kPrefetchArrays * kTileKeys];
   int lists_ = 0, a_turn_ = 0, at_ = 0;
 };
 
@@ -162,16 +163,16 @@ HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, 
 // The scores of a run.
 template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
-                                  T* s, const uint64_t* words, const Bias<T>& bias, Vec<T>* best, int lanes) {
+                                  T* s, const uint64_t* lane_masks, const Bias<T>& bias, Vec<T>* best, int lanes) {
   constexpr int width = kWidth<T>;
-  if (few<T>(lanes))
-    return few_dot_products(rows, fetch.lists ? fetch.rows : nullptr, dims, q, s, words, bias, best, lanes, run.first,
-                            run.last);
-  cover(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
+  if (is_decode<T>(lanes))
+    return decode_dot_products(rows, fetch.lists ? fetch.rows : nullptr, dims, q, s, lane_masks, bias, best, lanes,
+                               run.first, run.last);
+  tile_lanes(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     uint64_t const lanes_of_v = ~uint64_t(0) >> (kLanes - vectors.value * width) << (v * width);
-    bool const masked = words && (lanes_of_v & ~run.all_seen);
-    dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, masked ? words : nullptr, v, bias,
-                                   best ? best + v : nullptr, run.first, run.last);
+    bool const masked = lane_masks && (lanes_of_v & ~run.all_seen);
+    dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, masked ? lane_masks : nullptr, v,
+                                   bias, best ? best + v : nullptr, run.first, run.last);
   });
 }
 
@@ -179,17 +180,17 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fe
 // many vectors of lanes from v on.
 template <class T, int vectors>
 HEADSPAN_INLINE void accumulate_vectors(const TileKeys<T>& keys, const T* const* rows, int dims, const T* p, T* o,
-                                        const Vec<T>* alpha, bool careful, int v, int first, int last) {
+                                        const Vec<T>* alpha, bool skip_masked, int v, int first, int last) {
   constexpr int width = kWidth<T>;
-  if (!careful) return accumulate<T, vectors>(rows, dims, p + v * width, o + v * width, alpha + v, first, last);
+  if (!skip_masked) return accumulate<T, vectors>(rows, dims, p + v * width, o + v * width, alpha + v, first, last);
   for (int j = v; j < v + vectors; j++)
-    accumulate_careful(rows, dims, p + j * width, o + j * width, alpha + j, keys.words, j, first, last);
+    accumulate_unmasked(rows, dims, p + j * width, o + j * width, alpha + j, keys.lane_masks, j, first, last);
 }
 
 // Calls f(v, first, last) for each stretch of keys, as long as can be, that some of the vectors v .. v + column - 1 of
 // lanes see. At the edge of a band runs are short, but those of a vector follow one another.
 template <class T, int column, class F>
-HEADSPAN_INLINE void stretches(const TileKeys<T>& keys, F&& f) {
+HEADSPAN_INLINE void for_each_key_range(const TileKeys<T>& keys, F&& f) {
   constexpr int columns = kVectors<T> / column;
   static_assert(kVectors<T> % column == 0);
   int first[columns] = {}, last[columns] = {};
@@ -213,7 +214,7 @@ HEADSPAN_INLINE void stretches(const TileKeys<T>& keys, F&& f) {
 // stored once. Weights of a column's vectors that are not in a run become 0.
 template <class T, int column>
 HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* const* rows, int dims, T* p, T* o,
-                                          Vec<T>* alpha, bool careful) {
+                                          Vec<T>* alpha, bool skip_masked) {
   constexpr int width = kWidth<T>;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
@@ -223,28 +224,28 @@ HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* cons
       for (int r = run.first; r < run.last; r++) store(p + r * kLanes + j * width, Vec<T>{});
     }
   }
-  stretches<T, column>(keys, [&](int v, int first, int last) {
-    accumulate_vectors<T, column>(keys, rows, dims, p, o, alpha, careful, v, first, last);
+  for_each_key_range<T, column>(keys, [&](int v, int first, int last) {
+    accumulate_vectors<T, column>(keys, rows, dims, p, o, alpha, skip_masked, v, first, last);
     for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once a tile
   });
 }
 
 // o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile. `next`: as for
-// few_accumulate.
+// decode_accumulate.
 template <class T>
 HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const T* const* next, int dims,
-                                     T* p, T* o, Vec<T>* alpha, int lanes, bool careful) {
+                                     T* p, T* o, Vec<T>* alpha, int lanes, bool skip_masked) {
   if constexpr (kColumn > 0) {
     if (keys.run_count > 1 && lanes > kLanes - kWidth<T>)
-      return accumulate_columns<T, kColumn>(keys, rows, dims, p, o, alpha, careful);
+      return accumulate_columns<T, kColumn>(keys, rows, dims, p, o, alpha, skip_masked);
   }
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
-    if (few<T>(lanes) && !careful)
-      few_accumulate(rows, next, dims, p, o, *alpha, lanes, run.first, run.last);
+    if (is_decode<T>(lanes) && !skip_masked)
+      decode_accumulate(rows, next, dims, p, o, *alpha, lanes, run.first, run.last);
     else
-      cover(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
-        accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, careful, v, run.first, run.last);
+      tile_lanes(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
+        accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, skip_masked, v, run.first, run.last);
       });
     for (int j = run.first_vector; j < run.last_vector; j++) alpha[j] = broadcast(T(1));  // once a tile
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The products of attention on register tiles. Queries ride in lanes: scratch holds queries, scores and outputs as
+// The products of attention on register tiles. Queries ride in lanes: workspace holds queries, scores and outputs as
 // [row][64 lanes], and every element of a key or value row is broadcast from where it lies in memory. So keys are never
 // packed, a gathered key costs what a neighbouring one does, and a softmax over keys is plain vector arithmetic.
 #pragma once
@@ -48,7 +48,7 @@ struct TileShape {
 
 // Calls f(Index<height>{}, first) so that register tiles cover the rows first .. last - 1.
 template <int height, class F>
-HEADSPAN_INLINE void stack(int first, int last, F&& f) {
+HEADSPAN_INLINE void tile_rows(int first, int last, F&& f) {
   constexpr int not_cut = height == 6 ? 8 : 0;  // rather 4 and 4 than 6, 1 and 1
   for (; last - first >= height && last - first != not_cut; first += height) f(Index<height>{}, first);
   if constexpr (height > 4)
@@ -58,7 +58,7 @@ HEADSPAN_INLINE void stack(int first, int last, F&& f) {
 
 // Calls f(Index<vectors>{}, first) so that register tiles cover the vectors first .. last - 1.
 template <class F>
-HEADSPAN_INLINE void cover(int first, int last, F&& f) {
+HEADSPAN_INLINE void tile_lanes(int first, int last, F&& f) {
   for (; last - first >= kWidestTile; first += kWidestTile) f(Index<kWidestTile>{}, first);
   if constexpr (kWidestTile > 3) {
     if (last - first == 3) return f(Index<3>{}, first);
@@ -107,7 +107,7 @@ HEADSPAN_INLINE void fetch_lines(const T* row, int d) {
 
 template <class T, int keys, int vectors>
 HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
-                               const uint64_t* words, int first_vector, const Bias<T>& bias, int r, Vec<T>* best) {
+                               const uint64_t* lane_masks, int first_vector, const Bias<T>& bias, int r, Vec<T>* best) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
@@ -145,7 +145,7 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
     }
   };
   constexpr int last_steps = vectors > kLineVectors ? kLastSteps : 0;
-  bool const plain = !bias.slope && !bias.added && !words && dims > last_steps;
+  bool const plain = !bias.slope && !bias.added && !lane_masks && dims > last_steps;
   int const end = plain ? dims - last_steps : dims, whole = vectors <= kLineVectors ? end / kLine<T> * kLine<T> : 0;
   lines(0, whole, std::true_type{});
   lines(whole, end, std::false_type{});
@@ -179,10 +179,10 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += bias.added[r + k.value]; });
     });
-  if (words)
+  if (lane_masks)
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-        acc[k.value][j.value] = select(words[k.value] >> ((first_vector + j.value) * width), acc[k.value][j.value],
+        acc[k.value][j.value] = select(lane_masks[k.value] >> ((first_vector + j.value) * width), acc[k.value][j.value],
                                        broadcast(T(-__builtin_inf())));
       });
     });
@@ -193,15 +193,15 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
 }
 
 // s[key][lane] = rows[key] . q[.][lane] - slope * distance + added for the keys first .. last - 1; -infinity where the
-// key's word lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some
+// key's mask lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some
 // rows after these, which must be valid pointers, and those of `fetch`.
 template <class T, int vectors>
 HEADSPAN_NOINLINE void dot_products(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
-                                    const uint64_t* words, int first_vector, const Bias<T>& bias, Vec<T>* best,
+                                    const uint64_t* lane_masks, int first_vector, const Bias<T>& bias, Vec<T>* best,
                                     int first, int last) {
-  stack<TileShape<vectors>::keys>(first, last, [&](auto keys, int r) HEADSPAN_ALWAYS_INLINE {
-    dot_block<T, keys.value, vectors>(rows + r, fetch.from(r), dims, q, s + r * kLanes, words ? words + r : nullptr,
-                                      first_vector, bias, r, best);
+  tile_rows<TileShape<vectors>::keys>(first, last, [&](auto keys, int r) HEADSPAN_ALWAYS_INLINE {
+    dot_block<T, keys.value, vectors>(rows + r, fetch.from(r), dims, q, s + r * kLanes,
+                                      lane_masks ? lane_masks + r : nullptr, first_vector, bias, r, best);
   });
 }
 
@@ -257,20 +257,20 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
 template <class T, int vectors>
 HEADSPAN_NOINLINE void accumulate(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha, int first,
                                   int last) {
-  stack<TileShape<vectors>::dims>(0, dims, [&](auto block, int d) HEADSPAN_ALWAYS_INLINE {
+  tile_rows<TileShape<vectors>::dims>(0, dims, [&](auto block, int d) HEADSPAN_ALWAYS_INLINE {
     accumulate_block<T, block.value, vectors>(rows, d, p, o, alpha, first, last);
   });
 }
 
 // The same sums in the same order, but a masked pair is left out instead of multiplied by its weight of 0.
 template <class T>
-HEADSPAN_NOINLINE void accumulate_careful(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha,
-                                          const uint64_t* words, int vector, int first, int last) {
+HEADSPAN_NOINLINE void accumulate_unmasked(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha,
+                                           const uint64_t* lane_masks, int vector, int first, int last) {
   constexpr int width = kWidth<T>;
   for (int d = 0; d < dims; d++) {
     Vec<T> acc{};
     for (int r = first; r < last; r++)
-      acc = select(words[r] >> (vector * width), acc + rows[r][d] * load(p + r * kLanes), acc);
+      acc = select(lane_masks[r] >> (vector * width), acc + rows[r][d] * load(p + r * kLanes), acc);
     store(o + d * kLanes, load(o + d * kLanes) * alpha[0] + acc);
   }
 }
@@ -309,12 +309,12 @@ HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride
 }
 
 // out[key][d] += sum of w[key][lane] * rows[lane][d] over the lanes first .. last - 1, for `keys` keys. `rows` is
-// scratch, padded with zeros to whole vectors.
+// workspace, padded with zeros to whole vectors.
 template <class T, int keys>
 HEADSPAN_NOINLINE void outer_products(const T* w, const T* rows, ptrdiff_t row_stride, int dims, T* const* out,
                                       int first, int last) {
   constexpr int width = kWidth<T>;
-  cover(0, dims / width, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
+  tile_lanes(0, dims / width, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     outer_block<T, keys, vectors.value>(w, rows, row_stride, v * width, out, first, last, 0);
   });
   int const tail = dims % width;
@@ -323,10 +323,11 @@ HEADSPAN_NOINLINE void outer_products(const T* w, const T* rows, ptrdiff_t row_s
 
 // The same sums in the same order for one key, leaving masked lanes out.
 template <class T>
-HEADSPAN_NOINLINE void outer_careful(const T* w, const T* rows, ptrdiff_t row_stride, int dims, T* out, uint64_t word) {
+HEADSPAN_NOINLINE void outer_unmasked(const T* w, const T* rows, ptrdiff_t row_stride, int dims, T* out,
+                                      uint64_t lanes) {
   for (int d = 0; d < dims; d++) {
     T sum = 0;
-    for (uint64_t left = word; left; left &= left - 1) {
+    for (uint64_t left = lanes; left; left &= left - 1) {
       int const lane = __builtin_ctzll(left);
       sum += w[lane] * rows[lane * row_stride + d];
     }

@@ -13,7 +13,9 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-HEADSPAN_INLINE bool visible(const Tile& tile, int r, int lane) { return !tile.words || (tile.words[r] >> lane & 1); }
+HEADSPAN_INLINE bool visible(const Tile& tile, int r, int lane) {
+  return !tile.lane_masks || (tile.lane_masks[r] >> lane & 1);
+}
 template <class T>
 HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
   double sum = 0;
@@ -46,33 +48,33 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int l
 struct Lane {
   double maximum, sum;
 };
-HEADSPAN_INLINE Lane* lanes(void* scratch) { return (Lane*)scratch; }
-HEADSPAN_INLINE double* sums(void* scratch, int lane, int dims) {
-  return (double*)(lanes(scratch) + kLanes) + (ptrdiff_t)lane * dims;
+HEADSPAN_INLINE Lane* lanes(void* workspace) { return (Lane*)workspace; }
+HEADSPAN_INLINE double* sums(void* workspace, int lane, int dims) {
+  return (double*)(lanes(workspace) + kLanes) + (ptrdiff_t)lane * dims;
 }
 
 template <class T>
-size_t scratch_bytes(int head_dim, int value_dim) {
+size_t workspace_bytes(int head_dim, int value_dim) {
   return sizeof(Lane) * kLanes + sizeof(double) * kLanes * (size_t)((head_dim > value_dim ? head_dim : value_dim) + 1);
 }
 
 template <class T>
-void forward_begin(const Group<T>& group, void* scratch) {
+void forward_begin(const Group<T>& group, void* workspace) {
   for (int lane = 0; lane < group.lanes; lane++) {
-    lanes(scratch)[lane] = {-__builtin_inf(), 0};
-    for (int d = 0; d < group.value_dim; d++) sums(scratch, lane, group.value_dim)[d] = 0;
+    lanes(workspace)[lane] = {-__builtin_inf(), 0};
+    for (int d = 0; d < group.value_dim; d++) sums(workspace, lane, group.value_dim)[d] = 0;
   }
 }
 
 template <class T>
-void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scratch) {
+void forward_step(const Group<T>& group, const Tile* tiles, int count, void* workspace) {
   for (const Tile* tile = tiles; tile < tiles + count; tile++)
     for (int lane = 0; lane < group.lanes; lane++)
       for (int r = 0; r < tile->count; r++) {
         if (!visible(*tile, r, lane)) continue;
         Pair const p = pair(group, tile->soft, key_index(*tile, r), lane);
-        Lane& row = lanes(scratch)[lane];
-        double* const out = sums(scratch, lane, group.value_dim);
+        Lane& row = lanes(workspace)[lane];
+        double* const out = sums(workspace, lane, group.value_dim);
         double const maximum = p.s > row.maximum || p.s != p.s ? p.s : row.maximum;
         double const past = row.maximum == maximum ? 1 : exp2(row.maximum - maximum);
         double const w = p.s == -__builtin_inf() ? 0 : p.m * exp2(p.s - maximum);
@@ -84,14 +86,14 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* scr
 }
 
 template <class T>
-bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* scratch) {
+bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* workspace) {
   for (int lane = 0; lane < group.lanes; lane++) {
-    Lane const& row = lanes(scratch)[lane];
+    Lane const& row = lanes(workspace)[lane];
     rows.maximum[lane] = T(row.maximum);
     rows.sum[lane] = row.sum;
     rows.inverse_sum[lane] = rows.sum[lane] == 0 ? T(0) : T(1 / rows.sum[lane]);
     for (int d = 0; d < group.value_dim; d++)
-      rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(scratch, lane, group.value_dim)[d] / row.sum);
+      rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(workspace, lane, group.value_dim)[d] / row.sum);
   }
   return true;  // masked pairs were never touched
 }
@@ -116,25 +118,25 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
     }
 }
 
-// Scratch of the backward pass behind the sums: sum(grad_out * out) - grad_lse of each lane.
+// Workspace of the backward pass behind the sums: sum(grad_out * out) - grad_lse of each lane.
 template <class T>
-HEADSPAN_INLINE double* deltas(const Group<T>& group, void* scratch) {
-  return sums(scratch, kLanes, group.head_dim);
+HEADSPAN_INLINE double* deltas(const Group<T>& group, void* workspace) {
+  return sums(workspace, kLanes, group.head_dim);
 }
 
 template <class T>
-void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
+void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* workspace) {
   for (int lane = 0; lane < group.lanes; lane++) {
     rows.grad_span[lane] = rows.grad_slope[lane] = 0;
-    for (int d = 0; d < group.head_dim; d++) sums(scratch, lane, group.head_dim)[d] = 0;
-    deltas(group, scratch)[lane] =
+    for (int d = 0; d < group.head_dim; d++) sums(workspace, lane, group.head_dim)[d] = 0;
+    deltas(group, workspace)[lane] =
         dot(rows.grad_out[lane], rows.out[lane], group.value_dim) - (double)rows.grad_lse[lane];
   }
 }
 
 template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
-                   int count, void* scratch) {
+                   int count, void* workspace) {
   for (const Tile* tile = tiles; tile < tiles + count; tile++)
     for (int r = 0; r < tile->count; r++) {
       ptrdiff_t const key = key_index(*tile, r);
@@ -147,10 +149,10 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         // out = sum of m * e * value
         for (int d = 0; d < group.value_dim; d++) grad_value[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
         double const t =
-            e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, scratch)[lane]);
+            e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, workspace)[lane]);
         // s = scale * query . key - slope * x + bias
         double const ds = p.m * t;
-        double* const grad_query = sums(scratch, lane, group.head_dim);
+        double* const grad_query = sums(workspace, lane, group.head_dim);
         for (int d = 0; d < group.head_dim; d++) {
           grad_key[d] += T(ds * (double)group.scale[lane] * (double)group.query[lane][d]);
           grad_query[d] += ds * (double)group.scale[lane] * (double)group.key.row(key)[d];
@@ -164,15 +166,15 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
 }
 
 template <class T>
-void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* scratch) {
+void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* workspace) {
   for (int lane = 0; lane < group.lanes; lane++)
-    for (int d = 0; d < group.head_dim; d++) rows.grad_query[lane][d] = T(sums(scratch, lane, group.head_dim)[d]);
+    for (int d = 0; d < group.head_dim; d++) rows.grad_query[lane][d] = T(sums(workspace, lane, group.head_dim)[d]);
 }
 
 template <class T>
 Kernel<T> kernel() {
-  return {false,           scratch_bytes<T>,  forward_begin<T>, forward_step<T>, forward_end<T>,     weights_begin<T>,
-          weights_tile<T>, backward_begin<T>, backward_step<T>, backward_end<T>, multiply_adds<T, T>};
+  return {false,           workspace_bytes<T>, forward_begin<T>, forward_step<T>, forward_end<T>,     weights_begin<T>,
+          weights_tile<T>, backward_begin<T>,  backward_step<T>, backward_end<T>, multiply_adds<T, T>};
 }
 
 }  // namespace headspan::HEADSPAN_ISA

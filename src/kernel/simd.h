@@ -83,7 +83,7 @@ constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-125) : T(-1021);
 
 // ---- what differs between instruction sets: partial loads and stores (never touching memory past the first n
 // elements), stores of aligned vectors past the caches, where a vector is a whole line (finish_stores before another
-// thread may read them), maximum (the second operand if either is NaN), selection by the low bits of a word, x -
+// thread may read them), maximum (the second operand if either is NaN), selection by the low bits of a mask, x -
 // floor(x), p * 2^floor(x)
 #if defined(__AVX512F__)
 HEADSPAN_INLINE VecF load_first(const float* from, int n) {

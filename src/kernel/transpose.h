@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Transposition between rows in memory and lanes in scratch, which is [dimension][64 lanes]. Memory is gone through row
-// by row: the other way round every line of a row would be a miss of its own.
+// Transposition between rows in memory and lanes in workspace, which is [dimension][64 lanes]. Memory is gone through
+// row by row: the other way round every line of a row would be a miss of its own.
 #pragma once
 
 #include "interface.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scratch of the kernels, carved from one block in a fixed order.
+// Workspace of the kernels, carved from one block in a fixed order.
 #pragma once
 
 #include "key_tile.h"
-#include "lane_mask.h"
+#include "lane_span_mask.h"
 
 namespace headspan::HEADSPAN_ISA {
 
@@ -31,8 +31,8 @@ struct Forward {
   double* sum;
   int* batches;
 
-  HEADSPAN_ALWAYS_INLINE static Forward carve(char* scratch, int head_dim, int value_dim, char** end = nullptr) {
-    Carver c{scratch};
+  HEADSPAN_ALWAYS_INLINE static Forward carve(char* workspace, int head_dim, int value_dim, char** end = nullptr) {
+    Carver c{workspace};
     Forward f;
     f.q = c.take<T>(lanes_size<T>(head_dim));
     f.out = c.take<T>(lanes_size<T>(value_dim));
@@ -58,8 +58,8 @@ struct Backward {
   ptrdiff_t* tiles;  // computed so far
   ptrdiff_t q_stride, grad_out_stride;
 
-  HEADSPAN_ALWAYS_INLINE static Backward carve(char* scratch, int head_dim, int value_dim, char** end = nullptr) {
-    Carver c{scratch};
+  HEADSPAN_ALWAYS_INLINE static Backward carve(char* workspace, int head_dim, int value_dim, char** end = nullptr) {
+    Carver c{workspace};
     Backward b;
     b.q_stride = (ptrdiff_t)round_up((size_t)head_dim, kWidth<T>);
     b.grad_out_stride = (ptrdiff_t)round_up((size_t)value_dim, kWidth<T>);
@@ -87,7 +87,7 @@ struct Backward {
 };
 
 template <class T>
-size_t scratch_bytes(int head_dim, int value_dim) {
+size_t workspace_bytes(int head_dim, int value_dim) {
   char *forward, *backward;
   char* const base = (char*)64;  // only differences count
   Forward<T>::carve(base, head_dim, value_dim, &forward);

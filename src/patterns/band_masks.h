@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Words of a tile from one range of keys for each lane.
+// Masks of a tile from one range of keys for each lane.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ inline int rank_in_tile(const Tile& tile, std::ptrdiff_t key) {
   return static_cast<int>(std::min<std::ptrdiff_t>(rank, tile.count));
 }
 
-// words[r]: of lanes that stand at `index`, index + 1, ... those that see the key r if each sees as far as `back`
+// masks[r]: of lanes that stand at `index`, index + 1, ... those that see the key r if each sees as far as `back`
 // behind and `ahead` before itself.
-inline void words_of_band(const Tile& tile, std::ptrdiff_t index, std::ptrdiff_t back, std::ptrdiff_t ahead, int lanes,
-                          std::uint64_t* words) {
+inline void fill_band(const Tile& tile, std::ptrdiff_t index, std::ptrdiff_t back, std::ptrdiff_t ahead, int lanes,
+                      std::uint64_t* masks) {
   constexpr std::uint64_t every = ~std::uint64_t(0);
   auto const lanes_from = [](std::ptrdiff_t lane) { return lane <= 0 ? every : lane < kLanes ? every << lane : 0; };
   auto const lanes_to = [](std::ptrdiff_t lane) {
@@ -33,7 +33,7 @@ inline void words_of_band(const Tile& tile, std::ptrdiff_t index, std::ptrdiff_t
   if (tile.indices || tile.step != 1) {
     for (int r = 0; r < tile.count; r++) {
       std::ptrdiff_t const lane = key_index(tile, r) - index;
-      words[r] = lanes_from(lane - ahead) & lanes_to(lane + back) & all;
+      masks[r] = lanes_from(lane - ahead) & lanes_to(lane + back) & all;
     }
     return;
   }
@@ -42,48 +42,48 @@ inline void words_of_band(const Tile& tile, std::ptrdiff_t index, std::ptrdiff_t
   std::ptrdiff_t const first = tile.first - index - ahead, last = tile.first - index + back,
                        left = std::max<std::ptrdiff_t>(1 - first, 0),
                        come = std::min<std::ptrdiff_t>(lanes - 1 - last, tile.count);
-  std::fill_n(words, tile.count, all);
+  std::fill_n(masks, tile.count, all);
   std::uint64_t from = lanes_from(first + left), to = lanes_to(last + come - 1);
-  for (std::ptrdiff_t r = left; r < tile.count; r++, from <<= 1) words[r] &= from;
-  for (std::ptrdiff_t r = come - 1; r >= 0; r--, to >>= 1) words[r] &= to;
+  for (std::ptrdiff_t r = left; r < tile.count; r++, from <<= 1) masks[r] &= from;
+  for (std::ptrdiff_t r = come - 1; r >= 0; r--, to >>= 1) masks[r] &= to;
 }
 
 inline bool ascends(const Tile& tile) {
   return !tile.indices || std::is_sorted(tile.indices, tile.indices + tile.count);
 }
 
-// words[r]: the lanes for whom contains(lane, key), key by key; for keys in any order.
+// masks[r]: the lanes for whom contains(lane, key), key by key; for keys in any order.
 template <class Contains>
-void words_by_key(const Tile& tile, int lanes, std::uint64_t* words, Contains contains) {
+void fill_by_pair(const Tile& tile, int lanes, std::uint64_t* masks, Contains contains) {
   for (int r = 0; r < tile.count; r++) {
-    words[r] = 0;
+    masks[r] = 0;
     for (int lane = 0; lane < lanes; lane++)
-      words[r] |= static_cast<std::uint64_t>(contains(lane, static_cast<std::ptrdiff_t>(key_index(tile, r)))) << lane;
+      masks[r] |= static_cast<std::uint64_t>(contains(lane, static_cast<std::ptrdiff_t>(key_index(tile, r)))) << lane;
   }
 }
 
-// words[r]: the lanes in whose range the key r lies; range(lane) has first and last. A lane's bit is toggled where its
-// range starts and where it ends; running over the keys then gives every word.
+// masks[r]: the lanes in whose range the key r lies; range(lane) has first and last. A lane's bit is toggled where its
+// range starts and where it ends; running over the keys then gives every mask.
 template <class Range>
-void words_of_ranges(const Tile& tile, int lanes, std::uint64_t* words, Range range) {
+void fill_ranges(const Tile& tile, int lanes, std::uint64_t* masks, Range range) {
   if (!ascends(tile))
-    return words_by_key(tile, lanes, words, [&](int lane, std::ptrdiff_t key) {
+    return fill_by_pair(tile, lanes, masks, [&](int lane, std::ptrdiff_t key) {
       auto const r = range(lane);
       return key >= r.first && key < r.last;
     });
   std::ptrdiff_t const first = key_index(tile, 0), last = key_index(tile, tile.count - 1);
-  std::uint64_t toggle[kTileKeys + 1] = {}, word = 0;
+  std::uint64_t toggle[kTileKeys + 1] = {}, mask = 0;
   for (int lane = 0; lane < lanes; lane++) {
     auto const& r = range(lane);
     std::uint64_t const bit = std::uint64_t(1) << lane;
     if (r.first <= first && r.last > last) {  // most lanes; toggles of one key would wait for each other
-      word |= bit;
+      mask |= bit;
     } else if (r.first < r.last && r.first <= last && r.last > first) {
       toggle[rank_in_tile(tile, r.first)] ^= bit;
       if (r.last <= last) toggle[rank_in_tile(tile, r.last)] ^= bit;
     }
   }
-  for (int r = 0; r < tile.count; r++) words[r] = word ^= toggle[r];
+  for (int r = 0; r < tile.count; r++) masks[r] = mask ^= toggle[r];
 }
 
 }  // namespace headspan

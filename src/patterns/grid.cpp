@@ -13,31 +13,31 @@ void GridBoxes::set_axis(int axis, const GridRange* ranges, int lanes) {
     end = std::max(end, ranges[lane].last);
   }
   if (lowest >= end) return;
-  std::vector<std::uint64_t>& words = axis_[axis].words;
+  std::vector<std::uint64_t>& masks = axis_[axis].masks;
   axis_[axis].lowest = lowest;
-  words.assign(static_cast<std::size_t>(end - lowest + 1), 0);
+  masks.assign(static_cast<std::size_t>(end - lowest + 1), 0);
   std::uint64_t stepping = 0;
   for (int lane = 0; lane < lanes; lane++) {
     if (ranges[lane].first >= ranges[lane].last) continue;
     std::uint64_t const bit = std::uint64_t(1) << lane;
-    words[static_cast<std::size_t>(ranges[lane].first - lowest)] ^= bit;  // toggled where its range starts
-    words[static_cast<std::size_t>(ranges[lane].last - lowest)] ^= bit;   // and where it ends
+    masks[static_cast<std::size_t>(ranges[lane].first - lowest)] ^= bit;  // toggled where its range starts
+    masks[static_cast<std::size_t>(ranges[lane].last - lowest)] ^= bit;   // and where it ends
     if (ranges[lane].step > 1) stepping |= bit;
   }
-  for (std::size_t c = 1; c < words.size(); c++) words[c] ^= words[c - 1];
+  for (std::size_t c = 1; c < masks.size(); c++) masks[c] ^= masks[c - 1];
   for (std::ptrdiff_t c = lowest; c < end && stepping; c++)
     for (std::uint64_t left = stepping; left; left &= left - 1) {
       int const lane = __builtin_ctzll(left);
       if ((c - ranges[lane].first) % ranges[lane].step)
-        words[static_cast<std::size_t>(c - lowest)] &= ~(std::uint64_t(1) << lane);
+        masks[static_cast<std::size_t>(c - lowest)] &= ~(std::uint64_t(1) << lane);
     }
 }
 
 Intervals GridBoxes::coordinates(int axis) const {
   Intervals seen;
   std::ptrdiff_t c = axis_[axis].lowest;
-  for (std::uint64_t word : axis_[axis].words) {
-    if (word) append(seen, c, c + 1, PTRDIFF_MAX);
+  for (std::uint64_t mask : axis_[axis].masks) {
+    if (mask) append(seen, c, c + 1, PTRDIFF_MAX);
     c++;
   }
   return seen;
@@ -59,16 +59,16 @@ void GridBoxes::intervals(std::ptrdiff_t keys, Intervals& out) const {
   });
 }
 
-// Key by key along a row, the words of the other axes stay.
-void GridBoxes::words(const Tile& tile, std::uint64_t* words) const {
+// Key by key along a row, the masks of the other axes stay.
+void GridBoxes::fill(const Tile& tile, std::uint64_t* masks) const {
   int const along = grid_.axes - 1;
   for (int r = 0; r < tile.count;) {
     std::ptrdiff_t at[kGridAxes], key = key_index(tile, r);
     grid_.coordinates(key, at);
     std::uint64_t row = ~std::uint64_t(0);
-    for (int axis = 0; axis < along; axis++) row &= axis_[axis].word(at[axis]);
+    for (int axis = 0; axis < along; axis++) row &= axis_[axis].mask(at[axis]);
     do {
-      words[r++] = row & axis_[along].word(at[along]++);
+      masks[r++] = row & axis_[along].mask(at[along]++);
       key++;
     } while (r < tile.count && key_index(tile, r) == key && at[along] < grid_.shape[along]);
   }

@@ -15,37 +15,38 @@ class Plan {
  public:
   // Of one pattern for all heads, or one for each, or none.
   Plan(const std::vector<const Pattern*>& patterns, std::ptrdiff_t queries, std::ptrdiff_t keys)
-      : patterns_(patterns), neighbours_((queries + kLanes - 1) / kLanes) {
+      : patterns_(patterns), queries_(queries), neighbours_((queries + kLanes - 1) / kLanes) {
     for (const Pattern* pattern : patterns) {
       auto const [entry, is_new] = of_pattern_.try_emplace(pattern);
       if (!is_new) continue;
-      entry->second.passes = pattern->passes(queries, keys);
-      entry->second.whole = pattern->whole();
+      entry->second.stages = stages_of(*pattern, queries, keys);
+      entry->second.whole = whole_stage(*pattern);
       if (pattern->grid().axes) entry->second.find_coordinates(pattern->grid());
     }
   }
 
-  // Most passes that a head needs.
-  std::ptrdiff_t passes() const {
+  std::ptrdiff_t queries() const { return queries_; }
+  // Most stages that a head needs.
+  std::ptrdiff_t stages() const {
     std::size_t most = patterns_.empty() ? 1 : 0;
-    for (const auto& entry : of_pattern_) most = std::max(most, entry.second.passes.size());
+    for (const auto& entry : of_pattern_) most = std::max(most, entry.second.stages.size());
     return static_cast<std::ptrdiff_t>(most);
   }
   const Pattern* pattern(std::ptrdiff_t head) const {
     return patterns_.empty() ? nullptr : patterns_[patterns_.size() == 1 ? 0 : static_cast<std::size_t>(head)];
   }
-  // Null for neighbours without a pattern, and where the head has fewer passes.
-  const Pass* pass(std::ptrdiff_t head, std::ptrdiff_t number) const {
+  // Null for neighbours without a pattern, and where the head has fewer stages.
+  const PatternStage* stage(std::ptrdiff_t head, std::ptrdiff_t number) const {
     if (patterns_.empty()) return nullptr;
-    auto const& passes = of(head).passes;
-    return number < static_cast<std::ptrdiff_t>(passes.size()) ? &passes[static_cast<std::size_t>(number)] : nullptr;
+    auto const& stages = of(head).stages;
+    return number < static_cast<std::ptrdiff_t>(stages.size()) ? &stages[static_cast<std::size_t>(number)] : nullptr;
   }
   // For queries in any order.
-  const Pass* whole(std::ptrdiff_t head) const { return patterns_.empty() ? nullptr : &of(head).whole; }
-  // None if the head has fewer passes.
+  const PatternStage* whole(std::ptrdiff_t head) const { return patterns_.empty() ? nullptr : &of(head).whole; }
+  // None if the head has fewer stages.
   std::ptrdiff_t groups(std::ptrdiff_t head, std::ptrdiff_t number) const {
     if (patterns_.empty()) return neighbours_;
-    const Pass* const of_head = pass(head, number);
+    const PatternStage* const of_head = stage(head, number);
     return of_head ? of_head->order.groups() : 0;
   }
   std::ptrdiff_t most_groups(std::ptrdiff_t number) const {
@@ -62,8 +63,8 @@ class Plan {
 
  private:
   struct OfPattern {
-    std::vector<Pass> passes;
-    Pass whole;
+    std::vector<PatternStage> stages;
+    PatternStage whole;
     std::vector<double> coordinates[kGridAxes];
 
     // On an axis every coordinate stands once for each token of the later axes, over and over.
@@ -80,7 +81,7 @@ class Plan {
   const OfPattern& of(std::ptrdiff_t head) const { return of_pattern_.at(pattern(head)); }
 
   std::vector<const Pattern*> const patterns_;
-  std::ptrdiff_t const neighbours_;
+  std::ptrdiff_t const queries_, neighbours_;  // the second: groups of neighbours
   std::map<const Pattern*, OfPattern> of_pattern_;
 };
 

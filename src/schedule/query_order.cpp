@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The order of queries that a grouping asks for.
-#include <algorithm>
+#include "query_order.h"
 
-#include "stage.h"
+#include <algorithm>
 
 namespace headspan {
 
@@ -11,7 +10,7 @@ namespace {
 // Gathers queries into groups: whole sections share a group as long as they fit, larger ones are cut.
 class Grouper {
  public:
-  explicit Grouper(Order& order) : order_(order) { order_.start.push_back(0); }
+  explicit Grouper(QueryOrder& order) : order_(order) { order_.start.push_back(0); }
 
   void section(const std::vector<std::ptrdiff_t>& queries) {
     constexpr std::ptrdiff_t most = kLanes;
@@ -32,7 +31,7 @@ class Grouper {
 
  private:
   std::ptrdiff_t open() const { return static_cast<std::ptrdiff_t>(order_.query.size()) - order_.start.back(); }
-  Order& order_;
+  QueryOrder& order_;
 };
 
 // Calls visit(coordinate) for the box first .. last - 1, the last axis fastest.
@@ -79,29 +78,29 @@ void grid_sections(const Grouping& grouping, Section section) {
 
 }  // namespace
 
-Order make_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_t keys,
-                 const std::vector<std::int64_t>& apart) {
-  Order order;
+QueryOrder make_query_order(const Grouping& grouping, std::ptrdiff_t queries, std::ptrdiff_t keys,
+                            const std::vector<std::int64_t>& global_tokens) {
+  QueryOrder order;
   order.query.reserve(static_cast<std::size_t>(queries));
   order.start.reserve(static_cast<std::size_t>(queries / kLanes + 2));
   Grouper grouper(order);
   std::ptrdiff_t const before = keys - queries;  // query = index - before
   std::vector<std::ptrdiff_t> section;
-  for (auto token = apart.begin(); token != apart.end(); ++token)
-    if (*token >= before && (token == apart.begin() || *token != token[-1])) section.push_back(*token - before);
-  std::vector<char> is_apart(section.empty() ? 0 : static_cast<std::size_t>(queries));
-  for (std::ptrdiff_t query : section) is_apart[static_cast<std::size_t>(query)] = true;
+  for (auto token = global_tokens.begin(); token != global_tokens.end(); ++token)
+    if (*token >= before && (token == global_tokens.begin() || *token != token[-1])) section.push_back(*token - before);
+  std::vector<char> is_global(section.empty() ? 0 : static_cast<std::size_t>(queries));
+  for (std::ptrdiff_t query : section) is_global[static_cast<std::size_t>(query)] = true;
   auto const add = [&](std::vector<std::ptrdiff_t>& queries_of_section) {
-    if (!is_apart.empty())
+    if (!is_global.empty())
       queries_of_section.erase(
           std::remove_if(queries_of_section.begin(), queries_of_section.end(),
-                         [&](std::ptrdiff_t query) { return is_apart[static_cast<std::size_t>(query)]; }),
+                         [&](std::ptrdiff_t query) { return is_global[static_cast<std::size_t>(query)]; }),
           queries_of_section.end());
     grouper.section(queries_of_section);
   };
   grouper.section(section);
   grouper.close();
-  order.apart = order.groups();
+  order.global_groups = order.groups();
   if (grouping.grid.axes) {
     grid_sections(grouping, [&](std::vector<std::ptrdiff_t>& tokens) {
       for (std::ptrdiff_t& token : tokens) token -= before;

@@ -5,72 +5,86 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/parallel.h"
+#include "group_key_range.h"
+#include "patterns/grid.h"
 #include "stage.h"
-#include "visibility.h"
 
 namespace headspan {
 
 // Room for the tiles of one step.
 struct TileBatch {
   Tile tiles[kBatchTiles];
-  std::uint64_t words[kBatchTiles][kTileKeys];
+  std::uint64_t lane_masks[kBatchTiles][kTileKeys];
   std::int64_t indices[kBatchTiles][kTileKeys];
 };
 
 // What decides about the pairs of a group besides its reach.
-struct Choice {
-  const Pass* pass = nullptr;                            // null: no pattern
-  const std::vector<std::int64_t>* free_keys = nullptr;  // global tokens, whose pairs no span limits
-  const bool* removed = nullptr;                         // keys with a bias of -infinity
-  int tiles_at_once = kBatchTiles;                       // in one step
+struct PairRules {
+  const PatternStage* stage = nullptr;                     // null: no pattern
+  const std::vector<std::int64_t>* exempt_keys = nullptr;  // global tokens, whose pairs no span limits
+  const bool* removed = nullptr;                           // keys with a bias of -infinity
+  int tiles_at_once = kBatchTiles;                         // in one step
   std::ptrdiff_t keys = 0;
   const Grid* grid = nullptr;                  // on which spans are measured; null: along the tokens
   const std::ptrdiff_t* grid_reach = nullptr;  // of each lane; null: unlimited
 };
 
 // The group's reach with its spans, and without, for pairs that no span limits, where there are any.
-struct Reach {
-  GroupKeys near;
-  std::optional<GroupKeys> free;
+struct VisibleKeys {
+  GroupKeyRange in_span;
+  std::optional<GroupKeyRange> span_exempt;
 
-  // Leaves to others what is not number `share` of `shares` parts of the keys, in whole tiles.
-  void clip_to_share(std::ptrdiff_t share, std::ptrdiff_t shares) {
-    GroupKeys const& widest = free ? *free : near;
+  // Leaves to others what is not part `split` of `splits` of the keys, in whole tiles.
+  void clip_to_split(std::ptrdiff_t split, std::ptrdiff_t splits) {
+    GroupKeyRange const& widest = span_exempt ? *span_exempt : in_span;
     std::ptrdiff_t const first = widest.first(), count = std::max<std::ptrdiff_t>(widest.last() - first, 0);
-    auto const cut = [&](std::ptrdiff_t at) { return first + count * at / shares / kTileKeys * kTileKeys; };
-    std::ptrdiff_t const from = cut(share), to = share + 1 < shares ? cut(share + 1) : first + count;
-    near.clip(from, to);
-    if (free) free->clip(from, to);
+    auto const cut = [&](std::ptrdiff_t at) { return first + count * at / splits / kTileKeys * kTileKeys; };
+    std::ptrdiff_t const from = cut(split), to = split + 1 < splits ? cut(split + 1) : first + count;
+    in_span.clip(from, to);
+    if (span_exempt) span_exempt->clip(from, to);
   }
 };
 
 class TileList {
  public:
-  TileList(const Reach& reach, const Lanes& lanes, const Choice& choice);
+  TileList(const VisibleKeys& keys, const Lanes& lanes, const PairRules& rules);
   int next(TileBatch& batch);  // how many tiles, `at_once` unless these were the last
-  int at_once() const { return choice_.tiles_at_once; }
+  int at_once() const { return rules_.tiles_at_once; }
 
   // A tile over chosen keys (in any order, repeated or not), each seen by the lanes that may see it; none if no lane
   // sees any. Pairs that no span limits are in a tile of their own. To be asked before `next`.
-  std::optional<Tile> gathered(const std::int64_t* indices, int count, bool free, std::uint64_t* words) const;
+  std::optional<Tile> gathered(const std::int64_t* indices, int count, bool exempt, std::uint64_t* masks) const;
 
  private:
   Tile next_of_band();
   Tile next_of_pattern(std::int64_t* indices);
-  bool meets(const Interval& keys, bool free) const;  // whether some lane may see one of them
-  bool see(Tile& tile, bool free, std::uint64_t* words) const;
-  std::size_t free_keys() const;
+  bool overlaps(const Interval& keys, bool exempt) const;  // whether some lane may see one of them
+  bool fill_masks(Tile& tile, bool exempt, std::uint64_t* masks) const;
+  std::size_t exempt_count() const;
   void find_runs();
 
-  const GroupKeys& near_;
-  const GroupKeys& free_;
+  const GroupKeyRange& in_span_;
+  const GroupKeyRange& span_exempt_;
   const Lanes lanes_;
-  const Choice choice_;
+  const PairRules rules_;
   // of a band: where to go on; the tiles from full_first_ to full_last_ are whole and seen by all lanes
   std::ptrdiff_t at_, full_first_, full_last_;
   // of a pattern
-  std::size_t free_at_ = 0, run_ = 0;
+  std::optional<StageMask> stage_;
+  std::optional<GridBoxes> in_grid_reach_;
+  std::size_t exempt_at_ = 0, run_ = 0;
   std::vector<KeyRun> runs_;
 };
+
+// Runs step(tiles, count) over all tiles; false if it was stopped, or if a step says so.
+template <class Step>
+bool for_each_batch(TileList tiles, TileBatch& batch, const StopCheck& stop, Step step) {
+  for (int count; (count = tiles.next(batch)) > 0;) {
+    if (stop() || !step(batch.tiles, count)) return false;
+    if (count < tiles.at_once()) return true;
+  }
+  return true;
+}
 
 }  // namespace headspan

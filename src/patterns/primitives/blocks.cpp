@@ -23,31 +23,32 @@ class Blocks : public Primitive {
 
   Grouping grouping() const override { return Grouping::sections(block_size_); }
 
-  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
-    Intervals before, row;
-    LaneClasses const classes = block_rows(lanes, block_size_);
-    for (int i = 0; i < classes.count(); i++) {
-      row.clear();
-      for (const std::int64_t* column = begin(classes.at(i)); column != end(classes.at(i)); column++)
-        append(row, *column * block_size_, (*column + 1) * block_size_, keys);
-      before.swap(out);
-      unite(before, row, out);
-    }
-  }
-
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    LaneClasses const& classes = lanes.remember(this, [&] { return block_rows(lanes, block_size_); });
-    for_each_block(tile, block_size_, [&](std::ptrdiff_t column, int first, int last) {
-      std::fill(words + first, words + last, word_of(classes, column));
-    });
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
+    LaneClasses const rows = block_rows(lanes, block_size_);
+    return group_mask(
+        [this, rows, keys](Intervals& out) {
+          Intervals before, row;
+          for (int i = 0; i < rows.count(); i++) {
+            row.clear();
+            for (const std::int64_t* column = begin(rows.at(i)); column != end(rows.at(i)); column++)
+              append(row, *column * block_size_, (*column + 1) * block_size_, keys);
+            before.swap(out);
+            unite(before, row, out);
+          }
+        },
+        [this, rows](const Tile& tile, std::uint64_t* masks) {
+          for_each_block(tile, block_size_, [&](std::ptrdiff_t column, int first, int last) {
+            std::fill(masks + first, masks + last, mask_of(rows, column));
+          });
+        });
   }
 
  private:
-  std::uint64_t word_of(const LaneClasses& classes, std::ptrdiff_t column) const {
-    std::uint64_t word = 0;
-    for (int i = 0; i < classes.count(); i++)
-      if (std::binary_search(begin(classes.at(i)), end(classes.at(i)), column)) word |= classes.word(i);
-    return word;
+  std::uint64_t mask_of(const LaneClasses& rows, std::ptrdiff_t column) const {
+    std::uint64_t mask = 0;
+    for (int i = 0; i < rows.count(); i++)
+      if (std::binary_search(begin(rows.at(i)), end(rows.at(i)), column)) mask |= rows.mask(i);
+    return mask;
   }
   bool has(std::ptrdiff_t row) const { return row >= 0 && row < rows_; }
   const std::int64_t* begin(std::ptrdiff_t row) const { return columns_ + (has(row) ? starts_[row] : 0); }

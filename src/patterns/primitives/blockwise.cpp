@@ -14,20 +14,22 @@ class Blockwise : public Primitive {
   Grouping grouping() const override { return Grouping::sections(block_size_); }
   bool sees_itself() const override { return true; }
 
-  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
-    Interval const range = index_range(lanes);
-    append(out, (floor_div(range.first, block_size_) - back_) * block_size_,
-           (floor_div(range.last, block_size_) + ahead_ + 1) * block_size_, keys);
-  }
-
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    LaneClasses const& classes = lanes.remember(this, [&] { return block_rows(lanes, block_size_); });
-    for_each_block(tile, block_size_, [&](std::ptrdiff_t block, int first, int last) {
-      std::uint64_t word = 0;
-      for (int i = 0; i < classes.count(); i++)
-        if (block >= classes.at(i) - back_ && block <= classes.at(i) + ahead_) word |= classes.word(i);
-      std::fill(words + first, words + last, word);
-    });
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
+    LaneClasses const blocks = block_rows(lanes, block_size_);
+    return group_mask(
+        [this, lanes, keys](Intervals& out) {
+          auto const [least, most] = lanes.range();
+          append(out, (floor_div(least, block_size_) - back_) * block_size_,
+                 (floor_div(most, block_size_) + ahead_ + 1) * block_size_, keys);
+        },
+        [this, blocks](const Tile& tile, std::uint64_t* masks) {
+          for_each_block(tile, block_size_, [&](std::ptrdiff_t block, int first, int last) {
+            std::uint64_t mask = 0;
+            for (int i = 0; i < blocks.count(); i++)
+              if (block >= blocks.at(i) - back_ && block <= blocks.at(i) + ahead_) mask |= blocks.mask(i);
+            std::fill(masks + first, masks + last, mask);
+          });
+        });
   }
 
  private:

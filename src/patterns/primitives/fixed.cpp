@@ -11,14 +11,16 @@ class Fixed : public Primitive {
  public:
   explicit Fixed(const Numbers& numbers) : block_size_(numbers.at(0)), columns_(numbers.at(1)) {}
 
-  void intervals(const Lanes&, std::ptrdiff_t keys, Intervals& out) const override {
-    for (std::ptrdiff_t end = block_size_; end - columns_ < keys; end += block_size_)
-      append(out, end - columns_, end, keys);
-  }
-
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    words_of_keys(lanes, tile, words,
-                  [this](std::ptrdiff_t key) { return key % block_size_ >= block_size_ - columns_; });
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
+    return group_mask(
+        [this, keys](Intervals& out) {
+          for (std::ptrdiff_t end = block_size_; end - columns_ < keys; end += block_size_)
+            append(out, end - columns_, end, keys);
+        },
+        [this, lanes](const Tile& tile, std::uint64_t* masks) {
+          fill_by_key(lanes, tile, masks,
+                      [this](std::ptrdiff_t key) { return key % block_size_ >= block_size_ - columns_; });
+        });
   }
 
  private:

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every key.
+#include <algorithm>
+
 #include "patterns/primitive.h"
 
 namespace headspan {
@@ -11,9 +13,9 @@ class Full : public Primitive {
   explicit Full(const Numbers&) {}
 
   bool sees_itself() const override { return true; }
-  void intervals(const Lanes&, std::ptrdiff_t keys, Intervals& out) const override { append(out, 0, keys, keys); }
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    words_of_keys(lanes, tile, words, [](std::ptrdiff_t) { return true; });
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
+    return group_mask([keys](Intervals& out) { append(out, 0, keys, keys); },
+                      [lanes](const Tile& tile, std::uint64_t* masks) { std::fill_n(masks, tile.count, lanes.all()); });
   }
 };
 

@@ -12,16 +12,19 @@ class Global : public Primitive {
  public:
   explicit Global(const Numbers& tokens) : tokens_(tokens) {}
 
-  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
-    if (global_lanes(lanes)) return append(out, 0, keys, keys);
-    for (std::int64_t token : tokens_) append(out, token, token + 1, keys);
-  }
-
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    std::fill_n(words, tile.count, global_lanes(lanes));
-    if (!tile.indices && outside(tile.first, key_index(tile, tile.count - 1))) return;
-    for (int r = 0; r < tile.count; r++)
-      if (contains(key_index(tile, r))) words[r] = all(lanes);
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
+    std::uint64_t const its_lanes = global_lanes(lanes);
+    return group_mask(
+        [this, its_lanes, keys](Intervals& out) {
+          if (its_lanes) return append(out, 0, keys, keys);
+          for (std::int64_t token : tokens_) append(out, token, token + 1, keys);
+        },
+        [this, lanes, its_lanes](const Tile& tile, std::uint64_t* masks) {
+          std::fill_n(masks, tile.count, its_lanes);
+          if (!tile.indices && outside(tile.first, key_index(tile, tile.count - 1))) return;
+          for (int r = 0; r < tile.count; r++)
+            if (contains(key_index(tile, r))) masks[r] = lanes.all();
+        });
   }
 
   const std::vector<std::int64_t>& global_tokens() const override { return tokens_; }
@@ -35,11 +38,11 @@ class Global : public Primitive {
     return !outside(index, index) && std::binary_search(tokens_.begin(), tokens_.end(), index);
   }
   std::uint64_t global_lanes(const Lanes& lanes) const {
-    std::uint64_t word = 0;
-    if (lanes.in_line() && outside(lanes.index[0], lanes.index[lanes.count - 1])) return word;
+    std::uint64_t mask = 0;
+    if (lanes.in_line() && outside(lanes.index[0], lanes.index[lanes.count - 1])) return mask;
     for (int lane = 0; lane < lanes.count; lane++)
-      word |= static_cast<std::uint64_t>(contains(lanes.index[lane])) << lane;
-    return word;
+      mask |= static_cast<std::uint64_t>(contains(lanes.index[lane])) << lane;
+    return mask;
   }
 
   std::vector<std::int64_t> tokens_;  // ascending

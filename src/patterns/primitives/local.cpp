@@ -14,19 +14,21 @@ class Local : public Primitive {
   Grouping grouping() const override { return Grouping::classes(dilation_); }
   bool sees_itself() const override { return true; }
 
-  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
-    Interval const range = index_range(lanes);
-    append(out, range.first - before_, range.last + after_ + 1, keys);
-  }
-
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    if (dilation_ == 1 && lanes.in_line())
-      return words_of_band(tile, lanes.index[0], before_, after_, lanes.count, words);
-    words_of_ranges(tile, lanes.count, words,
-                    [&](int lane) { return Interval{lanes.index[lane] - before_, lanes.index[lane] + after_ + 1}; });
-    if (dilation_ == 1) return;
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
     LaneClasses const classes = residues(lanes, dilation_);
-    for (int r = 0; r < tile.count; r++) words[r] &= classes.word_of(key_index(tile, r) % dilation_);
+    return group_mask(
+        [this, lanes, keys](Intervals& out) {
+          auto const [least, most] = lanes.range();
+          append(out, least - before_, most + after_ + 1, keys);
+        },
+        [this, lanes, classes](const Tile& tile, std::uint64_t* masks) {
+          if (dilation_ == 1 && lanes.in_line())
+            return fill_band(tile, lanes.index[0], before_, after_, lanes.count, masks);
+          fill_ranges(tile, lanes.count, masks,
+                      [&](int lane) { return Interval{lanes.index[lane] - before_, lanes.index[lane] + after_ + 1}; });
+          for (int r = 0; r < tile.count && dilation_ > 1; r++)
+            masks[r] &= classes.mask_of(key_index(tile, r) % dilation_);
+        });
   }
 
  private:

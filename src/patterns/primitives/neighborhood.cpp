@@ -3,7 +3,7 @@
 // Hassani et al., "Neighborhood Attention Transformer", 2023, and "Dilated Neighborhood Attention Transformer", 2022.
 #include <algorithm>
 
-#include "patterns/grid.h"
+#include "patterns/primitive.h"
 
 namespace headspan {
 
@@ -29,22 +29,15 @@ class Neighborhood : public Primitive {
     return grouping;
   }
 
-  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
-    windows(lanes).intervals(keys, out);
-  }
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    windows(lanes).words(tile, words);
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
+    auto const windows = std::make_shared<GridBoxes>(grid_, lanes, [this](int, int axis, std::ptrdiff_t at) {
+      return windows_[axis][static_cast<std::size_t>(at)];
+    });
+    return group_mask([windows, keys](Intervals& out) { windows->intervals(keys, out); },
+                      [windows](const Tile& tile, std::uint64_t* masks) { windows->fill(tile, masks); });
   }
 
  private:
-  const GridBoxes& windows(const Lanes& lanes) const {
-    return lanes.remember(this, [&] {
-      return GridBoxes(grid_, lanes, [this](int, int axis, std::ptrdiff_t at) {
-        return windows_[axis][static_cast<std::size_t>(at)];
-      });
-    });
-  }
-
   GridRange window(int axis, std::ptrdiff_t coordinate) const {
     std::ptrdiff_t const step = dilation_[axis], rest = coordinate % step,
                          length = (grid_.shape[axis] - rest + step - 1) / step;

@@ -26,36 +26,32 @@ class Random : public Primitive {
 
   Grouping grouping() const override { return Grouping::sections(block_size_); }
 
-  void intervals(const Lanes& lanes, std::ptrdiff_t keys, Intervals& out) const override {
-    std::vector<std::ptrdiff_t> columns;
-    for (const Row& row : rows_of(lanes, keys)) columns.insert(columns.end(), row.columns.begin(), row.columns.end());
-    std::sort(columns.begin(), columns.end());
-    for (std::ptrdiff_t column : columns) append(out, column * block_size_, (column + 1) * block_size_, keys);
-  }
-
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t keys, std::uint64_t* words) const override {
-    std::fill_n(words, tile.count, 0);
-    for (const Row& row : rows_of(lanes, keys))
-      for_each_block(tile, block_size_, [&](std::ptrdiff_t column, int first, int last) {
-        if (!std::binary_search(row.columns.begin(), row.columns.end(), column)) return;
-        for (int r = first; r < last; r++) words[r] |= row.lanes;
-      });
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
+    struct Row {
+      std::uint64_t lanes;
+      std::vector<std::ptrdiff_t> columns;
+    };
+    LaneClasses const blocks = block_rows(lanes, block_size_);
+    auto const rows = std::make_shared<std::vector<Row>>();
+    for (int i = 0; i < blocks.count(); i++) rows->push_back({blocks.mask(i), columns_of(blocks.at(i), keys)});
+    return group_mask(
+        [this, rows, keys](Intervals& out) {
+          std::vector<std::ptrdiff_t> columns;
+          for (const Row& row : *rows) columns.insert(columns.end(), row.columns.begin(), row.columns.end());
+          std::sort(columns.begin(), columns.end());
+          for (std::ptrdiff_t column : columns) append(out, column * block_size_, (column + 1) * block_size_, keys);
+        },
+        [this, rows](const Tile& tile, std::uint64_t* masks) {
+          std::fill_n(masks, tile.count, 0);
+          for (const Row& row : *rows)
+            for_each_block(tile, block_size_, [&](std::ptrdiff_t column, int first, int last) {
+              if (!std::binary_search(row.columns.begin(), row.columns.end(), column)) return;
+              for (int r = first; r < last; r++) masks[r] |= row.lanes;
+            });
+        });
   }
 
  private:
-  struct Row {
-    std::uint64_t lanes;
-    std::vector<std::ptrdiff_t> columns;
-  };
-  const std::vector<Row>& rows_of(const Lanes& lanes, std::ptrdiff_t keys) const {
-    return lanes.remember(this, [&] {
-      LaneClasses const classes = block_rows(lanes, block_size_);
-      std::vector<Row> rows;
-      for (int i = 0; i < classes.count(); i++) rows.push_back({classes.word(i), columns_of(classes.at(i), keys)});
-      return rows;
-    });
-  }
-
   // The blocks of keys that a block of queries sees, ascending: the first distinct ones that are drawn.
   std::vector<std::ptrdiff_t> columns_of(std::ptrdiff_t row, std::ptrdiff_t keys) const {
     std::ptrdiff_t const all = (keys + block_size_ - 1) / block_size_, wanted = std::min(blocks_, all);

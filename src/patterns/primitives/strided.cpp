@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every so manieth key: (p - j) mod stride = 0, or with an offset j mod stride = offset for all queries. Child et al.,
+// Every n-th key: (p - j) mod stride = 0, or with an offset j mod stride = offset for all queries. Child et al.,
 // "Generating Long Sequences with Sparse Transformers", 2019, section 4.3.
 #include <algorithm>
 
@@ -16,19 +16,25 @@ class Strided : public Primitive {
   Grouping grouping() const override { return Grouping::classes(relative() ? stride_ : 1); }
   bool sees_itself() const override { return relative(); }
 
-  void intervals(const Lanes&, std::ptrdiff_t keys, Intervals& out) const override {
-    if (relative()) return append(out, 0, keys, keys);
-    for (std::ptrdiff_t key = offset_; key < keys; key += stride_) append(out, key, key + 1, keys);
-  }
-
-  void words(const Lanes& lanes, const Tile& tile, std::ptrdiff_t, std::uint64_t* words) const override {
-    if (!relative())
-      return words_of_keys(lanes, tile, words, [this](std::ptrdiff_t key) { return key % stride_ == offset_; });
-    LaneClasses const classes = residues(lanes, stride_);
-    if (!tile.indices && tile.step % stride_ == 0)  // keys of one class, as such a group asks for
-      std::fill_n(words, tile.count, classes.word_of(tile.first % stride_));
-    else
-      for (int r = 0; r < tile.count; r++) words[r] = classes.word_of(key_index(tile, r) % stride_);
+  std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
+    if (relative()) {
+      LaneClasses const classes = residues(lanes, stride_);
+      return group_mask([keys](Intervals& out) { append(out, 0, keys, keys); },
+                        [this, classes](const Tile& tile, std::uint64_t* masks) {
+                          if (!tile.indices && tile.step % stride_ == 0)  // one class, as such a group asks for
+                            std::fill_n(masks, tile.count, classes.mask_of(tile.first % stride_));
+                          else
+                            for (int r = 0; r < tile.count; r++)
+                              masks[r] = classes.mask_of(key_index(tile, r) % stride_);
+                        });
+    }
+    return group_mask(
+        [this, keys](Intervals& out) {
+          for (std::ptrdiff_t key = offset_; key < keys; key += stride_) append(out, key, key + 1, keys);
+        },
+        [this, lanes](const Tile& tile, std::uint64_t* masks) {
+          fill_by_key(lanes, tile, masks, [this](std::ptrdiff_t key) { return key % stride_ == offset_; });
+        });
   }
 
  private:

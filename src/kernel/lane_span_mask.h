@@ -8,14 +8,14 @@
 namespace headspan::HEADSPAN_ISA {
 
 template <class T>
-struct LaneMask {
+struct LaneSpanMask {
   Vec<T> span, ramp;
   Distances<T> distances;
   int lane;
   SoftBounds<T> bounds;
 
-  HEADSPAN_ALWAYS_INLINE LaneMask(const Group<T>& group, int vector, const SoftBounds<T>* all,
-                                  const Distances<T>& of_tile)
+  HEADSPAN_ALWAYS_INLINE LaneSpanMask(const Group<T>& group, int vector, const SoftBounds<T>* all,
+                                      const Distances<T>& of_tile)
       : distances(of_tile), lane(vector * kWidth<T>) {
     span = load(group.span + vector * kWidth<T>);
     ramp = broadcast(group.ramp);

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the drivers need to run groups on the kernel: a thread's workspace, and the forward pass of a group.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/buffer_pool.h"
+#include "kernel/dispatch.h"
+#include "query_group.h"
+
+namespace headspan {
+
+// Memory of one thread: a batch of tiles, the kernel's workspace, and room for so many numbers.
+template <class T>
+struct ThreadWorkspace {
+  TileBatch* tiles;
+  void* kernel;
+  T* copies;
+
+  ThreadWorkspace(const Kernel<T>& k, int head_dim, int value_dim, std::size_t copied = 0) {
+    static_assert(sizeof(TileBatch) % 64 == 0, "the kernel's part stays aligned");
+    std::size_t const kernel_bytes = (k.workspace_bytes(head_dim, value_dim) + 63) / 64 * 64;
+    char* const base = thread_scratch(sizeof(TileBatch) + kernel_bytes + copied * sizeof(T));
+    tiles = reinterpret_cast<TileBatch*>(base);
+    kernel = base + sizeof(TileBatch);
+    copies = reinterpret_cast<T*>(base + sizeof(TileBatch) + kernel_bytes);
+  }
+};
+
+// The forward pass of a group, done again without its masked pairs when one of them may have spoilt it; false if it was
+// stopped. for_each_tiles(step) is to call step(tiles, count) for all its tiles and to return false if it was stopped.
+template <class T, class ForEachTiles>
+bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, ForwardRows<T>& rows,
+                 const ThreadWorkspace<T>& workspace, ForEachTiles for_each_tiles) {
+  for (queries.group.skip_masked = false;; queries.group.skip_masked = true) {
+    kernel.forward_begin(queries.group, workspace.kernel);
+    auto const step = [&](const Tile* tiles, int count) {
+      kernel.forward_step(queries.group, tiles, count, workspace.kernel);
+      return true;
+    };
+    if (!for_each_tiles(step)) return false;
+    if (kernel.forward_end(queries.group, rows, workspace.kernel) || queries.group.skip_masked) return true;
+  }
+}
+
+template <class T>
+bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const VisibleKeys& keys, ForwardRows<T>& rows,
+                 const ThreadWorkspace<T>& workspace, const StopCheck& stop) {
+  return run_forward(kernel, queries, rows, workspace, [&](auto step) {
+    return for_each_batch(queries.schedule.tiles(keys), *workspace.tiles, stop, step);
+  });
+}
+
+template <class T>
+T log_sum_exp(T maximum, double sum) {
+  constexpr double ln2 = 0.69314718055994530942;
+  if (sum == 0) return -std::numeric_limits<T>::infinity();
+  return static_cast<T>(static_cast<double>(maximum) * ln2 + std::log(sum));
+}
+
+// Whether the rows of a result should be written past the caches: whole lines of an array that outgrows them, which
+// they would have to read before they change it.
+template <class T>
+bool past_caches(const Kernel<T>& kernel, const ArrayView<T, 4>& result) {
+  constexpr std::size_t line = 64, least = std::size_t(4) << 20;
+  std::size_t bytes = sizeof(T), odd = reinterpret_cast<std::uintptr_t>(result.data);
+  for (std::ptrdiff_t length : result.shape) bytes *= static_cast<std::size_t>(length);
+  for (int axis = 0; axis < 3; axis++) odd |= static_cast<std::size_t>(result.stride[axis]) * sizeof(T);
+  odd |= static_cast<std::size_t>(result.shape[3]) * sizeof(T);
+  return kernel.stores_past_caches && bytes >= least && odd % line == 0;
+}
+
+// One thread for what is nearly done before a second one has woken up.
+template <class T>
+int useful_threads(const Request<T>& request, const Control& control) {
+  double const lanes = static_cast<double>(std::max<std::ptrdiff_t>(request.queries(), 16));  // a vector is the least
+  double const flops = 4.0 * static_cast<double>(request.batch() * request.heads()) * lanes *
+                       static_cast<double>(request.keys()) * request.head_dim();
+  return flops < 1e7 ? 1 : control.threads;
+}
+
+}  // namespace headspan

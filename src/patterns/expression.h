@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Expressions of primitives: a union of conjunctions, such as (local & blocks) | global.
+#pragma once
+
+#include <utility>
+
+#include "primitive.h"
+
+namespace headspan {
+
+using Conjunction = std::vector<const Primitive*>;  // a pair is in it if it is in every primitive
+
+class Pattern {
+ public:
+  using Description = std::vector<std::vector<std::pair<std::string, Numbers>>>;  // of every conjunction its primitives
+  explicit Pattern(const Description& conjunctions);
+
+  // Throws std::invalid_argument if it does not suit as many tokens.
+  void check(std::ptrdiff_t queries, std::ptrdiff_t keys) const;
+
+  const std::vector<Conjunction>& conjunctions() const { return conjunctions_; }
+  // Tokens whose pairs no span limits, ascending.
+  const std::vector<std::int64_t>& global_tokens() const { return global_tokens_; }
+  const Grid& grid() const { return grid_; }
+  bool sees_itself() const;  // whether every token is known to
+
+ private:
+  std::vector<std::unique_ptr<Primitive>> primitives_;
+  std::vector<Conjunction> conjunctions_;
+  std::vector<std::int64_t> global_tokens_;
+  Grid grid_;
+};
+
+// What one group of queries may see of a union of conjunctions.
+class UnionMask {
+ public:
+  UnionMask(const std::vector<Conjunction>& conjunctions, const Lanes& lanes, std::ptrdiff_t keys);
+  bool empty() const { return conjunctions_.empty(); }  // it holds no conjunction
+
+  Intervals intervals() const;
+  void fill(const Tile& tile, std::uint64_t* masks) const;
+
+ private:
+  std::vector<std::vector<std::unique_ptr<GroupMask>>> conjunctions_;
+};
+
+}  // namespace headspan
