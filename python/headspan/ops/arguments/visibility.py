@@ -1,0 +1,170 @@
+"""Who may see whom beyond causality and span: patterns, positions, padding, documents, and what each key adds."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan.patterns.base import Pattern
+
+if TYPE_CHECKING:
+    from headspan.ops.arguments.call import Call
+
+_Reals = npt.NDArray[np.float64]
+_Integers = npt.NDArray[np.int64]
+
+
+class Positions(NamedTuple):
+    """Where queries and keys stand, each of shape (batch or 1, tokens)."""
+
+    query: _Reals
+    key: _Reals
+
+    def furthest(self) -> float:
+        """Beyond every distance."""
+        ends = [end for array in self if array.size for end in (array.min(), array.max())]
+        return 2.0 * float(max(ends) - min(ends)) + 1.0 if ends else 1.0
+
+
+def patterns(given: object, heads: int, queries: int, keys: int) -> list[Pattern]:
+    """Return the pattern of each head, or one for all, or none."""
+    if given is None:
+        return []
+    if isinstance(given, Pattern):
+        if given.heads not in (None, heads):
+            raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {given.heads}")
+        parts = [given] if given.heads is None else [given.of_head(head) for head in range(heads)]
+    elif isinstance(given, list | tuple) and all(isinstance(part, Pattern) for part in given):
+        if len(given) != heads:
+            raise ValueError(f"pattern must be one or a list of {heads}, one for each head, not of {len(given)}")
+        if any(part.heads is not None for part in given):
+            raise ValueError("a list of patterns must not hold Blocks per head")
+        parts = list(given)
+    else:
+        hint = f"the class {given.__name__}; write {given.__name__}(...)" if isinstance(given, type) else ""
+        raise TypeError(f"pattern must be a Pattern or a list of Patterns, not {hint or _check.describe(given)}")
+    same: dict[Pattern, Pattern] = {}
+    parts = [same.setdefault(part, part) for part in parts]  # equal ones are planned once
+    for part in same:
+        part.check(queries, keys)
+    return parts
+
+
+def positions(query_given: object, key_given: object, call: "Call") -> Positions:
+    """Return positions of queries and keys of which one at least is given."""
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    key_array = np.arange(keys) if key_given is None else _check.real_array("key_positions", key_given)
+    if query_given is not None:
+        query_array = _check.real_array("query_positions", query_given)
+        query_array, key_array = _from_zero(query_array, key_array)
+        key = _positions("key_positions", key_array, keys, call)
+        return Positions(_positions("query_positions", query_array, queries, call), key)
+    (key_array,) = _from_zero(key_array)
+    key = _positions("key_positions", key_array, keys, call)
+    if queries > keys:
+        raise ValueError(
+            f"key_positions need query_positions beside them for more queries than keys, {queries} and {keys}"
+        )
+    return Positions(np.ascontiguousarray(key[:, keys - queries :]), key)
+
+
+def _from_zero(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Let integers count from the least of them: times in nanoseconds are more than a float can tell apart."""
+    filled = [array for array in arrays if array.size]
+    if not filled or any(array.dtype.kind == "f" for array in filled):
+        return list(arrays)
+    least, most = min(int(array.min()) for array in filled), max(int(array.max()) for array in filled)
+    if most - least > 2**53:
+        raise ValueError(f"positions must be within 2**53 of each other, not {least} and {most}")
+    if most >= 2**63:
+        raise ValueError(f"positions must be less than 2**63, not {most}")
+    return [array.astype(np.int64) - least for array in arrays]
+
+
+def _positions(name: str, given: npt.NDArray[Any], tokens: int, call: "Call") -> _Reals:
+    array = per_token(name, given, tokens, call).astype(np.float64)
+    falls = np.diff(array, axis=1) < 0
+    if falls.any():
+        raise ValueError(f"{name} must not decrease, but does after token {np.argwhere(falls)[0, 1]}")
+    return np.ascontiguousarray(array)
+
+
+def per_token(name: str, array: npt.NDArray[Any], tokens: int, call: "Call") -> npt.NDArray[Any]:
+    """Bring an array of shape (tokens,) or (batch, tokens) to (batch or 1, tokens)."""
+    forms = [(tokens,)] + ([(call.query.shape[0], tokens)] if call.ndim == 4 else [])
+    if not any(array.ndim == len(form) and _check.may_be_shared(array.shape, form) for form in forms):
+        raise ValueError(f"{name} must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
+    return array.reshape(-1, tokens) if array.ndim == 1 else array
+
+
+def key_lengths(given: object, call: "Call") -> _Integers:
+    """Return how many keys count in every batch item."""
+    array = _check.as_array("key_lengths", given)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"key_lengths must be integers, not {array.dtype}")
+    batch, keys = call.query.shape[0], call.key.shape[2]
+    if array.shape not in ((), (1,), (batch,)):
+        raise ValueError(f"key_lengths must be a number or of shape ({batch},), not of shape {array.shape}")
+    if array.size and not 0 <= array.min() <= array.max() <= keys:
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise ValueError(f"key_lengths must lie between 0 and the {keys} keys, not be {wrong}")
+    return np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
+
+
+def segments(given: object, call: "Call") -> tuple[_Integers, _Integers]:
+    """Return where the document of each key starts and ends, each of shape (batch or 1, keys)."""
+    array = _check.as_array("segment_ids", given)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"segment_ids must be integers, not {array.dtype}")
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    if queries > keys:
+        raise ValueError(f"segment_ids must have a key for every query, not {queries} queries and {keys} keys")
+    ids = per_token("segment_ids", array, keys, call)
+    first, last = np.empty(ids.shape, np.int64), np.empty(ids.shape, np.int64)
+    for row in range(len(ids)):
+        starts = np.flatnonzero(np.r_[True, ids[row, 1:] != ids[row, :-1]])
+        _, seen = np.unique(ids[row, starts], return_index=True)
+        if seen.size < starts.size:
+            again = starts[np.setdiff1d(np.arange(starts.size), seen)[0]]
+            raise ValueError(f"segment_ids must be contiguous, but {ids[row, again]} comes back at token {again}")
+        lengths = np.diff(np.r_[starts, keys])
+        first[row], last[row] = np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
+    return first, last
+
+
+def segments_from(cumulative_lengths: npt.ArrayLike) -> _Integers:
+    """Segment ids of documents packed one after another.
+
+    Parameters
+    ----------
+    cumulative_lengths : array_like of int, shape (documents + 1,)
+        Where each document starts, from 0, and where the last one ends.
+
+    Returns
+    -------
+    ndarray of int64, shape (tokens,)
+        What `attention` takes as `segment_ids`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape, or numbers that do not ascend from 0.
+    TypeError
+        For what are no integers.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> hs.segments_from([0, 3, 7])
+    array([0, 0, 0, 1, 1, 1, 1])
+    """
+    array = _check.as_array("cumulative_lengths", cumulative_lengths)
+    if array.size == 0:
+        raise ValueError("cumulative_lengths must start with 0, not be empty")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"cumulative_lengths must be integers, not {array.dtype}")
+    lengths: _Integers = np.diff(array.astype(np.int64).ravel())  # unsigned ones never fall
+    if array.ndim != 1 or array[0] != 0 or (lengths < 0).any():
+        raise ValueError(f"cumulative_lengths must ascend from 0, not be {_check.describe(array.tolist())}")
+    return np.repeat(np.arange(lengths.size), lengths)
