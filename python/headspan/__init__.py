@@ -7,11 +7,10 @@ pairs that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact
 from headspan._load import __version__
 
 # isort: split
-from headspan import patterns, plot
+from headspan import patterns, plot, reference
 from headspan.explorer import explore
 from headspan.hybrid.layer import hybrid_attention, hybrid_attention_vjp
 from headspan.hybrid.parameters import HybridParameters, hybrid_parameters
-from headspan.ops import reference
 from headspan.ops.arguments.visibility import segments_from
 from headspan.ops.attention import Gradients, attention, attention_vjp
 from headspan.ops.attention_map import attention_weights

@@ -1,0 +1,15 @@
+"""The small character transformer of the demo, see `headspan.demo.model`."""
+
+from headspan.demo.config import ModelConfig
+from headspan.demo.model import Parameters, init_parameters, logits, loss, surprisal, trace, window_bits
+
+__all__ = [
+    "ModelConfig",
+    "Parameters",
+    "init_parameters",
+    "logits",
+    "loss",
+    "surprisal",
+    "trace",
+    "window_bits",
+]
