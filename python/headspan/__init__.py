@@ -11,13 +11,13 @@ from headspan import patterns, plot, reference
 from headspan.explorer import explore
 from headspan.hybrid.layer import hybrid_attention, hybrid_attention_vjp
 from headspan.hybrid.parameters import HybridParameters, hybrid_parameters
-from headspan.ops.arguments.visibility import segments_from
 from headspan.ops.attention import Gradients, attention, attention_vjp
 from headspan.ops.attention_map import attention_weights
 from headspan.ops.cost import Cost, cost
 from headspan.ops.importance import importance_from, importance_from_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
 from headspan.ops.runtime import build_info, get_num_threads, set_num_threads
+from headspan.ops.segments import segments_from
 from headspan.ops.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
 
 __all__ = [

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.ops.arguments import visibility
 from headspan.ops.arguments.call import Call
 from headspan.ops.attention_map import attention_weights
 from headspan.ops.cost import cost
 from headspan.patterns.base import Pattern
+from headspan.patterns.per_head import per_head
 
 Array = npt.NDArray[Any]
 
@@ -98,7 +98,7 @@ class ViewData:
             tokens=_check.token_texts(tokens, keys),
             heads=shown,
             names=[f"head {number + 1}" for number in shown],
-            patterns=_shown_patterns(visibility.patterns(pattern, count, queries, keys), shown),
+            patterns=_shown_patterns(per_head(pattern, count, queries, keys), shown),
             pool=None if max(queries, keys) <= limit else (-(-queries // BLOCKS), -(-keys // BLOCKS)),
             unit=str(unit),
         )

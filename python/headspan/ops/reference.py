@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headspan.ops.arguments import visibility
 from headspan.patterns.base import Pattern
+from headspan.patterns.per_head import per_head
 
 
 def attention(
@@ -120,7 +120,7 @@ def _pairs(
     x = q_at[..., :, None] - k_at[..., None, :]
     allowed = ((x >= 0) | (not causal)) & ((x != 0) | include_self)
     heads = q.shape[-3] if q.ndim > 2 else 1
-    parts = visibility.patterns(pattern, heads, queries, keys)
+    parts = per_head(pattern, heads, queries, keys)
     if not parts:
         return allowed, np.abs(x), False
     masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))

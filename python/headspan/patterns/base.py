@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check, _core
+from headspan.patterns import count
 
 FAR = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
 _MOST_PAIRS = 2**26  # of a mask
@@ -59,6 +60,13 @@ class Pattern(ABC):
     @abstractmethod
     def of_head(self, head: int) -> Pattern:
         """Return what the pattern is for one head."""
+
+    def of_heads(self, heads: int, queries: int, keys: int) -> list[Pattern]:
+        """Return what the pattern is for each of so many heads, or for all; ValueError if it does not suit them."""
+        if self.heads not in (None, heads):
+            raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {self.heads}")
+        parts = [self] if self.heads is None else [self.of_head(head) for head in range(heads)]
+        return suited(parts, queries, keys)
 
     @abstractmethod
     def primitives(self) -> list[Primitive]:
@@ -123,7 +131,7 @@ class Pattern(ABC):
             return self.core.mask(queries, keys)
         return np.stack([self.of_head(head).core.mask(queries, keys) for head in range(self.heads)])
 
-    def cost(self, **sizes: Any) -> Any:
+    def cost(self, **sizes: Any) -> count.Cost:
         """`headspan.cost` with this pattern.
 
         Examples
@@ -132,9 +140,16 @@ class Pattern(ABC):
         >>> Local(3).cost(tokens=100, heads=1, head_dim=64).pairs
         394
         """
-        from headspan.ops.cost import cost
+        return count.cost(lambda *its: [part.core for part in self.of_heads(*its)], **sizes)
 
-        return cost(pattern=self, **sizes)
+
+def suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
+    """Return the patterns of heads, equal ones as one object, which the core plans once; all must suit the tokens."""
+    same: dict[Pattern, Pattern] = {}
+    shared = [same.setdefault(part, part) for part in parts]
+    for part in same:
+        part.check(queries, keys)
+    return shared
 
 
 class _Composition(Pattern):

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.ops.arguments import visibility
 from headspan.ops.attention_map import attention_weights
 from headspan.ops.cost import cost
 from headspan.patterns.base import Pattern
+from headspan.patterns.per_head import per_head
 from headspan.plot import style
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _panels(given: object, span: npt.ArrayLike | None, queries: int, keys: int) 
         raise ValueError(f"pattern must be for 1 to {MOST_PANELS} heads, not for {wanted}")
     if of_heads == 0:
         raise ValueError("pattern must be a Pattern or a list of at least one, not an empty list")
-    panels = visibility.patterns(given, wanted, queries, keys)
+    panels = per_head(given, wanted, queries, keys)
     if not panels:
         raise TypeError("pattern must be a Pattern or a list of Patterns, not None")
     panels = panels * (wanted // len(panels))

@@ -10,6 +10,7 @@ from headspan._check import Array
 from headspan.ops.arguments import visibility
 from headspan.ops.arguments.parameters import KeyBias, PerQuery
 from headspan.patterns.base import Pattern
+from headspan.patterns.per_head import per_head
 
 _LOG2_E = 1.4426950408889634
 
@@ -129,7 +130,7 @@ class Call:
     ) -> None:
         """Hand the core the arguments that few calls have."""
         _, heads, queries, _ = self.query.shape
-        patterns = visibility.patterns(pattern, heads, queries, self.key.shape[2])
+        patterns = per_head(pattern, heads, queries, self.key.shape[2])
         if positions is not None and any(its.grid for its in patterns):
             raise ValueError(
                 "query_positions and key_positions cannot be combined with a Neighborhood, which has its own"

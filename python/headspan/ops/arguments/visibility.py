@@ -1,4 +1,4 @@
-"""Who may see whom beyond causality and span: patterns, positions, padding, documents, and what each key adds."""
+"""Who may see whom beyond causality, span and pattern: positions, padding and documents."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.patterns.base import Pattern
 
 if TYPE_CHECKING:
     from headspan.ops.arguments.call import Call
@@ -25,30 +24,6 @@ class Positions(NamedTuple):
         """Beyond every distance."""
         ends = [end for array in self if array.size for end in (array.min(), array.max())]
         return 2.0 * float(max(ends) - min(ends)) + 1.0 if ends else 1.0
-
-
-def patterns(given: object, heads: int, queries: int, keys: int) -> list[Pattern]:
-    """Return the pattern of each head, or one for all, or none."""
-    if given is None:
-        return []
-    if isinstance(given, Pattern):
-        if given.heads not in (None, heads):
-            raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {given.heads}")
-        parts = [given] if given.heads is None else [given.of_head(head) for head in range(heads)]
-    elif isinstance(given, list | tuple) and all(isinstance(part, Pattern) for part in given):
-        if len(given) != heads:
-            raise ValueError(f"pattern must be one or a list of {heads}, one for each head, not of {len(given)}")
-        if any(part.heads is not None for part in given):
-            raise ValueError("a list of patterns must not hold Blocks per head")
-        parts = list(given)
-    else:
-        hint = f"the class {given.__name__}; write {given.__name__}(...)" if isinstance(given, type) else ""
-        raise TypeError(f"pattern must be a Pattern or a list of Patterns, not {hint or _check.describe(given)}")
-    same: dict[Pattern, Pattern] = {}
-    parts = [same.setdefault(part, part) for part in parts]  # equal ones are planned once
-    for part in same:
-        part.check(queries, keys)
-    return parts
 
 
 def positions(query_given: object, key_given: object, call: "Call") -> Positions:
@@ -131,40 +106,3 @@ def segments(given: object, call: "Call") -> tuple[_Integers, _Integers]:
         lengths = np.diff(np.r_[starts, keys])
         first[row], last[row] = np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
     return first, last
-
-
-def segments_from(cumulative_lengths: npt.ArrayLike) -> _Integers:
-    """Segment ids of documents packed one after another.
-
-    Parameters
-    ----------
-    cumulative_lengths : array_like of int, shape (documents + 1,)
-        Where each document starts, from 0, and where the last one ends.
-
-    Returns
-    -------
-    ndarray of int64, shape (tokens,)
-        What `attention` takes as `segment_ids`.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape, or numbers that do not ascend from 0.
-    TypeError
-        For what are no integers.
-
-    Examples
-    --------
-    >>> import headspan as hs
-    >>> hs.segments_from([0, 3, 7])
-    array([0, 0, 0, 1, 1, 1, 1])
-    """
-    array = _check.as_array("cumulative_lengths", cumulative_lengths)
-    if array.size == 0:
-        raise ValueError("cumulative_lengths must start with 0, not be empty")
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"cumulative_lengths must be integers, not {array.dtype}")
-    lengths: _Integers = np.diff(array.astype(np.int64).ravel())  # unsigned ones never fall
-    if array.ndim != 1 or array[0] != 0 or (lengths < 0).any():
-        raise ValueError(f"cumulative_lengths must ascend from 0, not be {_check.describe(array.tolist())}")
-    return np.repeat(np.arange(lengths.size), lengths)
