@@ -9,6 +9,7 @@ from headspan import _check, _core
 from headspan._check import Array
 from headspan.ops.arguments import visibility
 from headspan.ops.arguments.parameters import KeyBias, PerQuery
+from headspan.ops.arguments.sizes import Sizes, check_alike
 from headspan.patterns.base import Pattern
 from headspan.patterns.per_head import per_head
 
@@ -61,30 +62,27 @@ class Call:
         query, key = _check.float_array("query", query), _check.float_array("key", key)
         value = _check.float_array("value", value)
         self.query, self.key, self.value = query, key, value
-        self.dtype = query.dtype
-        shape = query.shape
-        self.ndim = len(shape)
+        shape, dtype = query.shape, query.dtype
+        ndim = len(shape)
         # Arrays of one type and shape, the usual ones, need no more than to be known as such.
-        if not (
-            self.ndim == 4
-            and shape == key.shape == value.shape
-            and all(shape)
-            and self.dtype is key.dtype is value.dtype
-        ):
-            _check_alike({"query": query, "key": key, "value": value})
-        if self.ndim < 4:
-            leading = (None,) * (4 - self.ndim)
+        if not (ndim == 4 and shape == key.shape == value.shape and all(shape) and dtype is key.dtype is value.dtype):
+            check_alike({"query": query, "key": key, "value": value})
+        if ndim < 4:
+            leading = (None,) * (4 - ndim)
             self.query, self.key, self.value = self.query[leading], self.key[leading], self.value[leading]
+        batch, heads, queries, _ = self.query.shape
+        self.sizes = sizes = Sizes(batch, heads, queries, self.key.shape[2], ndim, dtype)
         positions = None
         if query_positions is not None or key_positions is not None:
-            positions = visibility.positions(query_positions, key_positions, self)
-        self.span = None if span is None else PerQuery("span", span, self, below=self._furthest(positions))
-        self.temperature = None if temperature is None else PerQuery("temperature", temperature, self, positive=True)
-        self.slopes = None if alibi_slopes is None else PerQuery("alibi_slopes", alibi_slopes, self, per_token=False)
+            positions = visibility.positions(query_positions, key_positions, sizes)
+        furthest = sizes.furthest if positions is None else positions.furthest()
+        self.span = None if span is None else PerQuery("span", span, sizes, below=furthest)
+        self.temperature = None if temperature is None else PerQuery("temperature", temperature, sizes, positive=True)
+        self.slopes = None if alibi_slopes is None else PerQuery("alibi_slopes", alibi_slopes, sizes, per_token=False)
         factor = shape[-1] ** -0.5 if scale is None else _check.number("scale", scale)
         if scale is not None or temperature is not None or alibi_slopes is not None:
-            self._check_factors(factor, positions)
-        self.key_bias = None if key_bias is None else KeyBias(key_bias, self)
+            self._check_factors(factor, furthest)
+        self.key_bias = None if key_bias is None else KeyBias(key_bias, sizes)
         self.core = _core.Problem(
             self.query,
             self.key,
@@ -106,20 +104,16 @@ class Call:
         ):
             self._extend(positions, pattern, key_lengths, segment_ids)
 
-    def _furthest(self, positions: visibility.Positions | None) -> float:
-        """Beyond every distance."""
-        return 2.0 * (self.query.shape[2] + self.key.shape[2]) if positions is None else positions.furthest()
-
-    def _check_factors(self, scale: float, positions: visibility.Positions | None) -> None:
+    def _check_factors(self, scale: float, furthest: float) -> None:
         """Refuse factors of the scores that their type cannot hold, as the core takes them, for powers of 2."""
         coldest = 1.0 if self.temperature is None or not self.temperature.array.size else self.temperature.low
         factors = {"scale / temperature": abs(scale) / coldest}
         if self.slopes is not None:
             steepest = max(-self.slopes.low, self.slopes.high)
-            factors["alibi_slopes * distance"] = steepest * self._furthest(positions)
+            factors["alibi_slopes * distance"] = steepest * furthest
         for name, factor in factors.items():
-            if factor * _LOG2_E > float(_check.FINFO[self.dtype].max):
-                raise ValueError(f"{name} must fit into {self.dtype}, but comes to {factor:g}")
+            if factor * _LOG2_E > float(_check.FINFO[self.sizes.dtype].max):
+                raise ValueError(f"{name} must fit into {self.sizes.dtype}, but comes to {factor:g}")
 
     def _extend(
         self,
@@ -129,60 +123,32 @@ class Call:
         segment_ids: npt.ArrayLike | None,
     ) -> None:
         """Hand the core the arguments that few calls have."""
-        _, heads, queries, _ = self.query.shape
-        patterns = per_head(pattern, heads, queries, self.key.shape[2])
+        sizes = self.sizes
+        patterns = per_head(pattern, sizes.heads, sizes.queries, sizes.keys)
         if positions is not None and any(its.grid for its in patterns):
             raise ValueError(
                 "query_positions and key_positions cannot be combined with a Neighborhood, which has its own"
             )
-        first, last = (None, None) if segment_ids is None else visibility.segments(segment_ids, self)
+        first, last = (None, None) if segment_ids is None else visibility.segments(segment_ids, sizes)
         self.core.extend(
             [pattern.core for pattern in patterns],
             None if positions is None else positions.query,
             None if positions is None else positions.key,
-            None if key_lengths is None else visibility.key_lengths(key_lengths, self),
+            None if key_lengths is None else visibility.key_lengths(key_lengths, sizes),
             first,
             last,
             None if self.key_bias is None else self.key_bias.array,
             None if self.key_bias is None else self.key_bias.removed,
         )
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The lengths of the axes that query has, of batch, heads and tokens."""
-        return self.query.shape[4 - self.ndim : -1]
-
     def outside(self, array: Array) -> Array:
         """Take away the axes that the arguments did not have."""
-        if self.ndim == 4:
+        if self.sizes.ndim == 4:
             return array
-        inner: Array = array[(0,) * (4 - self.ndim)]
+        inner: Array = array[(0,) * (4 - self.sizes.ndim)]
         return inner
 
     def inside(self, name: str, given: object, shape: tuple[int, ...]) -> Array:
         """Check an array that must be like a result, and give it the core's axes."""
         array = _check.gradient(name, given, shape, beside=("query", self.query))
-        return array[(None,) * (4 - self.ndim)]
-
-
-def _check_alike(arrays: dict[str, Array]) -> None:
-    _check.same_dtype(arrays)
-    query, key, value = (array.shape for array in arrays.values())
-    axes = len(query)
-    if axes not in (2, 3, 4):
-        raise ValueError(
-            f"query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, not shape {query}"
-        )
-    for name, array in arrays.items():
-        if array.ndim != axes:
-            raise ValueError(f"{name} must have as many axes as query of shape {query}, not shape {array.shape}")
-    if key[-1] != query[-1] or query[-1] == 0:
-        raise ValueError(f"query and key must have one head_dim of at least 1, not {query[-1]} and {key[-1]}")
-    if key[-2] == 0:
-        raise ValueError(f"key must have at least one token, not shape {key}")
-    if axes == 4 and key[0] != query[0]:
-        raise ValueError(f"key must have the batch of query, {query[0]}, not {key[0]}")
-    if axes > 2 and (key[-3] == 0 or query[-3] == 0 or query[-3] % key[-3]):
-        raise ValueError(f"the heads of query must be a multiple of the heads of key, not {query[-3]} and {key[-3]}")
-    if value[:-1] != key[:-1] or value[-1] == 0:
-        raise ValueError(f"value must have the shape of key, {key}, up to the last axis, not {value}")
+        return array[(None,) * (4 - self.sizes.ndim)]
