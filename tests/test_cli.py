@@ -189,7 +189,8 @@ def test_version_and_help(capsys):
 @pytest.mark.parametrize("package", ["tqdm", "matplotlib"])
 def test_a_missing_extra_is_named_before_anything_is_trained(folder, capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    for module in ("headspan.demo.report.pictures", "headspan.demo.report.write"):
+    for name in ("pictures", "sections", "subject", "write"):
+        module = f"headspan.demo.report.{name}"
         monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.delattr(module, raising=False)
     assert cli.main(["train", "text.txt", "--out", "run", *SIZES]) == 1

@@ -191,7 +191,7 @@ def _text_of(run: Run) -> Text:
 
 
 def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
-    from headspan.demo import model as lm
+    from headspan.demo.model import init_parameters
     from headspan.demo.runs import Run, RunError, next_folder
     from headspan.demo.text import standard_library
     from headspan.demo.train import as_config, check_length
@@ -204,7 +204,7 @@ def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
         model = ModelConfig(len(text.vocabulary), **_chosen(options, _MODEL_OPTIONS))
     except ValueError as error:
         raise RunError(str(error)) from None
-    lm.init_parameters(model, training.seed)  # a model too large for the memory leaves no folder behind
+    init_parameters(model, training.seed)  # a model too large for the memory leaves no folder behind
     path = options.out or next_folder(Path("runs"), "demo" if demo else options.file.stem)
     config = {"command": options.line, **as_config(model, training, text)}
     return Run.create(path, config), text

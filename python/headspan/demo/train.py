@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headspan.autograd import value_and_grad
-from headspan.demo import model as lm
-from headspan.demo.config import TrainConfig
+from headspan.demo.config import ModelConfig, TrainConfig
+from headspan.demo.model import Parameters, init_parameters, loss, parameter_shapes, window_bits
 from headspan.demo.optimizer import Adam, schedule
 from headspan.demo.runs import Run, RunError, State
 from headspan.demo.text import Text
@@ -43,15 +43,15 @@ def check_length(text: Text, context: int) -> None:
         )
 
 
-def configs(run: Run) -> tuple[lm.ModelConfig, TrainConfig]:
+def configs(run: Run) -> tuple[ModelConfig, TrainConfig]:
     """Return the model and the training that a run folder describes."""
     try:
-        return lm.ModelConfig(**run.config["model"]), TrainConfig(**run.config["training"])
+        return ModelConfig(**run.config["model"]), TrainConfig(**run.config["training"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{run.path / 'config.json'} does not describe a run: {error}") from None
 
 
-def as_config(model: lm.ModelConfig, training: TrainConfig, text: Text) -> dict[str, Any]:
+def as_config(model: ModelConfig, training: TrainConfig, text: Text) -> dict[str, Any]:
     """Return what ``config.json`` says of model, training and text.
 
     Examples
@@ -85,17 +85,17 @@ def check_same_text(run: Run, text: Text) -> None:
         )
 
 
-def initial_state(model: lm.ModelConfig, seed: int) -> State:
+def initial_state(model: ModelConfig, seed: int) -> State:
     """Return the state before the first step."""
-    return State(lm.init_parameters(model, seed), Adam())
+    return State(init_parameters(model, seed), Adam())
 
 
-def current_state(run: Run, model: lm.ModelConfig, seed: int) -> State:
+def current_state(run: Run, model: ModelConfig, seed: int) -> State:
     """Return the state that a run has saved, or that before the first step."""
     state = run.load()
     if state is None:
         return initial_state(model, seed)
-    shapes = {name: f"float32 of shape {shape}" for name, shape in lm.parameter_shapes(model)}
+    shapes = {name: f"float32 of shape {shape}" for name, shape in parameter_shapes(model)}
     moments = shapes if state.step else {}  # before the first step Adam has none
     for arrays, expected in ((state.parameters, shapes), (state.adam.mean, moments), (state.adam.square, moments)):
         found = {name: f"{array.dtype} of shape {array.shape}" for name, array in arrays.items()}
@@ -116,18 +116,18 @@ def draw_batch(tokens: Array, config: TrainConfig, step: int) -> Array:
     return windows
 
 
-def sample_bits(state: State, model: lm.ModelConfig, tokens: Array, context: int) -> float:
+def sample_bits(state: State, model: ModelConfig, tokens: Array, context: int) -> float:
     """Bits per character on windows spread evenly over tokens."""
     context = min(context, len(tokens) - 1)
     starts = np.linspace(0, len(tokens) - context - 1, SAMPLE_WINDOWS).astype(int)
     windows = tokens[starts[:, None] + np.arange(context + 1)]
-    return float(lm.window_bits(state.parameters, model, windows).mean(dtype=np.float64))
+    return float(window_bits(state.parameters, model, windows).mean(dtype=np.float64))
 
 
 class _Trainer:
     """One step after another on one state."""
 
-    def __init__(self, model: lm.ModelConfig, config: TrainConfig, state: State) -> None:
+    def __init__(self, model: ModelConfig, config: TrainConfig, state: State) -> None:
         self.model, self.config, self.state = model, config, state
         self.decays = {
             name: config.weight_decay if array.ndim == 2 and name not in ("span", "embedding") else 0.0
@@ -135,8 +135,8 @@ class _Trainer:
         }
         self._value_and_grad = value_and_grad(self._loss)
 
-    def _loss(self, parameters: lm.Parameters, batch: Array) -> Any:
-        nats = lm.loss(parameters, self.model, batch[:, :-1], batch[:, 1:])
+    def _loss(self, parameters: Parameters, batch: Array) -> Any:
+        nats = loss(parameters, self.model, batch[:, :-1], batch[:, 1:])
         spans = parameters["span"]
         weight = np.float32(self.config.span_penalty / spans.size)
         return nats + weight * spans.sum()
@@ -240,7 +240,7 @@ def train(
     return outcome
 
 
-def _log(run: Run, state: State, config: TrainConfig, model: lm.ModelConfig, validation: Array) -> None:
+def _log(run: Run, state: State, config: TrainConfig, model: ModelConfig, validation: Array) -> None:
     row = {
         "step": state.step,
         "bits": float(np.mean(state.recent)),
