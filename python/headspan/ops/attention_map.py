@@ -94,7 +94,7 @@ def attention_weights(
     sizes = (row_indices.size, col_indices.size)
     pool_rows, pool_cols = (min(p, max(size, 1)) for p, size in zip(pools, sizes, strict=True))
     shape = (*call.query.shape[:2], -(-row_indices.size // pool_rows), -(-col_indices.size // pool_cols))
-    _check.check_size("the result", shape, call.sizes.dtype.itemsize)
+    _check.check_size("the result", shape, call.query.itemsize)
     return call.outside(call.core.weights(row_indices, col_indices, pool_rows, pool_cols))
 
 

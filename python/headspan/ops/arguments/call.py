@@ -63,26 +63,27 @@ class Call:
         value = _check.float_array("value", value)
         self.query, self.key, self.value = query, key, value
         shape, dtype = query.shape, query.dtype
-        ndim = len(shape)
+        self.ndim = ndim = len(shape)
         # Arrays of one type and shape, the usual ones, need no more than to be known as such.
         if not (ndim == 4 and shape == key.shape == value.shape and all(shape) and dtype is key.dtype is value.dtype):
             check_alike({"query": query, "key": key, "value": value})
         if ndim < 4:
             leading = (None,) * (4 - ndim)
             self.query, self.key, self.value = self.query[leading], self.key[leading], self.value[leading]
-        batch, heads, queries, _ = self.query.shape
-        self.sizes = sizes = Sizes(batch, heads, queries, self.key.shape[2], ndim, dtype)
         positions = None
         if query_positions is not None or key_positions is not None:
-            positions = visibility.positions(query_positions, key_positions, sizes)
-        furthest = sizes.furthest if positions is None else positions.furthest()
-        self.span = None if span is None else PerQuery("span", span, sizes, below=furthest)
-        self.temperature = None if temperature is None else PerQuery("temperature", temperature, sizes, positive=True)
-        self.slopes = None if alibi_slopes is None else PerQuery("alibi_slopes", alibi_slopes, sizes, per_token=False)
+            positions = visibility.positions(query_positions, key_positions, self.sizes)
+        self.span = None if span is None else PerQuery("span", span, self.sizes, below=self._furthest(positions))
+        self.temperature = (
+            None if temperature is None else PerQuery("temperature", temperature, self.sizes, positive=True)
+        )
+        self.slopes = (
+            None if alibi_slopes is None else PerQuery("alibi_slopes", alibi_slopes, self.sizes, per_token=False)
+        )
         factor = shape[-1] ** -0.5 if scale is None else _check.number("scale", scale)
         if scale is not None or temperature is not None or alibi_slopes is not None:
-            self._check_factors(factor, furthest)
-        self.key_bias = None if key_bias is None else KeyBias(key_bias, sizes)
+            self._check_factors(factor, positions)
+        self.key_bias = None if key_bias is None else KeyBias(key_bias, self.sizes)
         self.core = _core.Problem(
             self.query,
             self.key,
@@ -104,16 +105,26 @@ class Call:
         ):
             self._extend(positions, pattern, key_lengths, segment_ids)
 
-    def _check_factors(self, scale: float, furthest: float) -> None:
+    @property
+    def sizes(self) -> Sizes:
+        """What the other arguments must suit; made when it is needed, which a plain call does not."""
+        batch, heads, queries, _ = self.query.shape
+        return Sizes(batch, heads, queries, self.key.shape[2], self.ndim, self.query.dtype)
+
+    def _furthest(self, positions: visibility.Positions | None) -> float:
+        """Beyond every distance."""
+        return 2.0 * (self.query.shape[2] + self.key.shape[2]) if positions is None else positions.furthest()
+
+    def _check_factors(self, scale: float, positions: visibility.Positions | None) -> None:
         """Refuse factors of the scores that their type cannot hold, as the core takes them, for powers of 2."""
         coldest = 1.0 if self.temperature is None or not self.temperature.array.size else self.temperature.low
         factors = {"scale / temperature": abs(scale) / coldest}
         if self.slopes is not None:
             steepest = max(-self.slopes.low, self.slopes.high)
-            factors["alibi_slopes * distance"] = steepest * furthest
+            factors["alibi_slopes * distance"] = steepest * self._furthest(positions)
         for name, factor in factors.items():
-            if factor * _LOG2_E > float(_check.FINFO[self.sizes.dtype].max):
-                raise ValueError(f"{name} must fit into {self.sizes.dtype}, but comes to {factor:g}")
+            if factor * _LOG2_E > float(_check.FINFO[self.query.dtype].max):
+                raise ValueError(f"{name} must fit into {self.query.dtype}, but comes to {factor:g}")
 
     def _extend(
         self,
@@ -143,12 +154,12 @@ class Call:
 
     def outside(self, array: Array) -> Array:
         """Take away the axes that the arguments did not have."""
-        if self.sizes.ndim == 4:
+        if self.ndim == 4:
             return array
-        inner: Array = array[(0,) * (4 - self.sizes.ndim)]
+        inner: Array = array[(0,) * (4 - self.ndim)]
         return inner
 
     def inside(self, name: str, given: object, shape: tuple[int, ...]) -> Array:
         """Check an array that must be like a result, and give it the core's axes."""
         array = _check.gradient(name, given, shape, beside=("query", self.query))
-        return array[(None,) * (4 - self.sizes.ndim)]
+        return array[(None,) * (4 - self.ndim)]

@@ -31,11 +31,6 @@ class Sizes(NamedTuple):
         """The lengths of the axes that query has, of batch, heads and tokens."""
         return (self.batch, self.heads, self.queries)[4 - self.ndim :]
 
-    @property
-    def furthest(self) -> float:
-        """Beyond every distance between tokens that stand one after another."""
-        return 2.0 * (self.queries + self.keys)
-
 
 def check_alike(arrays: dict[str, Array]) -> None:
     """Refuse a query, key and value, in this order, whose types or shapes do not suit each other."""
