@@ -50,10 +50,11 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style of Python and C++."""
-    session.install("ruff==0.14.5", "clang-format==20.1.8")
+    """Style of Python and C++, and which room of the package may know which."""
+    session.install("ruff==0.14.5", "clang-format==20.1.8", "import-linter==2.17")
     session.run("ruff", "check", *PYTHON)
     session.run("ruff", "format", "--check", *PYTHON)
+    session.run("lint-imports", "--no-cache", "--no-logo", env={"PYTHONPATH": "python"})  # read, not imported
     session.run("clang-format", "--dry-run", "--Werror", *SOURCES)
 
 

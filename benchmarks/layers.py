@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import headspan as hs
-from headspan._hybrid_layers import branch, layer_norm
-from headspan._hybrid_parameters import Shape
+from headspan.hybrid.blocks import branch, layer_norm
+from headspan.hybrid.parameters import Shape
 
 from benchmarks.cases import FORWARD, Array, Case, Inputs
 from benchmarks.prepared import Prepared

@@ -18,7 +18,7 @@ import headspan as hs
 import numpy as np
 
 if TYPE_CHECKING:
-    from headspan.explore._widget import Explorer
+    from headspan.explorer.widget import Explorer
     from playwright.sync_api import Page
 
 # Reading a pixel back, through a canvas made for that, waits until the picture has really been drawn.

@@ -1,8 +1,8 @@
 """A run small enough for a test."""
 
 import numpy as np
-from headspan._runs import Run
-from headspan._text import Text
+from headspan.demo.runs import Run
+from headspan.demo.text import Text
 from headspan.lm import ModelConfig
 from headspan.train import TrainConfig, as_config
 

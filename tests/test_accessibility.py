@@ -115,14 +115,14 @@ def test_the_keyboard_alone_reaches_everything_in_order_and_shows_where(opened, 
 
 def css_colours():
     """The colours of the view by their names, light and dark."""
-    css = (files("headspan.explore") / "view.css").read_text()
+    css = (files("headspan.explorer") / "browser" / "view.css").read_text()
     light, dark = css.split(".headspan-view.dark {")[:2]
     both = [dict(re.findall(r"--(\w+): #(\w{6});", part.split("}")[0])) for part in (light, dark)]
     return both[0], {**both[0], **both[1]}
 
 
 def shades_of_the_view():
-    script = (files("headspan.explore") / "paint.js").read_text()
+    script = (files("headspan.explorer") / "browser" / "paint.js").read_text()
     listed = re.search(r"const VIRIDIS =\n(.*?);", script, flags=re.DOTALL)[1]
     return np.array([rgb(colour) for colour in re.findall(r"\b[0-9a-f]{6}\b", listed)])
 
@@ -130,7 +130,7 @@ def shades_of_the_view():
 @pytest.mark.parametrize("kind", KINDS)
 def test_colours_of_lines_and_parts_stay_apart(kind):
     pytest.importorskip("matplotlib")
-    from headspan.plot import _style
+    from headspan.plot import style as _style
 
     colours = [rgb(colour) for colour in _style.COLOURS]
     for first, second in itertools.combinations(colours, 2):
@@ -147,7 +147,7 @@ def test_colours_of_lines_and_parts_stay_apart(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_colours_of_weights_are_a_scale_for_every_eye(kind):
     matplotlib = pytest.importorskip("matplotlib")
-    from headspan.plot import _style
+    from headspan.plot import style as _style
 
     own = shades_of_the_view()
     assert len(own) == 17

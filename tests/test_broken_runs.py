@@ -6,8 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-from headspan import cli
-from headspan._text import read_text
+from headspan.demo import cli
+from headspan.demo.text import read_text
 from headspan.train import train
 from lm_helpers import small_run, small_text
 

@@ -11,7 +11,7 @@ import sys
 import headspan as hs
 import headspan_command
 import pytest
-from headspan import cli
+from headspan.demo import cli
 from headspan.lm import ModelConfig
 from headspan.train import TrainConfig
 from lm_helpers import small_text
@@ -58,7 +58,7 @@ def test_a_file_that_moved_can_be_named_again(folder, capsys):
 
 
 def test_demo_trains_on_the_standard_library(folder, capsys, monkeypatch):
-    monkeypatch.setattr("headspan._text.standard_library", lambda: small_text(2000))
+    monkeypatch.setattr("headspan.demo.text.standard_library", lambda: small_text(2000))
     assert cli.main(["demo", *SIZES]) == 0
     assert "report: runs/demo-001/report.html" in capsys.readouterr().out
 
@@ -189,7 +189,8 @@ def test_version_and_help(capsys):
 @pytest.mark.parametrize("package", ["tqdm", "matplotlib"])
 def test_a_missing_extra_is_named_before_anything_is_trained(folder, capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    for module in ("headspan._pictures", "headspan.report"):
+    for name in ("pictures", "sections", "subject", "write"):
+        module = f"headspan.demo.report.{name}"
         monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.delattr(module, raising=False)
     assert cli.main(["train", "text.txt", "--out", "run", *SIZES]) == 1

@@ -8,7 +8,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import normals
-from headspan.explore import _page
+from headspan.explorer import page as _page
 from helpers import run_python
 from views import float32_normals
 
@@ -128,10 +128,10 @@ def test_the_module_is_one_piece_of_small_files():
     module = _page.module()
     assert not re.search(r"^import ", module, re.MULTILINE)
     assert re.findall(r"^export .*", module, re.MULTILINE) == ["export default { render };"]
-    shipped = {file.name for file in files("headspan.explore").iterdir() if file.name.endswith(".js")}
+    shipped = {file.name for file in (files("headspan.explorer") / "browser").iterdir() if file.name.endswith(".js")}
     assert shipped == set(_page.MODULES)
     for name in shipped:
-        assert len((files("headspan.explore") / name).read_text().splitlines()) < 400
+        assert len(((files("headspan.explorer") / "browser") / name).read_text().splitlines()) < 400
     defined = re.findall(r"^(?:async )?(?:function|const) (\w+)", module, re.MULTILINE)
     assert len(defined) == len(set(defined))  # in one module every name means one thing
 
@@ -168,6 +168,6 @@ def test_anywidget_is_imported_when_used():
 
 
 def test_without_anywidget_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "headspan.explore._widget", None)
+    monkeypatch.setitem(sys.modules, "headspan.explorer.widget", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'headspan\[widget\]'"):
         view_of()

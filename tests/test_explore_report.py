@@ -25,7 +25,8 @@ def report(tmp_path_factory):
 
 @pytest.mark.parametrize("width", [360, 800, 1600])
 def test_report_shows_where_characters_look(opened, report, width):
-    from headspan import _measure, lm
+    from headspan import lm
+    from headspan.demo.report import measure as _measure
     from lm_helpers import TRAINING
 
     run, text = report

@@ -6,7 +6,7 @@ import oracle
 import pytest
 from cases import DTYPES, make_case, normals
 from headspan import _core
-from headspan.spans import farthest
+from headspan.ops.spans import farthest
 from tolerances import check_close
 
 CLOSE = {"rtol": 0, "atol": 1e-12}

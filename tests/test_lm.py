@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from autograd import value_and_grad
 from autograd.test_util import check_grads
-from headspan import _layers, lm
+from headspan.demo import layers as _layers
+from headspan.demo import model as lm
 
 SMALL = lm.ModelConfig(vocabulary=11, layers=2, heads=2, width=8, hidden=12, span_limit=16, span_init=5.5, ramp=4)
 

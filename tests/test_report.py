@@ -9,9 +9,13 @@ import headspan as hs
 import matplotlib
 import numpy as np
 import pytest
-from headspan import _measure, _page, _pictures, _report_view, lm
-from headspan._runs import RunError
-from headspan.plot import _style as plot_style
+from headspan import lm
+from headspan.demo.report import measure as _measure
+from headspan.demo.report import page as _page
+from headspan.demo.report import pictures as _pictures
+from headspan.demo.report import view as _report_view
+from headspan.demo.runs import RunError
+from headspan.plot import style as plot_style
 from headspan.report import write_report
 from headspan.train import train
 from lm_helpers import TRAINING, small_run, small_text

@@ -4,21 +4,27 @@ Every head, and every token, has its own span, chosen by gradient descent, and t
 pairs that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact gradients.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from headspan._load import __version__
 
 # isort: split
-from headspan import patterns, plot, reference
-from headspan._hybrid_parameters import HybridParameters, hybrid_parameters
-from headspan._visibility import segments_from
-from headspan.attention import Gradients, attention, attention_vjp
-from headspan.cost import Cost, cost
-from headspan.explore import explore
-from headspan.hybrid import hybrid_attention, hybrid_attention_vjp
-from headspan.importance import importance_from, importance_from_vjp
-from headspan.merge import merge_attention, merge_attention_vjp
-from headspan.runtime import build_info, get_num_threads, set_num_threads
-from headspan.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
-from headspan.weights import attention_weights
+from headspan import patterns, reference
+from headspan.hybrid.layer import hybrid_attention, hybrid_attention_vjp
+from headspan.hybrid.parameters import HybridParameters, hybrid_parameters
+from headspan.ops.attention import Gradients, attention, attention_vjp
+from headspan.ops.attention_map import attention_weights
+from headspan.ops.cost import Cost, cost
+from headspan.ops.importance import importance_from, importance_from_vjp
+from headspan.ops.merge import merge_attention, merge_attention_vjp
+from headspan.ops.runtime import build_info, get_num_threads, set_num_threads
+from headspan.ops.segments import segments_from
+from headspan.ops.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
+
+if TYPE_CHECKING:
+    from headspan import plot
+    from headspan.explorer import explore
 
 __all__ = [
     "Cost",
@@ -49,3 +55,16 @@ __all__ = [
     "soft_mask",
     "span_penalty",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what draws when it is first asked for: attention alone needs none of it."""
+    if name == "plot":
+        return import_module("headspan.plot")
+    if name == "explore":
+        return import_module("headspan.explorer").explore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import headspan as hs
+from headspan.ops import attention as ops
 
 try:
     from autograd import value_and_grad
@@ -45,7 +45,7 @@ class _Call:
 def _attention(
     query: Any, key: Any, value: Any, span: Any, temperature: Any, alibi_slopes: Any, key_bias: Any, call: _Call
 ) -> Any:
-    result, call.vjp = hs.attention_vjp(
+    result, call.vjp = ops.attention_vjp(
         query,
         key,
         value,
@@ -144,7 +144,7 @@ def attention(
     }
     arrays = (query, key, value, span, temperature, alibi_slopes, key_bias)
     if not any(isinstance(array, Box) for array in arrays):
-        return hs.attention(
+        return ops.attention(
             query,
             key,
             value,

@@ -20,7 +20,7 @@ def main() -> int:
     for name, value in QUIET_WAITING.items():
         os.environ.setdefault(name, value)
     raising = signal.signal(signal.SIGINT, _leave)
-    from headspan import cli
+    from headspan.demo import cli
 
     return cli.main(loaded=lambda: signal.signal(signal.SIGINT, raising))
 

@@ -15,10 +15,10 @@ matplotlib, shows nothing by itself, and returns the axes (or, with several pane
 =====================  ==============================================================
 """
 
-from headspan.plot._maps import attention_map, distance_profile, mean_by_distance
 from headspan.plot._pattern import pattern
 from headspan.plot._spans import dynamic_spans, soft_mask, span_history, spans
 from headspan.plot._sweep import limit_sweep
+from headspan.plot.maps import attention_map, distance_profile, mean_by_distance
 
 __all__ = [
     "attention_map",

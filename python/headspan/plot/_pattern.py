@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _check, _visibility
-from headspan._pattern import Pattern
-from headspan.cost import cost
-from headspan.plot import _style
-from headspan.weights import attention_weights
+from headspan import _check
+from headspan.ops.attention_map import attention_weights
+from headspan.ops.cost import cost
+from headspan.patterns.base import Pattern
+from headspan.patterns.per_head import per_head
+from headspan.plot import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,18 +122,18 @@ def pattern(
     full = cost(**sizes).pairs
     layouts = [layout_of(p, queries, keys, causal, z, ramp) for p, z in zip(panels, spans, strict=True)]
     names = list(dict.fromkeys(part.short_name() for p in panels for part in p.alternatives))
-    colours = dict(zip(names, _style.colours(len(names)), strict=True))
+    colours = dict(zip(names, style.colours(len(names)), strict=True))
     shares = layouts[0].counts.sum(axis=(1, 2)) if len(panels) == 1 and layouts[0].whole else None
     handles = _patches(colours, shares, full, layouts[0], head_dim)
     title = "first part that allows it" if len(names) > 1 else None
     beside = max(len(line) for text in (title or "", *(h.get_label() for h in handles)) for line in text.split("\n"))
-    figure, axes = _grid(len(panels)) if len(panels) > 1 else (None, [_style.axes(ax, 5.3 + 0.085 * beside, 4.6)])
+    figure, axes = _grid(len(panels)) if len(panels) > 1 else (None, [style.axes(ax, 5.3 + 0.085 * beside, 4.6)])
     for head, (one, p, layout, bill) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
         shades = [colours[part.short_name()] for part in p.alternatives]
         _draw(one, layout, shades, queries, keys)
         one.set_title(_bill(bill.pairs, full, bill.forward_flops, None if figure is None else head), size=10)
     if figure is None:
-        _style.legend(axes[0], handles, title)
+        style.legend(axes[0], handles, title)
         return axes[0]
     columns = min(len(axes), 4, len(handles))
     figure.legend(handles=handles, title=title, loc="outside lower center", ncols=columns, frameon=False)
@@ -148,7 +149,7 @@ def _panels(given: object, span: npt.ArrayLike | None, queries: int, keys: int) 
         raise ValueError(f"pattern must be for 1 to {MOST_PANELS} heads, not for {wanted}")
     if of_heads == 0:
         raise ValueError("pattern must be a Pattern or a list of at least one, not an empty list")
-    panels = _visibility.patterns(given, wanted, queries, keys)
+    panels = per_head(given, wanted, queries, keys)
     if not panels:
         raise TypeError("pattern must be a Pattern or a list of Patterns, not None")
     panels = panels * (wanted // len(panels))
@@ -221,13 +222,13 @@ def _seen(
 def _grid(panels: int) -> tuple[Figure, list[Axes]]:
     columns = min(panels, 4)
     rows = -(-panels // columns)
-    figure, axes = _style.matplotlib("pyplot").subplots(
+    figure, axes = style.matplotlib("pyplot").subplots(
         rows, columns, figsize=(0.8 + 2.9 * columns, 0.9 + 3.0 * rows), layout="constrained", squeeze=False
     )
     for ax in axes.flat[panels:]:
         ax.set_visible(False)
     for ax in axes.flat[:panels]:
-        _style.plain(ax)
+        style.plain(ax)
     return figure, list(axes.flat[:panels])
 
 
@@ -235,12 +236,12 @@ def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) 
     """One cell a block: the colour of its largest part, over the grey of pairs that are not computed."""
     rows, cols = layout.block
     total = layout.counts.sum(axis=0)
-    channels = _style.matplotlib("colors").to_rgba_array(shades)
+    channels = style.matplotlib("colors").to_rgba_array(shades)
     image = channels[layout.counts.argmax(axis=0)]
     share = total / np.maximum(layout.sizes, 1)
     image[..., 3] = np.where(total > 0, PALEST + (1 - PALEST) * share, 0)
-    ax.imshow(image, extent=_style.edges(image, rows, cols), interpolation="nearest")
-    _style.pair_axes(ax, queries, keys)
+    ax.imshow(image, extent=style.edges(image, rows, cols), interpolation="nearest")
+    style.pair_axes(ax, queries, keys)
 
 
 def _bill(pairs: int, full: int, flops: int, head: int | None) -> str:
@@ -263,7 +264,7 @@ def _scaled(flops: float) -> str:
 
 
 def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: Layout, head_dim: int) -> list[Any]:
-    patch = _style.matplotlib("patches").Patch
+    patch = style.matplotlib("patches").Patch
     counts: list[int | None] = [None] * len(colours)
     if shares is not None and shares.size == len(colours):  # parts of one name share an entry, and have no number
         counts = shares.tolist()
@@ -271,7 +272,7 @@ def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: L
         patch(facecolor=colour, label=name if count is None else f"{name}: {_percent(count, full)}")
         for (name, colour), count in zip(colours.items(), counts, strict=True)
     ]
-    entries.append(patch(facecolor=_style.NOTHING, label="not computed"))
+    entries.append(patch(facecolor=style.NOTHING, label="not computed"))
     entries.append(patch(facecolor="none", label=f"FLOPs for head_dim {head_dim}"))
     rows, cols = layout.block
     if (rows, cols) != (1, 1):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.plot import _style
+from headspan.plot import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,17 +47,17 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax
     >>> hs.plot.soft_mask([8, 32, 128], ramp=16).get_xlabel()
     'distance (tokens)'
     """
-    z = _style.numbers("span", span, 0, 1)
+    z = style.numbers("span", span, 0, 1)
     _check.non_negative("span", z)
     r = _check.number("ramp", ramp, at_least=0)
-    ax = _style.axes(ax, height=3.2)
+    ax = style.axes(ax, height=3.2)
     end = max(1.0, (1.4 if z.size == 1 else 1.1) * (float(z.max()) + r))  # room for the words beside one curve
-    for one, colour in zip(z, _style.colours(z.size), strict=True):
+    for one, colour in zip(z, style.colours(z.size), strict=True):
         # The curve is these straight lines.
         ax.plot([0, one, one + r, end], [1, 1, 0, 0], color=colour, linewidth=2 if z.size <= 6 else 0.8)
     if z.size == 1:
         _mark_span(ax, float(z[0]), r)
-    _style.key(ax, "head", z.size)
+    style.key(ax, "head", z.size)
     ax.set_xlim(0, end)
     ax.set_ylim(-0.02, 1.08)
     ax.set_xlabel(f"distance ({unit})")
@@ -67,7 +67,7 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax
 
 def _mark_span(ax: Axes, span: float, ramp: float) -> None:
     for x, y, text in ((span, 1, f"span {span:g}"), (span + ramp, 0, f"span + ramp {span + ramp:g}")):
-        ax.plot(x, y, "o", color=_style.COLOURS[0], clip_on=False, zorder=3)
+        ax.plot(x, y, "o", color=style.COLOURS[0], clip_on=False, zorder=3)
         ax.annotate(text, (x, y), (7, 4), textcoords="offset points", va="bottom")
 
 
@@ -107,14 +107,14 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
     >>> hs.plot.spans([[3, 9, 40], [12, 80, 500]], limit=512).get_ylabel()
     'span (tokens)'
     """
-    values = _style.numbers("span", span, 0, 1, 2)
+    values = style.numbers("span", span, 0, 1, 2)
     _check.non_negative("span", values)
     limit = _limit(limit)
     layers, heads = values.shape
-    ax = _style.axes(ax, width=max(6.4, 0.34 * layers))
+    ax = style.axes(ax, width=max(6.4, 0.34 * layers))
     shift = np.linspace(-0.25, 0.25, heads) if heads > 1 else np.zeros(1)
     size = 7 if layers * heads <= 48 else 4
-    for layer, (row, colour) in enumerate(zip(values, _style.colours(layers), strict=True)):
+    for layer, (row, colour) in enumerate(zip(values, style.colours(layers), strict=True)):
         x = layer + 1 + shift
         ax.plot(
             x,
@@ -127,7 +127,7 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
             zorder=3,
             clip_on=False,
         )
-        ax.plot([layer + 0.66, layer + 1.34], [row.mean()] * 2, color=_style.ink(), linewidth=1.6, label="mean")
+        ax.plot([layer + 0.66, layer + 1.34], [row.mean()] * 2, color=style.ink(), linewidth=1.6, label="mean")
     _span_axis(ax, float(values.max()), limit, unit)
     ax.set_xlim(0.5, layers + 0.5)
     every = 1 if layers <= 12 else 2 if layers <= 24 else 4
@@ -143,13 +143,13 @@ def _limit(limit: float | None) -> float | None:
 
 def _span_axis(ax: Axes, top: float, limit: float | None, unit: str) -> None:
     if limit is not None:
-        ax.axhline(limit, color=_style.GREY, linestyle="--", linewidth=1.2, label="limit")
+        ax.axhline(limit, color=style.GREY, linestyle="--", linewidth=1.2, label="limit")
         ax.annotate(
             "limit", (1, limit), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
             ha="right", va="bottom",
         )  # fmt: skip
     top = max(top, limit or 0.0, 4.0)
-    _style.log_tokens(ax.yaxis, top, limit or None, linear=4)  # spans that differ by less look the same
+    style.log_tokens(ax.yaxis, top, limit or None, linear=4)  # spans that differ by less look the same
     ax.set_ylim(0, 1.5 * top)
     ax.set_ylabel(f"span ({unit})")
 
@@ -195,17 +195,17 @@ def span_history(
     >>> hs.plot.span_history([0, 10, 20], [[32, 32], [20, 40], [9, 80]]).get_xlabel()
     'training step'
     """
-    x = _style.numbers("steps", steps, 1)
+    x = style.numbers("steps", steps, 1)
     values = _check.real_array("span", span)
     if values.ndim not in (2, 3) or values.shape[0] != x.size or values.size == 0:
         raise ValueError(f"span must have the shape ({x.size}, heads) or ({x.size}, layers, heads), not {values.shape}")
     _check.non_negative("span", values)
     limit = _limit(limit)
     values = values.reshape(x.size, -1, values.shape[-1])
-    ax = _style.axes(ax)
+    ax = style.axes(ax)
     _lines_by_layer(ax, x, np.moveaxis(values, 0, -1))
     _span_axis(ax, float(values.max()), limit, unit)
-    ax.xaxis.set_major_locator(_style.whole_numbers())
+    ax.xaxis.set_major_locator(style.whole_numbers())
     ax.set_xlabel("training step")
     return ax
 
@@ -213,12 +213,12 @@ def span_history(
 def _lines_by_layer(ax: Axes, x: Any, values: Any) -> None:
     """Draw lines of shape (layers, heads, points); one layer alone is coloured by head."""
     layers, heads, points = values.shape
-    shades = _style.by_layer_or_head(layers, heads)
+    shades = style.by_layer_or_head(layers, heads)
     marker = "o" if points == 1 else None  # a line of one point cannot be seen
     width = 1.6 if layers * heads <= 24 else 0.8
     for layer, head in np.ndindex(layers, heads):
         ax.plot(x, values[layer, head], color=shades[layer][head], marker=marker, linewidth=width, alpha=0.85)
-    _style.layer_or_head_key(ax, layers, heads)
+    style.layer_or_head_key(ax, layers, heads)
 
 
 def dynamic_spans(
@@ -255,18 +255,18 @@ def dynamic_spans(
     >>> hs.plot.dynamic_spans([[3, 9, 40], [12, 80, 500]], tokens=["a", "b", "c"]).get_ylabel()
     'span (tokens)'
     """
-    values = _style.numbers("span", span, 1, 2, 3)
+    values = style.numbers("span", span, 1, 2, 3)
     _check.non_negative("span", values)
     count = values.shape[-1]
     names = _check.token_texts(tokens, count)
-    written = names is not None and count <= _style.TOKENS_ON_AXIS
-    ax = _style.axes(ax, width=9 if written and count > 24 else 6.4)
+    written = names is not None and count <= style.TOKENS_ON_AXIS
+    ax = style.axes(ax, width=9 if written and count > 24 else 6.4)
     _lines_by_layer(ax, np.arange(count), values)
     _span_axis(ax, float(values.max()), None, unit)
     if written and names is not None:
-        _style.names_on(ax.xaxis, names, np.arange(count), size=9 if count <= 48 else 7.5, turned=True)
+        style.names_on(ax.xaxis, names, np.arange(count), size=9 if count <= 48 else 7.5, turned=True)
     else:
-        ax.xaxis.set_major_locator(_style.whole_numbers())
+        ax.xaxis.set_major_locator(style.whole_numbers())
     ax.set_xlim(-0.5, count - 0.5)
     ax.set_xlabel("token")
     ax.grid(axis="x", visible=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.plot import _style
+from headspan.plot import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,20 +55,20 @@ def limit_sweep(sweeps: Mapping[str, Mapping[str, npt.ArrayLike]]) -> Figure:
     if not shown:
         raise ValueError(f"sweeps must hold at least one of {', '.join(_SWEEP)} beside limit, but hold none")
     figure: Figure
-    figure, panels = _style.matplotlib("pyplot").subplots(
+    figure, panels = style.matplotlib("pyplot").subplots(
         1, len(shown), figsize=(0.6 + 3.2 * len(shown), 3.2), layout="constrained", squeeze=False
     )
     for ax, column in zip(panels[0], shown, strict=True):
-        _style.plain(ax)
+        style.plain(ax)
         for (name, sweep), colour, marker in zip(
-            checked.items(), _style.colours(len(checked)), _markers(), strict=False
+            checked.items(), style.colours(len(checked)), _markers(), strict=False
         ):
             if column in sweep:
                 ax.plot(sweep["limit"], sweep[column], color=colour, marker=marker, label=name)
         if column != "bits" and all(sweep[column].min() > 0 for sweep in checked.values() if column in sweep):
             ax.set_yscale("log")
         ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_formatter(_style.matplotlib("ticker").FuncFormatter(lambda x, _: f"{x:g}"))
+        ax.xaxis.set_major_formatter(style.matplotlib("ticker").FuncFormatter(lambda x, _: f"{x:g}"))
         ax.set_xlabel("span limit (tokens)")
         ax.set_ylabel(_SWEEP[column])
     if len(checked) > 1:
@@ -95,7 +95,7 @@ def _sweep(name: str, columns: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
         raise ValueError(
             f"the sweep {name!r} must hold limit and of {', '.join(_SWEEP)}, not {_check.describe(list(given))}"
         )
-    arrays = {column: _style.numbers(column, values, 1) for column, values in given.items()}
+    arrays = {column: style.numbers(column, values, 1) for column, values in given.items()}
     if arrays["limit"].min() <= 0:
         raise ValueError(f"limit must be greater than 0, but holds {arrays['limit'].min():g}")
     for column, array in arrays.items():

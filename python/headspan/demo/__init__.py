@@ -1,0 +1,1 @@
+"""The small character model: its training, its run folders, its command line and its report."""

@@ -1,0 +1,102 @@
+"""The shape of the model and the way it is trained, as a run folder keeps them and the command line takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headspan import _check
+from headspan.patterns.base import FAR
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of the model.
+
+    Attributes
+    ----------
+    vocabulary : int
+        Number of different characters (byte values).
+    layers, heads : int
+        Attention layers, and heads in each of them.
+    width : int
+        Channels of the residual stream; a multiple of twice the heads.
+    hidden : int
+        Channels inside the perceptron of a block.
+    span_limit, span_init : float
+        The largest span a head may learn and the span it starts from, in characters.
+    ramp : float
+        Length of the soft edge of the mask, in characters.
+    """
+
+    vocabulary: int
+    layers: int = 3
+    heads: int = 4
+    width: int = 128
+    hidden: int = 512
+    span_limit: float = 512.0
+    span_init: float = 64.0
+    ramp: float = 32.0
+
+    def __post_init__(self) -> None:
+        _check.fields(self, _check.integer, ("vocabulary", "layers", "heads", "width", "hidden"), at_least=1)
+        _check.fields(self, _check.number, ("span_limit", "span_init", "ramp"), at_least=0)
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width must be a multiple of twice the heads ({2 * self.heads}), not {self.width}")
+        for name in ("span_limit", "ramp"):
+            if getattr(self, name) > FAR:
+                raise ValueError(f"{name} must be at most {FAR} characters, not {getattr(self, name):g}")
+        if self.span_init > self.span_limit:
+            raise ValueError(f"span_init must be at most span_limit ({self.span_limit:g}), not {self.span_init:g}")
+
+    @property
+    def head_dim(self) -> int:
+        """Channels of one head."""
+        return self.width // self.heads
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained.
+
+    Attributes
+    ----------
+    steps : int
+        Updates in all; the schedule of the learning rate stretches over them.
+    batch, context : int
+        Windows in a batch, and characters predicted in each.
+    learning_rate, warmup, weight_decay : float
+        Peak rate of Adam, steps until it is reached, and decay of the weight matrices.
+    span_rate : float
+        Peak rate of Adam for the spans, in characters.
+    span_penalty : float
+        What one character of mean span adds to the loss (in nats).
+    seed : int
+    log_every, evaluate_every : int
+        Steps between two rows of the metrics, and between two looks at the validation text (when
+        the weights are saved too).
+    """
+
+    steps: int = 1900
+    batch: int = 3
+    context: int = 512
+    learning_rate: float = 2.5e-3
+    warmup: int = 100
+    weight_decay: float = 0.1
+    span_rate: float = 1.0
+    span_penalty: float = 2e-6
+    seed: int = 0
+    log_every: int = 20
+    evaluate_every: int = 200
+
+    def __post_init__(self) -> None:
+        _check.fields(self, _check.integer, ("steps", "seed"), at_least=0)
+        _check.fields(self, _check.integer, ("batch", "context", "warmup", "log_every", "evaluate_every"), at_least=1)
+        rates = ("learning_rate", "weight_decay", "span_rate", "span_penalty")
+        _check.fields(self, _check.number, rates, at_least=0)
+        _check.check_size("a batch", (self.batch, self.context + 1), np.dtype(np.int64).itemsize)
+        if self.evaluate_every % self.log_every:
+            raise ValueError(
+                f"evaluate_every must be a multiple of log_every ({self.log_every}), not {self.evaluate_every}"
+            )

@@ -1,0 +1,1 @@
+"""The report of a run: what is measured, drawn and written."""

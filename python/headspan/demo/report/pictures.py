@@ -1,0 +1,239 @@
+"""The pictures of the report, as SVG and PNG."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    import matplotlib
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("the report needs matplotlib: pip install 'headspan[demo]'", name=error.name) from error
+
+from headspan import plot
+from headspan.plot import style as plot_style
+from headspan.plot.maps import band
+
+Array = NDArray[Any]
+
+INK = "#1b1f24"
+QUIET = plot_style.GREY
+COLOURS = plot_style.COLOURS
+MARKERS = "osD^vP"
+WIDTH = 7.6
+NARROW = 5.4  # as wide as a phone shows with words that can still be read
+UNIT = "characters"
+
+_STYLE: dict[Any, Any] = {
+    "axes.edgecolor": QUIET,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "figure.constrained_layout.use": True,
+    "font.size": 9.5,
+    "grid.alpha": 0.25,
+    "grid.color": QUIET,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the style of the report, leaving the user's own settings alone."""
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def to_svg(figure: Figure, name: str) -> str:
+    """Return a figure as an ``<svg>`` element whose ids start with name."""
+    buffer = io.StringIO()
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda m: m[0] if m[1] in used else "", svg)
+    return re.sub(r'( id="|xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as the bytes of a PNG file, black on white."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(buffer, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def for_page(svg: str) -> str:
+    """Let the ink of an svg follow the colour of the page's text."""
+    return svg.replace(INK, "currentColor")
+
+
+def spans(values: Array, limit: float, ramp: float) -> Figure:
+    """Dots: the span of every head, layer by layer; values is (layers, heads)."""
+    with style():
+        figure = Figure(figsize=(NARROW, 4.0))
+        ax = plot.spans(values, limit=limit, unit=UNIT, ax=figure.add_subplot())
+        ax.set_title(f"Learned span of every head (soft edge: {ramp:g} {UNIT} more)")
+    return figure
+
+
+def span_history(steps: Array, history: Array, limit: float) -> Figure:
+    """Lines: the span of every head against the step; history is (rows, layers, heads)."""
+    with style():
+        figure = Figure(figsize=(NARROW, 3.2))
+        ax = plot.span_history(steps, history, limit=limit, unit=UNIT, ax=figure.add_subplot())
+        ax.set_xlim(0, None)
+        ax.set_title("How the spans got there (one line a head)")
+    return figure
+
+
+def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) -> Figure:
+    """Lines: bits per character against the step, in training and on the validation text."""
+    with style():
+        figure = Figure(figsize=(NARROW, 3.0))
+        ax = figure.add_subplot()
+        ax.plot(steps, bits, color=COLOURS[0], linewidth=1.2, label="training")
+        ax.plot(checked_steps, checked, "o-", color=COLOURS[1], markersize=4, label="validation")
+        ax.set_xlabel("training step")
+        ax.set_ylabel("bits per character")
+        ax.set_xlim(0, None)
+        ax.set_title("How well the next character is predicted (lower is better)")
+        ax.legend()
+    return figure
+
+
+def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figure:
+    """Small multiples: the pooled attention map of every head, a row a layer."""
+    layers, heads = maps.shape[:2]
+    with style():
+        panel = (WIDTH - 2.0) / max(heads, 3)
+        figure = Figure(figsize=(WIDTH, 0.9 + layers * (panel + 0.22)), layout="compressed")
+        axes: Any = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
+        size = maps.shape[-1] * block
+        for layer, head in np.ndindex(layers, heads):
+            ax = axes[layer, head]
+            image = _map(ax, maps[layer, head], block)
+            band(image, np.full(size, values[layer, head]), ramp)
+            ax.locator_params(nbins=4)
+            above = f"head {head + 1}\n" if layer == 0 else ""
+            ax.set_title(f"{above}span {values[layer, head]:.0f}", size=8.5)
+            if head == 0:
+                ax.set_ylabel(f"layer {layer + 1}")
+        figure.supxlabel("character looked at (key)", size=9.5)
+        figure.supylabel("character that looks (query)", size=9.5)
+        figure.colorbar(image, ax=axes, shrink=0.7, aspect=30, extend="min", label="weight on a block of keys")
+    return figure
+
+
+def _map(ax: Any, weights: Array, block: int) -> Any:
+    """Draw weights, over the grey of pairs that are not computed, as all maps of this package have them."""
+    plot_style.pair_axes(ax, *(length * block for length in weights.shape))
+    ax.set_xlabel("")
+    ax.set_ylabel("")
+    return ax.imshow(
+        np.ma.masked_equal(weights, 0),
+        norm=LogNorm(1e-3, 1, clip=True),
+        cmap=plot_style.MAP,
+        extent=plot_style.edges(weights, block, block),
+        interpolation="nearest",
+    )
+
+
+def distance_profiles(profiles: Array, values: Array, ramp: float) -> Figure:
+    """Lines, log-log: mean weight against distance, one panel a layer, spans marked."""
+    layers, heads, tokens = profiles.shape
+    with style():
+        figure = Figure(figsize=(WIDTH, 2.9 if layers < 4 else 5.2))
+        columns = min(layers, 3)
+        axes = figure.subplots(-(-layers // columns), columns, sharey=True, squeeze=False).ravel()
+        distance = np.arange(tokens)
+        for layer, ax in enumerate(axes[:layers]):
+            for head in range(heads):
+                line = profiles[layer, head]
+                inside = line > 0
+                colour = COLOURS[head % len(COLOURS)]
+                ax.plot(
+                    distance[inside], line[inside], color=colour, linewidth=1.3,
+                    label=f"head {head + 1}",
+                )  # fmt: skip
+                span = values[layer, head]
+                height = np.interp(span, distance[inside], line[inside])
+                ax.plot(span, height, "v", color=colour, markersize=7, zorder=3)
+            ax.set_xscale("symlog", linthresh=1, linscale=0.4)
+            ax.set_yscale("log")
+            ax.set_ylim(1e-5, 1.3)
+            ax.set_xlim(0, tokens)
+            ticks = [0, 1, 4, 16, 64, 256, 1024, 4096]
+            shown = [tick for tick in ticks if tick < tokens]
+            ax.set_xticks(shown, [str(tick) for tick in shown])
+            ax.minorticks_off()
+            ax.set_title(f"layer {layer + 1}")
+            ax.set_xlabel("distance (characters)")
+        for ax in axes[layers:]:
+            ax.set_visible(False)
+        axes[0].set_ylabel("mean weight")
+        handles, labels = axes[0].get_legend_handles_labels()
+        handles.append(Line2D([], [], color=QUIET, marker="v", linestyle="", label="span"))
+        figure.legend(handles=handles, labels=[*labels, "span"], loc="outside lower center", ncols=heads + 1)
+    return figure
+
+
+def close_map(weights: Array, characters: list[str], title: str) -> Figure:
+    """One head on few characters, with the characters on the axes."""
+    with style():
+        figure = Figure(figsize=(WIDTH, WIDTH * 0.86))
+        ax = figure.add_subplot()
+        image = _map(ax, weights, 1)
+        size = 8 if len(characters) <= 32 else 6.5
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_ticks(range(len(characters)), characters, size=size, family="monospace")
+            for label in axis.get_ticklabels():
+                label.set_parse_math(False)  # a character "$" is no mathematics
+        ax.tick_params(length=0)
+        ax.set_xlabel("character looked at (key)")
+        ax.set_ylabel("character that looks (query)")
+        ax.set_title(title)
+        figure.colorbar(image, ax=ax, shrink=0.75, extend="min", label="weight")
+    return figure
+
+
+def bits_bars(names: list[str], bits: list[float]) -> Figure:
+    """Bars: bits per character of the model beside coders that know no model."""
+    with style():
+        figure = Figure(figsize=(NARROW, 0.7 + 0.4 * len(names)))
+        ax = figure.add_subplot()
+        colours = [COLOURS[1] if k == 0 else QUIET for k in range(len(names))]
+        finite = [b if np.isfinite(b) else 0.0 for b in bits]
+        ax.barh(names, finite, color=colours, height=0.66)
+        for k, (shown, value) in enumerate(zip(finite, bits, strict=True)):
+            label = f" {value:.3f}" if np.isfinite(value) else " not a number"
+            ax.text(shown, k, label, va="center")
+        ax.invert_yaxis()
+        ax.set_xlim(0, max(*finite, 0.1) * 1.12)
+        ax.set_xlabel("bits per character of the held-out text (lower is better)")
+        ax.grid(axis="y", visible=False)
+        ax.tick_params(axis="y", length=0)
+    return figure
+
+
+def glyphs(data: NDArray[np.uint8]) -> list[str]:
+    """Return one drawable character for each byte: those that cannot be seen get a sign."""
+    signs = {0x09: "\u2192", 0x0A: "\u21b5", 0x20: "\u2423"}
+    return [signs.get(b, chr(b) if 0x20 < b < 0x7F else "\u00b7") for b in data.tolist()]

@@ -1,0 +1,227 @@
+"""The sections of the report's page, in their order, and the pictures in them."""
+
+from __future__ import annotations
+
+import math
+import platform
+import shlex
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import headspan as hs
+from headspan.demo.report import measure, pictures
+from headspan.demo.report.numbers import finite_rows
+from headspan.demo.report.page import number_table, passage_html, table
+from headspan.demo.report.subject import Subject
+from headspan.demo.report.view import view_section
+from headspan.demo.runs import replace_file
+from headspan.ops.spans import farthest
+
+Array = NDArray[Any]
+
+PASSAGE = 1500
+
+
+def about(subject: Subject) -> str:
+    """Return the title and what was trained on what."""
+    text, model, training = subject.text, subject.model, subject.training
+    parameters = sum(array.size for array in subject.state.parameters.values())
+    sizes = ", ".join(f"{len(text.part(name)):,} {name}" for name in ("train", "test", "validation"))
+    rows = {
+        "text": f"{text.name}: {len(text.data):,} bytes ({sizes}), "
+        f"{len(text.vocabulary)} different byte values; sha256 {text.sha256[:16]}…",
+        "model": f"{model.layers} layers of {model.heads} heads, width {model.width}, "
+        f"perceptrons of {model.hidden}, rotary positions, {parameters:,} parameters",
+        "attention": f"spans learned in 0 to {model.span_limit:g} characters from "
+        f"{model.span_init:g}, soft edge (ramp) {model.ramp:g}",
+        "training": f"{subject.state.step:,} of {training.steps:,} steps in "
+        f"{subject.state.seconds / 60:.1f} minutes; {training.batch} windows of "
+        f"{training.context} characters a step; Adam, peak rate {training.learning_rate:g}; "
+        f"{training.span_penalty:g} nats penalty for each character of mean span",
+    }
+    return (
+        f"<h1>What {model.layers * model.heads} heads learned to look at</h1>"
+        f"<p>A character model trained with headspan. A character is a byte.</p>{table(rows)}"
+    )
+
+
+def quality(subject: Subject, known: dict[str, float]) -> str:
+    """Return how well the model predicts, beside what compressors need."""
+    names = ["this model", *known]
+    values = [subject.test_bits, *known.values()]
+    bars = pictures.bits_bars(names, values)
+    rows = subject.rows
+    parts = [
+        "<h2>How well does it predict?</h2>",
+        f"<p>Bits per character (byte) on {len(subject.bits):,} held-out characters that were "
+        "never trained on. <code>gzip -9</code> and <code>xz -9</code> code the same "
+        "held-out text and know nothing but it; the unigram entropy is what the letter "
+        "frequencies alone leave.</p>",
+        subject.figure(bars, "bits", "Bits per character of the model and of compressors"),
+        number_table(["", "bits per character"], [[n, _shown(v, ".3f")] for n, v in zip(names, values, strict=True)]),
+    ]
+    if rows:
+        checked = [row for row in rows if "validation" in row]
+        picture = pictures.learning(
+            np.array([row["step"] for row in rows]),
+            np.array([row["bits"] for row in rows], float),
+            np.array([row["step"] for row in checked]),
+            np.array([row["validation"] for row in checked], float),
+        )
+        parts.append(subject.figure(picture, "learning", "Bits per character while training"))
+    return "\n".join(parts)
+
+
+def spans_of_heads(subject: Subject) -> str:
+    """Return the spans and how they moved."""
+    model, values = subject.model, subject.spans
+    heads = [f"head {head + 1}" for head in range(values.shape[1])]
+    lines = [[f"layer {layer + 1}", *(_shown(span, ".1f") for span in row)] for layer, row in enumerate(values)]
+    numbers = number_table(["span in characters", *heads], lines)
+    heading = "<h2>How far does each head look?</h2>"
+    if not np.isfinite(values).all():
+        (subject.run.path / "spans.svg").unlink(missing_ok=True)
+        return "\n".join([heading, "<p>The spans are not all finite.</p>", numbers, *_history(subject)])
+    picture = pictures.spans(values, model.span_limit, model.ramp)
+    standalone = pictures.to_svg(picture, "spans").replace("<svg ", '<svg style="background: white" ', 1)
+    replace_file(subject.run.path / "spans.svg", standalone.encode())
+    parts = [
+        heading,
+        f"<p>{_widest_and_narrowest(values, model.ramp)}</p>",
+        subject.figure(picture, "spans", "Learned span of every head"),
+        numbers,
+        *_history(subject),
+    ]
+    return "\n".join(parts)
+
+
+def _history(subject: Subject) -> list[str]:
+    rows = finite_rows(subject.rows)
+    if rows and rows[-1]["step"] < subject.state.step:  # it ended between two rows
+        rows += finite_rows([{"step": subject.state.step, "spans": subject.spans.tolist()}])
+    if not rows:
+        return []
+    steps = np.array([0, *(row["step"] for row in rows)])
+    start = np.full_like(subject.spans, subject.model.span_init)
+    history = np.stack([start, *(np.array(row["spans"]) for row in rows)])
+    picture = pictures.span_history(steps, history, subject.model.span_limit)
+    return [subject.figure(picture, "history", "Spans while training")]
+
+
+def _shown(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "not a number"
+
+
+def _widest_and_narrowest(spans: Array, ramp: float) -> str:
+    low, high = float(spans.min()), float(spans.max())
+    words = (
+        f"The widest head has a span of {high:.0f} characters, the narrowest {low:.0f}, "
+        f"the mean is {float(spans.mean()):.0f}. "
+    )
+    return words + (
+        f"Beyond its span a head's weights fade over {ramp:g} more characters and are 0 after that: "
+        f"the two look at most {farthest(high, ramp):.0f} and {farthest(low, ramp):.0f} characters back."
+    )
+
+
+def saved(saving: measure.Saving | None) -> str:
+    """Return the work and the time that the spans save."""
+    if saving is None:
+        return "<h2>What do the spans save?</h2><p>The spans are not all finite, so there is nothing to measure.</p>"
+
+    def times(name: str, short: float, full: float) -> tuple[str, str, str, str]:
+        return name, f"{1e3 * short:.2f} ms", f"{1e3 * full:.2f} ms", f"{full / short:.1f} times"
+
+    batch, heads, tokens, head_dim = saving.shape
+    pairs = (
+        "pairs of characters",
+        f"{saving.pairs:,}",
+        f"{saving.full_pairs:,}",
+        f"{saving.full_pairs / saving.pairs:.1f} times",
+    )
+    rows = [
+        pairs,
+        times("forward", saving.forward, saving.full_forward),
+        times("forward and backward", saving.both, saving.full_both),
+    ]
+    head = ["", "learned spans", "full causal attention", "saved"]
+    return (
+        "<h2>What do the spans save?</h2>"
+        f"{number_table(head, rows)}"
+        f"<p>Pairs are counted, times are measured: the attention of all layers for {batch} "
+        f"windows of {tokens} characters, {heads} heads of {head_dim} channels, median of "
+        f"{saving.rounds} rounds in which the two kinds take turns, {hs.get_num_threads()} "
+        "threads.</p>"
+    )
+
+
+def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
+    """Return where every head puts its weight."""
+    heading = "<h2>Where does each head put its weight?</h2>"
+    if not math.isfinite(subject.test_bits):
+        return f"{heading}<p>The weights are not finite, so there is nothing to draw.</p>"
+    spans, ramp = subject.spans, subject.model.ramp
+    seen = measure.look(layers, spans, ramp)
+    shown = subject.text.vocabulary[tokens[-seen.close_tokens :]]
+    layer, head = seen.close_head
+    title = f"Layer {layer + 1}, head {head + 1} (the widest), character by character"
+    profiles = pictures.distance_profiles(seen.profiles, spans, ramp)
+    maps = pictures.attention_maps(seen.maps, seen.block, spans, ramp)
+    close = pictures.close_map(seen.close, pictures.glyphs(shown), title)
+    return "\n".join(
+        [
+            heading,
+            "<p>Mean weight at each distance back, on a held-out passage. A triangle marks the "
+            "span; the weight is exactly 0 one ramp beyond it.</p>",
+            subject.figure(profiles, "profiles", "Mean weight against distance", wide=True),
+            f"<p>The same passage as maps, in blocks of {seen.block} by {seen.block} characters. "
+            "The number above a map is the span. The solid line is where it ends, the dashed one the end of the ramp; "
+            "a line that would cover a whole band is left out. What is grey is not computed: pairs beyond the ramp, "
+            "and above the diagonal, as no character looks at later ones.</p>",
+            subject.figure(maps, "maps", "Attention map of every head", wide=True),
+            subject.figure(close, "close", title, wide=True),
+        ]
+    )
+
+
+def view(subject: Subject, layers: list[measure.Layer], tokens: Array) -> list[str]:
+    """Return the interactive view, or nothing for weights that are not finite."""
+    if not math.isfinite(subject.test_bits):
+        return []
+    return [view_section(layers, subject.spans, subject.model.ramp, subject.text.vocabulary[tokens])]
+
+
+def passage(subject: Subject) -> str:
+    """Return a passage with every character shaded by the bits it took."""
+    data = subject.text.part("test")
+    bits = subject.bits[:PASSAGE]
+    return (
+        "<h2>A held-out passage</h2>"
+        "<p>The beginning of the held-out text. The stronger the shade of a character, the less the model "
+        "expected it; point at one to read how many bits it took.</p>"
+        f"{passage_html(data[1 : len(bits) + 1], bits)}"
+    )
+
+
+def reproduce(subject: Subject) -> str:
+    """Return what it takes to get this run again."""
+    config = subject.run.config
+    build = ", ".join(f"{name} {_written(value)}" for name, value in hs.build_info().items())
+    rows = {
+        "command": f"`{config.get('command', '')}`",
+        "seed": str(subject.training.seed),
+        "run folder": str(subject.run.path),
+        "report again": f"`headspan report {shlex.quote(str(subject.run.path))}`",
+        "text": f"{subject.text.name}, sha256 {subject.text.sha256}",
+        "this report": f"headspan {hs.__version__}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, {sys.platform} {platform.machine()}",
+        "core": build,
+    }
+    return f"<h2>How to get this again</h2>{table(rows)}"
+
+
+def _written(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

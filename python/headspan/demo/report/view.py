@@ -1,0 +1,71 @@
+"""The part of the report that moves: a passage in which every character shows where each head looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headspan.demo.report.measure import Layer
+from headspan.explorer import page
+from headspan.explorer.data import ViewData
+
+Array = NDArray[Any]
+
+# Queries and keys a page carries at most, in bytes; base64 makes a third more of them.
+MOST_BYTES = 2_500_000
+MOST_TOKENS = 512
+LEAST_TOKENS = 32
+
+
+def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.uint8]) -> str:
+    """Return a passage and the attention of all heads on it, computed in the browser.
+
+    Parameters
+    ----------
+    layers : list of (query, key, value)
+        Each array (batch, heads, tokens, head_dim); the first of the batch is shown.
+    spans : ndarray, shape (layers, heads)
+    ramp : float
+    data : ndarray of uint8, shape (tokens,)
+        The characters of the passage.
+    """
+    view = _view_data(layers, spans, ramp, data)
+    widest = view.heads[int(spans.argmax())]
+    state = {"head": widest, "span": view.span, "ramp": view.ramp, "temperature": 1.0, "selected": None}
+    fragment = page.embedded({"meta": view.meta, **state}, {**view.arrays, "maps": b""})
+    return (
+        '<div class="interactive"><h2>Where does each character look?</h2>'
+        f"<p>The first {len(view.tokens or ()):,} characters of a held-out passage. Point at a character, or click on "
+        "it, to see where every head looks from there: the stronger the shade the larger the weight, underlined as far "
+        "as the span reaches. The sliders change the spans that were learned.</p>"
+        "<noscript><p>This part is computed in the browser and needs JavaScript; the maps above do not.</p></noscript>"
+        f"{fragment}</div>"
+    )
+
+
+def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.uint8]) -> ViewData:
+    query, key = (np.concatenate([layer[i][0] for layer in layers]).astype(np.float32) for i in (0, 1))
+    heads, context, head_dim = query.shape
+    room = MOST_BYTES // (heads * head_dim * query.itemsize * 2)
+    tokens = min(context, MOST_TOKENS, max(LEAST_TOKENS, room))
+    # Attention is causal: the beginning of a passage sees nothing of what is left out.
+    return ViewData(
+        query=query[:, :tokens],
+        key=key[:, :tokens],
+        norms=None,
+        value_dim=layers[0][2].shape[-1],
+        span=np.minimum(spans.astype(np.float64).ravel(), tokens).tolist(),
+        ramp=float(ramp),
+        tokens=[_character(byte) for byte in data[:tokens].tolist()],
+        heads=list(range(heads)),
+        names=[f"layer {layer + 1}, head {head + 1}" for layer, head in np.ndindex(*spans.shape)],
+        pool=None,
+        unit="characters",
+    )
+
+
+def _character(byte: int) -> str:
+    """Return a byte as one character; those of several bytes have no one place."""
+    return chr(byte) if 0x20 <= byte < 0x7F or byte in (0x09, 0x0A) else "\u00b7"

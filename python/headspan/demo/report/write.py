@@ -1,0 +1,136 @@
+"""The report of a run: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headspan.demo.model import surprisal, trace
+from headspan.demo.report import measure, pictures, sections
+from headspan.demo.report.numbers import document, finite_rows, history_of, mean_or_none, saving_numbers
+from headspan.demo.report.page import PAGE, with_code
+from headspan.demo.report.subject import Subject
+from headspan.demo.runs import Run, replace_file
+from headspan.demo.text import Text, baselines
+from headspan.demo.train import check_same_text, configs, current_state
+from headspan.explorer.page import POLICY, style
+
+__all__ = ["write_report"]
+
+
+def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, Any]:
+    """Write ``report.html``, ``spans.svg`` and ``summary.json`` into a run folder.
+
+    Numbers that are not finite are said to be so on the page, and are None in what is returned.
+
+    Parameters
+    ----------
+    run : Run
+        It may be finished, interrupted or not begun.
+    text : Text
+        The text it was trained on.
+    png : Path, optional
+        Folder for the pictures as PNG files; it is made if there is none.
+
+    Returns
+    -------
+    dict
+        The numbers of the report, as in ``summary.json``.
+
+    Examples
+    --------
+    Of a run of ``headspan demo``, in a few seconds:
+
+    >>> from pathlib import Path
+    >>> from headspan.demo.runs import Run
+    >>> from headspan.demo.text import load_text
+    >>> from headspan.report import write_report
+    >>> run = Run.open(Path("runs/demo-001"))  # doctest: +SKIP
+    >>> write_report(run, load_text(run.config["text"]))["mean span"]  # doctest: +SKIP
+    49.6
+    """
+    check_same_text(run, text)
+    model, training = configs(run)
+    state = current_state(run, model, training.seed)
+    test = text.encode(text.part("test"))
+    if png is not None:
+        png.mkdir(parents=True, exist_ok=True)
+    batch = measure.sequences(test, training.context, training.batch)
+    bits, layers, saving = np.full(test.size - 1, np.nan), [], None
+    if np.isfinite(state.parameters["span"]).all():  # attention takes no others
+        with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
+            bits = surprisal(state.parameters, model, test, training.context)
+            layers = trace(state.parameters, model, batch)
+        saving = measure.measure_saving(layers, state.parameters["span"], model.ramp)
+    rows = [row for row in run.metrics() if row["step"] <= state.step]
+    subject = Subject(run, text, model, training, state, bits, rows)
+    known = baselines(text.part("test").tobytes())
+    parts = [
+        sections.about(subject),
+        sections.quality(subject, known),
+        sections.spans_of_heads(subject),
+        sections.saved(saving),
+        sections.maps(subject, layers, batch[0]),
+        *sections.view(subject, layers, batch[0]),
+        sections.passage(subject),
+        sections.reproduce(subject),
+    ]
+    title = f"headspan: {html.escape(text.name)}"
+    warning = "".join(f'<p class="warning">{with_code(message)}</p>' for message in _warnings(subject))
+    page = PAGE.format(title=title, policy=POLICY, style=style(), warning=warning, body="\n".join(parts))
+    summary = document(_summary(subject, known, saving))
+    replace_file(run.path / "report.html", page.encode(errors="backslashreplace"))  # names of files may be no text
+    replace_file(run.path / "summary.json", summary.encode())
+    if png is not None:
+        for name, picture in subject.pictures.items():
+            replace_file(png / f"{name}.png", pictures.to_png(picture))
+    numbers: dict[str, Any] = json.loads(summary)
+    return numbers
+
+
+def _summary(subject: Subject, known: dict[str, float], saving: measure.Saving | None) -> dict[str, Any]:
+    text, model, state = subject.text, subject.model, subject.state
+    return {
+        "text": text.name,
+        "sha256": text.sha256,
+        "characters": {name: len(text.part(name)) for name in ("train", "test", "validation")},
+        "parameters": sum(array.size for array in state.parameters.values()),
+        "step": state.step,
+        "steps": subject.training.steps,
+        "finished": state.step >= subject.training.steps,
+        "warnings": _warnings(subject),
+        "training seconds": round(state.seconds, 3),
+        "test characters": len(subject.bits),
+        "test bits per character": subject.test_bits,
+        **{f"{name}, bits per character": value for name, value in known.items()},
+        "spans": subject.spans.tolist(),
+        "mean span": mean_or_none(subject.spans),
+        "span limit": model.span_limit,
+        "ramp": model.ramp,
+        **saving_numbers(saving),
+        "history": history_of(subject.rows),
+    }
+
+
+def _warnings(subject: Subject) -> list[str]:
+    step, steps = subject.state.step, subject.training.steps
+    path = shlex.quote(str(subject.run.path))
+    messages = []
+    if step == 0:
+        messages.append("This model has not been trained yet: everything below is its first state.")
+    elif step < steps:
+        messages.append(f"Training stopped after {step} of {steps} steps.")
+    if step < steps:
+        messages.append(f"It goes on with: `headspan train --resume {path}`")
+    if not math.isfinite(subject.test_bits):
+        messages.append("The model's numbers are not finite; try a smaller `--learning-rate`.")
+    broken = len(subject.rows) - len(finite_rows(subject.rows))
+    if broken:
+        messages.append(f"Of {len(subject.rows)} rows of the metrics {broken} hold spans that are not finite.")
+    return messages

@@ -1,0 +1,214 @@
+"""The run folder: what a training run keeps on disk.
+
+========================  =========================================================================
+``config.json``           model, training and text, enough to repeat the run
+``metrics.jsonl``         one JSON object a line: step, bits per character, spans
+``weights.npz``           parameters and the optimizer's state, so that training can go on
+``report.html``           the report; ``spans.svg`` is its picture of the spans
+========================  =========================================================================
+
+Files are written beside their place and moved there whole, so that a run that is killed leaves
+either the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headspan import _check
+from headspan.demo.optimizer import Adam
+
+Arrays = dict[str, NDArray[Any]]
+Row = dict[str, Any]
+
+FORMAT = 1
+
+# What NumPy and zipfile make of bytes that are no weights; an archive of an unknown kind is a RuntimeError.
+_UNREADABLE = (ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+class RunError(ValueError):
+    """Something a user can put right: a missing file, a folder that is no run, a text too short."""
+
+
+@dataclass
+class State:
+    """Where training stands after `step` steps.
+
+    Attributes
+    ----------
+    parameters : dict of str to ndarray
+    adam : Adam
+    step : int
+    seconds : float
+        Time spent training so far.
+    recent : list of float
+        Bits per character of the steps since the last row of the metrics.
+    """
+
+    parameters: Arrays
+    adam: Adam
+    step: int = 0
+    seconds: float = 0.0
+    recent: list[float] = field(default_factory=list)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write content to path in one move."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class Run:
+    """A run folder.
+
+    Parameters
+    ----------
+    path : Path
+    config : dict
+        Content of ``config.json``.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path = path
+        self.config = config
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any]) -> Run:
+        """Make a new run folder; an existing one is never written over."""
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise RunError(f"{path} already exists; choose another folder with --out") from None
+        config = {"format": FORMAT, **config}
+        replace_file(path / "config.json", (json.dumps(config, indent=2) + "\n").encode())
+        return cls(path, config)
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Open a run folder made by `create`."""
+        if not path.is_dir():
+            raise RunError(f"there is no run folder {path}")
+        try:
+            config = json.loads((path / "config.json").read_bytes())
+        except FileNotFoundError:
+            raise RunError(f"{path} is not a run folder: it has no config.json") from None
+        except ValueError:
+            raise RunError(f"{path / 'config.json'} is not valid JSON") from None
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise RunError(f"{path / 'config.json'} was not written by this version of headspan")
+        for name in ("model", "training", "text"):
+            if not isinstance(config.get(name), dict):
+                raise RunError(f"{path / 'config.json'} does not describe a run: it has no {name}")
+        return cls(path, config)
+
+    def metrics(self) -> list[Row]:
+        """Return the rows of the metrics; a last line cut short by a kill is left out."""
+        path = self.path / "metrics.jsonl"
+        try:
+            lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        except UnicodeDecodeError:
+            raise RunError(f"{path} cannot be read as text") from None
+        rows: list[Row] = []
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                if number < len(lines):
+                    raise RunError(f"{path}, line {number} is not valid JSON") from None
+                break
+            try:
+                self._check_row(row)
+            except (TypeError, ValueError) as error:
+                raise RunError(f"{path}, line {number} is no row of the metrics: {error}") from None
+            rows.append(row)
+        return rows
+
+    def _check_row(self, row: object) -> None:
+        if not isinstance(row, dict):
+            raise TypeError(f"it must be an object, not {_check.describe(row)}")
+        _check.integer("step", row.get("step"), at_least=0)
+        for name in ("bits", *({"validation"} & row.keys())):
+            if not isinstance(row.get(name), int | float):  # NaN is one, and is said in the report
+                raise TypeError(f"{name} must be a number, not {_check.describe(row.get(name))}")
+        model, spans = self.config["model"], _check.as_array("spans", row.get("spans"))
+        shape = (model["layers"], model["heads"])
+        if spans.dtype.kind not in "iuf" or spans.shape != shape:
+            raise ValueError(f"spans must be numbers of shape {shape}, not {spans.dtype} of shape {spans.shape}")
+
+    def add_metrics(self, row: Row) -> None:
+        """Append one row."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def keep_metrics(self, step: int) -> None:
+        """Drop the rows after step, which the saved weights do not know of."""
+        rows = [row for row in self.metrics() if row["step"] <= step]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        replace_file(self.path / "metrics.jsonl", text.encode())
+
+    def save(self, state: State) -> None:
+        """Write ``weights.npz``."""
+        arrays: Arrays = {
+            "step": np.array(state.step),
+            "seconds": np.array(state.seconds),
+            "recent": np.array(state.recent),
+        }
+        for group, values in _groups(state):
+            arrays |= {f"{group}/{name}": array for name, array in values.items()}
+        buffer = io.BytesIO()
+        np.savez(buffer, **cast("Any", arrays))
+        replace_file(self.path / "weights.npz", buffer.getvalue())
+
+    def load(self) -> State | None:
+        """Read ``weights.npz``; None if the run has not saved any yet."""
+        path = self.path / "weights.npz"
+        if not path.exists():
+            return None
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                arrays = dict(file)
+            recent = _check.real_array("recent", arrays["recent"])
+            return State(
+                _named(arrays, "parameter"),
+                Adam(mean=_named(arrays, "mean"), square=_named(arrays, "square")),
+                _check.integer("step", arrays["step"][()], at_least=0),
+                _check.number("seconds", arrays["seconds"], at_least=0),
+                recent.reshape(recent.size).tolist(),
+            )
+        except _UNREADABLE:
+            raise RunError(f"{path} cannot be read as the weights of a run") from None
+
+
+def _groups(state: State) -> Iterable[tuple[str, Arrays]]:
+    yield "parameter", state.parameters
+    yield "mean", state.adam.mean
+    yield "square", state.adam.square
+
+
+def _named(arrays: Arrays, group: str) -> Arrays:
+    prefix = f"{group}/"
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def next_folder(parent: Path, name: str) -> Path:
+    """Return the first of ``parent/name-001``, ``parent/name-002``, ... that does not exist."""
+    number = 1
+    while (path := parent / f"{name}-{number:03d}").exists():
+        number += 1
+    return path

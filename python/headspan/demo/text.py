@@ -1,0 +1,124 @@
+"""The text a model is trained on, and what is known about it without a model."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+import stat
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headspan.demo.runs import RunError
+
+STANDARD_LIBRARY = "the Python standard library's source"
+STANDARD_LIBRARY_BYTES = 8_000_000
+
+# Not the library's own prose and code: tests, generated tables, and what varies between machines.
+_SKIPPED = {
+    "__pycache__", "config", "dist-packages", "ensurepip", "idlelib", "lib-dynload", "lib2to3",
+    "pydoc_data", "site-packages", "test", "tests", "tkinter", "turtledemo",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text as indices into its own vocabulary, cut 90/5/5.
+
+    Attributes
+    ----------
+    name : str
+        Where the text comes from.
+    path : str or None
+        Absolute path of the file; None for the standard library.
+    data : ndarray of uint8
+        The bytes.
+    vocabulary : ndarray of uint8
+        The byte values that occur, sorted.
+    sha256 : str
+        Hash of the bytes.
+    """
+
+    name: str
+    path: str | None
+    data: NDArray[np.uint8]
+    vocabulary: NDArray[np.uint8]
+    sha256: str
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str, path: str | None = None) -> Text:
+        """Make a text of bytes."""
+        array = np.frombuffer(data, np.uint8)
+        return cls(name, path, array, np.unique(array), hashlib.sha256(data).hexdigest())
+
+    def encode(self, data: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the index in the vocabulary of every byte of data."""
+        return np.searchsorted(self.vocabulary, data)
+
+    def part(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of the part called train, test or validation, in this order in the text."""
+        size = len(self.data)
+        first, second = size * 90 // 100, size * 95 // 100
+        bounds = {"train": (0, first), "test": (first, second), "validation": (second, size)}
+        start, stop = bounds[name]
+        return self.data[start:stop]
+
+
+def read_text(path: str | Path) -> Text:
+    """Read any file; its bytes are the characters."""
+    path = Path(path)
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never end, and cannot be read again for the report
+        raise RunError(f"{path} is not a regular file")
+    return Text.from_bytes(path.read_bytes(), path.name, str(path.resolve()))
+
+
+def load_text(about: Any) -> Text:
+    """Read the text that a run's ``config.json`` describes."""
+    path = about.get("path", "") if isinstance(about, dict) else ""
+    if path is None:
+        return standard_library()
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise RunError("config.json does not say what text the run was trained on")
+    return read_text(path)
+
+
+def standard_library(limit: int = STANDARD_LIBRARY_BYTES) -> Text:
+    """Read the source of the running Python's standard library, at most `limit` bytes.
+
+    Files are taken in the order of a hash of their names, which mixes packages and is the same on
+    every machine, so that the same Python gives the same text.
+    """
+    root = Path(sysconfig.get_paths()["stdlib"])
+    names = [path.relative_to(root) for path in root.rglob("*.py")]
+    names = [name for name in names if _is_library_source(name)]
+    names.sort(key=lambda name: hashlib.sha256(name.as_posix().encode()).digest())
+    chunks: list[bytes] = []
+    size = 0
+    for name in names:
+        source = (root / name).read_bytes()
+        if size + len(source) <= limit:
+            chunks.append(source)
+            size += len(source)
+    return Text.from_bytes(b"".join(chunks), STANDARD_LIBRARY)
+
+
+def _is_library_source(name: Path) -> bool:
+    if name.parts[0].startswith(("_sysconfigdata", "sitecustomize", "config-")):
+        return False
+    return not _SKIPPED.intersection(name.parts) and name.parts[:1] != ("encodings",)
+
+
+def baselines(data: bytes) -> dict[str, float]:
+    """Bits per byte of data without a model: unigram entropy, ``gzip -9`` and ``xz -9``."""
+    counts: NDArray[Any] = np.bincount(np.frombuffer(data, np.uint8))
+    share = counts[counts > 0] / len(data)
+    return {
+        "unigram entropy": float(-(share * np.log2(share)).sum()),
+        "gzip -9": 8 * len(gzip.compress(data, 9)) / len(data),
+        "xz -9": 8 * len(lzma.compress(data, preset=9)) / len(data),
+    }

@@ -1,0 +1,282 @@
+"""Training of the small character transformer, in steps that can be repeated.
+
+The batch of step k follows from the seed and k, the learning rate from k: a run that was stopped
+and goes on gives the numbers of a run that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headspan.autograd import value_and_grad
+from headspan.demo.config import ModelConfig, TrainConfig
+from headspan.demo.model import Parameters, init_parameters, loss, parameter_shapes, window_bits
+from headspan.demo.optimizer import Adam, schedule
+from headspan.demo.runs import Run, RunError, State
+from headspan.demo.text import Text
+
+__all__ = ["TrainConfig", "train"]
+
+Array = NDArray[Any]
+
+SAMPLE_WINDOWS = 24
+
+
+def check_length(text: Text, context: int) -> None:
+    """Raise unless every part of the text is long enough to be used."""
+    shortest = math.ceil((context + 2) / 0.9) + 40
+    if len(text.data) < shortest:
+        raise RunError(
+            f"{text.name} has {len(text.data)} bytes; a context of {context} needs at least "
+            f"{shortest} (a smaller --context needs fewer)"
+        )
+
+
+def configs(run: Run) -> tuple[ModelConfig, TrainConfig]:
+    """Return the model and the training that a run folder describes."""
+    try:
+        return ModelConfig(**run.config["model"]), TrainConfig(**run.config["training"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{run.path / 'config.json'} does not describe a run: {error}") from None
+
+
+def as_config(model: ModelConfig, training: TrainConfig, text: Text) -> dict[str, Any]:
+    """Return what ``config.json`` says of model, training and text.
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> from headspan.demo.text import Text
+    >>> from headspan.train import TrainConfig, as_config
+    >>> text = Text.from_bytes(b"to be or not to be", "hamlet")
+    >>> config = as_config(lm.ModelConfig(len(text.vocabulary)), TrainConfig(steps=4), text)
+    >>> config["text"]["name"], config["training"]["steps"]
+    ('hamlet', 4)
+    """
+    about = {
+        "name": text.name,
+        "path": text.path,
+        "bytes": len(text.data),
+        "sha256": text.sha256,
+        "vocabulary": text.vocabulary.tolist(),
+    }
+    return {"model": asdict(model), "training": asdict(training), "text": about}
+
+
+def check_same_text(run: Run, text: Text) -> None:
+    """Raise unless text is the one the run was trained on."""
+    if run.config["text"].get("sha256") != text.sha256:
+        raise RunError(f"{text.name} has changed since {run.path} was trained on it")
+    size = configs(run)[0].vocabulary
+    if size != len(text.vocabulary):
+        raise RunError(
+            f"{run.path / 'config.json'} does not fit its text: vocabulary must be {len(text.vocabulary)}, not {size}"
+        )
+
+
+def initial_state(model: ModelConfig, seed: int) -> State:
+    """Return the state before the first step."""
+    return State(init_parameters(model, seed), Adam())
+
+
+def current_state(run: Run, model: ModelConfig, seed: int) -> State:
+    """Return the state that a run has saved, or that before the first step."""
+    state = run.load()
+    if state is None:
+        return initial_state(model, seed)
+    shapes = {name: f"float32 of shape {shape}" for name, shape in parameter_shapes(model)}
+    moments = shapes if state.step else {}  # before the first step Adam has none
+    for arrays, expected in ((state.parameters, shapes), (state.adam.mean, moments), (state.adam.square, moments)):
+        found = {name: f"{array.dtype} of shape {array.shape}" for name, array in arrays.items()}
+        for name in {**expected, **found}:
+            must, is_ = expected.get(name, "absent"), found.get(name, "absent")
+            if must != is_:
+                raise RunError(f"{run.path / 'weights.npz'} does not fit config.json: {name} must be {must}, not {is_}")
+    if state.parameters["span"].min() < 0:
+        raise RunError(f"{run.path / 'weights.npz'} holds a span below 0")
+    return state
+
+
+def draw_batch(tokens: Array, config: TrainConfig, step: int) -> Array:
+    """Return the windows of a step, shape (batch, context + 1)."""
+    rng = np.random.default_rng([config.seed, 1, step])
+    starts = rng.integers(0, len(tokens) - config.context, config.batch)
+    windows: Array = tokens[starts[:, None] + np.arange(config.context + 1)]
+    return windows
+
+
+def sample_bits(state: State, model: ModelConfig, tokens: Array, context: int) -> float:
+    """Bits per character on windows spread evenly over tokens."""
+    context = min(context, len(tokens) - 1)
+    starts = np.linspace(0, len(tokens) - context - 1, SAMPLE_WINDOWS).astype(int)
+    windows = tokens[starts[:, None] + np.arange(context + 1)]
+    return float(window_bits(state.parameters, model, windows).mean(dtype=np.float64))
+
+
+class _Trainer:
+    """One step after another on one state."""
+
+    def __init__(self, model: ModelConfig, config: TrainConfig, state: State) -> None:
+        self.model, self.config, self.state = model, config, state
+        self.decays = {
+            name: config.weight_decay if array.ndim == 2 and name not in ("span", "embedding") else 0.0
+            for name, array in state.parameters.items()
+        }
+        self._value_and_grad = value_and_grad(self._loss)
+
+    def _loss(self, parameters: Parameters, batch: Array) -> Any:
+        nats = loss(parameters, self.model, batch[:, :-1], batch[:, 1:])
+        spans = parameters["span"]
+        weight = np.float32(self.config.span_penalty / spans.size)
+        return nats + weight * spans.sum()
+
+    def step(self, batch: Array) -> float:
+        """Update the state and return the loss in bits per character; NaN if anything overflows, and no update."""
+        state, config = self.state, self.config
+        spans = state.parameters["span"]
+        penalty = config.span_penalty * float(spans.mean(dtype=np.float64))
+        loss, gradients = self._value_and_grad(state.parameters, batch)
+        bits = (float(loss) - penalty) / math.log(2)
+        if not math.isfinite(bits) or not all(np.isfinite(np.vdot(g, g)) for g in gradients.values()):
+            return math.nan
+        share = schedule(state.step, config.steps, config.warmup)
+        rates = dict.fromkeys(state.parameters, config.learning_rate * share)
+        rates["span"] = config.span_rate * share
+        state.adam.update(state.parameters, gradients, step=state.step, rates=rates, decays=self.decays)
+        np.clip(spans, 0, self.model.span_limit, out=spans)
+        state.step += 1
+        return bits
+
+
+def train(
+    run: Run,
+    text: Text,
+    *,
+    minutes: float | None = None,
+    steps: int | None = None,
+    progress: Callable[[State, float], None] | None = None,
+) -> str:
+    """Train, or go on training, until the steps of the run are done.
+
+    The state is saved at every look at the validation text and at the end, also when training ends
+    early: on Ctrl-C (the step under way is finished first), when `minutes` or `steps` have passed,
+    or when the loss is no longer a number.
+
+    Parameters
+    ----------
+    run : Run
+    text : Text
+        The text of the run.
+    minutes : float, optional
+        Time after which training ends.
+    steps : int, optional
+        Steps after which this call ends, though the run may have more.
+    progress : callable, optional
+        ``progress(state, bits)`` is called after every step.
+
+    Returns
+    -------
+    str
+        ``"finished"``, ``"interrupted"``, ``"out of time"``, ``"paused"`` or ``"diverged"``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from headspan import lm
+    >>> from headspan.demo.runs import Run
+    >>> from headspan.demo.text import Text
+    >>> from headspan.train import TrainConfig, as_config, train
+    >>> text = Text.from_bytes(b"to be or not to be, " * 50, "hamlet")
+    >>> model = lm.ModelConfig(len(text.vocabulary), layers=1, heads=2, width=8, hidden=8)
+    >>> training = TrainConfig(steps=4, batch=1, context=16)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run.create(Path(folder) / "run", as_config(model, training, text))
+    ...     train(run, text)
+    'finished'
+    """
+    model, config = configs(run)
+    check_same_text(run, text)
+    check_length(text, config.context)
+    state = current_state(run, model, config.seed)
+    if not np.isfinite(state.parameters["span"]).all():
+        raise RunError(f"{run.path / 'weights.npz'} holds spans that are not finite; training cannot go on from them")
+    run.keep_metrics(state.step)
+    trainer = _Trainer(model, config, state)
+    parts = {name: text.encode(text.part(name)) for name in ("train", "validation")}
+    started = time.perf_counter() - state.seconds
+    budget = math.inf if minutes is None else state.seconds + 60 * minutes
+    last = config.steps if steps is None else min(config.steps, state.step + steps)
+    outcome = "finished" if last == config.steps else "paused"
+    _keep_freed_memory()
+    # Overflow is looked for after every step, so that NumPy need not warn of it.
+    with _interrupts() as interrupted, np.errstate(all="ignore"):
+        while state.step < last:
+            bits = trainer.step(draw_batch(parts["train"], config, state.step))
+            state.seconds = time.perf_counter() - started
+            if not math.isfinite(bits):
+                outcome = "diverged"
+                break
+            state.recent.append(bits)
+            if state.step % config.log_every == 0 or state.step == config.steps:
+                _log(run, state, config, model, parts["validation"])
+            if progress is not None:
+                progress(state, bits)
+            if state.step < last and (interrupted() or state.seconds > budget):
+                outcome = "interrupted" if interrupted() else "out of time"
+                break
+        run.save(state)
+    return outcome
+
+
+def _log(run: Run, state: State, config: TrainConfig, model: ModelConfig, validation: Array) -> None:
+    row = {
+        "step": state.step,
+        "bits": float(np.mean(state.recent)),
+        "spans": state.parameters["span"].tolist(),
+        "seconds": round(state.seconds, 3),
+    }
+    state.recent.clear()
+    evaluate = state.step % config.evaluate_every == 0 or state.step == config.steps
+    if evaluate:
+        row["validation"] = sample_bits(state, model, validation, config.context)
+    run.add_metrics(row)
+    if evaluate:
+        run.save(state)
+
+
+def _keep_freed_memory() -> None:
+    # glibc hands large arrays back to the system and pays for fresh pages at every step, until it
+    # has seen one large array freed. This one costs nothing, as it is never touched.
+    np.empty(2**25 - 2**16, np.uint8)
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a flag, so that no update is cut in half; the second one raises."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    seen = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: seen
+    finally:
+        signal.signal(signal.SIGINT, before)

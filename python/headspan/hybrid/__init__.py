@@ -1,0 +1,1 @@
+"""Hybrid attention: a global branch predicts how far a local one looks."""

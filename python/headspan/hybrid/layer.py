@@ -1,0 +1,260 @@
+"""Hybrid attention: all tokens seen in one branch, and in another a window whose span the first predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Required, TypedDict, Unpack, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.hybrid.blocks import branch, layer_norm, predict
+from headspan.hybrid.parameters import HybridParameters, Per, check_input, check_parameters, check_per
+
+
+class Options(TypedDict, total=False):
+    """The options of the layer; see `hybrid_attention`."""
+
+    heads: Required[int]
+    max_span: Required[float]
+    ramp: float
+    per: Per
+    sharpen_longer: bool
+    temperature_range: float
+    causal: bool
+    include_self: bool
+    epsilon: float
+
+
+@overload
+def hybrid_attention(
+    x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[False] = ..., **options: Unpack[Options]
+) -> Array: ...
+@overload
+def hybrid_attention(
+    x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[True], **options: Unpack[Options]
+) -> tuple[Array, Array, Array]: ...
+def hybrid_attention(
+    x: npt.ArrayLike,
+    parameters: HybridParameters,
+    *,
+    heads: int,
+    max_span: float,
+    ramp: float = 32,
+    per: Per = "batch",
+    sharpen_longer: bool = True,
+    temperature_range: float = 0.01,
+    causal: bool = False,
+    include_self: bool = True,
+    epsilon: float = 1e-5,
+    return_span: bool = False,
+) -> Any:
+    """Global attention beside local attention, whose span and temperature are predicted from the global one.
+
+    With u the layer norm of x and s between 0 and 1::
+
+        g    = attention(u)                                       all tokens
+        s    = sigmoid(predictor(mean of g over the tokens))      of every token's own g with per="token"
+        span = max_span * s
+        t    = 1 + temperature_range * (1 - s)                    0.5 + temperature_range * s unless sharpen_longer
+        l    = attention(u, span, temperature t)
+        out  = [l, g] @ projection + projection_bias
+
+    Parameters
+    ----------
+    x : array_like, shape (batch, tokens, dim) or (tokens, dim)
+        float32 or float64.
+    parameters : HybridParameters
+        Of the type of `x`. `hybrid_parameters` draws them.
+    heads : int
+        Of each branch.
+    max_span : float
+        The largest span, in tokens.
+    ramp : float
+        Tokens over which the mask falls from 1 to 0 beyond the span. 0 gives a hard window, through which no gradient
+        reaches the span.
+    per : {"batch", "head", "token"}
+        What has a span of its own: a batch item, each of its heads, or each head at each token.
+    sharpen_longer : bool
+        Whether the temperature falls as the span grows, or rises. Not used, as `temperature_range`, when
+        `parameters.log_temperature` is given.
+    temperature_range : float
+        By how much the temperature changes from no span to the largest.
+    causal : bool
+        Whether tokens see no later ones. Takes ``per="token"``: a mean over all tokens would look ahead.
+    include_self : bool
+        Whether a token sees itself.
+    epsilon : float
+        Added to the variance in the layer norm.
+    return_span : bool
+        Whether to return the predicted span and temperature too.
+
+    Returns
+    -------
+    out : ndarray, of the shape of `x`
+    span : ndarray, shape (batch, 1), (batch, heads) or (batch, heads, tokens), following `per`
+        In tokens. Only with `return_span`, as the temperature. Without a batch axis if `x` has none.
+    temperature : ndarray, of the shape of `span`; (heads,) when it is learned
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong or mixed type.
+
+    Notes
+    -----
+    The published layer takes the span out of the graph (``int(max_span * s.mean().item())``), so that its predictor
+    gets no gradient; here the span shapes a soft mask and the gradient is exact. There, all batch items share the mean
+    span; windows are those of blocks, and cut off at their first keys; the local queries, keys and values are the
+    normed input itself, since a second attention over them is computed and dropped; dot products are scaled by
+    ``head_dim ** -0.25``. Here the span is of an item, a head or a token, every token's window is around itself, the
+    local branch has matrices of its own, and the scale is ``head_dim ** -0.5``. `docs/hybrid.md` gives the reasons.
+
+    References
+    ----------
+    HybridAttention in focusedattention.py of github.com/sine2pi/Big_worm; spans as a soft mask: Sukhbaatar et al.,
+    "Adaptive Attention Span in Transformers", ACL 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
+    >>> parameters = hs.hybrid_parameters(16, 4)
+    >>> out, span, temperature = hs.hybrid_attention(x, parameters, heads=4, max_span=50, return_span=True)
+    >>> out.shape, span.shape
+    ((2, 100, 16), (2, 1))
+    """
+    return hybrid_attention_vjp(
+        x,
+        parameters,
+        heads=heads,
+        max_span=max_span,
+        ramp=ramp,
+        per=per,
+        sharpen_longer=sharpen_longer,
+        temperature_range=temperature_range,
+        causal=causal,
+        include_self=include_self,
+        epsilon=epsilon,
+        return_span=return_span,
+    )[0]
+
+
+def hybrid_attention_vjp(
+    x: npt.ArrayLike,
+    parameters: HybridParameters,
+    *,
+    heads: int,
+    max_span: float,
+    ramp: float = 32,
+    per: Per = "batch",
+    sharpen_longer: bool = True,
+    temperature_range: float = 0.01,
+    causal: bool = False,
+    include_self: bool = True,
+    epsilon: float = 1e-5,
+    return_span: bool = False,
+) -> tuple[Any, Callable[..., tuple[Array, HybridParameters]]]:
+    """Hybrid attention, and the function that takes a gradient back through all of it.
+
+    Parameters
+    ----------
+    x, parameters, heads, max_span, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
+    return_span
+        As for `hybrid_attention`. The arrays must not be changed before the gradient has been taken.
+
+    Returns
+    -------
+    out : ndarray, or (out, span, temperature) with `return_span`
+        As from `hybrid_attention`.
+    vjp : callable
+        ``vjp(grad_out, grad_span=None)`` gives the gradients of x and of the parameters, a `HybridParameters`, of
+        ``sum(grad_out * out) + sum(grad_span * span)``. A `grad_span`, as from `span_penalty`, keeps spans short.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value; also by `vjp`.
+    TypeError
+        For a wrong or mixed type; also by `vjp`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
+    >>> parameters = hs.hybrid_parameters(16, 4)
+    >>> out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
+    >>> grad_x, gradients = vjp(np.ones_like(out))
+    >>> bool(abs(gradients.predictor_weight).min() > 0)
+    True
+    """
+    rows, shape, given_shape = check_input(x, heads)
+    per_checked = check_per(per)
+    p = check_parameters(parameters, rows, shape, per_checked)
+    longest = _check.number("max_span", max_span, at_least=0)
+    c = _check.number("temperature_range", temperature_range, at_least=0)
+    _check.fits("max_span", 0, longest, rows.dtype)
+    _check.fits("temperature_range", 0, c, rows.dtype)
+    smallest = _check.number("epsilon", epsilon, at_least=float(_check.FINFO[rows.dtype].tiny))
+    sharpen = _check.flag("sharpen_longer", sharpen_longer)
+    with_span = _check.flag("return_span", return_span)
+    options = {"ramp": ramp, "causal": _check.flag("causal", causal), "include_self": include_self}
+    if options["causal"] and per_checked != "token":
+        raise ValueError(f"per must be 'token' when causal, since a mean over all tokens looks ahead, not {per!r}")
+
+    normed, norm_vjp = layer_norm(rows, p.norm_weight, p.norm_bias, smallest)
+    wide, global_vjp = branch(normed, p.global_qkv, shape, options)
+    share, share_vjp = predict(wide, p.predictor_weight, p.predictor_bias, shape, per_checked)
+    span = longest * share
+    if p.log_temperature is None:
+        temperature = 1 + c * (1 - share) if sharpen else 0.5 + c * share
+    else:
+        temperature = np.exp(p.log_temperature)
+    near, local_vjp = branch(normed, p.local_qkv, shape, options | {"span": span, "temperature": temperature})
+    both = np.concatenate((near, wide), axis=1)
+    out = (both @ p.projection + p.projection_bias).reshape(given_shape)
+    if len(given_shape) == 2:
+        span = span[0]
+
+    def vjp(grad_out: npt.ArrayLike, grad_span: npt.ArrayLike | None = None) -> tuple[Array, HybridParameters]:
+        """Gradients of x and of the parameters."""
+        grad = _check.gradient("grad_out", grad_out, out.shape, beside=("x", rows)).reshape(rows.shape)
+        grad_both = grad @ p.projection.T  # both @ projection
+        local = local_vjp(grad_both[:, : shape.dim])
+        assert local.span is not None
+        assert local.temperature is not None
+        total_span = local.span
+        if grad_span is not None:
+            given = _check.gradient("grad_span", grad_span, span.shape, beside=("x", rows))
+            total_span = total_span + given.reshape(local.span.shape)
+        grad_share = longest * total_span  # longest * share
+        grad_log_temperature = None
+        if p.log_temperature is None:
+            grad_share += (-c if sharpen else c) * local.temperature  # 1 + c * (1 - share), 0.5 + c * share
+        else:
+            grad_log_temperature = local.temperature * temperature  # exp(log_temperature)
+        grad_wide, grad_predictor_weight, grad_predictor_bias = share_vjp(grad_share)
+        whole = global_vjp(grad_both[:, shape.dim :] + grad_wide)
+        grad_rows, grad_norm_weight, grad_norm_bias = norm_vjp(local.rows + whole.rows)
+        return grad_rows.reshape(given_shape), HybridParameters(
+            norm_weight=grad_norm_weight,
+            norm_bias=grad_norm_bias,
+            global_qkv=whole.qkv,
+            local_qkv=local.qkv,
+            predictor_weight=grad_predictor_weight,
+            predictor_bias=grad_predictor_bias,
+            projection=both.T @ grad,
+            projection_bias=grad.sum(axis=0),
+            log_temperature=grad_log_temperature,
+        )
+
+    if not with_span:
+        return out, vjp
+    shown = temperature[0] if len(given_shape) == 2 and p.log_temperature is None else temperature
+    return (out, span, shown.copy()), vjp  # the gradient needs it as it is

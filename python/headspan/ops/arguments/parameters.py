@@ -1,0 +1,110 @@
+"""Arguments with a gradient that may be shared by batch items, heads or tokens."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.ops.arguments.sizes import Sizes
+
+
+class Parameter:
+    """An argument as it was given, and broadcast for the core.
+
+    Attributes
+    ----------
+    shape, dtype
+        As given; those of its gradient.
+    array : ndarray
+        For the core: axes of length 1 are shared.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    array: Array
+
+    def gradient(self, unshared: npt.NDArray[np.float64]) -> Array:
+        """Sum over everything that shared a value."""
+        shape = self.array.shape + (1,) * (3 - self.array.ndim)
+        shared = tuple(axis for axis in range(3) if shape[axis] == 1)
+        total: Array = unshared.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
+        return total
+
+    def _note(self, given: npt.NDArray[Any], sizes: Sizes) -> None:
+        self.shape = given.shape
+        self.dtype = given.dtype if given.dtype in _check.FLOATS else sizes.dtype
+
+
+class PerQuery(Parameter):
+    """A span, a temperature or a slope.
+
+    Attributes
+    ----------
+    low, high : float
+        The smallest and the largest.
+    """
+
+    low: float
+    high: float
+
+    def __init__(
+        self,
+        name: str,
+        given: object,
+        sizes: Sizes,
+        *,
+        positive: bool = False,
+        below: float | None = None,
+        per_token: bool = True,
+    ) -> None:
+        array = _check.as_array(name, given)
+        values = array
+        if array.ndim and array.dtype.kind in "iuf":  # before all its numbers are looked at, which may be many
+            values = _check.per_query(name, array, sizes.axes, with_tokens=per_token)
+        low, high = _check.limits(name, array)
+        self._note(array, sizes)
+        if below is not None:
+            if low < 0:
+                raise ValueError(f"{name} must not be negative, but holds {low:g}")
+            if high > below:
+                high = below
+                values = np.minimum(values, high)
+        _check.fits(name, low, high, sizes.dtype)
+        self.low, self.high = low, high
+        self.array = np.array(values, dtype=sizes.dtype, ndmin=3 if per_token else 2)
+        if positive and array.size and not sizes.dtype.type(low) >= _check.FINFO[sizes.dtype].tiny:
+            raise ValueError(f"{name} must be greater than 0, but holds {sizes.dtype.type(low):g}")
+
+
+class KeyBias(Parameter):
+    """Numbers added to the scores of each key.
+
+    Attributes
+    ----------
+    removed : ndarray of bool, or None
+        Keys that nobody sees, if there are any.
+    """
+
+    def __init__(self, given: object, sizes: Sizes) -> None:
+        array = _check.as_array("key_bias", given)
+        if array.dtype.kind not in "iuf":
+            raise TypeError(f"key_bias must be real numbers, not {array.dtype}")
+        if np.isnan(array).any() or np.isposinf(array).any():
+            raise ValueError(f"key_bias must be finite or -inf, but holds {'nan' if np.isnan(array).any() else 'inf'}")
+        self._note(array, sizes)
+        axes = (*sizes.axes[:-1], sizes.keys)
+        if not 1 <= array.ndim <= len(axes) or not _check.may_be_shared(array.shape, axes[-array.ndim :]):
+            forms = [axes[i:] for i in range(len(axes))]
+            raise ValueError(f"key_bias must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
+        removed = np.isneginf(array)
+        low, high = _check.limits("key_bias", array[~removed])
+        _check.fits("key_bias", low, high, sizes.dtype)
+        # A score is more than its bias, and the sum must be finite too.
+        most = float(_check.FINFO[sizes.dtype].max) / 4
+        if low < -most or high > most:
+            array = np.where(removed, array, np.clip(array, -most, most))
+        shape = (1,) * (3 - array.ndim) + array.shape
+        self.array = np.ascontiguousarray(array.reshape(shape), dtype=sizes.dtype)
+        self.removed = removed.reshape(shape) if removed.any() else None

@@ -1,0 +1,56 @@
+"""The sizes of query, key and value, which all other arguments must suit."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headspan import _check
+from headspan._check import Array
+
+
+class Sizes(NamedTuple):
+    """Sizes of one attention.
+
+    Attributes
+    ----------
+    batch, heads, queries, keys : int
+    ndim : int
+        How many axes the query was given with, 2 to 4.
+    dtype : dtype
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    ndim: int
+    dtype: np.dtype[Any]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The lengths of the axes that query has, of batch, heads and tokens."""
+        return (self.batch, self.heads, self.queries)[4 - self.ndim :]
+
+
+def check_alike(arrays: dict[str, Array]) -> None:
+    """Refuse a query, key and value, in this order, whose types or shapes do not suit each other."""
+    _check.same_dtype(arrays)
+    query, key, value = (array.shape for array in arrays.values())
+    axes = len(query)
+    if axes not in (2, 3, 4):
+        raise ValueError(
+            f"query must have the axes (batch, heads, tokens, head_dim), or the last 3 or 2 of them, not shape {query}"
+        )
+    for name, array in arrays.items():
+        if array.ndim != axes:
+            raise ValueError(f"{name} must have as many axes as query of shape {query}, not shape {array.shape}")
+    if key[-1] != query[-1] or query[-1] == 0:
+        raise ValueError(f"query and key must have one head_dim of at least 1, not {query[-1]} and {key[-1]}")
+    if key[-2] == 0:
+        raise ValueError(f"key must have at least one token, not shape {key}")
+    if axes == 4 and key[0] != query[0]:
+        raise ValueError(f"key must have the batch of query, {query[0]}, not {key[0]}")
+    if axes > 2 and (key[-3] == 0 or query[-3] == 0 or query[-3] % key[-3]):
+        raise ValueError(f"the heads of query must be a multiple of the heads of key, not {query[-3]} and {key[-3]}")
+    if value[:-1] != key[:-1] or value[-1] == 0:
+        raise ValueError(f"value must have the shape of key, {key}, up to the last axis, not {value}")

@@ -1,0 +1,264 @@
+"""Attention with learned spans, its gradient, and its weights."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Unpack, overload
+
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.ops.arguments.call import Call, Options
+from headspan.patterns.base import Pattern
+
+
+class Gradients(NamedTuple):
+    """Gradients of an attention, each of the shape of its argument.
+
+    Attributes
+    ----------
+    query, key, value : ndarray
+    span, temperature, alibi_slopes, key_bias : ndarray or None
+        None where the argument was None.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    span: Array | None
+    temperature: Array | None
+    alibi_slopes: Array | None
+    key_bias: Array | None
+
+
+@overload
+def attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    return_lse: Literal[False] = ...,
+    **options: Unpack[Options],
+) -> Array: ...
+@overload
+def attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    return_lse: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[Array, Array]: ...
+def attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    span: npt.ArrayLike | None = None,
+    ramp: float = 32,
+    causal: bool = True,
+    include_self: bool = True,
+    scale: float | None = None,
+    temperature: npt.ArrayLike | None = None,
+    alibi_slopes: npt.ArrayLike | None = None,
+    pattern: Pattern | Sequence[Pattern] | None = None,
+    query_positions: npt.ArrayLike | None = None,
+    key_positions: npt.ArrayLike | None = None,
+    key_lengths: npt.ArrayLike | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    key_bias: npt.ArrayLike | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """Attention in which every head, or every token, has its own span.
+
+    With x the distance from a query to a key, z the span and R the ramp, the weight of a pair is proportional to
+    ``m(x) * exp(scale / temperature * query . key - slope * x)`` with the soft mask
+    ``m(x) = clip((R + z - x) / R, 0, 1)``. Pairs with m = 0 cost nothing and are never read.
+
+    Parameters
+    ----------
+    query : array_like, shape (batch, heads, tokens, head_dim)
+        float32 or float64; leading axes may be left out.
+    key, value : array_like, shape (batch, key heads, key tokens, head_dim)
+        Of the same type; heads is a multiple of the key heads. Query i stands at position
+        ``i + key tokens - tokens``, so that the last query sees the last key. The head_dim of value may be another.
+    span : array_like, optional
+        How far a query looks before the mask falls, in tokens: a number, or of shape (heads,), (batch, heads) or
+        (batch, heads, tokens). None: without limit.
+    ramp : float
+        Tokens over which the mask falls from 1 to 0. 0 gives a hard window.
+    causal : bool
+        Whether queries see no later keys. Else the distance is absolute.
+    include_self : bool
+        Whether a query sees the key at its own position.
+    scale : float, optional
+        Of the dot products; ``1 / sqrt(head_dim)`` unless given.
+    temperature : array_like, optional
+        Divides the dot products; the shapes of `span`.
+    alibi_slopes : array_like, optional
+        A number, or of shape (heads,) or (batch, heads).
+    pattern : Pattern or list of Pattern, optional
+        Which pairs there are at all, see `headspan.patterns`; a list has one for each head. The span works inside it.
+    query_positions, key_positions : array_like, optional
+        Where tokens stand, for distances, causality and spans: numbers that do not decrease, of shape (tokens,) or
+        (batch, tokens). Patterns go by index all the same.
+    key_lengths : array_like of int, optional
+        How many keys of each batch item count; those behind them are padding. A number, or of shape (batch,).
+    segment_ids : array_like of int, optional
+        The document that each key belongs to, of shape (key tokens,) or (batch, key tokens), for documents packed one
+        after another (see `segments_from`): a query sees keys of its own document only.
+    key_bias : array_like, optional
+        Added to the scores of each key, so that some matter more; -inf removes one. Of shape (key tokens,),
+        (heads or 1, key tokens) or (batch or 1, heads or 1, key tokens).
+    return_lse : bool
+        Whether to return the log-sum-exp too.
+
+    Returns
+    -------
+    out : ndarray, shape (batch, heads, tokens, head_dim of value)
+        0 for a query that sees no key.
+    lse : ndarray, shape (batch, heads, tokens)
+        The natural logarithm of the sum of ``m * exp(score)``; -inf for a query that sees no key. Only with
+        `return_lse`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong or mixed type.
+
+    References
+    ----------
+    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al.,
+    "Train Short, Test Long", ICLR 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16))
+    >>> hs.attention(q, k, v, span=[4, 50]).shape
+    (1, 2, 100, 16)
+    """
+    call = Call(
+        query,
+        key,
+        value,
+        span,
+        ramp,
+        causal,
+        include_self,
+        scale,
+        temperature,
+        alibi_slopes,
+        pattern,
+        query_positions,
+        key_positions,
+        key_lengths,
+        segment_ids,
+        key_bias,
+    )
+    with_lse = _check.flag("return_lse", return_lse)
+    out, lse, _ = call.core.forward(with_lse, False)
+    if lse is None:
+        return call.outside(out)
+    return call.outside(out), call.outside(lse)
+
+
+def attention_vjp(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    span: npt.ArrayLike | None = None,
+    ramp: float = 32,
+    causal: bool = True,
+    include_self: bool = True,
+    scale: float | None = None,
+    temperature: npt.ArrayLike | None = None,
+    alibi_slopes: npt.ArrayLike | None = None,
+    pattern: Pattern | Sequence[Pattern] | None = None,
+    query_positions: npt.ArrayLike | None = None,
+    key_positions: npt.ArrayLike | None = None,
+    key_lengths: npt.ArrayLike | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    key_bias: npt.ArrayLike | None = None,
+    return_lse: bool = False,
+) -> tuple[Any, Callable[..., Gradients]]:
+    """Attention, and the function that takes a gradient back through it.
+
+    Parameters
+    ----------
+    query, key, value, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
+    query_positions, key_positions, key_lengths, segment_ids, key_bias, return_lse
+        As for `attention`. The arrays must not be changed before the gradient has been taken.
+
+    Returns
+    -------
+    out : ndarray, or (out, lse) with `return_lse`
+        As from `attention`. `out` is read-only, since the gradient is computed from it; a copy is not.
+    vjp : callable
+        ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. The
+        gradient of a parameter that is shared is the sum over those who share it.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value; also by `vjp`.
+    TypeError
+        For a wrong or mixed type; also by `vjp`.
+
+    Notes
+    -----
+    The mask has two kinks, at the distances x = z and x = z + R, and a whole span, the usual start, has pairs on both.
+    The gradient of a span is everywhere that towards shorter spans: at x = z a pair counts with 1/R, as those behind
+    it do, and at x = z + R with 0, since a pair with m = 0 is not computed. Elsewhere both directions agree.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16))
+    >>> out, vjp = hs.attention_vjp(q, k, v, span=[4.5, 50.5])
+    >>> vjp(np.ones_like(out)).span.shape
+    (2,)
+    """
+    call = Call(
+        query,
+        key,
+        value,
+        span,
+        ramp,
+        causal,
+        include_self,
+        scale,
+        temperature,
+        alibi_slopes,
+        pattern,
+        query_positions,
+        key_positions,
+        key_lengths,
+        segment_ids,
+        key_bias,
+    )
+    with_lse = _check.flag("return_lse", return_lse)
+    full_out, full_lse, statistics = call.core.forward(with_lse, True)
+    assert statistics is not None
+    out = call.outside(full_out)
+    lse = None if full_lse is None else call.outside(full_lse)
+    out.flags.writeable = False  # the gradient needs it as it is
+
+    def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> Gradients:
+        """Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
+        full_grad_out = call.inside("grad_out", grad_out, out.shape)
+        full_grad_lse = None if grad_lse is None else call.inside("grad_lse", grad_lse, out.shape[:-1])
+        grads = call.core.backward(full_out, statistics, full_grad_out, full_grad_lse)
+        parameters = zip((call.span, call.temperature, call.slopes, call.key_bias), grads[3:], strict=True)
+        return Gradients(
+            *(call.outside(array) for array in grads[:3]),
+            *(None if p is None or g is None else p.gradient(g) for p, g in parameters),
+        )
+
+    return ((out, lse) if with_lse else out), vjp

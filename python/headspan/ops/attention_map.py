@@ -1,0 +1,122 @@
+"""The weights of an attention, for looking at."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.ops.arguments.call import Call
+from headspan.patterns.base import Pattern
+
+
+def attention_weights(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    *,
+    span: npt.ArrayLike | None = None,
+    ramp: float = 32,
+    causal: bool = True,
+    include_self: bool = True,
+    scale: float | None = None,
+    temperature: npt.ArrayLike | None = None,
+    alibi_slopes: npt.ArrayLike | None = None,
+    pattern: Pattern | Sequence[Pattern] | None = None,
+    query_positions: npt.ArrayLike | None = None,
+    key_positions: npt.ArrayLike | None = None,
+    key_lengths: npt.ArrayLike | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    key_bias: npt.ArrayLike | None = None,
+    rows: Any = None,
+    cols: Any = None,
+    pool: int | tuple[int, int] | None = None,
+) -> Array:
+    """Attention weights of chosen queries and keys, for looking at.
+
+    Parameters
+    ----------
+    query, key, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
+    query_positions, key_positions, key_lengths, segment_ids, key_bias
+        As for `attention`.
+    rows, cols : slice or array_like of int, optional
+        The queries and the keys wanted; all unless given. Weights are normalised over all keys all the same.
+    pool : int or (int, int), optional
+        Blocks of so many chosen queries and keys become one number: the mean over the queries of the sum over the keys,
+        so that a row of the result still sums to 1.
+
+    Returns
+    -------
+    weights : ndarray, shape (batch, heads, rows, cols)
+        In memory no larger than that of the result and of `rows` and `cols`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong or mixed type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> rng = np.random.default_rng(0)
+    >>> q, k = rng.standard_normal((2, 1, 2, 1000, 16))
+    >>> hs.attention_weights(q, k, span=40, rows=slice(-3, None)).shape
+    (1, 2, 3, 1000)
+    >>> hs.attention_weights(q, k, span=40, pool=100).sum(axis=-1).round(6).min()
+    np.float64(1.0)
+    """
+    key = _check.float_array("key", key)
+    call = Call(
+        query,
+        key,
+        key,  # the weights are the same for any values
+        span,
+        ramp,
+        causal,
+        include_self,
+        scale,
+        temperature,
+        alibi_slopes,
+        pattern,
+        query_positions,
+        key_positions,
+        key_lengths,
+        segment_ids,
+        key_bias,
+    )
+    row_indices = _chosen("rows", rows, call.query.shape[2])
+    col_indices = _chosen("cols", cols, call.key.shape[2])
+    pools = (1, 1) if pool is None else _check.pair("pool", pool)
+    sizes = (row_indices.size, col_indices.size)
+    pool_rows, pool_cols = (min(p, max(size, 1)) for p, size in zip(pools, sizes, strict=True))
+    shape = (*call.query.shape[:2], -(-row_indices.size // pool_rows), -(-col_indices.size // pool_cols))
+    _check.check_size("the result", shape, call.query.itemsize)
+    return call.outside(call.core.weights(row_indices, col_indices, pool_rows, pool_cols))
+
+
+def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:
+    """Positions that a selection of an axis means, as NumPy would take it."""
+    if selection is None:
+        return np.arange(length)
+    if isinstance(selection, slice):
+        try:
+            return np.arange(*selection.indices(length))
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"{name} must be a slice of integers, with a step other than 0, not {_check.describe(selection)}"
+            ) from None
+    selection = np.atleast_1d(_check.as_array(name, selection))
+    if selection.size == 0:
+        selection = selection.astype(np.int64)
+    if selection.ndim != 1 or selection.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be a slice or a list of integers, not {_check.describe(selection.tolist())}")
+    try:
+        return np.ascontiguousarray(np.arange(length)[selection])
+    except IndexError as error:
+        raise ValueError(
+            f"{name} must lie within {length} tokens, but one is {selection[np.abs(selection).argmax()]}"
+        ) from error

@@ -1,0 +1,157 @@
+"""The definition in dense float64 NumPy: what `headspan.attention` computes, for reading, teaching and checking."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan.patterns.base import Pattern
+from headspan.patterns.per_head import per_head
+
+
+def attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    span: npt.ArrayLike | None = None,
+    ramp: float = 32,
+    causal: bool = True,
+    include_self: bool = True,
+    scale: float | None = None,
+    temperature: npt.ArrayLike | None = None,
+    alibi_slopes: npt.ArrayLike | None = None,
+    pattern: Any = None,
+    query_positions: npt.ArrayLike | None = None,
+    key_positions: npt.ArrayLike | None = None,
+    key_lengths: npt.ArrayLike | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    key_bias: npt.ArrayLike | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """Attention by its definition, in memory of the square of the tokens.
+
+    Everything is computed in float64, and nothing is checked but the pattern.
+
+    Parameters
+    ----------
+    query, key, value, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
+    query_positions, key_positions, key_lengths, segment_ids, key_bias, return_lse
+        As for `headspan.attention`.
+
+    Returns
+    -------
+    out, lse : ndarray of float64
+        As from `headspan.attention`; `lse` only with `return_lse`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong pattern, or by NumPy for shapes that do not fit.
+    TypeError
+        For what is no pattern.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16))
+    >>> bool(np.allclose(hs.reference.attention(q, k, v, span=9), hs.attention(q, k, v, span=9)))
+    True
+    """
+    q, k, v = (np.asarray(a, np.float64) for a in (query, key, value))
+    if q.ndim > 2:  # heads that share a key head
+        k, v = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (k, v))
+    z, t, slope = (
+        _per_query(a, q.ndim)
+        for a in (
+            np.inf if span is None else span,
+            1.0 if temperature is None else temperature,
+            0.0 if alibi_slopes is None else alibi_slopes,
+        )
+    )
+    allowed, x, free = _pairs(q, k, causal, include_self, pattern, query_positions, key_positions)
+    if key_lengths is not None:
+        allowed = allowed & _valid(k.shape[-2], np.asarray(key_lengths))
+    if segment_ids is not None:
+        allowed = allowed & _same_segment(q.shape[-2], np.asarray(segment_ids))
+    b = 0.0 if key_bias is None else np.asarray(key_bias, np.float64)[..., None, :]
+
+    m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
+    m = np.where(allowed & (b > -np.inf), np.where(free, 1.0, m), 0.0)
+    s = (q.shape[-1] ** -0.5 if scale is None else scale) / t * (q @ np.swapaxes(k, -1, -2)) - slope * x + b
+    top = np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0)
+    top = np.where(top == -np.inf, 0.0, top)  # of a row with no pair
+    e = m * np.exp(np.where(m > 0, s - top, -np.inf))
+    total = e.sum(axis=-1, keepdims=True)
+    out = e / np.where(total == 0, 1, total) @ v
+    if not return_lse:
+        return out
+    with np.errstate(divide="ignore"):
+        return out, (top + np.log(total))[..., 0]
+
+
+def _per_query(a: npt.ArrayLike, ndim: int) -> npt.NDArray[np.float64]:
+    """Bring a parameter of one of its forms against (batch, heads, tokens, keys)."""
+    a = np.asarray(a, np.float64)
+    per_token = a.ndim == max(ndim - 1, 1)
+    return a[..., None] if per_token else a[..., None, None]
+
+
+def _pairs(
+    q: npt.NDArray[np.float64],
+    k: npt.NDArray[np.float64],
+    causal: bool,
+    include_self: bool,
+    pattern: Any,
+    query_positions: npt.ArrayLike | None,
+    key_positions: npt.ArrayLike | None,
+) -> tuple[Any, Any, Any]:
+    """Say which pairs there are, how far apart they stand, and which of them no span limits."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    k_at = np.arange(keys) if key_positions is None else np.asarray(key_positions)
+    if query_positions is not None:
+        q_at = np.asarray(query_positions)
+    else:
+        q_at = np.arange(keys - queries, keys) if key_positions is None else k_at[..., keys - queries :]
+    if max(k_at.ndim, q_at.ndim) == 2:  # one row for each batch item
+        k_at, q_at = (at.reshape(-1, 1, at.shape[-1]) for at in (k_at, q_at))
+    x = q_at[..., :, None] - k_at[..., None, :]
+    allowed = ((x >= 0) | (not causal)) & ((x != 0) | include_self)
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    parts = per_head(pattern, heads, queries, keys)
+    if not parts:
+        return allowed, np.abs(x), False
+    masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))
+    if any(part.grid for part in parts):
+        x = np.stack([_grid_distance(part, queries, keys, x) for part in parts])
+    if q.ndim == 2:  # no axis of heads
+        masks, free, x = masks[0], free[0], x.reshape(queries, keys)
+    return allowed & masks, np.abs(x), free
+
+
+def _pattern(pattern: Pattern, queries: int, keys: int) -> tuple[Any, Any]:
+    """Return the mask of a pattern, and the pairs with global tokens."""
+    tokens = pattern.global_tokens
+    free = np.isin(np.arange(keys - queries, keys), tokens)[:, None] | np.isin(np.arange(keys), tokens)
+    return pattern.mask(queries, keys), free
+
+
+def _grid_distance(pattern: Pattern, queries: int, keys: int, x: Any) -> Any:
+    """Return the largest distance along the axes of a pattern's grid; without one the distances given."""
+    if not pattern.grid:
+        return x
+    at = np.array(np.unravel_index(np.arange(keys), pattern.grid))
+    return np.abs(at[:, keys - queries :, None] - at[:, None, :]).max(axis=0)
+
+
+def _valid(keys: int, key_lengths: npt.NDArray[Any]) -> Any:
+    """Return the keys that are no padding."""
+    return np.arange(keys) < (key_lengths.reshape(-1, 1, 1, 1) if key_lengths.size > 1 else key_lengths.item())
+
+
+def _same_segment(queries: int, ids: npt.NDArray[Any]) -> Any:
+    """Return the pairs that lie in one document."""
+    same = ids[..., ids.shape[-1] - queries :, None] == ids[..., None, :]
+    return same[:, None] if same.ndim == 3 else same

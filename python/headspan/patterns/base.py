@@ -1,0 +1,268 @@
+"""What patterns have in common, and expressions of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import Field, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check, _core
+from headspan.patterns import count
+
+FAR = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
+_MOST_PAIRS = 2**26  # of a mask
+_MOST_TERMS = 64
+_LONGEST_NAME = 44
+
+
+class Pattern(ABC):
+    """A primitive or an expression of primitives."""
+
+    def __or__(self, other: Pattern) -> Pattern:
+        """Pairs that either pattern allows."""
+        return _Union((self, other)) if isinstance(other, Pattern) else NotImplemented
+
+    def __and__(self, other: Pattern) -> Pattern:
+        """Pairs that both patterns allow."""
+        return _Intersection((self, other)) if isinstance(other, Pattern) else NotImplemented
+
+    @property
+    def heads(self) -> int | None:
+        """How many heads the pattern has a part of its own for; None: all heads share it."""
+        return next((p.heads for p in self.primitives() if p.heads is not None), None)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Shape of the grid on which distances are measured; empty: along the tokens."""
+        return next((p.grid for p in self.primitives() if p.grid), ())
+
+    @property
+    def global_tokens(self) -> tuple[int, ...]:
+        """Tokens whose pairs no span limits, ascending."""
+        return tuple(sorted({token for p in self.primitives() for token in p.global_tokens}))
+
+    @property
+    def alternatives(self) -> tuple[Pattern, ...]:
+        """The parts of a union, or the pattern alone."""
+        return (self,)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle holds: all but what the core made of the pattern, which it makes again."""
+        return {name: value for name, value in self.__dict__.items() if name != "core"}
+
+    @abstractmethod
+    def of_head(self, head: int) -> Pattern:
+        """Return what the pattern is for one head."""
+
+    def of_heads(self, heads: int, queries: int, keys: int) -> list[Pattern]:
+        """Return what the pattern is for each of so many heads, or for all; ValueError if it does not suit them."""
+        if self.heads not in (None, heads):
+            raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {self.heads}")
+        parts = [self] if self.heads is None else [self.of_head(head) for head in range(heads)]
+        return suited(parts, queries, keys)
+
+    @abstractmethod
+    def primitives(self) -> list[Primitive]:
+        """Return the primitives of the expression."""
+
+    @abstractmethod
+    def terms(self) -> list[tuple[Primitive, ...]]:
+        """Return the expression as a union of intersections."""
+
+    def short_name(self) -> str:
+        """Return what a legend calls the pattern: as it is written, without what it leaves at the default."""
+        name = self._brief()
+        return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "\u2026"
+
+    @abstractmethod
+    def _brief(self) -> str: ...
+
+    def check(self, queries: int, keys: int) -> None:
+        """Raise ValueError if the pattern does not suit so many tokens."""
+        for primitive in self.primitives():
+            primitive.check_size(queries, keys)
+
+    @cached_property
+    def core(self) -> _core.Pattern:
+        """The pattern as the core knows it."""
+        return _core.Pattern([[(p.name, p.numbers()) for p in term] for term in self.terms()])
+
+    def mask(self, tokens: int, key_tokens: int | None = None) -> npt.NDArray[np.bool_]:
+        """Which pairs the pattern allows, as a dense array; for looking at, and small.
+
+        Parameters
+        ----------
+        tokens, key_tokens : int
+            Queries and keys, as many keys as queries unless given.
+
+        Returns
+        -------
+        ndarray of bool, shape (tokens, key_tokens)
+            With a leading axis of heads for a pattern that differs between them. Causality is not part of a pattern.
+
+        Raises
+        ------
+        ValueError
+            For sizes below 1 or that do not suit the pattern, or more than 2**26 pairs.
+        TypeError
+            For what is no integer.
+
+        Examples
+        --------
+        >>> from headspan.patterns import Local
+        >>> Local(1).mask(3).astype(int)
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [0, 1, 1]])
+        """
+        queries = _check.integer("tokens", tokens, at_least=1)
+        keys = queries if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
+        if queries * keys * (self.heads or 1) > _MOST_PAIRS:
+            raise ValueError(f"a mask holds at most {_MOST_PAIRS} pairs, not those of {queries} and {keys} tokens")
+        self.check(queries, keys)
+        if self.heads is None:
+            return self.core.mask(queries, keys)
+        return np.stack([self.of_head(head).core.mask(queries, keys) for head in range(self.heads)])
+
+    def cost(self, **sizes: Any) -> count.Cost:
+        """`headspan.cost` with this pattern.
+
+        Examples
+        --------
+        >>> from headspan.patterns import Local
+        >>> Local(3).cost(tokens=100, heads=1, head_dim=64).pairs
+        394
+        """
+        return count.cost(lambda *its: [part.core for part in self.of_heads(*its)], **sizes)
+
+
+def suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
+    """Return the patterns of heads, equal ones as one object, which the core plans once; all must suit the tokens."""
+    same: dict[Pattern, Pattern] = {}
+    shared = [same.setdefault(part, part) for part in parts]
+    for part in same:
+        part.check(queries, keys)
+    return shared
+
+
+class _Composition(Pattern):
+    parts: tuple[Pattern, ...]
+    sign: ClassVar[str]
+
+    def __init__(self, parts: tuple[Pattern, ...]) -> None:
+        flat: list[Pattern] = []
+        for part in parts:
+            flat.extend(part.parts if type(part) is type(self) else [part])
+        self.parts = tuple(flat)
+        grids = sorted({part.grid for part in self.parts if part.grid})
+        if len(grids) > 1:
+            raise ValueError(f"the parts of a pattern must have one Neighborhood shape, not {grids[0]} and {grids[1]}")
+        heads = sorted({part.heads for part in self.parts if part.heads is not None})
+        if len(heads) > 1:
+            raise ValueError(f"the Blocks of a pattern must be for as many heads, not {heads[0]} and {heads[1]}")
+        if (terms := self._count_terms()) > _MOST_TERMS:
+            raise ValueError(f"a pattern must come to at most {_MOST_TERMS} intersections in a union, not {terms}")
+
+    def _count_terms(self) -> int:
+        counts = [part._count_terms() if isinstance(part, _Composition) else 1 for part in self.parts]
+        return sum(counts) if self.sign == "|" else math.prod(counts)
+
+    def of_head(self, head: int) -> Pattern:
+        return type(self)(tuple(part.of_head(head) for part in self.parts))
+
+    def primitives(self) -> list[Primitive]:
+        return [primitive for part in self.parts for primitive in part.primitives()]
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.parts == self.parts
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.parts))
+
+    def __repr__(self) -> str:
+        return self._joined(repr)
+
+    def _brief(self) -> str:
+        return self._joined(lambda part: part._brief())
+
+    def _joined(self, write: Callable[[Pattern], str]) -> str:
+        return f" {self.sign} ".join(
+            f"({write(part)})" if isinstance(part, _Composition) else write(part) for part in self.parts
+        )
+
+
+class _Union(_Composition):
+    sign = "|"
+
+    @property
+    def alternatives(self) -> tuple[Pattern, ...]:
+        return self.parts
+
+    def terms(self) -> list[tuple[Primitive, ...]]:
+        return [term for part in self.parts for term in part.terms()]
+
+
+class _Intersection(_Composition):
+    sign = "&"
+
+    def terms(self) -> list[tuple[Primitive, ...]]:
+        return [sum(terms, ()) for terms in itertools.product(*(part.terms() for part in self.parts))]
+
+
+class Primitive(Pattern):
+    """A pattern that is no expression of others; the core has one of the same name."""
+
+    name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # all of them are data classes
+
+    @property
+    def heads(self) -> int | None:
+        return None
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def global_tokens(self) -> tuple[int, ...]:
+        return ()
+
+    def of_head(self, head: int) -> Pattern:
+        return self
+
+    def primitives(self) -> list[Primitive]:
+        return [self]
+
+    def terms(self) -> list[tuple[Primitive, ...]]:
+        return [(self,)]
+
+    def check_size(self, queries: int, keys: int) -> None:
+        """Raise ValueError if the primitive does not suit so many tokens."""
+
+    def numbers(self) -> list[int]:
+        """Return what the core needs to know, by default the fields."""
+        return [min(getattr(self, f.name), FAR) for f in fields(self)]
+
+    def _brief(self) -> str:
+        words = []
+        for i, field in enumerate(fields(self)):
+            value = getattr(self, field.name)
+            alike = isinstance(value, tuple) and len(set(value)) == 1
+            if not field.init or value == field.default or (alike and value[:1] == field.default):
+                continue
+            if alike and field.name != "shape":
+                value = value[0]
+            words.append(f"{value}" if i == 0 else f"{field.name}={value}")
+        return f"{type(self).__name__}({', '.join(words)})"
+
+    def _check_integer(self, name: str, *, at_least: int) -> int:
+        value = _check.integer(f"{name} of {type(self).__name__}", getattr(self, name), at_least=at_least)
+        object.__setattr__(self, name, value)
+        return value

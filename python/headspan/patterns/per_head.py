@@ -1,0 +1,20 @@
+"""Which pattern each head gets."""
+
+from headspan import _check
+from headspan.patterns.base import Pattern, suited
+
+
+def per_head(given: object, heads: int, queries: int, keys: int) -> list[Pattern]:
+    """Return the pattern of each head, or one for all, or none."""
+    if given is None:
+        return []
+    if isinstance(given, Pattern):
+        return given.of_heads(heads, queries, keys)
+    if isinstance(given, list | tuple) and all(isinstance(part, Pattern) for part in given):
+        if len(given) != heads:
+            raise ValueError(f"pattern must be one or a list of {heads}, one for each head, not of {len(given)}")
+        if any(part.heads is not None for part in given):
+            raise ValueError("a list of patterns must not hold Blocks per head")
+        return suited(given, queries, keys)
+    hint = f"the class {given.__name__}; write {given.__name__}(...)" if isinstance(given, type) else ""
+    raise TypeError(f"pattern must be a Pattern or a list of Patterns, not {hint or _check.describe(given)}")

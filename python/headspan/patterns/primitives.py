@@ -1,0 +1,353 @@
+"""The patterns that are no expressions of others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headspan import _check
+from headspan.patterns.base import FAR, Primitive
+
+
+@dataclass(frozen=True)
+class Full(Primitive):
+    """Every pair."""
+
+    name = "full"
+
+
+@dataclass(frozen=True)
+class Local(Primitive):
+    """A sliding window: ``j = p - k * dilation`` with ``-after <= k <= before``.
+
+    Parameters
+    ----------
+    before, after : int
+        Keys before and after the query's own.
+    dilation : int
+        Step between neighbouring keys.
+
+    Raises
+    ------
+    ValueError
+        For a number that is too small.
+    TypeError
+        For what is no integer.
+
+    References
+    ----------
+    Beltagy et al., "Longformer: The Long-Document Transformer", 2020, section 3.1.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Local
+    >>> Local(2, dilation=2).mask(5).astype(int)[-1]
+    array([1, 0, 1, 0, 1])
+    """
+
+    before: int
+    after: int = 0
+    dilation: int = 1
+    name = "local"
+
+    def __post_init__(self) -> None:
+        self._check_integer("before", at_least=0)
+        self._check_integer("after", at_least=0)
+        self._check_integer("dilation", at_least=1)
+
+    def numbers(self) -> list[int]:
+        return [min(n, FAR) for n in (self.before * self.dilation, self.after * self.dilation, self.dilation)]
+
+
+@dataclass(frozen=True)
+class Strided(Primitive):
+    """Every so manieth key: ``(p - j) mod stride = 0``, or the same keys for all queries: ``j mod stride = offset``.
+
+    Parameters
+    ----------
+    stride : int
+    offset : int, optional
+        From 0 to stride - 1. None: counted from the query.
+
+    Raises
+    ------
+    ValueError
+        For a stride below 1 or an offset out of its range.
+    TypeError
+        For what is no integer.
+
+    References
+    ----------
+    Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.3.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Strided
+    >>> Strided(3).mask(5).astype(int)[-1], Strided(3, offset=0).mask(5).astype(int)[-1]
+    (array([0, 1, 0, 0, 1]), array([1, 0, 0, 1, 0]))
+    """
+
+    stride: int
+    offset: int | None = None
+    name = "strided"
+
+    def __post_init__(self) -> None:
+        stride = self._check_integer("stride", at_least=1)
+        if self.offset is not None and self._check_integer("offset", at_least=0) >= stride:
+            raise ValueError(f"offset of Strided must be below the stride of {stride}, not {self.offset}")
+
+    def numbers(self) -> list[int]:
+        return [min(self.stride, FAR), -1 if self.offset is None else min(self.offset, FAR - 1)]
+
+
+@dataclass(frozen=True)
+class Fixed(Primitive):
+    """The last columns of every block, seen by all: ``j mod block_size >= block_size - columns``.
+
+    Parameters
+    ----------
+    block_size, columns : int
+
+    Raises
+    ------
+    ValueError
+        For a number that is too small, or more columns than a block has.
+    TypeError
+        For what is no integer.
+
+    References
+    ----------
+    Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.3: the second part of its fixed
+    pattern; ``Blockwise(block_size)`` is the first.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Fixed
+    >>> Fixed(4, 1).mask(8).astype(int)[0]
+    array([0, 0, 0, 1, 0, 0, 0, 1])
+    """
+
+    block_size: int
+    columns: int
+    name = "fixed"
+
+    def __post_init__(self) -> None:
+        block_size = self._check_integer("block_size", at_least=1)
+        if self._check_integer("columns", at_least=1) > block_size:
+            raise ValueError(f"columns of Fixed must be at most the block_size of {block_size}, not {self.columns}")
+
+
+@dataclass(frozen=True)
+class Blockwise(Primitive):
+    """The query's own block of keys, and some blocks back and ahead of it.
+
+    Parameters
+    ----------
+    block_size : int
+    back, ahead : int
+        Blocks before and after the query's own.
+
+    Raises
+    ------
+    ValueError
+        For a number that is too small.
+    TypeError
+        For what is no integer.
+
+    References
+    ----------
+    Qiu et al., "Blockwise Self-Attention for Long Document Understanding", 2020.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Blockwise
+    >>> Blockwise(2, back=1).mask(6).astype(int)[3]
+    array([1, 1, 1, 1, 0, 0])
+    """
+
+    block_size: int
+    back: int = 0
+    ahead: int = 0
+    name = "blockwise"
+
+    def __post_init__(self) -> None:
+        self._check_integer("block_size", at_least=1)
+        self._check_integer("back", at_least=0)
+        self._check_integer("ahead", at_least=0)
+
+    def numbers(self) -> list[int]:
+        block_size = min(self.block_size, FAR)
+        return [block_size, *(min(n, FAR // block_size + 1) for n in (self.back, self.ahead))]
+
+
+@dataclass(frozen=True)
+class Global(Primitive):
+    """Tokens that see all and are seen by all; no span limits a pair with one of them.
+
+    Parameters
+    ----------
+    tokens : int or iterable of int
+        Their indices among the keys.
+
+    Raises
+    ------
+    ValueError
+        For a negative index; in use, for one beyond the keys.
+    TypeError
+        For what is no integer.
+
+    References
+    ----------
+    Beltagy et al., "Longformer: The Long-Document Transformer", 2020, section 3.1.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Global, Local
+    >>> (Local(1) | Global(0)).mask(5).astype(int)[-1]
+    array([1, 0, 0, 1, 1])
+    """
+
+    tokens: tuple[int, ...]
+    name = "global"
+
+    def __init__(self, tokens: int | Iterable[int]) -> None:
+        if isinstance(tokens, np.ndarray) and tokens.ndim == 0:
+            tokens = tokens.item()
+        given = tokens if isinstance(tokens, Iterable) else (tokens,)
+        checked = {_check.integer("tokens of Global", token, at_least=0) for token in given}
+        object.__setattr__(self, "tokens", tuple(sorted(checked)))
+
+    def check_size(self, queries: int, keys: int) -> None:
+        if self.tokens and self.tokens[-1] >= keys:
+            raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {self.tokens[-1]}")
+
+    @property
+    def global_tokens(self) -> tuple[int, ...]:
+        return self.tokens
+
+    def numbers(self) -> list[int]:
+        return list(self.tokens)
+
+
+@dataclass(frozen=True)
+class Random(Primitive):
+    """Blocks of keys drawn at random for every block of queries, the same in every run.
+
+    Parameters
+    ----------
+    blocks : int
+        How many for each block of queries.
+    block_size : int
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        For a number that is too small, or a seed of 2**63 or more.
+    TypeError
+        For what is no integer.
+
+    References
+    ----------
+    Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020, section 2.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Random
+    >>> Random(2, block_size=4, seed=0).mask(16).sum(axis=1).min()
+    np.int64(8)
+    """
+
+    blocks: int
+    block_size: int
+    seed: int = 0
+    name = "random"
+
+    def __post_init__(self) -> None:
+        self._check_integer("blocks", at_least=1)
+        self._check_integer("block_size", at_least=1)
+        if self._check_integer("seed", at_least=0) >= 2**63:
+            raise ValueError(f"seed of Random must be below 2**63, not {self.seed}")
+
+    def numbers(self) -> list[int]:
+        return [min(self.blocks, FAR), min(self.block_size, FAR), self.seed]
+
+
+@dataclass(frozen=True)
+class Neighborhood(Primitive):
+    """The window around a query on a grid of tokens, row by row, shifted at the borders so that it is whole.
+
+    On an axis of length L a query at c sees, with a dilation of 1, the window of coordinates from
+    ``clip(c - window // 2, 0, L - window)`` on; with a dilation, the same among the coordinates equal to its own modulo
+    the dilation. Where a Neighborhood is part of a pattern, the distance of a pair, for spans and
+    slopes, is the largest of the distances along the axes.
+
+    Parameters
+    ----------
+    shape : int or tuple of 1 to 3 int
+        Of the grid; it holds all keys.
+    window, dilation : int or tuple of int
+        For all axes, or for each.
+
+    Raises
+    ------
+    ValueError
+        For a wrong number of axes, a number below 1 or a window that does not fit; in use, for a shape that does not
+        hold all keys, or more queries than keys.
+    TypeError
+        For what is no integer.
+
+    References
+    ----------
+    Hassani et al., "Neighborhood Attention Transformer", CVPR 2023, equation 1; "Dilated Neighborhood Attention
+    Transformer", 2022.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Neighborhood
+    >>> Neighborhood((4, 4), window=3).mask(16)[0].reshape(4, 4).astype(int)
+    array([[1, 1, 1, 0],
+           [1, 1, 1, 0],
+           [1, 1, 1, 0],
+           [0, 0, 0, 0]])
+    """
+
+    shape: tuple[int, ...]
+    window: tuple[int, ...]
+    dilation: tuple[int, ...] = (1,)
+    name = "neighborhood"
+
+    def __init__(
+        self, shape: int | Sequence[int], window: int | Sequence[int], dilation: int | Sequence[int] = 1
+    ) -> None:
+        axes = len(shape) if isinstance(shape, Sequence) else 1
+        if not 1 <= axes <= 3:
+            raise ValueError(f"shape of Neighborhood must have 1 to 3 axes, not {axes}")
+        for name, given in (("shape", shape), ("window", window), ("dilation", dilation)):
+            values = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,) * axes
+            if len(values) != axes:
+                raise ValueError(f"{name} of Neighborhood must be a number or have {axes} axes, not {given}")
+            checked = tuple(_check.integer(f"{name} of Neighborhood", n, at_least=1) for n in values)
+            object.__setattr__(self, name, checked)
+        for length, w, d in zip(self.shape, self.window, self.dilation, strict=True):
+            if w * d > length:
+                raise ValueError(
+                    f"window of Neighborhood, times its dilation, must fit the shape {self.shape}, "
+                    f"not be {w} * {d} on an axis of {length}"
+                )
+
+    def check_size(self, queries: int, keys: int) -> None:
+        if math.prod(self.shape) != keys:
+            raise ValueError(f"shape of Neighborhood must hold the {keys} keys, not {math.prod(self.shape)}")
+        if queries > keys:
+            raise ValueError(f"Neighborhood must have a key for every query, not {queries} queries and {keys} keys")
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return self.shape
+
+    def numbers(self) -> list[int]:
+        return [len(self.shape), *self.shape, *self.window, *self.dilation]

@@ -1,0 +1,79 @@
+"""The names that others may use: all of them, where the documentation says they are, and what importing them loads."""
+
+import importlib
+
+import headspan as hs
+import pytest
+from helpers import run_python
+
+NAMES = {
+    "headspan": """
+        Cost Gradients HybridParameters __version__ attention attention_vjp attention_weights build_info cost
+        dynamic_span dynamic_span_vjp explore get_num_threads hybrid_attention hybrid_attention_vjp hybrid_parameters
+        importance_from importance_from_vjp merge_attention merge_attention_vjp patterns plot reference segments_from
+        set_num_threads soft_mask span_penalty
+        """,
+    "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
+    "headspan.lm": "ModelConfig Parameters init_parameters logits loss surprisal trace window_bits",
+    "headspan.patterns": "Blocks Blockwise Fixed Full Global Local Neighborhood Pattern Random Strided",
+    "headspan.plot": """
+        attention_map distance_profile dynamic_spans limit_sweep mean_by_distance pattern soft_mask span_history spans
+        """,
+    "headspan.reference": "attention",
+    "headspan.report": "write_report",
+    "headspan.train": "TrainConfig as_config train",
+}
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_a_module_exports_these_names_and_no_others(module):
+    assert sorted(importlib.import_module(module).__all__) == sorted(NAMES[module].split())
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_every_name_can_be_imported(module):
+    names = {}
+    exec(f"from {module} import *", names)
+    assert set(NAMES[module].split()) <= set(names)
+
+
+def test_names_that_are_loaded_when_used_are_listed_too():
+    assert dir(hs) == sorted(NAMES["headspan"].split())
+    with pytest.raises(AttributeError, match="module 'headspan' has no attribute 'nothing'"):
+        _ = hs.nothing
+
+
+@pytest.mark.parametrize("first", ["", "import headspan.explorer", "from headspan.explorer import page", "hs.plot"])
+def test_explore_is_the_function_whatever_has_been_imported(first):
+    code = (
+        f"import headspan as hs; {first}\nfrom headspan import explore\nprint(hs.explore is explore, explore.__name__)"
+    )
+    assert run_python(code).split() == ["True", "explore"]
+
+
+LOADED = """
+import sys
+
+before = set(sys.modules)
+{code}
+shown = ("headspan.", "matplotlib", "anywidget", "autograd", "tqdm", "json", "html")
+print(*(name for name in set(sys.modules) - before if name.startswith(shown)))
+"""
+
+
+def loaded(code):
+    return set(run_python(LOADED.format(code=code)).split())
+
+
+def test_attention_alone_loads_nothing_that_draws_or_trains():
+    rooms = {name.split(".")[1] for name in loaded("import headspan")}
+    assert rooms == {"_check", "_core", "_load", "hybrid", "ops", "patterns", "reference"}
+    assert not any(name.partition(".")[0] != "headspan" for name in loaded("import headspan"))
+
+
+def test_what_draws_is_loaded_when_it_is_first_used():
+    drawing, looking = loaded("import headspan; headspan.plot.spans"), loaded("import headspan; headspan.explore")
+    assert "headspan.plot" in drawing
+    assert "headspan.explorer" in looking
+    assert not any(name.startswith(("headspan.explorer", "matplotlib", "json", "html")) for name in drawing)
+    assert not any(name.startswith(("headspan.plot", "headspan.explorer.widget", "anywidget")) for name in looking)
