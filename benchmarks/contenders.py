@@ -97,7 +97,7 @@ def _prepare_full(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
 
 def _prepare_empty(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    return Prepared(_core.get_num_threads, None)
+    return Prepared(_core.default_threads, None)
 
 
 HEADSPAN = Contender("headspan", _prepare_headspan, kinds=("attention", "pattern", "layer"))

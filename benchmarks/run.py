@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import headspan as hs
 import numpy as np
 from headspan import _core
 
@@ -101,7 +102,7 @@ def run(
 ) -> list[Row]:
     """Measure all passes of all cases, and report each case when it is done."""
     rows = []
-    before = _core.get_num_threads()
+    before = hs.get_num_threads()
     try:
         for case in cases:
             mine = [row for passes in case.passes for row in _run_passes(case, passes, contenders, settings)]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from headspan.ops import attention as ops
+from headspan.ops.arguments.options import DIFFERENTIABLE, takes_options
 
 try:
     from autograd import value_and_grad
@@ -42,19 +43,10 @@ class _Call:
 
 
 @primitive
-def _attention(
-    query: Any, key: Any, value: Any, span: Any, temperature: Any, alibi_slopes: Any, key_bias: Any, call: _Call
-) -> Any:
-    result, call.vjp = ops.attention_vjp(
-        query,
-        key,
-        value,
-        span=span,
-        temperature=temperature,
-        alibi_slopes=alibi_slopes,
-        key_bias=key_bias,
-        **call.options,
-    )
+def _attention(query: Any, key: Any, value: Any, *parameters_and_call: Any) -> Any:
+    *parameters, call = parameters_and_call
+    named = dict(zip(DIFFERENTIABLE, parameters, strict=True))
+    result, call.vjp = ops.attention_vjp(query, key, value, **named, **call.options)
     return result
 
 
@@ -77,27 +69,9 @@ def _attention_vjp(argnums: tuple[int, ...], result: Any, args: Any, kwargs: Any
 defvjp_argnums(_attention, _attention_vjp)
 
 
-def attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    *,
-    span: Any = None,
-    ramp: float = 32,
-    causal: bool = True,
-    include_self: bool = True,
-    scale: float | None = None,
-    temperature: Any = None,
-    alibi_slopes: Any = None,
-    pattern: Any = None,
-    query_positions: Any = None,
-    key_positions: Any = None,
-    key_lengths: Any = None,
-    segment_ids: Any = None,
-    key_bias: Any = None,
-    return_lse: bool = False,
-) -> Any:
-    r"""Attention with a learned span, differentiable by ``autograd``.
+@takes_options
+def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **options: Any) -> Any:
+    """Attention with a learned span, differentiable by ``autograd``.
 
     Takes the arguments of :func:`headspan.attention` and returns what it returns. The result can
     be differentiated (once, in reverse mode) with respect to `query`, `key`, `value`, `span`,
@@ -109,8 +83,7 @@ def attention(
         All of the same type. Only the last axis has to be contiguous to cost no copy.
     span : float or ndarray, optional
         Scalar, ``(heads,)``, ``(batch, heads)`` or ``(batch, heads, tokens)``; None is unlimited.
-    ramp, causal, include_self, scale, temperature, alibi_slopes, pattern, query_positions, \
-    key_positions, key_lengths, segment_ids, key_bias, return_lse
+    return_lse, **options
         See :func:`headspan.attention`.
 
     Returns
@@ -130,28 +103,8 @@ def attention(
     >>> grad(loss)(np.array([2.5, 3.5])).shape
     (2,)
     """
-    options: dict[str, Any] = {
-        "ramp": ramp,
-        "causal": causal,
-        "include_self": include_self,
-        "scale": scale,
-        "pattern": pattern,
-        "query_positions": query_positions,
-        "key_positions": key_positions,
-        "key_lengths": key_lengths,
-        "segment_ids": segment_ids,
-        "return_lse": return_lse,
-    }
-    arrays = (query, key, value, span, temperature, alibi_slopes, key_bias)
-    if not any(isinstance(array, Box) for array in arrays):
-        return ops.attention(
-            query,
-            key,
-            value,
-            span=span,
-            temperature=temperature,
-            alibi_slopes=alibi_slopes,
-            key_bias=key_bias,
-            **options,
-        )
-    return _attention(*arrays, _Call(options))
+    parameters = [options.pop(name, None) for name in DIFFERENTIABLE]
+    options["return_lse"] = return_lse
+    if not any(isinstance(array, Box) for array in (query, key, value, *parameters)):
+        return ops.attention(query, key, value, **dict(zip(DIFFERENTIABLE, parameters, strict=True)), **options)
+    return _attention(query, key, value, *parameters, _Call(options))

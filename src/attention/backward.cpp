@@ -21,7 +21,7 @@ namespace headspan {
 
 namespace {
 
-// One call's state, so that its parts need not stage a dozen arguments.
+// One call's state, so that its parts need not pass a dozen arguments.
 template <class T>
 class BackwardPass {
  public:
@@ -32,12 +32,14 @@ class BackwardPass {
         kernel_(active_kernel<T>()),
         plan_(request.patterns, request.queries(), request.keys()),
         past_caches_(plan_.stages() == 1 && !gradients.temperature && past_caches(kernel_, gradients.query)),
-        chunks_(plan_chunks(request, plan_)) {}
+        needs_keys_(gradients.key || gradients.value || gradients.key_bias),
+        chunks_(needs_keys_ ? plan_chunks(request, plan_) : std::vector<Chunk>()) {}
 
   void run(const Control& control) {
     int const threads = useful_threads(request_, control);
     if (!chunks_.empty()) return run_chunks(threads, control);
-    for (std::ptrdiff_t stage = 0; stage < plan_.stages(); stage++) run_heads(stage, threads, control);
+    for (std::ptrdiff_t stage = 0; stage < plan_.stages(); stage++)
+      needs_keys_ ? run_heads(stage, threads, control) : run_groups(stage, threads, control);
   }
 
  private:
@@ -48,8 +50,10 @@ class BackwardPass {
   void run_chunks(int threads, const Control& control) {
     std::size_t const private_rows =
         chunks_.back().private_row + static_cast<std::size_t>(chunks_.back().private_count());
-    private_key_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(request_.head_dim())));
-    private_value_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(request_.value_dim())));
+    if (gradients_.key)
+      private_key_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(request_.head_dim())));
+    if (gradients_.value)
+      private_value_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(request_.value_dim())));
     if (gradients_.key_bias)
       private_bias_ =
           Buffer<double>(checked_product(private_rows, static_cast<std::size_t>(request_.heads_per_key_head())));
@@ -60,6 +64,23 @@ class BackwardPass {
     for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
       add_private_rows(head, first, last);
     });
+  }
+
+  // Where no key's gradient is wanted, groups have nothing in common.
+  void run_groups(std::ptrdiff_t stage, int threads, const Control& control) const {
+    std::ptrdiff_t const groups = plan_.most_groups(stage);
+    parallel_for(request_.batch() * request_.heads() * groups, threads, control.interrupted,
+                 [&](std::ptrdiff_t task, const StopCheck& stop) {
+                   std::ptrdiff_t const head = task / groups, in_item = head % request_.heads(),
+                                        index = groups - 1 - task % groups;  // long rows first
+                   if (index >= plan_.groups(in_item, stage)) return;
+                   auto const queries = group_of(request_, plan_, head / request_.heads(), in_item, stage, index);
+                   auto const run_batch = [](auto run, const Tile* tiles, int count) {
+                     run(KeyGradients<T>{}, tiles, count);
+                     return true;
+                   };
+                   run_group(stage, queries, stop, run_batch, [] { return true; });
+                 });
   }
 
   // The first heads are a task each. Of the others every group is one, so that threads which are not equally fast, or
@@ -153,20 +174,27 @@ class BackwardPass {
 
   // `shared` counts the heads that share the key head.
   KeyGradients<T> key_gradients(const Chunk& chunk, std::ptrdiff_t shared) const {
-    Rows<T> const key{gradients_.key.at(chunk.batch, chunk.key_head), gradients_.key.stride[2]};
-    Rows<T> const value{gradients_.value.at(chunk.batch, chunk.key_head), gradients_.value.stride[2]};
-    Rows<T> const private_key{private_key_.data() + chunk.private_row * static_cast<std::size_t>(request_.head_dim()),
-                              request_.head_dim()};
-    Rows<T> const private_value{
-        private_value_.data() + chunk.private_row * static_cast<std::size_t>(request_.value_dim()),
-        request_.value_dim()};
+    auto const own = [&](const ArrayView<T, 4>& array) {
+      return array ? Rows<T>{array.at(chunk.batch, chunk.key_head), array.stride[2]} : Rows<T>{nullptr, 0};
+    };
+    auto const of_buffer = [&](const Buffer<T>& buffer, std::ptrdiff_t dims) {
+      return Rows<T>{buffer.data() ? buffer.data() + chunk.private_row * static_cast<std::size_t>(dims) : nullptr,
+                     dims};
+    };
     Rows<double> bias{nullptr, 0}, private_bias{nullptr, 0};
     if (gradients_.key_bias) {
       std::ptrdiff_t const each = request_.heads_per_key_head();
       bias = {gradients_.key_bias.at(chunk.batch, chunk.key_head * each + shared), 1};
       private_bias = {private_bias_.data() + chunk.private_row * static_cast<std::size_t>(each) + shared, each};
     }
-    return {key, value, private_key, private_value, bias, private_bias, chunk.private_first, chunk.own_first};
+    return {own(gradients_.key),
+            own(gradients_.value),
+            of_buffer(private_key_, request_.head_dim()),
+            of_buffer(private_value_, request_.value_dim()),
+            bias,
+            private_bias,
+            chunk.private_first,
+            chunk.own_first};
   }
 
   // Zeros for the chunk's own rows up to `until`, just before their first use, so that they are still in the cache
@@ -174,10 +202,12 @@ class BackwardPass {
   std::ptrdiff_t clear_own(const Chunk& chunk, std::ptrdiff_t first, std::ptrdiff_t until) const {
     if (first >= until) return first;
     std::ptrdiff_t const each = request_.heads_per_key_head();
-    for (std::ptrdiff_t key = first; key < until; key++) {
-      std::fill_n(gradients_.key.at(chunk.batch, chunk.key_head, key), request_.head_dim(), T(0));
-      std::fill_n(gradients_.value.at(chunk.batch, chunk.key_head, key), request_.value_dim(), T(0));
-    }
+    auto const clear = [&](const ArrayView<T, 4>& array) {
+      for (std::ptrdiff_t key = first; key < until && array; key++)
+        std::fill_n(array.at(chunk.batch, chunk.key_head, key), array.shape[3], T(0));
+    };
+    clear(gradients_.key);
+    clear(gradients_.value);
     for (std::ptrdiff_t h = chunk.key_head * each; h < (chunk.key_head + 1) * each && gradients_.key_bias; h++)
       std::fill(gradients_.key_bias.at(chunk.batch, h, first), gradients_.key_bias.at(chunk.batch, h, until), 0.0);
     return until;
@@ -186,8 +216,8 @@ class BackwardPass {
   void clear_private(const Chunk& chunk) const {
     if (chunk.private_count() == 0) return;
     KeyGradients<T> const rows = key_gradients(chunk, 0);
-    std::fill_n(rows.private_key.data, chunk.private_count() * request_.head_dim(), T(0));
-    std::fill_n(rows.private_value.data, chunk.private_count() * request_.value_dim(), T(0));
+    if (gradients_.key) std::fill_n(rows.private_key.data, chunk.private_count() * request_.head_dim(), T(0));
+    if (gradients_.value) std::fill_n(rows.private_value.data, chunk.private_count() * request_.value_dim(), T(0));
     if (gradients_.key_bias) std::fill_n(rows.private_bias.data, chunk.private_count() * rows.private_bias.stride, 0.0);
   }
 
@@ -240,13 +270,13 @@ class BackwardPass {
     arrays[0] = prefetch_group(request_.query, stage, batch, head, index);
     arrays[1] = prefetch_group(upstream_.out, stage, batch, head, index);
     arrays[2] = prefetch_group(upstream_.grad_out, stage, batch, head, index);
-    if (!past_caches_) arrays[3] = prefetch_group(gradients_.query, stage, batch, head, index);
+    if (!past_caches_ && gradients_.query) arrays[3] = prefetch_group(gradients_.query, stage, batch, head, index);
     if (group.key.step > 1) return;  // its keys are copies, and gradients so far apart push each other out
     std::ptrdiff_t const key_head = head / request_.heads_per_key_head();
     arrays[4] = prefetch_new_keys(request_.key, stage, batch, key_head, index, end);
     arrays[5] = prefetch_new_keys(request_.value, stage, batch, key_head, index, end);
-    arrays[6] = prefetch_new_keys(gradients_.key, stage, batch, key_head, index, end);
-    arrays[7] = prefetch_new_keys(gradients_.value, stage, batch, key_head, index, end);
+    if (gradients_.key) arrays[6] = prefetch_new_keys(gradients_.key, stage, batch, key_head, index, end);
+    if (gradients_.value) arrays[7] = prefetch_new_keys(gradients_.value, stage, batch, key_head, index, end);
   }
 
   // The gradients of one group. run_batch(run, tiles, count) is to call run(key_rows, tiles, count) for all its tiles;
@@ -260,12 +290,16 @@ class BackwardPass {
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim());
     BackwardRows<T> rows;
     rows.past_caches = past_caches_;
-    std::vector<T> later(static_cast<std::size_t>(adds ? kLanes * request_.head_dim() : 0));
+    // Rows of the query's gradient that are added later, or from which that of the temperature is made and nothing
+    // else.
+    bool const aside = adds || !gradients_.query;
+    rows.needs_query = gradients_.query || gradients_.temperature;
+    std::vector<T> later(static_cast<std::size_t>(aside && rows.needs_query ? kLanes * request_.head_dim() : 0));
     for (int lane = 0; lane < group.lanes; lane++) {
       std::ptrdiff_t const batch = queries.batch, head = queries.head, i = queries.schedule.query(lane);
       rows.out[lane] = upstream_.out.at(batch, head, i);
       rows.grad_out[lane] = upstream_.grad_out.at(batch, head, i);
-      rows.grad_query[lane] = adds ? later.data() + lane * request_.head_dim() : gradients_.query.at(batch, head, i);
+      rows.grad_query[lane] = aside ? later.data() + lane * request_.head_dim() : gradients_.query.at(batch, head, i);
       rows.maximum[lane] = *upstream_.statistics.at(batch, head, i, 0);
       rows.inverse_sum[lane] = *upstream_.statistics.at(batch, head, i, 1);
       rows.grad_lse[lane] = upstream_.grad_lse ? *upstream_.grad_lse.at(batch, head, i) : T(0);
@@ -280,7 +314,7 @@ class BackwardPass {
     kernel_.backward_end(group, rows, workspace.kernel);
     for (int lane = 0; lane < group.lanes; lane++) {
       store_parameters(adds, queries, rows, lane);
-      if (adds)
+      if (adds && gradients_.query)
         add(rows.grad_query[lane], request_.head_dim(),
             gradients_.query.at(queries.batch, queries.head, queries.schedule.query(lane)));
     }
@@ -314,11 +348,11 @@ class BackwardPass {
       KeyGradients<T> const rows = key_gradients(chunk, 0);
       std::ptrdiff_t const each = request_.heads_per_key_head();
       for (std::ptrdiff_t j = std::max(first, chunk.private_first); j < std::min(last, chunk.own_first); j++) {
-        add(rows.private_key.row(j - chunk.private_first), request_.head_dim(), rows.key.row(j));
-        add(rows.private_value.row(j - chunk.private_first), request_.value_dim(), rows.value.row(j));
+        std::ptrdiff_t const row = j - chunk.private_first;
+        if (gradients_.key) add(rows.private_key.row(row), request_.head_dim(), rows.key.row(j));
+        if (gradients_.value) add(rows.private_value.row(row), request_.value_dim(), rows.value.row(j));
         for (std::ptrdiff_t h = 0; h < each && gradients_.key_bias; h++)
-          *gradients_.key_bias.at(chunk.batch, chunk.key_head * each + h, j) +=
-              rows.private_bias.row(j - chunk.private_first)[h];
+          *gradients_.key_bias.at(chunk.batch, chunk.key_head * each + h, j) += rows.private_bias.row(row)[h];
       }
     }
   }
@@ -333,6 +367,7 @@ class BackwardPass {
   Kernel<T> const kernel_;
   Plan const plan_;
   bool const past_caches_;  // of the queries' gradients, where nobody reads them here
+  bool const needs_keys_;   // whether some gradient of the keys is wanted
   std::vector<Chunk> const chunks_;
   Buffer<T> private_key_, private_value_;
   Buffer<double> private_bias_;

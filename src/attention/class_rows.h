@@ -73,11 +73,12 @@ class ClassRows {
   // has something to do.
   void gather() const {
     std::ptrdiff_t const count = std::min(at_a_time_, stride_ - first_), before = request_.keys() - request_.queries(),
-                         keys = std::min(request_.keys(), request_.visibility(batch_).key_end);
+                         begin = request_.visibility(batch_).key_begin,
+                         end = std::min(request_.keys(), request_.visibility(batch_).key_end);
     for (std::ptrdiff_t row = 0; row < rows_; row++)
       for (std::ptrdiff_t c = 0; c < count; c++) {
         std::ptrdiff_t const key = row * stride_ + floor_mod(first_ + c + before, stride_), place = c * rows_ + row;
-        if (key >= keys) continue;
+        if (key < begin || key >= end) continue;
         copy(request_.key, key, key_ + place * request_.head_dim());
         copy(request_.value, key, value_ + place * request_.value_dim());
       }

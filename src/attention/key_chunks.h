@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Chunks of a head's groups for the backward stage: who owns the gradient of which key.
+// Chunks of a head's groups for the backward pass: who owns the gradient of which key.
 #pragma once
 
 #include <algorithm>

@@ -24,7 +24,7 @@ struct Request {
   ArrayView<const bool, 3> removed;   // (batch, heads, keys), where key_bias is -infinity; null: nowhere
   // Of every batch item, ascending along a contiguous last axis; both or none.
   ArrayView<const double, 2> query_positions, key_positions;
-  ArrayView<const std::int64_t, 1> key_lengths;                  // (batch); null: all keys count
+  ArrayView<const std::int64_t, 1> key_begin, key_lengths;       // (batch), outside lies padding; null: all keys count
   ArrayView<const std::int64_t, 2> segment_first, segment_last;  // (batch, keys), of the document of each key
   std::vector<const Pattern*> patterns;                          // one, or one for each head, or none
   double scale = 1;
@@ -46,6 +46,7 @@ struct Request {
   Visibility visibility(std::ptrdiff_t item) const {
     Visibility v{queries(), keys(), causal, include_self, ramp};
     if (query_positions) v.query_position = query_positions.at(item), v.key_position = key_positions.at(item);
+    if (key_begin) v.key_begin = *key_begin.at(item);
     if (key_lengths) v.key_end = *key_lengths.at(item);
     if (segment_first) v.segment_first = segment_first.at(item), v.segment_last = segment_last.at(item);
     return v;
@@ -76,8 +77,8 @@ struct Upstream {
   ArrayView<const T, 3> grad_lse;
 };
 
-// span, temperature and slopes are per query, (batch, heads, tokens), and key_bias (batch, heads, keys); they may be
-// null.
+// span, temperature and slopes are per query, (batch, heads, tokens), and key_bias (batch, heads, keys). What is null
+// is not wanted, and costs nothing.
 template <class T>
 struct GradientViews {
   ArrayView<T, 4> query, key, value;

@@ -28,170 +28,170 @@ std::vector<const Pattern*> pointers(const Patterns& patterns, std::ptrdiff_t he
 }
 
 // The arguments of one attention, held together with the arrays that own its memory.
-class PyProblem {
+class PyRequest {
  public:
-  PyProblem(py::array query, py::array key, py::array value, OptionalArray span, OptionalArray temperature,
-            OptionalArray slopes, double scale, double ramp, bool causal, bool include_self)
-      : query_(std::move(query)),
-        key_(std::move(key)),
-        value_(std::move(value)),
-        span_(std::move(span)),
-        temperature_(std::move(temperature)),
-        slopes_(std::move(slopes)),
-        scale_(scale),
-        ramp_(ramp),
-        causal_(causal),
-        include_self_(include_self) {}
-
-  // Arguments that few calls have. `removed` says where key_bias is -infinity; the segments of keys are first .. last
-  // - 1.
-  void extend(Patterns patterns, OptionalArray query_positions, OptionalArray key_positions, OptionalArray key_lengths,
-              OptionalArray segment_first, OptionalArray segment_last, OptionalArray key_bias, OptionalArray removed) {
-    patterns_ = std::move(patterns);
-    query_positions_ = std::move(query_positions);
-    key_positions_ = std::move(key_positions);
-    key_lengths_ = std::move(key_lengths);
-    segment_first_ = std::move(segment_first);
-    segment_last_ = std::move(segment_last);
-    key_bias_ = std::move(key_bias);
-    removed_ = std::move(removed);
+  // `options`: those that were given, by name.
+  PyRequest(py::array query, py::array key, py::array value, const py::dict& options)
+      : query_(std::move(query)), key_(std::move(key)), value_(std::move(value)) {
+    for (auto const& [name, option] : options) set(py::cast<std::string>(name), option);
   }
 
-  py::tuple forward(bool with_lse, bool with_statistics) const {
-    return is_float32() ? forward_as<float>(with_lse, with_statistics) : forward_as<double>(with_lse, with_statistics);
+  // The results are written to `out` if it is given.
+  py::tuple forward(const OptionalArray& out, bool with_lse, bool with_statistics, int threads) const {
+    return is_float32() ? forward_as<float>(out, with_lse, with_statistics, threads)
+                        : forward_as<double>(out, with_lse, with_statistics, threads);
   }
-  py::tuple backward(const py::array& out, const py::array& statistics, const py::array& grad_out,
-                     const OptionalArray& grad_lse) const {
-    return is_float32() ? backward_as<float>(out, statistics, grad_out, grad_lse)
-                        : backward_as<double>(out, statistics, grad_out, grad_lse);
+  // The gradients that `into` names, each written to an array or, where that is None, to a new one.
+  py::dict backward(const py::array& out, const py::array& statistics, const py::array& grad_out,
+                    const OptionalArray& grad_lse, const py::dict& into, int threads) const {
+    return is_float32() ? backward_as<float>(out, statistics, grad_out, grad_lse, into, threads)
+                        : backward_as<double>(out, statistics, grad_out, grad_lse, into, threads);
   }
-  py::array weights(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows,
-                    std::ptrdiff_t pool_cols) const {
-    return is_float32() ? weights_as<float>(rows, cols, pool_rows, pool_cols)
-                        : weights_as<double>(rows, cols, pool_rows, pool_cols);
+  py::array weights(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows, std::ptrdiff_t pool_cols,
+                    int threads) const {
+    return is_float32() ? weights_as<float>(rows, cols, pool_rows, pool_cols, threads)
+                        : weights_as<double>(rows, cols, pool_rows, pool_cols, threads);
   }
 
  private:
+  void set(const std::string& name, const py::handle& option) {
+    static constexpr struct {
+      const char* name;
+      OptionalArray PyRequest::* array;
+    } arrays[] = {
+        {"span", &PyRequest::span_},
+        {"temperature", &PyRequest::temperature_},
+        {"alibi_slopes", &PyRequest::slopes_},
+        {"key_bias", &PyRequest::key_bias_},
+        {"removed", &PyRequest::removed_},
+        {"query_positions", &PyRequest::query_positions_},
+        {"key_positions", &PyRequest::key_positions_},
+        {"key_begin", &PyRequest::key_begin_},
+        {"key_lengths", &PyRequest::key_lengths_},
+        {"segment_first", &PyRequest::segment_first_},
+        {"segment_last", &PyRequest::segment_last_},
+    };
+    for (auto const& row : arrays)
+      if (name == row.name) {
+        this->*row.array = py::cast<py::array>(option);
+        return;
+      }
+    if (name == "scale")
+      scale_ = py::cast<double>(option);
+    else if (name == "ramp")
+      ramp_ = py::cast<double>(option);
+    else if (name == "causal")
+      causal_ = py::cast<bool>(option);
+    else if (name == "include_self")
+      include_self_ = py::cast<bool>(option);
+    else if (name == "patterns")
+      patterns_ = py::cast<Patterns>(option);
+    else
+      require(false, name.c_str(), " is no option");
+  }
+
   bool is_float32() const { return py::isinstance<py::array_t<float>>(query_); }
 
   // Checked as far as memory goes; what a user may have meant is checked in Python.
   template <class T>
-  Request<T> problem() const {
-    Request<T> p;
-    p.query = rows_view<T, 4>(query_, "query");
-    p.key = rows_view<T, 4>(key_, "key");
-    p.value = rows_view<T, 4>(value_, "value");
-    std::ptrdiff_t const batch = p.batch(), heads = p.heads(), tokens = p.queries();
-    require(p.key_heads() > 0 && heads % p.key_heads() == 0 && p.keys() > 0, "key", " has another shape");
-    require(p.query.shape[3] > 0 && p.query.shape[3] < 1 << 20 && p.value.shape[3] < 1 << 20, "head_dim",
+  Request<T> request() const {
+    Request<T> r;
+    r.query = rows_view<T, 4>(query_, "query");
+    r.key = rows_view<T, 4>(key_, "key");
+    r.value = rows_view<T, 4>(value_, "value");
+    std::ptrdiff_t const batch = r.batch(), heads = r.heads(), queries = r.queries(), keys = r.keys();
+    require(r.key_heads() > 0 && heads % r.key_heads() == 0 && keys > 0, "key", " has another shape");
+    require(r.query.shape[3] > 0 && r.query.shape[3] < 1 << 20 && r.value.shape[3] < 1 << 20, "head_dim",
             " is too large");
-    require_shape(p.key, {batch, p.key_heads(), p.keys(), p.query.shape[3]}, "key");
-    require_shape(p.value, {batch, p.key_heads(), p.keys()}, "value");
-    if (span_) p.span = broadcast_view<T, 3>(*span_, {batch, heads, tokens}, "span");
-    if (temperature_) p.temperature = broadcast_view<T, 3>(*temperature_, {batch, heads, tokens}, "temperature");
-    if (slopes_) p.slopes = broadcast_view<T, 2>(*slopes_, {batch, heads}, "alibi_slopes");
-    p.scale = scale_;
-    p.ramp = ramp_;
-    p.causal = causal_;
-    p.include_self = include_self_;
-    set_extensions(p);
-    return p;
-  }
-
-  template <class T>
-  void set_extensions(Request<T>& p) const {
-    std::ptrdiff_t const batch = p.batch(), queries = p.queries(), keys = p.keys();
-    p.patterns = pointers(patterns_, p.heads(), queries, keys);
-    if (key_bias_) p.key_bias = broadcast_view<T, 3>(*key_bias_, {batch, p.heads(), keys}, "key_bias");
-    if (removed_) p.removed = tokens_view<bool, 3>(*removed_, {batch, p.heads(), keys}, "removed");
+    require_shape(r.key, {batch, r.key_heads(), keys, r.query.shape[3]}, "key");
+    require_shape(r.value, {batch, r.key_heads(), keys}, "value");
+    if (span_) r.span = broadcast_view<T, 3>(*span_, {batch, heads, queries}, "span");
+    if (temperature_) r.temperature = broadcast_view<T, 3>(*temperature_, {batch, heads, queries}, "temperature");
+    if (slopes_) r.slopes = broadcast_view<T, 2>(*slopes_, {batch, heads}, "alibi_slopes");
+    if (key_bias_) r.key_bias = broadcast_view<T, 3>(*key_bias_, {batch, heads, keys}, "key_bias");
+    if (removed_) r.removed = tokens_view<bool, 3>(*removed_, {batch, heads, keys}, "removed");
+    if (key_begin_) r.key_begin = broadcast_view<std::int64_t, 1>(*key_begin_, {batch}, "key_begin");
+    if (key_lengths_) r.key_lengths = broadcast_view<std::int64_t, 1>(*key_lengths_, {batch}, "key_lengths");
     require(query_positions_.has_value() == key_positions_.has_value(), "key_positions",
             " must be given with the others");
     if (query_positions_) {
-      p.query_positions = tokens_view<double, 2>(*query_positions_, {batch, queries}, "query_positions");
-      p.key_positions = tokens_view<double, 2>(*key_positions_, {batch, keys}, "key_positions");
+      r.query_positions = tokens_view<double, 2>(*query_positions_, {batch, queries}, "query_positions");
+      r.key_positions = tokens_view<double, 2>(*key_positions_, {batch, keys}, "key_positions");
     }
-    if (key_lengths_) p.key_lengths = broadcast_view<std::int64_t, 1>(*key_lengths_, {batch}, "key_lengths");
     require(segment_first_.has_value() == segment_last_.has_value(), "segments", " must be given with both ends");
-    if (!segment_first_) return;
-    require(queries <= keys, "segments", " need a key for every query");
-    p.segment_first = tokens_view<std::int64_t, 2>(*segment_first_, {batch, keys}, "segments");
-    p.segment_last = tokens_view<std::int64_t, 2>(*segment_last_, {batch, keys}, "segments");
+    if (segment_first_) {
+      require(queries <= keys, "segments", " need a key for every query");
+      r.segment_first = tokens_view<std::int64_t, 2>(*segment_first_, {batch, keys}, "segments");
+      r.segment_last = tokens_view<std::int64_t, 2>(*segment_last_, {batch, keys}, "segments");
+    }
+    r.patterns = pointers(patterns_, heads, queries, keys);
+    r.scale = scale_;
+    r.ramp = ramp_;
+    r.causal = causal_;
+    r.include_self = include_self_;
+    return r;
   }
 
   template <class T>
-  py::tuple forward_as(bool with_lse, bool with_statistics) const {
-    Request<T> const p = problem<T>();
-    py::array_t<T> out = new_array<T>({p.batch(), p.heads(), p.queries(), p.value_dim()});
+  py::tuple forward_as(const OptionalArray& given, bool with_lse, bool with_statistics, int threads) const {
+    Request<T> const r = request<T>();
     py::object lse = py::none(), statistics = py::none();
     ForwardViews<T> results;
-    results.out = writable_view<T, 4>(out);
-    if (with_lse) {
-      py::array_t<T> array = new_array<T>({p.batch(), p.heads(), p.queries()});
-      results.lse = writable_view<T, 3>(array);
-      lse = std::move(array);
-    }
-    if (with_statistics) {
-      py::array_t<T> array = new_array<T>({p.batch(), p.heads(), p.queries(), 2});
-      results.statistics = writable_view<T, 4>(array);
-      statistics = std::move(array);
-    }
-    call_core([&](const Control& control) { attention_forward(p, results, control); });
+    py::array const out = result_array(given, {r.batch(), r.heads(), r.queries(), r.value_dim()}, results.out, "out");
+    if (with_lse) lse = result_array({}, {r.batch(), r.heads(), r.queries()}, results.lse, "lse");
+    if (with_statistics)
+      statistics = result_array({}, {r.batch(), r.heads(), r.queries(), 2}, results.statistics, "statistics");
+    call_core(threads, [&](const Control& control) { attention_forward(r, results, control); });
     return py::make_tuple(out, lse, statistics);
   }
 
   template <class T>
-  py::tuple backward_as(const py::array& out, const py::array& statistics, const py::array& grad_out,
-                        const OptionalArray& grad_lse) const {
-    Request<T> const p = problem<T>();
-    std::ptrdiff_t const batch = p.batch(), heads = p.heads(), tokens = p.queries(), head_dim = p.head_dim(),
-                         value_dim = p.value_dim();
+  py::dict backward_as(const py::array& out, const py::array& statistics, const py::array& grad_out,
+                       const OptionalArray& grad_lse, const py::dict& into, int threads) const {
+    Request<T> const r = request<T>();
+    std::ptrdiff_t const batch = r.batch(), heads = r.heads(), queries = r.queries(), value_dim = r.value_dim();
     Upstream<T> upstream;
-    require_shape(upstream.out = rows_view<T, 4>(out, "out"), {batch, heads, tokens, value_dim}, "out");
-    require_shape(upstream.grad_out = rows_view<T, 4>(grad_out, "grad_out"), {batch, heads, tokens, value_dim},
+    require_shape(upstream.out = rows_view<T, 4>(out, "out"), {batch, heads, queries, value_dim}, "out");
+    require_shape(upstream.grad_out = rows_view<T, 4>(grad_out, "grad_out"), {batch, heads, queries, value_dim},
                   "grad_out");
-    require_shape(upstream.statistics = view<T, 4>(statistics, "statistics"), {batch, heads, tokens, 2}, "statistics");
+    require_shape(upstream.statistics = view<T, 4>(statistics, "statistics"), {batch, heads, queries, 2}, "statistics");
     if (grad_lse)
-      require_shape(upstream.grad_lse = view<T, 3>(*grad_lse, "grad_lse"), {batch, heads, tokens}, "grad_lse");
+      require_shape(upstream.grad_lse = view<T, 3>(*grad_lse, "grad_lse"), {batch, heads, queries}, "grad_lse");
 
-    py::array_t<T> query = new_array<T>({batch, heads, tokens, head_dim}),
-                   key = new_array<T>({batch, p.key_heads(), p.keys(), head_dim}),
-                   value = new_array<T>({batch, p.key_heads(), p.keys(), value_dim});
     GradientViews<T> gradients;
-    gradients.query = writable_view<T, 4>(query);
-    gradients.key = writable_view<T, 4>(key);
-    gradients.value = writable_view<T, 4>(value);
-    auto const per_query = [&](bool wanted, ArrayView<double, 3>& gradient) -> py::object {
-      if (!wanted) return py::none();
-      py::array_t<double> array = new_array<double>({batch, heads, tokens});
-      gradient = writable_view<double, 3>(array);
-      return std::move(array);
+    py::dict results;
+    auto const wanted = [&](const char* name, bool possible, std::vector<std::ptrdiff_t> const& shape, auto& gradient) {
+      if (!into.contains(name)) return;
+      require(possible, name, " was not given and has no gradient");
+      py::object const given = into[name];
+      results[name] =
+          result_array(given.is_none() ? OptionalArray() : py::cast<py::array>(given), shape, gradient, name);
     };
-    py::object const span = per_query(span_.has_value(), gradients.span),
-                     temperature = per_query(temperature_.has_value(), gradients.temperature),
-                     slopes = per_query(slopes_.has_value(), gradients.slopes);
-    py::object key_bias = py::none();
-    if (key_bias_) {
-      py::array_t<double> array = new_array<double>({batch, heads, p.keys()});
-      gradients.key_bias = writable_view<double, 3>(array);
-      key_bias = std::move(array);
-    }
-    call_core([&](const Control& control) { attention_backward(p, upstream, gradients, control); });
-    return py::make_tuple(query, key, value, span, temperature, slopes, key_bias);
+    wanted("query", true, {batch, heads, queries, r.head_dim()}, gradients.query);
+    wanted("key", true, {batch, r.key_heads(), r.keys(), r.head_dim()}, gradients.key);
+    wanted("value", true, {batch, r.key_heads(), r.keys(), value_dim}, gradients.value);
+    wanted("span", span_.has_value(), {batch, heads, queries}, gradients.span);
+    wanted("temperature", temperature_.has_value(), {batch, heads, queries}, gradients.temperature);
+    wanted("alibi_slopes", slopes_.has_value(), {batch, heads, queries}, gradients.slopes);
+    wanted("key_bias", key_bias_.has_value(), {batch, heads, r.keys()}, gradients.key_bias);
+    require(results.size() == into.size(), "into", " names what has no gradient");
+    call_core(threads, [&](const Control& control) { attention_backward(r, upstream, gradients, control); });
+    return results;
   }
 
   template <class T>
-  py::array weights_as(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows,
-                       std::ptrdiff_t pool_cols) const {
-    Request<T> const p = problem<T>();
+  py::array weights_as(const py::array& rows, const py::array& cols, std::ptrdiff_t pool_rows, std::ptrdiff_t pool_cols,
+                       int threads) const {
+    Request<T> const r = request<T>();
     require(pool_rows > 0 && pool_cols > 0, "pool", " must be positive");
     Selection const selection{view<std::int64_t, 1>(rows, "rows"), view<std::int64_t, 1>(cols, "cols"), pool_rows,
                               pool_cols};
-    require_below(selection.rows, p.queries(), "rows");
-    require_below(selection.cols, p.keys(), "cols");
-    py::array_t<T> weights = new_array<T>({p.batch(), p.heads(), (selection.rows.shape[0] + pool_rows - 1) / pool_rows,
+    require_below(selection.rows, r.queries(), "rows");
+    require_below(selection.cols, r.keys(), "cols");
+    py::array_t<T> weights = new_array<T>({r.batch(), r.heads(), (selection.rows.shape[0] + pool_rows - 1) / pool_rows,
                                            (selection.cols.shape[0] + pool_cols - 1) / pool_cols});
     ArrayView<T, 4> const weights_view = writable_view<T, 4>(weights);
-    call_core([&](const Control& control) { attention_weights(p, selection, weights_view, control); });
+    call_core(threads, [&](const Control& control) { attention_weights(r, selection, weights_view, control); });
     return std::move(weights);
   }
 
@@ -201,11 +201,11 @@ class PyProblem {
   }
 
   py::array query_, key_, value_;
-  OptionalArray span_, temperature_, slopes_;
-  double scale_, ramp_;
-  bool causal_, include_self_;
+  OptionalArray span_, temperature_, slopes_, key_bias_, removed_, query_positions_, key_positions_, key_begin_,
+      key_lengths_, segment_first_, segment_last_;
   Patterns patterns_;
-  OptionalArray query_positions_, key_positions_, key_lengths_, segment_first_, segment_last_, key_bias_, removed_;
+  double scale_ = 1, ramp_ = 32;
+  bool causal_ = true, include_self_ = true;
 };
 
 py::array pairs(std::ptrdiff_t queries, std::ptrdiff_t keys, const py::array& span, double ramp, bool causal,
@@ -215,7 +215,7 @@ py::array pairs(std::ptrdiff_t queries, std::ptrdiff_t keys, const py::array& sp
   py::array_t<std::int64_t> counts({span_view.shape[0], span_view.shape[1]});
   ArrayView<std::int64_t, 2> const counts_view = writable_view<std::int64_t, 2>(counts);
   std::vector<const Pattern*> const of_heads = pointers(patterns, span_view.shape[1], queries, keys);
-  call_core([&](const Control& control) {
+  call_core(1, [&](const Control& control) {
     count_pairs({queries, keys, causal, true, ramp}, span_view, of_heads, counts_view, control.interrupted);
   });
   return std::move(counts);
@@ -226,7 +226,7 @@ py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t ke
   pattern.check(queries, keys);
   py::array_t<bool> allowed({queries, keys});
   ArrayView<bool, 2> const view = writable_view<bool, 2>(allowed);
-  call_core([&](const Control& control) { pattern_mask(pattern, view, control.interrupted); });
+  call_core(1, [&](const Control& control) { pattern_mask(pattern, view, control.interrupted); });
   return std::move(allowed);
 }
 
@@ -237,21 +237,17 @@ void register_attention(py::module_& m) {
       m, "Pattern", "A union of terms, each an intersection of primitives by name and numbers.")
       .def(py::init<Pattern::Description>(), py::arg("terms"))
       .def("mask", &mask, py::arg("queries"), py::arg("keys"));
-  py::class_<PyProblem>(m, "Problem",
-                        "The arguments of one attention: arrays of one type, parameters broadcast to (batch, heads, "
-                        "tokens) or (batch, heads).")
-      .def(py::init<py::array, py::array, py::array, OptionalArray, OptionalArray, OptionalArray, double, double, bool,
-                    bool>(),
-           py::arg("query"), py::arg("key"), py::arg("value"), py::arg("span"), py::arg("temperature"),
-           py::arg("slopes"), py::arg("scale"), py::arg("ramp"), py::arg("causal"), py::arg("include_self"))
-      .def("extend", &PyProblem::extend, py::arg("patterns"), py::arg("query_positions"), py::arg("key_positions"),
-           py::arg("key_lengths"), py::arg("segment_first"), py::arg("segment_last"), py::arg("key_bias"),
-           py::arg("removed"))
-      .def("forward", &PyProblem::forward, py::arg("with_lse"), py::arg("with_statistics"))
-      .def("backward", &PyProblem::backward, py::arg("out"), py::arg("statistics"), py::arg("grad_out"),
-           py::arg("grad_lse"))
-      .def("weights", &PyProblem::weights, py::arg("rows"), py::arg("cols"), py::arg("pool_rows"),
-           py::arg("pool_cols"));
+  py::class_<PyRequest>(m, "Request",
+                        "The arguments of one attention: arrays of one type, and options by name, broadcast to (batch, "
+                        "heads, tokens) or (batch, heads).")
+      .def(py::init<py::array, py::array, py::array, py::dict>(), py::arg("query"), py::arg("key"), py::arg("value"),
+           py::arg("options"))
+      .def("forward", &PyRequest::forward, py::arg("out"), py::arg("with_lse"), py::arg("with_statistics"),
+           py::arg("threads"))
+      .def("backward", &PyRequest::backward, py::arg("out"), py::arg("statistics"), py::arg("grad_out"),
+           py::arg("grad_lse"), py::arg("into"), py::arg("threads"))
+      .def("weights", &PyRequest::weights, py::arg("rows"), py::arg("cols"), py::arg("pool_rows"), py::arg("pool_cols"),
+           py::arg("threads"));
   m.def("pairs", &pairs, py::arg("queries"), py::arg("keys"), py::arg("span"), py::arg("ramp"), py::arg("causal"),
         py::arg("patterns"));
 }

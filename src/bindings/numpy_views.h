@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,23 @@ ArrayView<T, rank> writable_view(py::array& array) {
   return v;
 }
 
+// The array that a result is written to, `given` or a new one, and its view.
+template <class T, int rank>
+py::array result_array(const std::optional<py::array>& given, const std::vector<std::ptrdiff_t>& shape,
+                       ArrayView<T, rank>& view, const char* name) {
+  py::array array = given ? *given : py::array(new_array<T>(shape));
+  view = shape_of<T, rank>(array, name);
+  for (int axis = 0; axis < rank; axis++) {
+    require(view.shape[axis] == shape[static_cast<std::size_t>(axis)], name, " has another shape");
+    require(view.stride[axis] != 0 || view.shape[axis] <= 1 || array.size() == 0, name,
+            " must not be a broadcast array");
+  }
+  require(view.stride[rank - 1] == 1 || view.shape[rank - 1] <= 1 || array.size() == 0, name,
+          " must be contiguous in its last axis");
+  view.data = static_cast<T*>(array.mutable_data());  // refuses what is read-only
+  return array;
+}
+
 template <class T, int rank>
 void require_shape(const ArrayView<T, rank>& view, std::initializer_list<std::ptrdiff_t> shape, const char* name) {
   int axis = 0;
@@ -102,13 +120,11 @@ ArrayView<const T, rank> tokens_view(const py::array& array, const std::ptrdiff_
   return v;
 }
 
-int thread_count();
-
 // Calls compute(control) without the interpreter's lock.
 template <class Compute>
-void call_core(Compute compute) {
+void call_core(int threads, Compute compute) {
   Control control;
-  control.threads = thread_count();
+  control.threads = threads;
   control.interrupted = [] {
     py::gil_scoped_acquire const lock;
     return PyErr_CheckSignals() != 0;

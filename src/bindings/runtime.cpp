@@ -2,7 +2,6 @@
 // Threads, variants and how the module was built.
 #include <pybind11/stl.h>
 
-#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <string>
@@ -18,8 +17,6 @@
 namespace headspan::bindings {
 
 namespace {
-
-std::atomic<int> threads{0};  // 0: as many as OpenMP gives
 
 const char* compiler() {
 #if defined(__clang__)
@@ -55,11 +52,8 @@ double fma_peak(const std::string& dtype, int count) {
 
 }  // namespace
 
-int thread_count() { return threads > 0 ? threads.load() : default_threads(); }
-
 void register_runtime(py::module_& m) {
-  m.def("set_num_threads", [](int n) { threads = n; }, py::arg("n"));
-  m.def("get_num_threads", &thread_count);
+  m.def("default_threads", &default_threads, "As many threads as OpenMP would take.");
   m.def("isa", [] { return std::string(active_variant().name); }, "The variant of the kernel that runs.");
   m.def("variants", &available_variants, "The variants that this machine can run, the best last.");
   m.def("fma_peak", &fma_peak, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>(),

@@ -129,7 +129,10 @@ HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradie
 // grad_value += p * grad_out and grad_key += ds * scale * query, for the keys of a run.
 template <class T>
 HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>& b, const TileKeys<T>& keys,
-                                       T* const* grad_key, T* const* grad_value, bool skip_masked, const Run& run) {
+                                       const KeyGradients<T>& gradients, T* const* grad_key, T* const* grad_value,
+                                       bool skip_masked, const Run& run) {
+  bool const wants_key = gradients.key.data, wants_value = gradients.value.data;
+  if (!wants_key && !wants_value) return;
   tile_rows<kTallestTile>(run.first, run.last, [&](auto count, int r) HEADSPAN_ALWAYS_INLINE {
     uint64_t any = keys.lane_masks ? 0 : ~uint64_t(0);
     for (int i = r; i < r + count.value && keys.lane_masks; i++) any |= keys.lane_masks[i];
@@ -138,17 +141,21 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
     if (skip_masked) {
       for (int i = r; i < r + count.value; i++) {
         uint64_t const lanes = keys.lane_masks[i] & all_lanes(group);
-        outer_unmasked(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i],
-                       lanes);
-        outer_unmasked(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i], lanes);
+        if (wants_value)
+          outer_unmasked(b.scores + i * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim, grad_value[i],
+                         lanes);
+        if (wants_key)
+          outer_unmasked(b.grad_scores + i * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key[i], lanes);
       }
       return;
     }
     int const first = __builtin_ctzll(any), last = 64 - __builtin_clzll(any);
-    outer_products<T, count.value>(b.scores + r * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim,
-                                   grad_value + r, first, last);
-    outer_products<T, count.value>(b.grad_scores + r * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key + r,
-                                   first, last);
+    if (wants_value)
+      outer_products<T, count.value>(b.scores + r * kLanes, b.grad_out_rows, b.grad_out_stride, group.value_dim,
+                                     grad_value + r, first, last);
+    if (wants_key)
+      outer_products<T, count.value>(b.grad_scores + r * kLanes, b.q_rows, b.q_stride, group.head_dim, grad_key + r,
+                                     first, last);
   });
 }
 
@@ -157,18 +164,19 @@ template <class T>
 HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, const KeyGradients<T>& gradients, T* sink,
                                    T** grad_key, T** grad_value) {
   auto const seen = [&](int r) { return r < tile.count && (!keys.lane_masks || keys.lane_masks[r]); };
-  bool const all_own = !tile.indices && tile.first >= gradients.split;
+  bool const all_own = !tile.indices && tile.first >= gradients.split, wants_key = gradients.key.data,
+             wants_value = gradients.value.data;
   if (all_own) {  // most tiles
-    rows_of(tile, gradients.key, tile.count, grad_key);
-    rows_of(tile, gradients.value, tile.count, grad_value);
+    if (wants_key) rows_of(tile, gradients.key, tile.count, grad_key);
+    if (wants_value) rows_of(tile, gradients.value, tile.count, grad_value);
   }
   for (int r = 0; r < keys.padded; r++) {
     if (!seen(r)) {
       grad_key[r] = grad_value[r] = sink;
     } else if (!all_own) {
       ptrdiff_t const index = key_index(tile, r);
-      grad_key[r] = gradients.key_row(index);
-      grad_value[r] = gradients.value_row(index);
+      if (wants_key) grad_key[r] = gradients.key_row(index);
+      if (wants_value) grad_value[r] = gradients.value_row(index);
     }
   }
 }
@@ -197,6 +205,9 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
       bias_gradients_run(group, gradients, keys, b.grad_scores, tile, keys.runs[i]);
   // pass 3: gradients of keys, values and queries
   bool const skip_masked_rows = keys.lane_masks && !*b.rows_finite;
+  for (int i = 0; i < keys.run_count; i++)
+    key_gradients_run(group, b, keys, gradients, grad_key, grad_value, skip_masked_rows, keys.runs[i]);
+  if (!rows.needs_query) return;
   bool skip_masked_keys = false;
   if (keys.lane_masks)
     for (int i = 0; i < keys.run_count; i++)
@@ -204,8 +215,6 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
           !rows_finite(keys.key + keys.runs[i].first, keys.runs[i].last - keys.runs[i].first, group.head_dim);
   Vec<T> one[kVectors<T>];
   for (int j = 0; j < kVectors<T>; j++) one[j] = broadcast(T(1));
-  for (int i = 0; i < keys.run_count; i++)
-    key_gradients_run(group, b, keys, grad_key, grad_value, skip_masked_rows, keys.runs[i]);
   accumulate_tile<T>(keys, keys.key, nullptr, group.head_dim, b.grad_scores, b.grad_q, one, group.lanes,
                      skip_masked_keys);
 }
@@ -236,6 +245,7 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
 template <class T>
 void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* workspace) {
   Backward<T> const b = Backward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
+  if (!rows.needs_query) return;
   if (*b.has_carried) carry_grad_query(group, b);
   lanes_to_rows(*b.has_carried ? b.carried_grad_q : b.grad_q, group.scale, group.head_dim, rows.grad_query, group.lanes,
                 rows.past_caches);

@@ -76,12 +76,12 @@ struct ForwardRows {
 };
 
 // Gradient rows of the keys: rows from `split` on belong to this task, earlier ones to a private buffer that is added
-// later.
+// later. key, value or bias with data null: not wanted, and not computed.
 template <class T>
 struct KeyGradients {
   Rows<T> key, value;
   Rows<T> private_key, private_value;  // row 0 is key `private_first`
-  Rows<double> bias, private_bias;     // sums of the head at work; data null: not wanted
+  Rows<double> bias, private_bias;     // sums of the head at work
   ptrdiff_t private_first, split;
 
   HEADSPAN_ALWAYS_INLINE T* key_row(ptrdiff_t index) const {
@@ -100,6 +100,7 @@ struct BackwardRows {
   const T *out[kLanes], *grad_out[kLanes];
   T maximum[kLanes], inverse_sum[kLanes];  // as from the forward pass
   T grad_lse[kLanes];
+  bool needs_query;  // whether grad_query is wanted
   T* grad_query[kLanes];
   bool past_caches;          // as above, for `grad_query`
   double grad_span[kLanes];  // ramp * gradient

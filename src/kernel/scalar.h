@@ -142,19 +142,19 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
       ptrdiff_t const key = key_index(*tile, r);
       for (int lane = 0; lane < group.lanes; lane++) {
         if (!visible(*tile, r, lane)) continue;
-        T* const grad_key = gradients.key_row(key);
-        T* const grad_value = gradients.value_row(key);
         Pair const p = pair(group, tile->soft, key, lane);
         double const e = unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]);
         // out = sum of m * e * value
-        for (int d = 0; d < group.value_dim; d++) grad_value[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
+        for (int d = 0; d < group.value_dim && gradients.value.data; d++)
+          gradients.value_row(key)[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
         double const t =
             e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, workspace)[lane]);
         // s = scale * query . key - slope * x + bias
         double const ds = p.m * t;
         double* const grad_query = sums(workspace, lane, group.head_dim);
         for (int d = 0; d < group.head_dim; d++) {
-          grad_key[d] += T(ds * (double)group.scale[lane] * (double)group.query[lane][d]);
+          if (gradients.key.data)
+            gradients.key_row(key)[d] += T(ds * (double)group.scale[lane] * (double)group.query[lane][d]);
           grad_query[d] += ds * (double)group.scale[lane] * (double)group.key.row(key)[d];
         }
         rows.grad_slope[lane] -= ds * p.x;
@@ -167,7 +167,7 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
 
 template <class T>
 void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* workspace) {
-  for (int lane = 0; lane < group.lanes; lane++)
+  for (int lane = 0; lane < group.lanes && rows.needs_query; lane++)
     for (int d = 0; d < group.head_dim; d++) rows.grad_query[lane][d] = T(sums(workspace, lane, group.head_dim)[d]);
 }
 

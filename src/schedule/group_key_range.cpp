@@ -36,7 +36,7 @@ void GroupKeyRange::add_all(const Visibility& visibility) {
   is_band_ = true;
   index_ = 0;
   ahead_ = reach_ = PTRDIFF_MAX / 4;  // further than any key, and no sum of it overflows
-  first_ = full_first_ = 0;
+  first_ = full_first_ = visibility.key_begin;
   last_ = full_last_ = std::min(visibility.keys, visibility.key_end);
 }
 

@@ -45,7 +45,7 @@ KeyRange range_of_indices(const Visibility& visibility, std::ptrdiff_t query, co
 KeyRange key_range(const Visibility& visibility, std::ptrdiff_t query, const SpanReach& reach) {
   KeyRange range = visibility.query_position ? range_of_positions(visibility, query, reach.span)
                                              : range_of_indices(visibility, query, reach);
-  range.first = std::max<std::ptrdiff_t>(0, range.first);
+  range.first = std::max(visibility.key_begin, range.first);
   range.last = std::min(std::min(visibility.keys, visibility.key_end), range.last);
   if (visibility.segment_first) {
     range.first = std::max<std::ptrdiff_t>(range.first, visibility.segment_first[visibility.index(query)]);

@@ -18,7 +18,7 @@ struct Visibility {
   bool causal, include_self;
   double ramp;
   const double *query_position = nullptr, *key_position = nullptr;       // ascending; both or none
-  std::ptrdiff_t key_end = PTRDIFF_MAX;                                  // keys from here on are padding
+  std::ptrdiff_t key_begin = 0, key_end = PTRDIFF_MAX;                   // keys outside are padding
   const std::int64_t *segment_first = nullptr, *segment_last = nullptr;  // of the document that each key lies in
 
   std::ptrdiff_t index(std::ptrdiff_t query) const { return query + keys - queries; }

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.ops.arguments.call import Call
+from headspan.ops.arguments.request import Request
 from headspan.ops.attention_map import attention_weights
 from headspan.ops.cost import cost
 from headspan.patterns.base import Pattern
@@ -77,23 +77,23 @@ class ViewData:
         unit: str = "tokens",
     ) -> ViewData:
         """Check the arguments of `headspan.explore`."""
-        call = Call(query, key, key if value is None else value, span, ramp, causal=True, include_self=True)
-        batch, count, queries, _ = call.query.shape
-        keys = call.key.shape[2]
+        request = Request(query, key, key if value is None else value, {"span": span, "ramp": ramp})
+        batch, count, queries, _ = request.query.shape
+        keys = request.key.shape[2]
         if batch != 1:
             raise ValueError(f"query must be one item of a batch, not {batch}; query[0] is the first")
         if queries == 0:
-            raise ValueError(f"query must have at least one token, not shape {call.query.shape}")
+            raise ValueError(f"query must have at least one token, not shape {request.query.shape}")
         shown = _shown_heads(heads, count)
-        own_key = np.array(shown) // (count // call.key.shape[1])
+        own_key = np.array(shown) // (count // request.key.shape[1])
         limit = _check.integer("max_tokens", max_tokens, at_least=1)
-        norms = None if value is None else np.linalg.norm(call.value[0], axis=-1)[own_key]
+        norms = None if value is None else np.linalg.norm(request.value[0], axis=-1)[own_key]
         return cls(
-            query=call.query[0, shown],
-            key=call.key[0, own_key],
+            query=request.query[0, shown],
+            key=request.key[0, own_key],
             norms=norms,
-            value_dim=call.value.shape[-1],
-            span=_one_a_head(call, count, keys)[shown].tolist(),
+            value_dim=request.value.shape[-1],
+            span=_one_a_head(request, count, keys)[shown].tolist(),
             ramp=float(ramp),
             tokens=_check.token_texts(tokens, keys),
             heads=shown,
@@ -192,13 +192,13 @@ def _shown_heads(heads: Sequence[int] | None, count: int) -> list[int]:
     return shown
 
 
-def _one_a_head(call: Call, heads: int, keys: int) -> npt.NDArray[np.float64]:
-    if call.span is None:
+def _one_a_head(request: Request, heads: int, keys: int) -> npt.NDArray[np.float64]:
+    if "span" not in request.parameters:
         return np.full(heads, float(keys))
-    array = call.span.array
+    array = request.parameters["span"].array
     if array.shape[2] != 1:
         raise ValueError(
-            f"span must be one number a head for a view, not of shape {call.span.shape}; "
+            f"span must be one number a head for a view, not of shape {request.parameters['span'].shape}; "
             "headspan.plot.dynamic_spans draws spans of every token"
         )
     return np.minimum(np.broadcast_to(array[0, :, 0], (heads,)).astype(np.float64), keys)

@@ -1,14 +1,15 @@
 """Attention with learned spans, its gradient, and its weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.arguments.call import Call, Options
-from headspan.patterns.base import Pattern
+from headspan.ops.arguments.options import DIFFERENTIABLE, Options, takes_options
+from headspan.ops.arguments.request import Request
+from headspan.ops.functional import backward, forward
 
 
 class Gradients(NamedTuple):
@@ -30,6 +31,9 @@ class Gradients(NamedTuple):
     key_bias: Array | None
 
 
+_NONE: dict[str, Any] = dict.fromkeys(DIFFERENTIABLE)
+
+
 @overload
 def attention(
     query: npt.ArrayLike,
@@ -48,25 +52,14 @@ def attention(
     return_lse: Literal[True],
     **options: Unpack[Options],
 ) -> tuple[Array, Array]: ...
+@takes_options
 def attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
     value: npt.ArrayLike,
     *,
-    span: npt.ArrayLike | None = None,
-    ramp: float = 32,
-    causal: bool = True,
-    include_self: bool = True,
-    scale: float | None = None,
-    temperature: npt.ArrayLike | None = None,
-    alibi_slopes: npt.ArrayLike | None = None,
-    pattern: Pattern | Sequence[Pattern] | None = None,
-    query_positions: npt.ArrayLike | None = None,
-    key_positions: npt.ArrayLike | None = None,
-    key_lengths: npt.ArrayLike | None = None,
-    segment_ids: npt.ArrayLike | None = None,
-    key_bias: npt.ArrayLike | None = None,
     return_lse: bool = False,
+    **options: Unpack[Options],
 ) -> Any:
     """Attention in which every head, or every token, has its own span.
 
@@ -101,8 +94,9 @@ def attention(
     query_positions, key_positions : array_like, optional
         Where tokens stand, for distances, causality and spans: numbers that do not decrease, of shape (tokens,) or
         (batch, tokens). Patterns go by index all the same.
-    key_lengths : array_like of int, optional
-        How many keys of each batch item count; those behind them are padding. A number, or of shape (batch,).
+    key_begin, key_lengths : array_like of int, optional
+        The first key of each batch item that counts, and how many keys there are up to the last that does; outside
+        lies padding, on the left and on the right. Numbers, or of shape (batch,). Positions stay as they are.
     segment_ids : array_like of int, optional
         The document that each key belongs to, of shape (key tokens,) or (batch, key tokens), for documents packed one
         after another (see `segments_from`): a query sees keys of its own document only.
@@ -141,57 +135,27 @@ def attention(
     >>> hs.attention(q, k, v, span=[4, 50]).shape
     (1, 2, 100, 16)
     """
-    call = Call(
-        query,
-        key,
-        value,
-        span,
-        ramp,
-        causal,
-        include_self,
-        scale,
-        temperature,
-        alibi_slopes,
-        pattern,
-        query_positions,
-        key_positions,
-        key_lengths,
-        segment_ids,
-        key_bias,
-    )
     with_lse = _check.flag("return_lse", return_lse)
-    out, lse, _ = call.core.forward(with_lse, False)
-    if lse is None:
-        return call.outside(out)
-    return call.outside(out), call.outside(lse)
+    request = Request(query, key, value, options)
+    out, lse, _ = forward(request, with_lse=with_lse, with_saved=False)
+    return (out, lse) if with_lse else out
 
 
+@takes_options
 def attention_vjp(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
     value: npt.ArrayLike,
     *,
-    span: npt.ArrayLike | None = None,
-    ramp: float = 32,
-    causal: bool = True,
-    include_self: bool = True,
-    scale: float | None = None,
-    temperature: npt.ArrayLike | None = None,
-    alibi_slopes: npt.ArrayLike | None = None,
-    pattern: Pattern | Sequence[Pattern] | None = None,
-    query_positions: npt.ArrayLike | None = None,
-    key_positions: npt.ArrayLike | None = None,
-    key_lengths: npt.ArrayLike | None = None,
-    segment_ids: npt.ArrayLike | None = None,
-    key_bias: npt.ArrayLike | None = None,
     return_lse: bool = False,
+    **options: Unpack[Options],
 ) -> tuple[Any, Callable[..., Gradients]]:
     """Attention, and the function that takes a gradient back through it.
 
     Parameters
     ----------
     query, key, value, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
-    query_positions, key_positions, key_lengths, segment_ids, key_bias, return_lse
+    query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias, return_lse
         As for `attention`. The arrays must not be changed before the gradient has been taken.
 
     Returns
@@ -225,40 +189,14 @@ def attention_vjp(
     >>> vjp(np.ones_like(out)).span.shape
     (2,)
     """
-    call = Call(
-        query,
-        key,
-        value,
-        span,
-        ramp,
-        causal,
-        include_self,
-        scale,
-        temperature,
-        alibi_slopes,
-        pattern,
-        query_positions,
-        key_positions,
-        key_lengths,
-        segment_ids,
-        key_bias,
-    )
     with_lse = _check.flag("return_lse", return_lse)
-    full_out, full_lse, statistics = call.core.forward(with_lse, True)
-    assert statistics is not None
-    out = call.outside(full_out)
-    lse = None if full_lse is None else call.outside(full_lse)
+    request = Request(query, key, value, options)
+    out, lse, saved = forward(request, with_lse=with_lse)
+    assert saved is not None
     out.flags.writeable = False  # the gradient needs it as it is
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> Gradients:
         """Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
-        full_grad_out = call.inside("grad_out", grad_out, out.shape)
-        full_grad_lse = None if grad_lse is None else call.inside("grad_lse", grad_lse, out.shape[:-1])
-        grads = call.core.backward(full_out, statistics, full_grad_out, full_grad_lse)
-        parameters = zip((call.span, call.temperature, call.slopes, call.key_bias), grads[3:], strict=True)
-        return Gradients(
-            *(call.outside(array) for array in grads[:3]),
-            *(None if p is None or g is None else p.gradient(g) for p, g in parameters),
-        )
+        return Gradients(**_NONE | backward(request, saved, grad_out, grad_lse))
 
     return ((out, lse) if with_lse else out), vjp

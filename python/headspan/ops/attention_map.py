@@ -1,44 +1,33 @@
 """The weights of an attention, for looking at."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.arguments.call import Call
-from headspan.patterns.base import Pattern
+from headspan.ops.arguments.options import Options, takes_options
+from headspan.ops.arguments.request import Request
+from headspan.ops.runtime import get_num_threads
 
 
+@takes_options
 def attention_weights(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
     *,
-    span: npt.ArrayLike | None = None,
-    ramp: float = 32,
-    causal: bool = True,
-    include_self: bool = True,
-    scale: float | None = None,
-    temperature: npt.ArrayLike | None = None,
-    alibi_slopes: npt.ArrayLike | None = None,
-    pattern: Pattern | Sequence[Pattern] | None = None,
-    query_positions: npt.ArrayLike | None = None,
-    key_positions: npt.ArrayLike | None = None,
-    key_lengths: npt.ArrayLike | None = None,
-    segment_ids: npt.ArrayLike | None = None,
-    key_bias: npt.ArrayLike | None = None,
     rows: Any = None,
     cols: Any = None,
     pool: int | tuple[int, int] | None = None,
+    **options: Unpack[Options],
 ) -> Array:
     """Attention weights of chosen queries and keys, for looking at.
 
     Parameters
     ----------
     query, key, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
-    query_positions, key_positions, key_lengths, segment_ids, key_bias
+    query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias
         As for `attention`.
     rows, cols : slice or array_like of int, optional
         The queries and the keys wanted; all unless given. Weights are normalised over all keys all the same.
@@ -70,32 +59,15 @@ def attention_weights(
     np.float64(1.0)
     """
     key = _check.float_array("key", key)
-    call = Call(
-        query,
-        key,
-        key,  # the weights are the same for any values
-        span,
-        ramp,
-        causal,
-        include_self,
-        scale,
-        temperature,
-        alibi_slopes,
-        pattern,
-        query_positions,
-        key_positions,
-        key_lengths,
-        segment_ids,
-        key_bias,
-    )
-    row_indices = _chosen("rows", rows, call.query.shape[2])
-    col_indices = _chosen("cols", cols, call.key.shape[2])
+    request = Request(query, key, key, options)  # the weights are the same for any values
+    row_indices = _chosen("rows", rows, request.query.shape[2])
+    col_indices = _chosen("cols", cols, request.key.shape[2])
     pools = (1, 1) if pool is None else _check.pair("pool", pool)
     sizes = (row_indices.size, col_indices.size)
     pool_rows, pool_cols = (min(p, max(size, 1)) for p, size in zip(pools, sizes, strict=True))
-    shape = (*call.query.shape[:2], -(-row_indices.size // pool_rows), -(-col_indices.size // pool_cols))
-    _check.check_size("the result", shape, call.query.itemsize)
-    return call.outside(call.core.weights(row_indices, col_indices, pool_rows, pool_cols))
+    shape = (*request.query.shape[:2], -(-row_indices.size // pool_rows), -(-col_indices.size // pool_cols))
+    _check.check_size("the result", shape, request.query.itemsize)
+    return request.as_given(request.core.weights(row_indices, col_indices, pool_rows, pool_cols, get_num_threads()))
 
 
 def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:

@@ -24,6 +24,7 @@ def attention(
     pattern: Any = None,
     query_positions: npt.ArrayLike | None = None,
     key_positions: npt.ArrayLike | None = None,
+    key_begin: npt.ArrayLike | None = None,
     key_lengths: npt.ArrayLike | None = None,
     segment_ids: npt.ArrayLike | None = None,
     key_bias: npt.ArrayLike | None = None,
@@ -36,7 +37,7 @@ def attention(
     Parameters
     ----------
     query, key, value, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
-    query_positions, key_positions, key_lengths, segment_ids, key_bias, return_lse
+    query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias, return_lse
         As for `headspan.attention`.
 
     Returns
@@ -74,6 +75,8 @@ def attention(
     allowed, x, free = _pairs(q, k, causal, include_self, pattern, query_positions, key_positions)
     if key_lengths is not None:
         allowed = allowed & _valid(k.shape[-2], np.asarray(key_lengths))
+    if key_begin is not None:
+        allowed = allowed & ~_valid(k.shape[-2], np.asarray(key_begin))
     if segment_ids is not None:
         allowed = allowed & _same_segment(q.shape[-2], np.asarray(segment_ids))
     b = 0.0 if key_bias is None else np.asarray(key_bias, np.float64)[..., None, :]

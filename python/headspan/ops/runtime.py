@@ -2,6 +2,8 @@
 
 from headspan import _check, _core
 
+_threads = 0  # 0: as many as OpenMP gives
+
 
 def set_num_threads(n: int) -> None:
     """Set how many threads the core uses at most.
@@ -27,7 +29,8 @@ def set_num_threads(n: int) -> None:
     >>> hs.get_num_threads()
     1
     """
-    _core.set_num_threads(min(_check.integer("n", n, at_least=1), 1 << 16))
+    global _threads
+    _threads = min(_check.integer("n", n, at_least=1), 1 << 16)
 
 
 def get_num_threads() -> int:
@@ -44,7 +47,7 @@ def get_num_threads() -> int:
     >>> hs.get_num_threads() >= 1
     True
     """
-    return _core.get_num_threads()
+    return _threads or _core.default_threads()
 
 
 def build_info() -> dict[str, object]:
@@ -70,5 +73,5 @@ def build_info() -> dict[str, object]:
         "openmp": _core.openmp(),
         "isa": _core.isa(),
         "isas": _core.variants(),
-        "threads": _core.get_num_threads(),
+        "threads": get_num_threads(),
     }

@@ -71,17 +71,17 @@ def per_token(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> 
     return array.reshape(-1, tokens) if array.ndim == 1 else array
 
 
-def key_lengths(given: object, sizes: Sizes) -> _Integers:
-    """Return how many keys count in every batch item."""
-    array = _check.as_array("key_lengths", given)
+def key_counts(name: str, given: object, sizes: Sizes) -> _Integers:
+    """Return a number of keys for every batch item."""
+    array = _check.as_array(name, given)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"key_lengths must be integers, not {array.dtype}")
+        raise TypeError(f"{name} must be integers, not {array.dtype}")
     batch, keys = sizes.batch, sizes.keys
     if array.shape not in ((), (1,), (batch,)):
-        raise ValueError(f"key_lengths must be a number or of shape ({batch},), not of shape {array.shape}")
+        raise ValueError(f"{name} must be a number or of shape ({batch},), not of shape {array.shape}")
     if array.size and not 0 <= array.min() <= array.max() <= keys:
         wrong = array.min() if array.min() < 0 else array.max()
-        raise ValueError(f"key_lengths must lie between 0 and the {keys} keys, not be {wrong}")
+        raise ValueError(f"{name} must lie between 0 and the {keys} keys, not be {wrong}")
     return np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
 
 

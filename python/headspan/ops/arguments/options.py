@@ -1,0 +1,61 @@
+"""The options of an attention, listed once: signatures, types, checks and adapters go by this list."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypedDict, TypeVar
+
+import numpy.typing as npt
+
+from headspan.patterns.base import Pattern
+
+
+class Options(TypedDict, total=False):
+    """The options of an attention as they are given; `headspan.attention` says what each of them is."""
+
+    span: npt.ArrayLike | None
+    ramp: float
+    causal: bool
+    include_self: bool
+    scale: float | None
+    temperature: npt.ArrayLike | None
+    alibi_slopes: npt.ArrayLike | None
+    pattern: Pattern | Sequence[Pattern] | None
+    query_positions: npt.ArrayLike | None
+    key_positions: npt.ArrayLike | None
+    key_begin: npt.ArrayLike | None
+    key_lengths: npt.ArrayLike | None
+    segment_ids: npt.ArrayLike | None
+    key_bias: npt.ArrayLike | None
+
+
+# What an option is unless given; None for those that are not here.
+DEFAULTS: Options = {"ramp": 32, "causal": True, "include_self": True}
+NAMES = frozenset(Options.__annotations__)
+# The options that have a gradient.
+DIFFERENTIABLE = ("span", "temperature", "alibi_slopes", "key_bias")
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def takes_options(function: _Function) -> _Function:
+    """Let the signature of a function that takes ``**options`` name each of them, for help and for editors."""
+    signature = inspect.signature(function)
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=annotation)
+        for name, annotation in Options.__annotations__.items()
+    ]
+    others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    first = [p for p in others if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    last = [p for p in others if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    function.__signature__ = signature.replace(parameters=[*first, *named, *last])  # type: ignore[attr-defined]
+    return function
+
+
+def refuse_unknown(given: Iterable[str]) -> None:
+    """Refuse what is no option, with the nearest that is."""
+    for name in given:
+        if name not in NAMES:
+            nearest = difflib.get_close_matches(name, sorted(NAMES), 1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else f", which are {', '.join(Options.__annotations__)}"
+            raise TypeError(f"{name!r} is none of the options of an attention{hint}")

@@ -1,0 +1,115 @@
+"""The checked arguments of one attention, as the core takes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headspan import _check, _core
+from headspan._check import Array
+from headspan.ops.arguments import visibility
+from headspan.ops.arguments.options import DEFAULTS, NAMES, refuse_unknown
+from headspan.ops.arguments.parameters import KeyBias, Parameter, PerQuery
+from headspan.ops.arguments.sizes import Sizes, check_alike
+from headspan.patterns.per_head import per_head
+
+_LOG2_E = 1.4426950408889634
+
+
+class Request:
+    """What is asked of the core: made once, checked once.
+
+    Attributes
+    ----------
+    query, key, value : ndarray
+        With all four axes.
+    ndim : int
+        How many axes they were given with.
+    parameters : dict of Parameter
+        The options that were given and have a gradient, by name.
+    core : _core.Request
+    """
+
+    def __init__(self, query: object, key: object, value: object, options: Mapping[str, Any]) -> None:
+        if not options.keys() <= NAMES:
+            refuse_unknown(options)
+        query, key = _check.float_array("query", query), _check.float_array("key", key)
+        value = _check.float_array("value", value)
+        self.query, self.key, self.value = query, key, value
+        shape, dtype = query.shape, query.dtype
+        self.ndim = ndim = len(shape)
+        # Arrays of one type and shape, the usual ones, need no more than to be known as such.
+        if not (ndim == 4 and shape == key.shape == value.shape and all(shape) and dtype is key.dtype is value.dtype):
+            check_alike({"query": query, "key": key, "value": value})
+        if ndim < 4:
+            leading = (None,) * (4 - ndim)
+            self.query, self.key, self.value = self.query[leading], self.key[leading], self.value[leading]
+        self.parameters: dict[str, Parameter] = {}
+        given = {name: option for name, option in options.items() if option is not None or name in DEFAULTS}
+        scale = _check.number("scale", given["scale"]) if "scale" in given else shape[-1] ** -0.5
+        for_core: dict[str, Any] = {"scale": scale}
+        if "ramp" in given:
+            for_core["ramp"] = _check.number("ramp", given["ramp"], at_least=0)
+        for name in ("causal", "include_self"):
+            if name in given:
+                for_core[name] = _check.flag(name, given[name])
+        if given:
+            self._add_arrays(given, for_core)
+        self.core = _core.Request(self.query, self.key, self.value, for_core)
+
+    def _add_arrays(self, given: dict[str, Any], for_core: dict[str, Any]) -> None:
+        """Check the options that are arrays, and hand them to the core."""
+        batch, heads, queries, _ = self.query.shape
+        sizes = Sizes(batch, heads, queries, self.key.shape[2], self.ndim, self.query.dtype)
+        furthest = 2.0 * (queries + sizes.keys)  # beyond every distance
+        if "query_positions" in given or "key_positions" in given:
+            positions = visibility.positions(given.get("query_positions"), given.get("key_positions"), sizes)
+            for_core["query_positions"], for_core["key_positions"] = positions
+            furthest = positions.furthest()
+        parameters = self.parameters
+        if "span" in given:
+            parameters["span"] = PerQuery("span", given["span"], sizes, below=furthest)
+        if "temperature" in given:
+            parameters["temperature"] = PerQuery("temperature", given["temperature"], sizes, positive=True)
+        if "alibi_slopes" in given:
+            parameters["alibi_slopes"] = PerQuery("alibi_slopes", given["alibi_slopes"], sizes, per_token=False)
+        if "scale" in given or "temperature" in given or "alibi_slopes" in given:
+            self._check_factors(for_core["scale"], furthest)
+        if "key_bias" in given:
+            parameters["key_bias"] = bias = KeyBias(given["key_bias"], sizes)
+            if bias.removed is not None:
+                for_core["removed"] = bias.removed
+        for name, parameter in parameters.items():
+            for_core[name] = parameter.array
+        for name in ("key_begin", "key_lengths"):
+            if name in given:
+                for_core[name] = visibility.key_counts(name, given[name], sizes)
+        if "segment_ids" in given:
+            for_core["segment_first"], for_core["segment_last"] = visibility.segments(given["segment_ids"], sizes)
+        if "pattern" in given:
+            patterns = per_head(given["pattern"], heads, queries, sizes.keys)
+            if "key_positions" in for_core and any(its.grid for its in patterns):
+                raise ValueError(
+                    "query_positions and key_positions cannot be combined with a Neighborhood, which has its own"
+                )
+            for_core["patterns"] = [its.core for its in patterns]
+
+    def _check_factors(self, scale: float, furthest: float) -> None:
+        """Refuse factors of the scores that their type cannot hold, as the core takes them, for powers of 2."""
+        temperature, slopes = self.parameters.get("temperature"), self.parameters.get("alibi_slopes")
+        coldest = temperature.low if isinstance(temperature, PerQuery) and temperature.array.size else 1.0
+        factors = {"scale / temperature": abs(scale) / coldest}
+        if isinstance(slopes, PerQuery):
+            factors["alibi_slopes * distance"] = max(-slopes.low, slopes.high) * furthest
+        for name, factor in factors.items():
+            if factor * _LOG2_E > float(_check.FINFO[self.query.dtype].max):
+                raise ValueError(f"{name} must fit into {self.query.dtype}, but comes to {factor:g}")
+
+    def as_given(self, array: Array) -> Array:
+        """Take away the axes that the arguments did not have."""
+        if self.ndim == 4:
+            return array
+        inner: Array = array[(0,) * (4 - self.ndim)]
+        return inner
+
+    def to_4d(self, array: Array) -> Array:
+        """Add the axes that the arguments did not have."""
+        return array if self.ndim == 4 else array[(None,) * (4 - self.ndim)]
