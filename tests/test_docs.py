@@ -9,7 +9,7 @@ from pathlib import Path
 
 import headspan as hs
 import pytest
-from test_errors import TABLE, public
+from bad_calls import TABLE, public
 
 MODULES = sorted(m.name for m in pkgutil.walk_packages(hs.__path__, "headspan.") if not m.name.endswith("_core"))
 README = Path(__file__).parent.parent / "README.md"

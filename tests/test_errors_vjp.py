@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from test_errors import DYNAMIC, GOOD, HYBRID, INF, MERGE, QKV, TABLE, check_sentence, ones, public
+from bad_calls import DYNAMIC, GOOD, HYBRID, INF, MERGE, QKV, TABLE, check_sentence, ones, public
 
 GRAD_OUT = [
     ("other tokens", ValueError, ones(1, 4, 6, 2)),

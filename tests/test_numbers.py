@@ -5,9 +5,8 @@ from fractions import Fraction
 import headspan as hs
 import numpy as np
 import pytest
-from cases import DTYPES
-from test_errors import check_sentence
-from test_helpers import normals
+from bad_calls import check_sentence
+from cases import DTYPES, normals
 from tolerances import check_close
 
 

@@ -6,7 +6,7 @@ import headspan as hs
 import numpy as np
 import pytest
 import scipy.sparse as sparse
-from test_errors import INF, NAN, OBJECTS, check_sentence, ones, same
+from bad_calls import INF, NAN, OBJECTS, check_sentence, ones, same
 
 BOTH = (TypeError, ValueError)
 EYE = np.eye(3, dtype=bool)

@@ -6,9 +6,9 @@ import headspan as hs
 import numpy as np
 import oracle
 import pytest
+from bits import all_bits, make_arguments
 from cases import DTYPES, HEADS, normals
 from pattern_cases import PATTERNS, SIZES, check_case, draw_case, named_case
-from test_threads import all_bits, make_arguments
 
 INF = np.inf
 STEPS = np.cumsum(np.resize([0, 0.25, 1, 2.5, 0, 0, 1], 130))

@@ -7,7 +7,7 @@ import oracle
 import pytest
 from cases import DTYPES, LAYOUTS, lay_out, normals
 from hypothesis import strategies as st
-from test_oracle import OPTIONS, make_arrays
+from option_cases import OPTIONS, make_arrays
 from tolerances import check_close, check_gradients
 
 CLOSE = {"rtol": 0, "atol": 1e-12}
