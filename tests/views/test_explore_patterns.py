@@ -3,8 +3,8 @@
 import headspan as hs
 import numpy as np
 import pytest
-from browser import check_drawn, drawn, place_of, readout, set_slider
 from headspan.patterns import Blocks, Blockwise, Fixed, Full, Global, Local, Neighborhood, Random, Strided
+from screen.browser import check_drawn, drawn, place_of, readout, set_slider
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = pytest.mark.slow

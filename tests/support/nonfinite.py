@@ -2,7 +2,7 @@
 
 A number that is not finite spoils the rows that see it, and through them the gradients of all that these rows see;
 every other result stays what it was. As a program it looks for counterexamples as long as one likes, in the variant of
-the kernel that runs: ``HEADSPAN_ISA=scalar python tests/nonfinite.py --seconds 60``.
+the kernel that runs: ``HEADSPAN_ISA=scalar python tests/support/nonfinite.py --seconds 60``.
 """
 
 import argparse

@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+from helpers import ROOT
 
-FOLDER = Path(__file__).parent.parent / "notebooks"
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SECONDS = 240
 

@@ -5,14 +5,14 @@ import importlib
 import inspect
 import pkgutil
 import re
-from pathlib import Path
 
 import headspan as hs
 import pytest
 from bad_calls import TABLE, public
+from helpers import ROOT
 
 MODULES = sorted(m.name for m in pkgutil.walk_packages(hs.__path__, "headspan.") if not m.name.endswith("_core"))
-README = Path(__file__).parent.parent / "README.md"
+README = ROOT / "README.md"
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
+SUPPORT = Path(__file__).parent
+ROOT = SUPPORT.parent.parent
 
 
 def run_python(code, *arguments, timeout=120, **environment):
-    """Runs code in a fresh interpreter that can import these tests; returns what it printed."""
-    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    """Runs code in a fresh interpreter that can import what stands here; returns what it printed."""
+    path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": path, **environment},

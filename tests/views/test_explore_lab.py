@@ -12,7 +12,7 @@ import urllib.request
 import headspan as hs
 import numpy as np
 import pytest
-from browser import TEXTS, drawn, overlapping, set_slider, spilling
+from screen.browser import TEXTS, drawn, overlapping, set_slider, spilling
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytest.importorskip("jupyterlab", reason="needs JupyterLab: pip install jupyterlab")

@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 from cases import DTYPES
 from headspan import _core
-from helpers import TESTS, run_python
+from helpers import ROOT, run_python
 
 VARIANTS = _core.variants()
 # Cases a dtype for each variant; the plain run of the suite takes many more.
 CASES = os.environ.get("HEADSPAN_VARIANT_CASES", "500")
 PATTERNS = os.environ.get("HEADSPAN_VARIANT_PATTERNS", "15")
-NUMERICAL = ("test_attention.py", "test_patterns.py", "test_positions.py", "test_properties.py", "test_threads.py")
+NUMERICAL = (
+    "numerics/test_attention.py",
+    "numerics/test_patterns.py",
+    "numerics/test_positions.py",
+    "numerics/test_properties.py",
+    "runtime/test_threads.py",
+)
 
 RESULTS = """
 import sys
@@ -62,9 +68,9 @@ def test_numerical_tests_pass(variant, file):
     """conftest.py ends the run when the forced variant is not the one that runs."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--tb=short", "-m", "not slow", "-p", "no:cacheprovider",
-         str(TESTS / file)],
+         str(ROOT / "tests" / file)],
         env={**os.environ, "HEADSPAN_ISA": variant, "HEADSPAN_TEST_CASES": CASES, "HEADSPAN_TEST_PATTERNS": PATTERNS},
-        cwd=TESTS.parent, capture_output=True, text=True, check=False,
+        cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " passed" in done.stdout

@@ -3,9 +3,9 @@
 import headspan as hs
 import numpy as np
 import pytest
-from browser import TEXTS, check_drawn, drawn, overlapping, place_of, readout, set_slider, spilling, state
-from colours import contrast, rgb
-from views import HOSTILE, WORDS, float32_normals, small_view
+from screen.browser import TEXTS, check_drawn, drawn, overlapping, place_of, readout, set_slider, spilling, state
+from screen.colours import contrast, rgb
+from screen.views import HOSTILE, WORDS, float32_normals, small_view
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = pytest.mark.slow

@@ -1,15 +1,15 @@
 """The hybrid layer against a dense definition, its gradient by differences, and a span that is learned."""
 
 import re
-from pathlib import Path
 
 import headspan as hs
 import numpy as np
 import oracle
 import pytest
 from cases import DTYPES
+from helpers import ROOT
 
-PAGE = Path(__file__).parent.parent / "docs" / "hybrid.md"
+PAGE = ROOT / "docs" / "hybrid.md"
 HEADS, DIM, TOKENS, BATCH = 2, 6, 9, 2
 COMMON = {"heads": HEADS, "max_span": 7.3, "ramp": 2.6}
 FORMS = {

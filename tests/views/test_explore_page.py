@@ -3,10 +3,10 @@
 import headspan as hs
 import numpy as np
 import pytest
-from browser import check_drawn, drawn, place_of, readout, set_slider, state
 from cases import normals
 from headspan.patterns import Global, Local
-from views import float32_normals, small_view
+from screen.browser import check_drawn, drawn, place_of, readout, set_slider, state
+from screen.views import float32_normals, small_view
 
 import benchmarks.view
 

@@ -10,7 +10,7 @@ import pytest
 from cases import normals
 from headspan.explore import _page
 from helpers import run_python
-from views import float32_normals
+from screen.views import float32_normals
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's widgets

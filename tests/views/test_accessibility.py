@@ -8,8 +8,8 @@ from pathlib import Path
 import headspan as hs
 import numpy as np
 import pytest
-from colours import KINDS, contrast, distance, lab, rgb
 from headspan.patterns import Global, Local
+from screen.colours import KINDS, contrast, distance, lab, rgb
 
 pytestmark = pytest.mark.slow
 

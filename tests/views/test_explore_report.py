@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from browser import TEXTS, check_drawn, overlapping, spilling
+from screen.browser import TEXTS, check_drawn, overlapping, spilling
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = pytest.mark.slow
