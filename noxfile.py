@@ -44,8 +44,7 @@ def tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """The interactive view in a real Chromium and in JupyterLab."""
     _install(session, "browser")
-    names = ("explore_page", "explore_hands", "explore_patterns", "explore_report", "explore_lab", "accessibility")
-    session.run("pytest", *(f"tests/views/test_{name}.py" for name in names), *session.posargs)
+    session.run("pytest", "-m", "browser", *session.posargs)
 
 
 @nox.session

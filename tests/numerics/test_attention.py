@@ -7,6 +7,8 @@ import pytest
 from cases import DTYPES, HEAD_DIMS, LAYOUTS, all_cases, lay_out, make_case, normals
 from tolerances import check_close, check_gradients
 
+pytestmark = pytest.mark.numerical
+
 
 def check_case(query, key, value, grad_out, grad_lse, **options):
     """Values and every gradient of one call."""

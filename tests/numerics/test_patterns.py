@@ -14,6 +14,8 @@ from cases import DTYPES
 from pattern_cases import PATTERNS, check_case, make_composed_case, make_primitive_case, named_case
 from pattern_oracle import PRIMITIVES, both, leaf, union
 
+pytestmark = pytest.mark.numerical
+
 # (queries, keys): around the tiles; 1000 where it is cheap.
 SIZES = [(1, 1), (63, 63), (64, 64), (65, 65), (257, 257), (1, 257), (64, 257), (257, 63), (65, 1), (1000, 1000)]
 PRIMITIVE_CASES = [

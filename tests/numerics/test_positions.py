@@ -10,6 +10,8 @@ from bits import all_bits, make_arguments
 from cases import DTYPES, HEADS, normals
 from pattern_cases import PATTERNS, SIZES, check_case, draw_case, named_case
 
+pytestmark = pytest.mark.numerical
+
 INF = np.inf
 STEPS = np.cumsum(np.resize([0, 0.25, 1, 2.5, 0, 0, 1], 130))
 EVERY_OTHER = np.where(np.arange(130) % 2, -INF, 0.25)

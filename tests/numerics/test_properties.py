@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from option_cases import OPTIONS, make_arrays
 from tolerances import check_close, check_gradients
 
+pytestmark = pytest.mark.numerical
+
 CLOSE = {"rtol": 0, "atol": 1e-12}
 
 

@@ -11,6 +11,8 @@ from bits import all_bits, check_untouched, make_arguments, poisoned, spread_ove
 from cases import DTYPES
 from helpers import run_python
 
+pytestmark = pytest.mark.numerical
+
 THREADS = (1, 2, 3, 4, 5)
 
 # name: (heads, key_heads, queries, keys, head_dim), options; no size a multiple of 2, 3, 4 or 5.

@@ -14,13 +14,6 @@ VARIANTS = _core.variants()
 # Cases a dtype for each variant; the plain run of the suite takes many more.
 CASES = os.environ.get("HEADSPAN_VARIANT_CASES", "500")
 PATTERNS = os.environ.get("HEADSPAN_VARIANT_PATTERNS", "15")
-NUMERICAL = (
-    "numerics/test_attention.py",
-    "numerics/test_patterns.py",
-    "numerics/test_positions.py",
-    "numerics/test_properties.py",
-    "runtime/test_threads.py",
-)
 
 RESULTS = """
 import sys
@@ -62,13 +55,11 @@ def test_the_forced_variant_runs(variant):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", NUMERICAL)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_numerical_tests_pass(variant, file):
+def test_numerical_tests_pass(variant):
     """conftest.py ends the run when the forced variant is not the one that runs."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--tb=short", "-m", "not slow", "-p", "no:cacheprovider",
-         str(ROOT / "tests" / file)],
+        [sys.executable, "-m", "pytest", "-q", "--tb=short", "-m", "numerical and not slow", "-p", "no:cacheprovider"],
         env={**os.environ, "HEADSPAN_ISA": variant, "HEADSPAN_TEST_CASES": CASES, "HEADSPAN_TEST_PATTERNS": PATTERNS},
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
