@@ -10,10 +10,12 @@ import headspan as hs
 import numpy as np
 import pytest
 
-from benchmarks import accuracy, contenders, figures, run, tables, timing
+from benchmarks import contenders
 from benchmarks.__main__ import main
 from benchmarks.cases import BACKWARD, BOTH, CASES, FORWARD, GROUPS, Case, make_inputs, useful_work
-from benchmarks.memory import peak_growth
+from benchmarks.measure import accuracy, run, timing
+from benchmarks.measure.memory import peak_growth
+from benchmarks.output import figures, tables
 
 TINY = (
     Case("full", "tiny", batch=2, heads=2, queries=20, keys=20, head_dim=16),

@@ -8,7 +8,7 @@ from headspan.patterns import Global, Local
 from screen.browser import check_drawn, drawn, place_of, readout, set_slider, state
 from screen.views import float32_normals, small_view
 
-import benchmarks.view
+import benchmarks.measure.view
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -76,9 +76,9 @@ def test_sliders_recompute_what_python_computes(opened):
 
 @pytest.mark.parametrize("pattern", [None, Local(100) | Global([0])], ids=["spans", "a pattern"])
 def test_the_picture_follows_a_slider_within_a_frame(opened, pattern):
-    """The quickest moves: others may have met another process. `python -m benchmarks.view` tells the median."""
-    page = opened(benchmarks.view.example(256, 8, 64, pattern=pattern), width=1200)
-    for took in benchmarks.view.measure(page, rounds=20).values():
+    """The quickest moves: others may have met another process. `python -m benchmarks.measure.view` tells the median."""
+    page = opened(benchmarks.measure.view.example(256, 8, 64, pattern=pattern), width=1200)
+    for took in benchmarks.measure.view.measure(page, rounds=20).values():
         assert min(took) < 16
 
 

@@ -1,6 +1,6 @@
-"""How soon the picture of ``headspan.explore`` follows a slider, in a real browser: ``python -m benchmarks.view``.
+"""How soon the picture of ``headspan.explore`` follows a slider, in a real browser.
 
-Needs anywidget, playwright and a Chromium. What is timed is everything between the event of the slider and a map that
+Run as ``python -m benchmarks.measure.view``. Needs anywidget, playwright and a Chromium. What is timed is everything between the event of the slider and a map that
 can be read back from the canvas: weights, colours, numbers and text.
 """
 
@@ -60,7 +60,7 @@ def measure(page: Page, rounds: int) -> dict[str, list[float]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the median and the slowest round of every slider."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.view", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.measure.view", description=__doc__)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=64)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import BACKWARD, BOTH, FORWARD, Case, Inputs, log_mask, log_mask_bytes, mask_rows
-from benchmarks.prepared import Prepared
+from benchmarks.contenders.prepared import Prepared
 
 
 def _tensors(passes: str, *arrays: Any) -> list[Any]:

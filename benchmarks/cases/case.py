@@ -11,7 +11,7 @@ import numpy as np
 from headspan.patterns import Pattern
 from numpy.typing import NDArray
 
-from benchmarks.patterns import PATTERNS
+from benchmarks.cases.patterns import PATTERNS
 
 Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import BOTH, FORWARD, Case, Inputs, log_mask, log_mask_bytes
-from benchmarks.prepared import Prepared
+from benchmarks.contenders.prepared import Prepared
 
 
 def _biased(case: Case) -> bool:

@@ -27,11 +27,11 @@ def peak_growth(case: Case, passes: str, contender: str, threads: int) -> int | 
     if not Path("/proc/self/clear_refs").exists():
         return None
     order = json.dumps({"case": asdict(case), "passes": passes, "contender": contender, "threads": threads})
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.memory", order],
+            [sys.executable, "-m", "benchmarks.measure.memory", order],
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,

@@ -9,7 +9,7 @@ from headspan._hybrid_layers import branch, layer_norm
 from headspan._hybrid_parameters import Shape
 
 from benchmarks.cases import FORWARD, Array, Case, Inputs
-from benchmarks.prepared import Prepared
+from benchmarks.contenders.prepared import Prepared
 
 _EPSILON = 1e-5
 

@@ -11,9 +11,9 @@ from typing import Any
 import headspan as hs
 from headspan import _core
 
-from benchmarks import jax_peers, layers, torch_peers
 from benchmarks.cases import BACKWARD, FORWARD, Case, Inputs
-from benchmarks.prepared import Prepared
+from benchmarks.contenders import jax_peers, layers, torch_peers
+from benchmarks.contenders.prepared import Prepared
 
 # A peer that would need more bytes than this beyond its inputs is not started.
 MEMORY_LIMIT = 4e9

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from headspan import _core
 
-from benchmarks import accuracy, timing
 from benchmarks.cases import Array, Case, Inputs, make_inputs, useful_work
 from benchmarks.contenders import EMPTY, FULL, HEADSPAN, Contender, use_threads
-from benchmarks.memory import peak_growth
+from benchmarks.measure import accuracy, timing
+from benchmarks.measure.memory import peak_growth
 
 Report = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import FORWARD, Array, Case, Inputs, mask_rows
-from benchmarks.prepared import Result
+from benchmarks.contenders.prepared import Result
 
 # A head with at most so many pairs is checked whole, else so many pairs of it.
 _WHOLE = 2**24

@@ -1,0 +1,1 @@
+"""What is told of it: tables in text, and the README's figures."""
