@@ -20,8 +20,10 @@ import headspan as hs
 from benchmarks.cases import CASES, Case
 from benchmarks.contenders import PEERS, choose
 from benchmarks.measure.machine import describe_machine
-from benchmarks.measure.run import Report, Row, Settings, from_json, run, to_json
+from benchmarks.measure.results import Row, Settings
+from benchmarks.measure.run import run
 from benchmarks.output import tables
+from benchmarks.output.saved import Report, from_json, to_json
 
 FULL = Settings(threads=0, rounds=15, fewest=3, budget=6.0)
 QUICK = Settings(threads=0, rounds=7, fewest=1, budget=0.5, memory="own")

@@ -1,7 +1,7 @@
 """How soon the picture of ``headspan.explore`` follows a slider, in a real browser.
 
-Run as ``python -m benchmarks.measure.view``. Needs anywidget, playwright and a Chromium. What is timed is everything between the event of the slider and a map that
-can be read back from the canvas: weights, colours, numbers and text.
+Run as ``python -m benchmarks.measure.view``. Needs anywidget, playwright and a Chromium. What is timed is everything
+between the event of the slider and a map that can be read back from the canvas: weights, colours, numbers and text.
 """
 
 from __future__ import annotations

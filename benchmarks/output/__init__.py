@@ -1,1 +1,1 @@
-"""What is told of it: tables in text, and the README's figures."""
+"""What is told of it: tables in text, the README's figures, and JSON."""

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from benchmarks.cases import BOTH, FORWARD, Case
-from benchmarks.measure.run import Row
+from benchmarks.measure.results import Row
 
 # Every contender keeps its colour and its marker in all figures.
 _ORDER = ("headspan", "torch-sdpa", "torch-sdpa-mask", "torch-window", "torch-flex", "torch-eager", "jax")

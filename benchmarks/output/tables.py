@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.cases import BACKWARD, BOTH, FORWARD, GROUPS, Case
 from benchmarks.contenders import HEADSPAN, OWN, PEERS
-from benchmarks.measure.run import Row
+from benchmarks.measure.results import Row
 
 _WIDTH = 120
 _LINE = "{:<14} {:<16} {:<16} {:>9} {:>21} {:>9} {:>8} {:>10} {:>8}"

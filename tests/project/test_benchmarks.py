@@ -15,7 +15,8 @@ from benchmarks.__main__ import main
 from benchmarks.cases import BACKWARD, BOTH, CASES, FORWARD, GROUPS, Case, make_inputs, useful_work
 from benchmarks.measure import accuracy, run, timing
 from benchmarks.measure.memory import peak_growth
-from benchmarks.output import figures, tables
+from benchmarks.measure.results import Row, Settings
+from benchmarks.output import figures, saved, tables
 
 TINY = (
     Case("full", "tiny", batch=2, heads=2, queries=20, keys=20, head_dim=16),
@@ -58,9 +59,9 @@ def test_names_are_unique():
 
 
 def test_cases_survive_json():
-    settings = run.Settings(threads=1, rounds=1, fewest=1, budget=None)
-    report = run.to_json({}, settings, (*CASES, *TINY, LAYER), [])
-    assert run.from_json(json.loads(json.dumps(report))) == ([*CASES, *TINY, LAYER], [])
+    settings = Settings(threads=1, rounds=1, fewest=1, budget=None)
+    report = saved.to_json({}, settings, (*CASES, *TINY, LAYER), [])
+    assert saved.from_json(json.loads(json.dumps(report))) == ([*CASES, *TINY, LAYER], [])
 
 
 @pytest.mark.parametrize("case", TINY, ids=named(TINY))
@@ -206,7 +207,7 @@ def test_absent_peers_are_named():
 
     missing = contenders.Contender("missing", prepare, lambda case, passes: True, package="headspan_no_such")
     broken = contenders.Contender("broken", prepare, lambda case, passes: True)
-    settings = run.Settings(threads=1, rounds=1, fewest=1, budget=None, memory="none")
+    settings = Settings(threads=1, rounds=1, fewest=1, budget=None, memory="none")
     case = replace(TINY[0], passes=(FORWARD,))
     rows = run.run([case], [contenders.HEADSPAN, missing, broken], settings)
     assert [row.absent for row in rows] == ["", "not installed", "failed: not today"]
@@ -217,7 +218,7 @@ def test_absent_peers_are_named():
 
 def test_patterns_are_compared_pair_by_pair(capsys):
     case = replace(TINY[7], passes=(FORWARD, BACKWARD), at_most=1.5)
-    settings = run.Settings(threads=1, rounds=3, fewest=1, budget=None, memory="none")
+    settings = Settings(threads=1, rounds=3, fewest=1, budget=None, memory="none")
     rows = run.run([case], list(contenders.OWN), settings)
     assert [row.contender for row in rows] == ["headspan", "headspan-full"] * 2
     allowed = case.allowed.mask(case.queries).mean()
@@ -235,7 +236,7 @@ def test_hybrid_figure(tmp_path):
     who = ("headspan", "full-layer", "local-branch")
     cases = [replace(LAYER, name=f"hybrid-{n}", queries=n, keys=n) for n in (20, 40)]
     rows = [
-        run.Row(case.name, passes, name, median=case.keys * seconds, memory=case.keys * 10**6)
+        Row(case.name, passes, name, median=case.keys * seconds, memory=case.keys * 10**6)
         for case in cases
         for passes in case.passes
         for seconds, name in enumerate(who, start=1)
