@@ -44,8 +44,7 @@ def tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """The interactive view in a real Chromium and in JupyterLab."""
     _install(session, "browser")
-    names = ("explore_page", "explore_hands", "explore_patterns", "explore_report", "explore_lab", "accessibility")
-    session.run("pytest", *(f"tests/test_{name}.py" for name in names), *session.posargs)
+    session.run("pytest", "-m", "browser", *session.posargs)
 
 
 @nox.session
@@ -72,7 +71,7 @@ def types(session: nox.Session) -> None:
     """Types of the package, and the stub against the compiled module."""
     _install(session, "test", "mypy==2.4.1")
     session.run("mypy")
-    session.run("stubtest", "headspan._core", "--allowlist", "tests/stubtest.allow")
+    session.run("stubtest", "headspan._core", "--allowlist", "tests/project/stubtest.allow")
 
 
 @nox.session
@@ -95,7 +94,7 @@ def sanitize(session: nox.Session) -> None:
             # GCC's runtime before 14 mistakes some thread-local memory for that of an old glibc, and the leak sanitizer
             # then falls over what it reads there: google/sanitizers issue 1353.
             "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:malloc_context_size=3:intercept_tls_get_addr=0",
-            "LSAN_OPTIONS": f"suppressions={ROOT / 'tests' / 'leaks.supp'}:print_suppressions=0",
+            "LSAN_OPTIONS": f"suppressions={ROOT / 'tests' / 'cpp' / 'leaks.supp'}:print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
             "HEADSPAN_TEST_CASES": "40",
             "HEADSPAN_TEST_PATTERNS": "8",

@@ -17,11 +17,13 @@ from pathlib import Path
 
 import headspan as hs
 
-from benchmarks import tables
 from benchmarks.cases import CASES, Case
 from benchmarks.contenders import PEERS, choose
-from benchmarks.machine import describe_machine
-from benchmarks.run import Report, Row, Settings, from_json, run, to_json
+from benchmarks.measure.machine import describe_machine
+from benchmarks.measure.results import Row, Settings
+from benchmarks.measure.run import run
+from benchmarks.output import tables
+from benchmarks.output.saved import Report, from_json, to_json
 
 FULL = Settings(threads=0, rounds=15, fewest=3, budget=6.0)
 QUICK = Settings(threads=0, rounds=7, fewest=1, budget=0.5, memory="own")
@@ -94,7 +96,7 @@ def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) 
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
     if options.figures is not None:
-        from benchmarks.figures import draw
+        from benchmarks.output.figures import draw
 
         for path in draw(*from_json(report), options.figures):
             _say(f"wrote {path}")

@@ -1,7 +1,6 @@
-"""Settings of every run, a stop when a forced instruction set is not the one that runs, and a browser."""
+"""Settings of every run, and a stop when a forced instruction set is not the one that runs."""
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
 
 # Two pools of threads that spin on few cores get in each other's way: the oracle's many small
@@ -9,7 +8,12 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
-from browser import chromium
+
+# What fails in a helper shows its values, as it does in a test.
+SUPPORT = Path(__file__).parent / "support"
+pytest.register_assert_rewrite(
+    *(".".join(path.relative_to(SUPPORT).with_suffix("").parts) for path in SUPPORT.rglob("*.py"))
+)
 
 
 def pytest_configure(config):
@@ -20,41 +24,3 @@ def pytest_configure(config):
 
     if _core.isa() != forced:
         raise pytest.UsageError(f"HEADSPAN_ISA is {forced!r} but {_core.isa()!r} runs")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Opens saved views; at the end no console may have complained and nothing but the file may have been asked for."""
-    complaints, requests, contexts = [], [], []
-
-    @contextmanager
-    def guarded():
-        yield
-        for context in contexts:
-            context.close()
-        assert complaints == []
-        assert all(url.startswith("file://") for url in requests)
-        assert len(requests) == len(contexts)
-
-    def opens(view, width=1000, shown=".headspan-view", **options):
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: requests.append(request.url))
-        path = view if isinstance(view, Path) else view.save(tmp_path / f"{len(contexts)}.html")
-        page.goto(path.as_uri())
-        if options.get("java_script_enabled", True):
-            page.wait_for_selector(shown)
-        return page
-
-    with guarded():
-        yield opens

@@ -1,0 +1,1 @@
+"""How it is measured: time in turns, memory in a process of its own, the error against float64."""

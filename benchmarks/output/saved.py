@@ -1,0 +1,27 @@
+"""Everything measured, as JSON that it can be told from again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.cases import Case
+from benchmarks.measure.results import Row, Settings
+
+Report = dict[str, Any]
+
+
+def to_json(machine: Report, settings: Settings, cases: Sequence[Case], rows: Sequence[Row]) -> Report:
+    """Everything, as JSON can hold it."""
+    return {
+        "machine": machine,
+        "settings": asdict(settings),
+        "cases": [asdict(case) for case in cases],
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def from_json(report: Report) -> tuple[list[Case], list[Row]]:
+    """Cases and rows of what `to_json` gave."""
+    return [Case(**case) for case in report["cases"]], [Row(**row) for row in report["rows"]]

@@ -1,0 +1,348 @@
+"""A table of bad calls, the good ones that it spoils, and what an error has to say."""
+
+import re
+
+import headspan as hs
+import numpy as np
+
+NAN, INF = float("nan"), float("inf")
+OBJECTS = np.array([1.0, None, 2.0], dtype=object)
+RAGGED = [[1.0], [1.0, 2.0]]
+
+
+class Tensor:
+    """What another library's array says that is not to leave it."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.\nUse tensor.detach().numpy() instead.")
+
+    def __repr__(self):
+        return "Tensor()"
+
+
+def ones(*shape, dtype=np.float64):
+    return np.ones(shape, dtype=dtype)
+
+
+# Heads 4 on 2 key heads, 5 queries on 6 keys, dims 3 and 2: no two sizes are the same.
+QKV = {"query": ones(1, 4, 5, 3), "key": ones(1, 2, 6, 3), "value": ones(1, 2, 6, 2)}
+DYNAMIC = {"x": ones(2, 5, 3), "weight": ones(4, 3), "bias": ones(4), "limit": 10.0}
+IMPORTANCE = {name: DYNAMIC[name] for name in ("x", "weight", "bias")}
+MERGE = {"outs": [ones(2, 5, 3), ones(2, 5, 3)], "lses": [ones(2, 5), ones(2, 5)]}
+HYBRID = {
+    "x": ones(2, 5, 6),
+    "parameters": hs.hybrid_parameters(6, 3, per="head"),
+    "heads": 3,
+    "max_span": 10.0,
+    "per": "head",
+}
+GOOD = {
+    "attention": QKV,
+    "attention_vjp": QKV,
+    "attention_weights": {"query": QKV["query"], "key": QKV["key"]},
+    "hybrid_attention": HYBRID,
+    "hybrid_attention_vjp": HYBRID,
+    "hybrid_parameters": {"dim": 6, "heads": 3},
+    "merge_attention": MERGE,
+    "merge_attention_vjp": MERGE,
+    "cost": {"tokens": 10, "heads": 4, "head_dim": 3},
+    "soft_mask": {"distance": np.arange(5.0), "span": 2.0, "ramp": 3.0},
+    "span_penalty": {"span": np.arange(5.0), "weight": 0.1},
+    "dynamic_span": DYNAMIC,
+    "dynamic_span_vjp": DYNAMIC,
+    "importance_from": IMPORTANCE,
+    "importance_from_vjp": IMPORTANCE,
+    "segments_from": {"cumulative_lengths": [0, 2, 5]},
+    "set_num_threads": {"n": 1},
+    "reference.attention": dict.fromkeys(("query", "key", "value"), ones(1, 4, 5, 3)),
+}
+
+# argument: (what is wrong with it, the error, the value)
+ARRAYS = {
+    "query": [
+        ("integers", TypeError, ones(1, 4, 5, 3, dtype=np.int64)),
+        ("booleans", TypeError, ones(1, 4, 5, 3, dtype=bool)),
+        ("float16", TypeError, ones(1, 4, 5, 3, dtype=np.float16)),
+        ("long double", TypeError, ones(1, 4, 5, 3, dtype=np.longdouble)),
+        ("complex", TypeError, ones(1, 4, 5, 3, dtype=np.complex128)),
+        ("objects", TypeError, ones(1, 4, 5, 3).astype(object)),
+        ("strings", TypeError, np.full((1, 4, 5, 3), "a")),
+        ("mixed dtypes", TypeError, ones(1, 4, 5, 3, dtype=np.float32)),
+        ("None", TypeError, None),
+        ("masked", TypeError, np.ma.masked_less(np.arange(60.0).reshape(1, 4, 5, 3), 7)),
+        ("a tensor that needs a gradient", TypeError, Tensor()),
+        ("one axis", ValueError, ones(3)),
+        ("five axes", ValueError, ones(1, 1, 4, 5, 3)),
+        ("no axis", ValueError, np.float64(1.0)),
+        ("other head_dim", ValueError, ones(1, 4, 5, 7)),
+        ("other batch", ValueError, ones(3, 4, 5, 3)),
+        ("heads not a multiple", ValueError, ones(1, 3, 5, 3)),
+        ("no heads", ValueError, ones(1, 0, 5, 3)),
+        ("fewer axes than key", ValueError, ones(4, 5, 3)),
+        ("empty head_dim", ValueError, ones(1, 4, 5, 0)),
+    ],
+    "key": [
+        ("integers", TypeError, ones(1, 2, 6, 3, dtype=np.int32)),
+        ("mixed dtypes", TypeError, ones(1, 2, 6, 3, dtype=np.float32)),
+        ("objects", TypeError, ones(1, 2, 6, 3).astype(object)),
+        ("None", TypeError, None),
+        ("empty", ValueError, ones(1, 2, 0, 3)),
+        ("no heads", ValueError, ones(1, 0, 6, 3)),
+        ("one axis", ValueError, ones(3)),
+        ("other head_dim", ValueError, ones(1, 2, 6, 4)),
+        ("more heads than query", ValueError, ones(1, 8, 6, 3)),
+        ("other batch", ValueError, ones(2, 2, 6, 3)),
+    ],
+    "value": [
+        ("None", TypeError, None),
+        ("mixed dtypes", TypeError, ones(1, 2, 6, 2, dtype=np.float32)),
+        ("complex", TypeError, ones(1, 2, 6, 2, dtype=np.complex64)),
+        ("fewer tokens than key", ValueError, ones(1, 2, 5, 2)),
+        ("other heads than key", ValueError, ones(1, 4, 6, 2)),
+        ("other batch", ValueError, ones(2, 2, 6, 2)),
+        ("fewer axes", ValueError, ones(2, 6, 2)),
+        ("empty last axis", ValueError, ones(1, 2, 6, 0)),
+    ],
+}
+PER_TOKEN = [
+    ("NaN", ValueError, NAN),
+    ("infinite", ValueError, INF),
+    ("negative", ValueError, -1.0),
+    ("negative integer", ValueError, -1),
+    ("one NaN", ValueError, [1.0, 2.0, NAN, 3.0]),
+    ("one negative", ValueError, np.array([1, 2, -3, 4])),
+    ("heads do not match", ValueError, [1.0, 2.0, 3.0]),
+    ("batch does not match", ValueError, ones(2, 4)),
+    ("tokens do not match", ValueError, ones(1, 4, 6)),
+    ("four axes", ValueError, ones(1, 4, 5, 1)),
+    ("empty", ValueError, []),
+    ("beyond every float", (TypeError, ValueError), 10**400),
+    ("string", TypeError, "wide"),
+    ("complex", TypeError, 1j),
+    ("objects", TypeError, OBJECTS),
+    ("ragged", (TypeError, ValueError), RAGGED),
+    ("masked", TypeError, np.ma.masked_array([1.0, 2.0, 3.0, 4.0], mask=[True, False, False, False])),
+]
+PARAMETERS = {
+    "span": PER_TOKEN,
+    "temperature": [*PER_TOKEN, ("zero", ValueError, 0.0), ("one zero", ValueError, [1, 1, 0, 1])],
+    "alibi_slopes": [
+        ("NaN", ValueError, NAN),
+        ("infinite", ValueError, -INF),
+        ("heads do not match", ValueError, ones(3)),
+        ("one a token", ValueError, ones(1, 4, 5)),
+        ("string", TypeError, "steep"),
+        ("complex", TypeError, 1j),
+    ],
+    "ramp": [
+        ("negative", ValueError, -1),
+        ("NaN", ValueError, NAN),
+        ("infinite", ValueError, INF),
+        ("None", TypeError, None),
+        ("string", TypeError, "32"),
+        ("beyond every float", (TypeError, ValueError), 10**400),
+        ("array", (TypeError, ValueError), ones(4)),
+    ],
+    "causal": [("string", TypeError, "no"), ("None", TypeError, None)],
+    "window": [("unknown option", TypeError, 3)],
+}
+SCORES = {
+    "include_self": [("string", TypeError, "no")],
+    "scale": [
+        ("NaN", ValueError, NAN),
+        ("infinite", ValueError, INF),
+        ("string", TypeError, "big"),
+        ("beyond every float", (TypeError, ValueError), 10**400),
+        ("complex", TypeError, 1j),
+        ("array", (TypeError, ValueError), ones(4)),
+    ],
+}
+SIZE = [("zero", ValueError, 0), ("negative", ValueError, -3), ("not whole", TypeError, 1.5)]
+INDICES = [
+    ("out of range", (ValueError, IndexError), [0, 9]),
+    ("far below", (ValueError, IndexError), [-9]),
+    ("floats", TypeError, [0.5]),
+    ("two axes", (TypeError, ValueError), [[0, 1], [2, 3]]),
+    ("string", TypeError, "all"),
+    ("slice not whole", TypeError, slice(0.5, 2)),
+    ("slice of strings", TypeError, slice("a")),
+    ("slice without a step", ValueError, slice(None, None, 0)),
+]
+X = [
+    ("integers", TypeError, ones(2, 5, 3, dtype=int)),
+    ("mixed dtypes", TypeError, ones(2, 5, 3, dtype=np.float32)),
+    ("two axes", ValueError, ones(5, 3)),
+]
+LIMIT = [
+    ("negative", ValueError, -1.0),
+    ("NaN", ValueError, NAN),
+    ("infinite", ValueError, INF),
+    ("string", TypeError, "far"),
+]
+DYNAMIC_SPAN = {
+    "x": X,
+    "weight": [("one axis", ValueError, ones(3)), ("other width", ValueError, ones(4, 2))],
+    "bias": [("other heads", ValueError, ones(3)), ("objects", TypeError, np.array([None] * 4))],
+    "limit": LIMIT,
+}
+PER = [("unknown", ValueError, "layer"), ("None", TypeError, None), ("array", TypeError, ones(3))]
+FLAG = [("string", TypeError, "no"), ("None", TypeError, None), ("number", TypeError, 1)]
+SIGNS = np.tile([1.0, -1.0], 3)
+
+
+def hybrid_with(**changes):
+    return HYBRID["parameters"]._replace(**changes)
+
+
+HYBRID_ARGUMENTS = {
+    "x": [
+        ("integers", TypeError, ones(2, 5, 6, dtype=int)),
+        ("mixed dtypes", TypeError, ones(2, 5, 6, dtype=np.float32)),
+        ("one axis", ValueError, ones(6)),
+        ("four axes", ValueError, ones(1, 2, 5, 6)),
+        ("no tokens", ValueError, ones(2, 0, 6)),
+        ("no channels", ValueError, ones(2, 5, 0)),
+        ("no batch", ValueError, ones(0, 5, 6)),
+        ("other channels", ValueError, ones(2, 5, 9)),
+        ("channels that heads do not divide", ValueError, ones(2, 5, 7)),
+        ("NaN", ValueError, np.full((2, 5, 6), NAN)),
+        ("None", TypeError, None),
+    ],
+    "parameters": [
+        ("None", TypeError, None),
+        ("dict", TypeError, HYBRID["parameters"]._asdict()),
+        ("tuple", TypeError, tuple(HYBRID["parameters"])),
+        ("of the other per", ValueError, hs.hybrid_parameters(6, 3, per="batch")),
+        ("of other channels", ValueError, hs.hybrid_parameters(9, 3, per="head")),
+        ("of the other type", TypeError, hs.hybrid_parameters(6, 3, per="head", dtype=np.float32)),
+        ("one transposed", ValueError, hybrid_with(global_qkv=ones(18, 6))),
+        ("one missing", TypeError, hybrid_with(projection=None)),
+        ("one infinite", ValueError, hybrid_with(norm_bias=np.full(6, INF))),
+        ("one of integers", TypeError, hybrid_with(predictor_bias=ones(3, dtype=int))),
+        ("temperatures of other heads", ValueError, hybrid_with(log_temperature=ones(2))),
+        (
+            "so large that the span is not finite",
+            ValueError,
+            hybrid_with(
+                norm_bias=np.full(6, 10.0),
+                global_qkv=np.tile(np.eye(6), 3),
+                predictor_weight=np.full((3, 6), 1e308) * SIGNS,
+            ),
+        ),
+        ("temperatures beyond all floats", ValueError, hybrid_with(log_temperature=np.full(3, 1e3))),
+        ("temperatures of 0", ValueError, hybrid_with(log_temperature=np.full(3, -1e3))),
+    ],
+    "heads": [*SIZE, ("not a divisor", ValueError, 4), ("None", TypeError, None)],
+    "max_span": LIMIT,
+    "ramp": PARAMETERS["ramp"],
+    "per": [*PER, ("other than that of the parameters", ValueError, "batch")],
+    "sharpen_longer": FLAG,
+    "temperature_range": LIMIT,
+    "causal": FLAG,
+    "include_self": FLAG,
+    "epsilon": [*LIMIT, ("zero", ValueError, 0)],
+    "return_span": FLAG,
+    "window": PARAMETERS["window"],
+}
+MERGED = {
+    "outs": [
+        ("empty", ValueError, []),
+        ("one too few", ValueError, MERGE["outs"][:1]),
+        ("shapes differ", ValueError, [ones(2, 5, 3), ones(2, 4, 3)]),
+        ("mixed dtypes", TypeError, [ones(2, 5, 3), ones(2, 5, 3, dtype=np.float32)]),
+        ("integers", TypeError, [ones(2, 5, 3, dtype=int)] * 2),
+        ("number", TypeError, 3.0),
+    ],
+    "lses": [
+        ("one too many", ValueError, [ones(2, 5)] * 3),
+        ("other shape", ValueError, [ones(2, 5), ones(2, 6)]),
+        ("extra axis", ValueError, [ones(2, 5, 1)] * 2),
+        ("mixed dtypes", TypeError, [ones(2, 5, dtype=np.float32)] * 2),
+        ("infinite", ValueError, [ones(2, 5), np.full((2, 5), INF)]),
+    ],
+}
+TABLE = {
+    "attention": ARRAYS | PARAMETERS | SCORES,
+    "attention_vjp": ARRAYS | PARAMETERS | SCORES,
+    "reference.attention": {"window": PARAMETERS["window"]},
+    "attention_weights": {name: ARRAYS[name] for name in ("query", "key")} | PARAMETERS | SCORES | {
+        "rows": INDICES,
+        "cols": INDICES,
+        "pool": [
+            ("zero", ValueError, 0),
+            ("negative", ValueError, (2, -1)),
+            ("one number", ValueError, (2,)),
+            ("three numbers", ValueError, (2, 2, 2)),
+            ("not whole", TypeError, 1.5),
+            ("string", TypeError, "mean"),
+        ],
+    },
+    "hybrid_attention": HYBRID_ARGUMENTS,
+    "hybrid_attention_vjp": HYBRID_ARGUMENTS,
+    "hybrid_parameters": {
+        "dim": [*SIZE, ("not a multiple", ValueError, 7)],
+        "heads": [*SIZE, ("not a divisor", ValueError, 4)],
+        "per": PER,
+        "learn_temperature": FLAG,
+        "dtype": [("None", TypeError, None), ("float16", TypeError, np.float16), ("integer", TypeError, "int"),
+                  ("no type", TypeError, "wide")],
+        "seed": [("negative", ValueError, -1), ("None", TypeError, None), ("not whole", TypeError, 0.5)],
+    },
+    "merge_attention": MERGED,
+    "merge_attention_vjp": MERGED,
+    "cost": dict.fromkeys(("tokens", "heads", "head_dim", "key_tokens"), SIZE) | {
+        "batch": [*SIZE, ("more pairs than are counted", ValueError, 10**18)],
+        "span": [row for row in PER_TOKEN if row[0] != "tokens do not match"],
+        "ramp": PARAMETERS["ramp"],
+        "window": PARAMETERS["window"],
+    },
+    "soft_mask": {
+        "span": [("NaN", ValueError, NAN), ("negative", ValueError, -1), ("string", TypeError, "a"),
+                 ("does not broadcast", ValueError, ones(3))],
+        "ramp": [row for row in PARAMETERS["ramp"] if row[0] != "array"],
+        "distance": [("string", TypeError, "a"), ("objects", TypeError, OBJECTS)],
+    },
+    "span_penalty": {
+        "span": [("NaN", ValueError, [1.0, NAN]), ("string", TypeError, "a"),
+                 ("empty", ValueError, [])],
+        "weight": [("NaN", ValueError, NAN), ("infinite", ValueError, INF), ("negative", ValueError, -0.1),
+                   ("string", TypeError, "a")],
+    },
+    "dynamic_span": DYNAMIC_SPAN,
+    "dynamic_span_vjp": DYNAMIC_SPAN,
+    "importance_from": {name: DYNAMIC_SPAN[name] for name in IMPORTANCE},
+    "importance_from_vjp": {name: DYNAMIC_SPAN[name] for name in IMPORTANCE},
+    "segments_from": {
+        "cumulative_lengths": [("late start", ValueError, [1, 2]), ("falling", ValueError, [0, 3, 2]),
+                               ("not whole", TypeError, [0, 1.5]), ("two axes", ValueError, [[0, 1]]),
+                               ("a number", ValueError, 0)],
+    },
+    "set_num_threads": {"n": [*SIZE, ("string", TypeError, "two"), ("None", TypeError, None),
+                              ]},
+}  # fmt: skip
+
+
+def public(name):
+    target = hs
+    for part in name.split("."):
+        target = getattr(target, part)
+    return target
+
+
+def check_sentence(error, argument):
+    """One line, one sentence, with the name of the argument and no machinery."""
+    text = str(error)
+    assert text
+    assert "\n" not in text, text
+    assert len(text) < 300, text
+    assert not re.search(r"[.!?]\s+[A-Z]", text), f"more than one sentence: {text}"
+    if argument != "n":
+        assert argument in text, f"does not name {argument}: {text}"
+    for noise in ("Traceback", "pybind11", "incompatible function", "_core", "<class", "std::"):
+        assert noise not in text, text
+
+
+def same(one, two):
+    if isinstance(one, (list, tuple)):
+        return all(same(a, b) for a, b in zip(one, two, strict=True))
+    return np.array_equal(np.asarray(one), np.asarray(two)) or one == two

@@ -1,0 +1,43 @@
+"""One small problem and a case an option, for central differences and loops over pairs."""
+
+import numpy as np
+
+SIZES = {"batch": 2, "heads": 4, "key_heads": 2, "queries": 5, "keys": 7, "dim": 3, "value_dim": 2}
+
+# Spans are never integers here: at an integer distance the mask has a corner, where a central
+# difference shows the mean of the two slopes.
+OPTIONS = {
+    "plain": {},
+    "span": {"span": 2.3, "ramp": 3.0},
+    "span per head": {"span": [0.4, 1.7, 2.6, 9.5], "ramp": 2.5},
+    "span per token": {"span": np.linspace(0.15, 6.35, 40).reshape(2, 4, 5), "ramp": 4},
+    "span per batch": {"span": [[1.3], [2.7]], "ramp": 1.5},
+    "both directions": {"span": 1.6, "ramp": 2.2, "causal": False},
+    "without self": {"span": 1.6, "ramp": 2.2, "include_self": False},
+    "nearly no reach": {"span": 0.2, "ramp": 0.5, "include_self": False},
+    "hard window": {"span": 2.5, "ramp": 0},
+    "temperature": {"temperature": 0.7, "span": 2.3, "ramp": 3},
+    "temperature per token": {"temperature": np.linspace(0.5, 2, 40).reshape(2, 4, 5)},
+    "slopes": {"alibi_slopes": [0.1, 0.5, -0.2, 0.0], "causal": False},
+    "slopes per batch": {"alibi_slopes": np.linspace(-0.3, 0.6, 8).reshape(2, 4)},
+    "scale": {"scale": -0.8, "temperature": [0.6, 1.0, 1.2, 3.0]},
+    "positions": {"query_positions": [0, 1.5, 1.5, 4, 9.25], "key_positions": [0, 0, 1.5, 2, 3.75, 4, 11], "span": 2.7,
+                  "ramp": 3, "alibi_slopes": 0.2},
+    "positions per batch": {"query_positions": [[0, 1, 2, 3, 7.5], [0.5, 0.5, 3, 3, 3]], "causal": False, "span": 1.6},
+    "key positions": {"key_positions": [-4, 0.25, 1.5, 1.5, 3, 3.5, 8], "span": 2.7, "ramp": 2, "include_self": False},
+    "key lengths": {"key_lengths": [6, 0], "span": 2.3, "ramp": 3},
+    "segments": {"segment_ids": [[5, 5, 5, 1, 1, 1, 1], [0, 0, 1, 2, 2, 2, 2]], "causal": False, "span": 0.7},
+    "bias": {"key_bias": [0.5, -1.0, 0.0, -np.inf, 2.0, 0.25, -0.5], "span": 2.3, "ramp": 3},
+    "bias per head": {"key_bias": np.linspace(-2, 2, 28).reshape(4, 7), "temperature": 0.7},
+    "bias per batch": {"key_bias": np.linspace(-2, 2, 14).reshape(2, 1, 7), "alibi_slopes": [0.1, 0.5, -0.2, 0.0]},
+    "bias of every axis": {"key_bias": np.linspace(-1, 3, 56).reshape(2, 4, 7), "causal": False, "key_lengths": 5},
+}  # fmt: skip
+
+
+def make_arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    s = SIZES
+    query = rng.standard_normal((s["batch"], s["heads"], s["queries"], s["dim"]))
+    key = rng.standard_normal((s["batch"], s["key_heads"], s["keys"], s["dim"]))
+    value = rng.standard_normal((s["batch"], s["key_heads"], s["keys"], s["value_dim"]))
+    return query, key, value
