@@ -296,6 +296,7 @@ def test_repr_and_equality(tree):
     names = {}
     exec("from headspan.patterns import *", names)
     read = eval(repr(pattern), names)
+    assert hs.patterns.Pattern.from_spec(pattern.to_spec()) == pattern
     assert pattern == again
     pattern.mask(65)  # a copy takes nothing of the core along
     assert pattern == copy.deepcopy(pattern) == pickle.loads(pickle.dumps(pattern))

@@ -47,6 +47,11 @@ EDGES = {
     ),
     "length 0": ((1, 2, 1, 70, 70, 8), {"key_lengths": 0, "span": 9}),
     "every length": ((4, 2, 1, 70, 70, 8), {"key_lengths": [0, 1, 64, 70], "span": [5, 50]}),
+    "begin 0 and every key": ((2, 2, 1, 70, 70, 8), {"key_begin": [0, 70], "span": [5, 50]}),
+    "begin": ((3, 2, 1, 70, 130, 8), {"key_begin": [65, 1, 129], "causal": False}),
+    "begin and lengths": ((4, 2, 1, 130, 130, 8), {"key_begin": [3, 64, 70, 9], "key_lengths": [100, 64, 20, 10]}),
+    "begin, in a band": ((2, 2, 1, 200, 200, 8), {"key_begin": [70, 3], "span": [9, 40], "include_self": False}),
+    "begin, few queries": ((3, 4, 2, 2, 5000, 8), {"key_begin": [4999, 17, 1500], "alibi_slopes": 0.125}),
     "lengths, both directions": ((3, 2, 1, 70, 130, 8), {"key_lengths": [65, 0, 129], "causal": False}),
     "length, more queries": ((2, 2, 1, 130, 70, 8), {"key_lengths": [65, 3], "span": 7.5}),
     "decode at lengths": ((3, 4, 2, 1, 3000, 8), {"key_lengths": [2999, 17, 1500], "span": 1e6, "causal": False}),
@@ -136,7 +141,7 @@ FORMS = {
 }
 VALUES = {
     "key_positions": np.arange(70) // 3, "query_positions": np.arange(70) // 2, "segment_ids": np.arange(70) // 9,
-    "key_lengths": np.array([60, 3]), "key_bias": np.arange(70) % 4,
+    "key_begin": np.array([60, 3]), "key_lengths": np.array([60, 3]), "key_bias": np.arange(70) % 4,
 }  # fmt: skip
 
 
@@ -185,6 +190,17 @@ def test_lengths_are_shorter_keys():
     for item, length in enumerate([70, 33, 1]):
         own = hs.attention(query[item], key[item, :, :length], value[item, :, :length], causal=False)
         close(out[item], own)
+
+
+def test_padding_on_the_left_is_fewer_keys():
+    """Queries of the padding see nothing, the others what they see without it, causal as it is."""
+    query, key, value = (normals(i, 3, 2, 70, 8) for i in range(3))
+    out, lse = hs.attention(query, key, value, span=9.5, key_begin=[0, 33, 69], return_lse=True)
+    for item, begin in enumerate([0, 33, 69]):
+        own = hs.attention(*(array[item, :, begin:] for array in (query, key, value)), span=9.5)
+        close(out[item, :, begin:], own)
+        assert not out[item, :, :begin].any()
+        assert np.isneginf(lse[item, :, :begin]).all()
 
 
 def test_removed_keys_are_no_keys():

@@ -94,9 +94,11 @@ def at_positions(queries, keys, query_positions=None, key_positions=None):
     return difference if difference.ndim == 2 else difference[:, None]
 
 
-def in_reach(queries, keys, key_lengths=None, segment_ids=None):
+def in_reach(queries, keys, key_begin=None, key_lengths=None, segment_ids=None):
     """Which pairs are left by the lengths and the segments, on four axes."""
     left = np.ones((1, 1, queries, keys), dtype=bool)
+    if key_begin is not None:
+        left = left & (np.arange(keys) >= np.reshape(key_begin, (-1, 1, 1, 1)))
     if key_lengths is not None:
         left = left & (np.arange(keys) < np.reshape(key_lengths, (-1, 1, 1, 1)))
     if segment_ids is not None:

@@ -97,6 +97,9 @@ def draw_limits(rng, ndim, sizes, share, positions=True):
     if rng.random() < share:
         lengths = rng.integers(0, keys + 1, lead())
         options["key_lengths"] = lengths if lengths.ndim else int(lengths)
+    if rng.random() < share:
+        begin = np.minimum(rng.integers(0, keys + 1, lead()), rng.integers(1, keys + 1))
+        options["key_begin"] = begin if begin.ndim else int(begin)
     if rng.random() < share and queries <= keys:
         options["segment_ids"] = draw_segments(rng, keys, lead())
     if positions and rng.random() < share:

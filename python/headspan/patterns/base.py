@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,6 +77,55 @@ class Pattern(ABC):
     def terms(self) -> list[tuple[Primitive, ...]]:
         """Return the expression as a union of intersections."""
 
+    def to_spec(self) -> str:
+        """Return the pattern as a line of text, from which `from_spec` makes it again.
+
+        Returns
+        -------
+        str
+            What one would write in Python.
+
+        Examples
+        --------
+        >>> from headspan.patterns import Global, Local, Pattern
+        >>> (Local(3) | Global(0)).to_spec()
+        'Local(before=3, after=0, dilation=1) | Global(tokens=(0,))'
+        """
+        return repr(self)
+
+    @staticmethod
+    def from_spec(spec: str) -> Pattern:
+        """Return the pattern that a line of text describes, equal to the one it was made from.
+
+        Parameters
+        ----------
+        spec : str
+            From `to_spec`, or written by hand: names of patterns, numbers, ``|``, ``&`` and parentheses. It is read, not
+            run.
+
+        Returns
+        -------
+        Pattern
+
+        Raises
+        ------
+        ValueError
+            For a text that describes no pattern, or numbers that the pattern refuses.
+        TypeError
+            For what is no text, or arguments that the pattern refuses.
+
+        Examples
+        --------
+        >>> from headspan.patterns import Pattern
+        >>> Pattern.from_spec("Local(3) | Global(0)").mask(3).astype(int)
+        array([[1, 1, 1],
+               [1, 1, 0],
+               [1, 1, 1]])
+        """
+        if not isinstance(spec, str):
+            raise TypeError(f"the description of a pattern must be a text, not {_check.describe(spec)}")
+        return _read_spec(spec)
+
     def short_name(self) -> str:
         """Return what a legend calls the pattern: as it is written, without what it leaves at the default."""
         name = self._brief()
@@ -141,6 +191,29 @@ class Pattern(ABC):
         394
         """
         return count.cost(lambda *its: [part.core for part in self.of_heads(*its)], **sizes)
+
+
+@lru_cache(maxsize=256)  # equal texts give one object, which the core plans once
+def _read_spec(spec: str) -> Pattern:
+    try:
+        tree = ast.parse(spec.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(f"the description of a pattern must be an expression, not {_check.describe(spec)}") from None
+    return _read_expression(tree, {its.__name__: its for its in Primitive.__subclasses__()})
+
+
+def _read_expression(tree: ast.expr, classes: dict[str, type[Primitive]]) -> Pattern:
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitOr | ast.BitAnd):
+        left, right = (_read_expression(side, classes) for side in (tree.left, tree.right))
+        return left | right if isinstance(tree.op, ast.BitOr) else left & right
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in classes:
+        try:
+            arguments = [ast.literal_eval(argument) for argument in tree.args]
+            named = {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg}
+        except ValueError:
+            raise ValueError(f"the arguments of {tree.func.id} must be numbers, not {ast.unparse(tree)}") from None
+        return classes[tree.func.id](*arguments, **named)
+    raise ValueError(f"{ast.unparse(tree)} describes no pattern; there are {', '.join(sorted(classes))}")
 
 
 def suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:

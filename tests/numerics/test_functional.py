@@ -1,0 +1,162 @@
+"""`forward` and `backward` on plain arrays: given results, chosen gradients, threads, requests made again."""
+
+import itertools
+
+import headspan as hs
+import numpy as np
+import pytest
+from cases import DTYPES, normals
+from headspan.ops.arguments.request import Request
+from headspan.ops.functional import Saved, backward, forward
+from headspan.patterns import Global, Local, Strided
+
+pytestmark = pytest.mark.numerical
+
+SPANS = np.array([3.5, 20.25, 90.0, 1e6])
+# (batch, heads, key heads, queries, keys), options: the ways in which the sums over queries are shared out
+WAYS = {
+    "heads": ((4, 4, 4, 70, 70), {"span": SPANS, "temperature": 1.5, "key_bias": np.cos(np.arange(70))}),
+    "chunks": ((1, 1, 1, 900, 900), {"span": 20.5, "alibi_slopes": 0.25, "key_bias": np.cos(np.arange(900))}),
+    "in turn": ((1, 1, 1, 300, 300), {"temperature": 2.0}),
+    "grouped": ((2, 4, 2, 130, 200), {"span": SPANS, "temperature": [1, 2, 0.5, 0.75], "causal": False}),
+    "stages": ((1, 2, 1, 260, 260), {"pattern": Local(9) | Strided(7) | Global([3]), "span": [9.5, 40], "temperature": 3}),
+    "one query": ((2, 4, 2, 1, 300), {"span": SPANS}),
+}  # fmt: skip
+LAYOUTS = {
+    "plain": lambda shape, dtype: np.empty(shape, dtype),
+    "tokens first": lambda shape, dtype: np.empty((shape[0], shape[2], shape[1], shape[3]), dtype).swapaxes(1, 2),
+    "spread": lambda shape, dtype: np.empty((*shape[:3], 2 * shape[3]), dtype)[..., : shape[3]],
+    "backwards": lambda shape, dtype: np.empty(shape, dtype)[:, ::-1, ::-1],
+}
+
+
+def draw(way, dtype):
+    (batch, heads, key_heads, queries, keys), options = WAYS[way]
+    query, key = normals(1, batch, heads, queries, 16, dtype=dtype), normals(2, batch, key_heads, keys, 16, dtype=dtype)
+    value = normals(3, batch, key_heads, keys, 24, dtype=dtype)
+    grad_out, grad_lse = (
+        normals(4, batch, heads, queries, 24, dtype=dtype),
+        normals(5, batch, heads, queries, dtype=dtype),
+    )
+    return (query, key, value), options, grad_out, grad_lse
+
+
+def same_bits(one, two):
+    assert one.shape == two.shape
+    assert one.dtype == two.dtype
+    assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_what_attention_gives(way, dtype):
+    arrays, options, grad_out, grad_lse = draw(way, dtype)
+    request = Request(*arrays, options)
+    out, lse, saved = forward(request, with_lse=True)
+    (plain_out, plain_lse), vjp = hs.attention_vjp(*arrays, return_lse=True, **options)
+    same_bits(out, plain_out)
+    same_bits(lse, plain_lse)
+    gradients, plain = backward(request, saved, grad_out, grad_lse), vjp(grad_out, grad_lse)._asdict()
+    assert list(gradients) == [name for name, gradient in plain.items() if gradient is not None]
+    for name, gradient in gradients.items():
+        same_bits(gradient, plain[name])
+    alone, no_lse, nothing = forward(request, with_saved=False)
+    same_bits(alone, out)
+    assert no_lse is nothing is None
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("way", WAYS)
+def test_results_go_to_given_arrays(way, dtype, layout):
+    arrays, options, grad_out, _ = draw(way, dtype)
+    request = Request(*arrays, options)
+    out, _, saved = forward(request)
+    mine = layout(out.shape, out.dtype)
+    mine[...] = np.nan
+    given, _, its = forward(request, out=mine)
+    assert given is mine
+    same_bits(mine, out)
+    plain = backward(request, saved, grad_out)
+    into = {
+        name: layout(array.shape, array.dtype) for name, array in zip(("query", "key", "value"), arrays, strict=True)
+    }
+    for array in into.values():
+        array[...] = np.nan
+    gradients = backward(request, its, grad_out, into=into)
+    for name, gradient in gradients.items():
+        same_bits(gradient, plain[name])
+        assert name not in into or gradient is into[name]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_any_choice_of_gradients_gives_the_same_bits(way):
+    arrays, options, grad_out, grad_lse = draw(way, "float32")
+    request = Request(*arrays, options)
+    _, _, saved = forward(request)
+    everything = backward(request, saved, grad_out, grad_lse)
+    for count in range(len(everything)):
+        for names in itertools.combinations(everything, count):
+            some = backward(request, saved, grad_out, grad_lse, needs=names)
+            assert list(some) == list(names)
+            for name, gradient in some.items():
+                same_bits(gradient, everything[name])
+
+
+@pytest.mark.parametrize("needs", [None, ("query",), ("key", "span"), ("span",)], ids=str)
+def test_any_number_of_threads_gives_the_same_bits(needs):
+    for way in ("chunks", "grouped", "stages"):
+        arrays, options, grad_out, _ = draw(way, "float32")
+        request = Request(*arrays, options)
+        out, _, saved = forward(request, threads=1)
+        one = backward(request, saved, grad_out, needs=needs, threads=1)
+        for threads in (2, 3, 5):
+            same_bits(forward(request, threads=threads)[0], out)
+            for name, gradient in backward(request, saved, grad_out, needs=needs, threads=threads).items():
+                same_bits(gradient, one[name])
+
+
+def test_what_is_saved_is_plain_arrays():
+    """They can be kept, copied and used with a request made again, as a framework does."""
+    arrays, options, grad_out, _ = draw("grouped", "float32")
+    _, _, saved = forward(Request(*arrays, options))
+    assert all(type(array) is np.ndarray for array in saved)
+    copied = Saved(*(array.copy() for array in saved))
+    again = backward(Request(*(array.copy() for array in arrays), options), copied, grad_out)
+    for name, gradient in backward(Request(*arrays, options), saved, grad_out).items():
+        same_bits(gradient, again[name])
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_fewer_axes(ndim):
+    query, key, value, grad_out = (normals(i, *(2, 40, 8)[3 - ndim :]) for i in range(4))
+    request = Request(query, key, value, {"span": 5})
+    out, _, saved = forward(request, out=np.empty_like(query))
+    into = {"key": np.empty_like(key)}
+    gradients = backward(request, saved, grad_out, into=into)
+    assert gradients["key"] is into["key"]
+    assert [out.shape, gradients["query"].shape, gradients["span"].shape] == [query.shape, query.shape, ()]
+    same_bits(out, hs.attention(query, key, value, span=5))
+
+
+WRONG_OUT = {
+    "shape": np.empty((4, 4, 70, 23)), "type": np.empty((4, 4, 70, 24), np.float32),
+    "broadcast": np.lib.stride_tricks.as_strided(np.empty(24), (4, 4, 70, 24), (0, 0, 0, 8)),
+    "last axis": np.empty((4, 4, 24, 70)).swapaxes(2, 3), "read-only": np.broadcast_to(1.0, (4, 4, 70, 24)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("out", WRONG_OUT.values(), ids=WRONG_OUT)
+def test_an_array_that_cannot_take_the_result(out):
+    arrays, options, _, _ = draw("heads", "float64")
+    with pytest.raises(ValueError, match=r"^out |read-only|not writeable"):
+        forward(Request(*arrays, options), out=out)
+
+
+@pytest.mark.parametrize("needs", [("pattern",), ("span", "spam"), ("alibi_slopes",)])
+def test_what_has_no_gradient(needs):
+    arrays, options, grad_out, _ = draw("heads", "float64")
+    request = Request(*arrays, options)
+    _, _, saved = forward(request)
+    with pytest.raises(ValueError, match=rf"^{needs[-1]} was not given, or has no gradient$"):
+        backward(request, saved, grad_out, needs=needs)
