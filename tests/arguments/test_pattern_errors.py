@@ -149,25 +149,27 @@ POSITIONS = [
     ("objects", TypeError, lambda good: np.array([None] * len(good))),
 ]
 IDS = [0, 0, 1, 1, 1, 2]
+COUNTS = [
+    ("negative", ValueError, -1, {}),
+    ("one negative", ValueError, [3, -1], {}),
+    ("more than there are", ValueError, 7, {}),
+    ("one more than there are", ValueError, np.array([6, 7]), {}),
+    ("float", TypeError, 3.0, {}),
+    ("floats", TypeError, [3.0, 2.5], {}),
+    ("other batch", ValueError, [1, 2, 3], {}),
+    ("two axes", ValueError, [[1], [2]], {}),
+    ("one a head", ValueError, np.ones((2, 4), dtype=int), {}),
+    ("one of a batch without a batch", ValueError, [1, 2], WITHOUT_HEADS),
+    ("string", TypeError, "all", {}),
+    ("objects", TypeError, np.array([1, None]), {}),
+]
 # argument: (what is wrong with it, the error, the value and what else is given)
 LIMITS = {
     "query_positions": [(what, error, make(EARLY), {}) for what, error, make in POSITIONS],
     "key_positions": [(what, error, make(LATE), {}) for what, error, make in POSITIONS]
     + [("alone, of more queries than keys", ValueError, LATE, MORE_QUERIES)],
-    "key_lengths": [
-        ("negative", ValueError, -1, {}),
-        ("one negative", ValueError, [3, -1], {}),
-        ("more than there are", ValueError, 7, {}),
-        ("one more than there are", ValueError, np.array([6, 7]), {}),
-        ("float", TypeError, 3.0, {}),
-        ("floats", TypeError, [3.0, 2.5], {}),
-        ("other batch", ValueError, [1, 2, 3], {}),
-        ("two axes", ValueError, [[1], [2]], {}),
-        ("one a head", ValueError, np.ones((2, 4), dtype=int), {}),
-        ("one of a batch without a batch", ValueError, [1, 2], WITHOUT_HEADS),
-        ("string", TypeError, "all", {}),
-        ("objects", TypeError, np.array([1, None]), {}),
-    ],
+    "key_begin": COUNTS,
+    "key_lengths": COUNTS,
     "segment_ids": [
         ("one that comes back", ValueError, [0, 0, 1, 1, 0, 2], {}),
         ("one that comes back at the end", ValueError, [0, 1, 1, 1, 1, 0], {}),
@@ -226,6 +228,7 @@ def test_the_calls_that_the_table_spoils_are_good(function):
     limits = {
         "query_positions": EARLY,
         "key_positions": LATE,
+        "key_begin": 1,
         "key_lengths": 5,
         "segment_ids": IDS,
         "key_bias": ones(6),
