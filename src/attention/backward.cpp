@@ -227,7 +227,7 @@ class BackwardPass {
     std::ptrdiff_t cleared = stage == 0 ? chunk.own_first : chunk.own_last;
     std::ptrdiff_t const first_head = chunk.key_head * shared;
     const PatternStage* const its_stage = plan_.stage(first_head, stage);
-    std::ptrdiff_t classes = classes_at_a_time(request_, its_stage, 1);
+    std::ptrdiff_t classes = classes_at_a_time(request_, its_stage);
     for (std::ptrdiff_t head = first_head; head < first_head + shared; head++)
       if (plan_.stage(head, stage) != its_stage) classes = 0;
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim(),

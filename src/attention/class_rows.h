@@ -19,11 +19,11 @@ std::ptrdiff_t rows_of_class(const Request<T>& request, std::ptrdiff_t stride) {
   return (request.keys() + stride - 1) / stride;
 }
 
-// How many classes of a stage are to be brought together at a time, for so many heads; 0 where that would not serve:
-// where a group holds several classes, where not one class fits into a cache, or where some key of a class may be one
-// that nobody sees, which must not be read.
+// How many classes of a stage are to be brought together at a time; 0 where that would not serve: where a group holds
+// several classes, where not one class fits into a cache, or where some key of a class may be one that nobody sees,
+// which must not be read.
 template <class T>
-std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* stage, std::ptrdiff_t heads) {
+std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* stage) {
   constexpr std::ptrdiff_t cache = 1 << 20;
   if (!stage || stage->along_tokens() || stage->order.global_groups > 0) return 0;
   if (!stage->self_pairs || !request.include_self || request.queries() < request.keys() || request.removed) return 0;
@@ -31,7 +31,7 @@ std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* 
   if (request.queries() / stage->stride <= kLanes / 2) return 0;
   std::ptrdiff_t const rows = rows_of_class(request, stage->stride),
                        row = (request.head_dim() + request.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T));
-  return std::min(cache / (heads * rows * row), kMostClasses);
+  return std::min(cache / (rows * row), kMostClasses);
 }
 
 // Copies of a head's keys and values, for some classes of a stage at a time.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The forward pass. Groups of queries are taken head by head, so that the keys and values of one head, or of a few in
-// turn, stay in the cache. Groups that see many keys while there are few groups are split over their keys.
+// The forward pass. Groups of queries are taken head by head, so that the keys and values of one head stay in the
+// cache. Groups that see many keys while there are few groups are split over their keys.
 #include <algorithm>
 #include <vector>
 
@@ -116,13 +116,6 @@ class ForwardPass {
 
   // ---- whole groups
 
-  static constexpr std::ptrdiff_t kNone = -1;
-  struct GroupNumber {
-    std::ptrdiff_t head, index;  // of all batch items' heads; kNone: no group
-  };
-
-  using Task = typename Tasks<T>::Task;
-
   // All groups but the first ones that were split.
   void run_whole(std::ptrdiff_t stage, std::ptrdiff_t split, const Control& control) const {
     int const threads = useful_threads(request_, control);
@@ -131,72 +124,60 @@ class ForwardPass {
                  [&](std::ptrdiff_t number, const StopCheck& stop) { run_task(stage, tasks.at(number), split, stop); });
   }
 
-  // The groups of a task, for each index from the last one on those of all its heads, so that each can fetch the next
-  // one's rows.
-  void run_task(std::ptrdiff_t stage, const Task& task, std::ptrdiff_t split, const StopCheck& stop) const {
-    const PatternStage* const its_stage = stage_of(task.first_head, stage);
-    std::size_t const a_head = ClassRows<T>::elements(request_, its_stage, task.classes),
-                      in_turn = static_cast<std::size_t>(task.end_head - task.first_head);
-    ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim(), a_head * in_turn);
-    std::vector<ClassRows<T>> copies;
-    for (std::ptrdiff_t head = task.first_head; head < task.end_head; head++)
-      copies.emplace_back(request_, its_stage, head / request_.heads(),
-                          head % request_.heads() / request_.heads_per_key_head(), task.classes,
-                          workspace.copies + copies.size() * a_head);
-    KeptTiles tiles(*workspace.tiles);
-    std::ptrdiff_t const least = std::max(task.first, split_count(stage, task.first_head, split));
-    for (std::ptrdiff_t index = task.last - 1; index >= least; index--) {
-      tiles.forget();
-      for (std::ptrdiff_t head = task.first_head; head < task.end_head && !stop(); head++) {
-        bool const same_index = head + 1 < task.end_head;
-        std::ptrdiff_t const below = index > least ? index - 1 : kNone;
-        GroupNumber const next{same_index ? head + 1 : task.first_head, same_index ? index : below};
-        run_group(stage, {head, index}, next, copies[static_cast<std::size_t>(head - task.first_head)], tiles,
-                  workspace, stop);
-      }
-    }
+  // The groups of a task from the last one on, each of which fetches the next one's rows.
+  void run_task(std::ptrdiff_t stage, const typename Tasks<T>::Task& task, std::ptrdiff_t split,
+                const StopCheck& stop) const {
+    const PatternStage* const its_stage = stage_of(task.head, stage);
+    ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim(),
+                                       ClassRows<T>::elements(request_, its_stage, task.classes));
+    ClassRows<T> copies(request_, its_stage, task.head / request_.heads(),
+                        task.head % request_.heads() / request_.heads_per_key_head(), task.classes, workspace.copies);
+    std::ptrdiff_t const least = std::max(task.first, split_count(stage, task.head, split));
+    for (std::ptrdiff_t index = task.last - 1; index >= least && !stop(); index--)
+      run_group(stage, task.head, index, index > least, copies, workspace, stop);
   }
 
-  void run_group(std::ptrdiff_t stage, GroupNumber number, GroupNumber next, ClassRows<T>& copies, KeptTiles& tiles,
+  void run_group(std::ptrdiff_t stage, std::ptrdiff_t head, std::ptrdiff_t index, bool has_next, ClassRows<T>& copies,
                  const ThreadWorkspace<T>& workspace, const StopCheck& stop) const {
-    QueryGroup<T> queries = group(stage, number.head, number.index);
+    QueryGroup<T> queries = group(stage, head, index);
     copies.redirect(queries);
     ForwardRows<T> rows;
     rows.past_caches = past_caches_;
     std::vector<T> later(static_cast<std::size_t>(stage == 0 ? 0 : kLanes * request_.value_dim()));
     for (int lane = 0; lane < queries.group.lanes; lane++)
       rows.out[lane] = stage == 0 ? out_row(queries, lane) : later.data() + lane * request_.value_dim();
+    VisibleKeys const keys = queries.schedule.visible_keys();
     auto const for_each_tiles = [&](auto step) {
-      return tiles.for_each(queries, stop, [&](const Tile* some, int count) {
-        if (stage == 0 && next.index != kNone) fetch_next(queries, number, next, some, count);
+      return for_each_batch(queries.schedule.tiles(keys), *workspace.tiles, stop, [&](const Tile* some, int count) {
+        if (stage == 0 && has_next) fetch_next(queries, index - 1, some, count);
         return step(some, count);
       });
     };
     if (!run_forward(kernel_, queries, rows, workspace, for_each_tiles)) return;
-    for (int lane = 0; lane < queries.group.lanes && stage == 0; lane++)
-      store_statistics(queries, lane, rows.maximum[lane], rows.sum[lane]);
-    if (stage == 0) return;
+    if (stage == 0) {
+      for (int lane = 0; lane < queries.group.lanes; lane++)
+        store_statistics(queries, lane, rows.maximum[lane], rows.sum[lane]);
+      return;
+    }
     store_merged(stage, queries, 1, [&](std::ptrdiff_t, int lane) {
       return PartialSoftmax<T>{rows.out[lane], rows.maximum[lane], rows.sum[lane]};
     });
   }
 
-  // What the next group will be the first to need, while this one meets its tiles.
-  void fetch_next(QueryGroup<T>& queries, GroupNumber number, GroupNumber next, const Tile* tiles, int count) const {
+  // What group `next`, before this one, will be the first to need, while this one meets its tiles.
+  void fetch_next(QueryGroup<T>& queries, std::ptrdiff_t next, const Tile* tiles, int count) const {
     static_assert(kPrefetchArrays >= 4, "as many arrays as here");
     PrefetchArray<T>* const arrays = queries.group.prefetch;
     const PatternStage* const stage = queries.schedule.rules().stage;
-    std::ptrdiff_t const batch = queries.batch, head = next.head % request_.heads(),
-                         key_head = head / request_.heads_per_key_head();
-    arrays[0] = prefetch_group(request_.query, stage, batch, head, next.index);
+    std::ptrdiff_t const batch = queries.batch, head = queries.head, key_head = head / request_.heads_per_key_head();
+    arrays[0] = prefetch_group(request_.query, stage, batch, head, next);
     if (queries.group.key.step > 1) return;  // its keys are copies
-    if (!past_caches_) arrays[1] = prefetch_group(results_.out, stage, batch, head, next.index);
+    if (!past_caches_) arrays[1] = prefetch_group(results_.out, stage, batch, head, next);
     const Tile* const whole =
         std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });
-    std::ptrdiff_t const back = next.index < number.index ? kLanes : 0,
-                         first = whole < tiles + count ? whole->first - back : request_.keys();
-    arrays[2] = prefetch_new_keys(request_.key, stage, batch, key_head, next.index, first);
-    arrays[3] = prefetch_new_keys(request_.value, stage, batch, key_head, next.index, first);
+    std::ptrdiff_t const first = whole < tiles + count ? whole->first - kLanes : request_.keys();
+    arrays[2] = prefetch_new_keys(request_.key, stage, batch, key_head, next, first);
+    arrays[3] = prefetch_new_keys(request_.value, stage, batch, key_head, next, first);
   }
 
   // A group's rows from parts of its keys, part_of(i, lane), after what the earlier passes found.

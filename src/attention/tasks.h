@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the groups of a stage are cut into tasks for the threads: a few neighbouring groups of a head each, or of several
-// heads in turn.
+// How the groups of a stage are cut into tasks for the threads: a few neighbouring groups of a head each.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include <vector>
 
 #include "class_rows.h"
-#include "kept_tiles.h"
 
 namespace headspan {
 
@@ -16,21 +14,16 @@ template <class T>
 class Tasks {
  public:
   Tasks(const Request<T>& request, const Plan& plan, std::ptrdiff_t stage, int threads)
-      : plan_(plan), stage_(stage), heads_(request.heads()), turn_(heads_in_turn(request, plan, stage, threads)) {
-    const PatternStage* const of_first = plan.stage(0, stage);  // heads that take turns have the same
-    if (classes_at_a_time(request, of_first, 1) > 0)
-      while (turn_ > 1 && classes_at_a_time(request, of_first, turn_) < kMostClasses) turn_--;
-    turns_ = (heads_ + turn_ - 1) / turn_;
+      : plan_(plan), stage_(stage), heads_(request.heads()) {
     // Enough tasks that no thread waits long for the last one.
     auto const share = [&](std::ptrdiff_t parts, std::ptrdiff_t tasks_a_thread, std::ptrdiff_t most) {
-      std::ptrdiff_t const all = request.batch() * heads_ * parts;
-      return std::clamp<std::ptrdiff_t>(all / (tasks_a_thread * threads * turn_), 1, most);
+      return std::clamp<std::ptrdiff_t>(request.batch() * heads_ * parts / (tasks_a_thread * threads), 1, most);
     };
     for (std::ptrdiff_t head = 0; head < heads_; head++) {
       auto const [entry, is_new] = of_stage_.try_emplace(plan.stage(head, stage));
       if (!is_new) continue;
       OfStage& its = entry->second;
-      its.classes = classes_at_a_time(request, entry->first, turn_);
+      its.classes = classes_at_a_time(request, entry->first);
       if (its.classes > 0) {
         its.classes = share(entry->first->stride, 8, its.classes);
         its.cuts = cut_classes(*entry->first, its.classes);
@@ -40,23 +33,21 @@ class Tasks {
       }
       of_head_ = std::max(of_head_, static_cast<std::ptrdiff_t>(its.cuts.size()) - 1);
     }
-    count_ = request.batch() * turns_ * of_head_;
+    count_ = request.batch() * heads_ * of_head_;
   }
 
   std::ptrdiff_t count() const { return count_; }
 
-  // The heads first_head .. end_head - 1, of all batch items', and of each the groups first .. last - 1, with so many
-  // classes brought together at a time.
+  // The groups first .. last - 1 of a head, of all batch items', with so many classes brought together at a time.
   struct Task {
-    std::ptrdiff_t first_head, end_head, first, last, classes;
+    std::ptrdiff_t head, first, last, classes;
   };
   // Long rows come first, so that no thread ends late.
   Task at(std::ptrdiff_t number) const {
-    std::ptrdiff_t const item = number / of_head_ / turns_, in_item = number / of_head_ % turns_ * turn_,
-                         end = std::min(in_item + turn_, heads_);
-    OfStage const& its = of_stage_.at(plan_.stage(in_item, stage_));
+    std::ptrdiff_t const head = number / of_head_;
+    OfStage const& its = of_stage_.at(plan_.stage(head % heads_, stage_));
     std::size_t const n = static_cast<std::size_t>(of_head_ - 1 - number % of_head_);
-    Task task{item * heads_ + in_item, item * heads_ + end, 0, 0, its.classes};
+    Task task{head, 0, 0, its.classes};
     if (n + 1 < its.cuts.size()) task.first = its.cuts[n], task.last = its.cuts[n + 1];
     return task;
   }
@@ -86,7 +77,7 @@ class Tasks {
 
   Plan const& plan_;
   std::ptrdiff_t const stage_, heads_;
-  std::ptrdiff_t turn_, turns_, of_head_ = 0, count_;
+  std::ptrdiff_t of_head_ = 0, count_;
   std::map<const PatternStage*, OfStage> of_stage_;
 };
 
