@@ -13,9 +13,9 @@
 #include "class_rows.h"
 #include "group_run.h"
 #include "key_chunks.h"
+#include "ordered_accumulator.h"
 #include "prefetch.h"
 #include "request.h"
-#include "turns.h"
 
 namespace headspan {
 
@@ -88,12 +88,12 @@ class BackwardPass {
   void run_heads(std::ptrdiff_t stage, int threads, const Control& control) const {
     std::ptrdiff_t const whole = whole_heads(stage, threads),
                          chain = std::max<std::ptrdiff_t>(plan_.most_groups(stage) * request_.heads_per_key_head(), 1);
-    Turns turns((heads() - whole) * chain, chain);
+    OrderedAccumulator order((heads() - whole) * chain, chain);
     std::vector<std::atomic<std::ptrdiff_t>> cleared(static_cast<std::size_t>(heads() - whole));
-    parallel_for(whole + turns.tasks(), threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
+    parallel_for(whole + order.tasks(), threads, control.interrupted, [&](std::ptrdiff_t task, const StopCheck& stop) {
       if (task < whole) return run_chunk(whole_head(task, stage), stage, stop);
       std::ptrdiff_t const number = task - whole;
-      run_in_turn(whole_head(whole + number / chain, stage), stage, number, turns,
+      run_in_turn(whole_head(whole + number / chain, stage), stage, number, order,
                   cleared[static_cast<std::size_t>(number / chain)], stop);
     });
   }
@@ -108,10 +108,10 @@ class BackwardPass {
 
   // One group of a head, a few tiles at a time when it is their turn. `cleared`: the head's rows below have been. It
   // may be behind only for a group that has none before it at work, as these clear up to where they leave.
-  void run_in_turn(const Chunk& all, std::ptrdiff_t stage, std::ptrdiff_t task, Turns& turns,
+  void run_in_turn(const Chunk& all, std::ptrdiff_t stage, std::ptrdiff_t task, OrderedAccumulator& order,
                    std::atomic<std::ptrdiff_t>& cleared, const StopCheck& stop) const {
-    constexpr int tiles_in_turn = 2;
-    std::ptrdiff_t const shared = request_.heads_per_key_head(), number = turns.place(task),
+    constexpr int tiles_at_a_time = 2;
+    std::ptrdiff_t const shared = request_.heads_per_key_head(), number = order.place(task),
                          head = all.key_head * shared + number % shared, index = number / shared;
     auto const clear_until = [&](std::ptrdiff_t until) {
       std::ptrdiff_t const first = cleared.load(std::memory_order_relaxed);
@@ -121,24 +121,24 @@ class BackwardPass {
       QueryGroup<T> const queries = group_of(request_, plan_, all.batch, head, stage, index);
       KeyGradients<T> const key_rows = key_gradients(all, number % shared);
       bool const ascends = queries.schedule.ascends() && one_order(all.key_head);
-      if (!ascends && !turns.wait(task, PTRDIFF_MAX, stop)) return;
+      if (!ascends && !order.await(task, PTRDIFF_MAX, stop)) return;
       auto const run_batch = [&](auto run, const Tile* tiles, int count) {
-        for (int i = 0; i < count; i += tiles_in_turn) {
-          int const n = std::min(tiles_in_turn, count - i);
+        for (int i = 0; i < count; i += tiles_at_a_time) {
+          int const n = std::min(tiles_at_a_time, count - i);
           std::ptrdiff_t const rank = queries.schedule.rank_after(tiles[i + n - 1]);
-          if (!turns.wait(task, rank, stop)) return false;
+          if (!order.await(task, rank, stop)) return false;
           clear_until(keys_end(tiles + i, n));
           run(key_rows, tiles + i, n);
-          if (ascends) turns.leave(task, rank);
+          if (ascends) order.publish(task, rank);
         }
         return true;
       };
-      auto const may_add = [&] { return turns.wait(task, PTRDIFF_MAX, stop); };
+      auto const may_add = [&] { return order.await(task, PTRDIFF_MAX, stop); };
       if (!run_group(stage, queries, stop, run_batch, may_add)) return;
     }
-    if (!turns.wait(task, PTRDIFF_MAX, stop)) return;
-    if (turns.is_last(task)) clear_until(all.own_last);
-    turns.leave(task, PTRDIFF_MAX);
+    if (!order.await(task, PTRDIFF_MAX, stop)) return;
+    if (order.is_last(task)) clear_until(all.own_last);
+    order.publish(task, PTRDIFF_MAX);
   }
 
   // Whether all heads that share a key head go through its keys in one order: where spans are limited, keys that are

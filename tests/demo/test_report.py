@@ -314,7 +314,7 @@ def test_mean_weight_at_each_distance():
 def test_look_shows_the_widest_head_and_weights_that_sum_to_one():
     query, key, value = np.random.default_rng(0).standard_normal((3, 2, 2, 70, 8))
     spans = np.array([[3.0, 9.0], [20.0, 1.0]])
-    seen = _measure.look([(query, key, value)] * 2, spans, 4, blocks=7)
+    seen = _measure.sample_maps([(query, key, value)] * 2, spans, 4, blocks=7)
     assert (seen.block, seen.close_head, seen.close_tokens) == (10, (1, 0), 48)
     assert seen.maps.shape == (2, 2, 7, 7)
     assert np.allclose(seen.maps.sum(axis=-1), 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headspan import _check
-from headspan.patterns.base import FAR
+from headspan.patterns.base import MAX_TOKENS
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class ModelConfig:
         if self.width % (2 * self.heads):
             raise ValueError(f"width must be a multiple of twice the heads ({2 * self.heads}), not {self.width}")
         for name in ("span_limit", "ramp"):
-            if getattr(self, name) > FAR:
-                raise ValueError(f"{name} must be at most {FAR} characters, not {getattr(self, name):g}")
+            if getattr(self, name) > MAX_TOKENS:
+                raise ValueError(f"{name} must be at most {MAX_TOKENS} characters, not {getattr(self, name):g}")
         if self.span_init > self.span_limit:
             raise ValueError(f"span_init must be at most span_limit ({self.span_limit:g}), not {self.span_init:g}")
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from headspan import _check, _core
 from headspan.patterns import count
 
-FAR = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
+MAX_TOKENS = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
 _MOST_PAIRS = 2**26  # of a mask
 _MOST_TERMS = 64
 _LONGEST_NAME = 44
@@ -100,8 +100,8 @@ class Pattern(ABC):
         Parameters
         ----------
         spec : str
-            From `to_spec`, or written by hand: names of patterns, numbers, ``|``, ``&`` and parentheses. It is read, not
-            run.
+            From `to_spec`, or written by hand: names of patterns, numbers, ``|``, ``&`` and parentheses. It is read and
+            not run.
 
         Returns
         -------
@@ -321,7 +321,7 @@ class Primitive(Pattern):
 
     def numbers(self) -> list[int]:
         """Return what the core needs to know, by default the fields."""
-        return [min(getattr(self, f.name), FAR) for f in fields(self)]
+        return [min(getattr(self, f.name), MAX_TOKENS) for f in fields(self)]
 
     def _brief(self) -> str:
         words = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headspan import _check
-from headspan.patterns.base import FAR, Pattern, Primitive
+from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
 
 
 def _csr_parts(mask: Any) -> list[Any]:
@@ -112,7 +112,7 @@ class Blocks(Primitive):
 
     def numbers(self) -> list[int]:
         (indptr, indices) = self.rows[0]
-        return [min(self.block_size, FAR), len(indptr) - 1, *indptr, *indices]
+        return [min(self.block_size, MAX_TOKENS), len(indptr) - 1, *indptr, *indices]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Blocks) and self._key() == other._key()

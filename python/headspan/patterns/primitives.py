@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headspan import _check
-from headspan.patterns.base import FAR, Primitive
+from headspan.patterns.base import MAX_TOKENS, Primitive
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Local(Primitive):
         self._check_integer("dilation", at_least=1)
 
     def numbers(self) -> list[int]:
-        return [min(n, FAR) for n in (self.before * self.dilation, self.after * self.dilation, self.dilation)]
+        return [min(n, MAX_TOKENS) for n in (self.before * self.dilation, self.after * self.dilation, self.dilation)]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Strided(Primitive):
             raise ValueError(f"offset of Strided must be below the stride of {stride}, not {self.offset}")
 
     def numbers(self) -> list[int]:
-        return [min(self.stride, FAR), -1 if self.offset is None else min(self.offset, FAR - 1)]
+        return [min(self.stride, MAX_TOKENS), -1 if self.offset is None else min(self.offset, MAX_TOKENS - 1)]
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ class Blockwise(Primitive):
         self._check_integer("ahead", at_least=0)
 
     def numbers(self) -> list[int]:
-        block_size = min(self.block_size, FAR)
-        return [block_size, *(min(n, FAR // block_size + 1) for n in (self.back, self.ahead))]
+        block_size = min(self.block_size, MAX_TOKENS)
+        return [block_size, *(min(n, MAX_TOKENS // block_size + 1) for n in (self.back, self.ahead))]
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class Random(Primitive):
             raise ValueError(f"seed of Random must be below 2**63, not {self.seed}")
 
     def numbers(self) -> list[int]:
-        return [min(self.blocks, FAR), min(self.block_size, FAR), self.seed]
+        return [min(self.blocks, MAX_TOKENS), min(self.block_size, MAX_TOKENS), self.seed]
 
 
 @dataclass(frozen=True)

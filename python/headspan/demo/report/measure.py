@@ -100,7 +100,7 @@ def _interleaved(calls: list[Callable[[], None]], rounds: int) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Look:
+class MapSample:
     """Where the heads of a model look, on one passage.
 
     Attributes
@@ -126,7 +126,7 @@ class Look:
     close_tokens: int
 
 
-def look(layers: list[Layer], spans: Array, ramp: float, *, blocks: int = 64) -> Look:
+def sample_maps(layers: list[Layer], spans: Array, ramp: float, *, blocks: int = 64) -> MapSample:
     """Compute the attention weights of the first sequence of every layer."""
     tokens = layers[0][0].shape[2]
     block = max(1, -(-tokens // blocks))
@@ -141,7 +141,7 @@ def look(layers: list[Layer], spans: Array, ramp: float, *, blocks: int = 64) ->
     last = np.arange(tokens - close_tokens, tokens)
     query, key = one[layer]
     weights = hs.attention_weights(query, key, span=spans[layer], ramp=ramp, rows=last, cols=last)
-    return Look(np.stack(maps), block, np.stack(profiles), weights[0, head], (layer, head), close_tokens)
+    return MapSample(np.stack(maps), block, np.stack(profiles), weights[0, head], (layer, head), close_tokens)
 
 
 def _mean_by_distance(weights: Array) -> Array:

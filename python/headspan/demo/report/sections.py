@@ -164,7 +164,7 @@ def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
     if not math.isfinite(subject.test_bits):
         return f"{heading}<p>The weights are not finite, so there is nothing to draw.</p>"
     spans, ramp = subject.spans, subject.model.ramp
-    seen = measure.look(layers, spans, ramp)
+    seen = measure.sample_maps(layers, spans, ramp)
     shown = subject.text.vocabulary[tokens[-seen.close_tokens :]]
     layer, head = seen.close_head
     title = f"Layer {layer + 1}, head {head + 1} (the widest), character by character"

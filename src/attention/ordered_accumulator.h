@@ -12,26 +12,27 @@
 
 namespace headspan {
 
-class Turns {
+class OrderedAccumulator {
  public:
   // Task 0, and every task whose number is a multiple of `chain`, waits for nobody.
-  Turns(std::ptrdiff_t tasks, std::ptrdiff_t chain) : left_(static_cast<std::size_t>(tasks)), chain_(chain) {}
+  OrderedAccumulator(std::ptrdiff_t tasks, std::ptrdiff_t chain)
+      : published_(static_cast<std::size_t>(tasks)), chain_(chain) {}
 
-  std::ptrdiff_t tasks() const { return static_cast<std::ptrdiff_t>(left_.size()); }
+  std::ptrdiff_t tasks() const { return static_cast<std::ptrdiff_t>(published_.size()); }
   std::ptrdiff_t place(std::ptrdiff_t task) const { return task % chain_; }  // in its chain
   bool is_last(std::ptrdiff_t task) const { return place(task) == chain_ - 1; }
 
   // Until the task before has left all rows below `row`; false if the work was stopped.
-  bool wait(std::ptrdiff_t task, std::ptrdiff_t row, const StopCheck& stop) const {
+  bool await(std::ptrdiff_t task, std::ptrdiff_t row, const StopCheck& stop) const {
     if (place(task) == 0) return true;
-    for (std::ptrdiff_t asked = 0; left(task - 1).load(std::memory_order_acquire) < row; asked++) {
+    for (std::ptrdiff_t asked = 0; published(task - 1).load(std::memory_order_acquire) < row; asked++) {
       if (stop()) return false;
       pause(asked);
     }
     return true;
   }
   // Rows below `row` are left to the next task.
-  void leave(std::ptrdiff_t task, std::ptrdiff_t row) { left(task).store(row, std::memory_order_release); }
+  void publish(std::ptrdiff_t task, std::ptrdiff_t row) { published(task).store(row, std::memory_order_release); }
 
  private:
   // Whoever yields to another program may wait for milliseconds, so at first, for longer than a few tiles take, not so.
@@ -43,10 +44,12 @@ class Turns {
 #endif
   }
 
-  std::atomic<std::ptrdiff_t>& left(std::ptrdiff_t task) { return left_[static_cast<std::size_t>(task)]; }
-  const std::atomic<std::ptrdiff_t>& left(std::ptrdiff_t task) const { return left_[static_cast<std::size_t>(task)]; }
+  std::atomic<std::ptrdiff_t>& published(std::ptrdiff_t task) { return published_[static_cast<std::size_t>(task)]; }
+  const std::atomic<std::ptrdiff_t>& published(std::ptrdiff_t task) const {
+    return published_[static_cast<std::size_t>(task)];
+  }
 
-  std::vector<std::atomic<std::ptrdiff_t>> left_;
+  std::vector<std::atomic<std::ptrdiff_t>> published_;
   std::ptrdiff_t const chain_;
 };
 
