@@ -2,7 +2,7 @@
 
 The functions here are those of :mod:`headspan` made known to ``autograd``; they hold no
 mathematics of their own. ``attention`` runs the forward pass once and the backward pass at most
-once, whichever of its arguments are differentiated.
+once, for those of its arguments that are differentiated.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
+from headspan import _check
 from headspan.ops import attention as ops
 from headspan.ops.arguments.options import DIFFERENTIABLE, takes_options
+from headspan.ops.arguments.request import Request
+from headspan.ops.functional import ARRAYS, Saved, backward, forward
 
 try:
     from autograd import value_and_grad
@@ -22,6 +27,8 @@ except ModuleNotFoundError as error:
         "headspan.autograd needs the autograd package: pip install 'headspan[demo]'",
         name=error.name,
     ) from error
+
+_NAMES = (*ARRAYS, *DIFFERENTIABLE)
 
 __all__ = ["attention", "defvjp_argnums", "primitive", "value_and_grad"]
 
@@ -35,35 +42,43 @@ def primitive(function: _Function) -> _Function:
 
 
 class _Call:
-    """One call of attention: its options, and the backward pass once the forward has run."""
+    """One call of attention: its options, and what the backward pass needs once the forward has run."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, return_lse: bool, options: dict[str, Any]) -> None:
+        self.return_lse = return_lse
         self.options = options
-        self.vjp: Callable[..., Any] | None = None
+        self.request: Request | None = None
+        self.saved: Saved | None = None
 
 
 @primitive
-def _attention(query: Any, key: Any, value: Any, *parameters_and_call: Any) -> Any:
-    *parameters, call = parameters_and_call
+def _attention(*arguments: Any) -> Any:
+    *arrays, call = arguments
+    query, key, value, *parameters = arrays
     named = dict(zip(DIFFERENTIABLE, parameters, strict=True))
-    result, call.vjp = ops.attention_vjp(query, key, value, **named, **call.options)
-    return result
+    call.request = Request(query, key, value, call.options | named)
+    out, lse, call.saved = forward(call.request, with_lse=call.return_lse)
+    out.flags.writeable = False  # the gradient needs it as it is
+    return (out, lse) if call.return_lse else out
 
 
 def _attention_vjp(argnums: tuple[int, ...], result: Any, args: Any, kwargs: Any) -> Any:
     call: _Call = args[-1]
-    vjp = call.vjp
-    assert vjp is not None
+    request, saved = call.request, call.saved
+    assert request is not None
+    assert saved is not None
 
-    def backward(grad: Any) -> tuple[Any, ...]:
-        grads = grad if call.options["return_lse"] else (grad,)
+    def gradients(grad: Any) -> tuple[Any, ...]:
+        grads = grad if call.return_lse else (grad,)
         # An outer derivative is being traced through what this pass holds as constants.
         if any(isinstance(part, Box) for part in (*args, grad, *grads)):
             raise NotImplementedError("attention has no second derivatives")
-        gradients = vjp(*grads)
-        return tuple(gradients[argnum] for argnum in argnums)
+        # Any float64 in a model of float32, such as the count of a mean, makes gradients of float64.
+        its = (np.asarray(part, dtype=saved.out.dtype) for part in grads)
+        found = backward(request, saved, *its, needs=[_NAMES[argnum] for argnum in argnums])
+        return tuple(found[_NAMES[argnum]] for argnum in argnums)
 
-    return backward
+    return gradients
 
 
 defvjp_argnums(_attention, _attention_vjp)
@@ -104,7 +119,8 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
     (2,)
     """
     parameters = [options.pop(name, None) for name in DIFFERENTIABLE]
-    options["return_lse"] = return_lse
     if not any(isinstance(array, Box) for array in (query, key, value, *parameters)):
-        return ops.attention(query, key, value, **dict(zip(DIFFERENTIABLE, parameters, strict=True)), **options)
-    return _attention(query, key, value, *parameters, _Call(options))
+        options |= zip(DIFFERENTIABLE, parameters, strict=True)
+        plain: Callable[..., Any] = ops.attention
+        return plain(query, key, value, **options, return_lse=return_lse)
+    return _attention(query, key, value, *parameters, _Call(_check.flag("return_lse", return_lse), options))

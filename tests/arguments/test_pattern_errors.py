@@ -314,3 +314,12 @@ def test_whole_numbers_of_any_type_are_good(kind):
     ):
         assert given == plain
         assert repr(given) == repr(plain)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda a, b: a or b, lambda a, b: a and b, lambda a, b: not a, lambda a, b: bool(a | b)]
+)
+def test_a_pattern_is_neither_true_nor_false(ask):
+    """`Local(3) or Global(0)` would silently be Local(3)."""
+    with pytest.raises(ValueError, match=r"write \| and & between patterns, not or and and$"):
+        ask(hs.patterns.Local(3), hs.patterns.Global(0))

@@ -3,12 +3,14 @@
 import importlib
 import sys
 
+import autograd.numpy as anp
 import headspan as hs
 import numpy as np
 import pytest
 from autograd import grad, make_vjp
 from autograd.test_util import check_grads
 from headspan.autograd import attention
+from headspan.ops import functional
 
 SPANS = {
     "scalar": np.array(3.3),
@@ -27,19 +29,16 @@ def qkv():
 def calls(monkeypatch):
     """How often attention ran forward and backward."""
     counts = {"forward": 0, "backward": 0}
-    original = hs.attention_vjp
 
-    def counting(*args, **kwargs):
-        counts["forward"] += 1
-        result, vjp = original(*args, **kwargs)
+    def counted(name, original):
+        def counting(*args, **kwargs):
+            counts[name] += 1
+            return original(*args, **kwargs)
 
-        def backward(*grads):
-            counts["backward"] += 1
-            return vjp(*grads)
+        return counting
 
-        return result, backward
-
-    monkeypatch.setattr("headspan.ops.attention.attention_vjp", counting)
+    for name in counts:
+        monkeypatch.setattr(f"headspan.autograd.{name}", counted(name, getattr(functional, name)))
     return counts
 
 
@@ -114,3 +113,41 @@ def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "headspan.autograd")
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'headspan\[demo\]'"):
         importlib.import_module("headspan.autograd")
+
+
+LOSSES = {
+    "mean": anp.mean,
+    "maximum": lambda out: anp.sum(anp.maximum(out, 0)),
+    "where": lambda out: anp.sum(anp.where(out > 0, out, 0.1 * out)),
+    "std": anp.std,
+    "a constant of float64": lambda out: anp.sum(out * np.linspace(0.0, 1.0, 4)),
+    "cross-entropy": lambda out: anp.mean(anp.log(anp.sum(anp.exp(out), axis=-1)) - out[..., 0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_models_of_float32_with_numbers_of_float64(qkv, loss):
+    """Autograd makes cotangents of float64 for them; the gradients are those of the same model in float64."""
+    span = np.array([2.2, 5.6], np.float32)
+
+    def of(query, key, value, span):
+        return loss(attention(query, key, value, span=span, ramp=4))
+
+    ours = grad(of, (0, 1, 2, 3))(*qkv.astype(np.float32), span)
+    exact = grad(of, (0, 1, 2, 3))(*qkv, span.astype(np.float64))
+    for gradient, expected in zip(ours, exact, strict=True):
+        assert gradient.dtype == np.float32
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_only_the_gradients_that_are_asked_for(qkv, monkeypatch):
+    asked = []
+    original = functional.backward
+
+    def watching(*args, needs, **kwargs):
+        asked.append(set(needs))
+        return original(*args, needs=needs, **kwargs)
+
+    monkeypatch.setattr("headspan.autograd.backward", watching)
+    grad(lambda span: anp.sum(attention(*qkv, span=span, ramp=4)))(np.array([2.2, 5.6]))
+    assert asked == [{"span"}]

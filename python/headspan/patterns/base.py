@@ -34,6 +34,11 @@ class Pattern(ABC):
         """Pairs that both patterns allow."""
         return _Intersection((self, other)) if isinstance(other, Pattern) else NotImplemented
 
+    def __bool__(self) -> bool:
+        raise ValueError(
+            f"{self.short_name()} is neither true nor false; write | and & between patterns, not or and and"
+        )
+
     @property
     def heads(self) -> int | None:
         """How many heads the pattern has a part of its own for; None: all heads share it."""
