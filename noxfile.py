@@ -106,7 +106,7 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session
 def race(session: nox.Session) -> None:
-    """The core under the thread sanitizer, and without OpenMP; both without the units of x86.
+    """The core and its pieces under the thread sanitizer, and without OpenMP; both without the units of x86.
 
     Threads meet in what calls the kernels, and these take most of the time to compile.
     """
@@ -118,14 +118,15 @@ def race(session: nox.Session) -> None:
             )
         session.run("cmake", "--preset", preset, "-G", "Ninja")
         session.run("cmake", "--build", "--preset", preset)
-        session.run(
-            f"build/{preset}/core_test",
-            external=True,
-            env={
-                "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1",
-                "OMP_TOOL_LIBRARIES": "libarcher.so",
-            },
-        )
+        for program in ("core_test", "unit_test"):
+            session.run(
+                f"build/{preset}/{program}",
+                external=True,
+                env={
+                    "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1",
+                    "OMP_TOOL_LIBRARIES": "libarcher.so",
+                },
+            )
 
 
 def _compiler_library(name: str) -> str:

@@ -20,8 +20,12 @@ function(headspan_isa name headers flags available)
   configure_file(kernel/isa/unit.cpp.in "${unit}" @ONLY)
   target_sources(headspan_kernel PRIVATE "${unit}")
   # Exact arithmetic without -ffast-math: only the contraction to fused multiply-add, and no errno or trap bookkeeping.
-  set_source_files_properties("${unit}" PROPERTIES COMPILE_OPTIONS
-    "${flags};${optimize};-falign-functions=64;-falign-loops=64;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math;-Wno-psabi")
+  set(options ${flags} ${optimize} -falign-functions=64 -falign-loops=64 -ffp-contract=fast -fno-math-errno
+              -fno-trapping-math -Wno-psabi)
+  set_source_files_properties("${unit}" PROPERTIES COMPILE_OPTIONS "${options}")
+  # For tests that compile more than the kernel for it.
+  set_property(GLOBAL APPEND PROPERTY headspan_isas ${name})
+  set_property(GLOBAL PROPERTY headspan_isa_options_${name} "${options}")
   set(declarations "${declarations}namespace ${name} { extern const Variant variant; }\n" PARENT_SCOPE)
   set(entries "${entries}&${name}::variant, " PARENT_SCOPE)
 endfunction()
