@@ -129,6 +129,21 @@ def race(session: nox.Session) -> None:
             )
 
 
+@nox.session
+def aarch64(session: nox.Session) -> None:
+    """The core and its pieces for 64-bit ARM, run in QEMU: both variants of the kernel that it has."""
+    missing = [tool for tool in ("aarch64-linux-gnu-g++", "qemu-aarch64") if shutil.which(tool) is None]
+    if missing:
+        session.error(f"there is no {' and no '.join(missing)}: apt-get install g++-aarch64-linux-gnu qemu-user")
+    session.install("cmake", "ninja")
+    session.run("cmake", "--preset", "aarch64", "-G", "Ninja")
+    session.run("cmake", "--build", "--preset", "aarch64")
+    emulator = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
+    session.run(*emulator, "build/aarch64/unit_test", external=True)
+    for variant in ("scalar", "portable"):
+        session.run(*emulator, "build/aarch64/core_test", external=True, env={"HEADSPAN_ISA": variant})
+
+
 def _compiler_library(name: str) -> str:
     compiler = os.environ.get("CXX", "g++")
     return subprocess.run(
