@@ -106,7 +106,7 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session
 def race(session: nox.Session) -> None:
-    """The core under the thread sanitizer, and without OpenMP; both without the units of x86.
+    """The core and its pieces under the thread sanitizer, and without OpenMP; both without the units of x86.
 
     Threads meet in what calls the kernels, and these take most of the time to compile.
     """
@@ -118,14 +118,30 @@ def race(session: nox.Session) -> None:
             )
         session.run("cmake", "--preset", preset, "-G", "Ninja")
         session.run("cmake", "--build", "--preset", preset)
-        session.run(
-            f"build/{preset}/core_test",
-            external=True,
-            env={
-                "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1",
-                "OMP_TOOL_LIBRARIES": "libarcher.so",
-            },
-        )
+        for program in ("core_test", "unit_test"):
+            session.run(
+                f"build/{preset}/{program}",
+                external=True,
+                env={
+                    "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1",
+                    "OMP_TOOL_LIBRARIES": "libarcher.so",
+                },
+            )
+
+
+@nox.session
+def aarch64(session: nox.Session) -> None:
+    """The core and its pieces for 64-bit ARM, run in QEMU: both variants of the kernel that it has."""
+    missing = [tool for tool in ("aarch64-linux-gnu-g++", "qemu-aarch64") if shutil.which(tool) is None]
+    if missing:
+        session.error(f"there is no {' and no '.join(missing)}: apt-get install g++-aarch64-linux-gnu qemu-user")
+    session.install("cmake", "ninja")
+    session.run("cmake", "--preset", "aarch64", "-G", "Ninja")
+    session.run("cmake", "--build", "--preset", "aarch64")
+    emulator = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
+    session.run(*emulator, "build/aarch64/unit_test", external=True)
+    for variant in ("scalar", "portable"):
+        session.run(*emulator, "build/aarch64/core_test", external=True, env={"HEADSPAN_ISA": variant})
 
 
 def _compiler_library(name: str) -> str:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The gradient of kernel_forward.h. With E = exp(s - maximum) / sum, the forward pass was
+// The gradient of forward.h. With E = exp(s - maximum) / sum, the forward pass was
 //     p = m * E,    out = sum of p * value
 // and so, with dp = grad_out . value and delta = grad_out . out - grad_lse,
 //     grad_value += p * grad_out          t = E * (dp - delta)          ds = m * t

@@ -9,7 +9,7 @@
 
 namespace headspan {
 
-// All variants that were compiled, the best last (generated from the list in CMakeLists.txt).
+// All variants that were compiled, the best last (generated from the list in isa/variants.cmake).
 const Variant* const* compiled_variants(int* count);
 
 // The names of those this machine can run.

@@ -129,7 +129,7 @@ struct Kernel {
                         void* workspace);
   void (*backward_end)(const Group<T>&, BackwardRows<T>&, void* workspace);
 
-  double (*multiply_adds)(long rounds, T* value);  // see multiply_add.h
+  double (*multiply_adds)(long rounds, T* value);  // see peak.h
 };
 
 struct Variant {

@@ -13,39 +13,6 @@ HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to 
 constexpr int kRowsAfter = 8;  // a register tile fetches as many rows after its own as it has
 constexpr int kPaddedKeys = kTileKeys + kRowsAfter;
 
-// Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
-// there must be enough of them to cover two FMA units with a latency of four cycles. The more of them there are the
-// fewer loads each multiplication needs, which counts where another thread of the core takes its share.
-// What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, and tiles of at
-// most kLineVectors a line of dimensions. A column of accumulate_columns has kColumn vectors; 0: tiles are added run by
-// run. The last kLastSteps products of a sum follow one another, so that it is stored as it leaves the multiplier:
-// where a store of 64 bytes has to read a register it takes the place of a multiplication (Zen 4). Exponentials wait
-// for their own steps, so kAtOnce are computed beside each other where there are registers for it.
-#if defined(__AVX512F__)
-constexpr int kWidestTile = 4, kTallestTile = 6, kKeysInStep = 2, kLanesInStep = 1, kLineVectors = 1, kColumn = 0,
-              kLastSteps = 3, kAtOnce = 4;
-template <int vectors>
-struct TileShape {
-  static constexpr int keys = vectors == 4 ? kTallestTile : 8, dims = vectors == 4   ? kTallestTile
-                                                                      : vectors == 1 ? 16
-                                                                                     : 8;
-};
-#elif defined(__AVX2__)
-constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 4, kLanesInStep = 4, kLineVectors = 3, kColumn = 2,
-              kLastSteps = 0, kAtOnce = 1;
-template <int vectors>
-struct TileShape {
-  static constexpr int keys = vectors == 1 ? 8 : vectors == 2 ? 6 : 4, dims = keys;
-};
-#else
-constexpr int kWidestTile = 3, kTallestTile = 4, kKeysInStep = 2, kLanesInStep = 1, kLineVectors = 1, kColumn = 0,
-              kLastSteps = 0, kAtOnce = 1;
-template <int vectors>
-struct TileShape {
-  static constexpr int keys = vectors == 1 ? 8 : 4, dims = keys;
-};
-#endif
-
 // Calls f(Index<height>{}, first) so that register tiles cover the rows first .. last - 1.
 template <int height, class F>
 HEADSPAN_INLINE void tile_rows(int first, int last, F&& f) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what kernel_impl.h
+// The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what vector.h
 // computes.
 //
 //     s = scale * query . key - slope * x + bias,   w = m * exp(s) / sum of m * exp(s),   out = sum of w * value

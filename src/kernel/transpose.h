@@ -4,7 +4,7 @@
 #pragma once
 
 #include "interface.h"
-#include "simd.h"
+#include "vector_math.h"
 
 namespace headspan::HEADSPAN_ISA {
 

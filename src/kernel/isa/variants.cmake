@@ -1,5 +1,6 @@
-# The list of instruction sets, the best last: name, header with the kernel, flags, and when this machine has it.
-# Everything else (units, dispatch, tests) follows from these rows.
+# The list of instruction sets, the best last, is at the end of this file: name, headers, flags, and when this machine has
+# it. Everything else (units, dispatch, tests) follows from these rows. A new one is a row and the file that it names,
+# which says what its vectors can do and how the loops are tuned for them.
 set(optimize -O3)
 if(HEADSPAN_SANITIZE)
   set(optimize -O1)  # every operation is checked then, and the compiler takes half as long
@@ -10,23 +11,31 @@ endif()
 
 set(declarations "")
 set(entries "")
-function(headspan_isa name source flags available)
+function(headspan_isa name headers flags available)
+  set(includes "")
+  foreach(header IN LISTS headers)
+    string(APPEND includes "#include \"${header}\"\n")
+  endforeach()
   set(unit "${CMAKE_CURRENT_BINARY_DIR}/isa_${name}.cpp")
   configure_file(kernel/isa/unit.cpp.in "${unit}" @ONLY)
   target_sources(headspan_kernel PRIVATE "${unit}")
   # Exact arithmetic without -ffast-math: only the contraction to fused multiply-add, and no errno or trap bookkeeping.
-  set_source_files_properties("${unit}" PROPERTIES COMPILE_OPTIONS
-    "${flags};${optimize};-falign-functions=64;-falign-loops=64;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math;-Wno-psabi")
+  set(options ${flags} ${optimize} -falign-functions=64 -falign-loops=64 -ffp-contract=fast -fno-math-errno
+              -fno-trapping-math -Wno-psabi)
+  set_source_files_properties("${unit}" PROPERTIES COMPILE_OPTIONS "${options}")
+  # For tests that compile more than the kernel for it.
+  set_property(GLOBAL APPEND PROPERTY headspan_isas ${name})
+  set_property(GLOBAL PROPERTY headspan_isa_options_${name} "${options}")
   set(declarations "${declarations}namespace ${name} { extern const Variant variant; }\n" PARENT_SCOPE)
   set(entries "${entries}&${name}::variant, " PARENT_SCOPE)
 endfunction()
 
 headspan_isa(scalar kernel/scalar.h "" "true")
-headspan_isa(portable kernel/vector.h "" "true")
+headspan_isa(portable "kernel/isa/portable.h;kernel/vector.h" "" "true")
 if(HEADSPAN_X86 AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
-  headspan_isa(avx2 kernel/vector.h "-march=x86-64-v3"
+  headspan_isa(avx2 "kernel/isa/avx2.h;kernel/vector.h" "-march=x86-64-v3"
     "__builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"fma\") && __builtin_cpu_supports(\"bmi2\")")
-  headspan_isa(avx512 kernel/vector.h "-march=x86-64-v4;-mprefer-vector-width=512"
+  headspan_isa(avx512 "kernel/isa/avx512.h;kernel/vector.h" "-march=x86-64-v4;-mprefer-vector-width=512"
     "__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512bw\") && __builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512vl\")")
 endif()
 configure_file(kernel/isa/table.cpp.in "${CMAKE_CURRENT_BINARY_DIR}/isa_table.cpp" @ONLY)

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// For vectors shorter than a cache line: stores past the caches would send parts of lines, which is slower than what
+// the caches do.
+#pragma once
+
+#include "kernel/simd.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+constexpr bool kStoresPastCaches = false;
+template <class T, class V>
+HEADSPAN_INLINE void store_past_caches(T* to, V v) {
+  store<T>(to, v);
+}
+HEADSPAN_INLINE void finish_stores() {}
+
+}  // namespace headspan::HEADSPAN_ISA

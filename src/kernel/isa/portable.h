@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Vectors as GCC and Clang make them on any processor, in plain operations. Read this one first: it says what every
+// instruction set's file must have, and what its numbers mean.
+#pragma once
+
+#define HEADSPAN_VECTOR_BYTES 16
+#include "by_bits.h"
+#include "cached_stores.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+// The first n elements of a vector, never touching memory past them; what is not loaded is 0.
+template <class T>
+HEADSPAN_INLINE Vec<T> load_first(const T* from, int n) {
+  Vec<T> v{};
+  for (int i = 0; i < n; i++) v[i] = from[i];
+  return v;
+}
+template <class T, class V>
+HEADSPAN_INLINE void store_first(T* to, V v, int n) {
+  for (int i = 0; i < n; i++) to[i] = v[i];
+}
+
+// The second operand if either is NaN.
+template <class V>
+HEADSPAN_INLINE V maximum(V a, V b) {
+  return a > b ? a : b;
+}
+
+// Of each lane `a` where its bit is set, `b` where it is not. There may be more bits than lanes.
+template <class T>
+HEADSPAN_INLINE Vec<T> select_bits(uint64_t lanes, Vec<T> a, Vec<T> b) {
+  IntVec<T> on;
+  for (int i = 0; i < kWidth<T>; i++) on[i] = lanes >> i & 1;
+  return on ? a : b;
+}
+HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return select_bits<float>(lanes, a, b); }
+HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return select_bits<double>(lanes, a, b); }
+
+template <class V>
+HEADSPAN_INLINE V floor(V x) {  // exact for |x| below 2^22 (2^51); what lies further is far below any exponent
+  constexpr auto rounder = kRounder<std::remove_reference_t<decltype(x[0])> >;
+  V const nearest = (x + rounder) - rounder;
+  return nearest > x ? nearest - 1 : nearest;
+}
+// x - floor(x), and p * 2^floor(x), which is 0 below kSmallestExponent.
+template <class V>
+HEADSPAN_INLINE V fraction(V x) {
+  return x - floor(x);
+}
+HEADSPAN_INLINE VecF scale_by_power(VecF p, VecF x) { return scale_by_bits<float>(p, x, floor(x)); }
+HEADSPAN_INLINE VecD scale_by_power(VecD p, VecD x) { return scale_by_bits<double>(p, x, floor(x)); }
+
+// ---- tuning
+
+// Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
+// there must be enough of them to cover two multiply-add units with a latency of four cycles. The more of them there
+// are the fewer loads each multiplication needs, which counts where another thread of the core takes its share.
+constexpr int kWidestTile = 3;   // vectors of the widest tile,
+constexpr int kTallestTile = 4;  // and its keys or dims
+template <int vectors>
+struct TileShape {
+  static constexpr int keys = vectors == 1 ? 8 : 4, dims = keys;
+};
+
+// What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, and tiles of at
+// most so many vectors a line of dimensions.
+constexpr int kKeysInStep = 2;
+constexpr int kLanesInStep = 1;
+constexpr int kLineVectors = 1;
+
+// The vectors of a column of accumulate_columns; 0: tiles are added run by run.
+constexpr int kColumn = 0;
+
+// So many products at the end of a sum follow one another, so that it is stored as it leaves the multiplier.
+constexpr int kLastSteps = 0;
+
+// Exponentials wait for their own steps, so some are computed beside each other where there are registers for it.
+constexpr int kAtOnce = 1;
+
+}  // namespace headspan::HEADSPAN_ISA

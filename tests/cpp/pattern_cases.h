@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Random patterns, and the definition of each pair by pair.
+#pragma once
+
+#include <cstdlib>
+
+#include "patterns/expression.h"
+#include "random_cases.h"
+
+namespace headspan {
+
+// A union of conjunctions of primitives, perhaps on a grid.
+class SomePattern {
+ public:
+  std::ptrdiff_t keys;
+  Grid grid;  // no axes: none
+  Pattern::Description description;
+  Pattern const pattern;
+
+  explicit SomePattern(Random& random) : pattern((describe(random), description)) {
+    pattern.check(keys < 1 ? 0 : 1, keys);
+  }
+  SomePattern(const SomePattern&) = delete;  // a pattern points to its primitives
+
+  // Whether the query that stands at p may see key j. p may be negative.
+  bool allows(std::ptrdiff_t p, std::ptrdiff_t j) const {
+    for (const auto& conjunction : description) {
+      bool in_all = true;
+      for (const auto& [name, numbers] : conjunction) in_all = in_all && contains(name, numbers, p, j);
+      if (in_all) return true;
+    }
+    return false;
+  }
+  bool is_global(std::ptrdiff_t index) const {
+    for (const auto& conjunction : description)
+      for (const auto& [name, numbers] : conjunction)
+        if (name == "global" && std::count(numbers.begin(), numbers.end(), index)) return true;
+    return false;
+  }
+  double grid_distance(std::ptrdiff_t p, std::ptrdiff_t j) const {
+    std::ptrdiff_t from[kGridAxes], to[kGridAxes], furthest = 0;
+    grid.coordinates(p, from);
+    grid.coordinates(j, to);
+    for (int axis = 0; axis < grid.axes; axis++) furthest = std::max(furthest, std::abs(from[axis] - to[axis]));
+    return static_cast<double>(furthest);
+  }
+
+ private:
+  void describe(Random& random) {
+    keys = random.between(1, 250);
+    if (random.one_in(3)) {
+      grid.axes = static_cast<int>(random.between(1, kGridAxes));
+      for (int axis = 0; axis < grid.axes; axis++)
+        grid.shape[axis] = random.between(1, grid.axes == 1 ? 200 : grid.axes == 2 ? 16 : 6);
+      keys = grid.tokens();
+    }
+    for (std::ptrdiff_t left = random.between(1, 3); left > 0; left--) {
+      description.emplace_back();
+      for (std::ptrdiff_t more = random.one_in(3) ? 2 : 1; more > 0; more--)
+        description.back().push_back(primitive(random));
+    }
+    if (grid.axes) description[0][0] = neighborhood(random);
+  }
+
+  Numbers some_keys(Random& random, std::ptrdiff_t most) const {
+    Numbers tokens = some_of<std::int64_t>(random, 0, keys, random.between(1, std::min(keys, most)));
+    std::sort(tokens.begin(), tokens.end());
+    return tokens;
+  }
+  std::pair<std::string, Numbers> primitive(Random& random) const {
+    std::ptrdiff_t const size = random.between(1, random.one_in(2) ? 8 : 90);
+    switch (random.between(0, grid.axes ? 7 : 6)) {
+      case 0: {  // as many gaps before as after
+        std::ptrdiff_t const dilation = random.one_in(2) ? 1 : random.between(2, 9);
+        return {"local", {random.between(0, 40) * dilation, random.between(0, 40) * dilation, dilation}};
+      }
+      case 1:
+        return {"strided", {size, random.one_in(2) ? -1 : random.between(0, size - 1)}};
+      case 2:
+        return {"global", some_keys(random, random.one_in(4) ? 100 : 5)};
+      case 3:
+        return {"blockwise", {size, random.between(0, 3), random.between(0, 3)}};
+      case 4:
+        return {"fixed", {size, random.between(1, size)}};
+      case 5:
+        return {"full", {}};
+      case 6:
+        return blocks(random, size);
+      default:
+        return neighborhood(random);
+    }
+  }
+  std::pair<std::string, Numbers> blocks(Random& random, std::ptrdiff_t size) const {
+    std::ptrdiff_t const columns = (keys + size - 1) / size, rows = random.between(0, columns);
+    Numbers numbers{size, rows, 0}, of_rows;
+    for (std::ptrdiff_t row = 0; row < rows; row++) {
+      for (std::ptrdiff_t column = 0; column < columns; column++)
+        if (random.one_in(3)) of_rows.push_back(column);
+      numbers.push_back(static_cast<std::int64_t>(of_rows.size()));
+    }
+    numbers.insert(numbers.end(), of_rows.begin(), of_rows.end());
+    return {"blocks", numbers};
+  }
+  std::pair<std::string, Numbers> neighborhood(Random& random) const {
+    Numbers numbers{grid.axes}, dilations;
+    numbers.insert(numbers.end(), grid.shape, grid.shape + grid.axes);
+    for (int axis = 0; axis < grid.axes; axis++) {
+      dilations.push_back(random.between(1, std::min<std::ptrdiff_t>(3, grid.shape[axis])));
+      numbers.push_back(random.between(1, std::min<std::ptrdiff_t>(9, grid.shape[axis] / dilations.back())));
+    }
+    numbers.insert(numbers.end(), dilations.begin(), dilations.end());
+    return {"neighborhood", numbers};
+  }
+
+  static std::ptrdiff_t down(std::ptrdiff_t a, std::ptrdiff_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+
+  bool contains(const std::string& name, const Numbers& n, std::ptrdiff_t p, std::ptrdiff_t j) const {
+    if (name == "full") return true;
+    if (name == "local") return j >= p - n[0] && j <= p + n[1] && (p - j) % n[2] == 0;
+    if (name == "strided") return n[1] < 0 ? (p - j) % n[0] == 0 : j % n[0] == n[1];
+    if (name == "global") return std::count(n.begin(), n.end(), p) || std::count(n.begin(), n.end(), j);
+    if (name == "fixed") return j % n[0] >= n[0] - n[1];
+    if (name == "blockwise") {
+      std::ptrdiff_t const row = down(p, n[0]), column = j / n[0];
+      return column >= row - n[1] && column <= row + n[2];
+    }
+    if (name == "blocks") {
+      std::ptrdiff_t const row = down(p, n[0]);
+      if (row < 0 || row >= n[1]) return false;
+      auto const starts = n.begin() + 2 + row, columns = n.begin() + 3 + n[1];
+      return std::count(columns + starts[0], columns + starts[1], j / n[0]) > 0;
+    }
+    return in_neighborhood(n, p, j);
+  }
+  // On every axis the coordinates of one class, counted by themselves: the window around the query, moved inside.
+  bool in_neighborhood(const Numbers& n, std::ptrdiff_t p, std::ptrdiff_t j) const {
+    if (p < 0) return false;
+    std::ptrdiff_t from[kGridAxes], to[kGridAxes];
+    grid.coordinates(p, from);
+    grid.coordinates(j, to);
+    for (int axis = 0; axis < grid.axes; axis++) {
+      std::ptrdiff_t const window = n[static_cast<std::size_t>(1 + grid.axes + axis)],
+                           step = n[static_cast<std::size_t>(1 + 2 * grid.axes + axis)];
+      std::vector<std::ptrdiff_t> of_class;
+      for (std::ptrdiff_t c = from[axis] % step; c < grid.shape[axis]; c += step) of_class.push_back(c);
+      std::ptrdiff_t const end = static_cast<std::ptrdiff_t>(of_class.size()) - window;
+      std::ptrdiff_t const start = std::min(std::max<std::ptrdiff_t>(from[axis] / step - window / 2, 0), end);
+      if (!std::count(of_class.begin() + start, of_class.begin() + start + window, to[axis])) return false;
+    }
+    return true;
+  }
+};
+
+}  // namespace headspan

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From a pattern to the kernel's tiles: every pair that may be seen is in one tile of one stage, and no other is.
+#include "schedule/tile_list.h"
+
+#include <doctest.h>
+
+#include <memory>
+
+#include "pattern_cases.h"
+#include "schedule/count.h"
+#include "schedule/group_schedule.h"
+#include "visibility_cases.h"
+
+namespace headspan {
+
+namespace {
+
+struct TileCase {
+  std::unique_ptr<SomePattern> pattern;  // null: none
+  std::ptrdiff_t keys, queries;
+  std::unique_ptr<SomeVisibility> some;
+  std::vector<double> spans;  // of each query
+  bool limited, span_per_query;
+  std::unique_ptr<bool[]> removed;
+
+  explicit TileCase(Random& random) {
+    if (!random.one_in(4)) pattern = std::make_unique<SomePattern>(random);
+    keys = pattern ? pattern->keys : random.between(1, 250);
+    bool const on_grid = pattern && pattern->grid.axes;
+    queries = random.one_in(2) ? keys : random.between(1, on_grid ? keys : 250);
+    some = std::make_unique<SomeVisibility>(random, queries, keys, on_grid);
+    limited = !random.one_in(4);
+    span_per_query = limited && random.one_in(2);
+    spans.assign(static_cast<std::size_t>(queries), limited ? some_span(random, keys) : kUnlimited);
+    for (double& span : spans)
+      if (span_per_query) span = some_span(random, keys);
+    if (random.one_in(3)) {
+      removed.reset(new bool[static_cast<std::size_t>(keys)]);
+      for (std::ptrdiff_t key = 0; key < keys; key++) removed[static_cast<std::size_t>(key)] = random.one_in(5);
+    }
+  }
+
+  Visibility const& visibility() const { return some->visibility; }
+  double span(std::ptrdiff_t query) const { return spans[static_cast<std::size_t>(query)]; }
+  double distance(std::ptrdiff_t query, std::ptrdiff_t key) const {
+    bool const on_grid = pattern && pattern->grid.axes;
+    return on_grid ? pattern->grid_distance(visibility().index(query), key)
+                   : headspan::distance(visibility(), query, key);
+  }
+  // Whether no span limits a pair.
+  bool exempt(std::ptrdiff_t query, std::ptrdiff_t key) const {
+    return !limited || (pattern && (pattern->is_global(visibility().index(query)) || pattern->is_global(key)));
+  }
+  bool sees(std::ptrdiff_t query, std::ptrdiff_t key) const {
+    if (removed && removed[static_cast<std::size_t>(key)]) return false;
+    if (pattern && !pattern->allows(visibility().index(query), key)) return false;
+    return exists(visibility(), query, key) &&
+           (exempt(query, key) || in_reach(distance(query, key), span(query), visibility().ramp));
+  }
+};
+
+// How often each pair is met, (queries, keys).
+class PairCounts {
+ public:
+  explicit PairCounts(const TileCase& its) : its_(its), times_(static_cast<std::size_t>(its.queries * its.keys)) {}
+
+  // False if the tile is not as the kernel takes it.
+  bool add(const Tile& tile, const GroupSchedule& group) {
+    if (tile.count < 1 || tile.count > kTileKeys) return false;
+    std::uint64_t const all = ~std::uint64_t(0) >> (kLanes - group.lanes());
+    for (int r = 0; r < tile.count; r++) {
+      std::ptrdiff_t const key = key_index(tile, r);
+      std::uint64_t const mask = tile.lane_masks ? tile.lane_masks[r] : all;
+      if (key < 0 || key >= its_.keys || (mask & ~all)) return false;
+      for (int lane = 0; lane < group.lanes(); lane++) {
+        if (!(mask >> lane & 1)) continue;
+        std::ptrdiff_t const query = group.query(lane);
+        times_[static_cast<std::size_t>(query * its_.keys + key)]++;
+        // The kernel takes the mask of a pair in a soft tile from the lane's span, and else takes it for 1.
+        bool const falls = its_.distance(query, key) >= its_.span(query);
+        bool const limited = !its_.exempt(query, key) && group.span(lane) < kUnlimited;
+        if (limited && falls && !tile.soft) return false;
+        if (!limited && tile.soft && its_.distance(query, key) >= group.span(lane)) return false;
+      }
+    }
+    return true;
+  }
+  bool each_visible_pair_once() const {
+    for (std::ptrdiff_t query = 0, i = 0; query < its_.queries; query++)
+      for (std::ptrdiff_t key = 0; key < its_.keys; key++, i++)
+        if (times_[static_cast<std::size_t>(i)] != its_.sees(query, key)) return false;
+    return true;
+  }
+  std::int64_t pairs() const { return std::accumulate(times_.begin(), times_.end(), std::int64_t(0)); }
+
+ private:
+  TileCase const& its_;
+  std::vector<int> times_;
+};
+
+template <class Visit>
+void for_each_group(const TileCase& its, int tiles_at_once, Visit visit) {
+  std::vector<const Pattern*> patterns;
+  if (its.pattern) patterns.push_back(&its.pattern->pattern);
+  Plan const plan(patterns, its.queries, its.keys);
+  for (std::ptrdiff_t number = 0; number < plan.stages(); number++)
+    for (std::ptrdiff_t index = 0; index < plan.groups(0, number); index++) {
+      GroupQueries const queries =
+          group_queries(plan, 0, number, index, its.span_per_query, [&](std::ptrdiff_t i) { return its.span(i); });
+      visit(GroupSchedule(its.visibility(), plan, 0, plan.stage(0, number), queries, its.limited, its.removed.get(),
+                          tiles_at_once));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("tiles meet every visible pair once, whole or split, a batch of any size at a time") {
+  auto const batch = std::make_unique<TileBatch>();
+  for (int seed = 0; seed < 600; seed++) {
+    CAPTURE(seed);
+    Random random(seed);
+    TileCase const its(random);
+    PairCounts counts(its);
+    int const at_once = static_cast<int>(random.one_of({1, 3, kBatchTiles}));
+    std::ptrdiff_t const splits = random.one_in(2) ? 1 : random.between(2, 4);
+    bool well_formed = true;
+    for_each_group(its, at_once, [&](const GroupSchedule& group) {
+      for (std::ptrdiff_t split = 0; split < splits; split++) {
+        VisibleKeys keys = group.visible_keys();
+        if (splits > 1) keys.clip_to_split(split, splits);
+        for_each_batch(
+            group.tiles(keys), *batch, [] { return false; },
+            [&](const Tile* tiles, int count) {
+              well_formed = well_formed && count <= at_once;
+              for (int i = 0; i < count; i++) well_formed = counts.add(tiles[i], group) && well_formed;
+              return true;
+            });
+      }
+    });
+    CHECK(well_formed);
+    CHECK(counts.each_visible_pair_once());
+  }
+}
+
+TEST_CASE("gathered keys, in any order, are met once, apart from those that no span limits") {
+  for (int seed = 0; seed < 300; seed++) {
+    CAPTURE(seed);
+    Random random(seed);
+    TileCase const its(random);
+    auto const keys = some_of<std::int64_t>(random, 0, its.keys, its.keys);
+    PairCounts counts(its);
+    bool well_formed = true;
+    for_each_group(its, kBatchTiles, [&](const GroupSchedule& group) {
+      VisibleKeys const visible = group.visible_keys();
+      TileList const tiles = group.tiles(visible);
+      for (std::size_t at = 0; at < keys.size(); at += kTileKeys) {
+        int const count = static_cast<int>(std::min<std::size_t>(kTileKeys, keys.size() - at));
+        for (bool exempt : {false, true}) {
+          if (exempt && !visible.span_exempt) continue;
+          std::uint64_t masks[kTileKeys];
+          auto const tile = tiles.gathered(keys.data() + at, count, exempt, masks);
+          if (tile) well_formed = counts.add(*tile, group) && well_formed;
+        }
+      }
+    });
+    CHECK(well_formed);
+    CHECK(counts.each_visible_pair_once());
+  }
+}
+
+TEST_CASE("count_pairs counts the pairs that the definition has") {
+  for (int seed = 0; seed < 200; seed++) {
+    CAPTURE(seed);
+    Random random(seed);
+    TileCase its(random);
+    its.removed.reset();
+    its.limited = true;
+    std::int64_t expected = 0, counted = -1;
+    for (std::ptrdiff_t query = 0; query < its.queries; query++)
+      for (std::ptrdiff_t key = 0; key < its.keys; key++) expected += its.sees(query, key);
+    ArrayView<const double, 3> span;
+    span.data = its.spans.data();
+    span.shape[0] = span.shape[1] = 1, span.shape[2] = its.queries;
+    span.stride[0] = span.stride[1] = 0, span.stride[2] = 1;
+    ArrayView<std::int64_t, 2> pairs;
+    pairs.data = &counted;
+    pairs.shape[0] = pairs.shape[1] = 1, pairs.stride[0] = pairs.stride[1] = 1;
+    std::vector<const Pattern*> patterns;
+    if (its.pattern) patterns.push_back(&its.pattern->pattern);
+    count_pairs(its.visibility(), span, patterns, pairs, {});
+    CHECK(counted == expected);
+  }
+}
+
+}  // namespace headspan
