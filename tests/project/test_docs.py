@@ -1,10 +1,14 @@
-"""Docstrings have their sections, and the examples in them and in the README run and print what they say."""
+"""Docstrings have their sections, and the examples in them and in the README run and print what they say.
+
+The other documents name files that exist and every folder of the code, and their examples run, too.
+"""
 
 import doctest
 import importlib
 import inspect
 import pkgutil
 import re
+import textwrap
 
 import headspan as hs
 import pytest
@@ -13,6 +17,11 @@ from helpers import ROOT
 
 MODULES = sorted(m.name for m in pkgutil.walk_packages(hs.__path__, "headspan.") if not m.name.endswith("_core"))
 README = ROOT / "README.md"
+ARCHITECTURE, GLOSSARY, HYBRID = (ROOT / "docs" / f"{name}.md" for name in ("architecture", "glossary", "hybrid"))
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ARCHITECTURE, GLOSSARY]
+# A path from the root of the project, wherever it stands; what is in <> stands for any name.
+PATH = re.compile(r"(?<![\w./-])(?:src|python|tests|docs|benchmarks|notebooks)/[\w./-]*")
+FILE = re.compile(r"`([\w.-]+\.(?:cpp|h|in|cmake|txt|py|pyi|js|md|toml|json|cff|ya?ml))`")
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -71,10 +80,62 @@ def test_docstring_names_the_errors_of_bad_calls(function):
         assert named & {one.__name__ for one in alternatives}
 
 
-def test_readme_examples():
+def run_examples(document):
     """They follow each other, as a reader would type them."""
     namespace = {}
-    for code in re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL):
-        exec(code, namespace)
+    for code in re.findall(r"^ *```python\n(.*?)^ *```", document.read_text(), flags=re.DOTALL | re.MULTILINE):
+        exec(textwrap.dedent(code), namespace)
+    return namespace
+
+
+def test_readme_examples():
+    namespace = run_examples(README)
     assert namespace["gradients"].span.shape == (4,)
     assert namespace["sparse"].mask(100).shape == (100, 100)
+
+
+documents = pytest.mark.parametrize("document", [*DOCUMENTS[1:], HYBRID], ids=lambda path: path.stem)
+
+
+@documents
+def test_examples_of_other_documents(document):
+    run_examples(document)
+
+
+def paths_of(text):
+    """The files and folders that a text names, in whatever surroundings."""
+    return {path.rstrip(".") for path in PATH.findall(text)} | set(FILE.findall(text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_named_files_exist(document):
+    named = paths_of(document.read_text())
+    assert named
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, HYBRID], ids=lambda path: path.stem)
+def test_links_lead_somewhere(document):
+    prose = re.sub(r"^ *```.*?^ *```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    targets = re.findall(r"\]\(([^)#\s]+)\)", prose)
+    local = [target for target in targets if not target.startswith(("http://", "https://"))]
+    assert [target for target in local if not (document.parent / target).exists()] == []
+
+
+def folders_of_the_code():
+    files = (file.relative_to(ROOT) for top in ("src", "python") for file in (ROOT / top).rglob("*") if file.is_file())
+    kept = (file for file in files if not any(re.search(r"^__pycache__$|\.egg-info$|^\.", part) for part in file.parts))
+    return {f"{folder}/" for file in kept for folder in file.parents if folder.parts}
+
+
+def test_every_folder_of_the_code_is_a_room_of_the_architecture():
+    rows = re.findall(r"^\| `((?:src|python)/\S*)` \|", ARCHITECTURE.read_text(), flags=re.MULTILINE)
+    assert sorted(rows) == sorted(folders_of_the_code())
+
+
+def test_glossary_is_in_order_and_names_a_file_for_each_term():
+    entries = re.split(r"^- \*\*", GLOSSARY.read_text(), flags=re.MULTILINE)[1:]
+    terms = [entry.partition("**")[0].casefold() for entry in entries]
+    assert len(terms) > 40
+    assert terms == sorted(terms)
+    assert [term for term, entry in zip(terms, entries, strict=True) if not paths_of(entry)] == []
