@@ -13,7 +13,7 @@ import textwrap
 import headspan as hs
 import pytest
 from bad_calls import TABLE, public
-from helpers import ROOT
+from helpers import ROOT, run_python
 
 MODULES = sorted(m.name for m in pkgutil.walk_packages(hs.__path__, "headspan.") if not m.name.endswith("_core"))
 README = ROOT / "README.md"
@@ -80,16 +80,15 @@ def test_docstring_names_the_errors_of_bad_calls(function):
         assert named & {one.__name__ for one in alternatives}
 
 
-def run_examples(document):
+def examples(document):
     """They follow each other, as a reader would type them."""
-    namespace = {}
-    for code in re.findall(r"^ *```python\n(.*?)^ *```", document.read_text(), flags=re.DOTALL | re.MULTILINE):
-        exec(textwrap.dedent(code), namespace)
-    return namespace
+    blocks = re.findall(r"^ *```python\n(.*?)^ *```", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return "\n".join(map(textwrap.dedent, blocks))
 
 
 def test_readme_examples():
-    namespace = run_examples(README)
+    namespace = {}
+    exec(examples(README), namespace)
     assert namespace["gradients"].span.shape == (4,)
     assert namespace["sparse"].mask(100).shape == (100, 100)
 
@@ -99,7 +98,8 @@ documents = pytest.mark.parametrize("document", [*DOCUMENTS[1:], HYBRID], ids=la
 
 @documents
 def test_examples_of_other_documents(document):
-    run_examples(document)
+    """In an interpreter of their own: a pattern that one of them defines is known to all that follows."""
+    run_python(examples(document))
 
 
 def paths_of(text):
