@@ -4,8 +4,7 @@
 // threads. Where spans are short a head's groups are cut into chunks, in ascending order. A chunk owns the keys that no
 // earlier chunk sees and writes their gradients in place; for the others it has a private buffer, and these are added
 // afterwards, chunk by chunk. Where such buffers would be large a head is one task, or its groups add to the same rows
-// in turn. A pattern may take several passes, each of which adds to what the ones before have found, and groups apart
-// are computed in shares of the keys, which add up likewise.
+// in turn. A pattern may take several stages, each of which adds to what the ones before have found.
 #include <algorithm>
 #include <atomic>
 #include <vector>

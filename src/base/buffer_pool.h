@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every allocation of the core: aligned, checked for overflow, std::bad_alloc when there is no memory.
+// Large memory of the core: aligned, checked for overflow, std::bad_alloc when there is none.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ template <class T>
 struct Rows {
   T* data;
   ptrdiff_t stride;    // elements from one row to the next; a row itself is contiguous
-  ptrdiff_t step = 1;  // only every so manieth index has a row
+  ptrdiff_t step = 1;  // only every n-th index has a row
   // Asked for with > 1: of `step == 1 ? index : index / step` compilers make a division, which takes long.
   HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + (step > 1 ? index / step : index) * stride; }
 };

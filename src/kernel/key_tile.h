@@ -123,37 +123,6 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositi
   prepare_runs(keys);
 }
 
-// The rows that the next group will need, to be fetched evenly beside the products of some tiles, `products` for each
-// of them. A tile of a few keys only has too little of a product.
-template <class T>
-class RowsToPrefetch {
- public:
-  HEADSPAN_ALWAYS_INLINE RowsToPrefetch(const PrefetchArray<T>* arrays, const Tile* tiles, int tile_count,
-                                        int products) {
-    int turns = 0, count = 0;
-    for (int i = 0; i < tile_count; i++) turns += tall(tiles[i]) ? products : 0;
-    for (const PrefetchArray<T>* array = arrays; array < arrays + kPrefetchArrays && turns > 0; array++)
-      for (int r = 0; r < array->rows; r++)
-        rows_[count++] = array->first + (array->index ? array->index[r] : r) * array->stride;
-    if (count == 0) return;
-    lists_ = (count + kTileKeys - 1) / kTileKeys;
-    a_turn_ = (lists_ + turns - 1) / turns;
-    for (; count < lists_ * kTileKeys; count++) rows_[count] = rows_[count - 1];
-  }
-  // What to fetch beside the next product of this tile.
-  HEADSPAN_ALWAYS_INLINE Fetch<T> next(const Tile& tile) {
-    int const first = at_, left = lists_ - at_, count = !tall(tile) ? 0 : left < a_turn_ ? left : a_turn_;
-    at_ += count;
-    return {rows_ + first * kTileKeys, count};
-  }
-
- private:
-  HEADSPAN_ALWAYS_INLINE static bool tall(const Tile& tile) { return tile.count >= kTileKeys / 2; }
-
-  const T* rows_[kPrefetchArrays * kTileKeys];
-  int lists_ = 0, a_turn_ = 0, at_ = 0;
-};
-
 // The score terms of a tile; `slope` is times log2(e).
 template <class T>
 HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, const T* slope) {

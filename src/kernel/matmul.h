@@ -5,6 +5,7 @@
 #pragma once
 
 #include "positions.h"
+#include "prefetch.h"
 
 namespace headspan::HEADSPAN_ISA {
 
@@ -37,15 +38,6 @@ HEADSPAN_INLINE void tile_lanes(int first, int last, F&& f) {
 // ---- the products. Rows of keys wait in the second-level cache, and each line of them is read 16 floats at a time,
 // row by row, so they are fetched a few rows or a line ahead of their use.
 
-// Rows to bring into the second-level cache beside a product, a row for each key and two lines of it at a time: a burst
-// would fill the buffers that the products' loads need. A list has a row for each key of a tile.
-template <class T>
-struct Fetch {
-  const T* const* rows;
-  int lists;
-  HEADSPAN_ALWAYS_INLINE Fetch from(int r) const { return {rows + r, lists}; }
-};
-
 // The score terms beside the dot product, times log2(e).
 template <class T>
 struct Bias {
@@ -53,24 +45,6 @@ struct Bias {
   Distances<T> distances;
   const T* added;  // for each key; null: none
 };
-
-// An address that is a register and nothing to be added to it but constants: a multiplication that takes its operand
-// from memory is one step of the processor then, and two with a second register. Where every number is used for one
-// vector only, such steps are all there is.
-template <class Pointer>
-HEADSPAN_INLINE Pointer in_register(Pointer address) {
-  asm("" : "+r"(address));
-  return address;
-}
-
-// Fetches the lines that begin in so many vectors of a row, from d on.
-template <int vectors, class T>
-HEADSPAN_INLINE void fetch_lines(const T* row, int d) {
-  const T* const from = in_register(row + d);
-  unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-    if ((d + j.value * kWidth<T>) % kLine<T> == 0) __builtin_prefetch(from + j.value * kWidth<T>, 0, 2);
-  });
-}
 
 template <class T, int keys, int vectors>
 HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,

@@ -16,7 +16,8 @@
 
 namespace headspan {
 
-// Which queries should share a group, so that they have most of their keys in common.
+// Which queries should share a group, so that they have most of their keys in common. A stride is a promise, too: keys
+// of other classes are not looked at.
 struct Grouping {
   std::ptrdiff_t stride = 1;                       // indices that are equal modulo this
   std::ptrdiff_t section = 0;                      // and that lie in one section of so many; 0: anywhere
@@ -52,7 +53,7 @@ class Primitive {
   virtual Grouping grouping() const { return {}; }
   // The lanes' indices must live as long as what is returned.
   virtual std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const = 0;
-  // Whether every token is known to see itself.
+  // Whether every token is known to see itself: rows of keys that pass for seen may be read then.
   virtual bool sees_itself() const { return false; }
   // Tokens whose pairs no span limits, ascending.
   virtual const std::vector<std::int64_t>& global_tokens() const {

@@ -19,7 +19,7 @@ from headspan.patterns import count
 
 MAX_TOKENS = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
 _MOST_PAIRS = 2**26  # of a mask
-_MOST_TERMS = 64
+_MOST_CONJUNCTIONS = 64
 _LONGEST_NAME = 44
 
 
@@ -79,8 +79,8 @@ class Pattern(ABC):
         """Return the primitives of the expression."""
 
     @abstractmethod
-    def terms(self) -> list[tuple[Primitive, ...]]:
-        """Return the expression as a union of intersections."""
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+        """Return the expression as a union of conjunctions."""
 
     def to_spec(self) -> str:
         """Return the pattern as a line of text, from which `from_spec` makes it again.
@@ -147,7 +147,7 @@ class Pattern(ABC):
     @cached_property
     def core(self) -> _core.Pattern:
         """The pattern as the core knows it."""
-        return _core.Pattern([[(p.name, p.numbers()) for p in term] for term in self.terms()])
+        return _core.Pattern([[(p.name, p.numbers()) for p in conjunction] for conjunction in self.conjunctions()])
 
     def mask(self, tokens: int, key_tokens: int | None = None) -> npt.NDArray[np.bool_]:
         """Which pairs the pattern allows, as a dense array; for looking at, and small.
@@ -245,11 +245,13 @@ class _Composition(Pattern):
         heads = sorted({part.heads for part in self.parts if part.heads is not None})
         if len(heads) > 1:
             raise ValueError(f"the Blocks of a pattern must be for as many heads, not {heads[0]} and {heads[1]}")
-        if (terms := self._count_terms()) > _MOST_TERMS:
-            raise ValueError(f"a pattern must come to at most {_MOST_TERMS} intersections in a union, not {terms}")
+        if (number := self._count_conjunctions()) > _MOST_CONJUNCTIONS:
+            raise ValueError(
+                f"a pattern must come to at most {_MOST_CONJUNCTIONS} intersections in a union, not {number}"
+            )
 
-    def _count_terms(self) -> int:
-        counts = [part._count_terms() if isinstance(part, _Composition) else 1 for part in self.parts]
+    def _count_conjunctions(self) -> int:
+        counts = [part._count_conjunctions() if isinstance(part, _Composition) else 1 for part in self.parts]
         return sum(counts) if self.sign == "|" else math.prod(counts)
 
     def of_head(self, head: int) -> Pattern:
@@ -283,15 +285,15 @@ class _Union(_Composition):
     def alternatives(self) -> tuple[Pattern, ...]:
         return self.parts
 
-    def terms(self) -> list[tuple[Primitive, ...]]:
-        return [term for part in self.parts for term in part.terms()]
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+        return [its for part in self.parts for its in part.conjunctions()]
 
 
 class _Intersection(_Composition):
     sign = "&"
 
-    def terms(self) -> list[tuple[Primitive, ...]]:
-        return [sum(terms, ()) for terms in itertools.product(*(part.terms() for part in self.parts))]
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+        return [sum(its, ()) for its in itertools.product(*(part.conjunctions() for part in self.parts))]
 
 
 class Primitive(Pattern):
@@ -318,7 +320,7 @@ class Primitive(Pattern):
     def primitives(self) -> list[Primitive]:
         return [self]
 
-    def terms(self) -> list[tuple[Primitive, ...]]:
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
         return [(self,)]
 
     def check_size(self, queries: int, keys: int) -> None:

@@ -64,7 +64,7 @@ class Local(Primitive):
 
 @dataclass(frozen=True)
 class Strided(Primitive):
-    """Every so manieth key: ``(p - j) mod stride = 0``, or the same keys for all queries: ``j mod stride = offset``.
+    """Every n-th key: ``(p - j) mod stride = 0``, or the same keys for all queries: ``j mod stride = offset``.
 
     Parameters
     ----------

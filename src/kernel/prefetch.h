@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is fetched into the caches beside the products: rows of keys and values that no hardware foresees.
+#pragma once
+
+#include "interface.h"
+#include "simd.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+// An address that is a register and nothing to be added to it but constants: a multiplication that takes its operand
+// from memory is one step of the processor then, and two with a second register. Where every number is used for one
+// vector only, such steps are all there is.
+template <class Pointer>
+HEADSPAN_INLINE Pointer in_register(Pointer address) {
+  asm("" : "+r"(address));
+  return address;
+}
+
+// Rows to bring into the second-level cache beside a product, a row for each key and two lines of it at a time: a burst
+// would fill the buffers that the products' loads need. A list has a row for each key of a tile.
+template <class T>
+struct Fetch {
+  const T* const* rows;
+  int lists;
+  HEADSPAN_ALWAYS_INLINE Fetch from(int r) const { return {rows + r, lists}; }
+};
+
+// Fetches the lines that begin in so many vectors of a row, from d on.
+template <int vectors, class T>
+HEADSPAN_INLINE void fetch_lines(const T* row, int d) {
+  const T* const from = in_register(row + d);
+  unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+    if ((d + j.value * kWidth<T>) % kLine<T> == 0) __builtin_prefetch(from + j.value * kWidth<T>, 0, 2);
+  });
+}
+
+// The rows that the next group will need, to be fetched evenly beside the products of some tiles, `products` for each
+// of them. A tile of a few keys only has too little of a product.
+template <class T>
+class RowsToPrefetch {
+ public:
+  HEADSPAN_ALWAYS_INLINE RowsToPrefetch(const PrefetchArray<T>* arrays, const Tile* tiles, int tile_count,
+                                        int products) {
+    int turns = 0, count = 0;
+    for (int i = 0; i < tile_count; i++) turns += tall(tiles[i]) ? products : 0;
+    for (const PrefetchArray<T>* array = arrays; array < arrays + kPrefetchArrays && turns > 0; array++)
+      for (int r = 0; r < array->rows; r++)
+        rows_[count++] = array->first + (array->index ? array->index[r] : r) * array->stride;
+    if (count == 0) return;
+    lists_ = (count + kTileKeys - 1) / kTileKeys;
+    a_turn_ = (lists_ + turns - 1) / turns;
+    for (; count < lists_ * kTileKeys; count++) rows_[count] = rows_[count - 1];
+  }
+  // What to fetch beside the next product of this tile.
+  HEADSPAN_ALWAYS_INLINE Fetch<T> next(const Tile& tile) {
+    int const first = at_, left = lists_ - at_, count = !tall(tile) ? 0 : left < a_turn_ ? left : a_turn_;
+    at_ += count;
+    return {rows_ + first * kTileKeys, count};
+  }
+
+ private:
+  HEADSPAN_ALWAYS_INLINE static bool tall(const Tile& tile) { return tile.count >= kTileKeys / 2; }
+
+  const T* rows_[kPrefetchArrays * kTileKeys];
+  int lists_ = 0, a_turn_ = 0, at_ = 0;
+};
+
+}  // namespace headspan::HEADSPAN_ISA
