@@ -1,9 +1,11 @@
 """What an argument must be, said once and in one sentence."""
 
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -243,3 +245,13 @@ def per_query(
         + " or ".join(["a number", *(f"of shape {shape}" for shape in shapes)])
         + f", not of shape {array.shape}"
     )
+
+
+def file_path(name: str, x: object, example: str) -> Path:
+    """Return ``x`` as the path of a file that may be written."""
+    if not isinstance(x, str | os.PathLike):
+        raise TypeError(f"{name} must be a path such as {example!r}, not {describe(x)}")
+    path = Path(x)
+    if path.is_dir():
+        raise ValueError(f"{name} must be a file, such as {str(path / example)!r}, and not a folder")
+    return path

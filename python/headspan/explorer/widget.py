@@ -73,8 +73,15 @@ class Explorer(anywidget.AnyWidget):
         Returns
         -------
         Path
+
+        Raises
+        ------
+        ValueError
+            For a folder.
+        TypeError
+            For what is no path.
         """
-        target = Path(path)
+        target = _check.file_path("path", path, "view.html")
         traits = {name: getattr(self, name) for name in ("meta", "counts", *_STATE)}
         arrays = {name: getattr(self, name) for name in ("query", "key", "norms", "maps", "allowed")}
         target.write_text(page.page("Attention with spans", traits, arrays), encoding="utf-8")

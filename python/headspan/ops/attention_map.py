@@ -1,5 +1,6 @@
 """The weights of an attention, for looking at."""
 
+import math
 from typing import Any, Unpack
 
 import numpy as np
@@ -29,7 +30,7 @@ def attention_weights(
     query, key, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
     query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias
         As for `attention`.
-    rows, cols : slice or array_like of int, optional
+    rows, cols : slice, array_like of int or mask of bool, optional
         The queries and the keys wanted; all unless given. Weights are normalised over all keys all the same.
     pool : int or (int, int), optional
         Blocks of so many chosen queries and keys become one number: the mean over the queries of the sum over the keys,
@@ -67,7 +68,15 @@ def attention_weights(
     pool_rows, pool_cols = (min(p, max(size, 1)) for p, size in zip(pools, sizes, strict=True))
     shape = (*request.query.shape[:2], -(-row_indices.size // pool_rows), -(-col_indices.size // pool_cols))
     _check.check_size("the result", shape, request.query.itemsize)
-    return request.as_given(request.core.weights(row_indices, col_indices, pool_rows, pool_cols, get_num_threads()))
+    try:
+        weights = request.core.weights(row_indices, col_indices, pool_rows, pool_cols, get_num_threads())
+    except MemoryError:
+        size = math.prod(shape) * request.query.itemsize / 2**30
+        raise MemoryError(
+            f"there is no memory for weights of shape {shape}, {size:.0f} GiB; pool= makes blocks of them, "
+            "rows= and cols= choose some"
+        ) from None
+    return request.as_given(weights)
 
 
 def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:
@@ -82,10 +91,16 @@ def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:
                 f"{name} must be a slice of integers, with a step other than 0, not {_check.describe(selection)}"
             ) from None
     selection = np.atleast_1d(_check.as_array(name, selection))
+    if selection.dtype == np.bool_:
+        if selection.shape != (length,):
+            raise ValueError(f"{name} as a mask must have the shape ({length},), not {selection.shape}")
+        return np.flatnonzero(selection)
     if selection.size == 0:
         selection = selection.astype(np.int64)
     if selection.ndim != 1 or selection.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be a slice or a list of integers, not {_check.describe(selection.tolist())}")
+        raise TypeError(
+            f"{name} must be a slice, a list of integers or a mask of bool, not {_check.describe(selection.tolist())}"
+        )
     try:
         return np.ascontiguousarray(np.arange(length)[selection])
     except IndexError as error:

@@ -92,6 +92,8 @@ class Blocks(Primitive):
         masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else [mask]
         if not masks:
             raise ValueError("mask of Blocks must be given for at least one head, not none")
+        if per_head and isinstance(mask, np.ndarray) and mask.ndim != 3:
+            raise ValueError(f"mask of Blocks per head must have the shape (heads, blocks, blocks), not {mask.shape}")
         object.__setattr__(self, "rows", tuple(_csr(m) for m in masks))
 
     @property
@@ -105,9 +107,10 @@ class Blocks(Primitive):
         blocks = -(-keys // self.block_size)
         for indptr, indices in self.rows:
             if len(indptr) - 1 != blocks or (indices and max(indices) >= blocks):
+                own, size = max(len(indptr) - 1, max(indices, default=-1) + 1), self.block_size
                 raise ValueError(
-                    f"mask of Blocks must have {blocks} x {blocks} blocks of {self.block_size} for {keys} keys, "
-                    f"not {len(indptr) - 1} rows" + (f" and column {max(indices)}" if indices else "")
+                    f"Blocks with a mask of {own} x {own} blocks of {size} are for {max(own - 1, 0) * size + 1} to "
+                    f"{own * size} keys; for {keys} the mask must be {blocks} x {blocks}"
                 )
 
     def numbers(self) -> list[int]:

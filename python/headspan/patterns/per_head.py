@@ -17,4 +17,6 @@ def per_head(given: object, heads: int, queries: int, keys: int) -> list[Pattern
             raise ValueError("a list of patterns must not hold Blocks per head")
         return suited(given, queries, keys)
     hint = f"the class {given.__name__}; write {given.__name__}(...)" if isinstance(given, type) else ""
+    if hasattr(given, "__array__"):
+        hint = f"{type(given).__name__}; patterns.Blocks(mask, block_size=1) makes a pattern of a mask of all pairs"
     raise TypeError(f"pattern must be a Pattern or a list of Patterns, not {hint or _check.describe(given)}")

@@ -1,0 +1,68 @@
+"""Sentences that say what was meant: calls that newcomers made, and what they are told."""
+
+import headspan as hs
+import numpy as np
+import pytest
+from cases import normals
+from headspan.patterns import Blocks
+
+QUERY = normals(0, 1, 2, 20, 4)
+
+
+def test_rows_and_columns_as_masks():
+    late = np.arange(20) > 3
+    expected = hs.attention_weights(QUERY, QUERY, rows=np.flatnonzero(late), cols=np.flatnonzero(~late))
+    np.testing.assert_array_equal(hs.attention_weights(QUERY, QUERY, rows=late, cols=~late), expected)
+
+
+CALLS = {
+    "a mask of rows that is too short": (
+        lambda: hs.attention_weights(QUERY, QUERY, rows=np.ones(19, bool)),
+        ValueError, "rows as a mask must have the shape (20,), not (19,)",
+    ),
+    "one mask of blocks for all heads": (
+        lambda: Blocks(np.ones((5, 5), bool), 4, per_head=True),
+        ValueError, "mask of Blocks per head must have the shape (heads, blocks, blocks), not (5, 5)",
+    ),
+    "blocks of other sizes": (
+        lambda: Blocks(np.ones((2, 2), bool), 4).mask(20),
+        ValueError, "Blocks with a mask of 2 x 2 blocks of 4 are for 5 to 8 keys; for 20 the mask must be 5 x 5",
+    ),
+    "a mask of pairs as a pattern": (
+        lambda: hs.attention(QUERY, QUERY, QUERY, pattern=np.ones((20, 20), bool)),
+        TypeError,
+        "pattern must be a Pattern or a list of Patterns, not ndarray; patterns.Blocks(mask, block_size=1) makes a "
+        "pattern of a mask of all pairs",
+    ),
+    "no path": (
+        lambda: hs.explore(QUERY, QUERY).save(None),
+        TypeError, "path must be a path such as 'view.html', not None",
+    ),
+    "steps in no order": (
+        lambda: hs.plot.span_history([3, 1, 2], np.ones((3, 2))),
+        ValueError, "steps must not decrease, but do after 3",
+    ),
+    "an option that is none": (
+        lambda: hs.attention(QUERY, QUERY, QUERY, spans=3),
+        TypeError, "'spans' is none of the options of an attention; did you mean 'span'?",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "sentence"), CALLS.values(), ids=CALLS)
+def test_the_sentence(call, error, sentence):
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == sentence
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(ValueError, match=r"^path must be a file, such as '.*view\.html', and not a folder$"):
+        hs.explore(QUERY, QUERY).save(tmp_path)
+
+
+@pytest.mark.slow  # the sanitizer has an allocator of its own
+def test_weights_of_too_many_pairs():
+    query = np.zeros((1, 1, 2_000_000, 1), np.float32)
+    with pytest.raises(MemoryError, match=r"14901 GiB; pool= makes blocks of them, rows= and cols= choose some$"):
+        hs.attention_weights(query, query)
