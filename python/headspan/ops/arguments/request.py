@@ -1,6 +1,7 @@
 """The checked arguments of one attention, as the core takes them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from headspan import _check, _core
@@ -12,6 +13,13 @@ from headspan.ops.arguments.sizes import Sizes, check_alike
 from headspan.patterns.per_head import per_head
 
 _LOG2_E = 1.4426950408889634
+# Options that are no arrays, and their checks.
+_PLAIN: dict[str, Callable[[str, Any], object]] = {
+    "scale": _check.number,
+    "ramp": partial(_check.number, at_least=0),
+    "causal": _check.flag,
+    "include_self": _check.flag,
+}
 
 
 class Request:
@@ -43,23 +51,24 @@ class Request:
             leading = (None,) * (4 - ndim)
             self.query, self.key, self.value = self.query[leading], self.key[leading], self.value[leading]
         self.parameters: dict[str, Parameter] = {}
-        given = {name: option for name, option in options.items() if option is not None or name in DEFAULTS}
-        scale = _check.number("scale", given["scale"]) if "scale" in given else shape[-1] ** -0.5
-        for_core: dict[str, Any] = {"scale": scale}
-        if "ramp" in given:
-            for_core["ramp"] = _check.number("ramp", given["ramp"], at_least=0)
-        for name in ("causal", "include_self"):
-            if name in given:
-                for_core[name] = _check.flag(name, given[name])
-        if given:
-            self._add_arrays(given, for_core)
+        for_core: dict[str, Any] = {"scale": shape[-1] ** -0.5}
+        arrays: dict[str, Any] = {}
+        for name, option in options.items():
+            if name in _PLAIN:
+                if option is not None or name in DEFAULTS:
+                    for_core[name] = _PLAIN[name](name, option)
+            elif option is not None:
+                arrays[name] = option
+        furthest = self._add_arrays(arrays, for_core) if arrays else 0.0
+        if options and (options.get("scale") is not None or "temperature" in arrays or "alibi_slopes" in arrays):
+            self._check_factors(for_core["scale"], furthest)
         self.core = _core.Request(self.query, self.key, self.value, for_core)
 
-    def _add_arrays(self, given: dict[str, Any], for_core: dict[str, Any]) -> None:
-        """Check the options that are arrays, and hand them to the core."""
+    def _add_arrays(self, given: dict[str, Any], for_core: dict[str, Any]) -> float:
+        """Check the options that are arrays, and hand them to the core; return what is beyond every distance."""
         batch, heads, queries, _ = self.query.shape
         sizes = Sizes(batch, heads, queries, self.key.shape[2], self.ndim, self.query.dtype)
-        furthest = 2.0 * (queries + sizes.keys)  # beyond every distance
+        furthest: float = 2.0 * (queries + sizes.keys)
         if "query_positions" in given or "key_positions" in given:
             positions = visibility.positions(given.get("query_positions"), given.get("key_positions"), sizes)
             for_core["query_positions"], for_core["key_positions"] = positions
@@ -71,8 +80,6 @@ class Request:
             parameters["temperature"] = PerQuery("temperature", given["temperature"], sizes, positive=True)
         if "alibi_slopes" in given:
             parameters["alibi_slopes"] = PerQuery("alibi_slopes", given["alibi_slopes"], sizes, per_token=False)
-        if "scale" in given or "temperature" in given or "alibi_slopes" in given:
-            self._check_factors(for_core["scale"], furthest)
         if "key_bias" in given:
             parameters["key_bias"] = bias = KeyBias(given["key_bias"], sizes)
             if bias.removed is not None:
@@ -91,6 +98,7 @@ class Request:
                     "query_positions and key_positions cannot be combined with a Neighborhood, which has its own"
                 )
             for_core["patterns"] = [its.core for its in patterns]
+        return furthest
 
     def _check_factors(self, scale: float, furthest: float) -> None:
         """Refuse factors of the scores that their type cannot hold, as the core takes them, for powers of 2."""
