@@ -1,6 +1,8 @@
 """The names that others may use: all of them, where the documentation says they are, and what importing them loads."""
 
 import importlib
+import inspect
+import pydoc
 
 import headspan as hs
 import pytest
@@ -49,6 +51,26 @@ def test_explore_is_the_function_whatever_has_been_imported(first):
         f"import headspan as hs; {first}\nfrom headspan import explore\nprint(hs.explore is explore, explore.__name__)"
     )
     assert run_python(code).split() == ["True", "explore"]
+
+
+CALLABLE = [(module, name) for module in NAMES for name in NAMES[module].split() if not name.startswith("_")]
+
+
+@pytest.mark.parametrize(("module", "name"), CALLABLE, ids=lambda part: part)
+def test_help_opens_with_what_can_be_read(module, name):
+    """The aliases of types are named, and not what they stand for."""
+    public = getattr(importlib.import_module(module), name)
+    opening = pydoc.plain(pydoc.render_doc(public)).splitlines()[:10]
+    assert not [line for line in opening if "Union[" in line or "numpy._typing" in line]
+
+
+def test_signatures_name_every_option():
+    for function in (hs.attention, hs.attention_vjp, hs.attention_weights):
+        parameters = inspect.signature(function).parameters
+        assert {"span", "ramp", "key_begin", "key_bias", "pattern"} <= set(parameters)
+        assert parameters["ramp"].default == 32
+        assert parameters["span"].default is None
+        assert parameters["span"].annotation == "npt.ArrayLike | None"
 
 
 LOADED = """

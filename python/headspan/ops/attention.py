@@ -1,5 +1,7 @@
 """Attention with learned spans, its gradient, and its weights."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Unpack, overload
 

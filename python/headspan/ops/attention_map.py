@@ -1,5 +1,7 @@
 """The weights of an attention, for looking at."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Unpack
 

@@ -1,5 +1,7 @@
 """What an attention costs, counted and not measured."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy.typing as npt

@@ -3,6 +3,8 @@
 ``forward`` gives what ``backward`` needs as arrays, so that a framework can keep, move or recompute them as it likes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """Importance that tokens predict for themselves: what `attention` takes as `key_bias`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

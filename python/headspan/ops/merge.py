@@ -1,5 +1,7 @@
 """Attention over a union of disjoint key sets, from the attention over each."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The definition in dense float64 NumPy: what `headspan.attention` computes, for reading, teaching and checking."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

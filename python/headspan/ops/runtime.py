@@ -1,5 +1,7 @@
 """Threads, and how the core was built."""
 
+from __future__ import annotations
+
 from headspan import _check, _core
 
 _threads = 0  # 0: as many as OpenMP gives

@@ -1,5 +1,7 @@
 """Segment ids, for documents packed one after another."""
 
+from __future__ import annotations
+
 import numpy as np
 import numpy.typing as npt
 

@@ -1,5 +1,7 @@
 """Spans outside the kernel: the mask as a curve, the penalty that keeps spans short, spans predicted from tokens."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The options of an attention, listed once: signatures, types, checks and adapters go by this list."""
 
+from __future__ import annotations
+
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -41,10 +43,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def takes_options(function: _Function) -> _Function:
     """Let the signature of a function that takes ``**options`` name each of them, for help and for editors."""
     signature = inspect.signature(function)
-    named = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=annotation)
-        for name, annotation in Options.__annotations__.items()
-    ]
+    named = []
+    for name, written in Options.__annotations__.items():  # kept as they are written, and not what they stand for
+        its = getattr(written, "__forward_arg__", written)
+        named.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=its)
+        )
     others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     first = [p for p in others if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     last = [p for p in others if p.kind is inspect.Parameter.KEYWORD_ONLY]

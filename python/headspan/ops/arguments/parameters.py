@@ -1,5 +1,7 @@
 """Arguments with a gradient that may be shared by batch items, heads or tokens."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The checked arguments of one attention, as the core takes them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

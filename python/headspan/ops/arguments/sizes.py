@@ -1,5 +1,7 @@
 """The sizes of query, key and value, which all other arguments must suit."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

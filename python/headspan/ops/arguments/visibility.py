@@ -1,5 +1,7 @@
 """Who may see whom beyond causality, span and pattern: positions, padding and documents."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np
