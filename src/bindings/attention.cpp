@@ -233,8 +233,8 @@ py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t ke
 }  // namespace
 
 void register_attention(py::module_& m) {
-  py::class_<Pattern, std::shared_ptr<Pattern>>(
-      m, "Pattern", "A union of conjunctions of primitives, each by name and numbers.")
+  py::class_<Pattern, std::shared_ptr<Pattern>>(m, "Pattern",
+                                                "A union of conjunctions of primitives, each by name and numbers.")
       .def(py::init<Pattern::Description>(), py::arg("conjunctions"))
       .def("mask", &mask, py::arg("queries"), py::arg("keys"));
   py::class_<PyRequest>(m, "Request",

@@ -107,7 +107,7 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositi
   for (int r = keys.padded, i = 0; next && r < end && i < next->count; r++, i++)
     keys.key[r] = group.key.row(key_index(*next, i));
   keys.distances = {lanes.query[0], keys.position[0], group.axes, nullptr};
-  if (tile.soft || group.biased) prepare_positions(group, tile, lanes, keys);
+  if ((tile.soft && group.ramp > 0) || group.biased) prepare_positions(group, tile, lanes, keys);
   if (group.key_bias.data)
     for (int r = 0; r < keys.padded; r++)
       keys.bias[r] = T(*group.key_bias.row(key_index(tile, r < tile.count ? r : tile.count - 1)) * kLog2e);
