@@ -144,6 +144,35 @@ def aarch64(session: nox.Session) -> None:
         session.run(*emulator, "build/aarch64/core_test", external=True, env={"HEADSPAN_ISA": variant})
 
 
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Which lines the fast tests reach, in Python and in C++: two totals, and pages in build/coverage."""
+    folder = ROOT / "build" / "coverage"
+    shutil.rmtree(folder, ignore_errors=True)  # counts are added to those of earlier runs
+    # Not isolated, so that pybind11's headers are still there when gcov asks for them.
+    session.install("scikit-build-core>=0.11", "pybind11>=3", "cmake", "ninja", "coverage", "gcovr")
+    session.install(
+        ".[test]",
+        "--no-build-isolation",
+        "-Ccmake.define.HEADSPAN_COVERAGE=ON",
+        "-Ccmake.define.HEADSPAN_CORE_TEST=ON",
+        "-Cbuild-dir=build/coverage/core",
+    )
+    session.env["COVERAGE_FILE"] = str(folder / "python.data")
+    session.run("coverage", "run", "--source=headspan", "-m", "pytest", "-m", "not slow", *session.posargs)
+    for program in ("core_test", "unit_test"):
+        session.run(str(folder / "core" / program), external=True)
+    session.run("coverage", "html", "--quiet", "--directory", str(folder / "python"))
+    (folder / "cpp").mkdir()
+    # A line of a template counts once, for all types and instruction sets.
+    merged = ("--merge-lines", "--merge-mode-functions=separate")
+    pages = ("--html-details", str(folder / "cpp" / "index.html"), "--print-summary")
+    summary = session.run("gcovr", "--root=.", "--filter=src/", *merged, *pages, str(folder / "core"), silent=True)
+    python = session.run("coverage", "report", "--format=total", "--precision=1", silent=True).strip()
+    cpp = next(line for line in summary.splitlines() if line.startswith("lines:"))
+    session.log(f"Python {python} %, C++ {cpp.removeprefix('lines: ')}; pages in {folder.relative_to(ROOT)}")
+
+
 def _compiler_library(name: str) -> str:
     compiler = os.environ.get("CXX", "g++")
     return subprocess.run(

@@ -2,8 +2,8 @@
 # it. Everything else (units, dispatch, tests) follows from these rows. A new one is a row and the file that it names,
 # which says what its vectors can do and how the loops are tuned for them.
 set(optimize -O3)
-if(HEADSPAN_SANITIZE)
-  set(optimize -O1)  # every operation is checked then, and the compiler takes half as long
+if(HEADSPAN_SANITIZE OR HEADSPAN_COVERAGE)
+  set(optimize -O1)  # every operation is checked or counted then, and the compiler takes half as long
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND optimize -fno-tree-pta)  # what pointers may point to, of all checks: half of its time
   endif()
