@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from headspan import _check
 from headspan._check import Array
 from headspan.ops.arguments.request import Request
@@ -132,7 +130,7 @@ def backward(
 
 def _as_argument(request: Request, name: str, gradient: Array, given: Mapping[str, Array]) -> Array:
     if name in request.parameters:
-        return request.parameters[name].gradient(gradient.astype(np.float64, copy=False))
+        return request.parameters[name].gradient(gradient)
     return given[name] if name in given else request.as_given(gradient)
 
 

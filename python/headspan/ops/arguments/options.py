@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 import numpy.typing as npt
 
@@ -52,7 +52,7 @@ def takes_options(function: _Function) -> _Function:
     others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     first = [p for p in others if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     last = [p for p in others if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    function.__signature__ = signature.replace(parameters=[*first, *named, *last])  # type: ignore[attr-defined]
+    cast(Any, function).__signature__ = signature.replace(parameters=[*first, *named, *last])
     return function
 
 

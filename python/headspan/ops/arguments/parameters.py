@@ -27,7 +27,7 @@ class Parameter:
     dtype: np.dtype[Any]
     array: Array
 
-    def gradient(self, unshared: npt.NDArray[np.float64]) -> Array:
+    def gradient(self, unshared: Array) -> Array:
         """Sum over everything that shared a value."""
         shape = self.array.shape + (1,) * (3 - self.array.ndim)
         shared = tuple(axis for axis in range(3) if shape[axis] == 1)
