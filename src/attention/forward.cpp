@@ -2,6 +2,7 @@
 // The forward pass. Groups of queries are taken head by head, so that the keys and values of one head stay in the
 // cache. Groups that see many keys while there are few groups are split over their keys.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "prefetch.h"
@@ -28,8 +29,9 @@ class ForwardPass {
     // A later stage adds to what the earlier ones found, and needs their statistics.
     if (plan_.stages() > 1 && !results_.statistics) keep_statistics();
     for (std::ptrdiff_t stage = 0; stage < plan_.stages(); stage++) {
-      std::ptrdiff_t const split = split_groups(stage, control);
-      if (split < plan_.most_groups(stage)) run_whole(stage, split, control);
+      SplitKeys<T> parts = split_keys(stage);
+      run_stage(stage, parts, control);
+      merge_parts(stage, parts);
     }
   }
 
@@ -51,59 +53,45 @@ class ForwardPass {
     return group_of(request_, plan_, head / request_.heads(), head % request_.heads(), stage, index);
   }
 
+  // Parts of groups and whole groups are tasks beside each other.
+  void run_stage(std::ptrdiff_t stage, SplitKeys<T>& parts, const Control& control) const {
+    int const threads = useful_threads(request_, control);
+    std::optional<Tasks<T>> whole;
+    if (parts.groups() < plan_.most_groups(stage)) whole.emplace(request_, plan_, stage, threads);
+    parallel_for(parts.count() + (whole ? whole->count() : 0), threads, control.interrupted,
+                 [&](std::ptrdiff_t task, const StopCheck& stop) {
+                   task < parts.count() ? run_part(stage, parts, parts.at(task), stop)
+                                        : run_task(stage, whole->at(task - parts.count()), parts, stop);
+                 });
+  }
+
   // ---- groups split over their keys: all where there are too few to be tasks, else those of global tokens
 
-  // Computes the groups whose keys are split; returns how many of each head, at most, these are.
-  std::ptrdiff_t split_groups(std::ptrdiff_t stage, const Control& control) const {
+  SplitKeys<T> split_keys(std::ptrdiff_t stage) const {
     constexpr std::ptrdiff_t tasks_wanted = 64, least_keys = 2048;
     auto const splits_of = [&](std::ptrdiff_t groups) {
       return std::min(tasks_wanted / std::max<std::ptrdiff_t>(heads() * groups, 1), request_.keys() / least_keys);
     };
-    std::ptrdiff_t groups = plan_.most_groups(stage);
-    if (splits_of(groups) < 2) {
-      groups = 0;
-      for (std::ptrdiff_t head = 0; head < request_.heads(); head++)
-        if (const PatternStage* const its = plan_.stage(head, stage))
-          groups = std::max(groups, its->order.global_groups);
-      if (groups == 0 || splits_of(groups) < 2) return 0;
+    bool const all = splits_of(plan_.most_groups(stage)) >= 2;
+    std::vector<std::ptrdiff_t> groups;
+    for (std::ptrdiff_t head = 0; head < request_.heads(); head++) {
+      const PatternStage* const its_stage = plan_.stage(head, stage);
+      groups.push_back(all ? plan_.groups(head, stage) : its_stage ? its_stage->order.global_groups : 0);
     }
+    std::ptrdiff_t const most = groups.empty() ? 0 : *std::max_element(groups.begin(), groups.end()),
+                         splits = splits_of(most);
+    if (splits < 2) groups.assign(groups.size(), 0);
     std::ptrdiff_t const lanes = std::min<std::ptrdiff_t>(kLanes, request_.queries());
-    SplitKeys<T> parts(heads(), groups, splits_of(groups), lanes, request_.value_dim());
-    run_split(stage, parts, control);
-    return groups;
+    return SplitKeys<T>(request_.batch(), std::move(groups), splits, lanes, request_.value_dim());
   }
 
-  // How many groups of a head are split.
-  std::ptrdiff_t split_count(std::ptrdiff_t stage, std::ptrdiff_t head, std::ptrdiff_t most) const {
-    std::ptrdiff_t const groups = plan_.groups(head % request_.heads(), stage);
-    if (most >= plan_.most_groups(stage)) return groups;
-    const PatternStage* const its_stage = stage_of(head, stage);
-    return its_stage ? std::min(most, its_stage->order.global_groups) : 0;
-  }
-
-  void run_split(std::ptrdiff_t stage, SplitKeys<T>& parts, const Control& control) const {
-    std::ptrdiff_t const of_head = parts.groups() * parts.splits();
-    parallel_for(heads() * of_head, useful_threads(request_, control), control.interrupted,
-                 [&](std::ptrdiff_t task, const StopCheck& stop) {
-                   std::ptrdiff_t const head = task / of_head, index = task % of_head / parts.splits();
-                   if (index < split_count(stage, head, parts.groups()))
-                     run_part(stage, parts, head, index, task % parts.splits(), stop);
-                 });
-    parallel_for(heads() * parts.groups(), 1, control.interrupted, [&](std::ptrdiff_t task, const StopCheck&) {
-      std::ptrdiff_t const head = task / parts.groups(), index = task % parts.groups();
-      if (index < split_count(stage, head, parts.groups()))
-        store_merged(stage, group(stage, head, index), parts.splits(),
-                     [&](std::ptrdiff_t split, int lane) { return parts.rows(head, index, split)[lane]; });
-    });
-  }
-
-  void run_part(std::ptrdiff_t stage, SplitKeys<T>& parts, std::ptrdiff_t head, std::ptrdiff_t index,
-                std::ptrdiff_t split, const StopCheck& stop) const {
-    QueryGroup<T> queries = group(stage, head, index);
+  void run_part(std::ptrdiff_t stage, SplitKeys<T>& parts, const typename SplitKeys<T>::Part& part,
+                const StopCheck& stop) const {
+    QueryGroup<T> queries = group(stage, part.head, part.group);
     VisibleKeys keys = queries.schedule.visible_keys();
-    keys.clip_to_split(split, parts.splits());
+    keys.clip_to_split(part.split, parts.splits());
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim());
-    PartialSoftmax<T>* const partial = parts.rows(head, index, split);
+    PartialSoftmax<T>* const partial = parts.rows(part);
     ForwardRows<T> rows;
     rows.past_caches = false;
     for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = partial[lane].out;
@@ -114,27 +102,28 @@ class ForwardPass {
     }
   }
 
-  // ---- whole groups
-
-  // All groups but the first ones that were split.
-  void run_whole(std::ptrdiff_t stage, std::ptrdiff_t split, const Control& control) const {
-    int const threads = useful_threads(request_, control);
-    Tasks<T> const tasks(request_, plan_, stage, threads);
-    parallel_for(tasks.count(), threads, control.interrupted,
-                 [&](std::ptrdiff_t number, const StopCheck& stop) { run_task(stage, tasks.at(number), split, stop); });
+  void merge_parts(std::ptrdiff_t stage, SplitKeys<T>& parts) const {
+    for (std::ptrdiff_t task = 0; task < parts.count(); task += parts.splits()) {
+      typename SplitKeys<T>::Part const first = parts.at(task);
+      store_merged(stage, group(stage, first.head, first.group), parts.splits(),
+                   [&](std::ptrdiff_t split, int lane) { return parts.rows({first.head, first.group, split})[lane]; });
+    }
   }
 
-  // The groups of a task from the last one on, each of which fetches the next one's rows.
-  void run_task(std::ptrdiff_t stage, const typename Tasks<T>::Task& task, std::ptrdiff_t split,
+  // ---- whole groups
+
+  // The groups of a task but those that were split, from the last one on, each of which fetches the next one's rows.
+  void run_task(std::ptrdiff_t stage, const typename Tasks<T>::Task& task, const SplitKeys<T>& parts,
                 const StopCheck& stop) const {
+    std::ptrdiff_t const first = std::max(task.first, parts.groups(task.head));
+    if (first >= task.last) return;
     const PatternStage* const its_stage = stage_of(task.head, stage);
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim(),
                                        ClassRows<T>::elements(request_, its_stage, task.classes));
     ClassRows<T> copies(request_, its_stage, task.head / request_.heads(),
                         task.head % request_.heads() / request_.heads_per_key_head(), task.classes, workspace.copies);
-    std::ptrdiff_t const least = std::max(task.first, split_count(stage, task.head, split));
-    for (std::ptrdiff_t index = task.last - 1; index >= least && !stop(); index--)
-      run_group(stage, task.head, index, index > least, copies, workspace, stop);
+    for (std::ptrdiff_t index = task.last - 1; index >= first && !stop(); index--)
+      run_group(stage, task.head, index, index > first, copies, workspace, stop);
   }
 
   void run_group(std::ptrdiff_t stage, std::ptrdiff_t head, std::ptrdiff_t index, bool has_next, ClassRows<T>& copies,

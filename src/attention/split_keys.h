@@ -39,33 +39,53 @@ PartialSoftmax<T> merge(const std::vector<PartialSoftmax<T>>& parts, std::ptrdif
   return whole;
 }
 
-// Room for the first groups of every head, at most so many, each over several parts of its keys. How many depends on
-// shapes only, so that the sums come out the same for every number of threads.
+// Room for the first groups of every head, each over several parts of its keys. How many depends on shapes only, so
+// that the sums come out the same for every number of threads.
 template <class T>
 class SplitKeys {
  public:
-  SplitKeys() = default;
-  SplitKeys(std::ptrdiff_t heads, std::ptrdiff_t groups, std::ptrdiff_t splits, std::ptrdiff_t lanes,
+  struct Part {
+    std::ptrdiff_t head, group, split;
+  };
+
+  // `groups` of each head of a batch item, of which a group has so many lanes.
+  SplitKeys(std::ptrdiff_t batch, std::vector<std::ptrdiff_t> groups, std::ptrdiff_t splits, std::ptrdiff_t lanes,
             std::ptrdiff_t dims)
-      : groups_(groups), splits_(splits), lanes_(lanes) {
-    std::size_t const rows = static_cast<std::size_t>(heads * groups * splits * lanes),
-                      row = static_cast<std::size_t>(dims);
+      : of_head_(std::move(groups)), splits_(splits), lanes_(lanes), first_{0} {
+    for (std::ptrdiff_t item = 0; item < batch; item++)
+      for (std::ptrdiff_t const of_head : of_head_) first_.push_back(first_.back() + of_head);
+    std::size_t const rows = static_cast<std::size_t>(count() * lanes), row = static_cast<std::size_t>(dims);
     outs_ = Buffer<T>(checked_product(rows, row));
     rows_.resize(rows);
     for (std::size_t i = 0; i < rows; i++) rows_[i].out = outs_.data() + i * row;
   }
 
-  std::ptrdiff_t groups() const { return groups_; }  // of each head
-  std::ptrdiff_t splits() const { return splits_; }
+  std::ptrdiff_t count() const { return first_.back() * splits_; }  // of parts
+  std::ptrdiff_t splits() const { return splits_; }                 // of a group
+  // Of a head, and of the one that has most.
+  std::ptrdiff_t groups(std::ptrdiff_t head) const {
+    return of_head_[static_cast<std::size_t>(head) % of_head_.size()];
+  }
+  std::ptrdiff_t groups() const { return of_head_.empty() ? 0 : *std::max_element(of_head_.begin(), of_head_.end()); }
+
+  // The parts of a group follow each other.
+  Part at(std::ptrdiff_t number) const {
+    std::ptrdiff_t const group = number / splits_;
+    std::ptrdiff_t const head = std::upper_bound(first_.begin(), first_.end(), group) - first_.begin() - 1;
+    return {head, group - first_[static_cast<std::size_t>(head)], number % splits_};
+  }
   // The lanes' rows of a part.
-  PartialSoftmax<T>* rows(std::ptrdiff_t head, std::ptrdiff_t group, std::ptrdiff_t split) {
-    return &rows_[static_cast<std::size_t>(((head * groups_ + group) * splits_ + split) * lanes_)];
+  PartialSoftmax<T>* rows(const Part& part) {
+    std::ptrdiff_t const group = first_[static_cast<std::size_t>(part.head)] + part.group;
+    return &rows_[static_cast<std::size_t>((group * splits_ + part.split) * lanes_)];
   }
 
  private:
-  std::ptrdiff_t groups_ = 0, splits_ = 0, lanes_ = 0;
+  std::vector<std::ptrdiff_t> of_head_;
+  std::ptrdiff_t splits_, lanes_;
+  std::vector<std::ptrdiff_t> first_;  // group of every head of every batch item, and how many there are
   Buffer<T> outs_;
-  std::vector<PartialSoftmax<T>> rows_;  // (heads, groups, splits, lanes)
+  std::vector<PartialSoftmax<T>> rows_;  // (groups, splits, lanes)
 };
 
 }  // namespace headspan
