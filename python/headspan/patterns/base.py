@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -198,7 +198,6 @@ class Pattern(ABC):
         return count.cost(lambda *its: [part.core for part in self.of_heads(*its)], **sizes)
 
 
-@lru_cache(maxsize=256)  # equal texts give one object, which the core plans once
 def _read_spec(spec: str) -> Pattern:
     try:
         tree = ast.parse(spec.strip(), mode="eval").body
