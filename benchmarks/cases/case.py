@@ -37,7 +37,7 @@ class Case:
         A name in PATTERNS; only without a span.
     at_most : float, optional
         What the time of an allowed pair is meant to be, relative to that of full attention.
-    max_span : float, optional
+    limit : float, optional
         Of the local branch of a hybrid layer, which the case is then: its channels are those of all heads.
     passes : tuple of str
         Some of FORWARD, BACKWARD and BOTH.
@@ -60,7 +60,7 @@ class Case:
     ramp: float = 32
     pattern: str | None = None
     at_most: float | None = None
-    max_span: float | None = None
+    limit: float | None = None
     passes: tuple[str, ...] = (FORWARD, BOTH)
     threads: int | None = None
     quick: bool = False
@@ -74,7 +74,7 @@ class Case:
     @property
     def kind(self) -> str:
         """What there is to compute: "attention", "pattern" or "layer"."""
-        if self.max_span is not None:
+        if self.limit is not None:
             return "layer"
         return "attention" if self.pattern is None else "pattern"
 

@@ -200,8 +200,6 @@ def hybrid(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
         for ax in grid[-1]:
             ax.set_xlabel("tokens")
         what = chosen[0]
-        figure.suptitle(
-            f"{what.heads * what.head_dim} channels, {what.heads} heads, max_span {what.max_span:g}", size=10
-        )
+        figure.suptitle(f"{what.heads * what.head_dim} channels, {what.heads} heads, limit {what.limit:g}", size=10)
         figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

@@ -100,4 +100,15 @@ template <class T>
 void attention_weights(const Request<T>& request, const Selection& selection, const ArrayView<T, 4>& weights,
                        const Control& control);
 
+// How many counts tell the pairs of all batch items and heads: one where these do not differ.
+struct PairCounts {
+  std::ptrdiff_t items, heads;
+};
+template <class T>
+PairCounts pair_counts(const Request<T>& request);
+
+// pairs (items, heads): with a mask above 0
+template <class T>
+void count_pairs(const Request<T>& request, const ArrayView<std::int64_t, 2>& pairs, const Control& control);
+
 }  // namespace headspan

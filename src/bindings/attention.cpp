@@ -6,7 +6,7 @@
 
 #include "attention/request.h"
 #include "numpy_views.h"
-#include "schedule/count.h"
+#include "schedule/pattern_mask.h"
 
 namespace headspan::bindings {
 
@@ -52,6 +52,8 @@ class PyRequest {
     return is_float32() ? weights_as<float>(rows, cols, pool_rows, pool_cols, threads)
                         : weights_as<double>(rows, cols, pool_rows, pool_cols, threads);
   }
+  // Of all batch items and heads, or of one where these do not differ.
+  py::array pairs(int threads) const { return is_float32() ? pairs_as<float>(threads) : pairs_as<double>(threads); }
 
  private:
   void set(const std::string& name, const py::handle& option) {
@@ -195,6 +197,16 @@ class PyRequest {
     return std::move(weights);
   }
 
+  template <class T>
+  py::array pairs_as(int threads) const {
+    Request<T> const r = request<T>();
+    PairCounts const counts = pair_counts(r);
+    py::array_t<std::int64_t> pairs({counts.items, counts.heads});
+    ArrayView<std::int64_t, 2> const view = writable_view<std::int64_t, 2>(pairs);
+    call_core(threads, [&](const Control& control) { count_pairs(r, view, control); });
+    return std::move(pairs);
+  }
+
   static void require_below(const ArrayView<const std::int64_t, 1>& indices, std::ptrdiff_t limit, const char* name) {
     for (std::ptrdiff_t i = 0; i < indices.shape[0]; i++)
       require(*indices.at(i) >= 0 && *indices.at(i) < limit, name, " is out of range");
@@ -207,19 +219,6 @@ class PyRequest {
   double scale_ = 1, ramp_ = 32;
   bool causal_ = true, include_self_ = true;
 };
-
-py::array pairs(std::ptrdiff_t queries, std::ptrdiff_t keys, const py::array& span, double ramp, bool causal,
-                const Patterns& patterns) {
-  ArrayView<const double, 3> const span_view = view<double, 3>(span, "span");
-  require(queries >= 0 && keys > 0 && span_view.shape[2] == queries, "span", " has another shape");
-  py::array_t<std::int64_t> counts({span_view.shape[0], span_view.shape[1]});
-  ArrayView<std::int64_t, 2> const counts_view = writable_view<std::int64_t, 2>(counts);
-  std::vector<const Pattern*> const of_heads = pointers(patterns, span_view.shape[1], queries, keys);
-  call_core(1, [&](const Control& control) {
-    count_pairs({queries, keys, causal, true, ramp}, span_view, of_heads, counts_view, control.interrupted);
-  });
-  return std::move(counts);
-}
 
 py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t keys) {
   require(queries >= 0 && keys > 0, "tokens", " must be positive");
@@ -247,9 +246,8 @@ void register_attention(py::module_& m) {
       .def("backward", &PyRequest::backward, py::arg("out"), py::arg("statistics"), py::arg("grad_out"),
            py::arg("grad_lse"), py::arg("into"), py::arg("threads"))
       .def("weights", &PyRequest::weights, py::arg("rows"), py::arg("cols"), py::arg("pool_rows"), py::arg("pool_cols"),
-           py::arg("threads"));
-  m.def("pairs", &pairs, py::arg("queries"), py::arg("keys"), py::arg("span"), py::arg("ramp"), py::arg("causal"),
-        py::arg("patterns"));
+           py::arg("threads"))
+      .def("pairs", &PyRequest::pairs, py::arg("threads"));
 }
 
 }  // namespace headspan::bindings

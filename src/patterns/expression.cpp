@@ -26,7 +26,10 @@ Pattern::Pattern(const Description& conjunctions) {
 void Pattern::check(std::ptrdiff_t queries, std::ptrdiff_t keys) const {
   for (const auto& primitive : primitives_) {
     Grid const grid = primitive->grouping().grid;
-    if (grid.axes && !(grid == grid_ && grid.tokens() == keys && queries <= keys))
+    if (!grid.axes) continue;
+    std::ptrdiff_t beside = 0;
+    for (std::int64_t const token : global_tokens_) beside += !grid.holds(token);
+    if (!(grid == grid_ && grid.first >= 0 && grid.tokens() + beside == keys && queries <= keys))
       throw std::invalid_argument("the shape of a pattern is not that of the tokens");
   }
   if (!global_tokens_.empty() && (global_tokens_.front() < 0 || global_tokens_.back() >= keys))

@@ -53,7 +53,7 @@ void GridBoxes::intervals(std::ptrdiff_t keys, Intervals& out) const {
   std::ptrdiff_t const rows = grid_.axes > 1 ? grid_.shape[grid_.axes - 2] : 1, length = grid_.shape[grid_.axes - 1];
   for_each(seen[0], [&](std::ptrdiff_t plane) {
     for_each(seen[1], [&](std::ptrdiff_t row) {
-      std::ptrdiff_t const start = (plane * rows + row) * length;
+      std::ptrdiff_t const start = grid_.first + (plane * rows + row) * length;
       for (Interval const& some : seen[2]) append(out, start + some.first, start + some.last, keys);
     });
   });
@@ -64,6 +64,10 @@ void GridBoxes::fill(const Tile& tile, std::uint64_t* masks) const {
   int const along = grid_.axes - 1;
   for (int r = 0; r < tile.count;) {
     std::ptrdiff_t at[kGridAxes], key = key_index(tile, r);
+    if (!grid_.holds(key)) {
+      masks[r++] = 0;
+      continue;
+    }
     grid_.coordinates(key, at);
     std::uint64_t row = ~std::uint64_t(0);
     for (int axis = 0; axis < along; axis++) row &= axis_[axis].mask(at[axis]);

@@ -15,20 +15,24 @@ namespace headspan {
 constexpr int kGridAxes = 3;
 static_assert(kGridAxes <= kAxes, "a position has as many axes");
 
-// Tokens laid out in rows, planes or a volume, the last axis fastest. No axes: a plain sequence.
+// Tokens laid out in rows, planes or a volume, the last axis fastest. No axes: a plain sequence. Other tokens may stand
+// before it and after it, which have no coordinates.
 struct Grid {
   int axes = 0;
   std::ptrdiff_t shape[kGridAxes] = {1, 1, 1};
+  std::ptrdiff_t first = 0;  // of its tokens
 
   std::ptrdiff_t tokens() const { return shape[0] * shape[1] * shape[2]; }
+  bool holds(std::ptrdiff_t index) const { return index >= first && index - first < tokens(); }
   void coordinates(std::ptrdiff_t index, std::ptrdiff_t* at) const {
+    index -= first;
     for (int axis = axes - 1; axis >= 0; axis--) {
       at[axis] = index % shape[axis];
       index /= shape[axis];
     }
   }
   bool operator==(const Grid& other) const {
-    return axes == other.axes && std::equal(shape, shape + kGridAxes, other.shape);
+    return axes == other.axes && first == other.first && std::equal(shape, shape + kGridAxes, other.shape);
   }
 };
 
@@ -39,16 +43,14 @@ struct GridRange {
 
 class GridBoxes {
  public:
-  // range_of(lane, axis, coordinate of the lane); a lane before the grid sees nothing.
+  // range_of(lane, axis, coordinate of the lane, or -1 beside the grid).
   template <class RangeOf>
   GridBoxes(const Grid& grid, const Lanes& lanes, RangeOf range_of) : grid_(grid) {
     GridRange ranges[kGridAxes][kLanes];
     for (int lane = 0; lane < lanes.count; lane++) {
-      bool const inside = lanes.index[lane] >= 0;
-      std::ptrdiff_t at[kGridAxes];
-      grid.coordinates(inside ? lanes.index[lane] : 0, at);
-      for (int axis = 0; axis < grid.axes; axis++)
-        ranges[axis][lane] = inside ? range_of(lane, axis, at[axis]) : GridRange{0, 0, 1};
+      std::ptrdiff_t at[kGridAxes] = {-1, -1, -1};
+      if (grid.holds(lanes.index[lane])) grid.coordinates(lanes.index[lane], at);
+      for (int axis = 0; axis < grid.axes; axis++) ranges[axis][lane] = range_of(lane, axis, at[axis]);
     }
     for (int axis = 0; axis < grid.axes; axis++) set_axis(axis, ranges[axis], lanes.count);
   }

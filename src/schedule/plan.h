@@ -21,7 +21,7 @@ class Plan {
       if (!is_new) continue;
       entry->second.stages = stages_of(*pattern, queries, keys);
       entry->second.whole = whole_stage(*pattern);
-      if (pattern->grid().axes) entry->second.find_coordinates(pattern->grid());
+      if (pattern->grid().axes) entry->second.find_coordinates(pattern->grid(), keys);
     }
   }
 
@@ -67,13 +67,14 @@ class Plan {
     PatternStage whole;
     std::vector<double> coordinates[kGridAxes];
 
-    // On an axis every coordinate stands once for each token of the later axes, over and over.
-    void find_coordinates(const Grid& grid) {
+    // On an axis every coordinate stands once for each token of the later axes, over and over. Tokens beside the grid
+    // are global ones, whose distances nobody asks for.
+    void find_coordinates(const Grid& grid, std::ptrdiff_t keys) {
       std::ptrdiff_t const tokens = grid.tokens();
       for (std::ptrdiff_t axis = 0, times = tokens; axis < grid.axes && tokens > 0; axis++) {
-        coordinates[axis].resize(static_cast<std::size_t>(tokens));
+        coordinates[axis].resize(static_cast<std::size_t>(keys));
         times /= grid.shape[axis];
-        for (double *to = coordinates[axis].data(), *const end = to + tokens; to < end;)
+        for (double *to = coordinates[axis].data() + grid.first, *const end = to + tokens; to < end;)
           for (std::ptrdiff_t at = 0; at < grid.shape[axis]; at++) to = std::fill_n(to, times, static_cast<double>(at));
       }
     }

@@ -69,7 +69,7 @@ void grid_sections(const Grouping& grouping, Section section) {
         std::ptrdiff_t token = 0;
         for (int axis = 0; axis < grouping.grid.axes; axis++)
           token = token * shape[axis] + rest[axis] + step[axis] * at[axis];
-        tokens.push_back(token);
+        tokens.push_back(grouping.grid.first + token);
       });
       section(tokens);
     });
@@ -100,8 +100,12 @@ QueryOrder make_query_order(const Grouping& grouping, std::ptrdiff_t queries, st
   };
   grouper.section(section);
   grouper.close();
+  section.clear();
   order.global_groups = order.groups();
   if (grouping.grid.axes) {
+    for (std::ptrdiff_t index = before; index < keys; index++)
+      if (!grouping.grid.holds(index)) section.push_back(index - before);
+    add(section);  // beside the grid
     grid_sections(grouping, [&](std::vector<std::ptrdiff_t>& tokens) {
       for (std::ptrdiff_t& token : tokens) token -= before;
       if (before > 0)

@@ -14,6 +14,7 @@ Grid some_grid(Random& random) {
   grid.axes = static_cast<int>(random.between(1, kGridAxes));
   std::ptrdiff_t const longest = grid.axes == 1 ? 200 : grid.axes == 2 ? 16 : 7;
   for (int axis = 0; axis < grid.axes; axis++) grid.shape[axis] = random.between(1, longest);
+  grid.first = random.one_in(2) ? 0 : random.between(1, 5);
   return grid;
 }
 
@@ -34,13 +35,25 @@ TEST_CASE("coordinates count through a grid, the last axis fastest") {
   CHECK(grid.tokens() == index);
 }
 
+TEST_CASE("a grid may begin after other tokens, and end before some") {
+  Grid const grid{2, {3, 4, 1}, 5};
+  CHECK(!grid.holds(4));
+  CHECK(grid.holds(5));
+  CHECK(grid.holds(16));
+  CHECK(!grid.holds(17));
+  std::ptrdiff_t at[kGridAxes];
+  grid.coordinates(10, at);
+  CHECK(at[0] == 1);
+  CHECK(at[1] == 1);
+}
+
 TEST_CASE("a lane sees the keys whose coordinates are in its ranges on every axis") {
   for (int seed = 0; seed < 1000; seed++) {
     CAPTURE(seed);
     Random random(seed);
     Grid const grid = some_grid(random);
-    std::ptrdiff_t const keys = grid.tokens();
-    auto const index = some_lanes(random, -5, keys);  // those before the grid see nothing
+    std::ptrdiff_t const keys = grid.first + grid.tokens() + random.between(0, 5);
+    auto const index = some_lanes(random, -5, keys);
     Lanes const lanes(index.data(), static_cast<int>(index.size()));
     GridRange ranges[kLanes][kGridAxes];
     for (auto& of_lane : ranges)
@@ -49,15 +62,16 @@ TEST_CASE("a lane sees the keys whose coordinates are in its ranges on every axi
         of_lane[axis] = {first, random.between(first, grid.shape[axis]), random.between(1, 3)};
       }
     GridBoxes const boxes(grid, lanes, [&](int lane, int axis, std::ptrdiff_t at) {
-      std::ptrdiff_t its[kGridAxes];
-      grid.coordinates(index[static_cast<std::size_t>(lane)], its);
+      std::ptrdiff_t its[kGridAxes] = {-1, -1, -1};
+      if (grid.holds(index[static_cast<std::size_t>(lane)]))
+        grid.coordinates(index[static_cast<std::size_t>(lane)], its);
       CHECK(at == its[axis]);
       return ranges[lane][axis];
     });
     auto const sees = [&](int lane, std::ptrdiff_t key) {
       std::ptrdiff_t at[kGridAxes];
       grid.coordinates(key, at);
-      bool inside = index[static_cast<std::size_t>(lane)] >= 0;
+      bool inside = grid.holds(key);
       for (int axis = 0; axis < grid.axes; axis++) {
         GridRange const& range = ranges[lane][axis];
         inside =

@@ -37,7 +37,9 @@ class SomePattern {
         if (name == "global" && std::count(numbers.begin(), numbers.end(), index)) return true;
     return false;
   }
+  // None for tokens beside the grid, which are global ones.
   double grid_distance(std::ptrdiff_t p, std::ptrdiff_t j) const {
+    if (!grid.holds(p) || !grid.holds(j)) return 0;
     std::ptrdiff_t from[kGridAxes], to[kGridAxes], furthest = 0;
     grid.coordinates(p, from);
     grid.coordinates(j, to);
@@ -52,14 +54,20 @@ class SomePattern {
       grid.axes = static_cast<int>(random.between(1, kGridAxes));
       for (int axis = 0; axis < grid.axes; axis++)
         grid.shape[axis] = random.between(1, grid.axes == 1 ? 200 : grid.axes == 2 ? 16 : 6);
-      keys = grid.tokens();
+      if (random.one_in(3)) grid.first = random.between(0, 3);
+      keys = grid.first + grid.tokens() + (random.one_in(3) ? random.between(0, 3) : 0);
     }
     for (std::ptrdiff_t left = random.between(1, 3); left > 0; left--) {
       description.emplace_back();
       for (std::ptrdiff_t more = random.one_in(3) ? 2 : 1; more > 0; more--)
         description.back().push_back(primitive(random));
     }
-    if (grid.axes) description[0][0] = neighborhood(random);
+    if (!grid.axes) return;
+    description[0][0] = neighborhood(random);
+    Numbers beside;
+    for (std::ptrdiff_t key = 0; key < keys; key++)
+      if (!grid.holds(key)) beside.push_back(key);
+    if (!beside.empty()) description.push_back({{"global", beside}});
   }
 
   Numbers some_keys(Random& random, std::ptrdiff_t most) const {
@@ -102,13 +110,14 @@ class SomePattern {
     return {"blocks", numbers};
   }
   std::pair<std::string, Numbers> neighborhood(Random& random) const {
-    Numbers numbers{grid.axes}, dilations;
+    Numbers numbers{grid.axes, grid.first}, dilations;
     numbers.insert(numbers.end(), grid.shape, grid.shape + grid.axes);
     for (int axis = 0; axis < grid.axes; axis++) {
       dilations.push_back(random.between(1, std::min<std::ptrdiff_t>(3, grid.shape[axis])));
       numbers.push_back(random.between(1, std::min<std::ptrdiff_t>(9, grid.shape[axis] / dilations.back())));
     }
     numbers.insert(numbers.end(), dilations.begin(), dilations.end());
+    for (int axis = 0; axis < grid.axes; axis++) numbers.push_back(random.one_in(3));
     return {"neighborhood", numbers};
   }
 
@@ -132,20 +141,22 @@ class SomePattern {
     }
     return in_neighborhood(n, p, j);
   }
-  // On every axis the coordinates of one class, counted by themselves: the window around the query, moved inside.
+  // On every axis the coordinates of one class, counted by themselves: the window around the query, moved inside, or
+  // what there is of it up to the query.
   bool in_neighborhood(const Numbers& n, std::ptrdiff_t p, std::ptrdiff_t j) const {
-    if (p < 0) return false;
+    if (!grid.holds(p) || !grid.holds(j)) return false;
     std::ptrdiff_t from[kGridAxes], to[kGridAxes];
     grid.coordinates(p, from);
     grid.coordinates(j, to);
     for (int axis = 0; axis < grid.axes; axis++) {
-      std::ptrdiff_t const window = n[static_cast<std::size_t>(1 + grid.axes + axis)],
-                           step = n[static_cast<std::size_t>(1 + 2 * grid.axes + axis)];
+      auto const number = [&](int which) { return n[static_cast<std::size_t>(2 + which * grid.axes + axis)]; };
+      std::ptrdiff_t const window = number(1), step = number(2), own = from[axis] / step;
       std::vector<std::ptrdiff_t> of_class;
       for (std::ptrdiff_t c = from[axis] % step; c < grid.shape[axis]; c += step) of_class.push_back(c);
-      std::ptrdiff_t const end = static_cast<std::ptrdiff_t>(of_class.size()) - window;
-      std::ptrdiff_t const start = std::min(std::max<std::ptrdiff_t>(from[axis] / step - window / 2, 0), end);
-      if (!std::count(of_class.begin() + start, of_class.begin() + start + window, to[axis])) return false;
+      std::ptrdiff_t const last_start = static_cast<std::ptrdiff_t>(of_class.size()) - window;
+      std::ptrdiff_t start = std::min(std::max<std::ptrdiff_t>(own - window / 2, 0), last_start), end = start + window;
+      if (number(3)) start = std::max<std::ptrdiff_t>(own - window + 1, 0), end = own + 1;
+      if (!std::count(of_class.begin() + start, of_class.begin() + end, to[axis])) return false;
     }
     return true;
   }

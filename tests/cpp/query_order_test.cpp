@@ -32,7 +32,8 @@ struct OrderCase {
                                                                                   : 8);
           grouping.dilation[axis] = random.between(1, grouping.grid.shape[axis]);
         }
-        keys = grouping.grid.tokens();
+        if (random.one_in(3)) grouping.grid.first = random.between(1, 5);
+        keys = grouping.grid.first + grouping.grid.tokens() + (random.one_in(3) ? random.between(1, 5) : 0);
         queries = random.one_in(2) ? keys : random.between(0, keys);
       }
     }

@@ -6,8 +6,8 @@
 
 #include <memory>
 
+#include "attention/request.h"
 #include "pattern_cases.h"
-#include "schedule/count.h"
 #include "schedule/group_schedule.h"
 #include "visibility_cases.h"
 
@@ -60,9 +60,9 @@ struct TileCase {
 };
 
 // How often each pair is met, (queries, keys).
-class PairCounts {
+class PairTally {
  public:
-  explicit PairCounts(const TileCase& its) : its_(its), times_(static_cast<std::size_t>(its.queries * its.keys)) {}
+  explicit PairTally(const TileCase& its) : its_(its), times_(static_cast<std::size_t>(its.queries * its.keys)) {}
 
   // False if the tile is not as the kernel takes it.
   bool add(const Tile& tile, const GroupSchedule& group) {
@@ -120,7 +120,7 @@ TEST_CASE("tiles meet every visible pair once, whole or split, a batch of any si
     CAPTURE(seed);
     Random random(seed);
     TileCase const its(random);
-    PairCounts counts(its);
+    PairTally counts(its);
     int const at_once = static_cast<int>(random.one_of({1, 3, kBatchTiles}));
     std::ptrdiff_t const splits = random.one_in(2) ? 1 : random.between(2, 4);
     bool well_formed = true;
@@ -148,7 +148,7 @@ TEST_CASE("gathered keys, in any order, are met once, apart from those that no s
     Random random(seed);
     TileCase const its(random);
     auto const keys = some_of<std::int64_t>(random, 0, its.keys, its.keys);
-    PairCounts counts(its);
+    PairTally counts(its);
     bool well_formed = true;
     for_each_group(its, kBatchTiles, [&](const GroupSchedule& group) {
       VisibleKeys const visible = group.visible_keys();
@@ -169,25 +169,39 @@ TEST_CASE("gathered keys, in any order, are met once, apart from those that no s
 }
 
 TEST_CASE("count_pairs counts the pairs that the definition has") {
-  for (int seed = 0; seed < 200; seed++) {
+  double const nothing = 0;
+  for (int seed = 0; seed < 300; seed++) {
     CAPTURE(seed);
     Random random(seed);
-    TileCase its(random);
-    its.removed.reset();
-    its.limited = true;
+    TileCase const its(random);
+    Visibility const visible = its.visibility();
+    std::int64_t const begin = visible.key_begin, end = std::min(visible.key_end, its.keys);
     std::int64_t expected = 0, counted = -1;
     for (std::ptrdiff_t query = 0; query < its.queries; query++)
       for (std::ptrdiff_t key = 0; key < its.keys; key++) expected += its.sees(query, key);
-    ArrayView<const double, 3> span;
-    span.data = its.spans.data();
-    span.shape[0] = span.shape[1] = 1, span.shape[2] = its.queries;
-    span.stride[0] = span.stride[1] = 0, span.stride[2] = 1;
-    ArrayView<std::int64_t, 2> pairs;
-    pairs.data = &counted;
-    pairs.shape[0] = pairs.shape[1] = 1, pairs.stride[0] = pairs.stride[1] = 1;
-    std::vector<const Pattern*> patterns;
-    if (its.pattern) patterns.push_back(&its.pattern->pattern);
-    count_pairs(its.visibility(), span, patterns, pairs, {});
+    Request<double> request;
+    request.query = {&nothing, {1, 1, its.queries, 1}, {}};
+    request.key = request.value = {&nothing, {1, 1, its.keys, 1}, {}};
+    if (its.limited) request.span = {its.spans.data(), {1, 1, its.queries}, {0, 0, 1}};
+    if (its.removed) request.removed = {its.removed.get(), {1, 1, its.keys}, {0, 0, 1}};
+    if (visible.query_position) {
+      request.query_positions = {visible.query_position, {1, its.queries}, {0, 1}};
+      request.key_positions = {visible.key_position, {1, its.keys}, {0, 1}};
+    }
+    request.key_begin = {&begin, {1}, {}};
+    request.key_lengths = {&end, {1}, {}};
+    if (visible.segment_first) {
+      request.segment_first = {visible.segment_first, {1, its.keys}, {0, 1}};
+      request.segment_last = {visible.segment_last, {1, its.keys}, {0, 1}};
+    }
+    if (its.pattern) request.patterns.push_back(&its.pattern->pattern);
+    request.ramp = visible.ramp;
+    request.causal = visible.causal;
+    request.include_self = visible.include_self;
+    PairCounts const counts = pair_counts(request);
+    CHECK(counts.items == 1);
+    CHECK(counts.heads == 1);
+    count_pairs(request, ArrayView<std::int64_t, 2>{&counted, {1, 1}, {1, 1}}, {});
     CHECK(counted == expected);
   }
 }

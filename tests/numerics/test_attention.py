@@ -49,7 +49,7 @@ EDGES = {
     "one pair": ((1, 1, 1, 1, 1, 1), {}),
     "one query": ((2, 1, 1, 200, 8, 8), {"span": 30.25}),
     "one key": ((2, 2, 200, 1, 8, 8), {"causal": False, "span": 50.5}),
-    "one key, causal": ((2, 2, 200, 1, 8, 8), {}),
+    "one key, causal": ((2, 2, 200, 1, 8, 8), {"causal": True}),
     "decode": ((4, 2, 1, 3000, 16, 16), {"alibi_slopes": 0.01}),
     "one query, keys in parts": ((2, 1, 1, 5000, 20, 70), {"span": [9.5, 4100.5]}),
     "two queries before most keys, in parts": ((1, 1, 2, 4500, 7, 7), {"causal": False, "include_self": False}),
@@ -61,7 +61,7 @@ EDGES = {
         (1, 1, 70, 70, 8, 8),
         {"span": np.where(np.arange(70) % 3, 9.5, 1e30)[None, None]},
     ),
-    "queries before every key": ((1, 1, 130, 65, 4, 4), {"span": 7}),
+    "queries before every key": ((1, 1, 130, 65, 4, 4), {"span": 7, "causal": True}),
     "queries before every key, both directions": (
         (1, 1, 130, 65, 4, 4),
         {"span": 7.25, "causal": False},
@@ -317,7 +317,9 @@ def test_reference(seed):
 
 REFERENCE = {
     "no heads, a pattern": ((20, 4), (20, 4), lambda p: {"pattern": p.Local(3) | p.Global(0)}),
-    "no heads, a grid": ((20, 4), (20, 4), lambda p: {"pattern": p.Neighborhood((4, 5), 3), "span": 0.5}),
+    "no heads, a grid": (
+        (20, 4), (20, 4), lambda p: {"pattern": p.Neighborhood((4, 5), 3), "span": 0.5, "causal": True},
+    ),
     "more queries than keys, positions": (
         (2, 20, 4), (2, 5, 4), lambda _: {"query_positions": np.arange(20), "key_positions": np.arange(5)},
     ),

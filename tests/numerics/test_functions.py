@@ -151,7 +151,8 @@ COSTS = {
                           "ramp": 2.75},
     "both directions": {"tokens": 33, "heads": 2, "head_dim": 5, "span": 6, "causal": False},
     "more keys": {"tokens": 20, "key_tokens": 90, "heads": 2, "head_dim": 5, "span": [3, 60]},
-    "more queries": {"tokens": 90, "key_tokens": 20, "heads": 2, "head_dim": 5, "span": [3, 60]},
+    "more queries": {"tokens": 90, "key_tokens": 20, "heads": 2, "head_dim": 5, "span": [3, 60],
+                     "causal": True},
     "more queries, both directions": {"tokens": 90, "key_tokens": 20, "heads": 2, "head_dim": 5,
                                       "span": [3, 60], "causal": False, "ramp": 7.5},
     "batch": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 3, "span": 4},
@@ -160,6 +161,16 @@ COSTS = {
     "tokens": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 3, "ramp": 2,
                "span": np.arange(180.0).reshape(3, 2, 30) / 6},
     "one token": {"tokens": 1, "heads": 1, "head_dim": 1},
+    "not itself": {"tokens": 30, "heads": 2, "head_dim": 4, "span": [0, 3], "include_self": False},
+    "padding": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "key_begin": [3, 0], "key_lengths": [30, 11]},
+    "documents": {"tokens": 30, "heads": 1, "head_dim": 4, "batch": 2, "span": 6.5,
+                  "segment_ids": np.repeat([[0, 1, 2], [4, 4, 4]], [10], axis=1)},
+    "positions": {"tokens": 20, "key_tokens": 30, "heads": 1, "head_dim": 4, "span": 9, "ramp": 2,
+                  "query_positions": np.arange(20) * 1.5, "key_positions": np.arange(30) * 1.25, "causal": False},
+    "keys removed": {"tokens": 30, "heads": 2, "head_dim": 4, "span": 9,
+                     "key_bias": np.where(np.arange(60).reshape(2, 30) % 4, 0.5, -np.inf)},
+    "what leaves no pair out": {"tokens": 30, "heads": 2, "head_dim": 4, "scale": 2.0, "temperature": [1, 2],
+                                "alibi_slopes": 0.5, "key_bias": np.zeros(30)},
 }  # fmt: skip
 
 
@@ -167,8 +178,11 @@ COSTS = {
 def test_cost(arguments):
     sizes = {"batch": 1, "key_tokens": arguments["tokens"]} | arguments
     batch, heads, queries, keys = (sizes[n] for n in ("batch", "heads", "tokens", "key_tokens"))
-    options = {n: sizes[n] for n in ("span", "ramp", "causal") if n in sizes}
+    other = {"tokens", "key_tokens", "heads", "head_dim", "batch", "scale", "temperature", "alibi_slopes", "key_bias"}
+    options = {n: sizes[n] for n in sizes if n not in other}
     mask, _, _ = oracle.reach(queries, keys, 4, np.float64, **options)
+    removed = np.isneginf(sizes.get("key_bias", np.zeros(keys)))[..., None, :]
+    mask = np.where(removed, 0, mask)
     counted = np.broadcast_to(mask > 0, (batch, heads, queries, keys)).sum(axis=(0, 2, 3))
     cost = hs.cost(**arguments)
     assert cost.pairs == counted.sum()

@@ -88,7 +88,7 @@ EDGES = {
     "an offset past the context": ((1, 1, 1, 70, 70, 8), leaf("Strided", 100, offset=99), {"causal": False}),
     "a block past the context": ((1, 1, 1, 70, 70, 8), leaf("Blockwise", 1000), {}),
     "columns of the whole block": ((1, 1, 1, 70, 70, 8), leaf("Fixed", 9, 9), {}),
-    "blocks ahead, causal": ((1, 1, 1, 70, 70, 8), leaf("Blockwise", 7, ahead=3), {}),
+    "blocks ahead, causal": ((1, 1, 1, 70, 70, 8), leaf("Blockwise", 7, ahead=3), {"causal": True}),
     "every random block": ((1, 1, 1, 70, 70, 8), leaf("Random", 99, 8), {"causal": False}),
     "random blocks of one token": ((1, 1, 1, 130, 130, 8), leaf("Random", 3, 1, seed=9), {"causal": False}),
     "blocks nobody sees": ((1, 1, 1, 70, 70, 8), leaf("Blocks", np.zeros((7, 7), dtype=bool), 10), {}),
@@ -128,10 +128,23 @@ EDGES = {
     "decode: strided": ((1, 2, 1, 1, 3000, 8), leaf("Strided", 100), {}),
     "decode: sinks": ((1, 2, 1, 1, 3000, 8), union(leaf("Local", 100), leaf("Global", [0, 1, 2, 3])), {"span": 50.5}),
     "grid": ((1, 2, 1, 66, 66, 8), GRID, {"causal": False, "span": [1.5, 3], "ramp": 1, "alibi_slopes": 0.25}),
-    "grid, raster order": ((1, 2, 1, 66, 66, 8), GRID, {"span": [1.5, 3], "ramp": 1, "include_self": False}),
+    "grid, raster order": (
+        (1, 2, 1, 66, 66, 8), GRID, {"span": [1.5, 3], "ramp": 1, "include_self": False, "causal": True},
+    ),
     "grid, the last queries": ((1, 2, 1, 30, 66, 8), GRID, {"causal": False, "span": 2.25, "ramp": 1}),
     "grid and a window by index": (
         (1, 2, 1, 66, 66, 8), union(GRID, leaf("Local", 30, 30)), SHORT | {"span": [1.5, 3]},
+    ),
+    "grid beside a class token and registers": (
+        (2, 2, 1, 69, 69, 8), leaf("Neighborhood", (6, 11), (3, 5), extra=(1, 2)),
+        {"causal": False, "span": [0.5, 2.25], "ramp": 1.5, "temperature": [0.5, 2], "include_self": False},
+    ),
+    "grid beside a token, the last queries": (
+        (1, 2, 1, 30, 67, 8), union(leaf("Neighborhood", (6, 11), 3), leaf("Global", 66)),
+        {"causal": True, "span": 1.5, "ramp": 2},
+    ),
+    "frames of a film": (
+        (1, 2, 1, 60, 60, 8), leaf("Neighborhood", (3, 4, 5), (2, 3, 3), causal=(True, False, False)), SHORT,
     ),
     "grid and global": (
         (1, 2, 1, 66, 66, 8), union(GRID, leaf("Global", [0, 40])), SHORT,
@@ -210,7 +223,8 @@ BIT_CASES = {
     "classes of shared keys": ((6, 3, 700, 700, 16), leaf("Strided", 9), {"key_bias": np.cos(np.arange(700.0))}),
     "grid": ((3, 3, 437, 437, 7), leaf("Neighborhood", (19, 23), (7, 9)), {"causal": False, "span": [1.5, 3, 99]}),
     "one a head": (
-        (3, 1, 331, 331, 13), [LONGFORMER, leaf("Full"), leaf("Strided", 7, offset=3)], {"span": [9, 33.25, 1e6]},
+        (3, 1, 331, 331, 13), [LONGFORMER, leaf("Full"), leaf("Strided", 7, offset=3)],
+        {"span": [9, 33.25, 1e6], "causal": True},
     ),
     "biases and segments": (
         (7, 7, 257, 257, 7), leaf("Local", 90),

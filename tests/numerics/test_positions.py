@@ -53,7 +53,7 @@ EDGES = {
     "begin, in a band": ((2, 2, 1, 200, 200, 8), {"key_begin": [70, 3], "span": [9, 40], "include_self": False}),
     "begin, few queries": ((3, 4, 2, 2, 5000, 8), {"key_begin": [4999, 17, 1500], "alibi_slopes": 0.125}),
     "lengths, both directions": ((3, 2, 1, 70, 130, 8), {"key_lengths": [65, 0, 129], "causal": False}),
-    "length, more queries": ((2, 2, 1, 130, 70, 8), {"key_lengths": [65, 3], "span": 7.5}),
+    "length, more queries": ((2, 2, 1, 130, 70, 8), {"key_lengths": [65, 3], "span": 7.5, "causal": True}),
     "decode at lengths": ((3, 4, 2, 1, 3000, 8), {"key_lengths": [2999, 17, 1500], "span": 1e6, "causal": False}),
     "one segment": ((1, 2, 1, 70, 70, 8), {"segment_ids": np.full(70, -5), "span": 9}),
     "segments of one token": ((1, 2, 1, 70, 70, 8), {"segment_ids": np.arange(70)[::-1], "span": 9, "causal": False}),

@@ -89,7 +89,7 @@ def loaded(code):
 
 def test_attention_alone_loads_nothing_that_draws_or_trains():
     rooms = {name.split(".")[1] for name in loaded("import headspan")}
-    assert rooms == {"_check", "_core", "_load", "hybrid", "ops", "patterns", "reference"}
+    assert rooms == {"_check", "_renamed", "_core", "_load", "hybrid", "ops", "patterns", "reference"}
     assert not any(name.partition(".")[0] != "headspan" for name in loaded("import headspan"))
 
 

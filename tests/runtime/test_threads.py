@@ -131,7 +131,7 @@ POISON_CASES = {
     "causal, mixed": ((4, 4, 150, 150, 16), {"ramp": 10.5}, 70),
     "both directions": ((2, 2, 150, 170, 8), {"ramp": 4, "causal": False}, 12),
     "hard window": ((2, 1, 131, 131, 5), {"ramp": 0}, 20),
-    "without self": ((2, 2, 140, 131, 8), {"ramp": 5, "include_self": False}, 6),
+    "without self": ((2, 2, 140, 131, 8), {"ramp": 5, "include_self": False, "causal": True}, 6),
     "slopes": ((2, 2, 150, 150, 8), {"ramp": 5, "alibi_slopes": 0.25}, 20),
 }
 

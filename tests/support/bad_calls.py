@@ -33,7 +33,7 @@ HYBRID = {
     "x": ones(2, 5, 6),
     "parameters": hs.hybrid_parameters(6, 3, per="head"),
     "heads": 3,
-    "max_span": 10.0,
+    "limit": 10.0,
     "per": "head",
 }
 GOOD = {
@@ -143,7 +143,7 @@ PARAMETERS = {
         ("beyond every float", (TypeError, ValueError), 10**400),
         ("array", (TypeError, ValueError), ones(4)),
     ],
-    "causal": [("string", TypeError, "no"), ("None", TypeError, None)],
+    "causal": [("string", TypeError, "no"), ("a number", TypeError, 1)],
     "window": [("unknown option", TypeError, 3)],
 }
 SCORES = {
@@ -233,7 +233,7 @@ HYBRID_ARGUMENTS = {
         ("temperatures of 0", ValueError, hybrid_with(log_temperature=np.full(3, -1e3))),
     ],
     "heads": [*SIZE, ("not a divisor", ValueError, 4), ("None", TypeError, None)],
-    "max_span": LIMIT,
+    "limit": LIMIT,
     "ramp": PARAMETERS["ramp"],
     "per": [*PER, ("other than that of the parameters", ValueError, "batch")],
     "sharpen_longer": FLAG,

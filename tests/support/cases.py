@@ -143,6 +143,8 @@ def draw_options(rng, ndim, sizes, keys, head_dim):
             options["ramp"] = ramp
     if rng.random() < 0.4:
         options["causal"] = False
+    elif sizes[2] > keys:
+        options["causal"] = True  # not taken for granted where some queries see nothing
     if rng.random() < 0.3:
         options["include_self"] = False
     if rng.random() < 0.3:

@@ -125,6 +125,10 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
         slopes = np.floor(4096 * np.asarray(options["alibi_slopes"], dtype=np.float64) * min(1, 50 / keys)) / 4096
         options["alibi_slopes"] = slopes
     trees = tree if isinstance(tree, list) else [tree]
+    if any(one.options.get("extra") for some in trees if some is not None for one in pattern_oracle.leaves_of(some)):
+        options.pop("alibi_slopes", None)  # no distance to tokens beside a grid
+    if any(some is not None and pattern_oracle.looks_both_ways(some) for some in trees):
+        options.setdefault("causal", True)
     kinds = [one.kind for some in trees if some is not None for one in pattern_oracle.leaves_of(some)]
     options |= draw_limits(rng, ndim, (batch, heads, queries, keys), share, "Neighborhood" not in kinds)
     grad_lse = draw_array(rng, (*lead, queries), dtype) if rng.random() < 0.5 else None
@@ -143,6 +147,13 @@ def named_case(shape, dtype, tree=None, **options):
     return PatternCase(arrays, options, tree, draw(4, heads, queries, dim + 1), draw(5, heads, queries))
 
 
+def draw_extra(rng, keys):
+    """How many tokens stand beside a grid, in one form or the other."""
+    if keys < 10 or rng.random() < 0.6:
+        return 0
+    return int(rng.integers(1, 4)) if rng.random() < 0.4 else (int(rng.integers(4)), int(rng.integers(3)))
+
+
 def draw_heads(rng, queries, keys):
     """(batch, heads, key_heads), at most MOST_PAIRS pairs."""
     batch, (heads, key_heads) = int(rng.integers(1, 3)), HEADS[rng.integers(len(HEADS))]
@@ -155,7 +166,8 @@ def make_primitive_case(name, queries, keys, dtype):
     large = queries * keys > 4 * MOST_PAIRS
     batch, heads, key_heads = (1, 1, 1) if large else draw_heads(rng, queries, keys)
     ndim = int(rng.choice([4, 4, 3]))
-    room = pattern_oracle.Room(queries, keys, heads, None)
+    extra = draw_extra(rng, keys) if name.startswith("Neighborhood") else 0
+    room = pattern_oracle.Room(queries, keys, heads, None, extra)
     tree = pattern_oracle.PRIMITIVES[name].draw(rng, room)
     head_dim = 8 if large else int(rng.choice([3, 8, 16, 17, 64]))
     sizes = (batch if ndim == 4 else 1, heads, key_heads, queries, keys)
@@ -172,10 +184,12 @@ def make_composed_case(seed, dtype):
         queries, keys = (min(other, keys), max(other, keys)) if on_grid else (other, keys)
     batch, heads, key_heads = draw_heads(rng, queries, keys)
     ndim = int(rng.choice([4, 4, 4, 3, 2])) if heads == 1 else int(rng.choice([4, 4, 3]))
-    grid = pattern_oracle.draw_grid(rng, keys, int(rng.integers(1, 4))) if on_grid else None
+    extra = draw_extra(rng, keys) if on_grid else 0
+    on_it = keys - sum(pattern_oracle.before_and_after(extra))
+    grid = pattern_oracle.draw_grid(rng, on_it, int(rng.integers(1, 4))) if on_grid else None
     per_head = ndim > 2 and rng.random() < 0.3
     # A list is one a head already, so none of its patterns differs between heads again.
-    room = pattern_oracle.Room(queries, keys, 0 if per_head or ndim == 2 else heads, grid)
+    room = pattern_oracle.Room(queries, keys, 0 if per_head or ndim == 2 else heads, grid, extra)
     trees = [pattern_oracle.draw_tree(rng, room, int(rng.integers(2, 6))) for _ in range(heads if per_head else 1)]
     tree = trees if per_head else trees[0]
     sizes = (batch if ndim == 4 else 1, heads, key_heads, queries, keys)

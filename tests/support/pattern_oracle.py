@@ -14,8 +14,8 @@ import numpy as np
 
 Leaf = namedtuple("Leaf", "kind arguments options")
 Pair = namedtuple("Pair", "symbol left right")
-# What a random pattern is drawn for; `grid` is the one shape its neighbourhoods may have.
-Room = namedtuple("Room", "queries keys heads grid")
+# What a random pattern is drawn for; `grid` is the one shape its neighbourhoods may have, `extra` the tokens beside it.
+Room = namedtuple("Room", "queries keys heads grid extra", defaults=[0])
 Row = namedtuple("Row", "kind draw mask")
 
 WORD = 2**64
@@ -119,18 +119,33 @@ def coordinates(indices, shape):
     return list(zip(reversed(axes), shape, strict=True))
 
 
-def neighborhood(p, j, keys, shape, window, dilation=1):
+def before_and_after(extra):
+    return (0, extra) if np.ndim(extra) == 0 else tuple(extra)
+
+
+def neighborhood(p, j, keys, shape, window, dilation=1, causal=False, extra=0):
     axes = len(per_axis(shape, 1))
-    windows, dilations = per_axis(window, axes), per_axis(dilation, axes)
-    allowed = (p >= 0) & (j >= 0)
-    sides = zip(coordinates(p, shape), coordinates(j, shape), windows, dilations, strict=True)
-    for (here, length), (there, _), width, step in sides:
+    windows, dilations, flags = per_axis(window, axes), per_axis(dilation, axes), per_axis(causal, axes)
+    before, tokens = before_and_after(extra)[0], int(np.prod(shape))
+    p, j = p - before, j - before
+    allowed = (p >= 0) & (j >= 0) & (p < tokens) & (j < tokens)
+    beside = np.isin(p, extras(before, tokens, extra)) | np.isin(j, extras(before, tokens, extra))
+    sides = zip(coordinates(p, shape), coordinates(j, shape), windows, dilations, flags, strict=True)
+    for (here, length), (there, _), width, step, up_to_here in sides:
         group, place = here % step, here // step
         members = -(-(length - group) // step)  # coordinates of the group
         start = np.clip(place - width // 2, 0, members - width)
         count, rest = np.divmod(there - group, step)
-        allowed = allowed & (rest == 0) & (start <= count) & (count < start + width)
-    return allowed
+        inside = (start <= count) & (count < start + width)
+        if up_to_here:
+            inside = (place - width < count) & (count <= place)
+        allowed = allowed & (rest == 0) & inside
+    return allowed | beside
+
+
+def extras(before, tokens, extra):
+    """Those beside a grid, counted from its first token."""
+    return [*range(-before, 0), *range(tokens, tokens + before_and_after(extra)[1])]
 
 
 # How arguments are drawn.
@@ -216,12 +231,17 @@ def draw_grid(rng, tokens, axes):
 
 def draw_neighborhood(axes):
     def draw(rng, room):
-        shape = room.grid or draw_grid(rng, room.keys, axes)
+        shape = room.grid or draw_grid(rng, room.keys - sum(before_and_after(room.extra)), axes)
         dilation = [int(rng.integers(1, min(length, 4) + 1)) for length in shape]
         window = [1 + small(rng, length // step - 1) for length, step in zip(shape, dilation, strict=True)]
-        if len(shape) == 1 and rng.random() < 0.5:
-            return leaf("Neighborhood", shape[0], window[0], dilation[0])
-        return leaf("Neighborhood", shape, tuple(window), tuple(dilation))
+        plain = len(shape) == 1 and rng.random() < 0.5
+        options = {"extra": room.extra} if room.extra else {}
+        if rng.random() < 0.4:
+            options["causal"] = tuple(bool(rng.integers(2)) for _ in shape) if rng.random() < 0.7 else True
+        if plain:
+            options["causal"] = np.all(options.get("causal", False)).item()
+            return leaf("Neighborhood", shape[0], window[0], dilation[0], **options)
+        return leaf("Neighborhood", shape, tuple(window), tuple(dilation), **options)
 
     return draw
 
@@ -278,6 +298,17 @@ def build(tree):
     return left | right if tree.symbol == "|" else left & right
 
 
+def looks_both_ways(tree):
+    """Whether an attention with it has to be told if it is causal, or would not be by itself."""
+    sides = {"Local": (1, "after"), "Blockwise": (2, "ahead")}
+    for one in leaves_of(tree):
+        place, name = sides.get(one.kind, (0, ""))
+        beyond = one.arguments[place] if name and len(one.arguments) > place else one.options.get(name, 0)
+        if one.kind == "Neighborhood" or (name and beyond > 0):
+            return True
+    return False
+
+
 def indices(queries, keys):
     return np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
 
@@ -294,18 +325,27 @@ def free_pairs(tree, queries, keys):
     """Pairs with a global token of any part, which no span limits."""
     p, j = indices(queries, keys)
     parts = [global_(p, j, keys, *one.arguments) for one in leaves_of(tree) if one.kind == "Global"]
+    for before, tokens, extra in {grid_of(one) for one in leaves_of(tree) if one.kind == "Neighborhood"}:
+        parts.append(global_(p - before, j - before, keys, extras(before, tokens, extra)))
     return np.any([np.zeros((queries, keys), dtype=bool), *parts], axis=0)
 
 
 def distance(tree, queries, keys):
     """The distance that spans go by, where a part lies on a grid: the largest over its axes."""
     p, j = indices(queries, keys)
-    shapes = {per_axis(one.arguments[0], 1) for one in leaves_of(tree) if one.kind == "Neighborhood"}
-    if not shapes:
+    grids = {(per_axis(one.arguments[0], 1), grid_of(one)[0]) for one in leaves_of(tree) if one.kind == "Neighborhood"}
+    if not grids:
         return np.abs(p - j)
-    (shape,) = shapes
+    ((shape, before),) = grids
+    p, j = p - before, j - before
     sides = zip(coordinates(p, shape), coordinates(j, shape), strict=True)
     return np.max([np.abs(here - there) for (here, _), (there, _) in sides], axis=0)
+
+
+def grid_of(one):
+    """(tokens before it, tokens on it, extra) of a Neighborhood."""
+    extra = before_and_after(one.options.get("extra", 0))
+    return extra[0], int(np.prod(one.arguments[0])), extra
 
 
 def limits(pattern, queries, keys):

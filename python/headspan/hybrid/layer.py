@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._renamed import renamed
 from headspan.hybrid.blocks import branch, layer_norm, predict
 from headspan.hybrid.parameters import HybridParameters, Per, check_input, check_parameters, check_per
 
@@ -18,7 +19,7 @@ class Options(TypedDict, total=False):
     """The options of the layer; see `hybrid_attention`."""
 
     heads: Required[int]
-    max_span: Required[float]
+    limit: Required[float]
     ramp: float
     per: Per
     sharpen_longer: bool
@@ -36,12 +37,13 @@ def hybrid_attention(
 def hybrid_attention(
     x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[True], **options: Unpack[Options]
 ) -> tuple[Array, Array, Array]: ...
+@renamed(max_span="limit")
 def hybrid_attention(
     x: npt.ArrayLike,
     parameters: HybridParameters,
     *,
     heads: int,
-    max_span: float,
+    limit: float,
     ramp: float = 32,
     per: Per = "batch",
     sharpen_longer: bool = True,
@@ -57,7 +59,7 @@ def hybrid_attention(
 
         g    = attention(u)                                       all tokens
         s    = sigmoid(predictor(mean of g over the tokens))      of every token's own g with per="token"
-        span = max_span * s
+        span = limit * s
         t    = 1 + temperature_range * (1 - s)                    0.5 + temperature_range * s unless sharpen_longer
         l    = attention(u, span, temperature t)
         out  = [l, g] @ projection + projection_bias
@@ -70,8 +72,8 @@ def hybrid_attention(
         Of the type of `x`. `hybrid_parameters` draws them.
     heads : int
         Of each branch.
-    max_span : float
-        The largest span, in tokens.
+    limit : float
+        The largest span, in tokens (`max_span` in the published layer).
     ramp : float
         Tokens over which the mask falls from 1 to 0 beyond the span. 0 gives a hard window, through which no gradient
         reaches the span.
@@ -125,7 +127,7 @@ def hybrid_attention(
     >>> import headspan as hs
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
     >>> parameters = hs.hybrid_parameters(16, 4)
-    >>> out, span, temperature = hs.hybrid_attention(x, parameters, heads=4, max_span=50, return_span=True)
+    >>> out, span, temperature = hs.hybrid_attention(x, parameters, heads=4, limit=50, return_span=True)
     >>> out.shape, span.shape
     ((2, 100, 16), (2, 1))
     """
@@ -133,7 +135,7 @@ def hybrid_attention(
         x,
         parameters,
         heads=heads,
-        max_span=max_span,
+        limit=limit,
         ramp=ramp,
         per=per,
         sharpen_longer=sharpen_longer,
@@ -145,12 +147,13 @@ def hybrid_attention(
     )[0]
 
 
+@renamed(max_span="limit")
 def hybrid_attention_vjp(
     x: npt.ArrayLike,
     parameters: HybridParameters,
     *,
     heads: int,
-    max_span: float,
+    limit: float,
     ramp: float = 32,
     per: Per = "batch",
     sharpen_longer: bool = True,
@@ -164,7 +167,7 @@ def hybrid_attention_vjp(
 
     Parameters
     ----------
-    x, parameters, heads, max_span, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
+    x, parameters, heads, limit, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
     return_span
         As for `hybrid_attention`. The arrays must not be changed before the gradient has been taken.
 
@@ -189,7 +192,7 @@ def hybrid_attention_vjp(
     >>> import headspan as hs
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
     >>> parameters = hs.hybrid_parameters(16, 4)
-    >>> out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
+    >>> out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, limit=50)
     >>> grad_x, gradients = vjp(np.ones_like(out))
     >>> bool(abs(gradients.predictor_weight).min() > 0)
     True
@@ -197,9 +200,9 @@ def hybrid_attention_vjp(
     rows, shape, given_shape = check_input(x, heads)
     per_checked = check_per(per)
     p = check_parameters(parameters, rows, shape, per_checked)
-    longest = _check.number("max_span", max_span, at_least=0)
+    longest = _check.number("limit", limit, at_least=0)
     c = _check.number("temperature_range", temperature_range, at_least=0)
-    _check.fits("max_span", 0, longest, rows.dtype)
+    _check.fits("limit", 0, longest, rows.dtype)
     _check.fits("temperature_range", 0, c, rows.dtype)
     smallest = _check.number("epsilon", epsilon, at_least=float(_check.FINFO[rows.dtype].tiny))
     sharpen = _check.flag("sharpen_longer", sharpen_longer)

@@ -81,8 +81,10 @@ def attention(
         (batch, heads, tokens). None: without limit.
     ramp : float
         Tokens over which the mask falls from 1 to 0. 0 gives a hard window.
-    causal : bool
-        Whether queries see no later keys. Else the distance is absolute.
+    causal : bool, optional
+        Whether queries see no later keys. Else the distance is absolute. None: True, as for sequences; a `pattern` that
+        looks both ways and more queries than keys ask for a choice, and a `Neighborhood` that is causal axis by axis
+        has made it.
     include_self : bool
         Whether a query sees the key at its own position.
     scale : float, optional

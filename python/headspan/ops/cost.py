@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from typing import NamedTuple, Unpack
 
+import numpy as np
 import numpy.typing as npt
 
-from headspan.patterns import count
-from headspan.patterns.base import Pattern
-from headspan.patterns.count import Cost
-from headspan.patterns.per_head import per_head
-
-__all__ = ["Cost", "cost"]
+from headspan import _check
+from headspan.ops.arguments.options import Options, takes_options
+from headspan.ops.arguments.request import Request
+from headspan.ops.runtime import get_num_threads
 
 
+class Cost(NamedTuple):
+    """Work of one attention.
+
+    Attributes
+    ----------
+    pairs : int
+        Pairs of a query and a key with a mask above 0, over all heads and batch items.
+    forward_flops, backward_flops : int
+        4 and 10 times head_dim for each pair; a multiplication and an addition are two.
+    dense_flops : int
+        What the forward pass takes when every pair is computed, allowed or not.
+    head_pairs : ndarray of int64, shape (heads,)
+        Pairs of each head, over all batch items.
+    """
+
+    pairs: int
+    forward_flops: int
+    backward_flops: int
+    dense_flops: int
+    head_pairs: npt.NDArray[np.int64]
+
+
+@takes_options
 def cost(
     *,
     tokens: int,
@@ -21,10 +44,7 @@ def cost(
     head_dim: int,
     key_tokens: int | None = None,
     batch: int = 1,
-    span: npt.ArrayLike | None = None,
-    ramp: float = 32,
-    causal: bool = True,
-    pattern: Pattern | Sequence[Pattern] | None = None,
+    **options: Unpack[Options],
 ) -> Cost:
     """Count the pairs and the floating-point operations of an attention.
 
@@ -34,8 +54,10 @@ def cost(
         Sizes of the query.
     key_tokens : int, optional
         As many as tokens unless given.
-    span, ramp, causal, pattern
-        As for `attention`.
+    span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
+    query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias
+        As for `attention`, so that the options of a call can be given as they are; those that leave no pair out change
+        nothing.
 
     Returns
     -------
@@ -55,15 +77,19 @@ def cost(
     >>> short = hs.cost(tokens=1000, heads=2, head_dim=64, span=[10, 100])
     >>> full.pairs, short.pairs, short.head_pairs
     (1001000, 164493, array([ 41139, 123354]))
+    >>> hs.cost(tokens=1000, heads=1, head_dim=64, segment_ids=[0] * 500 + [1] * 500).pairs
+    250500
     """
-    return count.cost(
-        lambda *its: [part.core for part in per_head(pattern, *its)],
-        tokens=tokens,
-        heads=heads,
-        head_dim=head_dim,
-        key_tokens=key_tokens,
-        batch=batch,
-        span=span,
-        ramp=ramp,
-        causal=causal,
-    )
+    sizes = {"tokens": tokens, "heads": heads, "head_dim": head_dim, "batch": batch}
+    tokens, heads, head_dim, batch = (_check.integer(name, n, at_least=1) for name, n in sizes.items())
+    keys = tokens if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
+    if batch * heads * tokens * keys > sys.maxsize:
+        raise ValueError(
+            f"cost counts less than 2**63 pairs, not those of tokens {tokens}, heads {heads}, batch {batch}"
+        )
+    query, key = (np.broadcast_to(np.zeros(1), (batch, heads, count, 1)) for count in (tokens, keys))  # of no memory
+    counted = Request(query, key, key, options).core.pairs(get_num_threads())
+    head_pairs = np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)).copy()
+    pairs = int(head_pairs.sum())
+    dense = 4 * head_dim * batch * heads * tokens * keys
+    return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, dense, head_pairs)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan.patterns.base import Pattern
+from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
 
 
@@ -18,7 +20,7 @@ def attention(
     *,
     span: npt.ArrayLike | None = None,
     ramp: float = 32,
-    causal: bool = True,
+    causal: bool | None = None,
     include_self: bool = True,
     scale: float | None = None,
     temperature: npt.ArrayLike | None = None,
@@ -107,7 +109,7 @@ def _per_query(a: npt.ArrayLike, ndim: int) -> npt.NDArray[np.float64]:
 def _pairs(
     q: npt.NDArray[np.float64],
     k: npt.NDArray[np.float64],
-    causal: bool,
+    causal: bool | None,
     include_self: bool,
     pattern: Any,
     query_positions: npt.ArrayLike | None,
@@ -123,9 +125,10 @@ def _pairs(
     if max(k_at.ndim, q_at.ndim) == 2:  # one row for each batch item
         k_at, q_at = (at.reshape(-1, 1, at.shape[-1]) for at in (k_at, q_at))
     x = q_at[..., :, None] - k_at[..., None, :]
-    allowed = ((x >= 0) | (not causal)) & ((x != 0) | include_self)
     heads = q.shape[-3] if q.ndim > 2 else 1
     parts = per_head(pattern, heads, queries, keys)
+    causal = resolve_causal(causal, parts, queries, keys, placed=query_positions is not None)
+    allowed = ((x >= 0) | (not causal)) & ((x != 0) | include_self)
     if not parts:
         return allowed, np.abs(x), False
     masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))
@@ -147,7 +150,9 @@ def _grid_distance(pattern: Pattern, queries: int, keys: int, x: Any) -> Any:
     """Return the largest distance along the axes of a pattern's grid; without one the distances given."""
     if not pattern.grid:
         return x
-    at = np.array(np.unravel_index(np.arange(keys), pattern.grid))
+    start, tokens = pattern.grid_start, np.arange(math.prod(pattern.grid))
+    at = np.zeros((len(pattern.grid), keys), int)  # those beside the grid are not asked for
+    at[:, start : start + tokens.size] = np.unravel_index(tokens, pattern.grid)
     return np.abs(at[:, keys - queries :, None] - at[:, None, :]).max(axis=0)
 
 

@@ -7,7 +7,8 @@ inside a pattern, causality on top of it.
 
 from headspan.patterns.base import Pattern
 from headspan.patterns.blocks import Blocks
-from headspan.patterns.primitives import Blockwise, Fixed, Full, Global, Local, Neighborhood, Random, Strided
+from headspan.patterns.neighborhood import Neighborhood
+from headspan.patterns.primitives import Blockwise, Fixed, Full, Global, Local, Random, Strided
 
 __all__ = [
     "Blocks",

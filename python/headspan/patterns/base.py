@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+import headspan
 from headspan import _check, _core
-from headspan.patterns import count
 
 MAX_TOKENS = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
 _MOST_PAIRS = 2**26  # of a mask
@@ -48,6 +48,11 @@ class Pattern(ABC):
     def grid(self) -> tuple[int, ...]:
         """Shape of the grid on which distances are measured; empty: along the tokens."""
         return next((p.grid for p in self.primitives() if p.grid), ())
+
+    @property
+    def grid_start(self) -> int:
+        """How many tokens stand before the grid."""
+        return next((p.grid_start for p in self.primitives() if p.grid), 0)
 
     @property
     def global_tokens(self) -> tuple[int, ...]:
@@ -141,8 +146,9 @@ class Pattern(ABC):
 
     def check(self, queries: int, keys: int) -> None:
         """Raise ValueError if the pattern does not suit so many tokens."""
+        tokens = self.global_tokens
         for primitive in self.primitives():
-            primitive.check_size(queries, keys)
+            primitive.check_size(queries, keys, tokens)
 
     @cached_property
     def core(self) -> _core.Pattern:
@@ -186,7 +192,7 @@ class Pattern(ABC):
             return self.core.mask(queries, keys)
         return np.stack([self.of_head(head).core.mask(queries, keys) for head in range(self.heads)])
 
-    def cost(self, **sizes: Any) -> count.Cost:
+    def cost(self, **sizes: Any) -> headspan.Cost:
         """`headspan.cost` with this pattern.
 
         Examples
@@ -195,7 +201,7 @@ class Pattern(ABC):
         >>> Local(3).cost(tokens=100, heads=1, head_dim=64).pairs
         394
         """
-        return count.cost(lambda *its: [part.core for part in self.of_heads(*its)], **sizes)
+        return headspan.cost(pattern=self, **sizes)
 
 
 def _read_spec(spec: str) -> Pattern:
@@ -241,6 +247,11 @@ class _Composition(Pattern):
         grids = sorted({part.grid for part in self.parts if part.grid})
         if len(grids) > 1:
             raise ValueError(f"the parts of a pattern must have one Neighborhood shape, not {grids[0]} and {grids[1]}")
+        starts = sorted({part.grid_start for part in self.parts if part.grid})
+        if len(starts) > 1:
+            raise ValueError(
+                f"the grids of a pattern must start at one token, not at {starts[0]} and {starts[1]}; see extra"
+            )
         heads = sorted({part.heads for part in self.parts if part.heads is not None})
         if len(heads) > 1:
             raise ValueError(f"the Blocks of a pattern must be for as many heads, not {heads[0]} and {heads[1]}")
@@ -310,8 +321,17 @@ class Primitive(Pattern):
         return ()
 
     @property
+    def grid_start(self) -> int:
+        return 0
+
+    @property
     def global_tokens(self) -> tuple[int, ...]:
         return ()
+
+    @property
+    def causal_by_nature(self) -> bool | None:
+        """What `causal` is unless given: None where it must be, False where the pattern says itself what is later."""
+        return True
 
     def of_head(self, head: int) -> Pattern:
         return self
@@ -322,8 +342,8 @@ class Primitive(Pattern):
     def conjunctions(self) -> list[tuple[Primitive, ...]]:
         return [(self,)]
 
-    def check_size(self, queries: int, keys: int) -> None:
-        """Raise ValueError if the primitive does not suit so many tokens."""
+    def check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
+        """Raise ValueError if the primitive does not suit so many tokens, in a pattern with these global ones."""
 
     def numbers(self) -> list[int]:
         """Return what the core needs to know, by default the fields."""

@@ -103,7 +103,7 @@ class Blocks(Primitive):
     def of_head(self, head: int) -> Pattern:
         return Blocks(self.rows[head], self.block_size) if self.per_head else self
 
-    def check_size(self, queries: int, keys: int) -> None:
+    def check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         blocks = -(-keys // self.block_size)
         for indptr, indices in self.rows:
             if len(indptr) - 1 != blocks or (indices and max(indices) >= blocks):

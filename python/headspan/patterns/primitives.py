@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +56,10 @@ class Local(Primitive):
         self._check_integer("before", at_least=0)
         self._check_integer("after", at_least=0)
         self._check_integer("dilation", at_least=1)
+
+    @property
+    def causal_by_nature(self) -> bool | None:
+        return True if self.after == 0 else None
 
     def numbers(self) -> list[int]:
         return [min(n, MAX_TOKENS) for n in (self.before * self.dilation, self.after * self.dilation, self.dilation)]
@@ -178,6 +181,10 @@ class Blockwise(Primitive):
         self._check_integer("back", at_least=0)
         self._check_integer("ahead", at_least=0)
 
+    @property
+    def causal_by_nature(self) -> bool | None:
+        return True if self.ahead == 0 else None
+
     def numbers(self) -> list[int]:
         block_size = min(self.block_size, MAX_TOKENS)
         return [block_size, *(min(n, MAX_TOKENS // block_size + 1) for n in (self.back, self.ahead))]
@@ -220,7 +227,7 @@ class Global(Primitive):
         checked = {_check.integer("tokens of Global", token, at_least=0) for token in given}
         object.__setattr__(self, "tokens", tuple(sorted(checked)))
 
-    def check_size(self, queries: int, keys: int) -> None:
+    def check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         if self.tokens and self.tokens[-1] >= keys:
             raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {self.tokens[-1]}")
 
@@ -274,80 +281,3 @@ class Random(Primitive):
 
     def numbers(self) -> list[int]:
         return [min(self.blocks, MAX_TOKENS), min(self.block_size, MAX_TOKENS), self.seed]
-
-
-@dataclass(frozen=True)
-class Neighborhood(Primitive):
-    """The window around a query on a grid of tokens, row by row, shifted at the borders so that it is whole.
-
-    On an axis of length L a query at c sees, with a dilation of 1, the window of coordinates from
-    ``clip(c - window // 2, 0, L - window)`` on; with a dilation, the same among the coordinates equal to its own modulo
-    the dilation. Where a Neighborhood is part of a pattern, the distance of a pair, for spans and
-    slopes, is the largest of the distances along the axes.
-
-    Parameters
-    ----------
-    shape : int or tuple of 1 to 3 int
-        Of the grid; it holds all keys.
-    window, dilation : int or tuple of int
-        For all axes, or for each.
-
-    Raises
-    ------
-    ValueError
-        For a wrong number of axes, a number below 1 or a window that does not fit; in use, for a shape that does not
-        hold all keys, or more queries than keys.
-    TypeError
-        For what is no integer.
-
-    References
-    ----------
-    Hassani et al., "Neighborhood Attention Transformer", CVPR 2023, equation 1; "Dilated Neighborhood Attention
-    Transformer", 2022.
-
-    Examples
-    --------
-    >>> from headspan.patterns import Neighborhood
-    >>> Neighborhood((4, 4), window=3).mask(16)[0].reshape(4, 4).astype(int)
-    array([[1, 1, 1, 0],
-           [1, 1, 1, 0],
-           [1, 1, 1, 0],
-           [0, 0, 0, 0]])
-    """
-
-    shape: tuple[int, ...]
-    window: tuple[int, ...]
-    dilation: tuple[int, ...] = (1,)
-    name = "neighborhood"
-
-    def __init__(
-        self, shape: int | Sequence[int], window: int | Sequence[int], dilation: int | Sequence[int] = 1
-    ) -> None:
-        axes = len(shape) if isinstance(shape, Sequence) else 1
-        if not 1 <= axes <= 3:
-            raise ValueError(f"shape of Neighborhood must have 1 to 3 axes, not {axes}")
-        for name, given in (("shape", shape), ("window", window), ("dilation", dilation)):
-            values = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,) * axes
-            if len(values) != axes:
-                raise ValueError(f"{name} of Neighborhood must be a number or have {axes} axes, not {given}")
-            checked = tuple(_check.integer(f"{name} of Neighborhood", n, at_least=1) for n in values)
-            object.__setattr__(self, name, checked)
-        for length, w, d in zip(self.shape, self.window, self.dilation, strict=True):
-            if w * d > length:
-                raise ValueError(
-                    f"window of Neighborhood, times its dilation, must fit the shape {self.shape}, "
-                    f"not be {w} * {d} on an axis of {length}"
-                )
-
-    def check_size(self, queries: int, keys: int) -> None:
-        if math.prod(self.shape) != keys:
-            raise ValueError(f"shape of Neighborhood must hold the {keys} keys, not {math.prod(self.shape)}")
-        if queries > keys:
-            raise ValueError(f"Neighborhood must have a key for every query, not {queries} queries and {keys} keys")
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return self.shape
-
-    def numbers(self) -> list[int]:
-        return [len(self.shape), *self.shape, *self.window, *self.dilation]

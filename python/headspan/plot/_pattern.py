@@ -14,6 +14,7 @@ from headspan import _check
 from headspan.ops.attention_map import attention_weights
 from headspan.ops.cost import cost
 from headspan.patterns.base import Pattern
+from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
 from headspan.plot import style
 
@@ -58,7 +59,7 @@ def pattern(
     tokens: int,
     *,
     key_tokens: int | None = None,
-    causal: bool = True,
+    causal: bool | None = None,
     head_dim: int = 64,
     span: npt.ArrayLike | None = None,
     ramp: float = 32,
@@ -78,8 +79,8 @@ def pattern(
     tokens, key_tokens : int
         Queries and keys, as many keys as queries unless given. Beyond 11,000 tokens some rows of each block are
         looked at, and the legend says how many.
-    causal : bool
-        Whether queries see no later keys.
+    causal : bool, optional
+        Whether queries see no later keys; None as for `headspan.attention`.
     head_dim : int
         For the FLOPs; the legend says it.
     span : array_like, shape () or (heads,), optional
@@ -117,6 +118,7 @@ def pattern(
     panels, spans = _panels(pattern, span, queries, keys)
     if ax is not None and len(panels) > 1:
         raise ValueError(f"ax holds one panel, not those of {len(panels)} heads; leave it out for a figure of them")
+    causal = resolve_causal(causal, panels, queries, keys)
     sizes: dict[str, Any] = {"tokens": queries, "key_tokens": keys, "causal": causal, "head_dim": head_dim, "heads": 1}
     costs = [cost(**sizes, pattern=p, span=z, ramp=ramp) for p, z in zip(panels, spans, strict=True)]
     full = cost(**sizes).pairs

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The window of keys around a query on a grid of 1 to 3 axes, shifted at the borders so that it is always whole.
+// The window of keys around a query on a grid of 1 to 3 axes, shifted at the borders so that it is always whole; on a
+// causal axis it ends at the query instead.
 // Hassani et al., "Neighborhood Attention Transformer", 2023, and "Dilated Neighborhood Attention Transformer", 2022.
 #include <algorithm>
 
@@ -11,13 +12,18 @@ namespace {
 
 class Neighborhood : public Primitive {
  public:
-  // axes, then shape, window and dilation of each axis
+  // axes, first token of the grid, then shape, window, dilation and whether it is causal of each axis
   explicit Neighborhood(const Numbers& numbers) {
     grid_.axes = static_cast<int>(numbers.at(0));
+    grid_.first = numbers.at(1);
     for (int axis = 0; axis < grid_.axes; axis++) {
-      grid_.shape[axis] = numbers.at(static_cast<std::size_t>(1 + axis));
-      window_[axis] = numbers.at(static_cast<std::size_t>(1 + grid_.axes + axis));
-      dilation_[axis] = numbers.at(static_cast<std::size_t>(1 + 2 * grid_.axes + axis));
+      auto const number = [&](int which) {
+        return numbers.at(static_cast<std::size_t>(2 + which * grid_.axes + axis));
+      };
+      grid_.shape[axis] = number(0);
+      window_[axis] = number(1);
+      dilation_[axis] = number(2);
+      causal_[axis] = number(3) != 0;
       for (std::ptrdiff_t c = 0; c < grid_.shape[axis]; c++) windows_[axis].push_back(window(axis, c));
     }
   }
@@ -31,7 +37,7 @@ class Neighborhood : public Primitive {
 
   std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
     auto const windows = std::make_shared<GridBoxes>(grid_, lanes, [this](int, int axis, std::ptrdiff_t at) {
-      return windows_[axis][static_cast<std::size_t>(at)];
+      return at < 0 ? GridRange{0, 0, 1} : windows_[axis][static_cast<std::size_t>(at)];
     });
     return group_mask([windows, keys](Intervals& out) { windows->intervals(keys, out); },
                       [windows](const Tile& tile, std::uint64_t* masks) { windows->fill(tile, masks); });
@@ -39,8 +45,9 @@ class Neighborhood : public Primitive {
 
  private:
   GridRange window(int axis, std::ptrdiff_t coordinate) const {
-    std::ptrdiff_t const step = dilation_[axis], rest = coordinate % step,
-                         length = (grid_.shape[axis] - rest + step - 1) / step;
+    std::ptrdiff_t const step = dilation_[axis], rest = coordinate % step;
+    if (causal_[axis]) return {std::max(rest, coordinate - step * (window_[axis] - 1)), coordinate + 1, step};
+    std::ptrdiff_t const length = (grid_.shape[axis] - rest + step - 1) / step;
     std::ptrdiff_t const start =
         std::clamp<std::ptrdiff_t>(coordinate / step - window_[axis] / 2, 0, length - window_[axis]);
     return {rest + step * start, rest + step * (start + window_[axis] - 1) + 1, step};
@@ -48,6 +55,7 @@ class Neighborhood : public Primitive {
 
   Grid grid_;
   std::ptrdiff_t window_[kGridAxes] = {1, 1, 1}, dilation_[kGridAxes] = {1, 1, 1};
+  bool causal_[kGridAxes] = {false, false, false};
   std::vector<GridRange> windows_[kGridAxes];  // of every coordinate
 };
 

@@ -17,7 +17,7 @@ class Options(TypedDict, total=False):
 
     span: npt.ArrayLike | None
     ramp: float
-    causal: bool
+    causal: bool | None
     include_self: bool
     scale: float | None
     temperature: npt.ArrayLike | None
@@ -32,7 +32,7 @@ class Options(TypedDict, total=False):
 
 
 # What an option is unless given; None for those that are not here.
-DEFAULTS: Options = {"ramp": 32, "causal": True, "include_self": True}
+DEFAULTS: Options = {"ramp": 32, "include_self": True}
 NAMES = frozenset(Options.__annotations__)
 # The options that have a gradient.
 DIFFERENTIABLE = ("span", "temperature", "alibi_slopes", "key_bias")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -12,6 +13,8 @@ from headspan.ops.arguments import visibility
 from headspan.ops.arguments.options import DEFAULTS, NAMES, refuse_unknown
 from headspan.ops.arguments.parameters import KeyBias, Parameter, PerQuery
 from headspan.ops.arguments.sizes import Sizes, check_alike
+from headspan.patterns.base import Pattern
+from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
 
 _LOG2_E = 1.4426950408889634
@@ -19,7 +22,6 @@ _LOG2_E = 1.4426950408889634
 _PLAIN: dict[str, Callable[[str, Any], object]] = {
     "scale": _check.number,
     "ramp": partial(_check.number, at_least=0),
-    "causal": _check.flag,
     "include_self": _check.flag,
 }
 
@@ -59,9 +61,19 @@ class Request:
             if name in _PLAIN:
                 if option is not None or name in DEFAULTS:
                     for_core[name] = _PLAIN[name](name, option)
-            elif option is not None:
+            elif option is not None and name != "causal":
                 arrays[name] = option
+        patterns: list[Pattern] = []
+        if "pattern" in arrays:
+            patterns = per_head(arrays.pop("pattern"), self.query.shape[1], self.query.shape[2], self.key.shape[2])
+            for_core["patterns"] = [its.core for its in patterns]
         furthest = self._add_arrays(arrays, for_core) if arrays else 0.0
+        if any(its.grid for its in patterns):
+            _check_grid(patterns, arrays)
+        queries, keys, causal = self.query.shape[2], self.key.shape[2], options.get("causal")
+        if patterns or queries > keys or causal is not None:
+            placed = "query_positions" in arrays
+            for_core["causal"] = resolve_causal(causal, patterns, queries, keys, placed=placed)
         if options and (options.get("scale") is not None or "temperature" in arrays or "alibi_slopes" in arrays):
             self._check_factors(for_core["scale"], furthest)
         self.core = _core.Request(self.query, self.key, self.value, for_core)
@@ -93,13 +105,6 @@ class Request:
                 for_core[name] = visibility.key_counts(name, given[name], sizes)
         if "segment_ids" in given:
             for_core["segment_first"], for_core["segment_last"] = visibility.segments(given["segment_ids"], sizes)
-        if "pattern" in given:
-            patterns = per_head(given["pattern"], heads, queries, sizes.keys)
-            if "key_positions" in for_core and any(its.grid for its in patterns):
-                raise ValueError(
-                    "query_positions and key_positions cannot be combined with a Neighborhood, which has its own"
-                )
-            for_core["patterns"] = [its.core for its in patterns]
         return furthest
 
     def _check_factors(self, scale: float, furthest: float) -> None:
@@ -123,3 +128,15 @@ class Request:
     def to_4d(self, array: Array) -> Array:
         """Add the axes that the arguments did not have."""
         return array if self.ndim == 4 else array[(None,) * (4 - self.ndim)]
+
+
+def _check_grid(patterns: list[Pattern], given: dict[str, Any]) -> None:
+    """Refuse what has no meaning on a grid."""
+    if "query_positions" in given or "key_positions" in given:
+        raise ValueError("query_positions and key_positions cannot be combined with a Neighborhood, which has its own")
+    if "alibi_slopes" not in given:
+        return
+    for pattern in patterns:
+        grid = range(pattern.grid_start, pattern.grid_start + math.prod(pattern.grid))
+        if pattern.grid and not all(token in grid for token in pattern.global_tokens):
+            raise ValueError("alibi_slopes need distances, which tokens beside the grid of a Neighborhood do not have")

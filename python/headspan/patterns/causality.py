@@ -1,0 +1,50 @@
+"""What `causal` is where it is not given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headspan import _check
+from headspan.patterns.base import Pattern
+
+
+def resolve_causal(
+    given: object, patterns: Sequence[Pattern], queries: int, keys: int, *, placed: bool = False
+) -> bool:
+    """Return `causal` as it was given, or else what suits the patterns of the heads.
+
+    Parameters
+    ----------
+    given : bool or None
+    patterns : sequence of Pattern
+        One for all heads, one for each, or none.
+    queries, keys : int
+    placed : bool
+        Whether queries stand at positions of their own.
+
+    Raises
+    ------
+    ValueError
+        Where both ways are as likely to be meant: a pattern that looks both ways, or queries before all keys.
+    TypeError
+        For what is no bool.
+    """
+    if given is not None:
+        return _check.flag("causal", given)
+    choices = set()
+    for pattern in dict.fromkeys(patterns):
+        for primitive in pattern.primitives():
+            if primitive.causal_by_nature is None:
+                raise ValueError(
+                    f"causal must be given with {primitive.short_name()}, which looks both ways: "
+                    "True for keys up to the query's own, False for all of them"
+                )
+        choices.add(all(primitive.causal_by_nature for primitive in pattern.primitives()))
+    if len(choices) > 1:
+        raise ValueError("causal must be given where the patterns of some heads are causal axis by axis and others not")
+    if queries > keys and not placed:
+        raise ValueError(
+            f"causal must be given for more queries than keys, {queries} and {keys}: False for all keys; "
+            f"with True the first {queries - keys} queries see none"
+        )
+    return choices.pop() if choices else True

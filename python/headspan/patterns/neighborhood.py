@@ -1,0 +1,146 @@
+"""The window around a query on a grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headspan import _check
+from headspan.patterns.base import Primitive
+from headspan.patterns.primitives import Global
+
+
+@dataclass(frozen=True)
+class Neighborhood(Primitive):
+    """The window around a query on a grid of tokens, row by row, shifted at the borders so that it is whole.
+
+    On an axis of length L a query at c sees, with a dilation of 1, the window of coordinates from
+    ``clip(c - window // 2, 0, L - window)`` on, and on a causal axis those from ``max(c - window + 1, 0)`` to c; with a
+    dilation, the same among the coordinates equal to its own modulo the dilation. Where a Neighborhood is part of a
+    pattern, the distance of a pair, for spans and slopes, is the largest of the distances along the axes.
+
+    Parameters
+    ----------
+    shape : int or tuple of 1 to 3 int
+        Of the grid; it holds all keys but the extra ones.
+    window, dilation : int or tuple of int
+        For all axes, or for each.
+    causal : bool or tuple of bool, optional
+        Whether a query sees no later coordinates, on all axes or on each: ``(True, False, False)`` is for frames of a
+        film. If it is given, an attention goes by it and needs no `causal` of its own.
+    extra : int or (int, int)
+        Tokens beside the grid, as class tokens and registers are: so many after it, or before and after it. They see
+        all and are seen by all, as those of `Global`, and no span limits a pair with one of them.
+
+    Raises
+    ------
+    ValueError
+        For a wrong number of axes, a number that is too small or a window that does not fit; in use, for a shape that
+        does not hold all keys, or more queries than keys.
+    TypeError
+        For a wrong type.
+
+    References
+    ----------
+    Hassani et al., "Neighborhood Attention Transformer", CVPR 2023, equation 1; "Dilated Neighborhood Attention
+    Transformer", 2022. Extra tokens: Darcet et al., "Vision Transformers Need Registers", ICLR 2024.
+
+    Examples
+    --------
+    >>> from headspan.patterns import Neighborhood
+    >>> Neighborhood((4, 4), window=3).mask(16)[0].reshape(4, 4).astype(int)
+    array([[1, 1, 1, 0],
+           [1, 1, 1, 0],
+           [1, 1, 1, 0],
+           [0, 0, 0, 0]])
+    >>> Neighborhood(5, window=3, causal=True, extra=(1, 0)).mask(6).astype(int)
+    array([[1, 1, 1, 1, 1, 1],
+           [1, 1, 0, 0, 0, 0],
+           [1, 1, 1, 0, 0, 0],
+           [1, 1, 1, 1, 0, 0],
+           [1, 0, 1, 1, 1, 0],
+           [1, 0, 0, 1, 1, 1]])
+    """
+
+    shape: tuple[int, ...]
+    window: tuple[int, ...]
+    dilation: tuple[int, ...] = (1,)
+    causal: tuple[bool, ...] | None = None
+    extra: tuple[int, int] = (0, 0)
+    name = "neighborhood"
+
+    def __init__(
+        self,
+        shape: int | Sequence[int],
+        window: int | Sequence[int],
+        dilation: int | Sequence[int] = 1,
+        causal: bool | Sequence[bool] | None = None,
+        extra: int | tuple[int, int] = 0,
+    ) -> None:
+        axes = len(shape) if isinstance(shape, Sequence) else 1
+        if not 1 <= axes <= 3:
+            raise ValueError(f"shape of Neighborhood must have 1 to 3 axes, not {axes}")
+        for name, given in (("shape", shape), ("window", window), ("dilation", dilation)):
+            values = self._each_axis(name, given, axes, "a number")
+            checked = tuple(_check.integer(f"{name} of Neighborhood", n, at_least=1) for n in values)
+            object.__setattr__(self, name, checked)
+        for length, w, d in zip(self.shape, self.window, self.dilation, strict=True):
+            if w * d > length:
+                raise ValueError(
+                    f"window of Neighborhood, times its dilation, must fit the shape {self.shape}, "
+                    f"not be {w} * {d} on an axis of {length}"
+                )
+        flags = None if causal is None else self._each_axis("causal", causal, axes, "a bool")
+        checked_flags = flags and tuple(_check.flag("causal of Neighborhood", flag) for flag in flags)
+        object.__setattr__(self, "causal", checked_flags)
+        beside = tuple(extra) if isinstance(extra, Sequence) and not isinstance(extra, str) else (0, extra)
+        if len(beside) != 2:
+            raise ValueError(f"extra of Neighborhood must be a number or (before, after), not {extra}")
+        counts = tuple(_check.integer("extra of Neighborhood", n, at_least=0) for n in beside)
+        object.__setattr__(self, "extra", counts)
+
+    @staticmethod
+    def _each_axis(name: str, given: object, axes: int, one: str) -> tuple[object, ...]:
+        values = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,) * axes
+        if len(values) != axes:
+            raise ValueError(f"{name} of Neighborhood must be {one} or have {axes} axes, not {given}")
+        return values
+
+    def check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
+        on_grid = self._on_grid()
+        beside = sum(token not in on_grid for token in global_tokens)
+        if on_grid.stop > keys or len(on_grid) + beside != keys:
+            hint = "; extra= says how many more stand beside the grid" if len(on_grid) + beside < keys else ""
+            raise ValueError(f"shape of Neighborhood must hold the {keys} keys, not {len(on_grid) + beside}{hint}")
+        if queries > keys:
+            raise ValueError(f"Neighborhood must have a key for every query, not {queries} queries and {keys} keys")
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return self.shape
+
+    @property
+    def grid_start(self) -> int:
+        return self.extra[0]
+
+    @property
+    def global_tokens(self) -> tuple[int, ...]:
+        before, after = self.extra
+        end = self._on_grid().stop
+        return (*range(before), *range(end, end + after))
+
+    def _on_grid(self) -> range:
+        return range(self.grid_start, self.grid_start + math.prod(self.shape))
+
+    @property
+    def causal_by_nature(self) -> bool | None:
+        return None if self.causal is None else all(self.causal)
+
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+        return [(self,), (Global(self.global_tokens),)] if any(self.extra) else [(self,)]
+
+    def numbers(self) -> list[int]:
+        axes = len(self.shape)
+        causal = map(int, self.causal or (False,) * axes)
+        return [axes, self.grid_start, *self.shape, *self.window, *self.dilation, *causal]
