@@ -61,11 +61,17 @@ def test_help_opens_with_what_can_be_read(module, name):
     """The aliases of types are named, and not what they stand for."""
     public = getattr(importlib.import_module(module), name)
     opening = pydoc.plain(pydoc.render_doc(public)).splitlines()[:10]
-    assert not [line for line in opening if "Union[" in line or "numpy._typing" in line]
+    assert not [line for line in opening if "Union[" in line or "numpy._typing" in line or "ForwardRef" in line]
+
+
+@pytest.mark.parametrize("module", ["headspan", "headspan.patterns"])
+def test_dir_shows_what_is_public_and_nothing_else(module):
+    shown = {name for name in dir(importlib.import_module(module)) if not name.startswith("_")}
+    assert shown == {name for name in NAMES[module].split() if not name.startswith("_")}
 
 
 def test_signatures_name_every_option():
-    for function in (hs.attention, hs.attention_vjp, hs.attention_weights):
+    for function in (hs.attention, hs.attention_vjp, hs.attention_weights, hs.cost, hs.reference.attention):
         parameters = inspect.signature(function).parameters
         assert {"span", "ramp", "key_begin", "key_bias", "pattern"} <= set(parameters)
         assert parameters["ramp"].default == 32
@@ -89,7 +95,7 @@ def loaded(code):
 
 def test_attention_alone_loads_nothing_that_draws_or_trains():
     rooms = {name.split(".")[1] for name in loaded("import headspan")}
-    assert rooms == {"_check", "_renamed", "_core", "_load", "hybrid", "ops", "patterns", "reference"}
+    assert rooms == {"_check", "_core", "_help", "_load", "_renamed", "hybrid", "ops", "patterns", "reference"}
     assert not any(name.partition(".")[0] != "headspan" for name in loaded("import headspan"))
 
 

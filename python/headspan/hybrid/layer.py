@@ -14,6 +14,8 @@ from headspan._renamed import renamed
 from headspan.hybrid.blocks import branch, layer_norm, predict
 from headspan.hybrid.parameters import HybridParameters, Per, check_input, check_parameters, check_per
 
+Vjp = Callable[..., tuple[Array, HybridParameters]]
+
 
 class Options(TypedDict, total=False):
     """The options of the layer; see `hybrid_attention`."""
@@ -131,7 +133,8 @@ def hybrid_attention(
     >>> out.shape, span.shape
     ((2, 100, 16), (2, 1))
     """
-    return hybrid_attention_vjp(
+    both: Callable[..., Any] = hybrid_attention_vjp
+    return both(
         x,
         parameters,
         heads=heads,
@@ -147,6 +150,14 @@ def hybrid_attention(
     )[0]
 
 
+@overload
+def hybrid_attention_vjp(
+    x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[False] = ..., **options: Unpack[Options]
+) -> tuple[Array, Vjp]: ...
+@overload
+def hybrid_attention_vjp(
+    x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[True], **options: Unpack[Options]
+) -> tuple[tuple[Array, Array, Array], Vjp]: ...
 @renamed(max_span="limit")
 def hybrid_attention_vjp(
     x: npt.ArrayLike,
@@ -162,7 +173,7 @@ def hybrid_attention_vjp(
     include_self: bool = True,
     epsilon: float = 1e-5,
     return_span: bool = False,
-) -> tuple[Any, Callable[..., tuple[Array, HybridParameters]]]:
+) -> Any:
     """Hybrid attention, and the function that takes a gradient back through all of it.
 
     Parameters

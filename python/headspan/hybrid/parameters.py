@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import as_written
 
 Per = Literal["batch", "head", "token"]
 
 
+@as_written
 class HybridParameters(NamedTuple):
     """What hybrid attention learns, and of what its gradient is made.
 

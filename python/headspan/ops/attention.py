@@ -9,11 +9,13 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import as_written
 from headspan.ops.arguments.options import DIFFERENTIABLE, Options, takes_options
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import backward, forward
 
 
+@as_written
 class Gradients(NamedTuple):
     """Gradients of an attention, each of the shape of its argument.
 
@@ -145,6 +147,24 @@ def attention(
     return (out, lse) if with_lse else out
 
 
+@overload
+def attention_vjp(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    return_lse: Literal[False] = ...,
+    **options: Unpack[Options],
+) -> tuple[Array, Callable[..., Gradients]]: ...
+@overload
+def attention_vjp(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    return_lse: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[tuple[Array, Array], Callable[..., Gradients]]: ...
 @takes_options
 def attention_vjp(
     query: npt.ArrayLike,
@@ -153,7 +173,7 @@ def attention_vjp(
     *,
     return_lse: bool = False,
     **options: Unpack[Options],
-) -> tuple[Any, Callable[..., Gradients]]:
+) -> Any:
     """Attention, and the function that takes a gradient back through it.
 
     Parameters

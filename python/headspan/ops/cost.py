@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
+from headspan._help import as_written
 from headspan.ops.arguments.options import Options, takes_options
 from headspan.ops.arguments.request import Request
 from headspan.ops.runtime import get_num_threads
 
 
+@as_written
 class Cost(NamedTuple):
     """Work of one attention.
 

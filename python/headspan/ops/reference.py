@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, takes_options
 from headspan.patterns.base import Pattern
 from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
 
 
+@overload
 def attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
     value: npt.ArrayLike,
     *,
-    span: npt.ArrayLike | None = None,
-    ramp: float = 32,
-    causal: bool | None = None,
-    include_self: bool = True,
-    scale: float | None = None,
-    temperature: npt.ArrayLike | None = None,
-    alibi_slopes: npt.ArrayLike | None = None,
-    pattern: Any = None,
-    query_positions: npt.ArrayLike | None = None,
-    key_positions: npt.ArrayLike | None = None,
-    key_begin: npt.ArrayLike | None = None,
-    key_lengths: npt.ArrayLike | None = None,
-    segment_ids: npt.ArrayLike | None = None,
-    key_bias: npt.ArrayLike | None = None,
+    return_lse: Literal[False] = ...,
+    **options: Unpack[Options],
+) -> npt.NDArray[np.float64]: ...
+@overload
+def attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    return_lse: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]: ...
+@takes_options
+def attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
     return_lse: bool = False,
+    **options: Unpack[Options],
 ) -> Any:
     """Attention by its definition, in memory of the square of the tokens.
 
@@ -65,29 +72,28 @@ def attention(
     >>> bool(np.allclose(hs.reference.attention(q, k, v, span=9), hs.attention(q, k, v, span=9)))
     True
     """
+    refuse_unknown(options)
+    given: dict[str, Any] = {**DEFAULTS, **{name: option for name, option in options.items() if option is not None}}
     q, k, v = (np.asarray(a, np.float64) for a in (query, key, value))
     if q.ndim > 2:  # heads that share a key head
         k, v = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (k, v))
     z, t, slope = (
-        _per_query(a, q.ndim)
-        for a in (
-            np.inf if span is None else span,
-            1.0 if temperature is None else temperature,
-            0.0 if alibi_slopes is None else alibi_slopes,
-        )
+        _per_query(given.get(name, otherwise), q.ndim)
+        for name, otherwise in (("span", np.inf), ("temperature", 1.0), ("alibi_slopes", 0.0))
     )
-    allowed, x, free = _pairs(q, k, causal, include_self, pattern, query_positions, key_positions)
-    if key_lengths is not None:
-        allowed = allowed & _valid(k.shape[-2], np.asarray(key_lengths))
-    if key_begin is not None:
-        allowed = allowed & ~_valid(k.shape[-2], np.asarray(key_begin))
-    if segment_ids is not None:
-        allowed = allowed & _same_segment(q.shape[-2], np.asarray(segment_ids))
-    b = 0.0 if key_bias is None else np.asarray(key_bias, np.float64)[..., None, :]
+    ramp, scale = given["ramp"], given.get("scale", q.shape[-1] ** -0.5)
+    allowed, x, free = _pairs(q, k, given)
+    if "key_lengths" in given:
+        allowed = allowed & _valid(k.shape[-2], np.asarray(given["key_lengths"]))
+    if "key_begin" in given:
+        allowed = allowed & ~_valid(k.shape[-2], np.asarray(given["key_begin"]))
+    if "segment_ids" in given:
+        allowed = allowed & _same_segment(q.shape[-2], np.asarray(given["segment_ids"]))
+    b = np.asarray(given["key_bias"], np.float64)[..., None, :] if "key_bias" in given else np.float64(0)
 
     m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
     m = np.where(allowed & (b > -np.inf), np.where(free, 1.0, m), 0.0)
-    s = (q.shape[-1] ** -0.5 if scale is None else scale) / t * (q @ np.swapaxes(k, -1, -2)) - slope * x + b
+    s = scale / t * (q @ np.swapaxes(k, -1, -2)) - slope * x + b
     top = np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0)
     top = np.where(top == -np.inf, 0.0, top)  # of a row with no pair
     e = m * np.exp(np.where(m > 0, s - top, -np.inf))
@@ -109,26 +115,22 @@ def _per_query(a: npt.ArrayLike, ndim: int) -> npt.NDArray[np.float64]:
 def _pairs(
     q: npt.NDArray[np.float64],
     k: npt.NDArray[np.float64],
-    causal: bool | None,
-    include_self: bool,
-    pattern: Any,
-    query_positions: npt.ArrayLike | None,
-    key_positions: npt.ArrayLike | None,
+    given: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
     """Say which pairs there are, how far apart they stand, and which of them no span limits."""
     queries, keys = q.shape[-2], k.shape[-2]
-    k_at = np.arange(keys) if key_positions is None else np.asarray(key_positions)
-    if query_positions is not None:
-        q_at = np.asarray(query_positions)
+    k_at = np.asarray(given.get("key_positions", np.arange(keys)))
+    if "query_positions" in given:
+        q_at = np.asarray(given["query_positions"])
     else:
-        q_at = np.arange(keys - queries, keys) if key_positions is None else k_at[..., keys - queries :]
+        q_at = k_at[..., keys - queries :] if "key_positions" in given else np.arange(keys - queries, keys)
     if max(k_at.ndim, q_at.ndim) == 2:  # one row for each batch item
         k_at, q_at = (at.reshape(-1, 1, at.shape[-1]) for at in (k_at, q_at))
     x = q_at[..., :, None] - k_at[..., None, :]
     heads = q.shape[-3] if q.ndim > 2 else 1
-    parts = per_head(pattern, heads, queries, keys)
-    causal = resolve_causal(causal, parts, queries, keys, placed=query_positions is not None)
-    allowed = ((x >= 0) | (not causal)) & ((x != 0) | include_self)
+    parts = per_head(given.get("pattern"), heads, queries, keys)
+    causal = resolve_causal(given.get("causal"), parts, queries, keys, placed="query_positions" in given)
+    allowed = ((x >= 0) | (not causal)) & ((x != 0) | given["include_self"])
     if not parts:
         return allowed, np.abs(x), False
     masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))

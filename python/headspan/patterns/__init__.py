@@ -22,3 +22,7 @@ __all__ = [
     "Random",
     "Strided",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,49 @@
+"""What editors and type checkers make of typical use; checked by mypy, and never run."""
+
+from collections.abc import Callable
+from typing import Any, assert_type
+
+import headspan as hs
+import numpy as np
+import numpy.typing as npt
+from headspan.patterns import Global, Local, Pattern
+
+Array = npt.NDArray[np.floating[Any]]
+Doubles = npt.NDArray[np.float64]
+
+
+def attention(q: Array, k: Array, v: Array) -> None:
+    assert_type(hs.attention(q, k, v, span=[8, 32], ramp=8), Array)
+    assert_type(hs.attention(q, k, v, return_lse=True), tuple[Array, Array])
+    assert_type(hs.attention_weights(q, k, rows=slice(3)), Array)
+    assert_type(hs.reference.attention(q, k, v, span=8), Doubles)
+    assert_type(hs.reference.attention(q, k, v, return_lse=True), tuple[Doubles, Doubles])
+    out, vjp = hs.attention_vjp(q, k, v, span=8.0)
+    assert_type(out, Array)
+    assert_type(vjp, Callable[..., hs.Gradients])
+    gradients = vjp(out)
+    assert_type(gradients.query, Array)
+    assert_type(gradients.span, Array | None)
+    assert_type(hs.attention_vjp(q, k, v, return_lse=True)[0], tuple[Array, Array])
+    assert_type(hs.span_penalty([8.0, 32.0], 1e-3), tuple[float, Array])
+
+
+def patterns(q: Array) -> None:
+    pattern = Local(3) | Global(0)
+    assert_type(pattern, Pattern)
+    assert_type(pattern.mask(8), npt.NDArray[np.bool_])
+    cost = pattern.cost(tokens=128, heads=4, head_dim=16)
+    assert_type(cost, hs.Cost)
+    assert_type(cost.pairs, int)
+    assert_type(cost.head_pairs, npt.NDArray[np.int64])
+    assert_type(hs.cost(tokens=128, heads=4, head_dim=16, span=8, segment_ids=[0] * 128), hs.Cost)
+
+
+def hybrid(x: Array, parameters: hs.HybridParameters) -> None:
+    assert_type(hs.hybrid_attention(x, parameters, heads=4, limit=50), Array)
+    out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, limit=50)
+    assert_type(out, Array)
+    assert_type(vjp(out), tuple[Array, hs.HybridParameters])
+    assert_type(
+        hs.hybrid_attention_vjp(x, parameters, heads=4, limit=50, return_span=True)[0], tuple[Array, Array, Array]
+    )
