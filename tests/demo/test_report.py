@@ -1,6 +1,7 @@
 """The report: its numbers, that it stands alone, and that it says what went wrong."""
 
 import base64
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -348,6 +349,20 @@ def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_m
     close = _pictures.close_map(weights, list("abcdefgh"), "")
     np.testing.assert_array_equal(close.axes[0].images[0].get_array().mask, weights == 0)
     assert "What is grey is not computed" in finished[2]
+
+
+def test_maps_are_grey_in_the_files_too_and_other_pictures_let_the_page_through():
+    ones = np.eye(2)
+    grey = f"fill: {plot_style.NOTHING}"
+    for figure, maps in ((_pictures.attention_maps(ones[None, None], 1, np.ones((1, 1)), 0), 1),
+                         (_pictures.close_map(ones, ["a", "b"], ""), 1),
+                         (_pictures.spans(ones, 4, 1), 0)):  # fmt: skip
+        svg = _pictures.to_svg(figure, "p")
+        assert svg.count(grey) == maps
+        assert "fill: #ffffff" not in svg
+        assert f"var(--nothing, {plot_style.NOTHING})" in _pictures.for_page(svg) or not maps
+        corner = matplotlib.image.imread(io.BytesIO(_pictures.to_png(figure)))[0, 0]
+        assert corner.tolist() == [1, 1, 1, 1]
 
 
 def test_one_layer_one_head_one_block_can_be_drawn():

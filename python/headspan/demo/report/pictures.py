@@ -35,6 +35,7 @@ UNIT = "characters"
 
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": QUIET,
+    "axes.facecolor": "none",  # the page shows through, but not where a map has a grey of its own
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
@@ -63,7 +64,7 @@ def to_svg(figure: Figure, name: str) -> str:
     """Return a figure as an ``<svg>`` element whose ids start with name."""
     buffer = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -81,8 +82,8 @@ def to_png(figure: Figure) -> bytes:
 
 
 def for_page(svg: str) -> str:
-    """Let the ink of an svg follow the colour of the page's text."""
-    return svg.replace(INK, "currentColor")
+    """Let an svg follow the page: its ink the colour of the text, the grey of no pair that of a dark page."""
+    return svg.replace(INK, "currentColor").replace(plot_style.NOTHING, f"var(--nothing, {plot_style.NOTHING})")
 
 
 def spans(values: Array, limit: float, ramp: float) -> Figure:
