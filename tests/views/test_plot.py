@@ -124,6 +124,15 @@ def test_spans_are_where_they_are():
     assert high > 2048
 
 
+@pytest.mark.parametrize("draws", [hs.plot.spans, lambda span, **o: hs.plot.span_history([0, 1], [span] * 2, **o)])
+def test_spans_above_the_limit_have_ticks_to_be_read_by(draws):
+    ax = draws([[3, 40, 900], [70, 1000, 5000]], limit=64)
+    assert ax.get_yticks().tolist() == [0, 4, 16, 64, 256, 1024, 4096]
+    assert ax.get_ylim()[1] > 5000
+    assert draws([[3, 40]], limit=70).get_yticks().tolist() == [0, 4, 16, 70]  # 64 would touch it
+    draw(ax)
+
+
 def test_history_is_a_line_a_head():
     steps, spans = np.array([0, 10, 20]), normals(3, 2, 4) ** 2
     drawn = lines(hs.plot.span_history(steps, spans))

@@ -79,7 +79,7 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
     span : array_like, shape (heads,) or (layers, heads)
         In tokens.
     limit : float, optional
-        The largest span that could be learned, drawn as a line.
+        The largest span that could be learned, drawn as a line; what is larger all the same is drawn above it.
     unit : str
         What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
@@ -171,7 +171,7 @@ def span_history(
     span : array_like, shape (rows, heads) or (rows, layers, heads)
         In tokens.
     limit : float, optional
-        The largest span that could be learned, drawn as a line.
+        The largest span that could be learned, drawn as a line; what is larger all the same is drawn above it.
     unit : str
         What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
