@@ -330,10 +330,28 @@ def test_spans_are_drawn_where_they_are():
     ax = _pictures.spans(values, 512, 32).axes[0]
     dots = [line.get_ydata() for line in ax.lines if line.get_marker() not in ("None", None)]
     assert np.array_equal(np.stack(dots), values)
+    assert [line.tolist() for line in ax.collections[1].get_segments()] == [
+        [[x, z], [x, z + 32]] for x, z in zip((1.75, 2.25), values[1], strict=True)
+    ]
     low, high = ax.get_ylim()
     assert low <= 0
-    assert high > 512
+    assert high > 544
     assert ax.get_ylabel() == "span (characters)"
+
+
+def test_wherever_a_span_is_shown_its_reach_is(finished):
+    _, summary, page = finished
+    spans = np.array(summary["spans"])
+    reach = np.ceil(spans + 4).astype(int) - 1  # the last distance with a mask above 0
+    assert "span (reach) in characters" in page
+    for z, x in zip(spans.ravel(), reach.ravel(), strict=True):
+        assert f"{z:.1f} ({x})" in page
+    maps = _pictures.attention_maps(np.ones((2, 2, 1, 1)), 4, spans, 4)
+    assert [ax.get_title().split("\n")[-1] for ax in maps.axes[:4]] == [
+        f"span {z:.0f}, reach {x}" for z, x in zip(spans.ravel(), reach.ravel(), strict=True)
+    ]
+    history = _pictures.span_history(np.array([0]), np.ones((1, 1, 1)), 1, 4).axes[0]
+    assert history.get_ylabel() == "span (characters; reach: 4 more)"
 
 
 def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_maps(finished):
@@ -369,7 +387,7 @@ def test_one_layer_one_head_one_block_can_be_drawn():
     ones = np.ones((1, 1))
     figures = [
         _pictures.spans(ones, 1, 0),
-        _pictures.span_history(np.array([0]), ones[None], 1),
+        _pictures.span_history(np.array([0]), ones[None], 1, 0),
         _pictures.attention_maps(ones[None, None], 1, ones, 0),
         _pictures.distance_profiles(ones[None], ones, 0),
         _pictures.close_map(ones, ["$"], "$x_{$ <&>"[:1]),
@@ -397,6 +415,6 @@ def test_history_ends_where_the_table_does(tmp_path, monkeypatch):
     assert run.metrics()[-1]["step"] == 2
     monkeypatch.setattr(_pictures, "span_history", lambda *given: drawn.append(given) or draw(*given))
     write_report(run, TEXT)
-    steps, history, _ = drawn[0]
+    steps, history, *_ = drawn[0]
     assert steps.tolist() == [0, 2, 3]
     np.testing.assert_array_equal(history[-1], run.load().parameters["span"])
