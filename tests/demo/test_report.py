@@ -1,6 +1,7 @@
 """The report: its numbers, that it stands alone, and that it says what went wrong."""
 
 import base64
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -329,10 +330,28 @@ def test_spans_are_drawn_where_they_are():
     ax = _pictures.spans(values, 512, 32).axes[0]
     dots = [line.get_ydata() for line in ax.lines if line.get_marker() not in ("None", None)]
     assert np.array_equal(np.stack(dots), values)
+    assert [line.tolist() for line in ax.collections[1].get_segments()] == [
+        [[x, z], [x, z + 32]] for x, z in zip((1.75, 2.25), values[1], strict=True)
+    ]
     low, high = ax.get_ylim()
     assert low <= 0
-    assert high > 512
+    assert high > 544
     assert ax.get_ylabel() == "span (characters)"
+
+
+def test_wherever_a_span_is_shown_its_reach_is(finished):
+    _, summary, page = finished
+    spans = np.array(summary["spans"])
+    reach = np.ceil(spans + 4).astype(int) - 1  # the last distance with a mask above 0
+    assert "span (reach) in characters" in page
+    for z, x in zip(spans.ravel(), reach.ravel(), strict=True):
+        assert f"{z:.1f} ({x})" in page
+    maps = _pictures.attention_maps(np.ones((2, 2, 1, 1)), 4, spans, 4)
+    assert [ax.get_title().split("\n")[-1] for ax in maps.axes[:4]] == [
+        f"span {z:.0f}, reach {x}" for z, x in zip(spans.ravel(), reach.ravel(), strict=True)
+    ]
+    history = _pictures.span_history(np.array([0]), np.ones((1, 1, 1)), 1, 4).axes[0]
+    assert history.get_ylabel() == "span (characters; reach: 4 more)"
 
 
 def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_maps(finished):
@@ -350,11 +369,25 @@ def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_m
     assert "What is grey is not computed" in finished[2]
 
 
+def test_maps_are_grey_in_the_files_too_and_other_pictures_let_the_page_through():
+    ones = np.eye(2)
+    grey = f"fill: {plot_style.NOTHING}"
+    for figure, maps in ((_pictures.attention_maps(ones[None, None], 1, np.ones((1, 1)), 0), 1),
+                         (_pictures.close_map(ones, ["a", "b"], ""), 1),
+                         (_pictures.spans(ones, 4, 1), 0)):  # fmt: skip
+        svg = _pictures.to_svg(figure, "p")
+        assert svg.count(grey) == maps
+        assert "fill: #ffffff" not in svg
+        assert f"var(--nothing, {plot_style.NOTHING})" in _pictures.for_page(svg) or not maps
+        corner = matplotlib.image.imread(io.BytesIO(_pictures.to_png(figure)))[0, 0]
+        assert corner.tolist() == [1, 1, 1, 1]
+
+
 def test_one_layer_one_head_one_block_can_be_drawn():
     ones = np.ones((1, 1))
     figures = [
         _pictures.spans(ones, 1, 0),
-        _pictures.span_history(np.array([0]), ones[None], 1),
+        _pictures.span_history(np.array([0]), ones[None], 1, 0),
         _pictures.attention_maps(ones[None, None], 1, ones, 0),
         _pictures.distance_profiles(ones[None], ones, 0),
         _pictures.close_map(ones, ["$"], "$x_{$ <&>"[:1]),
@@ -382,6 +415,6 @@ def test_history_ends_where_the_table_does(tmp_path, monkeypatch):
     assert run.metrics()[-1]["step"] == 2
     monkeypatch.setattr(_pictures, "span_history", lambda *given: drawn.append(given) or draw(*given))
     write_report(run, TEXT)
-    steps, history, _ = drawn[0]
+    steps, history, *_ = drawn[0]
     assert steps.tolist() == [0, 2, 3]
     np.testing.assert_array_equal(history[-1], run.load().parameters["span"])

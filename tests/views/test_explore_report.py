@@ -57,6 +57,15 @@ def test_on_a_phone_the_report_shows_its_numbers_whole_and_says_what_scrolls(ope
     assert scrolls == [False] * 4 + [True] * 3  # the maps
 
 
+@pytest.mark.parametrize(("scheme", "grey"), [("light", "rgb(217, 220, 225)"), ("dark", "rgb(42, 48, 56)")])
+def test_pairs_that_are_not_computed_are_grey_in_the_maps_of_the_page(opened, report, scheme, grey):
+    page = opened(report[0].path / "report.html", color_scheme=scheme)
+    fills = page.locator("figure svg path[style*=nothing]").evaluate_all(
+        "paths => paths.map((path) => getComputedStyle(path).fill)"
+    )
+    assert fills == [grey] * 5  # four heads, and one of them closer
+
+
 def test_report_without_javascript_has_its_numbers_and_pictures(opened, report):
     page = opened(report[0].path / "report.html", java_script_enabled=False)
     assert page.locator("figure svg").count() == 7

@@ -15,6 +15,9 @@ pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other pe
 VALUES = [
     (lambda p: p.spans([-1]), "span must not be negative, but holds -1"),
     (lambda p: p.spans([1], limit=-3), "limit must be at least 0, not -3"),
+    (lambda p: p.spans([1], ramp=-1), "ramp must be at least 0, not -1"),
+    (lambda p: p.span_history([0], [[1]], ramp=np.nan), "ramp must be finite"),
+    (lambda p: p.dynamic_spans([1], ramp=-1), "ramp must be at least 0, not -1"),
     (lambda p: p.spans([]), "span must hold at least one number"),
     (lambda p: p.spans(np.ones((1, 1, 1))), "span must have 0 or 1 or 2 axes"),
     (lambda p: p.spans([np.nan]), "span must be finite"),

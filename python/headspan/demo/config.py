@@ -27,7 +27,7 @@ class ModelConfig:
     span_limit, span_init : float
         The largest span a head may learn and the span it starts from, in characters.
     ramp : float
-        Length of the soft edge of the mask, in characters.
+        Length of the soft edge of the mask, in characters; `headspan.attention` says how it is chosen.
     """
 
     vocabulary: int

@@ -52,7 +52,7 @@ def explore(
     span : array_like, shape () or (heads,), optional
         In tokens. None: without limit.
     ramp : float
-        In tokens.
+        In tokens; `headspan.attention` says how it is chosen.
     tokens : sequence of str, optional
         The text of every key; shown as text, whatever it holds.
     heads : sequence of int, optional

@@ -77,8 +77,8 @@ def hybrid_attention(
     limit : float
         The largest span, in tokens (`max_span` in the published layer).
     ramp : float
-        Tokens over which the mask falls from 1 to 0 beyond the span. 0 gives a hard window, through which no gradient
-        reaches the span.
+        Tokens over which the mask falls from 1 to 0 beyond the span; `headspan.attention` says how it is chosen. 0
+        gives a hard window, through which no gradient reaches the span.
     per : {"batch", "head", "token"}
         What has a span of its own: a batch item, each of its heads, or each head at each token.
     sharpen_longer : bool

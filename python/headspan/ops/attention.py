@@ -82,7 +82,11 @@ def attention(
         How far a query looks before the mask falls, in tokens: a number, or of shape (heads,), (batch, heads) or
         (batch, heads, tokens). None: without limit.
     ramp : float
-        Tokens over which the mask falls from 1 to 0. 0 gives a hard window.
+        Tokens over which the mask falls from 1 to 0, beyond the span: a span of 0 reaches 31 keys back with the default
+        of 32, made for contexts of thousands of tokens. It is chosen like the span, in tokens, and small beside the
+        input (say a tenth of it), or all heads reach everything whatever their spans. Only pairs on the ramp move a
+        span: a long ramp lets it feel what lies farther off, a short one leaves less to compute beyond it. 0 gives a
+        hard window, whose span has no gradient.
     causal : bool, optional
         Whether queries see no later keys. Else the distance is absolute. None: True, as for sequences; a `pattern` that
         looks both ways and more queries than keys ask for a choice, and a `Neighborhood` that is causal axis by axis

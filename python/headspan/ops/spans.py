@@ -22,7 +22,7 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     span : array_like
         z, in tokens, broadcast against `distance`.
     ramp : float
-        R, in tokens. 0 gives a hard window: 1 up to the span.
+        R, in tokens; `attention` says how it is chosen. 0 gives a hard window: 1 up to the span.
 
     Returns
     -------
@@ -67,6 +67,8 @@ def farthest(span: npt.ArrayLike, ramp: float) -> npt.NDArray[np.float64]:
 
 def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
     """L1 penalty that keeps spans short, ``weight * mean(span)``, and its gradient.
+
+    The ramp is not penalised: what a head of span 0 still reaches is set by the `ramp` of `attention`.
 
     Parameters
     ----------
@@ -125,7 +127,8 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, l
     Returns
     -------
     span : ndarray, shape (batch, heads, tokens)
-        What `attention` takes as `span`. NaN passes through, and `attention` refuses it.
+        What `attention` takes as `span`, beside the `ramp` by which a token reaches farther. NaN passes through, and
+        `attention` refuses it.
 
     Raises
     ------

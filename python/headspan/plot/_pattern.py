@@ -86,7 +86,7 @@ def pattern(
     span : array_like, shape () or (heads,), optional
         In tokens; pairs out of its reach are left out.
     ramp : float
-        In tokens.
+        In tokens; `headspan.attention` says how it is chosen.
     ax : matplotlib.axes.Axes, optional
         For a pattern of one panel.
 

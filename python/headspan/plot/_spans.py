@@ -23,7 +23,7 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax
     span : array_like, shape () or (heads,)
         In tokens. With one span, where the mask begins and ends to fall is marked.
     ramp : float
-        In tokens.
+        In tokens; `headspan.attention` says how it is chosen.
     unit : str
         What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
@@ -71,7 +71,14 @@ def _mark_span(ax: Axes, span: float, ramp: float) -> None:
         ax.annotate(text, (x, y), (7, 4), textcoords="offset points", va="bottom")
 
 
-def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "tokens", ax: Axes | None = None) -> Axes:
+def spans(
+    span: npt.ArrayLike,
+    *,
+    limit: float | None = None,
+    ramp: float | None = None,
+    unit: str = "tokens",
+    ax: Axes | None = None,
+) -> Axes:
     """Draw how far every head looks: a dot a head, layer by layer, and a bar for the mean of a layer.
 
     Parameters
@@ -79,7 +86,9 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
     span : array_like, shape (heads,) or (layers, heads)
         In tokens.
     limit : float, optional
-        The largest span that could be learned, drawn as a line.
+        The largest span that could be learned, drawn as a line; what is larger all the same is drawn above it.
+    ramp : float, optional
+        Of all spans, in tokens. With it a line from each dot ends at the reach of its head, where the mask is 0.
     unit : str
         What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
@@ -104,18 +113,20 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
     Examples
     --------
     >>> import headspan as hs
-    >>> hs.plot.spans([[3, 9, 40], [12, 80, 500]], limit=512).get_ylabel()
-    'span (tokens)'
+    >>> hs.plot.spans([[3, 9, 40], [12, 80, 500]], limit=512, ramp=16).get_xlabel()
+    'layer (dot: span of a head, line: up to its reach, bar: mean span)'
     """
     values = style.numbers("span", span, 0, 1, 2)
     _check.non_negative("span", values)
-    limit = _limit(limit)
+    limit, beyond = _optional("limit", limit), _optional("ramp", ramp)
     layers, heads = values.shape
     ax = style.axes(ax, width=max(6.4, 0.34 * layers))
     shift = np.linspace(-0.25, 0.25, heads) if heads > 1 else np.zeros(1)
     size = 7 if layers * heads <= 48 else 4
     for layer, (row, colour) in enumerate(zip(values, style.colours(layers), strict=True)):
         x = layer + 1 + shift
+        if beyond:
+            ax.vlines(x, row, row + beyond, color=colour, linewidth=1.2, alpha=0.6, label="reach")
         ax.plot(
             x,
             row,
@@ -128,20 +139,22 @@ def spans(span: npt.ArrayLike, *, limit: float | None = None, unit: str = "token
             clip_on=False,
         )
         ax.plot([layer + 0.66, layer + 1.34], [row.mean()] * 2, color=style.ink(), linewidth=1.6, label="mean")
-    _span_axis(ax, float(values.max()), limit, unit)
+    _span_axis(ax, float(values.max()) + (beyond or 0.0), limit, unit)
     ax.set_xlim(0.5, layers + 0.5)
     every = 1 if layers <= 12 else 2 if layers <= 24 else 4
     ax.set_xticks(range(1, layers + 1, every))
-    ax.set_xlabel("layer (a dot is a head, the bar their mean)")
+    line = "line: up to its reach, " if beyond else ""
+    ax.set_xlabel(f"layer (dot: span of a head, {line}bar: mean span)")
     ax.grid(axis="x", visible=False)
     return ax
 
 
-def _limit(limit: float | None) -> float | None:
-    return None if limit is None else _check.number("limit", limit, at_least=0)
+def _optional(name: str, given: float | None) -> float | None:
+    return None if given is None else _check.number(name, given, at_least=0)
 
 
-def _span_axis(ax: Axes, top: float, limit: float | None, unit: str) -> None:
+def _span_axis(ax: Axes, top: float, limit: float | None, unit: str, ramp: float | None = None) -> None:
+    """Make the vertical axis one of spans; with a ramp, it says how far beyond them a head reaches."""
     if limit is not None:
         ax.axhline(limit, color=style.GREY, linestyle="--", linewidth=1.2, label="limit")
         ax.annotate(
@@ -151,7 +164,7 @@ def _span_axis(ax: Axes, top: float, limit: float | None, unit: str) -> None:
     top = max(top, limit or 0.0, 4.0)
     style.log_tokens(ax.yaxis, top, limit or None, linear=4)  # spans that differ by less look the same
     ax.set_ylim(0, 1.5 * top)
-    ax.set_ylabel(f"span ({unit})")
+    ax.set_ylabel(f"span ({unit}; reach: {ramp:g} more)" if ramp else f"span ({unit})")
 
 
 def span_history(
@@ -159,6 +172,7 @@ def span_history(
     span: npt.ArrayLike,
     *,
     limit: float | None = None,
+    ramp: float | None = None,
     unit: str = "tokens",
     ax: Axes | None = None,
 ) -> Axes:
@@ -171,7 +185,9 @@ def span_history(
     span : array_like, shape (rows, heads) or (rows, layers, heads)
         In tokens.
     limit : float, optional
-        The largest span that could be learned, drawn as a line.
+        The largest span that could be learned, drawn as a line; what is larger all the same is drawn above it.
+    ramp : float, optional
+        Of all spans, in tokens. With it the axis says how far beyond its span a head reaches.
     unit : str
         What the model reads, as it stands on the axes.
     ax : matplotlib.axes.Axes, optional
@@ -202,11 +218,11 @@ def span_history(
     if values.ndim not in (2, 3) or values.shape[0] != x.size or values.size == 0:
         raise ValueError(f"span must have the shape ({x.size}, heads) or ({x.size}, layers, heads), not {values.shape}")
     _check.non_negative("span", values)
-    limit = _limit(limit)
+    limit, beyond = _optional("limit", limit), _optional("ramp", ramp)
     values = values.reshape(x.size, -1, values.shape[-1])
     ax = style.axes(ax)
     _lines_by_layer(ax, x, np.moveaxis(values, 0, -1))
-    _span_axis(ax, float(values.max()), limit, unit)
+    _span_axis(ax, float(values.max()), limit, unit, beyond)
     ax.xaxis.set_major_locator(style.whole_numbers())
     ax.set_xlabel("training step")
     return ax
@@ -224,7 +240,12 @@ def _lines_by_layer(ax: Axes, x: Any, values: Any) -> None:
 
 
 def dynamic_spans(
-    span: npt.ArrayLike, *, tokens: Sequence[str] | None = None, unit: str = "tokens", ax: Axes | None = None
+    span: npt.ArrayLike,
+    *,
+    ramp: float | None = None,
+    tokens: Sequence[str] | None = None,
+    unit: str = "tokens",
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw how the span moves along a text: a line a head over the tokens.
 
@@ -232,6 +253,8 @@ def dynamic_spans(
     ----------
     span : array_like, shape (tokens,), (heads, tokens) or (layers, heads, tokens)
         In tokens, as from `headspan.dynamic_span` for one batch item. Lines of several layers are coloured by layer.
+    ramp : float, optional
+        Of all spans, in tokens. With it the axis says how far beyond its span a head reaches.
     tokens : sequence of str, optional
         The text, written under the lines if it has at most 64 tokens.
     unit : str
@@ -254,17 +277,18 @@ def dynamic_spans(
     Examples
     --------
     >>> import headspan as hs
-    >>> hs.plot.dynamic_spans([[3, 9, 40], [12, 80, 500]], tokens=["a", "b", "c"]).get_ylabel()
-    'span (tokens)'
+    >>> hs.plot.dynamic_spans([[3, 9, 40], [12, 80, 500]], ramp=16, tokens=["a", "b", "c"]).get_ylabel()
+    'span (tokens; reach: 16 more)'
     """
     values = style.numbers("span", span, 1, 2, 3)
     _check.non_negative("span", values)
+    beyond = _optional("ramp", ramp)
     count = values.shape[-1]
     names = _check.token_texts(tokens, count)
     written = names is not None and count <= style.TOKENS_ON_AXIS
     ax = style.axes(ax, width=9 if written and count > 24 else 6.4)
     _lines_by_layer(ax, np.arange(count), values)
-    _span_axis(ax, float(values.max()), None, unit)
+    _span_axis(ax, float(values.max()), None, unit, beyond)
     if written and names is not None:
         style.names_on(ax.xaxis, names, np.arange(count), size=9 if count <= 48 else 7.5, turned=True)
     else:

@@ -36,7 +36,7 @@ def attention_map(
     vmax: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw which token looks where, with the edge of the span (solid) and the end of its ramp (dashed) over it.
+    """Draw which token looks where, with the edge of the span (solid) and that of its reach (dashed) over it.
 
     Grey pairs are not computed. Both lines lie just beyond the last pair, and are left out where they would cover all
     there is to see. More than 256 queries or keys are pooled into blocks as `headspan.attention_weights` pools them:
@@ -49,7 +49,7 @@ def attention_map(
     span : array_like, shape () or (tokens,), optional
         Of this head, in tokens.
     ramp : float
-        In tokens.
+        In tokens; `headspan.attention` says how it is chosen.
     causal : bool
         Whether queries see no later keys; else the band has two edges.
     tokens : sequence of str, optional

@@ -95,10 +95,10 @@ def legend(ax: Axes, handles: Sequence[Any], title: str | None = None) -> None:
 
 def log_tokens(axis: Any, top: float, limit: float | None = None, *, linear: float = 1) -> None:
     """Make an axis of tokens logarithmic from some token on, with its 0; the limit gets a tick of its own."""
-    last = top if limit is None else limit
-    ticks = [0.0, *(4.0**k for k in range(12) if linear <= 4.0**k < (last if limit is None else 0.75 * last))]
+    near = (0.0, 0.0) if limit is None else (0.75 * limit, limit / 0.75)  # where a tick would touch that of the limit
+    powers = [4.0**k for k in range(12) if linear <= 4.0**k < top and not near[0] <= 4.0**k < near[1]]
     axis._set_axes_scale("symlog", linthresh=linear, linscale=0.4 if linear == 1 else 0.7)
-    axis.set_ticks([*ticks, *([] if limit is None else [limit])])
+    axis.set_ticks(sorted({0.0, *powers, *([] if limit is None else [limit])}))
     axis.set_major_formatter(matplotlib("ticker").FuncFormatter(lambda x, _: f"{x:,.6g}"))
     axis.set_minor_locator(matplotlib("ticker").NullLocator())
 

@@ -25,6 +25,7 @@ PAGE = """<!DOCTYPE html>
 @media screen and (prefers-color-scheme: dark) {{
   :root {{
     --ink: #e6edf3; --paper: #12161b; --quiet: #9aa4ae; --line: #343b43; --note: #33230f; --most: 0.7;
+    --nothing: #2a3038;
   }}
 }}
 * {{ box-sizing: border-box; }}

@@ -20,6 +20,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("the report needs matplotlib: pip install 'headspan[demo]'", name=error.name) from error
 
 from headspan import plot
+from headspan.ops.spans import farthest
 from headspan.plot import style as plot_style
 from headspan.plot.maps import band
 
@@ -35,6 +36,7 @@ UNIT = "characters"
 
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": QUIET,
+    "axes.facecolor": "none",  # the page shows through, but not where a map has a grey of its own
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
@@ -63,7 +65,7 @@ def to_svg(figure: Figure, name: str) -> str:
     """Return a figure as an ``<svg>`` element whose ids start with name."""
     buffer = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -81,24 +83,24 @@ def to_png(figure: Figure) -> bytes:
 
 
 def for_page(svg: str) -> str:
-    """Let the ink of an svg follow the colour of the page's text."""
-    return svg.replace(INK, "currentColor")
+    """Let an svg follow the page: its ink the colour of the text, the grey of no pair that of a dark page."""
+    return svg.replace(INK, "currentColor").replace(plot_style.NOTHING, f"var(--nothing, {plot_style.NOTHING})")
 
 
 def spans(values: Array, limit: float, ramp: float) -> Figure:
-    """Dots: the span of every head, layer by layer; values is (layers, heads)."""
+    """Dots and lines: the span and the reach of every head, layer by layer; values is (layers, heads)."""
     with style():
         figure = Figure(figsize=(NARROW, 4.0))
-        ax = plot.spans(values, limit=limit, unit=UNIT, ax=figure.add_subplot())
-        ax.set_title(f"Learned span of every head (soft edge: {ramp:g} {UNIT} more)")
+        ax = plot.spans(values, limit=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
+        ax.set_title(f"Learned span of every head, and its reach ({ramp:g} {UNIT} more)")
     return figure
 
 
-def span_history(steps: Array, history: Array, limit: float) -> Figure:
+def span_history(steps: Array, history: Array, limit: float, ramp: float) -> Figure:
     """Lines: the span of every head against the step; history is (rows, layers, heads)."""
     with style():
         figure = Figure(figsize=(NARROW, 3.2))
-        ax = plot.span_history(steps, history, limit=limit, unit=UNIT, ax=figure.add_subplot())
+        ax = plot.span_history(steps, history, limit=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
         ax.set_xlim(0, None)
         ax.set_title("How the spans got there (one line a head)")
     return figure
@@ -124,16 +126,19 @@ def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figur
     layers, heads = maps.shape[:2]
     with style():
         panel = (WIDTH - 2.0) / max(heads, 3)
-        figure = Figure(figsize=(WIDTH, 0.9 + layers * (panel + 0.22)), layout="compressed")
+        between = ", " if heads <= 4 else "\n"  # more maps in a row leave no room for both numbers in a line
+        above_map = 0.22 if heads <= 4 else 0.36
+        figure = Figure(figsize=(WIDTH, 0.9 + layers * (panel + above_map)), layout="compressed")
         axes: Any = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
         size = maps.shape[-1] * block
         for layer, head in np.ndindex(layers, heads):
             ax = axes[layer, head]
             image = _map(ax, maps[layer, head], block)
-            band(image, np.full(size, values[layer, head]), ramp)
+            span = values[layer, head]
+            band(image, np.full(size, span), ramp)
             ax.locator_params(nbins=4)
             above = f"head {head + 1}\n" if layer == 0 else ""
-            ax.set_title(f"{above}span {values[layer, head]:.0f}", size=8.5)
+            ax.set_title(f"{above}span {span:.0f}{between}reach {farthest(span, ramp):.0f}", size=8.5)
             if head == 0:
                 ax.set_ylabel(f"layer {layer + 1}")
         figure.supxlabel("character looked at (key)", size=9.5)

@@ -79,8 +79,8 @@ def spans_of_heads(subject: Subject) -> str:
     """Return the spans and how they moved."""
     model, values = subject.model, subject.spans
     heads = [f"head {head + 1}" for head in range(values.shape[1])]
-    lines = [[f"layer {layer + 1}", *(_shown(span, ".1f") for span in row)] for layer, row in enumerate(values)]
-    numbers = number_table(["span in characters", *heads], lines)
+    lines = [[f"layer {layer + 1}", *(_span_and_reach(z, model.ramp) for z in row)] for layer, row in enumerate(values)]
+    numbers = number_table(["span (reach) in characters", *heads], lines)
     heading = "<h2>How far does each head look?</h2>"
     if not np.isfinite(values).all():
         (subject.run.path / "spans.svg").unlink(missing_ok=True)
@@ -91,7 +91,7 @@ def spans_of_heads(subject: Subject) -> str:
     parts = [
         heading,
         f"<p>{_widest_and_narrowest(values, model.ramp)}</p>",
-        subject.figure(picture, "spans", "Learned span of every head"),
+        subject.figure(picture, "spans", "Learned span and reach of every head"),
         numbers,
         *_history(subject),
     ]
@@ -107,12 +107,17 @@ def _history(subject: Subject) -> list[str]:
     steps = np.array([0, *(row["step"] for row in rows)])
     start = np.full_like(subject.spans, subject.model.span_init)
     history = np.stack([start, *(np.array(row["spans"]) for row in rows)])
-    picture = pictures.span_history(steps, history, subject.model.span_limit)
+    picture = pictures.span_history(steps, history, subject.model.span_limit, subject.model.ramp)
     return [subject.figure(picture, "history", "Spans while training")]
 
 
 def _shown(value: float, form: str) -> str:
     return format(value, form) if math.isfinite(value) else "not a number"
+
+
+def _span_and_reach(span: float, ramp: float) -> str:
+    reach = f" ({farthest(span, ramp):.0f})" if math.isfinite(span) else ""
+    return _shown(span, ".1f") + reach
 
 
 def _widest_and_narrowest(spans: Array, ramp: float) -> str:
@@ -122,7 +127,7 @@ def _widest_and_narrowest(spans: Array, ramp: float) -> str:
         f"the mean is {float(spans.mean()):.0f}. "
     )
     return words + (
-        f"Beyond its span a head's weights fade over {ramp:g} more characters and are 0 after that: "
+        f"Beyond its span a head's weights fade over {ramp:g} more characters and are 0 beyond that, its reach: "
         f"the two look at most {farthest(high, ramp):.0f} and {farthest(low, ramp):.0f} characters back."
     )
 
@@ -178,7 +183,7 @@ def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
             "span; the weight is exactly 0 one ramp beyond it.</p>",
             subject.figure(profiles, "profiles", "Mean weight against distance", wide=True),
             f"<p>The same passage as maps, in blocks of {seen.block} by {seen.block} characters. "
-            "The number above a map is the span. The solid line is where it ends, the dashed one the end of the ramp; "
+            "Above a map are the span and the reach of its head, over it the solid and the dashed line where they end; "
             "a line that would cover a whole band is left out. What is grey is not computed: pairs beyond the ramp, "
             "and above the diagonal, as no character looks at later ones.</p>",
             subject.figure(maps, "maps", "Attention map of every head", wide=True),
