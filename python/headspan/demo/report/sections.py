@@ -17,7 +17,7 @@ from headspan.demo.report.numbers import finite_rows
 from headspan.demo.report.page import number_table, passage_html, table
 from headspan.demo.report.subject import Subject
 from headspan.demo.report.view import view_section
-from headspan.demo.runs import replace_file
+from headspan.demo.runs import Run, replace_file
 from headspan.ops.spans import farthest
 
 Array = NDArray[Any]
@@ -212,6 +212,7 @@ def reproduce(subject: Subject) -> str:
     build = ", ".join(f"{name} {_written(value)}" for name, value in hs.build_info().items())
     rows = {
         "command": f"`{config.get('command', '')}`",
+        **_extensions(subject.run),
         "seed": str(subject.training.seed),
         "run folder": str(subject.run.path),
         "report again": f"`headspan report {shlex.quote(str(subject.run.path))}`",
@@ -221,6 +222,15 @@ def reproduce(subject: Subject) -> str:
         "core": build,
     }
     return f"<h2>How to get this again</h2>{table(rows)}"
+
+
+def _extensions(run: Run) -> dict[str, str]:
+    """Return the commands by which the run was planned to go on for longer."""
+    path = shlex.quote(str(run.path))
+    return {
+        f"extension {number}": f"at step {at:,}: `headspan train --resume {path} --extend {by}`"
+        for number, (at, by) in enumerate(run.extensions(), 1)
+    }
 
 
 def _written(value: object) -> str:
