@@ -4,6 +4,7 @@
 ``config.json``           model, training and text, enough to repeat the run, and its extensions
 ``metrics.jsonl``         one JSON object a line: step, bits per character, spans
 ``weights.npz``           parameters and the optimizer's state, so that training can go on
+``baselines/``            runs of the same model with spans that are given, if it was compared with them
 ``report.html``           the report; ``spans.svg`` is its picture of the spans
 ========================  =========================================================================
 

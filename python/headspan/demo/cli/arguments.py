@@ -74,6 +74,12 @@ def _add_training(parser: argparse.ArgumentParser, minutes: float | None) -> Non
     parser.add_argument("--out", type=Path, metavar="RUN", help="new run folder (under runs/)")
     after = "no limit" if minutes is None else f"{minutes:g}"
     parser.add_argument("--minutes", type=float, default=minutes, help=f"end training after (default: {after})")
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="then train the same model with full attention and with a window of equal cost for as many steps, and "
+        "compare; takes three times as long",
+    )
     for config, options in ((TrainConfig, TRAINING_OPTIONS), (ModelConfig, MODEL_OPTIONS)):
         for name, text in options.items():
             default = getattr(config, name)

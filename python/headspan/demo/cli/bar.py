@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from tqdm import tqdm
 
-if TYPE_CHECKING:
-    from headspan.demo.runs import State
+from headspan.demo.runs import State
 
 
 class Bar:
     """A tqdm bar with bits per character, mean and widest span."""
 
-    def __init__(self, steps: int, begun: int) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(total=steps, initial=begun, unit="step", dynamic_ncols=True)
+    def __init__(self, steps: int, begun: int, name: str | None = None) -> None:
+        self._bar = tqdm(total=steps, initial=begun, desc=name, unit="step", dynamic_ncols=True)
         self._smooth: float | None = None
 
     def __enter__(self) -> Bar:

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from headspan.demo.baselines import baselines_of, run_of, step_of, train_baseline
 from headspan.demo.cli.arguments import MODEL_OPTIONS, TRAINING_OPTIONS, chosen
 from headspan.demo.cli.bar import Bar
 from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.loaded import encode, load_run
 from headspan.demo.model import init_parameters
 from headspan.demo.report.numbers import document
+from headspan.demo.report.remarks import spans_at_zero
 from headspan.demo.report.write import write_report
 from headspan.demo.runs import Run, RunError, next_folder, replace_file
 from headspan.demo.sample import sample
@@ -75,17 +77,36 @@ def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
 
 def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
     model, config = configs(run)
-    begun = current_state(run, model, config.seed).step
     print(f"training on {text.name}, {len(text.data):,} bytes; run folder {run.path}")
-    with Bar(config.steps, begun) as bar:
+    with Bar(config.steps, step_of(run)) as bar:
         outcome = train(run, text, minutes=options.minutes, progress=bar.show)
+    if options.baselines and outcome in ("finished", "out of time"):
+        ended = _train_baselines(run, text)
+        outcome = outcome if ended in ("finished", "paused") else ended
     if outcome != "finished":
         print(f"training ended early ({outcome}); it goes on with:")
-        print(f"  headspan train --resume {shlex.quote(str(run.path))}")
+        print(f"  headspan train --resume {shlex.quote(str(run.path))}{' --baselines' * options.baselines}")
     _report(run, text, options)
     if outcome == "diverged":
         raise RunError("the loss is no longer a number; try a smaller --learning-rate")
+    nowhere = spans_at_zero(model, config, current_state(run, model, config.seed))
+    if nowhere is not None:
+        print(nowhere.replace("`", ""))
     return 0
+
+
+def _train_baselines(run: Run, text: Text) -> str:
+    """Train what the run is compared with, and return how the last of it ended."""
+    model, config = configs(run)
+    state = current_state(run, model, config.seed)
+    outcome = "finished"
+    for baseline in baselines_of(run, state):
+        own = run_of(run, baseline)
+        with Bar(state.step, 0 if own is None else step_of(own), baseline.name) as bar:
+            outcome = train_baseline(run, text, baseline, progress=bar.show)
+        if outcome not in ("finished", "paused"):
+            break
+    return outcome
 
 
 def _report(run: Run, text: Text, options: argparse.Namespace) -> None:

@@ -35,8 +35,7 @@ def about(subject: Subject) -> str:
         f"{len(text.vocabulary)} different byte values; sha256 {text.sha256[:16]}…",
         "model": f"{model.layers} layers of {model.heads} heads, width {model.width}, "
         f"perceptrons of {model.hidden}, rotary positions, {parameters:,} parameters",
-        "attention": f"spans learned in 0 to {model.span_limit:g} characters from "
-        f"{model.span_init:g}, soft edge (ramp) {model.ramp:g}",
+        "attention": f"{_spans_of(subject)}, soft edge (ramp) {model.ramp:g}",
         "training": f"{subject.state.step:,} of {training.steps:,} steps in "
         f"{subject.state.seconds / 60:.1f} minutes; {training.batch} windows of "
         f"{training.context} characters a step; Adam, peak rate {training.learning_rate:g}; "
@@ -46,6 +45,13 @@ def about(subject: Subject) -> str:
         f"<h1>What {model.layers * model.heads} heads learned to look at</h1>"
         f"<p>A character model trained with headspan. A character is a byte.</p>{table(rows)}"
     )
+
+
+def _spans_of(subject: Subject) -> str:
+    model = subject.model
+    if subject.training.span_rate == 0:
+        return f"every span given, {model.span_init:g} characters"
+    return f"spans learned in 0 to {model.span_limit:g} characters from {model.span_init:g}"
 
 
 def quality(subject: Subject, known: dict[str, float]) -> str:
