@@ -24,6 +24,7 @@ from headspan.ops.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_p
 
 if TYPE_CHECKING:
     from headspan import plot
+    from headspan.demo.loaded import load_run
     from headspan.explorer import explore
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "hybrid_parameters",
     "importance_from",
     "importance_from_vjp",
+    "load_run",
     "merge_attention",
     "merge_attention_vjp",
     "patterns",
@@ -58,11 +60,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what draws when it is first asked for: attention alone needs none of it."""
+    """Load what draws, and what trained, when it is first asked for: attention alone needs none of it."""
     if name == "plot":
         return import_module("headspan.plot")
     if name == "explore":
         return import_module("headspan.explorer").explore
+    if name == "load_run":
+        return import_module("headspan.demo.loaded").load_run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

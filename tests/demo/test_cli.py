@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import headspan as hs
 import headspan_command
 import pytest
 from headspan.demo import cli
+from headspan.demo.text import Text
 from headspan.lm import ModelConfig
 from headspan.train import TrainConfig
 from lm_helpers import small_text
@@ -48,17 +50,102 @@ def test_train_resume_and_report(folder, capsys):
     assert page.exists()
 
 
-def test_a_file_that_moved_can_be_named_again(folder, capsys):
+def last_hint(capsys):
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  headspan")]
+    return shlex.split(line)[1:]
+
+
+@pytest.mark.parametrize("command", [["train", "--resume"], ["report"]])
+def test_a_file_that_moved_can_be_named_again(folder, capsys, command):
+    cli.main(["train", "text.txt", "--out", "a run", "--minutes", "0", *SIZES])
+    os.rename("text.txt", "moved.txt")
+    capsys.readouterr()
+    assert cli.main([*command, "a run"]) == 1
+    said, _, what_to_type = error_of(capsys).rpartition(": ")
+    assert f"{folder / 'text.txt'}, the text of a run, is no longer there; if it was moved, say where it is" in said
+    typed = shlex.split(what_to_type)[1:]
+    assert typed == [*command, "a run", "FILE"]
+    assert cli.main([*typed[:-1], "moved.txt"]) == 0
+    assert cli.main([*command, "a run"]) == 0  # it is known from now on
+
+
+def test_what_to_type_after_a_text_was_moved_works(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
     os.rename("text.txt", "moved.txt")
     capsys.readouterr()
+    assert cli.main(["train", "--resume", "run", "moved.txt", "--minutes", "0"]) == 0
+    assert cli.main(last_hint(capsys)) == 0
+    assert "5 of 5 steps" in (folder / "run/report.html").read_text()
+
+
+@pytest.mark.parametrize("command", [["train", "--resume"], ["report"]])
+def test_another_text_is_called_another_text(folder, capsys, command):
+    (folder / "other text.txt").write_bytes(small_text(2000).data.tobytes()[::-1])
+    cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
+    before = (folder / "run/config.json").read_bytes()
+    capsys.readouterr()
+    assert cli.main([*command, "run", "other text.txt"]) == 1
+    said = error_of(capsys)
+    assert "other text.txt is not the text that run was trained on, text.txt; to go on with the run: " in said
+    assert (folder / "run/config.json").read_bytes() == before
+    go_on, anew = re.search("with the run: headspan (.*); to train on other text.txt: headspan (.*)$", said).groups()
+    assert cli.main(shlex.split(go_on)) == 0
+    assert cli.main([*shlex.split(anew), *SIZES]) == 0
+    assert (folder / "runs/other text-001/report.html").exists()
+
+
+def test_a_text_that_changed_is_trained_on_anew(folder, capsys):
+    cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
+    (folder / "text.txt").write_bytes(small_text(2100).data.tobytes())
+    capsys.readouterr()
     assert cli.main(["train", "--resume", "run"]) == 1
-    assert error_of(capsys).endswith("text.txt: No such file or directory")
-    assert cli.main(["train", "moved.txt", "--resume", "run"]) == 0
+    said, _, anew = error_of(capsys).rpartition(": headspan ")
+    assert said.endswith("text.txt has changed since run was trained on it; to train on it anew")
+    assert cli.main([*shlex.split(anew), *SIZES]) == 0
+
+
+def test_the_standard_library_of_another_python_is_trained_on_by_the_demo(folder, capsys, monkeypatch):
+    library = small_text(2000)
+    for size in (2000, 2100):
+        other = Text.from_bytes(small_text(size).data.tobytes(), library.name)
+        for module in ("headspan.demo.text", "headspan.demo.cli.commands"):
+            monkeypatch.setattr(f"{module}.standard_library", lambda other=other: other)
+        if size == 2000:
+            cli.main(["demo", "--out", "run", "--minutes", "0", *SIZES])
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", "run"]) == 1
+    assert error_of(capsys).endswith("has changed since run was trained on it; to train on it anew: headspan demo")
+
+
+def test_a_run_is_extended(folder, capsys):
+    cli.main(["train", "text.txt", "--out", "run", *SIZES])
+    assert cli.main(["train", "--resume", "run", "--extend", "3"]) == 0
+    page = (folder / "run/report.html").read_text()
+    assert "8 of 8 steps" in page
+    assert 'class="warning"' not in page
+    assert "headspan train --resume run --extend 3" in re.sub("<[^>]*>", "", page)
+    assert "at step 5" in page
+    assert cli.main(["train", "--resume", "run", "--extend", "2", "--minutes", "0"]) == 0
+    config = json.loads((folder / "run/config.json").read_text())
+    assert config["training"]["steps"] == 10
+    assert config["extended"] == [{"at": 5, "by": 3}, {"at": 8, "by": 2}]
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", "run"]) == 0
+    assert "10 of 10 steps" in (folder / "run/report.html").read_text()
+
+
+def test_what_cannot_go_on_is_not_extended(folder, capsys):
+    cli.main(["train", "text.txt", "--out", "run", *SIZES])
+    (folder / "run/weights.npz").write_bytes(b"")
+    before = (folder / "run/config.json").read_bytes()
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", "run", "--extend", "3"]) == 1
+    assert "cannot be read as the weights" in error_of(capsys)
+    assert (folder / "run/config.json").read_bytes() == before
 
 
 def test_demo_trains_on_the_standard_library(folder, capsys, monkeypatch):
-    monkeypatch.setattr("headspan.demo.text.standard_library", lambda: small_text(2000))
+    monkeypatch.setattr("headspan.demo.cli.commands.standard_library", lambda: small_text(2000))
     assert cli.main(["demo", *SIZES]) == 0
     assert "report: runs/demo-001/report.html" in capsys.readouterr().out
 
@@ -165,7 +252,9 @@ def test_what_is_wrong_is_said_in_one_sentence(folder, capsys, arguments, messag
     ("arguments", "message"),
     [
         (["train"], "train needs a FILE, or --resume RUN"),
-        (["train", "--resume", "run", "--steps", "3"], "--steps cannot be changed with --resume"),
+        (["train", "--resume", "run", "--steps", "3"], "--steps cannot be changed with --resume; --extend STEPS adds"),
+        (["train", "--resume", "run", "--extend", "0"], "--extend must be at least 1, got 0"),
+        (["train", "text.txt", "--extend", "3"], "--extend needs --resume RUN, the run to go on with"),
         (["train", "--resume", "run", "--out", "other"], "--out cannot be changed with --resume"),
         (["dream"], "invalid choice: 'dream'"),
         (["demo", "--steps", "many"], "invalid int value: 'many'"),
@@ -237,8 +326,26 @@ def test_products_and_threads_wait_quietly_while_training(monkeypatch):
 def test_the_program_sets_the_environment_before_it_loads_anything():
     code = "import sys, headspan_command; print(sorted({'numpy', 'headspan'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
-    process = subprocess.run([sys.executable, "-m", "headspan_command", "--version"], capture_output=True, text=True)
-    assert (process.returncode, process.stdout) == (0, f"headspan {hs.__version__}\n")
+
+
+@pytest.mark.parametrize("module", [["-m", "headspan_command"], ["-m", "headspan"], ["-mheadspan"]])
+def test_the_program_is_a_module_too(folder, module):
+    for arguments, code in ((["--version"], 0), (["report", "absent run"], 1), (["dream"], 2)):
+        process = subprocess.run([sys.executable, *module, *arguments], capture_output=True, text=True)
+        assert process.returncode == code
+        assert arguments != ["--version"] or process.stdout == f"headspan {hs.__version__}\n"
+        assert code == 0 or (arguments[-1] in process.stderr and "usage: headspan" in process.stderr) == (code == 2)
+
+
+@pytest.mark.parametrize("module", [["-m", "headspan_command"], ["-m", "headspan"], ["-mheadspan"]])
+def test_numpy_is_loaded_by_a_program_that_has_set_the_environment(folder, module):
+    """The package's own module starts Python again, as it was started, since NumPy has been loaded by then."""
+    (folder / "tqdm.py").write_text("import os, sys; print(os.environ['OPENBLAS_NUM_THREADS'], sys.orig_argv[1:])")
+    command = [sys.executable, "-W", "error", *module, "report", "no such run"]
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    process = subprocess.run(command, capture_output=True, text=True, env=environment)
+    begun_as = [module[0].replace("headspan", "headspan_command"), *["headspan_command"] * (len(module) - 1)]
+    assert process.stdout == f"1 {['-W', 'error', *begun_as, 'report', 'no such run']}\n"
 
 
 CTRL_C_IN_AN_IMPORT = """

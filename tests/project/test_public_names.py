@@ -12,8 +12,8 @@ NAMES = {
     "headspan": """
         Cost Gradients HybridParameters __version__ attention attention_vjp attention_weights build_info cost
         dynamic_span dynamic_span_vjp explore get_num_threads hybrid_attention hybrid_attention_vjp hybrid_parameters
-        importance_from importance_from_vjp merge_attention merge_attention_vjp patterns plot reference segments_from
-        set_num_threads soft_mask span_penalty
+        importance_from importance_from_vjp load_run merge_attention merge_attention_vjp patterns plot reference
+        segments_from set_num_threads soft_mask span_penalty
         """,
     "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
     "headspan.lm": "ModelConfig Parameters init_parameters logits loss surprisal trace window_bits",
@@ -101,7 +101,10 @@ def test_attention_alone_loads_nothing_that_draws_or_trains():
 
 def test_what_draws_is_loaded_when_it_is_first_used():
     drawing, looking = loaded("import headspan; headspan.plot.spans"), loaded("import headspan; headspan.explore")
+    trained = loaded("import headspan; headspan.load_run")
     assert "headspan.plot" in drawing
     assert "headspan.explorer" in looking
+    assert "headspan.demo.loaded" in trained
+    assert not any(name.startswith(("headspan.plot", "headspan.explorer", "matplotlib", "tqdm")) for name in trained)
     assert not any(name.startswith(("headspan.explorer", "matplotlib", "json", "html")) for name in drawing)
     assert not any(name.startswith(("headspan.plot", "headspan.explorer.widget", "anywidget")) for name in looking)

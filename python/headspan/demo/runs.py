@@ -1,9 +1,10 @@
 """The run folder: what a training run keeps on disk.
 
 ========================  =========================================================================
-``config.json``           model, training and text, enough to repeat the run
+``config.json``           model, training and text, enough to repeat the run, and its extensions
 ``metrics.jsonl``         one JSON object a line: step, bits per character, spans
 ``weights.npz``           parameters and the optimizer's state, so that training can go on
+``baselines/``            runs of the same model with spans that are given, if it was compared with them
 ``report.html``           the report; ``spans.svg`` is its picture of the spans
 ========================  =========================================================================
 
@@ -95,9 +96,9 @@ class Run:
             path.mkdir(parents=True)
         except FileExistsError:
             raise RunError(f"{path} already exists; choose another folder with --out") from None
-        config = {"format": FORMAT, **config}
-        replace_file(path / "config.json", (json.dumps(config, indent=2) + "\n").encode())
-        return cls(path, config)
+        run = cls(path, {"format": FORMAT})
+        run._write(**config)
+        return run
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -116,6 +117,34 @@ class Run:
             if not isinstance(config.get(name), dict):
                 raise RunError(f"{path / 'config.json'} does not describe a run: it has no {name}")
         return cls(path, config)
+
+    def extensions(self) -> list[tuple[int, int]]:
+        """Return where training stood when it was planned to go on for longer, and for how many more steps."""
+        try:
+            return [
+                (_check.integer("at", change["at"], at_least=0), _check.integer("by", change["by"], at_least=1))
+                for change in self.config.get("extended", [])
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{self.path / 'config.json'} does not describe a run: extended: {error}") from None
+
+    def extend(self, at: int, by: int) -> None:
+        """Plan so many more steps, and note that training stood at step `at` then."""
+        training = self.config["training"]
+        changes = [*self.extensions(), (at, by)]
+        self._write(
+            training={**training, "steps": training["steps"] + by},
+            extended=[{"at": at, "by": by} for at, by in changes],
+        )
+
+    def note_text(self, about: dict[str, Any]) -> None:
+        """Note what the text of the run, the same as before, is called and where it is now."""
+        if about != self.config["text"]:
+            self._write(text=about)
+
+    def _write(self, **changes: Any) -> None:
+        self.config = {**self.config, **changes}
+        replace_file(self.path / "config.json", (json.dumps(self.config, indent=2) + "\n").encode())
 
     def metrics(self) -> list[Row]:
         """Return the rows of the metrics; a last line cut short by a kill is left out."""

@@ -56,6 +56,17 @@ class Text:
         array = np.frombuffer(data, np.uint8)
         return cls(name, path, array, np.unique(array), hashlib.sha256(data).hexdigest())
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What ``config.json`` says of the text."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "bytes": len(self.data),
+            "sha256": self.sha256,
+            "vocabulary": self.vocabulary.tolist(),
+        }
+
     def encode(self, data: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the index in the vocabulary of every byte of data."""
         return np.searchsorted(self.vocabulary, data)

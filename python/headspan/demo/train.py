@@ -7,6 +7,7 @@ and goes on gives the numbers of a run that was not.
 from __future__ import annotations
 
 import math
+import shlex
 import signal
 import threading
 import time
@@ -64,20 +65,20 @@ def as_config(model: ModelConfig, training: TrainConfig, text: Text) -> dict[str
     >>> config["text"]["name"], config["training"]["steps"]
     ('hamlet', 4)
     """
-    about = {
-        "name": text.name,
-        "path": text.path,
-        "bytes": len(text.data),
-        "sha256": text.sha256,
-        "vocabulary": text.vocabulary.tolist(),
-    }
-    return {"model": asdict(model), "training": asdict(training), "text": about}
+    return {"model": asdict(model), "training": asdict(training), "text": text.about}
 
 
 def check_same_text(run: Run, text: Text) -> None:
-    """Raise unless text is the one the run was trained on."""
-    if run.config["text"].get("sha256") != text.sha256:
-        raise RunError(f"{text.name} has changed since {run.path} was trained on it")
+    """Raise unless text is the one the run was trained on, and say what to type instead."""
+    about, path = run.config["text"], shlex.quote(str(run.path))
+    if about.get("sha256") != text.sha256:
+        anew = "headspan demo" if text.path is None else f"headspan train {shlex.quote(text.path)}"
+        if about.get("path") == text.path:
+            raise RunError(f"{text.name} has changed since {run.path} was trained on it; to train on it anew: {anew}")
+        raise RunError(
+            f"{text.name} is not the text that {run.path} was trained on, {about.get('name')}; to go on with the run: "
+            f"headspan train --resume {path}; to train on {text.name}: {anew}"
+        )
     size = configs(run)[0].vocabulary
     if size != len(text.vocabulary):
         raise RunError(
@@ -105,6 +106,18 @@ def current_state(run: Run, model: ModelConfig, seed: int) -> State:
                 raise RunError(f"{run.path / 'weights.npz'} does not fit config.json: {name} must be {must}, not {is_}")
     if state.parameters["span"].min() < 0:
         raise RunError(f"{run.path / 'weights.npz'} holds a span below 0")
+    return state
+
+
+def state_to_go_on_from(run: Run, text: Text) -> State:
+    """Return the state of a run once nothing of it, or of its text, is in the way of training."""
+    model, config = configs(run)
+    check_same_text(run, text)
+    check_length(text, config.context)
+    state = current_state(run, model, config.seed)
+    if not np.isfinite(state.parameters["span"]).all():
+        raise RunError(f"{run.path / 'weights.npz'} holds spans that are not finite; training cannot go on from them")
+    run.metrics()
     return state
 
 
@@ -207,11 +220,7 @@ def train(
     'finished'
     """
     model, config = configs(run)
-    check_same_text(run, text)
-    check_length(text, config.context)
-    state = current_state(run, model, config.seed)
-    if not np.isfinite(state.parameters["span"]).all():
-        raise RunError(f"{run.path / 'weights.npz'} holds spans that are not finite; training cannot go on from them")
+    state = state_to_go_on_from(run, text)
     run.keep_metrics(state.step)
     trainer = _Trainer(model, config, state)
     parts = {name: text.encode(text.part(name)) for name in ("train", "validation")}

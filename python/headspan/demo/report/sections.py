@@ -17,7 +17,7 @@ from headspan.demo.report.numbers import finite_rows
 from headspan.demo.report.page import number_table, passage_html, table
 from headspan.demo.report.subject import Subject
 from headspan.demo.report.view import view_section
-from headspan.demo.runs import replace_file
+from headspan.demo.runs import Run, replace_file
 from headspan.ops.spans import farthest
 
 Array = NDArray[Any]
@@ -35,8 +35,7 @@ def about(subject: Subject) -> str:
         f"{len(text.vocabulary)} different byte values; sha256 {text.sha256[:16]}…",
         "model": f"{model.layers} layers of {model.heads} heads, width {model.width}, "
         f"perceptrons of {model.hidden}, rotary positions, {parameters:,} parameters",
-        "attention": f"spans learned in 0 to {model.span_limit:g} characters from "
-        f"{model.span_init:g}, soft edge (ramp) {model.ramp:g}",
+        "attention": f"{_spans_of(subject)}, soft edge (ramp) {model.ramp:g}",
         "training": f"{subject.state.step:,} of {training.steps:,} steps in "
         f"{subject.state.seconds / 60:.1f} minutes; {training.batch} windows of "
         f"{training.context} characters a step; Adam, peak rate {training.learning_rate:g}; "
@@ -46,6 +45,13 @@ def about(subject: Subject) -> str:
         f"<h1>What {model.layers * model.heads} heads learned to look at</h1>"
         f"<p>A character model trained with headspan. A character is a byte.</p>{table(rows)}"
     )
+
+
+def _spans_of(subject: Subject) -> str:
+    model = subject.model
+    if subject.training.span_rate == 0:
+        return f"every span given, {model.span_init:g} characters"
+    return f"spans learned in 0 to {model.span_limit:g} characters from {model.span_init:g}"
 
 
 def quality(subject: Subject, known: dict[str, float]) -> str:
@@ -217,6 +223,7 @@ def reproduce(subject: Subject) -> str:
     build = ", ".join(f"{name} {_written(value)}" for name, value in hs.build_info().items())
     rows = {
         "command": f"`{config.get('command', '')}`",
+        **_extensions(subject.run),
         "seed": str(subject.training.seed),
         "run folder": str(subject.run.path),
         "report again": f"`headspan report {shlex.quote(str(subject.run.path))}`",
@@ -226,6 +233,15 @@ def reproduce(subject: Subject) -> str:
         "core": build,
     }
     return f"<h2>How to get this again</h2>{table(rows)}"
+
+
+def _extensions(run: Run) -> dict[str, str]:
+    """Return the commands by which the run was planned to go on for longer."""
+    path = shlex.quote(str(run.path))
+    return {
+        f"extension {number}": f"at step {at:,}: `headspan train --resume {path} --extend {by}`"
+        for number, (at, by) in enumerate(run.extensions(), 1)
+    }
 
 
 def _written(value: object) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headspan.demo.heads import characters, head_names, side_by_side
 from headspan.demo.report.measure import Layer
 from headspan.explorer import page
 from headspan.explorer.data import ViewData
@@ -46,7 +47,7 @@ def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[n
 
 
 def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.uint8]) -> ViewData:
-    query, key = (np.concatenate([layer[i][0] for layer in layers]).astype(np.float32) for i in (0, 1))
+    query, key, _ = (array.astype(np.float32) for array in side_by_side(layers))
     heads, context, head_dim = query.shape
     room = MOST_BYTES // (heads * head_dim * query.itemsize * 2)
     tokens = min(context, MOST_TOKENS, max(LEAST_TOKENS, room))
@@ -58,14 +59,9 @@ def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.
         value_dim=layers[0][2].shape[-1],
         span=np.minimum(spans.astype(np.float64).ravel(), tokens).tolist(),
         ramp=float(ramp),
-        tokens=[_character(byte) for byte in data[:tokens].tolist()],
+        tokens=characters(data[:tokens]),
         heads=list(range(heads)),
-        names=[f"layer {layer + 1}, head {head + 1}" for layer, head in np.ndindex(*spans.shape)],
+        names=head_names(*spans.shape),
         pool=None,
         unit="characters",
     )
-
-
-def _character(byte: int) -> str:
-    """Return a byte as one character; those of several bytes have no one place."""
-    return chr(byte) if 0x20 <= byte < 0x7F or byte in (0x09, 0x0A) else "\u00b7"

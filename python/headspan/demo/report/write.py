@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,10 @@ import numpy as np
 
 from headspan.demo.model import surprisal, trace
 from headspan.demo.report import measure, pictures, sections
-from headspan.demo.report.numbers import document, finite_rows, history_of, mean_or_none, saving_numbers
+from headspan.demo.report.compared import Compared, compare, compared, compared_numbers
+from headspan.demo.report.numbers import document, history_of, mean_or_none, saving_numbers
 from headspan.demo.report.page import PAGE, with_code
+from headspan.demo.report.remarks import remarks
 from headspan.demo.report.subject import Subject
 from headspan.demo.runs import Run, replace_file
 from headspan.demo.text import Text, baselines
@@ -71,20 +71,22 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     rows = [row for row in run.metrics() if row["step"] <= state.step]
     subject = Subject(run, text, model, training, state, bits, rows)
     known = baselines(text.part("test").tobytes())
+    models = compare(subject)
     parts = [
         sections.about(subject),
         sections.quality(subject, known),
         sections.spans_of_heads(subject),
         sections.saved(saving),
+        *compared(subject, models),
         sections.maps(subject, layers, batch[0]),
         *sections.view(subject, layers, batch[0]),
         sections.passage(subject),
         sections.reproduce(subject),
     ]
     title = f"headspan: {html.escape(text.name)}"
-    warning = "".join(f'<p class="warning">{with_code(message)}</p>' for message in _warnings(subject))
+    warning = "".join(f'<p class="warning">{with_code(message)}</p>' for message in remarks(subject))
     page = PAGE.format(title=title, policy=POLICY, style=style(), warning=warning, body="\n".join(parts))
-    summary = document(_summary(subject, known, saving))
+    summary = document(_summary(subject, known, saving, models))
     replace_file(run.path / "report.html", page.encode(errors="backslashreplace"))  # names of files may be no text
     replace_file(run.path / "summary.json", summary.encode())
     if png is not None:
@@ -94,7 +96,9 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     return numbers
 
 
-def _summary(subject: Subject, known: dict[str, float], saving: measure.Saving | None) -> dict[str, Any]:
+def _summary(
+    subject: Subject, known: dict[str, float], saving: measure.Saving | None, models: list[Compared] | None
+) -> dict[str, Any]:
     text, model, state = subject.text, subject.model, subject.state
     return {
         "text": text.name,
@@ -104,7 +108,7 @@ def _summary(subject: Subject, known: dict[str, float], saving: measure.Saving |
         "step": state.step,
         "steps": subject.training.steps,
         "finished": state.step >= subject.training.steps,
-        "warnings": _warnings(subject),
+        "warnings": remarks(subject),
         "training seconds": round(state.seconds, 3),
         "test characters": len(subject.bits),
         "test bits per character": subject.test_bits,
@@ -114,23 +118,6 @@ def _summary(subject: Subject, known: dict[str, float], saving: measure.Saving |
         "span limit": model.span_limit,
         "ramp": model.ramp,
         **saving_numbers(saving),
+        "compared": compared_numbers(models),
         "history": history_of(subject.rows),
     }
-
-
-def _warnings(subject: Subject) -> list[str]:
-    step, steps = subject.state.step, subject.training.steps
-    path = shlex.quote(str(subject.run.path))
-    messages = []
-    if step == 0:
-        messages.append("This model has not been trained yet: everything below is its first state.")
-    elif step < steps:
-        messages.append(f"Training stopped after {step} of {steps} steps.")
-    if step < steps:
-        messages.append(f"It goes on with: `headspan train --resume {path}`")
-    if not math.isfinite(subject.test_bits):
-        messages.append("The model's numbers are not finite; try a smaller `--learning-rate`.")
-    broken = len(subject.rows) - len(finite_rows(subject.rows))
-    if broken:
-        messages.append(f"Of {len(subject.rows)} rows of the metrics {broken} hold spans that are not finite.")
-    return messages

@@ -1,0 +1,123 @@
+"""What may be typed after ``headspan``, and what of it becomes the model and its training."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from headspan.demo.config import ModelConfig, TrainConfig
+
+DEMO_MINUTES = 5.0
+
+# Options that become fields of ModelConfig and TrainConfig, which have their types and defaults.
+MODEL_OPTIONS = {
+    "layers": "attention layers",
+    "heads": "heads in a layer",
+    "width": "channels of the model",
+    "hidden": "channels inside a perceptron",
+    "span_limit": "largest span a head may learn, in characters",
+    "span_init": "span that heads start from, in characters",
+    "ramp": "length of the soft edge, in characters",
+}
+TRAINING_OPTIONS = {
+    "steps": "steps of training",
+    "batch": "windows of text in a step",
+    "context": "characters in a window",
+    "learning_rate": "peak rate of Adam",
+    "span_penalty": "added to the loss for each character of mean span, in nats",
+    "seed": "seed of everything that is drawn",
+}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="headspan", description="Train a small character model whose heads learn their reach."
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="train on the Python standard library's source and write a report")
+    _add_training(demo, minutes=DEMO_MINUTES)
+
+    train = commands.add_parser("train", help="train on a file, or go on with a run")
+    train.add_argument("file", nargs="?", type=Path, metavar="FILE", help="any text or bytes")
+    train.add_argument("--resume", type=Path, metavar="RUN", help="run folder to go on with")
+    train.add_argument(
+        "--extend", type=int, metavar="STEPS", help="with --resume: go on for so many steps more than were planned"
+    )
+    _add_training(train, minutes=None)
+
+    report = commands.add_parser("report", help="write the report of a run again, as a page, as pictures or as numbers")
+    report.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    report.add_argument("file", nargs="?", type=Path, metavar="FILE", help="its text, if that was moved")
+    report.add_argument("--png", type=Path, metavar="DIR", help="write its pictures as PNG files, too")
+    report.add_argument("--json", metavar="FILE", help="write its numbers as one JSON document, too (-: print it)")
+    _add_open(report)
+
+    sample = commands.add_parser("sample", help="let the model of a run write on")
+    sample.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    sample.add_argument("--prompt", required=True, metavar="TEXT", help="what is written on")
+    sample.add_argument("--length", type=int, default=500, metavar="N", help="characters to add (default: 500)")
+    sample.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="above 1 bolder, below 1 more careful, 0 always the likeliest (default: 1)",
+    )
+    sample.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
+    return parser
+
+
+def _add_training(parser: argparse.ArgumentParser, minutes: float | None) -> None:
+    parser.add_argument("--out", type=Path, metavar="RUN", help="new run folder (under runs/)")
+    after = "no limit" if minutes is None else f"{minutes:g}"
+    parser.add_argument("--minutes", type=float, default=minutes, help=f"end training after (default: {after})")
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="then train the same model with full attention and with a window of equal cost for as many steps, and "
+        "compare; takes three times as long",
+    )
+    for config, options in ((TrainConfig, TRAINING_OPTIONS), (ModelConfig, MODEL_OPTIONS)):
+        for name, text in options.items():
+            default = getattr(config, name)
+            text = f"{text} (default: {default:g})"
+            parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), help=text, dest=name)
+    _add_open(parser)
+
+
+def _add_open(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--open", action="store_true", help="open the report in a browser")
+
+
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Leave with what is wrong, where the options do not go together."""
+    if options.command == "train":
+        _check_train(parser, options)
+    minutes = getattr(options, "minutes", None)
+    if minutes is not None and not minutes >= 0:
+        parser.error(f"--minutes must not be negative, got {minutes:g}")
+
+
+def _check_train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.resume is None:
+        if options.extend is not None:
+            parser.error("--extend needs --resume RUN, the run to go on with")
+        if options.file is None:
+            parser.error("train needs a FILE, or --resume RUN")
+        return
+    if options.extend is not None and options.extend < 1:
+        parser.error(f"--extend must be at least 1, got {options.extend}")
+    fixed = ["out", *MODEL_OPTIONS, *TRAINING_OPTIONS]
+    changed = [name for name in fixed if getattr(options, name) is not None]
+    if changed:
+        more = "; --extend STEPS adds some" if changed[0] == "steps" else ""
+        parser.error(f"--{changed[0].replace('_', '-')} cannot be changed with --resume{more}")
+
+
+def chosen(options: argparse.Namespace, names: dict[str, str]) -> dict[str, Any]:
+    """Return those of the options called names that were given."""
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,29 @@
+"""The bar that training shows."""
+
+from __future__ import annotations
+
+from tqdm import tqdm
+
+from headspan.demo.runs import State
+
+
+class Bar:
+    """A tqdm bar with bits per character, mean and widest span."""
+
+    def __init__(self, steps: int, begun: int, name: str | None = None) -> None:
+        self._bar = tqdm(total=steps, initial=begun, desc=name, unit="step", dynamic_ncols=True)
+        self._smooth: float | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.close()
+
+    def show(self, state: State, bits: float) -> None:
+        """Advance by one step."""
+        self._smooth = bits if self._smooth is None else 0.98 * self._smooth + 0.02 * bits
+        spans = state.parameters["span"]
+        text = f"{self._smooth:.2f} bits/char, span mean {spans.mean():.0f} widest {spans.max():.0f}"
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update()

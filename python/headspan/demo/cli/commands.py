@@ -1,0 +1,161 @@
+"""What the commands do; whatever is wrong with a run or its text is a `RunError`, which `headspan.demo.cli` says."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import webbrowser
+from pathlib import Path
+
+from tqdm import tqdm
+
+from headspan.demo.baselines import baselines_of, run_of, step_of, train_baseline
+from headspan.demo.cli.arguments import MODEL_OPTIONS, TRAINING_OPTIONS, chosen
+from headspan.demo.cli.bar import Bar
+from headspan.demo.config import ModelConfig, TrainConfig
+from headspan.demo.loaded import encode, load_run
+from headspan.demo.model import init_parameters
+from headspan.demo.report.numbers import document
+from headspan.demo.report.remarks import spans_at_zero
+from headspan.demo.report.write import write_report
+from headspan.demo.runs import Run, RunError, next_folder, replace_file
+from headspan.demo.sample import sample
+from headspan.demo.text import Text, load_text, read_text, standard_library
+from headspan.demo.train import as_config, check_length, configs, current_state, state_to_go_on_from, train
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked for and return the exit code."""
+    if options.command == "sample":
+        return _sample(options)
+    if options.command == "report":
+        run = Run.open(options.run)
+        text = _text_of(run, options.file, "report")
+        _report(run, text, options)
+        run.note_text(text.about)
+        return 0
+    if getattr(options, "resume", None) is None:
+        return _train(*_new_run(options), options)
+    run = Run.open(options.resume)
+    text = _text_of(run, options.file, "train --resume")
+    state = state_to_go_on_from(run, text)
+    run.note_text(text.about)
+    if options.extend is not None:
+        run.extend(state.step, options.extend)
+    return _train(run, text, options)
+
+
+def _text_of(run: Run, file: Path | None, command: str) -> Text:
+    """Read the text of a run, from file if it was moved there."""
+    if file is not None:
+        return read_text(file)
+    try:
+        return load_text(run.config["text"])
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{error.filename}, the text of {run.path}, is no longer there; if it was moved, say where it is: "
+            f"headspan {command} {shlex.quote(str(run.path))} FILE"
+        ) from None
+
+
+def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
+    demo = options.command == "demo"
+    text = standard_library() if demo else read_text(options.file)
+    try:
+        training = TrainConfig(**chosen(options, TRAINING_OPTIONS))
+        check_length(text, training.context)
+        model = ModelConfig(len(text.vocabulary), **chosen(options, MODEL_OPTIONS))
+    except ValueError as error:
+        raise RunError(str(error)) from None
+    init_parameters(model, training.seed)  # a model too large for the memory leaves no folder behind
+    path = options.out or next_folder(Path("runs"), "demo" if demo else options.file.stem)
+    config = {"command": options.line, **as_config(model, training, text)}
+    return Run.create(path, config), text
+
+
+def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
+    model, config = configs(run)
+    print(f"training on {text.name}, {len(text.data):,} bytes; run folder {run.path}")
+    with Bar(config.steps, step_of(run)) as bar:
+        outcome = train(run, text, minutes=options.minutes, progress=bar.show)
+    if options.baselines and outcome in ("finished", "out of time"):
+        ended = _train_baselines(run, text)
+        outcome = outcome if ended in ("finished", "paused") else ended
+    if outcome != "finished":
+        print(f"training ended early ({outcome}); it goes on with:")
+        print(f"  headspan train --resume {shlex.quote(str(run.path))}{' --baselines' * options.baselines}")
+    _report(run, text, options)
+    if outcome == "diverged":
+        raise RunError("the loss is no longer a number; try a smaller --learning-rate")
+    nowhere = spans_at_zero(model, config, current_state(run, model, config.seed))
+    if nowhere is not None:
+        print(nowhere.replace("`", ""))
+    return 0
+
+
+def _train_baselines(run: Run, text: Text) -> str:
+    """Train what the run is compared with, and return how the last of it ended."""
+    model, config = configs(run)
+    state = current_state(run, model, config.seed)
+    outcome = "finished"
+    for baseline in baselines_of(run, state):
+        own = run_of(run, baseline)
+        with Bar(state.step, 0 if own is None else step_of(own), baseline.name) as bar:
+            outcome = train_baseline(run, text, baseline, progress=bar.show)
+        if outcome not in ("finished", "paused"):
+            break
+    return outcome
+
+
+def _report(run: Run, text: Text, options: argparse.Namespace) -> None:
+    png, target = getattr(options, "png", None), getattr(options, "json", None)
+    if target not in (None, "-"):
+        _check_target(Path(target))
+    words = sys.stderr if target == "-" else sys.stdout  # the document stands alone
+    print("writing the report ...", file=words, flush=True)
+    summary = write_report(run, text, png=png)
+    bits = summary["test bits per character"]
+    if bits is not None:
+        print(f"held-out text: {bits:.3f} bits per character (a character is a byte)", file=words)
+    path = run.path / "report.html"
+    print(f"report: {path}", file=words)
+    if png is not None:
+        print(f"pictures: {png}", file=words)
+    if target == "-":
+        print(document(summary), end="")
+    elif target is not None:
+        replace_file(Path(target), document(summary).encode())
+        print(f"numbers: {target}", file=words)
+    if options.open:
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _check_target(path: Path) -> None:
+    """Miss a place for the numbers before the report is written, not after."""
+    if not path.parent.is_dir():
+        raise RunError(f"there is no folder {path.parent} for --json")
+    if path.exists() and not path.is_file():
+        raise RunError(f"--json must name a file, but {path} is none")
+
+
+def _sample(options: argparse.Namespace) -> int:
+    run = load_run(options.run)
+    try:
+        prompt = encode("prompt", os.fsencode(options.prompt), run.vocabulary)  # as it was typed, whatever its encoding
+        drawn = sample(
+            run.weights,
+            run.model,
+            prompt,
+            options.length,
+            context=run.training.context,
+            temperature=options.temperature,
+            seed=options.seed,
+        )
+    except ValueError as error:
+        raise RunError(str(error)) from None
+    with tqdm(drawn, total=options.length, unit="character", dynamic_ncols=True) as bar:
+        indices = [*prompt.tolist(), *bar]
+    print(run.vocabulary[indices].tobytes().decode(errors="replace"))
+    return 0

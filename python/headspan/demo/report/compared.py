@@ -1,0 +1,125 @@
+"""The section that sets what learned spans save against what they cost in bits."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headspan.demo.baselines import FOLDER, baselines_of, pairs_in_window, run_of
+from headspan.demo.model import surprisal
+from headspan.demo.report.page import number_table, with_code
+from headspan.demo.report.subject import Subject
+from headspan.demo.train import configs, current_state
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A model beside others.
+
+    Attributes
+    ----------
+    name : str
+    bits : float
+        Bits per character of the held-out text.
+    pairs : int
+        Pairs of characters that all heads compute in one window of training.
+    seconds : float
+        Time that its training took.
+    """
+
+    name: str
+    bits: float
+    pairs: int
+    seconds: float
+
+
+def compare(subject: Subject) -> list[Compared] | None:
+    """Return the model of a run and those of its baselines that were trained for as many steps; None without any.
+
+    A window that cost as much as the spans had before the run went on does not count.
+    """
+    run, training, state = subject.run, subject.training, subject.state
+    if not (run.path / FOLDER).is_dir() or not np.isfinite(subject.spans).all():
+        return None
+    test = subject.text.encode(subject.text.part("test"))
+    pairs = pairs_in_window(subject.spans, subject.model.ramp, training.context)
+    models = [Compared("learned spans", subject.test_bits, pairs, state.seconds)]
+    for baseline in baselines_of(run, state):
+        own = run_of(run, baseline)
+        if own is None:
+            continue
+        model = configs(own)[0]
+        its = current_state(own, model, training.seed)
+        if its.step == state.step:
+            bits = surprisal(its.parameters, model, test, training.context).mean(dtype=np.float64)
+            pairs = pairs_in_window(its.parameters["span"], model.ramp, training.context)
+            models.append(Compared(baseline.name, float(bits), pairs, its.seconds))
+    return models
+
+
+def in_words(models: list[Compared]) -> list[str]:
+    """Return a sentence for each baseline: what the spans save against it, and what they cost in bits."""
+    learned, *others = models
+    sentences = []
+    for other in others:
+        share = learned.pairs / other.pairs
+        work = "as many pairs as" if share > 0.99 else f"{share:.1%} of the pairs of"
+        sentences.append(f"The learned spans compute {work} the {other.name} and need {_bits(learned, other)}.")
+    return sentences
+
+
+def _bits(learned: Compared, other: Compared) -> str:
+    difference = learned.bits - other.bits
+    if not math.isfinite(difference):
+        return "bits that cannot be compared, as they are not finite"
+    if round(abs(difference), 3) == 0:
+        return "as many bits per character"
+    return f"{abs(difference):.3f} bits per character {'more' if difference > 0 else 'less'}"
+
+
+def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
+    """Return the section, or nothing for a run without baselines."""
+    if models is None:
+        return []
+    context = subject.training.context
+    full = pairs_in_window(np.full(subject.spans.shape, context), 0, context)
+    rows = [
+        [
+            model.name,
+            f"{model.bits:.3f}" if math.isfinite(model.bits) else "not a number",
+            f"{model.pairs:,}",
+            f"{model.pairs / full:.1%}",
+            f"{model.seconds / 60:.1f}",
+        ]
+        for model in models
+    ]
+    head = ["", "bits per character", "pairs", "of all pairs", "minutes of training"]
+    sentences = in_words(models)
+    if len(sentences) < 2:
+        path = shlex.quote(str(subject.run.path))
+        sentences.append(f"To compare with full attention and a window: `headspan train --resume {path} --baselines`")
+    return [
+        "<h2>What do they cost?</h2>",
+        *(f"<p>{with_code(sentence)}</p>" for sentence in sentences),
+        number_table(head, rows),
+        "<p>The same model from the same weights on the same batches, for as many steps, one run of each: with another "
+        "seed small differences may turn round. The window is hard, the same for all heads, and the smallest that "
+        "computes at least as many pairs as the learned spans. Pairs are counted over all heads in a window of "
+        f"{context:,} characters, bits are those of the held-out text.</p>",
+    ]
+
+
+def compared_numbers(models: list[Compared] | None) -> dict[str, dict[str, Any]]:
+    """Return the table as numbers."""
+    return {
+        model.name: {
+            "bits per character": model.bits,
+            "pairs in a window": model.pairs,
+            "training seconds": round(model.seconds, 3),
+        }
+        for model in models or []
+    }

@@ -1,0 +1,94 @@
+"""What a model writes: characters drawn one after another, each from what it predicts after those before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headspan import _check
+from headspan.demo.config import ModelConfig
+from headspan.demo.model import Parameters, logits
+from headspan.demo.runs import RunError
+
+Array = NDArray[Any]
+
+
+def sample(
+    parameters: Parameters,
+    config: ModelConfig,
+    prompt: Array,
+    length: int,
+    *,
+    context: int,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> Iterator[int]:
+    """Draw the characters that follow a prompt.
+
+    Each one is predicted from the last `context` characters, as many as a window of training has, so that a long text
+    takes time by its length and no more.
+
+    Parameters
+    ----------
+    parameters : dict
+    config : ModelConfig
+    prompt : ndarray of int, shape (tokens,)
+        Indices into the vocabulary, at least one.
+    length : int
+        Characters to draw.
+    context : int
+    temperature : float
+        What the scores are divided by; 0 takes the likeliest character.
+    seed : int
+
+    Returns
+    -------
+    iterator of int
+        Indices into the vocabulary, drawn as they are asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headspan import lm
+    >>> from headspan.demo.sample import sample
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> parameters = lm.init_parameters(config, seed=0)
+    >>> len(list(sample(parameters, config, np.array([0, 3]), 10, context=4)))
+    10
+    """
+    prompt = _check.indices("prompt", prompt, axes=("tokens",), below=config.vocabulary)
+    if prompt.size == 0:
+        raise ValueError("prompt must hold at least one character, not none")
+    _check.integer("length", length, at_least=0)
+    _check.integer("context", context, at_least=1)
+    _check.number("temperature", temperature, at_least=0)
+    rng = np.random.default_rng(_check.integer("seed", seed, at_least=0))
+    return _drawn(parameters, config, prompt[-context:].tolist(), length, context, temperature, rng)
+
+
+def _drawn(
+    parameters: Parameters,
+    config: ModelConfig,
+    window: list[int],
+    length: int,
+    context: int,
+    temperature: float,
+    rng: np.random.Generator,
+) -> Iterator[int]:
+    for _ in range(length):
+        with np.errstate(all="ignore"):  # weights may hold NaN, which is looked for here
+            scores = logits(parameters, config, np.array([window]))[0, -1].astype(np.float64)
+        if not np.isfinite(scores).all():
+            raise RunError("the model's numbers are not finite, so that it has nothing to write")
+        drawn = int(scores.argmax())
+        scores -= scores[drawn]
+        # Whatever falls below the range of floats has no chance beside the likeliest, exp(0) = 1.
+        with np.errstate(under="ignore", over="ignore"):
+            chances = np.exp(scores / temperature) if temperature else None
+        if chances is not None:
+            drawn = int(rng.choice(scores.size, p=chances / chances.sum()))
+        window = [*window, drawn][-context:]
+        yield drawn

@@ -1,0 +1,203 @@
+"""The same model with spans that are not learned: of equal cost, by the same plan, in the report whatever comes out."""
+
+import dataclasses
+import json
+import re
+import shlex
+
+import headspan as hs
+import numpy as np
+import pytest
+from headspan import lm
+from headspan.demo import cli
+from headspan.demo.baselines import baselines_of, pairs_in_window, run_of, step_of, train_baseline, window_of_equal_cost
+from headspan.demo.report.compared import Compared, in_words
+from headspan.demo.report.remarks import spans_at_zero
+from headspan.demo.runs import Run, State
+from headspan.report import write_report
+from headspan.train import train
+from lm_helpers import TRAINING, small_model, small_run, small_text
+
+TEXT = small_text()
+SIZES = ["--layers", "1", "--heads", "2", "--width", "8", "--hidden", "8", "--context", "16", "--batch", "2"]
+SIZES += ["--span-limit", "16", "--span-init", "4", "--ramp", "4", "--steps", "5"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_bytes(small_text(2000).data.tobytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_window_of_equal_cost_is_the_smallest_that_computes_as_many_pairs(seed):
+    rng = np.random.default_rng(seed)
+    spans, ramp = rng.uniform(0, 80, (2, 3)) * (seed > 0), (0, 4.5)[seed % 2]
+    masks = [hs.soft_mask(np.arange(50)[:, None] - np.arange(50), z, ramp) * np.tri(50) for z in spans.ravel()]
+    pairs = sum(int((mask > 0).sum()) for mask in masks)
+    assert pairs_in_window(spans, ramp, 50) == pairs
+    window = window_of_equal_cost(spans, ramp, 50)
+    counts = [6 * int((np.tri(50) - np.tri(50, k=-w - 1)).sum()) for w in range(50)]
+    assert counts[window] >= pairs
+    assert window == 0 or counts[window - 1] < pairs
+
+
+def test_baselines_begin_alike_and_keep_their_spans(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT)
+    for baseline, span in zip(baselines_of(run, run.load()), (32, None), strict=True):
+        assert run_of(run, baseline) is None
+        assert train_baseline(run, TEXT, baseline) == "finished"
+        own = run_of(run, baseline)
+        spans = own.load().parameters["span"]
+        assert np.ptp(spans) == 0
+        assert (own.config["model"]["ramp"], step_of(own)) == (0, 8)
+        if span is None:
+            span = window_of_equal_cost(run.load().parameters["span"], 4, 32)
+            assert baseline.name == f"window of {span} characters"
+        assert spans[0, 0] == span
+        assert [row["step"] for row in own.metrics()] == [2, 4, 6, 8]
+    full = lm.ModelConfig(**run.config["model"])
+    first = lm.init_parameters(full, TRAINING.seed)
+    del first["span"]
+    assert all(np.array_equal(first[name], lm.init_parameters(baseline.model, 0)[name]) for name in first)
+
+
+def test_a_baseline_follows_a_run_that_was_extended(tmp_path):
+    """It equals one that was trained and extended as the run was, step by step."""
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT, steps=6)
+    run.extend(6, 3)
+    train(run, TEXT)
+    (full, _) = baselines_of(run, run.load())
+    model = dataclasses.asdict(full.model)
+    plan = dataclasses.replace(TRAINING, span_rate=0.0, span_penalty=0.0)
+    by_hand = small_run(tmp_path / "by hand", TEXT, plan, **{k: v for k, v in model.items() if k != "vocabulary"})
+    train(by_hand, TEXT, steps=6)
+    by_hand.extend(6, 3)
+    train(by_hand, TEXT)
+    assert train_baseline(run, TEXT, full) == "finished"
+    own = run_of(run, full)
+    assert step_of(own) == 11
+    assert all(np.array_equal(own.load().parameters[k], v) for k, v in by_hand.load().parameters.items())
+
+
+def test_one_that_was_there_goes_on_when_its_run_is_extended(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT)
+    full, window = baselines_of(run, run.load())
+    train_baseline(run, TEXT, full)
+    before = run_of(run, full).load().parameters
+    run.extend(8, 4)
+    train(run, TEXT)
+    assert write_report(run, TEXT)["compared"].keys() == {"learned spans"}  # what was there had fewer steps
+    assert "headspan train <span>--resume</span>" in (run.path / "report.html").read_text()
+    assert train_baseline(run, TEXT, full) == "finished"
+    own = run_of(run, full)
+    assert (step_of(own), own.extensions()) == (12, [(8, 4)])
+    assert not np.array_equal(own.load().parameters["head"], before["head"])
+    assert window.folder.startswith("window-")
+
+
+def test_a_run_that_ended_early_is_compared_at_its_own_step(tmp_path):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT, steps=3)
+    for baseline in baselines_of(run, run.load()):
+        assert train_baseline(run, TEXT, baseline) == "paused"
+        assert step_of(run_of(run, baseline)) == 3
+        assert train_baseline(run, TEXT, baseline) == "paused"
+        assert step_of(run_of(run, baseline)) == 3
+    assert len(write_report(run, TEXT)["compared"]) == 3
+
+
+def test_the_report_says_what_was_saved_and_what_it_cost(folder, capsys):
+    assert cli.main(["train", "text.txt", "--out", "run", "--baselines", *SIZES]) == 0
+    assert "full attention" in capsys.readouterr().err
+    summary = json.loads((folder / "run/summary.json").read_text())
+    page = re.sub("<[^>]*>", "|", (folder / "run/report.html").read_text())
+    learned, full, window = summary["compared"].values()
+    assert learned["bits per character"] == summary["test bits per character"]
+    for name, numbers in summary["compared"].items():
+        assert f"|{name}|" in page
+        assert f"|{numbers['bits per character']:.3f}|" in page
+        assert f"|{numbers['pairs in a window']:,}|" in page
+    assert full["pairs in a window"] == 2 * 16 * 17 // 2
+    assert learned["pairs in a window"] <= window["pairs in a window"] < learned["pairs in a window"] + 2 * 16
+    own = Run.open(next((folder / "run/baselines").glob("window-*")))
+    text = small_text(2000)
+    test, model = text.encode(text.part("test")), lm.ModelConfig(**own.config["model"])
+    bits = lm.surprisal(own.load().parameters, model, test, 16)
+    assert window["bits per character"] == pytest.approx(bits.mean(), rel=1e-6)
+    assert "The learned spans compute " in page
+
+
+def test_baselines_of_a_run_that_is_there(folder, capsys):
+    cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
+    assert "What do they cost?" not in (folder / "run/report.html").read_text()
+    assert cli.main(["train", "--resume", "run", "--baselines", "--minutes", "0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (hint,) = [line for line in lines if line.startswith("  headspan") and "--baselines" in line]
+    assert len(json.loads((folder / "run/summary.json").read_text())["compared"]) == 3
+    assert cli.main(shlex.split(hint)[1:]) == 0
+    compared = json.loads((folder / "run/summary.json").read_text())["compared"]
+    assert len(compared) == 3
+    assert "5 of 5 steps" in (folder / "run/report.html").read_text()
+    assert step_of(Run.open(folder / "run/baselines/full")) == 5
+
+
+@pytest.mark.parametrize(
+    ("bits", "other", "pairs", "words"),
+    [
+        (2.5, 2.4, 50, "compute 50.0% of the pairs of the full attention and need 0.100 bits per character more."),
+        (2.4, 2.5, 50, "compute 50.0% of the pairs of the full attention and need 0.100 bits per character less."),
+        (2.4, 2.4002, 50, "compute 50.0% of the pairs of the full attention and need as many bits per character."),
+        (2.4, 2.5, 99.5, "compute as many pairs as the full attention and need 0.100 bits per character less."),
+        (np.nan, 2.5, 50, "and need bits that cannot be compared, as they are not finite."),
+    ],
+)
+def test_the_sentence_holds_whatever_comes_out(bits, other, pairs, words):
+    models = [Compared("learned spans", bits, pairs, 1), Compared("full attention", other, 100, 1)]
+    (sentence,) = in_words(models)
+    assert sentence.endswith(words)
+
+
+def state_of(spans, step=1):
+    return State({"span": np.array(spans, np.float32)}, None, step)
+
+
+@pytest.mark.parametrize(
+    ("change", "penalty", "words"),
+    [
+        ({}, 0, "no head looks more than 4 characters back, by its soft edge alone; a shorter edge .* `--ramp 2`"),
+        ({}, 1.0, "try a smaller `--span-penalty`, such as 2e-06"),
+        ({"span_limit": 0, "span_init": 0}, 0, "try a larger `--span-limit`"),
+        ({"ramp": 0}, 0, "no head looks more than 0 characters back, .* try `--ramp 8`"),
+    ],
+)
+def test_spans_that_all_ended_at_zero_are_said(change, penalty, words):
+    model, training = small_model(TEXT, **change), dataclasses.replace(TRAINING, span_penalty=penalty)
+    assert re.search(words, spans_at_zero(model, training, state_of([[0, 0.4]])))
+    for state in (state_of([[0, 0.5]]), state_of([[0, 0]], step=0), state_of([[0, np.nan]])):
+        assert spans_at_zero(model, training, state) is None
+
+
+def test_spans_that_were_given_did_not_end_anywhere(tmp_path):
+    given = dataclasses.replace(TRAINING, span_rate=0.0)
+    assert spans_at_zero(small_model(TEXT), given, state_of([[0, 0]])) is None
+    run = small_run(tmp_path / "run", TEXT, given)
+    write_report(run, TEXT)
+    assert "every span given, 8 characters, soft edge (ramp) 4" in (run.path / "report.html").read_text()
+
+
+def test_the_command_and_the_report_say_that_all_spans_ended_at_zero(folder, capsys):
+    common = ["train", "text.txt", *SIZES, "--span-init", "0.2"]
+    assert cli.main([*common, "--out", "nowhere", "--span-penalty", "1000"]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith("All spans ended at 0: no head looks more than ")
+    assert said.endswith("try a smaller --span-penalty, such as 2e-06.")
+    summary = json.loads((folder / "nowhere/summary.json").read_text())
+    assert [words.replace("`", "") for words in summary["warnings"]] == [said]
+    assert cli.main(["train", "text.txt", *SIZES, "--out", "somewhere"]) == 0
+    assert "ended at 0" not in capsys.readouterr().out
+    assert "ended at 0" not in (folder / "somewhere/report.html").read_text()
