@@ -70,6 +70,15 @@ def test_dir_shows_what_is_public_and_nothing_else(module):
     assert shown == {name for name in NAMES[module].split() if not name.startswith("_")}
 
 
+def test_what_is_internal_of_a_pattern_starts_with_an_underscore():
+    """A pattern has its fields, and what its class describes for users; test_docs.py asks for the descriptions."""
+    public = "alternatives cost from_spec global_tokens grid grid_start heads mask short_name to_spec"
+    one = hs.patterns.Local(3) | hs.patterns.Global(0)
+    assert {name for name in dir(one) if not name.startswith("_")} == set(public.split())
+    local = {name for name in dir(hs.patterns.Local(3)) if not name.startswith("_")}
+    assert local == {*public.split(), "before", "after", "dilation"}
+
+
 def test_signatures_name_every_option():
     for function in (hs.attention, hs.attention_vjp, hs.attention_weights, hs.cost, hs.reference.attention):
         parameters = inspect.signature(function).parameters

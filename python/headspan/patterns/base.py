@@ -42,22 +42,22 @@ class Pattern(ABC):
     @property
     def heads(self) -> int | None:
         """How many heads the pattern has a part of its own for; None: all heads share it."""
-        return next((p.heads for p in self.primitives() if p.heads is not None), None)
+        return next((p.heads for p in self._primitives() if p.heads is not None), None)
 
     @property
     def grid(self) -> tuple[int, ...]:
         """Shape of the grid on which distances are measured; empty: along the tokens."""
-        return next((p.grid for p in self.primitives() if p.grid), ())
+        return next((p.grid for p in self._primitives() if p.grid), ())
 
     @property
     def grid_start(self) -> int:
         """How many tokens stand before the grid."""
-        return next((p.grid_start for p in self.primitives() if p.grid), 0)
+        return next((p.grid_start for p in self._primitives() if p.grid), 0)
 
     @property
     def global_tokens(self) -> tuple[int, ...]:
         """Tokens whose pairs no span limits, ascending."""
-        return tuple(sorted({token for p in self.primitives() for token in p.global_tokens}))
+        return tuple(sorted({token for p in self._primitives() for token in p.global_tokens}))
 
     @property
     def alternatives(self) -> tuple[Pattern, ...]:
@@ -66,25 +66,25 @@ class Pattern(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy or a pickle holds: all but what the core made of the pattern, which it makes again."""
-        return {name: value for name, value in self.__dict__.items() if name != "core"}
+        return {name: value for name, value in self.__dict__.items() if name != "_in_core"}
 
     @abstractmethod
-    def of_head(self, head: int) -> Pattern:
+    def _of_head(self, head: int) -> Pattern:
         """Return what the pattern is for one head."""
 
-    def of_heads(self, heads: int, queries: int, keys: int) -> list[Pattern]:
+    def _of_heads(self, heads: int, queries: int, keys: int) -> list[Pattern]:
         """Return what the pattern is for each of so many heads, or for all; ValueError if it does not suit them."""
         if self.heads not in (None, heads):
             raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {self.heads}")
-        parts = [self] if self.heads is None else [self.of_head(head) for head in range(heads)]
+        parts = [self] if self.heads is None else [self._of_head(head) for head in range(heads)]
         return suited(parts, queries, keys)
 
     @abstractmethod
-    def primitives(self) -> list[Primitive]:
+    def _primitives(self) -> list[Primitive]:
         """Return the primitives of the expression."""
 
     @abstractmethod
-    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
         """Return the expression as a union of conjunctions."""
 
     def to_spec(self) -> str:
@@ -144,16 +144,16 @@ class Pattern(ABC):
     @abstractmethod
     def _brief(self) -> str: ...
 
-    def check(self, queries: int, keys: int) -> None:
+    def _check_tokens(self, queries: int, keys: int) -> None:
         """Raise ValueError if the pattern does not suit so many tokens."""
         tokens = self.global_tokens
-        for primitive in self.primitives():
-            primitive.check_size(queries, keys, tokens)
+        for primitive in self._primitives():
+            primitive._check_size(queries, keys, tokens)
 
     @cached_property
-    def core(self) -> _core.Pattern:
+    def _in_core(self) -> _core.Pattern:
         """The pattern as the core knows it."""
-        return _core.Pattern([[(p.name, p.numbers()) for p in conjunction] for conjunction in self.conjunctions()])
+        return _core.Pattern([[(p._name, p._numbers()) for p in conjunction] for conjunction in self._conjunctions()])
 
     def mask(self, tokens: int, key_tokens: int | None = None) -> npt.NDArray[np.bool_]:
         """Which pairs the pattern allows, as a dense array; for looking at, and small.
@@ -187,10 +187,10 @@ class Pattern(ABC):
         keys = queries if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
         if queries * keys * (self.heads or 1) > _MOST_PAIRS:
             raise ValueError(f"a mask holds at most {_MOST_PAIRS} pairs, not those of {queries} and {keys} tokens")
-        self.check(queries, keys)
+        self._check_tokens(queries, keys)
         if self.heads is None:
-            return self.core.mask(queries, keys)
-        return np.stack([self.of_head(head).core.mask(queries, keys) for head in range(self.heads)])
+            return self._in_core.mask(queries, keys)
+        return np.stack([self._of_head(head)._in_core.mask(queries, keys) for head in range(self.heads)])
 
     def cost(self, **sizes: Any) -> headspan.Cost:
         """`headspan.cost` with this pattern.
@@ -231,28 +231,28 @@ def suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
     same: dict[Pattern, Pattern] = {}
     shared = [same.setdefault(part, part) for part in parts]
     for part in same:
-        part.check(queries, keys)
+        part._check_tokens(queries, keys)
     return shared
 
 
 class _Composition(Pattern):
-    parts: tuple[Pattern, ...]
-    sign: ClassVar[str]
+    _parts: tuple[Pattern, ...]
+    _sign: ClassVar[str]
 
     def __init__(self, parts: tuple[Pattern, ...]) -> None:
         flat: list[Pattern] = []
         for part in parts:
-            flat.extend(part.parts if type(part) is type(self) else [part])
-        self.parts = tuple(flat)
-        grids = sorted({part.grid for part in self.parts if part.grid})
+            flat.extend(part._parts if type(part) is type(self) else [part])
+        self._parts = tuple(flat)
+        grids = sorted({part.grid for part in self._parts if part.grid})
         if len(grids) > 1:
             raise ValueError(f"the parts of a pattern must have one Neighborhood shape, not {grids[0]} and {grids[1]}")
-        starts = sorted({part.grid_start for part in self.parts if part.grid})
+        starts = sorted({part.grid_start for part in self._parts if part.grid})
         if len(starts) > 1:
             raise ValueError(
                 f"the grids of a pattern must start at one token, not at {starts[0]} and {starts[1]}; see extra"
             )
-        heads = sorted({part.heads for part in self.parts if part.heads is not None})
+        heads = sorted({part.heads for part in self._parts if part.heads is not None})
         if len(heads) > 1:
             raise ValueError(f"the Blocks of a pattern must be for as many heads, not {heads[0]} and {heads[1]}")
         if (number := self._count_conjunctions()) > _MOST_CONJUNCTIONS:
@@ -261,20 +261,20 @@ class _Composition(Pattern):
             )
 
     def _count_conjunctions(self) -> int:
-        counts = [part._count_conjunctions() if isinstance(part, _Composition) else 1 for part in self.parts]
-        return sum(counts) if self.sign == "|" else math.prod(counts)
+        counts = [part._count_conjunctions() if isinstance(part, _Composition) else 1 for part in self._parts]
+        return sum(counts) if self._sign == "|" else math.prod(counts)
 
-    def of_head(self, head: int) -> Pattern:
-        return type(self)(tuple(part.of_head(head) for part in self.parts))
+    def _of_head(self, head: int) -> Pattern:
+        return type(self)(tuple(part._of_head(head) for part in self._parts))
 
-    def primitives(self) -> list[Primitive]:
-        return [primitive for part in self.parts for primitive in part.primitives()]
+    def _primitives(self) -> list[Primitive]:
+        return [primitive for part in self._parts for primitive in part._primitives()]
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.parts == self.parts
+        return type(other) is type(self) and other._parts == self._parts
 
     def __hash__(self) -> int:
-        return hash((type(self), self.parts))
+        return hash((type(self), self._parts))
 
     def __repr__(self) -> str:
         return self._joined(repr)
@@ -283,33 +283,33 @@ class _Composition(Pattern):
         return self._joined(lambda part: part._brief())
 
     def _joined(self, write: Callable[[Pattern], str]) -> str:
-        return f" {self.sign} ".join(
-            f"({write(part)})" if isinstance(part, _Composition) else write(part) for part in self.parts
+        return f" {self._sign} ".join(
+            f"({write(part)})" if isinstance(part, _Composition) else write(part) for part in self._parts
         )
 
 
 class _Union(_Composition):
-    sign = "|"
+    _sign = "|"
 
     @property
     def alternatives(self) -> tuple[Pattern, ...]:
-        return self.parts
+        return self._parts
 
-    def conjunctions(self) -> list[tuple[Primitive, ...]]:
-        return [its for part in self.parts for its in part.conjunctions()]
+    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
+        return [its for part in self._parts for its in part._conjunctions()]
 
 
 class _Intersection(_Composition):
-    sign = "&"
+    _sign = "&"
 
-    def conjunctions(self) -> list[tuple[Primitive, ...]]:
-        return [sum(its, ()) for its in itertools.product(*(part.conjunctions() for part in self.parts))]
+    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
+        return [sum(its, ()) for its in itertools.product(*(part._conjunctions() for part in self._parts))]
 
 
 class Primitive(Pattern):
     """A pattern that is no expression of others; the core has one of the same name."""
 
-    name: ClassVar[str]
+    _name: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # all of them are data classes
 
     @property
@@ -329,23 +329,23 @@ class Primitive(Pattern):
         return ()
 
     @property
-    def causal_by_nature(self) -> bool | None:
+    def _causal_by_nature(self) -> bool | None:
         """What `causal` is unless given: None where it must be, False where the pattern says itself what is later."""
         return True
 
-    def of_head(self, head: int) -> Pattern:
+    def _of_head(self, head: int) -> Pattern:
         return self
 
-    def primitives(self) -> list[Primitive]:
+    def _primitives(self) -> list[Primitive]:
         return [self]
 
-    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
         return [(self,)]
 
-    def check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
+    def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         """Raise ValueError if the primitive does not suit so many tokens, in a pattern with these global ones."""
 
-    def numbers(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         """Return what the core needs to know, by default the fields."""
         return [min(getattr(self, f.name), MAX_TOKENS) for f in fields(self)]
 

@@ -84,7 +84,7 @@ class Blocks(Primitive):
     rows: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = field(init=False)  # (indptr, indices) of each head
     block_size: int
     per_head: bool = False
-    name = "blocks"
+    _name = "blocks"
 
     def __init__(self, mask: Any, block_size: int, per_head: bool = False) -> None:
         object.__setattr__(self, "block_size", _check.integer("block_size of Blocks", block_size, at_least=1))
@@ -100,10 +100,10 @@ class Blocks(Primitive):
     def heads(self) -> int | None:
         return len(self.rows) if self.per_head else None
 
-    def of_head(self, head: int) -> Pattern:
+    def _of_head(self, head: int) -> Pattern:
         return Blocks(self.rows[head], self.block_size) if self.per_head else self
 
-    def check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
+    def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         blocks = -(-keys // self.block_size)
         for indptr, indices in self.rows:
             if len(indptr) - 1 != blocks or (indices and max(indices) >= blocks):
@@ -113,7 +113,7 @@ class Blocks(Primitive):
                     f"{own * size} keys; for {keys} the mask must be {blocks} x {blocks}"
                 )
 
-    def numbers(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         (indptr, indices) = self.rows[0]
         return [min(self.block_size, MAX_TOKENS), len(indptr) - 1, *indptr, *indices]
 

@@ -33,13 +33,13 @@ def resolve_causal(
         return _check.flag("causal", given)
     choices = set()
     for pattern in dict.fromkeys(patterns):
-        for primitive in pattern.primitives():
-            if primitive.causal_by_nature is None:
+        for primitive in pattern._primitives():
+            if primitive._causal_by_nature is None:
                 raise ValueError(
                     f"causal must be given with {primitive.short_name()}, which looks both ways: "
                     "True for keys up to the query's own, False for all of them"
                 )
-        choices.add(all(primitive.causal_by_nature for primitive in pattern.primitives()))
+        choices.add(all(primitive._causal_by_nature for primitive in pattern._primitives()))
     if len(choices) > 1:
         raise ValueError("causal must be given where the patterns of some heads are causal axis by axis and others not")
     if queries > keys and not placed:

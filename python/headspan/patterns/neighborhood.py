@@ -68,7 +68,7 @@ class Neighborhood(Primitive):
     dilation: tuple[int, ...] = (1,)
     causal: tuple[bool, ...] | None = None
     extra: tuple[int, int] = (0, 0)
-    name = "neighborhood"
+    _name = "neighborhood"
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Neighborhood(Primitive):
             raise ValueError(f"{name} of Neighborhood must be {one} or have {axes} axes, not {given}")
         return values
 
-    def check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
+    def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         on_grid = self._on_grid()
         beside = sum(token not in on_grid for token in global_tokens)
         if on_grid.stop > keys or len(on_grid) + beside != keys:
@@ -134,13 +134,13 @@ class Neighborhood(Primitive):
         return range(self.grid_start, self.grid_start + math.prod(self.shape))
 
     @property
-    def causal_by_nature(self) -> bool | None:
+    def _causal_by_nature(self) -> bool | None:
         return None if self.causal is None else all(self.causal)
 
-    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
         return [(self,), (Global(self.global_tokens),)] if any(self.extra) else [(self,)]
 
-    def numbers(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         axes = len(self.shape)
         causal = map(int, self.causal or (False,) * axes)
         return [axes, self.grid_start, *self.shape, *self.window, *self.dilation, *causal]

@@ -9,7 +9,7 @@ def per_head(given: object, heads: int, queries: int, keys: int) -> list[Pattern
     if given is None:
         return []
     if isinstance(given, Pattern):
-        return given.of_heads(heads, queries, keys)
+        return given._of_heads(heads, queries, keys)
     if isinstance(given, list | tuple) and all(isinstance(part, Pattern) for part in given):
         if len(given) != heads:
             raise ValueError(f"pattern must be one or a list of {heads}, one for each head, not of {len(given)}")

@@ -15,7 +15,7 @@ from headspan.patterns.base import MAX_TOKENS, Primitive
 class Full(Primitive):
     """Every pair."""
 
-    name = "full"
+    _name = "full"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Local(Primitive):
     before: int
     after: int = 0
     dilation: int = 1
-    name = "local"
+    _name = "local"
 
     def __post_init__(self) -> None:
         self._check_integer("before", at_least=0)
@@ -58,10 +58,10 @@ class Local(Primitive):
         self._check_integer("dilation", at_least=1)
 
     @property
-    def causal_by_nature(self) -> bool | None:
+    def _causal_by_nature(self) -> bool | None:
         return True if self.after == 0 else None
 
-    def numbers(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         return [min(n, MAX_TOKENS) for n in (self.before * self.dilation, self.after * self.dilation, self.dilation)]
 
 
@@ -95,14 +95,14 @@ class Strided(Primitive):
 
     stride: int
     offset: int | None = None
-    name = "strided"
+    _name = "strided"
 
     def __post_init__(self) -> None:
         stride = self._check_integer("stride", at_least=1)
         if self.offset is not None and self._check_integer("offset", at_least=0) >= stride:
             raise ValueError(f"offset of Strided must be below the stride of {stride}, not {self.offset}")
 
-    def numbers(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         return [min(self.stride, MAX_TOKENS), -1 if self.offset is None else min(self.offset, MAX_TOKENS - 1)]
 
 
@@ -135,7 +135,7 @@ class Fixed(Primitive):
 
     block_size: int
     columns: int
-    name = "fixed"
+    _name = "fixed"
 
     def __post_init__(self) -> None:
         block_size = self._check_integer("block_size", at_least=1)
@@ -174,7 +174,7 @@ class Blockwise(Primitive):
     block_size: int
     back: int = 0
     ahead: int = 0
-    name = "blockwise"
+    _name = "blockwise"
 
     def __post_init__(self) -> None:
         self._check_integer("block_size", at_least=1)
@@ -182,10 +182,10 @@ class Blockwise(Primitive):
         self._check_integer("ahead", at_least=0)
 
     @property
-    def causal_by_nature(self) -> bool | None:
+    def _causal_by_nature(self) -> bool | None:
         return True if self.ahead == 0 else None
 
-    def numbers(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         block_size = min(self.block_size, MAX_TOKENS)
         return [block_size, *(min(n, MAX_TOKENS // block_size + 1) for n in (self.back, self.ahead))]
 
@@ -218,7 +218,7 @@ class Global(Primitive):
     """
 
     tokens: tuple[int, ...]
-    name = "global"
+    _name = "global"
 
     def __init__(self, tokens: int | Iterable[int]) -> None:
         if isinstance(tokens, np.ndarray) and tokens.ndim == 0:
@@ -227,7 +227,7 @@ class Global(Primitive):
         checked = {_check.integer("tokens of Global", token, at_least=0) for token in given}
         object.__setattr__(self, "tokens", tuple(sorted(checked)))
 
-    def check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
+    def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         if self.tokens and self.tokens[-1] >= keys:
             raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {self.tokens[-1]}")
 
@@ -235,7 +235,7 @@ class Global(Primitive):
     def global_tokens(self) -> tuple[int, ...]:
         return self.tokens
 
-    def numbers(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         return list(self.tokens)
 
 
@@ -271,7 +271,7 @@ class Random(Primitive):
     blocks: int
     block_size: int
     seed: int = 0
-    name = "random"
+    _name = "random"
 
     def __post_init__(self) -> None:
         self._check_integer("blocks", at_least=1)
@@ -279,5 +279,5 @@ class Random(Primitive):
         if self._check_integer("seed", at_least=0) >= 2**63:
             raise ValueError(f"seed of Random must be below 2**63, not {self.seed}")
 
-    def numbers(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         return [min(self.blocks, MAX_TOKENS), min(self.block_size, MAX_TOKENS), self.seed]

@@ -66,7 +66,7 @@ class Request:
         patterns: list[Pattern] = []
         if "pattern" in arrays:
             patterns = per_head(arrays.pop("pattern"), self.query.shape[1], self.query.shape[2], self.key.shape[2])
-            for_core["patterns"] = [its.core for its in patterns]
+            for_core["patterns"] = [its._in_core for its in patterns]
         furthest = self._add_arrays(arrays, for_core) if arrays else 0.0
         if any(its.grid for its in patterns):
             _check_grid(patterns, arrays)
