@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from headspan.demo.report.measure import Layer
 from headspan.explorer import page
 from headspan.explorer.data import ViewData
+from headspan.explorer.part import whole
 
 Array = NDArray[Any]
 
@@ -33,8 +34,9 @@ def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[n
     """
     view = _view_data(layers, spans, ramp, data)
     widest = view.heads[int(spans.argmax())]
-    state = {"head": widest, "span": view.span, "ramp": view.ramp, "temperature": 1.0, "selected": None}
-    fragment = page.embedded({"meta": view.meta, **state}, {**view.arrays, "maps": b""})
+    state = {"head": widest, "span": view.span, "ramp": view.ramp, "temperature": 1.0, "selected": None, "zoom": None}
+    part = whole(view)
+    fragment = page.embedded({"meta": part.meta, **state}, {**part.arrays, "maps": b""})
     return (
         '<div class="interactive"><h2>Where does each character look?</h2>'
         f"<p>The first {len(view.tokens or ()):,} characters of a held-out passage. Point at a character, or click on "
@@ -61,7 +63,7 @@ def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.
         tokens=[_character(byte) for byte in data[:tokens].tolist()],
         heads=list(range(heads)),
         names=[f"layer {layer + 1}, head {head + 1}" for layer, head in np.ndindex(*spans.shape)],
-        pool=None,
+        max_tokens=tokens,
         unit="characters",
     )
 
