@@ -221,3 +221,22 @@ def test_a_long_token_is_cut_and_whole_where_one_points_at_it(opened):
     assert page.locator("[role=application]").get_attribute("title") == ARABIC[5]
     page.mouse.move(x, y)
     assert page.locator("[role=application]").get_attribute("title") == ""
+
+
+def test_fingers_and_keys_read_the_whole_of_a_long_token(opened):
+    q, k = float32_normals(2, 2, 8, 8)
+    page = opened(hs.explore(q, k, tokens=ARABIC), width=390, has_touch=True)
+    name = page.locator(".pair b").first
+    cut = "e => e.scrollWidth > e.clientWidth && getComputedStyle(e).whiteSpace === 'pre'"
+    page.touchscreen.tap(*place_of(page, 5, 5, 8, 8))
+    assert name.evaluate(cut)
+    name.tap()
+    assert name.text_content() == ARABIC[5]
+    assert not name.evaluate(cut)
+    assert spilling(page) == []
+    page.locator("[role=application]").focus()
+    page.keyboard.press("Escape")
+    for key in ("ArrowUp", "ArrowUp", "ArrowUp", "Enter", "Tab"):
+        page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.textContent") == ARABIC[5]
+    assert not name.evaluate(cut)

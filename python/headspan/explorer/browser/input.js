@@ -18,7 +18,7 @@ export function listen(view, point, stateOf) {
   over.addEventListener("pointerleave", (event) => leave(event, point));
   listenToPresses(view, point);
   over.addEventListener("keydown", (event) => walk(view, event, point, stateOf));
-  over.addEventListener("blur", () => point(null));
+  over.addEventListener("blur", (event) => view.readout.box.contains(event.relatedTarget) || point(null));
   view.unpin.addEventListener("click", () => {
     point(null);
     set(view, { selected: null });

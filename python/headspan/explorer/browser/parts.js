@@ -99,7 +99,11 @@ export function fill(view, words, numbers) {
   const { sentence } = view.readout;
   const before = sentence.textContent;
   const after = element("p", {}, ...words);
-  if (after.textContent !== before) sentence.replaceChildren(...after.childNodes); // else it would be read out again
+  if (after.textContent !== before) {
+    sentence.replaceChildren(...after.childNodes); // else it would be read out again
+    // A name that has no room is whole while it has the focus: for fingers and keys, which hover over nothing.
+    for (const name of sentence.querySelectorAll("b")) name.tabIndex = name.scrollWidth > name.clientWidth ? 0 : -1;
+  }
   view.readout.values.forEach((field, i) => (field.textContent = numbers[i] ?? "\u2013"));
 }
 

@@ -5,7 +5,8 @@ import { blockDistance, pairOf, positionOf, tokenAt, weightsOf } from "./numbers
 import { bdi, element, fill, flows, tokenName } from "./parts.js";
 import { one, range, short, some, visible } from "./words.js";
 
-const HINT = "Point at a pair, or walk with the arrow keys. A click or Enter pins the query.";
+const HINT = "Point at a pair, or walk with the arrow keys. A click or Enter pins the query";
+const ZOOM = "; a box drawn with the mouse, + and \u2212 zoom";
 const AROUND = 24; // characters of text on each side of a token
 const STRONGEST = 5;
 
@@ -31,7 +32,7 @@ export function subtitleOf(data, pattern) {
 export function readPair(view, state, pair) {
   const { data, hover } = view;
   if (!hover) {
-    if (state.selected === null) return fill(view, [HINT], []);
+    if (state.selected === null) return fill(view, [`${HINT}${view.zoom ? ZOOM : ""}.`], []);
     const position = state.selected + data.total.keys - data.total.queries;
     return fill(view, ["Pinned: ", tokenName(data, "query", state.selected, position)], []);
   }
