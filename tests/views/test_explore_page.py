@@ -70,9 +70,9 @@ def test_sliders_recompute_what_python_computes(opened):
         options[name] = value
         check_drawn(page, hs.attention_weights(q, k, **options)[1])
     assert page.locator(".heads small:not(.peak)").all_text_contents() == [
-        "span 2, reach\u00a02",  # with a ramp of 0
-        "span 0, reach\u00a00",
-        "span 8, reach\u00a08",
+        "span 2\nreach\u00a02",  # with a ramp of 0
+        "span 0\nreach\u00a00",
+        "span 8\nreach\u00a08",
     ]
     page.get_by_role("button", name="Reset").click()
     check_drawn(page, hs.attention_weights(q, k, span=[2, 4, 8], ramp=3)[1])

@@ -235,3 +235,14 @@ def test_another_part_takes_the_place_of_the_view_and_keeps_the_focus(live):
     assert page.locator(".headspan-view").count() == 1
     assert page.evaluate("document.activeElement.name") == "zoom-in"
     assert drawn(page)[1].shape == (100, 160)
+
+
+def test_a_span_beyond_the_keys_held_shows_no_wrong_numbers(live, monkeypatch):
+    monkeypatch.setattr(explorer_part, "MOST_BYTES", 25_000)
+    page = live(zoomed(span=[30, 100], ramp=8))
+    set_slider(page, "span", 500)
+    assert page.locator(".headspan-view.computing").count() == 1
+    check_drawn(page, expected(span=[30, 100], ramp=8)[0])  # those of before, until Python has sent more keys
+    set_slider(page, "span", 60)
+    assert page.locator(".headspan-view.computing").count() == 0
+    check_drawn(page, expected(span=[60, 100], ramp=8)[0])

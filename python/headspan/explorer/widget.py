@@ -118,7 +118,8 @@ class Explorer(anywidget.AnyWidget):
             rows, cols = (tuple(ends) for ends in self.zoom)
             part = zoomed(self._data, rows, cols, self.span, self.ramp)
         changed, self._part = part.meta != self._part.meta, part
-        self._maps.clear()
+        if changed:
+            self._maps.clear()
         self._update(**({"meta": part.meta, **part.arrays} if changed else {}))
 
     def _look_again(self, _: Any) -> None:

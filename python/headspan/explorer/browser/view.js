@@ -1,7 +1,7 @@
 // The view: state lives in the model, the widget's traits or a plain object in a saved page; everything drawn follows.
 import { ruleOf } from "./allowed.js";
 import {
-  decode, dotProducts, everyRow, floatsOf, maskOf, onPicture, pooledMap, positionOf, tokenAt, weightsOf,
+  decode, dotProducts, everyRow, floatsOf, maskOf, onPicture, pooledMap, positionOf, reachOf, tokenAt, weightsOf,
 } from "./numbers.js";
 import { counted, isUnlimited, reachWords, short, spanWords } from "./words.js";
 import { drawMap, drawOver, edgesOf, paintWeights } from "./paint.js";
@@ -55,7 +55,6 @@ function mount(model, el, first) {
     view.root.remove();
   };
   refresh(view);
-  showComputing(view);
   return view;
 }
 
@@ -184,9 +183,9 @@ function watchModel(view) {
   return () => Object.entries(handlers).forEach(([name, handler]) => model.off(`change:${name}`, handler));
 }
 
-// Pooled maps come from Python, which may take a while.
-function showComputing({ model, root, computing }) {
-  const busy = model.get("computing") === true;
+// Maps in blocks come from Python, which may take a while, and so do keys that are farther off.
+function showComputing({ model, root, computing, lacksKeys }) {
+  const busy = model.get("computing") === true || lacksKeys;
   root.classList.toggle("computing", busy);
   computing.textContent = busy ? "Python is computing." : "";
 }
@@ -231,10 +230,13 @@ function refresh(view) {
   const started = performance.now();
   const { data } = view;
   const state = stateOf(view);
+  view.sliders.forEach((slider) => slider.update());
+  view.lacksKeys = data.reach !== null && reachOf(Math.max(...state.spans), state.ramp) - 1 > data.reach;
+  showComputing(view);
+  if (view.lacksKeys) return; // Python sends another view, with more of them
   view.weights = weightsNow(view, state);
   paintWeights(view.source, view.weights, data.rows, data.cols);
   redrawMap(view);
-  view.sliders.forEach((slider) => slider.update());
   fillBill(view.bill.cells, data, state);
   describe(view, state);
   // What is on the canvas, for whoever wants the numbers behind the picture.
@@ -255,7 +257,7 @@ function describe(view, state) {
   view.heads.inputs.forEach((input, i) => {
     input.checked = i === state.index;
     const [span, ramp] = [state.spans[i], state.ramp];
-    const words = `span ${short(span)}, ${reachWords(data, i, span, ramp)}`;
+    const words = `span ${short(span)}\n${reachWords(data, i, span, ramp)}`;
     view.heads.captions[i].textContent = isUnlimited(data, span) ? "no limit" : words;
   });
 }
