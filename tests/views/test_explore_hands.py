@@ -27,7 +27,10 @@ def test_pointing_reads_out_the_pair(opened):
     assert shown.keys() == expected.keys()
     for name, value in expected.items():
         assert float(shown[name]) == pytest.approx(float(value), rel=6e-3), name
-    assert page.locator(".pair").text_content() == "\u2423 query\u00a07 \u2192 jumps key\u00a04"
+    assert (
+        page.locator(".pair").text_content()
+        == "\u2423 query\u00a07 \u2192 jumps key\u00a04 \u2013 beyond the span, on the ramp"
+    )
     page.mouse.move(*place_of(page, 2, 8))
     assert "later, not computed" in page.locator(".pair").text_content()
     assert readout(page)["distance"] == "\u22126"
@@ -49,8 +52,8 @@ def test_a_tap_leaves_its_pair_readable(opened):
 @pytest.mark.parametrize("unit", ["tokens", "characters"])
 def test_the_view_speaks_of_its_unit(opened, unit):
     page = opened(small_view(unit=unit, ramp=1, span=[1, 4, 10]))
-    assert (state(page, "span"), state(page, "ramp")) == (f"1 {unit[:-1]}", f"1 {unit[:-1]}")
-    assert page.locator(".subtitle").text_content() == f"3\u00a0heads, 10\u00a0{unit}"
+    assert (state(page, "span"), state(page, "ramp")) == (f"1 {unit[:-1]}, reach\u00a01", f"1 {unit[:-1]}")
+    assert page.locator(".subtitle").text_content() == f"3\u00a0heads, 10\u00a0{unit}, causal"
     assert f"distance in {unit}" in page.locator(".curve").text_content()
     assert f"generating the next {unit[:-1]} has to keep" in page.locator(".meanings").text_content()
     assert f"1 up to 1 {unit[:-1]}, 0 from 2 {unit} on" in page.get_by_role("img").get_attribute("aria-label")
@@ -62,8 +65,12 @@ def test_without_a_span_there_is_no_limit(opened):
     assert state(page, "span") == "no limit"
     assert page.locator(".heads small:not(.peak)").all_text_contents() == ["no limit"] * 3
     set_slider(page, "span", 9)
-    assert state(page, "span") == "9 tokens"
-    assert page.locator(".heads small:not(.peak)").all_text_contents() == ["span 9", "no limit", "no limit"]
+    assert state(page, "span") == "9 tokens, reaches all"
+    assert page.locator(".heads small:not(.peak)").all_text_contents() == [
+        "span 9\nreaches all",
+        "no limit",
+        "no limit",
+    ]
 
 
 def test_a_click_pins_a_query_and_lights_its_text(opened):
@@ -103,7 +110,7 @@ def test_keyboard_reaches_every_control(opened):
     span = page.locator("input[data-name=span]")
     span.focus()
     page.keyboard.press("ArrowRight")
-    assert state(page, "span") == "5 tokens"
+    assert state(page, "span") == "5 tokens, reach\u00a07"
     q, k = float32_normals(2, 3, 10, 8)
     check_drawn(page, hs.attention_weights(q, k, span=[2, 5, 8], ramp=3)[1])
 
@@ -126,9 +133,9 @@ def test_controls_have_roles_and_names(opened):
     page = opened(small_view())
     for name in ("Span of this head", "Ramp", "Temperature"):
         assert page.get_by_role("slider", name=name).count() == 1
-    assert page.get_by_role("radio", name="head 2 span 4").count() == 1
+    assert page.get_by_role("radio", name="head 1 span 4 reach 6").count() == 1
     assert page.get_by_role("group", name="Heads").count() == 1
-    assert page.get_by_role("application", name="Attention map of head 1").count() == 1
+    assert page.get_by_role("application", name="Attention map of head 0").count() == 1
     assert "1 up to 2 tokens, 0 from 5" in page.get_by_role("img").get_attribute("aria-label")
     assert page.get_by_role("status").get_attribute("aria-live") == "polite"
 

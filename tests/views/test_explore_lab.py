@@ -199,6 +199,23 @@ def test_long_inputs_are_recomputed_by_python(opened):
     wait_for_drawn(page, hs.attention_weights(q, k, span=[30, 400], pool=8)[0])
 
 
+def test_a_part_of_a_long_input_is_computed_where_it_is_seen(opened):
+    page = opened("long")
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 1000, 8), dtype=np.float32)
+    run_cell(page, 0)
+    page.wait_for_selector(".headspan-view canvas")
+    button = page.get_by_role("button", name="Zoom in")
+    button.click()
+    part = {"rows": slice(371, 621), "cols": slice(371, 621)}  # a quarter, around the first query of the 63rd block
+    wait_for_drawn(page, hs.attention_weights(q, k, span=[100, 400], **part)[0])
+    assert page.locator(".headspan-view").count() == 1
+    assert button.evaluate("e => e === document.activeElement")
+    set_slider(page, "span", 30)  # in the browser, as quick as the hand
+    wait_for_drawn(page, hs.attention_weights(q, k, span=[30, 400], **part)[0])
+    page.get_by_role("button", name="Show all").click()
+    wait_for_drawn(page, hs.attention_weights(q, k, span=[30, 400], pool=8)[0])
+
+
 def test_a_hundred_thousand_tokens_do_not_stop_the_page(opened):
     """While Python takes seconds for a map, the page says so and answers."""
     page = opened("longest")
@@ -208,12 +225,12 @@ def test_a_hundred_thousand_tokens_do_not_stop_the_page(opened):
     set_slider(page, "span", 60_000)
     page.wait_for_selector(busy)
     page.locator(".headspan-view input[type=radio]").nth(1).click()
-    page.wait_for_function("document.querySelector('.headspan-view h2').textContent.includes('head 2')")
+    page.wait_for_function("document.querySelector('.headspan-view h2').textContent.includes('head 1')")
     page.locator(".headspan-view .map canvas").last.hover(position={"x": 80, "y": 100})
     page.wait_for_function("document.querySelector('.headspan-view .pair').textContent.startsWith('queries ')")
     assert page.locator(busy).count() == 1
     page.locator(".headspan-view input[type=radio]").nth(0).click()
     page.wait_for_selector(busy, state="detached")
-    assert title.text_content() == "Where head 1 looks"
+    assert title.text_content() == "Where head 0 looks"
     q, k = np.random.default_rng(0).standard_normal((2, 2, 100_000, 16), dtype=np.float32)
     wait_for_drawn(page, hs.attention_weights(q[0], k[0], span=60_000, pool=782))

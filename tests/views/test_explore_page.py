@@ -48,7 +48,7 @@ def test_float64_arrays_are_shown_too(opened):
 def test_heads_chosen_keep_their_numbers(opened):
     q, k = float32_normals(2, 4, 30, 8)
     page = opened(hs.explore(q, k, span=[1, 2, 3, 4], heads=[3, 1]))
-    assert page.locator(".heads span").all_text_contents() == ["head 4", "head 2"]
+    assert page.locator(".heads span").all_text_contents() == ["head 3", "head 1"]
     check_drawn(page, hs.attention_weights(q, k, span=[1, 2, 3, 4])[3])
 
 
@@ -69,7 +69,11 @@ def test_sliders_recompute_what_python_computes(opened):
         set_slider(page, name, place)
         options[name] = value
         check_drawn(page, hs.attention_weights(q, k, **options)[1])
-    assert page.locator(".heads small:not(.peak)").all_text_contents() == ["span 2", "span 0", "span 8"]
+    assert page.locator(".heads small:not(.peak)").all_text_contents() == [
+        "span 2\nreach\u00a02",  # with a ramp of 0
+        "span 0\nreach\u00a00",
+        "span 8\nreach\u00a08",
+    ]
     page.get_by_role("button", name="Reset").click()
     check_drawn(page, hs.attention_weights(q, k, span=[2, 4, 8], ramp=3)[1])
 
@@ -159,7 +163,7 @@ def test_pooled_maps_are_shown_as_they_are(opened):
     page.locator(".heads label").nth(1).click()
     check_drawn(page, hs.attention_weights(q, k, span=[100, 400], pool=8)[1])
     assert page.locator("input[type=range]:disabled").count() == 3
-    assert "need Python" in page.locator(".note").text_content()
+    assert "need Python" in page.locator(".left > .note").text_content()
     page.mouse.move(*place_of(page, 50, 45, 125, 125))
     assert page.locator(".pair").text_content() == "queries 400\u2013407 \u2192 keys 360\u2013367, mean of the queries"
     assert readout(page).keys() == {"distance", "weight"}
@@ -170,7 +174,7 @@ def test_few_queries_of_many_keys_keep_their_rows(opened):
     page = opened(hs.explore(q[:, -3:], k, span=[100, 400]))
     check_drawn(page, hs.attention_weights(q[:, -3:], k, span=[100, 400], pool=(1, 8))[0])
     page.mouse.click(*place_of(page, 1, 110, 3, 125))
-    assert page.locator(".pair").text_content() == "queries 1\u20131 \u2192 keys 880\u2013887, mean of the queries"
+    assert page.locator(".pair").text_content() == "queries 1 \u2192 keys 880\u2013887, mean of the queries"
     assert readout(page)["distance"] == "\u2248 118"
 
 
@@ -181,7 +185,11 @@ def test_the_state_is_saved_with_the_page(opened):
     q, k = float32_normals(2, 3, 10, 8)
     check_drawn(page, hs.attention_weights(q, k, span=[1, 2, 6.5], ramp=1, temperature=2)[2])
     assert page.locator(".pair").text_content() == "Pinned: jumps query\u00a04"
-    assert (state(page, "span"), state(page, "ramp"), state(page, "temperature")) == ("6.5 tokens", "1 token", "2")
+    assert (state(page, "span"), state(page, "ramp"), state(page, "temperature")) == (
+        "6.5 tokens, reach\u00a07",
+        "1 token",
+        "2",
+    )
 
 
 def test_numbers_that_are_not_finite_draw_something(opened):

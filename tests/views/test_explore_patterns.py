@@ -101,7 +101,7 @@ def test_pointing_says_why_a_pair_is_not_computed(opened):
     assert "later, not computed" in at(5, 9)[0]
     assert "\u2013" not in at(9, 8)[0]
     words, numbers = at(9, 7)
-    assert "beyond the span, not computed" in words
+    assert "beyond the reach, not computed" in words
     assert (numbers["mask"], numbers["weight"]) == ("0", "0")  # in the pattern, out of the span
 
 
@@ -119,7 +119,7 @@ def test_distance_on_a_grid_is_read_out(opened):
 @pytest.mark.parametrize(
     ("options", "signs"),
     [
-        ({"span": 3}, ["not computed", "span", "end of the ramp"]),
+        ({"span": 3}, ["not computed", "span", "reach (span + ramp)"]),
         ({"span": 3, "ramp": 0}, ["not computed", "span"]),
         ({"pattern": Neighborhood((4, 4), 3)}, ["not computed"]),
     ],
@@ -128,7 +128,7 @@ def test_the_legend_names_what_is_drawn_and_nothing_else(opened, options, signs)
     q, k = arrays((1, 16), (1, 16))
     page = opened(hs.explore(q, k, **options))
     shown = page.locator(".signs > span").evaluate_all(
-        "signs => signs.filter((s) => getComputedStyle(s).visibility === 'visible').map((s) => s.textContent)"
+        "signs => signs.filter((s) => s.checkVisibility({ visibilityProperty: true })).map((s) => s.textContent)"
     )
     assert shown == signs
 

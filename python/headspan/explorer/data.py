@@ -1,4 +1,4 @@
-"""What a view shows: checked arrays, how the browser gets them, and maps pooled for long inputs."""
+"""The heads of a view: checked arrays, and what is asked of the core about them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
+from headspan.ops.arguments.options import Options
 from headspan.ops.arguments.request import Request
 from headspan.ops.attention_map import attention_weights
-from headspan.ops.cost import cost
 from headspan.patterns.base import Pattern
 from headspan.patterns.per_head import per_head
 
 Array = npt.NDArray[Any]
-
-BLOCKS = 128  # of a pooled map, along each side
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,16 @@ class ViewData:
     heads : list of int
         Their indices in the query, from 0.
     names : list of str
-        What the heads are called, counted from 1 as in all pictures.
-    pool : (int, int), or None
-        Queries and keys in a block of a map; None if the browser computes the weights.
+        What the heads are called.
+    max_tokens : int
+        More queries or keys at once are shown as maps in blocks.
     patterns : list of Pattern
         None, one for all heads, or one for each.
+    causal : bool
+    limits : dict of ndarray
+        Who sees whom beside that: ``key_begin``, ``key_lengths`` and ``segment_ids``, without an axis of batch items.
+    bias : ndarray, shape (heads, key tokens), or None
+        Importance of keys; -inf removes one.
     unit : str
         What the model reads, in the plural.
     """
@@ -58,8 +61,11 @@ class ViewData:
     tokens: list[str] | None
     heads: list[int]
     names: list[str]
-    pool: tuple[int, int] | None
+    max_tokens: int
     patterns: list[Pattern] = field(default_factory=list)
+    causal: bool = True
+    limits: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    bias: Array | None = None
     unit: str = "tokens"
 
     @classmethod
@@ -67,17 +73,17 @@ class ViewData:
         cls,
         query: npt.ArrayLike,
         key: npt.ArrayLike,
+        options: Options,
+        *,
         value: npt.ArrayLike | None,
-        span: npt.ArrayLike | None,
-        ramp: float,
         tokens: Sequence[str] | None,
         heads: Sequence[int] | None,
+        names: Sequence[str] | None,
         max_tokens: int,
-        pattern: Pattern | Sequence[Pattern] | None = None,
-        unit: str = "tokens",
+        unit: str,
     ) -> ViewData:
         """Check the arguments of `headspan.explore`."""
-        request = Request(query, key, key if value is None else value, {"span": span, "ramp": ramp})
+        request = Request(query, key, key if value is None else value, options)
         batch, count, queries, _ = request.query.shape
         keys = request.key.shape[2]
         if batch != 1:
@@ -86,7 +92,6 @@ class ViewData:
             raise ValueError(f"query must have at least one token, not shape {request.query.shape}")
         shown = _shown_heads(heads, count)
         own_key = np.array(shown) // (count // request.key.shape[1])
-        limit = _check.integer("max_tokens", max_tokens, at_least=1)
         norms = None if value is None else np.linalg.norm(request.value[0], axis=-1)[own_key]
         return cls(
             query=request.query[0, shown],
@@ -94,92 +99,65 @@ class ViewData:
             norms=norms,
             value_dim=request.value.shape[-1],
             span=_one_a_head(request, count, keys)[shown].tolist(),
-            ramp=float(ramp),
+            ramp=float(options["ramp"]),
             tokens=_check.token_texts(tokens, keys),
             heads=shown,
-            names=[f"head {number + 1}" for number in shown],
-            patterns=_shown_patterns(per_head(pattern, count, queries, keys), shown),
-            pool=None if max(queries, keys) <= limit else (-(-queries // BLOCKS), -(-keys // BLOCKS)),
+            names=_names(names, shown, count),
+            max_tokens=_check.integer("max_tokens", max_tokens, at_least=1),
+            patterns=_shown_patterns(per_head(options.get("pattern"), count, queries, keys), shown),
+            causal=options["causal"],
+            limits=_limits(options),
+            bias=_bias(request, count, shown),
             unit=str(unit),
         )
 
     @property
-    def meta(self) -> dict[str, Any]:
-        """Sizes and texts, as the browser gets them."""
-        heads, queries, dim = self.query.shape
-        assert heads == len(self.heads)
-        return {
-            "heads": self.heads,
-            "names": self.names,
-            "queries": queries,
-            "keys": self.key.shape[1],
-            "dim": dim,
-            "valueDim": self.value_dim,
-            "itemsize": self.query.itemsize,
-            "scale": dim**-0.5,
-            "tokens": self.tokens,
-            "pool": self.pool,
-            "unit": self.unit,
-            "patterns": [_described(pattern) for pattern in self.patterns] or None,
-        }
+    def removed(self) -> npt.NDArray[np.bool_] | None:
+        """Keys that nobody sees, shape (heads or 1, key tokens); None if there are none."""
+        gone = None if self.bias is None else np.isneginf(self.bias)
+        if gone is None or not gone.any():
+            return None
+        return gone[:1] if (gone == gone[0]).all() else gone
 
     @property
-    def arrays(self) -> dict[str, bytes]:
-        """Arrays for the browser to compute with, as the bytes of float32; none if it gets pooled maps."""
-        computes = self.pool is None
-        return {
-            "query": _float32(self.query) if computes else b"",
-            "key": _float32(self.key) if computes else b"",
-            "norms": b"" if self.norms is None or not computes else _float32(self.norms),
-            "allowed": b"".join(map(self._bits, self.patterns)) if computes else b"",
-        }
-
-    def map_of(self, index: int, span: float, ramp: float, temperature: float) -> bytes:
-        """Pooled map of a head as the bytes of float32; nothing if the browser computes."""
-        if self.pool is None:
-            return b""
-        pattern = self.patterns[min(index, len(self.patterns) - 1)] if self.patterns else None
-        options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature, "pattern": pattern}
-        return _float32(attention_weights(self.query[index], self.key[index], pool=self.pool, **options))
-
-    def counts(self, span: list[float], ramp: float) -> list[list[int]]:
-        """Pairs of every head and those of its last query; nothing if the browser counts."""
-        if self.pool is None or not self.patterns:
-            return []
-        heads, queries, dim = self.query.shape
-        sizes: dict[str, Any] = {"key_tokens": self.key.shape[1], "heads": heads, "head_dim": dim}
-        both = [
-            cost(tokens=rows, span=span, ramp=ramp, pattern=self._pattern, **sizes).head_pairs.tolist()
-            for rows in (queries, 1)
-        ]
-        return [list(pairs) for pairs in zip(*both, strict=True)]
+    def padding(self) -> tuple[int, int]:
+        """The first key that counts, and where those that do end."""
+        begin, end = self.limits.get("key_begin"), self.limits.get("key_lengths")
+        return 0 if begin is None else int(begin[0]), self.key.shape[1] if end is None else int(end[0])
 
     @property
-    def _pattern(self) -> Pattern | list[Pattern] | None:
-        return self.patterns if len(self.patterns) > 1 else next(iter(self.patterns), None)
+    def rules(self) -> int:
+        """How many masks tell who sees whom beside causality and spans: none, one for all heads, or one for each."""
+        removed = self.removed
+        different = len(self.patterns) > 1 or (removed is not None and len(removed) > 1)
+        return len(self.heads) if different else 1 if self.patterns or self.limits or removed is not None else 0
 
-    def _bits(self, pattern: Pattern) -> bytes:
-        """Return the pairs a pattern allows, a bit each, the first lowest in its byte."""
-        return np.packbits(pattern.mask(self.query.shape[1], self.key.shape[1]), bitorder="little").tobytes()
+    def pattern_of(self, index: int) -> Pattern | None:
+        """Pattern of a head."""
+        return self.patterns[min(index, len(self.patterns) - 1)] if self.patterns else None
+
+    def weights(self, index: int, span: float, ramp: float, temperature: float, **chosen: Any) -> Array:
+        """Weights of a head; chosen are the rows, the columns and the blocks."""
+        options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature, "causal": self.causal}
+        bias = None if self.bias is None else self.bias[index]
+        options |= {"pattern": self.pattern_of(index), "key_bias": bias, **self.limits}
+        return attention_weights(self.query[index], self.key[index], **chosen, **options)
+
+    def seen(self, rule: int, *, causal: bool, span: float | None = None, **chosen: Any) -> npt.NDArray[np.bool_]:
+        """Which keys some queries see by a rule, whatever their scores: those that weigh something if all are alike."""
+        query, key = (np.zeros((n, 1), np.float32) for n in (self.query.shape[1], self.key.shape[1]))
+        removed = self.removed
+        gone = None if removed is None else np.where(removed[min(rule, len(removed) - 1)], -np.inf, 0.0)
+        options: dict[str, Any] = {"span": span, "ramp": 0, "causal": causal, **self.limits}
+        options |= {"pattern": self.pattern_of(rule), "key_bias": gone}
+        seen: npt.NDArray[np.bool_] = attention_weights(query, key, **chosen, **options) > 0
+        return seen
 
 
 def _shown_patterns(patterns: list[Pattern], shown: list[int]) -> list[Pattern]:
     """Patterns of the heads shown; one alone if they share it."""
     own = patterns if len(patterns) < 2 else [patterns[head] for head in shown]
     return own[:1] if all(pattern == own[0] for pattern in own) else own
-
-
-def _described(pattern: Pattern) -> dict[str, Any]:
-    """Return what the browser has to know of a pattern besides its pairs."""
-    return {
-        "name": pattern.short_name(),
-        "free": list(pattern.global_tokens),
-        "grid": list(pattern.grid) or None,
-    }
-
-
-def _float32(array: Array) -> bytes:
-    return np.ascontiguousarray(array, dtype="<f4").tobytes()
 
 
 def _shown_heads(heads: Sequence[int] | None, count: int) -> list[int]:
@@ -190,6 +168,29 @@ def _shown_heads(heads: Sequence[int] | None, count: int) -> list[int]:
     if not shown or max(shown) >= count or len(set(shown)) < len(shown):
         raise ValueError(f"heads must be different numbers from 0 to {count - 1}, not {_check.describe(given)}")
     return shown
+
+
+def _names(names: Sequence[str] | None, shown: list[int], count: int) -> list[str]:
+    if names is None:
+        return [f"head {number}" for number in shown]
+    given = [str(name) for name in _check.sequence("names", names, "texts")]
+    if isinstance(names, str) or len(given) != count:
+        what = repr(names) if isinstance(names, str) else len(given)
+        raise ValueError(f"names must hold {count} texts, one for each head of query, not {what}")
+    return [given[number] for number in shown]
+
+
+def _limits(options: Options) -> dict[str, npt.NDArray[np.int64]]:
+    """Return who sees whom as it was given, of the one batch item."""
+    given: dict[str, Any] = {name: options.get(name) for name in ("key_begin", "key_lengths", "segment_ids")}
+    return {name: np.asarray(numbers, np.int64).ravel() for name, numbers in given.items() if numbers is not None}
+
+
+def _bias(request: Request, count: int, shown: list[int]) -> Array | None:
+    if "key_bias" not in request.parameters:
+        return None
+    bias = request.parameters["key_bias"].array[0]
+    return np.broadcast_to(bias, (count, bias.shape[-1]))[shown]
 
 
 def _one_a_head(request: Request, heads: int, keys: int) -> npt.NDArray[np.float64]:

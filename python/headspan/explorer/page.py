@@ -11,7 +11,10 @@ from importlib.resources import files
 from typing import Any
 
 # Each file uses only those before it.
-MODULES = ("allowed.js", "numbers.js", "paint.js", "parts.js", "heads.js", "input.js", "view.js")
+MODULES = (
+    "allowed.js", "numbers.js", "words.js", "bill.js", "paint.js", "parts.js", "heads.js", "reading.js", "zoom.js",
+    "input.js", "view.js",
+)  # fmt: skip
 
 # No page of ours may ask for anything.
 POLICY = (

@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import anywidget
+import numpy as np
 import traitlets
 
 from headspan import _check
 from headspan.explorer import page
+from headspan.explorer.counts import counts
 from headspan.explorer.data import ViewData
+from headspan.explorer.part import Part, whole, zoomed
+from headspan.ops.spans import farthest
 
-_STATE = ("head", "span", "ramp", "temperature", "selected")
+_STATE = ("head", "span", "ramp", "temperature", "selected", "zoom", "strongest")
+_ARRAYS = ("query", "key", "norms", "bias", "allowed", "maps")
+STRONGEST = 5  # keys of the pinned query
 
 
 class Explorer(anywidget.AnyWidget):
@@ -24,12 +30,14 @@ class Explorer(anywidget.AnyWidget):
     Attributes
     ----------
     head : int
-        Index in the query, from 0, of the head whose map is large; the view counts heads from 1.
+        Index in the query, from 0, of the head whose map is large.
     span : list of float
         One a head shown, in tokens; a number sets all.
     ramp, temperature : float
     selected : int or None
         The pinned query.
+    zoom : list of two lists of int, or None
+        Queries and keys on the picture, as ``[[first, end], [first, end]]`` before whose end it stops. None: all.
     """
 
     _esm = page.module()
@@ -39,29 +47,35 @@ class Explorer(anywidget.AnyWidget):
     query = traitlets.Bytes().tag(sync=True)
     key = traitlets.Bytes().tag(sync=True)
     norms = traitlets.Bytes().tag(sync=True)
+    bias = traitlets.Bytes().tag(sync=True)
     maps = traitlets.Bytes().tag(sync=True)
     allowed = traitlets.Bytes().tag(sync=True)
     counts = traitlets.List().tag(sync=True)
+    strongest = traitlets.Dict().tag(sync=True)
     computing = traitlets.Bool().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
     span = traitlets.TraitType([]).tag(sync=True)
     ramp = traitlets.Float().tag(sync=True)
     temperature = traitlets.Float(1.0).tag(sync=True)
     selected = traitlets.Int(None, allow_none=True).tag(sync=True)
+    zoom = traitlets.TraitType(None, allow_none=True).tag(sync=True)
 
     def __init__(self, data: ViewData) -> None:
         self._data = data
+        self._part: Part = whole(data)
         self._maps: dict[int, tuple[tuple[float, ...], bytes]] = {}  # of each head, and of what it was computed
         super().__init__(
-            meta=data.meta,
-            **data.arrays,
+            meta=self._part.meta,
+            **self._part.arrays,
             maps=self._pooled(data.span, data.ramp, 1.0),
-            counts=data.counts(data.span, data.ramp),
+            counts=self._counted(data.span, data.ramp),
             head=data.heads[0],
             span=data.span,
             ramp=data.ramp,
         )
-        self.observe(self._pool_again, names=["span", "ramp", "temperature"])
+        self.observe(self._compute_again, names=["span", "ramp", "temperature"])
+        self.observe(self._zoom_again, names=["zoom"])
+        self.observe(self._look_again, names=["selected", "head"])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the view, as it stands, as one HTML file that needs no network and no Python.
@@ -83,19 +97,46 @@ class Explorer(anywidget.AnyWidget):
         """
         target = _check.file_path("path", path, "view.html")
         traits = {name: getattr(self, name) for name in ("meta", "counts", *_STATE)}
-        arrays = {name: getattr(self, name) for name in ("query", "key", "norms", "maps", "allowed")}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         target.write_text(page.page("Attention with spans", traits, arrays), encoding="utf-8")
         return target
 
-    def _pool_again(self, _: Any) -> None:
-        if self._data.pool is None:
-            return
-        self.computing = True
+    def _compute_again(self, _: Any) -> None:
+        part = self._part
+        reaches = int(farthest(max(self.span), self.ramp))
+        if self.zoom is not None and part.reach is not None and reaches > part.reach:
+            self._zoom_again(None)  # the browser lacks keys that are seen now
+        elif self.zoom is not None and part.kept is None and part.needs:
+            self._zoom_again(None)  # shorter spans may fit
+        elif part.pool is not None:
+            self._update()
+
+    def _zoom_again(self, _: Any) -> None:
+        if self.zoom is None:
+            part = whole(self._data)
+        else:
+            rows, cols = (tuple(ends) for ends in self.zoom)
+            part = zoomed(self._data, rows, cols, self.span, self.ramp)
+        changed, self._part = part.meta != self._part.meta, part
+        if changed:
+            self._maps.clear()
+        self._update(**({"meta": part.meta, **part.arrays} if changed else {}))
+
+    def _look_again(self, _: Any) -> None:
+        self.strongest = self._strongest()
+
+    def _update(self, **more: Any) -> None:
+        """Compute what the browser does not, and send it in one message: no map stands beside counts of another."""
+        self.computing = self._part.pool is not None
         try:
-            maps = self._pooled(self.span, self.ramp, self.temperature)
-            counts = self._data.counts(self.span, self.ramp)
-            with self.hold_sync():  # one message, so that no map stands beside the counts of another
-                self.maps, self.counts = maps, counts
+            computed = {
+                "maps": self._pooled(self.span, self.ramp, self.temperature),
+                "counts": self._counted(self.span, self.ramp),
+                "strongest": self._strongest(),
+            }
+            with self.hold_sync():
+                for name, value in (computed | more).items():
+                    setattr(self, name, value)
         finally:
             self.computing = False
 
@@ -104,8 +145,22 @@ class Explorer(anywidget.AnyWidget):
         for index, span in enumerate(spans):
             state = (span, ramp, temperature)
             if self._maps.get(index, (None,))[0] != state:
-                self._maps[index] = (state, self._data.map_of(index, *state))
+                self._maps[index] = (state, self._part.map_of(index, *state))
         return b"".join(pooled for _, pooled in self._maps.values())
+
+    def _counted(self, spans: list[float], ramp: float) -> list[list[int]]:
+        return [] if self._part.pool is None else counts(self._data, spans, ramp)
+
+    def _strongest(self) -> dict[str, Any]:
+        """Return the keys that weigh most for the pinned query, where the browser has no weights of single pairs."""
+        if self._part.pool is None or self.selected is None:
+            return {}
+        index = self._data.heads.index(self.head)
+        settings = (self.span[index], self.ramp, self.temperature)
+        row = self._data.weights(index, *settings, rows=[self.selected])[0]
+        most = np.argsort(-row, kind="stable")[:STRONGEST]
+        keys = [[key, float(row[key])] for key in most.tolist() if row[key] > 0]
+        return {"head": self.head, "query": self.selected, "settings": list(settings), "keys": keys}
 
     @traitlets.validate("head")
     def _valid_head(self, proposal: Any) -> int:
@@ -139,3 +194,20 @@ class Explorer(anywidget.AnyWidget):
         if chosen is not None and not 0 <= chosen < queries:
             raise ValueError(f"selected must be None or a query from 0 to {queries - 1}, not {chosen}")
         return None if chosen is None else int(chosen)
+
+    @traitlets.validate("zoom")
+    def _valid_zoom(self, proposal: Any) -> list[list[int]] | None:
+        if proposal["value"] is None:
+            return None
+        lengths = {"queries": self._data.query.shape[1], "keys": self._data.key.shape[1]}
+        given = _check.as_array("zoom", proposal["value"])
+        if given.shape != (2, 2) or given.dtype.kind not in "iu":
+            raise ValueError(
+                "zoom must be None or two pairs of integers, of queries and of keys, such as [[100, 200], [0, 200]], "
+                f"not {_check.describe(proposal['value'])}"
+            )
+        for (what, length), (first, end) in zip(lengths.items(), given.tolist(), strict=True):
+            if not 0 <= first < end <= length:
+                raise ValueError(f"zoom must be of some of the {length} {what}, not from {first} to before {end}")
+        pairs: list[list[int]] = given.tolist()
+        return pairs

@@ -109,7 +109,7 @@ def spilling(page):
           const view = document.querySelector(".headspan-view");
           const [left, right] = [view.getBoundingClientRect().left - 0.5, view.getBoundingClientRect().right + 0.5];
           return [...view.querySelectorAll("*")]
-            .filter((e) => !e.closest(".text") && !e.closest(".token") && e.tagName !== "SMALL")
+            .filter((e) => !e.closest(".text") && !e.closest(".token") && !e.closest("small"))
             .filter((e) => e.getClientRects().length)
             .filter((e) => {
               const box = e.getBoundingClientRect();

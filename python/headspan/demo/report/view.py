@@ -11,6 +11,7 @@ from headspan.demo.heads import characters, head_names, side_by_side
 from headspan.demo.report.measure import Layer
 from headspan.explorer import page
 from headspan.explorer.data import ViewData
+from headspan.explorer.part import whole
 
 Array = NDArray[Any]
 
@@ -34,8 +35,9 @@ def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[n
     """
     view = _view_data(layers, spans, ramp, data)
     widest = view.heads[int(spans.argmax())]
-    state = {"head": widest, "span": view.span, "ramp": view.ramp, "temperature": 1.0, "selected": None}
-    fragment = page.embedded({"meta": view.meta, **state}, {**view.arrays, "maps": b""})
+    state = {"head": widest, "span": view.span, "ramp": view.ramp, "temperature": 1.0, "selected": None, "zoom": None}
+    part = whole(view)
+    fragment = page.embedded({"meta": part.meta, **state}, {**part.arrays, "maps": b""})
     return (
         '<div class="interactive"><h2>Where does each character look?</h2>'
         f"<p>The first {len(view.tokens or ()):,} characters of a held-out passage. Point at a character, or click on "
@@ -62,6 +64,6 @@ def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.
         tokens=characters(data[:tokens]),
         heads=list(range(heads)),
         names=head_names(*spans.shape),
-        pool=None,
+        max_tokens=tokens,
         unit="characters",
     )

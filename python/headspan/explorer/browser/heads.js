@@ -1,9 +1,10 @@
 // All heads as small pictures: the map of each, and where each looks from the query that is pinned or pointed at.
 import {
-  blockDistance, dotProducts, pooledMap, positionOf, short, someRows, sumColumns, weightsOf,
+  blockDistance, dotProducts, onPicture, pooledMap, positionOf, someRows, sumColumns, weightsOf,
 } from "./numbers.js";
-import { paintWeights, visible } from "./paint.js";
-import { element } from "./parts.js";
+import { paintWeights } from "./paint.js";
+import { bdi, element } from "./parts.js";
+import { visible } from "./words.js";
 
 const PIXELS = 64; // of a small picture, along each side
 const MOST_ROWS = 64; // heads whose rows are computed while the pointer moves
@@ -15,7 +16,7 @@ export function headPictures(data, id) {
       inputs: element("input", { type: "radio", name: `${id}-head`, value: number }),
       canvases: element("canvas", { width: 1, height: 1, "aria-hidden": "true" }),
       strips: element("canvas", { className: "strip", width: 1, height: 1, "aria-hidden": "true" }),
-      name: element("span", { textContent: data.names[i] }),
+      name: element("span", { title: data.names[i] }, bdi(data.names[i])),
       captions: element("small"),
       peaks: element("small", { className: "peak", "aria-hidden": "true" }),
     };
@@ -23,7 +24,7 @@ export function headPictures(data, id) {
     return element("label", {}, parts.inputs, parts.canvases, parts.strips, parts.name, parts.captions, parts.peaks);
   });
   const grid = element("div", { className: "heads" }, ...labels);
-  if (data.names.some((name) => name.length > 10)) grid.style.setProperty("--cell", "106px");
+  if (data.names.some((name) => name.length > 10)) grid.style.setProperty("--cell", "120px");
   const box = element("fieldset", {}, element("legend", { textContent: "Heads" }), grid);
   return { box, ...pictures };
 }
@@ -41,7 +42,7 @@ export function paintHead(view, index, state) {
     view.someDots ??= new Map();
     if (!view.someDots.has(index)) view.someDots.set(index, dotProducts(data, index, rows));
     const weights = weightsOf(data, view.someDots.get(index), rows, settingOf(state, index));
-    small = sumColumns(weights, rows.length, data.keys, PIXELS);
+    small = sumColumns(onPicture(data, weights, rows.length), rows.length, data.width, PIXELS);
   }
   paintWeights(view.heads.canvases[index], small.weights, small.rows, small.cols);
 }
@@ -54,9 +55,11 @@ export function showRow(view, state, row) {
   if (shown === null) return;
   heads.strips.forEach((strip, index) => {
     const weights = rowOf(data, index, shown, settingOf(state, index));
-    const small = sumColumns(weights, 1, data.cols, PIXELS);
+    const small = sumColumns(data.pooled ? weights : onPicture(data, weights, 1), 1, data.cols, PIXELS);
     paintWeights(strip, small.weights, 1, small.cols);
-    heads.peaks[index].textContent = peakOf(data, weights, shown);
+    const peak = peakOf(data, weights, shown);
+    heads.peaks[index].replaceChildren(...peak);
+    heads.peaks[index].title = heads.peaks[index].textContent;
   });
 }
 
@@ -68,9 +71,15 @@ function rowOf(data, index, row, setting) {
 // The key that gets most, by its place, which is shorter than its weight and says more beside a strip.
 function peakOf(data, weights, row) {
   const most = weights.reduce((best, weight, j) => (weight > weights[best] ? j : best), 0);
-  if (!(weights[most] > 0)) return "sees no key";
-  if (data.pooled) return `most ${Math.max(0, blockDistance(data, row, most))} back`;
-  const far = positionOf(data, row) - most;
-  const name = data.tokens ? `at ${visible(data.tokens[most])}, ` : "most ";
-  return far ? `${name}${far} back` : "at itself";
+  if (!(weights[most] > 0)) return ["sees no key"];
+  if (data.pooled) return [`most ${where(blockDistance(data, row, most), data.causal)}`];
+  const token = data.keyAt[most];
+  const far = positionOf(data, row) - token;
+  if (!far) return ["at itself"];
+  return data.tokens ? ["at ", bdi(visible(data.tokens[token])), `, ${where(far)}`] : [`most ${where(far)}`];
+}
+
+// Of a block the first key may be later than the query, where no key is.
+function where(far, causal = false) {
+  return far < 0 && !causal ? `${-far} ahead` : `${Math.max(0, far)} back`;
 }

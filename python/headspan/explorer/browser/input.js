@@ -1,20 +1,24 @@
 // Hands and surroundings: pointer and keyboard on the map and the text, the buttons, the page's theme and width.
-import { positionOf } from "./numbers.js";
-import { layoutOf, resize, visible } from "./paint.js";
+import { positionOf, tokenAt } from "./numbers.js";
+import { layoutOf, resize } from "./paint.js";
+import { visible } from "./words.js";
+import { zoomBetween, zoomBy } from "./zoom.js";
+
+const DRAG = 6; // pixels that a hand may slip in a click
 
 // ---- pointing
 
-export function listen(view, point) {
+export function listen(view, point, stateOf) {
   const { over } = view;
-  over.addEventListener("pointermove", (event) => point(cellAt(view, event)));
-  over.addEventListener("pointerleave", (event) => leave(event, point));
-  over.addEventListener("pointerdown", (event) => {
+  over.addEventListener("pointermove", (event) => {
     const cell = cellAt(view, event);
+    over.title = cell ? "" : labelAt(view, event);
     point(cell);
-    if (cell) pin(view, cell.row);
   });
-  over.addEventListener("keydown", (event) => walk(view, event, point));
-  over.addEventListener("blur", () => point(null));
+  over.addEventListener("pointerleave", (event) => leave(event, point));
+  listenToPresses(view, point);
+  over.addEventListener("keydown", (event) => walk(view, event, point, stateOf));
+  over.addEventListener("blur", (event) => view.readout.box.contains(event.relatedTarget) || point(null));
   view.unpin.addEventListener("click", () => {
     point(null);
     set(view, { selected: null });
@@ -24,6 +28,30 @@ export function listen(view, point) {
     input.addEventListener("change", () => set(view, { head: Number(input.value) }));
   }
   if (view.text) listenToText(view, point);
+  if (!view.zoom) return;
+  view.zoom.in.addEventListener("click", () => set(view, { zoom: zoomBy(view, stateOf(), true) }));
+  view.zoom.out.addEventListener("click", () => set(view, { zoom: zoomBy(view, stateOf(), false) }));
+  view.zoom.whole.addEventListener("click", () => set(view, { zoom: null }));
+}
+
+// A press pins a query. A mouse that is drawn on while it is pressed zooms; a finger scrolls.
+function listenToPresses(view, point) {
+  const { over } = view;
+  let start = null;
+  over.addEventListener("pointerdown", (event) => {
+    const cell = cellAt(view, event);
+    start = cell && { cell, x: event.clientX, y: event.clientY };
+    point(cell);
+  });
+  over.addEventListener("pointercancel", () => (start = null));
+  over.addEventListener("pointerup", (event) => {
+    const [from, to] = [start, cellAt(view, event)];
+    start = null;
+    if (!from) return;
+    const slipped = Math.hypot(event.clientX - from.x, event.clientY - from.y);
+    if (slipped <= DRAG || event.pointerType === "touch" || !view.zoom) pin(view, from.cell.row);
+    else if (to) set(view, { zoom: zoomBetween(view, from.cell, to) });
+  });
 }
 
 // A finger leaves whenever it lifts; what it pointed at is still to be read.
@@ -38,10 +66,22 @@ export function set({ model }, values) {
 
 // A second click on the same query lets it go.
 function pin(view, row) {
-  const { rowBlock, queries } = view.data;
+  const { rowBlock, firstQuery } = view.data;
   const selected = view.model.get("selected");
-  const same = selected !== null && Math.floor(selected / rowBlock) === row;
-  set(view, { selected: same ? null : Math.min(row * rowBlock, queries - 1) });
+  const same = selected !== null && Math.floor((selected - firstQuery) / rowBlock) === row;
+  set(view, { selected: same ? null : firstQuery + row * rowBlock });
+}
+
+// The token beside the map or under it, whose name may not have had room.
+function labelAt(view, event) {
+  const { layout, data } = view;
+  if (!layout.names) return "";
+  const box = view.over.getBoundingClientRect();
+  const [x, y] = [event.clientX - box.left - layout.left, event.clientY - box.top - layout.top];
+  const [row, col] = [Math.floor((y / layout.height) * data.rows), Math.floor((x / layout.width) * data.cols)];
+  if (x < 0 && row >= 0 && row < data.rows) return data.tokens[positionOf(data, row)] ?? "";
+  if (y > layout.height && col >= 0 && col < data.cols) return data.tokens[tokenAt(data, col)];
+  return "";
 }
 
 function cellAt(view, event) {
@@ -55,7 +95,7 @@ function cellAt(view, event) {
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-function walk(view, event, point) {
+function walk(view, event, point, stateOf) {
   const { data } = view;
   const from = view.hover ?? startOfWalk(view);
   if (STEPS[event.key]) {
@@ -64,7 +104,9 @@ function walk(view, event, point) {
     const start = view.hover ? { row: from.row + down, col: from.col + right } : from;
     point({ row: within(start.row, data.rows), col: within(start.col, data.cols) });
   } else if (event.key === "Enter" || event.key === " ") pin(view, from.row);
-  else if (event.key === "Escape") {
+  else if (view.zoom && (event.key === "+" || event.key === "-")) {
+    set(view, { zoom: zoomBy(view, stateOf(), event.key === "+") });
+  } else if (event.key === "Escape") {
     point(null);
     set(view, { selected: null });
   } else return;
@@ -74,8 +116,9 @@ function walk(view, event, point) {
 // The first step lands on the pinned query, or on the last, at its own place.
 function startOfWalk({ data, model }) {
   const selected = model.get("selected");
-  const row = selected === null ? data.rows - 1 : Math.floor(selected / data.rowBlock);
-  const col = Math.floor(positionOf(data, row * data.rowBlock) / data.colBlock);
+  const pinned = selected === null ? -1 : Math.floor((selected - data.firstQuery) / data.rowBlock);
+  const row = pinned >= 0 && pinned < data.rows ? pinned : data.rows - 1;
+  const col = Math.floor((positionOf(data, row * data.rowBlock) - tokenAt(data, 0)) / data.colBlock);
   return { row, col: Math.max(0, Math.min(data.cols - 1, col)) };
 }
 
@@ -84,8 +127,8 @@ function listenToText(view, point) {
   const placeOf = new Map(spans.map((span, j) => [span, j]));
   const rowOf = (event) => {
     const place = placeOf.get(event.target);
-    const row = place === undefined ? -1 : place - view.data.keys + view.data.queries;
-    return row < 0 ? null : { row, col: place };
+    const row = place === undefined ? -1 : tokenAt(view.data, place) - positionOf(view.data, 0);
+    return row < 0 || row >= view.data.rows ? null : { row, col: place };
   };
   strip.addEventListener("pointerover", (event) => point(rowOf(event)));
   strip.addEventListener("pointerleave", (event) => leave(event, point));

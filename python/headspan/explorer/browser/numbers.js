@@ -1,20 +1,38 @@
 // The definition of attention with a span, in plain loops over the arrays that came from Python; no picture in here.
 //
-import { allows, distanceIn, isFree, patternOf, patternsOf, tallyOf, within } from "./allowed.js";
+import { allows, distanceIn, isFree, reasonOf, ruleOf, rulesOf } from "./allowed.js";
 
-// data: { heads, queries, keys, dim, scale, pool, query, key, norms, maps, patterns, counts, rows, cols }; arrays are
-// Float32Array.
-// Query i stands at position i + keys - queries, so that the last query sees the last key.
+// data: what is on the picture, of some queries and keys of the whole.
+//   total            queries and keys of the whole; query i stands at position i + keys - queries, so that the last one
+//                    sees the last key
+//   queries, keys    how many are held: the queries from firstQuery on, and the keys keyAt, ascending: those on the
+//                    picture and all that its queries see within meta.reach
+//   firstCol, width  the keys on the picture, among those held
+//   rows, cols       blocks on the picture, of rowBlock by colBlock; a pair each unless it is a map from Python
+// Arrays are Float32Array; those of a map are empty.
 
 export function decode(meta, bytes) {
   const data = { ...meta, query: floatsOf(bytes.query), key: floatsOf(bytes.key), norms: floatsOf(bytes.norms) };
   data.maps = floatsOf(bytes.maps);
-  data.patterns = patternsOf(meta, bytes.allowed);
+  data.bias = floatsOf(bytes.bias);
+  data.total = { queries: meta.queries, keys: meta.keys };
   data.pooled = Boolean(meta.pool);
   [data.rowBlock, data.colBlock] = meta.pool ?? [1, 1];
-  data.rows = Math.ceil(meta.queries / data.rowBlock);
-  data.cols = Math.ceil(meta.keys / data.colBlock);
+  data.firstQuery = meta.rows[0];
+  data.queries = meta.rows[1] - meta.rows[0];
+  data.width = meta.cols[1] - meta.cols[0];
+  data.keyAt = Int32Array.from(meta.keptKeys ?? { length: heldKeys(data) }, (key, j) => key ?? meta.firstKey + j);
+  data.keys = data.keyAt.length;
+  data.firstCol = data.keyAt.indexOf(meta.cols[0]);
+  data.rows = Math.ceil(data.queries / data.rowBlock);
+  data.cols = Math.ceil(data.width / data.colBlock);
+  data.zoomed = data.queries < data.total.queries || data.width < data.total.keys;
+  data.rules = rulesOf(data, bytes.allowed);
   return data;
+}
+
+function heldKeys(data) {
+  return data.key ? data.key.length / (data.dim * data.heads.length) : data.width;
 }
 
 // A view of bytes may start anywhere; an array of floats may not.
@@ -23,30 +41,35 @@ export function floatsOf(view) {
   return new Float32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
 }
 
-export function positionOf(data, query) {
-  return query + data.keys - data.queries;
+// Among the keys of the whole, of a query by its row among those held.
+export function positionOf(data, row) {
+  return row + data.firstQuery + data.total.keys - data.total.queries;
 }
 
-// Of two blocks of a pooled map: from the first query to the first key.
+// The token of a column of the picture.
+export function tokenAt(data, col) {
+  return data.cols === data.width ? data.keyAt[data.firstCol + col] : col * data.colBlock + data.keyAt[data.firstCol];
+}
+
+// Of two blocks of a map: from the first query to the first key.
 export function blockDistance(data, row, col) {
-  return positionOf(data, row * data.rowBlock) - col * data.colBlock;
+  return positionOf(data, row * data.rowBlock) - tokenAt(data, col);
 }
 
 export function softMask(distance, span, ramp) {
-  if (distance < 0) return 0;
   if (ramp === 0) return distance <= span ? 1 : 0;
   return Math.min(1, Math.max(0, (ramp + span - distance) / ramp));
 }
 
 // How many distances, from 0 on, have a mask above 0.
 export function reachOf(span, ramp) {
-  return ramp === 0 ? Math.floor(span) + 1 : Math.ceil(span + ramp);
+  return ramp === 0 ? Math.floor(span) + 1 : Math.max(Math.ceil(span + ramp), Math.floor(span) + 1);
 }
 
-// The largest distance there is from a query to a key that is not later.
+// The largest distance there is from a query to a key that it may see.
 export function farthestOf(data, index) {
-  const grid = patternOf(data, index)?.grid;
-  return grid ? Math.max(...grid) - 1 : data.keys - 1;
+  const grid = ruleOf(data, index)?.grid;
+  return grid ? Math.max(...grid) - 1 : data.total.keys - 1;
 }
 
 export function everyRow(data) {
@@ -59,15 +82,34 @@ export function someRows(data, count) {
   return Array.from({ length: n }, (_, i) => Math.floor(((i + 1) * data.queries) / n) - 1);
 }
 
-// Dot products of chosen queries with all keys that are not later; they stay while span, ramp and temperature move.
+// The first of the keys held that stands at this token or after it.
+function firstFrom(data, token) {
+  let [low, high] = [0, data.keys];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (data.keyAt[middle] < token) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// The keys held that a query at this position may see as far as causality goes, and with a reach those within it.
+function keysOf(data, position, reach = Infinity) {
+  const begin = reach === Infinity ? 0 : firstFrom(data, position - reach + 1);
+  const end = data.causal ? position + 1 : position + reach;
+  return [begin, end === Infinity ? data.keys : firstFrom(data, end)];
+}
+
+// Dot products of chosen queries with all keys held that are not later, where that counts; they stay while span, ramp
+// and temperature move.
 export function dotProducts(data, head, rows) {
   const { keys, dim, query, key } = data;
   const out = new Float64Array(rows.length * keys);
   const firstKey = head * keys * dim;
   for (let r = 0; r < rows.length; r++) {
     const q = query.subarray((head * data.queries + rows[r]) * dim, (head * data.queries + rows[r] + 1) * dim);
-    const last = Math.min(keys - 1, positionOf(data, rows[r]));
-    for (let j = 0; j <= last; j++) out[r * keys + j] = dot(q, key, firstKey + j * dim, dim);
+    const [begin, end] = keysOf(data, positionOf(data, rows[r]));
+    for (let j = begin; j < end; j++) out[r * keys + j] = dot(q, key, firstKey + j * dim, dim);
   }
   return out;
 }
@@ -78,59 +120,79 @@ function dot(q, key, at, dim) {
   return sum;
 }
 
-// Of any pair that is not later: what the span leaves of it, and 0 where the pattern does not allow it.
-export function maskOf(data, row, col, { index, span, ramp }) {
-  const pattern = patternOf(data, index);
-  const position = positionOf(data, row);
-  if (position < col || (pattern && !allows(pattern, row * data.keys + col))) return 0;
-  return pattern && isFree(pattern, position, col) ? 1 : softMask(distanceIn(pattern, position, col), span, ramp);
+function isLater(data, position, token) {
+  return data.causal && position < token;
 }
 
-// Weights of chosen queries on all keys: m exp(s) over its sum, over the pairs with m > 0 only.
+// Of any pair: what the span leaves of it, and 0 where it is later or no rule allows it; j is a key held.
+export function maskOf(data, row, j, { index, span, ramp }) {
+  const rule = ruleOf(data, index);
+  const [position, token] = [positionOf(data, row), data.keyAt[j]];
+  if (isLater(data, position, token) || (rule && !allows(rule, row * data.keys + j))) return 0;
+  if (rule && isFree(rule, position, token)) return 1;
+  return softMask(Math.abs(distanceIn(rule, position, token)), span, ramp);
+}
+
+// Weights of chosen queries on all keys held: m exp(s) over its sum, over the pairs with m > 0 only.
 export function weightsOf(data, dots, rows, setting) {
-  const { keys } = data;
+  const { keys, keyAt } = data;
   const out = new Float32Array(rows.length * keys);
   const factor = data.scale / setting.temperature;
   const { span, ramp } = setting;
-  const pattern = patternOf(data, setting.index);
-  const reach = reachOf(span, ramp);
-  const byDistance = Float64Array.from({ length: keys }, (_, x) => softMask(x, span, ramp));
+  const rule = ruleOf(data, setting.index);
+  const bias = data.bias?.subarray(setting.index * keys, (setting.index + 1) * keys);
+  const far = data.total.keys + data.total.queries;
+  const byDistance = Float64Array.from({ length: far }, (_, x) => softMask(x, span, ramp));
   const masks = new Float64Array(keys);
-  const terms = new Float64Array(keys);
+  const scores = new Float64Array(keys);
   for (let r = 0; r < rows.length; r++) {
     const position = positionOf(data, rows[r]);
-    const first = pattern ? 0 : Math.max(0, position + 1 - reach);
-    if (pattern) masksOfRow(masks, pattern, byDistance, rows[r] * keys, position);
-    else for (let j = first; j <= position; j++) masks[j] = byDistance[position - j];
-    softmaxRow(dots, r * keys, factor, masks, position, first, terms, out);
+    const [begin, end] = keysOf(data, position, rule ? Infinity : reachOf(span, ramp));
+    if (rule) masksOfRow(masks, rule, byDistance, data, rows[r], begin, end);
+    else for (let j = begin; j < end; j++) masks[j] = byDistance[Math.abs(position - keyAt[j])];
+    for (let j = begin; j < end; j++) scores[j] = factor * dots[r * keys + j] + (bias ? bias[j] : 0);
+    softmaxRow(scores, masks, begin, end, out, r * keys);
   }
   return out;
 }
 
-function masksOfRow(masks, pattern, byDistance, firstPair, position) {
-  for (let j = 0; j <= position; j++) {
-    if (!allows(pattern, firstPair + j)) masks[j] = 0;
-    else masks[j] = isFree(pattern, position, j) ? 1 : byDistance[distanceIn(pattern, position, j)];
+function masksOfRow(masks, rule, byDistance, data, row, begin, end) {
+  const position = positionOf(data, row);
+  for (let j = begin; j < end; j++) {
+    const token = data.keyAt[j];
+    if (!allows(rule, row * data.keys + j)) masks[j] = 0;
+    else masks[j] = isFree(rule, position, token) ? 1 : byDistance[Math.abs(distanceIn(rule, position, token))];
   }
 }
 
-// A pair with a mask of 0 is not read, whatever its score.
-function softmaxRow(dots, start, factor, masks, position, first, terms, out) {
+// A pair with a mask of 0 is not read, whatever its score; scores become terms.
+function softmaxRow(scores, masks, begin, end, out, start) {
   let top = -Infinity;
-  for (let j = first; j <= position; j++) {
-    if (masks[j] > 0) top = Math.max(top, factor * dots[start + j]);
+  for (let j = begin; j < end; j++) {
+    if (masks[j] > 0) top = Math.max(top, scores[j]);
   }
   let sum = 0;
-  for (let j = first; j <= position; j++) {
-    terms[j] = masks[j] > 0 ? masks[j] * Math.exp(factor * dots[start + j] - top) : 0;
-    sum += terms[j];
+  for (let j = begin; j < end; j++) {
+    scores[j] = masks[j] > 0 ? masks[j] * Math.exp(scores[j] - top) : 0;
+    sum += scores[j];
   }
-  for (let j = first; j <= position; j++) out[start + j] = masks[j] > 0 ? terms[j] / sum : 0;
+  for (let j = begin; j < end; j++) out[start + j] = masks[j] > 0 ? scores[j] / sum : 0;
 }
 
 export function pooledMap(data, head) {
   const size = data.rows * data.cols;
   return data.maps.subarray(head * size, (head + 1) * size);
+}
+
+// The columns of the picture, of weights on all keys held.
+export function onPicture(data, weights, rows) {
+  const { keys, firstCol, width } = data;
+  if (width === keys) return weights;
+  const out = new Float32Array(rows * width);
+  for (let r = 0; r < rows; r++) {
+    out.set(weights.subarray(r * keys + firstCol, r * keys + firstCol + width), r * width);
+  }
+  return out;
 }
 
 // Neighbouring columns of a map become one: their sum, so that rows still sum to 1.
@@ -144,80 +206,21 @@ export function sumColumns(weights, rows, cols, wanted) {
   return { weights: out, rows, cols: width };
 }
 
-// Pairs with a mask above 0, as headspan.cost counts them.
-export function pairsOf(data, reach) {
-  let pairs = 0;
-  for (let i = 0; i < data.queries; i++) {
-    pairs += Math.max(0, Math.min(positionOf(data, i) + 1, reach));
-  }
-  return pairs;
-}
-
-// What one head costs: 4 operations for each pair and channel; keys and values that generating the next token needs,
-// or, with a pattern, that the last query reads.
-export function billOf(data, index, span, ramp) {
-  const reach = reachOf(span, ramp);
-  const pattern = patternOf(data, index);
-  if (!pattern) return written(data, pairsOf(data, reach), Math.min(reach, data.keys));
-  if (data.pooled) return written(data, ...data.counts[index]); // counted in Python
-  const { all, last } = tallyOf(data, pattern);
-  return written(data, within(all, reach), within(last, reach));
-}
-
-export function fullBillOf(data) {
-  return written(data, pairsOf(data, data.keys), data.keys);
-}
-
-function written(data, pairs, kept) {
-  return { pairs, flops: 4 * data.dim * pairs, bytes: kept * (data.dim + data.valueDim) * data.itemsize };
-}
-
 export function pairOf(data, row, col, dots, weights, setting) {
-  const [position, at] = [positionOf(data, row), row * data.keys + col];
-  const pattern = patternOf(data, setting.index);
-  const later = position < col;
-  const allowed = !pattern || allows(pattern, at);
+  const j = data.firstCol + col;
+  const [position, token, at] = [positionOf(data, row), data.keyAt[j], row * data.keys + j];
+  const rule = ruleOf(data, setting.index);
+  const later = isLater(data, position, token);
+  const allowed = !rule || allows(rule, at);
+  const bias = data.bias ? data.bias[setting.index * data.keys + j] : 0;
   return {
     later,
-    allowed,
-    free: Boolean(pattern) && !later && allowed && isFree(pattern, position, col),
-    distance: later ? position - col : distanceIn(pattern, position, col),
-    score: later ? NaN : (data.scale / setting.temperature) * dots[at],
-    mask: maskOf(data, row, col, setting),
-    weight: weights[at],
-    norm: data.norms ? data.norms[setting.index * data.keys + col] : NaN,
+    reason: later || allowed ? null : reasonOf(data, rule, position, token, bias === -Infinity),
+    free: Boolean(rule) && !later && allowed && isFree(rule, position, token),
+    distance: later ? position - token : distanceIn(rule, position, token),
+    score: later ? NaN : (data.scale / setting.temperature) * dots[at] + bias,
+    mask: maskOf(data, row, j, setting),
+    weight: weights[row * data.cols + col],
+    norm: data.norms ? data.norms[setting.index * data.keys + j] : NaN,
   };
-}
-
-// A number of tokens, or of whatever the unit of the data is.
-export function counted({ unit }, x) {
-  return `${short(x)} ${x === 1 ? one({ unit }) : unit}`;
-}
-
-export function one({ unit }) {
-  return unit.replace(/s$/, "");
-}
-
-export function spanWords(data, span) {
-  return span >= data.keys ? "no limit" : counted(data, span);
-}
-
-export function short(x) {
-  if (Number.isNaN(x)) return "\u2013";
-  const size = Math.abs(x);
-  const text = size < 1000 ? String(Number(x.toPrecision(3))) : String(Math.round(x));
-  return (size > 0 && size < 0.001 ? x.toExponential(1) : text).replace("-", "\u2212");
-}
-
-export function scaled(x, base, units) {
-  let unit = 0;
-  while (x >= base && unit < units.length - 1) {
-    x /= base;
-    unit++;
-  }
-  return `${unit && x < 100 ? x.toPrecision(3) : Math.round(x)}\u00a0${units[unit]}`;
-}
-
-export function whole(x) {
-  return x.toLocaleString("en");
 }

@@ -1,6 +1,7 @@
 // Pixels: weights as colours, the axes of a map, and what is drawn over it.
-import { patternOf } from "./allowed.js";
-import { one, positionOf, reachOf } from "./numbers.js";
+import { ruleOf } from "./allowed.js";
+import { positionOf, reachOf, tokenAt } from "./numbers.js";
+import { one, visible } from "./words.js";
 
 // matplotlib's viridis at 17 places: even to the eye, in grey print and to the colour-blind.
 const VIRIDIS =
@@ -67,8 +68,12 @@ export function resize(canvas, width, height) {
 
 // Where the map lies within its canvas, and how large a pair is. Token names need a wider margin than numbers.
 export function layoutOf(data, width, longestName) {
-  const longest = Math.min(longestName, 100);
-  const named = data.tokens && !data.pooled && Math.max(data.keys, data.queries) <= 64;
+  const named = data.tokens && !data.pooled && Math.max(data.cols, data.rows) <= 64;
+  const roomy = named ? layoutWith(data, width, Math.min(longestName, 100), true) : null;
+  return roomy?.names ? roomy : layoutWith(data, width, 0, false);
+}
+
+function layoutWith(data, width, longest, named) {
   const left = named ? Math.min(Math.max(44, longest + 12), width * 0.24) : 44;
   const bottom = named && longest > 14 ? Math.min(longest + 12, width * 0.24) : 24;
   const inner = Math.max(40, width - left - 4);
@@ -95,33 +100,29 @@ export function drawMap(canvas, source, data, layout, colours) {
   context.fillText(words, layout.left + layout.width / 2, layout.total - 9);
 }
 
-export function visible(token) {
-  const signs = { " ": "\u2423", "\n": "\u21b5", "\t": "\u2192" };
-  return token === "" ? "\u2205" : token.replace(/[ \n\t]/g, (c) => (token.trim() && c === " " ? c : signs[c]));
-}
-
 function fitted(context, text, room) {
   if (context.measureText(text).width <= room) return text;
-  let n = text.length;
-  while (n > 1 && context.measureText(`${text.slice(0, n)}\u2026`).width > room) n--;
-  return `${text.slice(0, n)}\u2026`;
+  const signs = [...text]; // characters of two units stay whole
+  let n = Math.min(signs.length, 64);
+  while (n > 1 && context.measureText(`${signs.slice(0, n).join("")}\u2026`).width > room) n--;
+  return `${signs.slice(0, n).join("")}\u2026`;
 }
 
 function drawNames(context, data, layout, colours) {
-  const [cell, tall] = [layout.width / data.keys, layout.height / data.queries];
+  const [cell, tall] = [layout.width / data.cols, layout.height / data.rows];
   context.font = `${Math.min(12, Math.min(cell, tall) * 0.95)}px ${colours.mono}`;
   context.textAlign = "right";
-  for (let i = 0; i < data.queries; i++) {
+  for (let i = 0; i < data.rows; i++) {
     const text = fitted(context, visible(data.tokens[positionOf(data, i)] ?? ""), layout.left - 8);
     context.fillText(text, layout.left - 6, layout.top + (i + 0.5) * tall);
   }
   const upright = layout.longest <= 14;
-  for (let j = 0; j < data.keys; j++) {
+  for (let j = 0; j < data.cols; j++) {
     context.save();
     context.translate(layout.left + (j + 0.5) * cell, layout.top + layout.height + (upright ? 11 : 6));
     context.textAlign = upright ? "center" : "right";
     if (!upright) context.rotate(-Math.PI / 2);
-    const name = visible(data.tokens[j]);
+    const name = visible(data.tokens[tokenAt(data, j)]);
     context.fillText(upright ? name : fitted(context, name, layout.bottom - 8), 0, 0);
     context.restore();
   }
@@ -133,18 +134,24 @@ export function niceStep(range, most) {
   return [1, 2, 5, 10].map((k) => k * power).find((step) => step >= raw);
 }
 
+function ticksOf(first, count, most) {
+  const step = niceStep(count, most);
+  const ticks = [];
+  for (let tick = Math.ceil(first / step) * step; tick < first + count; tick += step) ticks.push(tick);
+  return ticks;
+}
+
 function drawTicks(context, data, layout, colours) {
   context.font = `11px ${colours.font}`;
-  const step = niceStep(data.keys, Math.max(2, layout.width / 70));
   context.textAlign = "center";
-  for (let j = 0; j < data.keys; j += step) {
-    const x = layout.left + ((j + 0.5) / data.colBlock / data.cols) * layout.width;
+  const firstKey = tokenAt(data, 0);
+  for (const j of ticksOf(firstKey, data.width, Math.max(2, layout.width / 70))) {
+    const x = layout.left + ((j - firstKey + 0.5) / data.colBlock / data.cols) * layout.width;
     context.fillText(String(j), x, layout.top + layout.height + 12);
   }
   context.textAlign = "right";
-  const rows = niceStep(data.queries, Math.max(1, layout.height / 50));
-  for (let i = 0; i < data.queries; i += rows) {
-    const y = layout.top + ((i + 0.5) / data.rowBlock / data.rows) * layout.height;
+  for (const i of ticksOf(data.firstQuery, data.queries, Math.max(1, layout.height / 50))) {
+    const y = layout.top + ((i - data.firstQuery + 0.5) / data.rowBlock / data.rows) * layout.height;
     context.fillText(String(i), layout.left - 6, Math.max(y, 8));
   }
 }
@@ -156,7 +163,9 @@ export function drawOver(canvas, data, layout, state, colours) {
   context.beginPath();
   context.rect(layout.left, layout.top, layout.width, layout.height);
   context.clip();
-  for (const { reach, dashes } of edgesOf(data, state)) drawEdge(context, data, layout, reach, dashes);
+  for (const { reach, dashes } of edgesOf(data, state)) {
+    for (const side of data.causal ? [-1] : [-1, 1]) drawEdge(context, data, layout, reach, dashes, side);
+  }
   context.restore();
   if (state.pinned !== null) outline(context, data, layout, state.pinned, null, colours);
   if (state.hover) outline(context, data, layout, state.hover.row, state.hover.col, colours);
@@ -165,7 +174,7 @@ export function drawOver(canvas, data, layout, state, colours) {
 // Where the mask begins to fall and where it is 0, by how many distances lie before; with a hard mask they are the same.
 // On a grid distances have no edge along the tokens.
 export function edgesOf(data, { index, span, ramp }) {
-  if (patternOf(data, index)?.grid) return [];
+  if (ruleOf(data, index)?.grid) return [];
   const solid = { reach: reachOf(span, 0), dashes: [] };
   return ramp > 0 ? [solid, { reach: reachOf(span, ramp), dashes: [5, 4] }] : [solid];
 }
@@ -173,17 +182,18 @@ export function edgesOf(data, { index, span, ramp }) {
 // Along the last cells within reach, wholly on the side beyond, so that no pair within is covered: around each of them
 // where they are large, else past their corners. Where cells are tiny and few of them in reach, the line would be all
 // there is to see. Light on dark, so seen on every colour.
-function drawEdge(context, data, layout, reach, dashes) {
+function drawEdge(context, data, layout, reach, dashes, side) {
   const cell = { x: layout.width / data.cols, y: layout.height / data.rows };
   const size = Math.min(cell.x, cell.y);
   if (size < 3 && reach < 3 * data.colBlock) return;
   const width = Math.min(1.5, Math.max(1, size / 4));
   context.beginPath();
   for (let row = 0; row < data.rows; row++) {
-    const first = Math.floor((positionOf(data, row * data.rowBlock) + 1 - reach) / data.colBlock);
-    const [x, y] = [layout.left + first * cell.x - width, layout.top + row * cell.y + width];
-    if (size >= 8) context.lineTo(x, y);
-    context.lineTo(x, y + cell.y);
+    const place = positionOf(data, row * data.rowBlock + (side < 0 ? 0 : data.rowBlock - 1)) - tokenAt(data, 0);
+    const last = Math.floor((place + side * (reach - 1)) / data.colBlock) + (side < 0 ? 0 : 1);
+    const [x, y] = [layout.left + last * cell.x + side * width, layout.top + row * cell.y - side * width];
+    if (size >= 8 || side > 0) context.lineTo(x, y);
+    if (size >= 8 || side < 0) context.lineTo(x, y + cell.y);
   }
   context.setLineDash([]);
   context.lineWidth = 2 * width;

@@ -1,7 +1,9 @@
 // The parts of the view as elements. Whatever comes from outside enters as text, never as markup.
-import { patternOf } from "./allowed.js";
-import { billOf, counted, farthestOf, fullBillOf, one, scaled, softMask, whole } from "./numbers.js";
-import { niceStep, paletteCss, visible } from "./paint.js";
+import { ruleOf } from "./allowed.js";
+import { billOf, fullBillOf, isOfPart } from "./bill.js";
+import { farthestOf, softMask } from "./numbers.js";
+import { niceStep, paletteCss } from "./paint.js";
+import { bytes, counted, one, range, scaled, visible, whole } from "./words.js";
 
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -13,6 +15,11 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
+// A text from outside: whichever way it is written, it turns nothing beside it around.
+export function bdi(text, tag = "bdi") {
+  return element(tag, { dir: "auto", textContent: text });
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function drawn(tag, attributes, text) {
@@ -22,7 +29,7 @@ function drawn(tag, attributes, text) {
   return made;
 }
 
-// A labelled slider; read gives its place and its text, write takes a new place.
+// A labelled slider; read gives its place, its text and perhaps another end, write takes a new place.
 export function slider({ id, label, min, max, step, read, write }) {
   const input = element("input", { type: "range", id, min, max, step });
   const output = element("span", { className: "value", "aria-hidden": "true" }); // said by aria-valuetext
@@ -30,7 +37,8 @@ export function slider({ id, label, min, max, step, read, write }) {
   const row = element("div", { className: "slider" }, name, output, input);
   input.addEventListener("input", () => write(Number(input.value)));
   const update = () => {
-    const { place, text } = read();
+    const { place, text, end } = read();
+    input.max = Math.max(end ?? max, place);
     input.value = place;
     output.textContent = text;
     input.setAttribute("aria-valuetext", text);
@@ -46,15 +54,16 @@ export function legendBox(pooled) {
   const ticks = ["0.001", "0.01", "0.1", "1"].map((text) => element("span", { textContent: text }));
   const what = pooled ? "weight on a block of keys" : "weight of a pair";
   const sign = (kind, words) => element("span", {}, element("i", { className: kind }), words);
-  const lines = [sign("line", "span"), sign("line dashed", "end of the ramp")];
+  const lines = [sign("line", "span"), sign("line dashed", "reach (span + ramp)")];
+  const nan = sign("nan", "not a number");
   const box = element(
     "div",
     { className: "scale" },
     element("span", { textContent: what }),
     element("div", { className: "ramp" }, bar, element("div", { className: "ticks" }, ...ticks)),
-    element("div", { className: "signs" }, sign("empty", "not computed"), ...lines),
+    element("div", { className: "signs" }, sign("empty", "not computed"), nan, ...lines),
   );
-  return { box, lines };
+  return { box, lines, nan };
 }
 
 // ---- the pair pointed at
@@ -77,7 +86,11 @@ export function readout(fields) {
 export function tokenName(data, what, index, position) {
   const name = element("span", { className: "token" });
   const text = data.tokens ? data.tokens[position] : undefined;
-  if (text !== undefined) name.append(element("b", { textContent: visible(text) }), " ");
+  if (text !== undefined) {
+    const shown = bdi(visible(text), "b");
+    shown.title = text; // all of it, where there is no room
+    name.append(shown, " ");
+  }
   name.append(element("span", { className: "index", textContent: `${what}\u00a0${index}` }));
   return name;
 }
@@ -86,7 +99,11 @@ export function fill(view, words, numbers) {
   const { sentence } = view.readout;
   const before = sentence.textContent;
   const after = element("p", {}, ...words);
-  if (after.textContent !== before) sentence.replaceChildren(...after.childNodes); // else it would be read out again
+  if (after.textContent !== before) {
+    sentence.replaceChildren(...after.childNodes); // else it would be read out again
+    // A name that has no room is whole while it has the focus: for fingers and keys, which hover over nothing.
+    for (const name of sentence.querySelectorAll("b")) name.tabIndex = name.scrollWidth > name.clientWidth ? 0 : -1;
+  }
   view.readout.values.forEach((field, i) => (field.textContent = numbers[i] ?? "\u2013"));
 }
 
@@ -109,12 +126,13 @@ export function drawCurve(svg, data, state, distance, value) {
   const x = (tokens) => LEFT + (Math.min(tokens, end) / end) * (WIDTH - LEFT - 12);
   const y = (mask) => HEIGHT - BOTTOM - mask * (HEIGHT - BOTTOM - 14);
   const line = (span) => corners(span, state.ramp, end).map(([tokens, mask]) => `${x(tokens)},${y(mask)}`).join(" ");
-  const where = patternOf(data, state.index)?.grid ? "along an axis of the grid" : `in ${data.unit}`;
+  const where = ruleOf(data, state.index)?.grid ? "along an axis of the grid" : `in ${data.unit}`;
   const parts = axesOf(end, x, y, `distance ${where}`);
   for (const span of state.spans.slice(0, 32)) parts.push(drawn("polyline", { points: line(span), class: "other" }));
   parts.push(drawn("polyline", { points: line(state.span), class: "own" }));
-  if (distance !== null && distance >= 0 && distance <= end) {
-    parts.push(drawn("circle", { cx: x(distance), cy: y(value), r: 4.5, class: "here" }));
+  const far = Math.abs(distance ?? Infinity);
+  if (far <= end) {
+    parts.push(drawn("circle", { cx: x(far), cy: y(value), r: 4.5, class: "here" }));
   }
   svg.replaceChildren(...parts);
   const [first, last] = [counted(data, state.span), counted(data, state.span + state.ramp)];
@@ -146,11 +164,12 @@ function axesOf(end, x, y, name) {
 // ---- the bill
 
 export function billBox(data) {
-  const names = ["Pairs", "FLOPs", data.patterns ? "KV read" : "KV cache"];
+  const read = Boolean(data.patterns) || !data.causal;
+  const names = ["Pairs", "FLOPs", read ? "KV read" : "KV cache"];
   const meanings = [
     "of a query and a key, with a mask above 0",
     "multiplications and additions of the forward pass, 4 for each pair and channel",
-    `keys and values that ${data.patterns ? "the last query reads" : `generating the next ${one(data)} has to keep`}`,
+    `keys and values that ${read ? "the last query reads" : `generating the next ${one(data)} has to keep`}`,
   ];
   const rows = names.map((name, i) => {
     const cells = [0, 1, 2, 3].map(() => element("td"));
@@ -160,7 +179,11 @@ export function billBox(data) {
   const heading = (text) => element("th", { scope: "col", textContent: text });
   const head = element("tr", {}, element("td"), ...["this head", "of full", "all heads", "of full"].map(heading));
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map(({ row }) => row)));
-  const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ");
+  const { firstQuery, queries } = data;
+  const part = isOfPart(data) ? ` Of queries ${range(firstQuery, firstQuery + queries)}.` : "";
+  const unknown = data.pooled && data.patterns && !data.counts.length;
+  const uncounted = unknown ? " Pairs of a pattern within documents or padding are not counted for maps in blocks." : "";
+  const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ") + part + uncounted;
   const box = element("div", { className: "bill" }, table, element("p", { className: "meanings", textContent: note }));
   return { box, cells: rows.map(({ cells }) => cells) };
 }
@@ -171,24 +194,31 @@ export function fillBill(cells, data, state) {
   const units = {
     pairs: (x) => (x < 1e7 ? whole(x) : scaled(x, 1000, ["", "k", "M", "G", "T", "P"])),
     flops: (x) => scaled(x, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]),
-    bytes: (x) => scaled(x, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]),
+    bytes,
   };
   const share = (part, all) => `${((100 * part) / (all || 1)).toFixed(part < 0.1 * all ? 1 : 0)}\u00a0%`;
   Object.entries(units).forEach(([name, write], i) => {
     const own = bills[state.index][name];
     const all = bills.reduce((sum, bill) => sum + bill[name], 0);
     const texts = [write(own), share(own, full[name]), write(all), share(all, full[name] * bills.length)];
-    texts.forEach((text, k) => (cells[i][k].textContent = text));
+    texts.forEach((text, k) => (cells[i][k].textContent = Number.isNaN(own) ? "\u2013" : text));
   });
 }
 
 // ---- the text
 
+// Whether tokens bring their own blanks, and so are one text when put one after another.
+export function flows(tokens) {
+  return tokens.some((token) => /\s/.test(token));
+}
+
 export function textStrip(data) {
   if (!data.tokens || data.pooled) return null;
-  const flowing = data.tokens.some((token) => /\s/.test(token));
-  const spans = data.tokens.map((token) => element("span", { textContent: token }));
-  const strip = element("div", { className: flowing ? "text" : "text words", role: "group" }, ...spans);
+  const first = data.keyAt[data.firstCol];
+  const tokens = data.tokens.slice(first, first + data.width);
+  const flowing = flows(tokens);
+  const spans = tokens.map((token) => element("span", { textContent: token, title: flowing ? "" : token }));
+  const strip = element("div", { className: flowing ? "text" : "text words", role: "group", dir: "auto" }, ...spans);
   strip.setAttribute("aria-label", "Text");
   return { strip, spans };
 }

@@ -1,42 +1,68 @@
 // The view: state lives in the model, the widget's traits or a plain object in a saved page; everything drawn follows.
-import { patternOf } from "./allowed.js";
+import { ruleOf } from "./allowed.js";
 import {
-  blockDistance, counted, decode, dotProducts, everyRow, floatsOf, maskOf, one, pairOf, pooledMap, positionOf, short,
-  spanWords, weightsOf,
+  decode, dotProducts, everyRow, floatsOf, maskOf, onPicture, pooledMap, positionOf, reachOf, tokenAt, weightsOf,
 } from "./numbers.js";
+import { counted, isUnlimited, reachWords, short, spanWords } from "./words.js";
 import { drawMap, drawOver, edgesOf, paintWeights } from "./paint.js";
 import {
-  billBox, curveBox, drawCurve, element, fieldsOf, fill, fillBill, fillStrip, legendBox, readout, slider, textStrip,
-  tokenName,
+  bdi, billBox, curveBox, drawCurve, element, fieldsOf, fillBill, fillStrip, legendBox, readout, slider, textStrip,
 } from "./parts.js";
 import { headPictures, paintHead, showRow } from "./heads.js";
+import { fillPinned, pairAt, pinnedBox, readPair, subtitleOf } from "./reading.js";
+import { hintOf, zoomButtons } from "./zoom.js";
 import { listen, set, watchSize, watchTheme } from "./input.js";
 
 const KEPT = 8e6; // dot products kept, of all heads together
-const HINT = "Point at a pair, or walk with the arrow keys. A click or Enter pins the query.";
+const ARRAYS = ["query", "key", "norms", "bias", "maps", "allowed"];
 
+// Another part of the input is another view, in the place of the one before; the focus stays on the control of its name.
 function render({ model, el }) {
-  const view = build(model);
+  const first = Object.fromEntries(["span", "ramp", "temperature"].map((name) => [name, model.get(name)]));
+  let view = mount(model, el, first);
+  const again = () => {
+    const focused = view.root.contains(document.activeElement) ? document.activeElement.name : null;
+    view.stop();
+    view = mount(model, el, first);
+    if (focused === undefined) view.over.focus();
+    else if (focused) view.root.querySelector(`[name="${focused}"]`)?.focus();
+  };
+  const changed = () => {
+    if (!view.gone) queueMicrotask(again); // by then all that came with it is there
+    view.gone = true;
+  };
+  model.on("change:meta", changed);
+  return () => {
+    model.off("change:meta", changed);
+    view.stop();
+  };
+}
+
+function mount(model, el, first) {
+  const view = build(model, first);
   el.append(view.root);
   const redraw = () => redrawMap(view);
   const stop = [watchModel(view), watchTheme(view, el, redraw), watchSize(view, redraw)];
-  listen(view, (cell) => {
+  const point = (cell) => {
     if (cell?.row === view.hover?.row && cell?.col === view.hover?.col) return;
     view.hover = cell;
     overlay(view);
-  });
+  };
+  listen(view, point, () => stateOf(view));
+  view.stop = () => {
+    stop.forEach((end) => end());
+    clearTimeout(view.painting);
+    view.root.remove();
+  };
   refresh(view);
-  showComputing(view);
-  return () => stop.forEach((end) => end());
+  return view;
 }
 
-function build(model) {
-  const bytes = Object.fromEntries(["query", "key", "norms", "maps", "allowed"].map((name) => [name, model.get(name)]));
-  const data = decode(model.get("meta"), bytes);
-  data.counts = model.get("counts");
-  const view = { model, data, id: `headspan-${Math.random().toString(36).slice(2)}`, hover: null };
-  view.first = Object.fromEntries(["span", "ramp", "temperature"].map((name) => [name, model.get(name)]));
-  view.spans = view.first.span;
+function build(model, first) {
+  const data = decode(model.get("meta"), Object.fromEntries(ARRAYS.map((name) => [name, model.get(name)])));
+  data.counts = model.get("counts") ?? [];
+  const view = { model, data, first, id: `headspan-${Math.random().toString(36).slice(2)}`, hover: null };
+  view.spans = model.get("span");
   view.live = !data.pooled || !model.saved; // a saved page has nobody to ask for other pooled maps
   view.rows = data.pooled ? null : everyRow(data);
   view.dots = new Map();
@@ -50,6 +76,8 @@ function build(model) {
   view.curve = curveBox();
   view.bill = billBox(data);
   view.text = textStrip(data);
+  view.pinned = pinnedBox(data);
+  view.zoom = model.saved ? null : zoomButtons(data);
   view.heads = headPictures(data, view.id);
   view.waiting = new Set(view.heads.canvases.keys());
   view.root = assemble(view);
@@ -62,14 +90,15 @@ function assemble(view) {
   view.subtitle = element("p", { className: "subtitle" });
   view.unpin = element("button", { type: "button", className: "quiet", textContent: "Unpin" });
   view.reset = element("button", { type: "button", className: "quiet", textContent: "Reset" });
-  const words = "Saved from pooled maps: the sliders need Python.";
-  const note = view.live ? [] : [element("p", { className: "note", textContent: words })];
+  const hint = hintOf(view.data, !view.model.saved);
+  const note = hint ? [element("p", { className: "note", textContent: hint })] : [];
+  const zoom = view.zoom ? [element("div", { className: "tools" }, ...Object.values(view.zoom))] : [];
   view.reset.hidden = !view.live;
   const head = element("div", { className: "head" }, heading("Reach"), view.reset);
-  const controls = [head, ...view.sliders.map((slider) => slider.row), ...note];
+  const controls = [head, ...view.sliders.map((slider) => slider.row)];
   view.computing = element("p", { className: "busy", role: "status" });
   const map = element("div", { className: "large" }, view.map, view.computing);
-  const left = element("div", { className: "left" }, map, view.legend.box, view.readout.box);
+  const left = element("div", { className: "left" }, ...note, ...zoom, map, view.legend.box, view.readout.box);
   const right = element(
     "div",
     { className: "right" },
@@ -78,6 +107,7 @@ function assemble(view) {
     element("section", {}, heading("Bill"), view.bill.box),
   );
   const text = view.text ? [element("section", {}, heading("Text"), view.text.strip)] : [];
+  if (view.pinned) text.unshift(view.pinned);
   const top = element("header", {}, element("div", {}, view.title, view.subtitle), view.unpin);
   const body = element("div", { className: "columns" }, left, right);
   const inside = element("div", { className: "sheet" }, top, body, ...text, view.heads.box);
@@ -90,10 +120,14 @@ function sliders(view) {
     const state = stateOf(view);
     set(view, { span: state.spans.map((span, i) => (i === state.index ? place : span)) });
   };
-  const rampEnd = Math.max(64, Math.ceil(data.keys / 2), Math.ceil(model.get("ramp")));
+  const rampEnd = Math.max(64, Math.ceil(data.total.keys / 2), Math.ceil(model.get("ramp")));
+  // A saved page has nobody to ask for more keys than it holds.
+  const ends = (most, other) => (model.saved && data.reach !== null ? Math.max(0, data.reach - other) : most);
+  const spanOf = (s) => [s.span, spanWords(data, s.index, s.span, s.ramp), ends(data.total.keys, s.ramp)];
+  const rampOf = (s) => [s.ramp, counted(data, s.ramp), ends(rampEnd, Math.max(...s.spans))];
   const specs = [
-    ["span", "Span of this head", 0, data.keys, 1, (s) => [s.span, spanWords(data, s.span)], setSpan],
-    ["ramp", "Ramp", 0, rampEnd, 1, (s) => [s.ramp, counted(data, s.ramp)], (x) => set(view, { ramp: x })],
+    ["span", "Span of this head", 0, data.total.keys, 1, spanOf, setSpan],
+    ["ramp", "Ramp", 0, rampEnd, 1, rampOf, (x) => set(view, { ramp: x })],
     // A step is a hundredth of a power of ten, so that halving is as far as doubling.
     ["temperature", "Temperature", -1, 1, 0.01, (s) => [Math.log10(s.temperature), short(s.temperature)],
       (x) => set(view, { temperature: 10 ** x })],
@@ -102,12 +136,12 @@ function sliders(view) {
     const made = slider({
       id: `${id}-${name}`, label, min, max, step, write,
       read: () => {
-        const [place, text] = read(stateOf(view));
-        return { place, text };
+        const [place, text, end] = read(stateOf(view));
+        return { place, text, end };
       },
     });
     made.input.disabled = !view.live;
-    made.input.dataset.name = name;
+    made.input.dataset.name = made.input.name = name;
     return made;
   });
 }
@@ -118,10 +152,11 @@ function stateOf({ model, data }) {
   const number = model.get("head");
   const index = Math.max(0, data.heads.indexOf(number));
   const spans = model.get("span");
-  const selected = model.get("selected");
+  const selected = model.get("selected") ?? null;
+  const row = selected === null ? -1 : Math.floor((selected - data.firstQuery) / data.rowBlock);
   return {
     number, index, spans, span: spans[index], ramp: model.get("ramp"), temperature: model.get("temperature"), selected,
-    pinned: selected === null || selected === undefined ? null : Math.floor(selected / data.rowBlock),
+    pinned: row >= 0 && row < data.rows ? row : null, // on the picture
   };
 }
 
@@ -130,7 +165,7 @@ function watchModel(view) {
   let planned = false;
   const plan = () => {
     // Several traits may change at once; a microtask still draws them in the same frame.
-    if (!planned) queueMicrotask(() => ((planned = false), refresh(view)));
+    if (!planned) queueMicrotask(() => ((planned = false), view.gone || refresh(view)));
     planned = true;
   };
   const handlers = {
@@ -138,7 +173,8 @@ function watchModel(view) {
     span: () => (changedHeads(view).forEach((i) => view.waiting.add(i)), plan()),
     ramp: () => (everyHead(view), plan()),
     temperature: () => (everyHead(view), plan()),
-    selected: () => overlay(view),
+    selected: () => view.gone || overlay(view),
+    strongest: () => view.gone || overlay(view),
     maps: () => ((view.data.maps = floatsOf(model.get("maps"))), everyHead(view), plan()),
     counts: () => ((view.data.counts = model.get("counts")), plan()),
     computing: () => showComputing(view),
@@ -147,9 +183,9 @@ function watchModel(view) {
   return () => Object.entries(handlers).forEach(([name, handler]) => model.off(`change:${name}`, handler));
 }
 
-// Pooled maps come from Python, which may take a while.
-function showComputing({ model, root, computing }) {
-  const busy = model.get("computing") === true;
+// Maps in blocks come from Python, which may take a while, and so do keys that are farther off.
+function showComputing({ model, root, computing, lacksKeys }) {
+  const busy = model.get("computing") === true || lacksKeys;
   root.classList.toggle("computing", busy);
   computing.textContent = busy ? "Python is computing." : "";
 }
@@ -178,8 +214,9 @@ function dotsOf(view, index) {
 }
 
 function weightsNow(view, state) {
-  if (view.data.pooled) return pooledMap(view.data, state.index);
-  return weightsOf(view.data, dotsOf(view, state.index), view.rows, state);
+  const { data } = view;
+  if (data.pooled) return pooledMap(data, state.index);
+  return onPicture(data, weightsOf(data, dotsOf(view, state.index), view.rows, state), data.rows);
 }
 
 function redrawMap(view) {
@@ -193,10 +230,13 @@ function refresh(view) {
   const started = performance.now();
   const { data } = view;
   const state = stateOf(view);
+  view.sliders.forEach((slider) => slider.update());
+  view.lacksKeys = data.reach !== null && reachOf(Math.max(...state.spans), state.ramp) - 1 > data.reach;
+  showComputing(view);
+  if (view.lacksKeys) return; // Python sends another view, with more of them
   view.weights = weightsNow(view, state);
   paintWeights(view.source, view.weights, data.rows, data.cols);
   redrawMap(view);
-  view.sliders.forEach((slider) => slider.update());
   fillBill(view.bill.cells, data, state);
   describe(view, state);
   // What is on the canvas, for whoever wants the numbers behind the picture.
@@ -208,21 +248,17 @@ function refresh(view) {
 
 function describe(view, state) {
   const { data } = view;
-  const some = (n, one, more) => `${n}\u00a0${n === 1 ? one : more}`;
-  const keys = some(data.keys, "key", "keys");
-  const queries = some(data.queries, "query", "queries");
-  const count = data.queries === data.keys ? some(data.keys, one(data), data.unit) : `${queries}, ${keys}`;
-  const pooled = data.pooled ? `, in blocks of ${data.rowBlock} by ${data.colBlock}` : "";
-  view.title.textContent = `Where ${data.names[state.index]} looks`;
-  const pattern = patternOf(data, state.index);
-  const inside = pattern ? `, within ${pattern.name}` : "";
-  view.subtitle.textContent = `${some(data.heads.length, "head", "heads")}, ${count}${pooled}${inside}`;
+  view.title.replaceChildren("Where ", bdi(data.names[state.index]), " looks");
+  view.subtitle.textContent = subtitleOf(data, ruleOf(data, state.index)?.name);
   view.over.setAttribute("aria-label", `Attention map of ${data.names[state.index]}, queries down, keys to the right`);
   const edges = edgesOf(data, state).length;
+  view.legend.nan.hidden = !view.weights.some(Number.isNaN);
   view.legend.lines.forEach((line, i) => (line.style.visibility = i < edges ? "" : "hidden")); // its place stays
   view.heads.inputs.forEach((input, i) => {
     input.checked = i === state.index;
-    view.heads.captions[i].textContent = state.spans[i] >= data.keys ? "no limit" : `span ${short(state.spans[i])}`;
+    const [span, ramp] = [state.spans[i], state.ramp];
+    const words = `span ${short(span)}\n${reachWords(data, i, span, ramp)}`;
+    view.heads.captions[i].textContent = isUnlimited(data, span) ? "no limit" : words;
   });
 }
 
@@ -250,54 +286,21 @@ function overlay(view) {
     drawOver(view.over, view.data, view.layout, drawnState, view.colours);
   }
   const row = view.hover ? view.hover.row : state.pinned;
-  const pair = view.hover && !view.data.pooled ? pairAt(view, state) : null;
+  const dots = view.data.pooled ? null : dotsOf(view, state.index);
+  const pair = view.hover && dots ? pairAt(view, state, dots) : null;
   readPair(view, state, pair);
   drawCurve(view.curve, view.data, state, pair ? pair.distance : null, pair ? pair.mask : 0);
   if (view.text) lightText(view, state, state.pinned ?? row);
+  if (view.pinned) fillPinned(view.pinned, view.data, state, dots, view.model.get("strongest"));
   showRow(view, state, state.pinned ?? row);
-}
-
-function pairAt(view, state) {
-  const { row, col } = view.hover;
-  return pairOf(view.data, row, col, dotsOf(view, state.index), view.weights, state);
-}
-
-function readPair(view, state, pair) {
-  const { data, hover } = view;
-  if (!hover) {
-    if (state.pinned === null) return fill(view, [HINT], []);
-    return fill(view, ["Pinned: ", tokenName(data, "query", state.selected, positionOf(data, state.selected))], []);
-  }
-  if (!pair) return readBlock(view, state);
-  const names = [
-    tokenName(data, "query", hover.row, positionOf(data, hover.row)), " \u2192 ",
-    tokenName(data, "key", hover.col, hover.col),
-  ];
-  if (pair.later) names.push(" \u2013 later, not computed");
-  else if (!pair.allowed) names.push(" \u2013 not in the pattern, not computed");
-  else if (pair.mask === 0) names.push(" \u2013 beyond the span, not computed");
-  else if (pair.free) names.push(" \u2013 global, no span limits it");
-  const { score, mask, weight, norm } = pair;
-  return fill(view, names, [short(pair.distance), short(score), short(mask), short(weight), short(weight * norm)]);
-}
-
-function readBlock(view, state) {
-  const { data, hover } = view;
-  const range = (block, size, length) => `${block * size}\u2013${Math.min((block + 1) * size, length) - 1}`;
-  const queries = range(hover.row, data.rowBlock, data.queries);
-  const words = [`queries ${queries} \u2192 keys ${range(hover.col, data.colBlock, data.keys)}, mean of the queries`];
-  const onGrid = Boolean(patternOf(data, state.index)?.grid); // blocks of it have no one distance
-  const distance = onGrid ? "\u2013" : `\u2248 ${short(blockDistance(data, hover.row, hover.col))}`;
-  fill(view, words, [distance, short(view.weights[hover.row * data.cols + hover.col])]);
 }
 
 function lightText(view, state, row) {
   const { data } = view;
   if (row === null) return fillStrip(view.text.spans, null, null, -1);
-  const position = positionOf(data, row);
-  const masks = Array.from({ length: data.keys }, (_, j) => maskOf(data, row, j, state));
+  const masks = Array.from({ length: data.width }, (_, col) => maskOf(data, row, data.firstCol + col, state));
   const weights = view.weights.subarray(row * data.cols, (row + 1) * data.cols);
-  return fillStrip(view.text.spans, weights, masks, position);
+  return fillStrip(view.text.spans, weights, masks, positionOf(data, row) - tokenAt(data, 0));
 }
 
 export default { render };

@@ -1,0 +1,73 @@
+// What the pairs cost: counted here where the browser holds them, and else in Python.
+import { allows, distanceIn, isFree, ruleOf } from "./allowed.js";
+import { positionOf, reachOf } from "./numbers.js";
+
+// What one head costs: 4 operations for each pair and channel; keys and values that generating the next token needs,
+// or, where there are rules or later keys, that the last query reads.
+export function billOf(data, index, span, ramp) {
+  const reach = reachOf(span, ramp);
+  const rule = ruleOf(data, index);
+  if (!rule) return written(data, pairsOf(data, reach), keysWithin(data, lastRow(data), reach));
+  if (data.pooled) return written(data, ...(data.counts[index] ?? [NaN, NaN]));
+  const { all, last } = tallyOf(data, rule);
+  return written(data, within(all, reach), within(last, reach));
+}
+
+export function fullBillOf(data) {
+  return written(data, pairsOf(data, Infinity), keysWithin(data, lastRow(data), Infinity));
+}
+
+function written(data, pairs, kept) {
+  return { pairs, flops: 4 * data.dim * pairs, bytes: kept * (data.dim + data.valueDim) * data.itemsize };
+}
+
+// A bill is of the queries on the picture, but for a map of a part, whose pairs are not at hand: of all.
+export function isOfPart(data) {
+  return data.zoomed && !data.pooled;
+}
+
+function lastRow(data) {
+  return isOfPart(data) || !data.zoomed ? data.queries - 1 : data.total.queries - 1 - data.firstQuery;
+}
+
+// Keys of the whole that a query sees without a rule: before it, and after it unless attention is causal.
+function keysWithin(data, row, reach) {
+  const position = positionOf(data, row);
+  const [first, end] = [Math.max(0, position - reach + 1), data.causal ? position + 1 : position + reach];
+  return Math.max(0, Math.min(data.total.keys, end) - first);
+}
+
+// Pairs with a mask above 0, as headspan.cost counts them.
+function pairsOf(data, reach) {
+  const last = lastRow(data);
+  let pairs = 0;
+  for (let row = isOfPart(data) ? 0 : -data.firstQuery; row <= last; row++) pairs += keysWithin(data, row, reach);
+  return pairs;
+}
+
+// Counted once: the pairs of all queries held, and those of the last, that are nearer than each distance.
+function tallyOf(data, rule) {
+  rule.tally ??= { all: countPairs(data, rule, 0), last: countPairs(data, rule, data.queries - 1) };
+  return rule.tally;
+}
+
+function countPairs(data, rule, firstRow) {
+  const nearer = new Float64Array(data.total.keys + data.total.queries + 1);
+  let free = 0;
+  for (let row = firstRow; row < data.queries; row++) {
+    const position = positionOf(data, row);
+    for (let j = 0; j < data.keys; j++) {
+      const token = data.keyAt[j];
+      if (data.causal && token > position) break;
+      if (!allows(rule, row * data.keys + j)) continue;
+      if (isFree(rule, position, token)) free++;
+      else nearer[Math.abs(distanceIn(rule, position, token)) + 1]++;
+    }
+  }
+  for (let x = 0; x + 1 < nearer.length; x++) nearer[x + 1] += nearer[x];
+  return { free, nearer };
+}
+
+function within({ free, nearer }, reach) {
+  return free + nearer[Math.min(reach, nearer.length - 1)];
+}

@@ -1,0 +1,69 @@
+// Zooming: which queries and keys are on the picture, and what a long input needs for its sliders.
+import { positionOf, tokenAt } from "./numbers.js";
+import { element } from "./parts.js";
+import { bytes, some, whole } from "./words.js";
+
+const STEP = 4; // times as many queries and keys
+const LEAST = 16;
+
+// Buttons, for a view that Python is behind; listen() of input.js gives them their work.
+export function zoomButtons(data) {
+  const button = (name, textContent) => element("button", { type: "button", className: "quiet", name, textContent });
+  const names = { in: "Zoom in", out: "Zoom out", whole: "Show all" };
+  const buttons = Object.fromEntries(Object.entries(names).map(([name, text]) => [name, button(`zoom-${name}`, text)]));
+  buttons.out.disabled = buttons.whole.disabled = !data.zoomed;
+  buttons.in.disabled = Math.max(data.queries, data.width) <= LEAST;
+  return buttons;
+}
+
+// Fewer or more queries and keys, around the pair pointed at, the pinned query or the middle; null shows all.
+export function zoomBy(view, state, inward) {
+  const { data } = view;
+  const row = view.hover?.row ?? state.pinned ?? Math.floor(data.rows / 2);
+  const firstKey = tokenAt(data, 0);
+  const own = positionOf(data, row * data.rowBlock);
+  const key = view.hover ? tokenAt(data, view.hover.col) : Math.min(Math.max(own, firstKey), firstKey + data.width - 1);
+  const size = (count) => Math.max(LEAST, inward ? Math.ceil(count / STEP) : count * STEP);
+  const rows = around(row * data.rowBlock + data.firstQuery, size(data.queries), data.total.queries);
+  const cols = around(key, size(data.width), data.total.keys);
+  return unlessAll(data, rows, cols);
+}
+
+// From one pair to another, of the picture.
+export function zoomBetween({ data }, from, to) {
+  const ends = (a, b, block, first, length) => {
+    const [low, high] = [Math.min(a, b) * block, Math.min((Math.max(a, b) + 1) * block, length)];
+    return [first + low, first + high];
+  };
+  const rows = ends(from.row, to.row, data.rowBlock, data.firstQuery, data.queries);
+  const cols = ends(from.col, to.col, data.colBlock, tokenAt(data, 0), data.width);
+  return unlessAll(data, rows, cols);
+}
+
+function around(middle, size, length) {
+  const first = Math.max(0, Math.min(middle - Math.floor(size / 2), length - size));
+  return [first, Math.min(length, first + size)];
+}
+
+function unlessAll({ total }, rows, cols) {
+  const all = rows[1] - rows[0] === total.queries && cols[1] - cols[0] === total.keys;
+  return all ? null : [rows, cols];
+}
+
+// What somebody who looks at a long input should know.
+export function hintOf(data, live) {
+  const larger = Math.max(data.queries, data.width);
+  const size = `${bytes(data.needs)} of queries and keys`;
+  if (data.pooled && larger > data.maxTokens) {
+    const why = `In blocks, as ${some(larger, "token", "tokens")} are more than max_tokens=${data.maxTokens}.`;
+    const more = `With max_tokens=${larger} the browser would compute every pair, from ${size}.`;
+    const now = live ? "Zoom in to see pairs." : "The sliders need Python, or a page saved after zooming in.";
+    return `${why} ${now} ${more}`;
+  }
+  if (data.pooled) {
+    const why = `Spans reach so far that the browser would need ${size}.`;
+    return live ? `${why} Python computes.` : `${why} The sliders need Python; shorter spans or fewer heads need less.`;
+  }
+  if (live || data.reach === null) return "";
+  return `This page holds the keys for a reach of up to ${whole(data.reach)}, where the sliders end.`;
+}
