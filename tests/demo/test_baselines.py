@@ -146,6 +146,24 @@ def test_baselines_of_a_run_that_is_there(folder, capsys):
     assert step_of(Run.open(folder / "run/baselines/full")) == 5
 
 
+def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys, monkeypatch):
+    begun = []
+
+    def interrupted(run, text, baseline, progress):
+        begun.append(baseline.name)
+        return "interrupted"
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headspan.demo.cli.commands.train_baseline", interrupted)
+        assert cli.main(["train", "text.txt", "--out", "run", "--baselines", *SIZES]) == 0
+    assert begun == ["full attention"]
+    printed = capsys.readouterr().out
+    assert "training ended early (interrupted)" in printed
+    (hint,) = [line for line in printed.splitlines() if line.startswith("  headspan")]
+    assert cli.main(shlex.split(hint)[1:]) == 0
+    assert len(json.loads((folder / "run/summary.json").read_text())["compared"]) == 3
+
+
 @pytest.mark.parametrize(
     ("bits", "other", "pairs", "words"),
     [
