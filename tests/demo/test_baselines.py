@@ -55,7 +55,7 @@ def test_baselines_begin_alike_and_keep_their_spans(tmp_path):
         assert (own.config["model"]["ramp"], step_of(own)) == (0, 8)
         if span is None:
             span = window_of_equal_cost(run.load().parameters["span"], 4, 32)
-            assert baseline.name == f"window of {span} characters"
+            assert baseline.name == f"a window of {span} characters"
         assert spans[0, 0] == span
         assert [row["step"] for row in own.metrics()] == [2, 4, 6, 8]
     full = lm.ModelConfig(**run.config["model"])
@@ -146,13 +146,31 @@ def test_baselines_of_a_run_that_is_there(folder, capsys):
     assert step_of(Run.open(folder / "run/baselines/full")) == 5
 
 
+def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys, monkeypatch):
+    begun = []
+
+    def interrupted(run, text, baseline, progress):
+        begun.append(baseline.name)
+        return "interrupted"
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headspan.demo.cli.commands.train_baseline", interrupted)
+        assert cli.main(["train", "text.txt", "--out", "run", "--baselines", *SIZES]) == 0
+    assert begun == ["full attention"]
+    printed = capsys.readouterr().out
+    assert "training ended early (interrupted)" in printed
+    (hint,) = [line for line in printed.splitlines() if line.startswith("  headspan")]
+    assert cli.main(shlex.split(hint)[1:]) == 0
+    assert len(json.loads((folder / "run/summary.json").read_text())["compared"]) == 3
+
+
 @pytest.mark.parametrize(
     ("bits", "other", "pairs", "words"),
     [
-        (2.5, 2.4, 50, "compute 50.0% of the pairs of the full attention and need 0.100 bits per character more."),
-        (2.4, 2.5, 50, "compute 50.0% of the pairs of the full attention and need 0.100 bits per character less."),
-        (2.4, 2.4002, 50, "compute 50.0% of the pairs of the full attention and need as many bits per character."),
-        (2.4, 2.5, 99.5, "compute as many pairs as the full attention and need 0.100 bits per character less."),
+        (2.5, 2.4, 50, "compute 50.0% of the pairs of full attention and need 0.100 bits per character more."),
+        (2.4, 2.5, 50, "compute 50.0% of the pairs of full attention and need 0.100 bits per character less."),
+        (2.4, 2.4002, 50, "compute 50.0% of the pairs of full attention and need as many bits per character."),
+        (2.4, 2.5, 99.5, "compute as many pairs as full attention and need 0.100 bits per character less."),
         (np.nan, 2.5, 50, "and need bits that cannot be compared, as they are not finite."),
     ],
 )
@@ -169,7 +187,7 @@ def state_of(spans, step=1):
 @pytest.mark.parametrize(
     ("change", "penalty", "words"),
     [
-        ({}, 0, "no head looks more than 4 characters back, by its soft edge alone; a shorter edge .* `--ramp 2`"),
+        ({}, 0, "no head looks more than 4 characters back, by its soft edge alone; a shorter edge .* `--ramp 1`"),
         ({}, 1.0, "try a smaller `--span-penalty`, such as 2e-06"),
         ({"span_limit": 0, "span_init": 0}, 0, "try a larger `--span-limit`"),
         ({"ramp": 0}, 0, "no head looks more than 0 characters back, .* try `--ramp 8`"),

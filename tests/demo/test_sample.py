@@ -73,8 +73,9 @@ def test_bad_arguments_are_refused_before_anything_is_drawn(change, message):
         sample(PARAMETERS, MODEL, **arguments)
 
 
-def test_numbers_that_are_not_finite_write_nothing():
-    broken = PARAMETERS | {"gain": np.full(8, np.nan, np.float32)}
+@pytest.mark.parametrize(("name", "shape"), [("gain", 8), ("span", (1, 2))])
+def test_numbers_that_are_not_finite_write_nothing(name, shape):
+    broken = PARAMETERS | {name: np.full(shape, np.nan, np.float32)}
     with pytest.raises(RunError, match="the model's numbers are not finite"):
         list(sample(broken, MODEL, PROMPT, 3, context=8))
 

@@ -13,6 +13,8 @@ from headspan.demo import text as _text
 from headspan.demo.optimizer import Adam, schedule
 from headspan.demo.runs import Run, RunError, next_folder, replace_file
 from headspan.demo.train import _Trainer, draw_batch, initial_state, train
+from headspan.lm import ModelConfig
+from headspan.train import TrainConfig, as_config
 from lm_helpers import TRAINING, small_model, small_run, small_text
 
 
@@ -63,6 +65,23 @@ def test_the_loss_falls_and_spans_stay_within_their_limit(tmp_path):
     assert spans.min() >= 0
     assert spans.max() <= 32
     assert np.ptp(spans) > 4
+
+
+@pytest.mark.slow
+def test_heads_part_from_where_they_start(tmp_path):
+    """Most characters are the one 20 back, which the default spans see at their soft edge: some heads grow to it."""
+    rng = np.random.default_rng(0)
+    letters = rng.integers(97, 105, 20_000, dtype=np.uint8)
+    for t in np.flatnonzero(rng.random(letters.size - 20) < 0.95) + 20:
+        letters[t] = letters[t - 20]
+    text = _text.Text.from_bytes(letters.tobytes(), "letters")
+    model = ModelConfig(len(text.vocabulary), layers=2, heads=2, width=32, hidden=32)
+    training = TrainConfig(steps=200, batch=4, context=96, learning_rate=1e-2, warmup=20)
+    run = Run.create(tmp_path / "run", as_config(model, training, text))
+    train(run, text)
+    spans = run.load().parameters["span"]
+    assert spans.max() > ModelConfig.span_init + 2
+    assert spans.min() < ModelConfig.span_init - 1
 
 
 def test_the_penalty_shortens_spans(tmp_path):

@@ -68,7 +68,7 @@ def baselines_of(run: Run, state: State) -> list[Baseline]:
 
     return [
         Baseline("full attention", "full", hard(training.context)),
-        Baseline(f"window of {window:,} characters", f"window-{window}", hard(window)),
+        Baseline(f"a window of {window:,} characters", f"window-{window}", hard(window)),
     ]
 
 

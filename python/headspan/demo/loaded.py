@@ -97,7 +97,7 @@ class LoadedRun:
         Raises
         ------
         ValueError
-            For an empty text, or a character that the model has never seen.
+            For an empty text, a character that the model has never seen, or spans that are not finite.
         TypeError
             For what is no text.
         """

@@ -15,6 +15,8 @@ from headspan.demo.runs import RunError
 
 Array = NDArray[Any]
 
+NOT_FINITE = "the model's numbers are not finite, so that it has nothing to write"
+
 
 def sample(
     parameters: Parameters,
@@ -65,6 +67,8 @@ def sample(
     _check.integer("length", length, at_least=0)
     _check.integer("context", context, at_least=1)
     _check.number("temperature", temperature, at_least=0)
+    if not np.isfinite(parameters["span"]).all():  # attention takes no others
+        raise RunError(NOT_FINITE)
     rng = np.random.default_rng(_check.integer("seed", seed, at_least=0))
     return _drawn(parameters, config, prompt[-context:].tolist(), length, context, temperature, rng)
 
@@ -82,7 +86,7 @@ def _drawn(
         with np.errstate(all="ignore"):  # weights may hold NaN, which is looked for here
             scores = logits(parameters, config, np.array([window]))[0, -1].astype(np.float64)
         if not np.isfinite(scores).all():
-            raise RunError("the model's numbers are not finite, so that it has nothing to write")
+            raise RunError(NOT_FINITE)
         drawn = int(scores.argmax())
         scores -= scores[drawn]
         # Whatever falls below the range of floats has no chance beside the likeliest, exp(0) = 1.

@@ -78,7 +78,7 @@ def _add_training(parser: argparse.ArgumentParser, minutes: float | None) -> Non
         "--baselines",
         action="store_true",
         help="then train the same model with full attention and with a window of equal cost for as many steps, and "
-        "compare; takes three times as long",
+        "compare; takes three times as long, which --minutes does not limit",
     )
     for config, options in ((TrainConfig, TRAINING_OPTIONS), (ModelConfig, MODEL_OPTIONS)):
         for name, text in options.items():

@@ -68,7 +68,7 @@ def in_words(models: list[Compared]) -> list[str]:
     for other in others:
         share = learned.pairs / other.pairs
         work = "as many pairs as" if share > 0.99 else f"{share:.1%} of the pairs of"
-        sentences.append(f"The learned spans compute {work} the {other.name} and need {_bits(learned, other)}.")
+        sentences.append(f"The learned spans compute {work} {other.name} and need {_bits(learned, other)}.")
     return sentences
 
 
@@ -93,11 +93,10 @@ def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
             f"{model.bits:.3f}" if math.isfinite(model.bits) else "not a number",
             f"{model.pairs:,}",
             f"{model.pairs / full:.1%}",
-            f"{model.seconds / 60:.1f}",
         ]
         for model in models
     ]
-    head = ["", "bits per character", "pairs", "of all pairs", "minutes of training"]
+    head = ["", "bits per character", "pairs", "of all pairs"]
     sentences = in_words(models)
     if len(sentences) < 2:
         path = shlex.quote(str(subject.run.path))

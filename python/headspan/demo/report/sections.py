@@ -33,7 +33,7 @@ def about(subject: Subject) -> str:
     rows = {
         "text": f"{text.name}: {len(text.data):,} bytes ({sizes}), "
         f"{len(text.vocabulary)} different byte values; sha256 {text.sha256[:16]}…",
-        "model": f"{model.layers} layers of {model.heads} heads, width {model.width}, "
+        "model": f"{_counted(model.layers, 'layer')} of {_counted(model.heads, 'head')}, width {model.width}, "
         f"perceptrons of {model.hidden}, rotary positions, {parameters:,} parameters",
         "attention": f"{_spans_of(subject)}, soft edge (ramp) {model.ramp:g}",
         "training": f"{subject.state.step:,} of {training.steps:,} steps in "
@@ -42,9 +42,13 @@ def about(subject: Subject) -> str:
         f"{training.span_penalty:g} nats penalty for each character of mean span",
     }
     return (
-        f"<h1>What {model.layers * model.heads} heads learned to look at</h1>"
+        f"<h1>What {_counted(model.layers * model.heads, 'head')} learned to look at</h1>"
         f"<p>A character model trained with headspan. A character is a byte.</p>{table(rows)}"
     )
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _spans_of(subject: Subject) -> str:

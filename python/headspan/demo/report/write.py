@@ -53,7 +53,7 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     >>> from headspan.report import write_report
     >>> run = Run.open(Path("runs/demo-001"))  # doctest: +SKIP
     >>> write_report(run, load_text(run.config["text"]))["mean span"]  # doctest: +SKIP
-    49.6
+    12.0
     """
     check_same_text(run, text)
     model, training = configs(run)
