@@ -21,9 +21,20 @@ CASES = {
     "intersection": ((2, 50), (1, 50), Local(20) & (Strided(2) | Global(7)), {"span": 11, "ramp": 1}),
     "random": ((2, 37), (2, 37), Random(2, 5, seed=3) | Fixed(8, 1), {"span": 12}),
     "more keys": ((2, 20), (2, 45), Blockwise(8) | Global(3), {"span": [3, 30], "ramp": 4}),
-    "more queries": ((2, 20), (2, 12), Local(2) | Global(3), {"span": [3, 30], "ramp": 4}),
-    "a grid": ((2, 48), (2, 48), Neighborhood((6, 8), 3) | Global(13), {"span": [0, 1.5], "ramp": 1}),
-    "three axes": ((1, 60), (1, 60), Neighborhood((3, 4, 5), (3, 3, 2)), {"span": 1, "ramp": 0.5}),
+    "more queries": ((2, 20), (2, 12), Local(2) | Global(3), {"span": [3, 30], "ramp": 4, "causal": True}),
+    "a grid": (
+        (2, 48),
+        (2, 48),
+        Neighborhood((6, 8), 3) | Global(13),
+        {"span": [0, 1.5], "ramp": 1, "causal": True},
+    ),
+    "a grid beside a token": (
+        (2, 50),
+        (2, 50),
+        Neighborhood((6, 8), 3, extra=(1, 1)),
+        {"span": [0, 1.5], "ramp": 1, "causal": False},
+    ),
+    "three axes": ((1, 60), (1, 60), Neighborhood((3, 4, 5), (3, 3, 2)), {"span": 1, "ramp": 0.5, "causal": True}),
     "one token": ((1, 1), (1, 1), Local(0), {"span": 0, "ramp": 1}),
     "512 tokens": ((2, 512), (2, 512), Local(100, dilation=2) | Global(range(4)), {"span": 60.5}),
 }
@@ -107,11 +118,11 @@ def test_pointing_says_why_a_pair_is_not_computed(opened):
 
 def test_distance_on_a_grid_is_read_out(opened):
     q, k = arrays((1, 16), (1, 16))
-    page = opened(hs.explore(q, k, pattern=Neighborhood((4, 4), 3), span=0, ramp=2))
+    page = opened(hs.explore(q, k, pattern=Neighborhood((4, 4), 3), span=0, ramp=2, causal=True))
     page.mouse.move(*place_of(page, 9, 5, 16, 16))
     assert (readout(page)["distance"], readout(page)["mask"]) == ("1", "0.5")
     assert "distance along an axis of the grid" in page.locator(".curve").text_content()
-    page = opened(hs.explore(*arrays((1, 64), (1, 64)), pattern=Neighborhood((8, 8), 3)))
+    page = opened(hs.explore(*arrays((1, 64), (1, 64)), pattern=Neighborhood((8, 8), 3), causal=True))
     ticks = page.locator(".curve text[text-anchor=middle]").all_text_contents()
     assert ticks[:-1] == ["0", "2", "4", "6"]  # up to 7, the largest distance on it
 
@@ -121,7 +132,7 @@ def test_distance_on_a_grid_is_read_out(opened):
     [
         ({"span": 3}, ["not computed", "span", "reach (span + ramp)"]),
         ({"span": 3, "ramp": 0}, ["not computed", "span"]),
-        ({"pattern": Neighborhood((4, 4), 3)}, ["not computed"]),
+        ({"pattern": Neighborhood((4, 4), 3), "causal": True}, ["not computed"]),
     ],
 )
 def test_the_legend_names_what_is_drawn_and_nothing_else(opened, options, signs):
@@ -160,7 +171,7 @@ def test_a_shared_pattern_is_sent_once():
     view = hs.explore(q, k, pattern=Local(3))
     expected = np.packbits(Local(3).mask(16), bitorder="little").tobytes()
     assert view.allowed == expected
-    assert view.meta["patterns"] == [{"name": "Local(3)", "free": [], "grid": None}]
+    assert view.meta["patterns"] == [{"name": "Local(3)", "free": [], "grid": None, "gridStart": 0}]
     assert hs.explore(q, k, pattern=[Local(3)] * 4).allowed == expected
     assert len(hs.explore(q, k, pattern=[Local(3)] * 3 + [Local(2)]).allowed) == 4 * len(expected)
     assert hs.explore(q, k).meta["patterns"] is None

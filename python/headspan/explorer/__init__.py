@@ -31,7 +31,7 @@ def explore(
     value: npt.ArrayLike | None = None,
     span: npt.ArrayLike | None = None,
     ramp: float = DEFAULTS["ramp"],
-    causal: bool = True,
+    causal: bool | None = None,
     pattern: Pattern | Sequence[Pattern] | None = None,
     key_begin: npt.ArrayLike | None = None,
     key_lengths: npt.ArrayLike | None = None,

@@ -105,7 +105,7 @@ class ViewData:
             names=_names(names, shown, count),
             max_tokens=_check.integer("max_tokens", max_tokens, at_least=1),
             patterns=_shown_patterns(per_head(options.get("pattern"), count, queries, keys), shown),
-            causal=options["causal"],
+            causal=request.causal,
             limits=_limits(options),
             bias=_bias(request, count, shown),
             unit=str(unit),

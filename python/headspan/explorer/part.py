@@ -165,6 +165,7 @@ def _described(pattern: Pattern | None) -> dict[str, Any]:
         "name": None if pattern is None else pattern.short_name(),
         "free": [] if pattern is None else list(pattern.global_tokens),
         "grid": None if pattern is None else list(pattern.grid) or None,
+        "gridStart": 0 if pattern is None else pattern.grid_start,
     }
 
 

@@ -54,7 +54,7 @@ class Explorer(anywidget.AnyWidget):
     strongest = traitlets.Dict().tag(sync=True)
     computing = traitlets.Bool().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
-    span = traitlets.TraitType([]).tag(sync=True)
+    span: traitlets.TraitType[list[float], list[float]] = traitlets.TraitType([]).tag(sync=True)
     ramp = traitlets.Float().tag(sync=True)
     temperature = traitlets.Float(1.0).tag(sync=True)
     selected = traitlets.Int(None, allow_none=True).tag(sync=True)

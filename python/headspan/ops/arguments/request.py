@@ -37,6 +37,8 @@ class Request:
         How many axes they were given with.
     parameters : dict of Parameter
         The options that were given and have a gradient, by name.
+    causal : bool
+        As given, or what suits the pattern.
     core : _core.Request
     """
 
@@ -74,6 +76,7 @@ class Request:
         if patterns or queries > keys or causal is not None:
             placed = "query_positions" in arrays
             for_core["causal"] = resolve_causal(causal, patterns, queries, keys, placed=placed)
+        self.causal: bool = for_core.get("causal", True)
         if options and (options.get("scale") is not None or "temperature" in arrays or "alibi_slopes" in arrays):
             self._check_factors(for_core["scale"], furthest)
         self.core = _core.Request(self.query, self.key, self.value, for_core)
