@@ -16,6 +16,7 @@ from headspan.demo.report import page as _page
 from headspan.demo.report import pictures as _pictures
 from headspan.demo.report import view as _report_view
 from headspan.demo.runs import RunError
+from headspan.explorer.part import whole
 from headspan.plot import style as plot_style
 from headspan.report import write_report
 from headspan.train import train
@@ -92,7 +93,8 @@ def test_the_view_holds_the_passage_and_the_spans_of_all_heads(finished):
 def test_the_view_is_no_larger_than_a_page_may_be():
     layers = [tuple(np.ones((1, 8, 600, 64), np.float32) for _ in "qkv")] * 4
     view = _report_view._view_data(layers, np.full((4, 8), 999.0), 32, np.full(600, 65, np.uint8))
-    assert len(view.arrays["query"]) + len(view.arrays["key"]) <= _report_view.MOST_BYTES
+    arrays = whole(view).arrays
+    assert len(arrays["query"]) + len(arrays["key"]) <= _report_view.MOST_BYTES
     assert view.query.shape == (32, 152, 64)
     assert view.span == [152.0] * 32
     assert view.tokens == ["A"] * 152
@@ -343,9 +345,10 @@ def test_wherever_a_span_is_shown_its_reach_is(finished):
     _, summary, page = finished
     spans = np.array(summary["spans"])
     reach = np.ceil(spans + 4).astype(int) - 1  # the last distance with a mask above 0
-    assert "span (reach) in characters" in page
-    for z, x in zip(spans.ravel(), reach.ravel(), strict=True):
-        assert f"{z:.1f} ({x})" in page
+    for layer in range(2):
+        for what, shown in (("span", [f"{z:.1f}" for z in spans[layer]]), ("reach", [str(x) for x in reach[layer]])):
+            row = re.search(rf"<tr>(?:(?!</tr>).)*layer {layer + 1}, {what}.*?</tr>", page)[0]
+            assert re.findall(r">([\d.]+)<", row) == shown
     maps = _pictures.attention_maps(np.ones((2, 2, 1, 1)), 4, spans, 4)
     assert [ax.get_title().split("\n")[-1] for ax in maps.axes[:4]] == [
         f"span {z:.0f}, reach {x}" for z, x in zip(spans.ravel(), reach.ravel(), strict=True)

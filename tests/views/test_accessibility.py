@@ -56,16 +56,19 @@ def check(page):
 
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["plain", "long", "pattern", "pooled", "pinned"])
+@pytest.mark.parametrize("kind", ["plain", "long", "pattern", "pooled", "pinned", "zoomed"])
 def test_nothing_is_wrong_with_the_view(opened, view, kind, scheme, width):
     options = {
         "long": {"length": 400},
         "pattern": {"pattern": Local(3) | Global([0])},
         "pooled": {"length": 600},
+        "zoomed": {"length": 600, "causal": False},
     }.get(kind, {})
     made = view(**options)
     if kind == "pinned":
         made.selected, made.temperature = 8, 0.05  # the strongest shade behind a text
+    if kind == "zoomed":
+        made.zoom, made.selected = [[100, 150], [90, 150]], 120
     page = opened(made, width=width, color_scheme=scheme)
     check(page)
 

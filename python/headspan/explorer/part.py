@@ -20,6 +20,7 @@ Array = npt.NDArray[Any]
 Range = tuple[int, int]  # from the first to before the last
 
 BLOCKS = 128  # of a map, along each side
+STRONGEST = 5  # keys of the pinned query that are told
 MOST_PAIRS = 3_000_000  # that the browser computes for a part of a long input, a head
 MOST_BYTES = 8_000_000  # of queries and keys that it gets for that; base64 makes a third more of them in a page
 
@@ -85,6 +86,7 @@ class Part:
             "reach": self.reach,
             "needs": self.needs,
             "maxTokens": data.max_tokens,
+            "strongest": STRONGEST,
         }
 
     @property

@@ -14,12 +14,11 @@ from headspan import _check
 from headspan.explorer import page
 from headspan.explorer.counts import counts
 from headspan.explorer.data import ViewData
-from headspan.explorer.part import Part, whole, zoomed
+from headspan.explorer.part import STRONGEST, Part, whole, zoomed
 from headspan.ops.spans import farthest
 
 _STATE = ("head", "span", "ramp", "temperature", "selected", "zoom", "strongest")
 _ARRAYS = ("query", "key", "norms", "bias", "allowed", "maps")
-STRONGEST = 5  # keys of the pinned query
 
 
 class Explorer(anywidget.AnyWidget):

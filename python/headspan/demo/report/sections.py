@@ -89,8 +89,11 @@ def spans_of_heads(subject: Subject) -> str:
     """Return the spans and how they moved."""
     model, values = subject.model, subject.spans
     heads = [f"head {head + 1}" for head in range(values.shape[1])]
-    lines = [[f"layer {layer + 1}", *(_span_and_reach(z, model.ramp) for z in row)] for layer, row in enumerate(values)]
-    numbers = number_table(["span (reach) in characters", *heads], lines)
+    lines = []
+    for layer, row in enumerate(values):
+        lines.append([f"layer {layer + 1}, span", *(_shown(span, ".1f") for span in row)])
+        lines.append([f"layer {layer + 1}, reach", *(_shown(reach, ".0f") for reach in farthest(row, model.ramp))])
+    numbers = number_table(["in characters", *heads], lines)
     heading = "<h2>How far does each head look?</h2>"
     if not np.isfinite(values).all():
         (subject.run.path / "spans.svg").unlink(missing_ok=True)
@@ -123,11 +126,6 @@ def _history(subject: Subject) -> list[str]:
 
 def _shown(value: float, form: str) -> str:
     return format(value, form) if math.isfinite(value) else "not a number"
-
-
-def _span_and_reach(span: float, ramp: float) -> str:
-    reach = f" ({farthest(span, ramp):.0f})" if math.isfinite(span) else ""
-    return _shown(span, ".1f") + reach
 
 
 def _widest_and_narrowest(spans: Array, ramp: float) -> str:

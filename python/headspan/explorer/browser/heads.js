@@ -24,7 +24,7 @@ export function headPictures(data, id) {
     return element("label", {}, parts.inputs, parts.canvases, parts.strips, parts.name, parts.captions, parts.peaks);
   });
   const grid = element("div", { className: "heads" }, ...labels);
-  if (data.names.some((name) => name.length > 10)) grid.style.setProperty("--cell", "120px");
+  if (data.names.some((name) => name.length > 10)) grid.style.setProperty("--cell", "106px");
   const box = element("fieldset", {}, element("legend", { textContent: "Heads" }), grid);
   return { box, ...pictures };
 }

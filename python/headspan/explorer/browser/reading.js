@@ -8,7 +8,6 @@ import { one, range, short, some, visible } from "./words.js";
 const HINT = "Point at a pair, or walk with the arrow keys. A click or Enter pins the query";
 const ZOOM = "; a box drawn with the mouse, + and \u2212 zoom";
 const AROUND = 24; // characters of text on each side of a token
-const STRONGEST = 5;
 
 // What is looked at: how much, who sees whom, and which part is on the picture.
 export function subtitleOf(data, pattern) {
@@ -111,7 +110,7 @@ function keysHere(data, state, dots) {
   if (row < 0 || row >= data.queries) return null;
   const weights = weightsOf(data, dots.subarray(row * data.keys, (row + 1) * data.keys), [row], state);
   const keys = Array.from(weights, (weight, j) => [data.keyAt[j], weight]).filter(([, weight]) => weight > 0);
-  return keys.sort(([, a], [, b]) => b - a).slice(0, STRONGEST);
+  return keys.sort(([, a], [, b]) => b - a).slice(0, data.strongest);
 }
 
 // A token in its text.

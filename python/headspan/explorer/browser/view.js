@@ -21,7 +21,8 @@ function render({ model, el }) {
   const first = Object.fromEntries(["span", "ramp", "temperature"].map((name) => [name, model.get(name)]));
   let view = mount(model, el, first);
   const again = () => {
-    const focused = view.root.contains(document.activeElement) ? document.activeElement.name : null;
+    const { activeElement } = el.getRootNode();
+    const focused = view.root.contains(activeElement) ? activeElement.name : null;
     view.stop();
     view = mount(model, el, first);
     if (focused === undefined) view.over.focus();
