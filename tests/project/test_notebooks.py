@@ -36,6 +36,7 @@ def test_there_are_notebooks():
         "02_spans_that_learn",
         "03_patterns_and_hybrids",
         "04_long_context",
+        "05_encoder",
     ]
 
 
