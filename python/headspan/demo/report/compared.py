@@ -55,7 +55,8 @@ def compare(subject: Subject) -> list[Compared] | None:
         model = configs(own)[0]
         its = current_state(own, model, training.seed)
         if its.step == state.step:
-            bits = surprisal(its.parameters, model, test, training.context).mean(dtype=np.float64)
+            with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
+                bits = surprisal(its.parameters, model, test, training.context).mean(dtype=np.float64)
             pairs = pairs_in_window(its.parameters["span"], model.ramp, training.context)
             models.append(Compared(baseline.name, float(bits), pairs, its.seconds))
     return models
