@@ -76,7 +76,10 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """The fast tests under the address, undefined-behaviour and leak sanitizers."""
+    """The fast tests under the address, undefined-behaviour and leak sanitizers.
+
+    But for those of the demo, whose trainings call the core as other tests do, only for longer.
+    """
     session.install(
         ".[test]",
         "-Ccmake.define.HEADSPAN_SANITIZE=address,undefined",
@@ -88,6 +91,7 @@ def sanitize(session: nox.Session) -> None:
         "pytest",
         "-m",
         "not slow",
+        "--ignore=tests/demo",
         *session.posargs,
         env={
             "LD_PRELOAD": ":".join(libraries),
