@@ -57,12 +57,16 @@ void count_pairs(const Request<T>& request, const ArrayView<std::int64_t, 2>& pa
   parallel_for(pairs.shape[0] * heads, control.threads, control.interrupted,
                [&](std::ptrdiff_t task, const StopCheck& stop) {
                  std::ptrdiff_t const item = task / heads, head = task % heads;
-                 std::int64_t count = ranges ? pairs_of_ranges(request, item, head, stop) : 0;
+                 std::int64_t& count = *pairs.at(item, head);
+                 if (ranges) {
+                   count = pairs_of_ranges(request, item, head, stop);
+                   return;
+                 }
+                 count = 0;
                  Buffer<TileBatch> const tiles(1);
-                 for (std::ptrdiff_t stage = 0; stage < plan.stages() && !ranges; stage++)
+                 for (std::ptrdiff_t stage = 0; stage < plan.stages(); stage++)
                    for (std::ptrdiff_t index = 0; index < plan.groups(head, stage) && !stop(); index++)
                      count += pairs_of_group(group_of(request, plan, item, head, stage, index), *tiles.data(), stop);
-                 *pairs.at(item, head) = count;
                });
 }
 

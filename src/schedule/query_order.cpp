@@ -103,8 +103,9 @@ QueryOrder make_query_order(const Grouping& grouping, std::ptrdiff_t queries, st
   section.clear();
   order.global_groups = order.groups();
   if (grouping.grid.axes) {
-    for (std::ptrdiff_t index = before; index < keys; index++)
-      if (!grouping.grid.holds(index)) section.push_back(index - before);
+    std::ptrdiff_t const first = grouping.grid.first, last = first + grouping.grid.tokens();
+    for (std::ptrdiff_t index = before; index < first; index++) section.push_back(index - before);
+    for (std::ptrdiff_t index = std::max(before, last); index < keys; index++) section.push_back(index - before);
     add(section);  // beside the grid
     grid_sections(grouping, [&](std::vector<std::ptrdiff_t>& tokens) {
       for (std::ptrdiff_t& token : tokens) token -= before;

@@ -16,18 +16,9 @@ from headspan.demo.report.remarks import spans_at_zero
 from headspan.demo.runs import Run, State
 from headspan.report import write_report
 from headspan.train import train
-from lm_helpers import TRAINING, small_model, small_run, small_text
+from lm_helpers import SIZES, TRAINING, small_model, small_run, small_text
 
 TEXT = small_text()
-SIZES = ["--layers", "1", "--heads", "2", "--width", "8", "--hidden", "8", "--context", "16", "--batch", "2"]
-SIZES += ["--span-limit", "16", "--span-init", "4", "--ramp", "4", "--steps", "5"]
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_bytes(small_text(2000).data.tobytes())
-    return tmp_path
 
 
 @pytest.mark.parametrize("seed", range(20))

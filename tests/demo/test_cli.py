@@ -16,17 +16,7 @@ from headspan.demo import cli
 from headspan.demo.text import Text
 from headspan.lm import ModelConfig
 from headspan.train import TrainConfig
-from lm_helpers import small_text
-
-SIZES = ["--layers", "1", "--heads", "2", "--width", "8", "--hidden", "8", "--context", "16", "--batch", "2"]
-SIZES += ["--span-limit", "16", "--span-init", "4", "--ramp", "4", "--steps", "5"]
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_bytes(small_text(2000).data.tobytes())
-    return tmp_path
+from lm_helpers import SIZES, small_text
 
 
 def error_of(capsys):

@@ -86,7 +86,7 @@ def train_baseline(
     Where the run was extended the plan of the baseline is, too, so that the rate of every step is that of the run.
     """
     training = configs(run)[1]
-    goal = current_state(run, configs(run)[0], training.seed).step
+    goal = step_of(run)
     extensions = run.extensions()
     own = run_of(run, baseline)
     if own is None:

@@ -14,7 +14,6 @@ from headspan.ops.arguments.options import Options
 from headspan.ops.arguments.request import Request
 from headspan.ops.attention_map import attention_weights
 from headspan.patterns.base import Pattern
-from headspan.patterns.per_head import per_head
 
 Array = npt.NDArray[Any]
 
@@ -104,7 +103,7 @@ class ViewData:
             heads=shown,
             names=_names(names, shown, count),
             max_tokens=_check.integer("max_tokens", max_tokens, at_least=1),
-            patterns=_shown_patterns(per_head(options.get("pattern"), count, queries, keys), shown),
+            patterns=_shown_patterns(request.patterns, shown),
             causal=request.causal,
             limits=_limits(options),
             bias=_bias(request, count, shown),

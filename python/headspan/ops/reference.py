@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
@@ -152,9 +151,9 @@ def _grid_distance(pattern: Pattern, queries: int, keys: int, x: Any) -> Any:
     """Return the largest distance along the axes of a pattern's grid; without one the distances given."""
     if not pattern.grid:
         return x
-    start, tokens = pattern.grid_start, np.arange(math.prod(pattern.grid))
+    tokens = np.array(pattern._on_grid)
     at = np.zeros((len(pattern.grid), keys), int)  # those beside the grid are not asked for
-    at[:, start : start + tokens.size] = np.unravel_index(tokens, pattern.grid)
+    at[:, tokens] = np.unravel_index(tokens - pattern.grid_start, pattern.grid)
     return np.abs(at[:, keys - queries :, None] - at[:, None, :]).max(axis=0)
 
 

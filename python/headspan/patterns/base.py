@@ -55,6 +55,11 @@ class Pattern(ABC):
         return next((p.grid_start for p in self._primitives() if p.grid), 0)
 
     @property
+    def _on_grid(self) -> range:
+        """The tokens on the grid; none without one."""
+        return range(self.grid_start, self.grid_start + math.prod(self.grid)) if self.grid else range(0)
+
+    @property
     def global_tokens(self) -> tuple[int, ...]:
         """Tokens whose pairs no span limits, ascending."""
         return tuple(sorted({token for p in self._primitives() for token in p.global_tokens}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -108,7 +107,7 @@ class Neighborhood(Primitive):
         return values
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
-        on_grid = self._on_grid()
+        on_grid = self._on_grid
         beside = sum(token not in on_grid for token in global_tokens)
         if on_grid.stop > keys or len(on_grid) + beside != keys:
             hint = "; extra= says how many more stand beside the grid" if len(on_grid) + beside < keys else ""
@@ -127,11 +126,8 @@ class Neighborhood(Primitive):
     @property
     def global_tokens(self) -> tuple[int, ...]:
         before, after = self.extra
-        end = self._on_grid().stop
+        end = self._on_grid.stop
         return (*range(before), *range(end, end + after))
-
-    def _on_grid(self) -> range:
-        return range(self.grid_start, self.grid_start + math.prod(self.shape))
 
     @property
     def _causal_by_nature(self) -> bool | None:

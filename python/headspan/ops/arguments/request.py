@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -39,6 +38,8 @@ class Request:
         The options that were given and have a gradient, by name.
     causal : bool
         As given, or what suits the pattern.
+    patterns : list of Pattern
+        That of each head, one for all, or none.
     core : _core.Request
     """
 
@@ -65,17 +66,17 @@ class Request:
                     for_core[name] = _PLAIN[name](name, option)
             elif option is not None and name != "causal":
                 arrays[name] = option
-        patterns: list[Pattern] = []
+        self.patterns: list[Pattern] = []
         if "pattern" in arrays:
-            patterns = per_head(arrays.pop("pattern"), self.query.shape[1], self.query.shape[2], self.key.shape[2])
-            for_core["patterns"] = [its._in_core for its in patterns]
+            self.patterns = per_head(arrays.pop("pattern"), self.query.shape[1], self.query.shape[2], self.key.shape[2])
+            for_core["patterns"] = [its._in_core for its in self.patterns]
         furthest = self._add_arrays(arrays, for_core) if arrays else 0.0
-        if any(its.grid for its in patterns):
-            _check_grid(patterns, arrays)
+        if any(its.grid for its in self.patterns):
+            _check_grid(self.patterns, arrays)
         queries, keys, causal = self.query.shape[2], self.key.shape[2], options.get("causal")
-        if patterns or queries > keys or causal is not None:
+        if self.patterns or queries > keys or causal is not None:
             placed = "query_positions" in arrays
-            for_core["causal"] = resolve_causal(causal, patterns, queries, keys, placed=placed)
+            for_core["causal"] = resolve_causal(causal, self.patterns, queries, keys, placed=placed)
         self.causal: bool = for_core.get("causal", True)
         if options and (options.get("scale") is not None or "temperature" in arrays or "alibi_slopes" in arrays):
             self._check_factors(for_core["scale"], furthest)
@@ -140,6 +141,5 @@ def _check_grid(patterns: list[Pattern], given: dict[str, Any]) -> None:
     if "alibi_slopes" not in given:
         return
     for pattern in patterns:
-        grid = range(pattern.grid_start, pattern.grid_start + math.prod(pattern.grid))
-        if pattern.grid and not all(token in grid for token in pattern.global_tokens):
+        if pattern.grid and not all(token in pattern._on_grid for token in pattern.global_tokens):
             raise ValueError("alibi_slopes need distances, which tokens beside the grid of a Neighborhood do not have")
