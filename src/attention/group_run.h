@@ -64,7 +64,7 @@ T log_sum_exp(T maximum, double sum) {
 // they would have to read before they change it.
 template <class T>
 bool past_caches(const Kernel<T>& kernel, const ArrayView<T, 4>& result) {
-  constexpr std::size_t line = 64, least = std::size_t(4) << 20;
+  constexpr std::size_t line = 64, least = std::size_t(8) << 20;
   std::size_t bytes = sizeof(T), odd = reinterpret_cast<std::uintptr_t>(result.data);
   for (std::ptrdiff_t length : result.shape) bytes *= static_cast<std::size_t>(length);
   for (int axis = 0; axis < 3; axis++) odd |= static_cast<std::size_t>(result.stride[axis]) * sizeof(T);
