@@ -108,6 +108,14 @@ def positive(name: str, x: object) -> float:
     return value
 
 
+def within(name: str, x: object, *, low: float, high: float) -> float:
+    """Return ``x`` as a float between two bounds."""
+    value = number(name, x)
+    if not low <= value <= high:
+        raise ValueError(f"{name} must lie between {low:g} and {high:g}, not be {value:g}")
+    return value
+
+
 def integer(name: str, x: object, *, at_least: int) -> int:
     """Return ``x`` as an int."""
     if not isinstance(x, int | np.integer) or isinstance(x, bool):

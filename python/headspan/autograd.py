@@ -89,8 +89,8 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
     """Attention with a learned span, differentiable by ``autograd``.
 
     Takes the arguments of :func:`headspan.attention` and returns what it returns. The result can
-    be differentiated (once, in reverse mode) with respect to `query`, `key`, `value`, `span`,
-    `temperature`, `alibi_slopes` and `key_bias`.
+    be differentiated (once, in reverse mode) with respect to `query`, `key`, `value` and every
+    option that has a field in :class:`headspan.Gradients`.
 
     Parameters
     ----------

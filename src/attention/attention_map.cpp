@@ -53,7 +53,7 @@ class WeightMap {
       chosen.query[lane] = *selection_.rows.at(first_row + (lane < lanes ? lane : 0));
       chosen.span[lane] = request_.span_of(batch, head, chosen.query[lane]);
     }
-    QueryGroup<T> queries(request_, plan_, batch, head, plan_.whole(head), chosen);
+    QueryGroup<T> queries(request_, plan_, batch, head, plan_.whole(head), chosen, true);
     VisibleKeys const keys = queries.schedule.visible_keys();
     // The sum over all keys first, without values.
     queries.group.value_dim = 0;

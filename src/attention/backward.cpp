@@ -7,6 +7,7 @@
 // in turn. A pattern may take several stages, each of which adds to what the ones before have found.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <vector>
 
 #include "class_rows.h"
@@ -327,7 +328,19 @@ class BackwardPass {
     };
     if (gradients_.span) store(gradients_.span, request_.ramp > 0 ? rows.grad_span[lane] / request_.ramp : 0);
     if (gradients_.slopes) store(gradients_.slopes, rows.grad_slope[lane]);
+    if (gradients_.sinks) store(gradients_.sinks, sink_gradient(queries, rows, lane));
     if (gradients_.temperature) store(gradients_.temperature, temperature_gradient(queries, rows, lane));
+  }
+
+  // The weight of the sink, which has no value, times -delta of backward.h; 0 for a pass without the sink.
+  double sink_gradient(const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
+    if (std::isinf(queries.group.sink[lane])) return 0;
+    double delta = -static_cast<double>(rows.grad_lse[lane]);
+    for (int d = 0; d < request_.value_dim(); d++)
+      delta += static_cast<double>(rows.grad_out[lane][d]) * static_cast<double>(rows.out[lane][d]);
+    T const score = static_cast<T>(queries.group.sink[lane] * kLog2e);
+    return -delta * std::exp2(static_cast<double>(score - rows.maximum[lane])) *
+           static_cast<double>(rows.inverse_sum[lane]);
   }
 
   // s = scale / temperature * query . key: the sum of ds * s over the keys is query . grad_query

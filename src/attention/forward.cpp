@@ -88,6 +88,7 @@ class ForwardPass {
   void run_part(std::ptrdiff_t stage, SplitKeys<T>& parts, const typename SplitKeys<T>::Part& part,
                 const StopCheck& stop) const {
     QueryGroup<T> queries = group(stage, part.head, part.group);
+    if (part.split > 0) queries.leave_out_sink();
     VisibleKeys keys = queries.schedule.visible_keys();
     keys.clip_to_split(part.split, parts.splits());
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "kernel/interface.h"
 #include "request.h"
@@ -18,7 +19,7 @@ class QueryGroup {
   GroupSchedule const schedule;
 
   QueryGroup(const Request<T>& request, const Plan& plan, std::ptrdiff_t its_batch, std::ptrdiff_t its_head,
-             const PatternStage* stage, const GroupQueries& queries)
+             const PatternStage* stage, const GroupQueries& queries, bool is_first)
       : batch(its_batch),
         head(its_head),
         schedule(request.visibility(its_batch), plan, its_head, stage, queries, static_cast<bool>(request.span),
@@ -27,7 +28,11 @@ class QueryGroup {
     set_rows(request);
     set_positions(request, plan);
     set_parameters(request);
+    if (!is_first || !request.sinks) leave_out_sink();
   }
+
+  // A sink counts once: where the keys of a query are met in several passes or parts, in the first of them.
+  void leave_out_sink() { std::fill_n(group.sink, kLanes, -std::numeric_limits<T>::infinity()); }
 
  private:
   // Long rows take long, all the more as they leave the caches, and between steps one asks whether to go on.
@@ -73,6 +78,8 @@ class QueryGroup {
     T const slope = request.slopes ? *request.slopes.at(batch, head) : T(0);
     group.biased = static_cast<bool>(request.slopes);
     group.ramp = static_cast<T>(request.span ? request.ramp : 0);
+    group.softcap = static_cast<T>(request.softcap);
+    if (request.sinks) std::fill_n(group.sink, kLanes, *request.sinks.at(batch, head));
     for (int lane = 0; lane < kLanes; lane++) {
       group.span[lane] = static_cast<T>(schedule.span(lane));
       group.scale[lane] = static_cast<T>(request.scale);
@@ -95,7 +102,8 @@ QueryGroup<T> group_of(const Request<T>& request, const Plan& plan, std::ptrdiff
           batch,
           head,
           plan.stage(head, stage_number),
-          group_queries(plan, head, stage_number, index, span_per_query, span_of)};
+          group_queries(plan, head, stage_number, index, span_per_query, span_of),
+          stage_number == 0};
 }
 
 }  // namespace headspan

@@ -20,6 +20,7 @@ struct Request {
   ArrayView<const T, 3> span;         // (batch, heads, tokens); null: unlimited
   ArrayView<const T, 3> temperature;  // (batch, heads, tokens); null: 1
   ArrayView<const T, 2> slopes;       // (batch, heads); null: 0
+  ArrayView<const T, 2> sinks;        // (batch, heads); null: -infinity
   ArrayView<const T, 3> key_bias;     // (batch, heads, keys); null: 0
   ArrayView<const bool, 3> removed;   // (batch, heads, keys), where key_bias is -infinity; null: nowhere
   // Of every batch item, ascending along a contiguous last axis; both or none.
@@ -29,6 +30,7 @@ struct Request {
   std::vector<const Pattern*> patterns;                          // one, or one for each head, or none
   double scale = 1;
   double ramp = 32;
+  double softcap = 0;  // 0: none
   bool causal = true;
   bool include_self = true;
 
@@ -77,12 +79,12 @@ struct Upstream {
   ArrayView<const T, 3> grad_lse;
 };
 
-// span, temperature and slopes are per query, (batch, heads, tokens), and key_bias (batch, heads, keys). What is null
-// is not wanted, and costs nothing.
+// span, temperature, slopes and sinks are per query, (batch, heads, tokens), and key_bias (batch, heads, keys). What is
+// null is not wanted, and costs nothing.
 template <class T>
 struct GradientViews {
   ArrayView<T, 4> query, key, value;
-  ArrayView<double, 3> span, temperature, slopes, key_bias;
+  ArrayView<double, 3> span, temperature, slopes, sinks, key_bias;
 };
 
 template <class T>

@@ -64,6 +64,7 @@ class PyRequest {
         {"span", &PyRequest::span_},
         {"temperature", &PyRequest::temperature_},
         {"alibi_slopes", &PyRequest::slopes_},
+        {"sinks", &PyRequest::sinks_},
         {"key_bias", &PyRequest::key_bias_},
         {"removed", &PyRequest::removed_},
         {"query_positions", &PyRequest::query_positions_},
@@ -82,6 +83,8 @@ class PyRequest {
       scale_ = py::cast<double>(option);
     else if (name == "ramp")
       ramp_ = py::cast<double>(option);
+    else if (name == "softcap")
+      softcap_ = py::cast<double>(option);
     else if (name == "causal")
       causal_ = py::cast<bool>(option);
     else if (name == "include_self")
@@ -110,6 +113,7 @@ class PyRequest {
     if (span_) r.span = broadcast_view<T, 3>(*span_, {batch, heads, queries}, "span");
     if (temperature_) r.temperature = broadcast_view<T, 3>(*temperature_, {batch, heads, queries}, "temperature");
     if (slopes_) r.slopes = broadcast_view<T, 2>(*slopes_, {batch, heads}, "alibi_slopes");
+    if (sinks_) r.sinks = broadcast_view<T, 2>(*sinks_, {batch, heads}, "sinks");
     if (key_bias_) r.key_bias = broadcast_view<T, 3>(*key_bias_, {batch, heads, keys}, "key_bias");
     if (removed_) r.removed = tokens_view<bool, 3>(*removed_, {batch, heads, keys}, "removed");
     if (key_begin_) r.key_begin = broadcast_view<std::int64_t, 1>(*key_begin_, {batch}, "key_begin");
@@ -129,6 +133,7 @@ class PyRequest {
     r.patterns = pointers(patterns_, heads, queries, keys);
     r.scale = scale_;
     r.ramp = ramp_;
+    r.softcap = softcap_;
     r.causal = causal_;
     r.include_self = include_self_;
     return r;
@@ -175,6 +180,7 @@ class PyRequest {
     wanted("span", span_.has_value(), {batch, heads, queries}, gradients.span);
     wanted("temperature", temperature_.has_value(), {batch, heads, queries}, gradients.temperature);
     wanted("alibi_slopes", slopes_.has_value(), {batch, heads, queries}, gradients.slopes);
+    wanted("sinks", sinks_.has_value(), {batch, heads, queries}, gradients.sinks);
     wanted("key_bias", key_bias_.has_value(), {batch, heads, r.keys()}, gradients.key_bias);
     require(results.size() == into.size(), "into", " names what has no gradient");
     call_core(threads, [&](const Control& control) { attention_backward(r, upstream, gradients, control); });
@@ -213,10 +219,10 @@ class PyRequest {
   }
 
   py::array query_, key_, value_;
-  OptionalArray span_, temperature_, slopes_, key_bias_, removed_, query_positions_, key_positions_, key_begin_,
+  OptionalArray span_, temperature_, slopes_, sinks_, key_bias_, removed_, query_positions_, key_positions_, key_begin_,
       key_lengths_, segment_first_, segment_last_;
   Patterns patterns_;
-  double scale_ = 1, ramp_ = 32;
+  double scale_ = 1, ramp_ = 32, softcap_ = 0;
   bool causal_ = true, include_self_ = true;
 };
 

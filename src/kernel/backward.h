@@ -5,6 +5,7 @@
 //     grad_value += p * grad_out          t = E * (dp - delta)          ds = m * t
 //     grad_key   += ds * scale * query    grad_query += ds * scale * key
 //     ramp * grad_span += t over 0 < m, x >= z         grad_slope -= ds * x         grad_bias += ds
+// where ds, before it reaches query and key, is multiplied by the derivative of a soft cap.
 #pragma once
 
 #include "workspace.h"
@@ -57,7 +58,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* workspac
   *b.has_carried = false;
   *b.tiles = 0;
   memset(b.grad_q, 0, lanes_size<T>(group.head_dim) * sizeof(T));
-  memset(b.sink, 0, (size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride) * sizeof(T));
+  memset(b.unseen, 0, (size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride) * sizeof(T));
 }
 
 // scores -> weights p, dp -> ds, in place, for the keys first .. last - 1 of one vector of lanes; adds to the lane's
@@ -126,6 +127,18 @@ HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradie
   }
 }
 
+// ds of the capped product -> ds of the product itself.
+template <class T>
+HEADSPAN_NOINLINE void through_cap(const TileKeys<T>& keys, const Backward<T>& b, const Run& run) {
+  for (int j = run.first_vector; j < run.last_vector; j++)
+    for (int r = run.first; r < run.last; r++) {
+      int const lane = j * kWidth<T>, at = r * kLanes + lane;
+      Vec<T> const ds = load(b.grad_scores + at) * load(b.cap_slopes + at);
+      // 0 where masked, also where the product is NaN
+      store<T>(b.grad_scores + at, keys.lane_masks ? select(keys.lane_masks[r] >> lane, ds, Vec<T>{}) : ds);
+    }
+}
+
 // grad_value += p * grad_out and grad_key += ds * scale * query, for the keys of a run.
 template <class T>
 HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>& b, const TileKeys<T>& keys,
@@ -159,10 +172,10 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
   });
 }
 
-// The gradients' rows of the tile's keys; `sink` for keys that no lane sees.
+// The gradients' rows of the tile's keys; `unseen` for keys that no lane sees.
 template <class T>
-HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, const KeyGradients<T>& gradients, T* sink,
-                                   T** grad_key, T** grad_value) {
+HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, const KeyGradients<T>& gradients,
+                                   T* unseen, T** grad_key, T** grad_value) {
   auto const seen = [&](int r) { return r < tile.count && (!keys.lane_masks || keys.lane_masks[r]); };
   bool const all_own = !tile.indices && tile.first >= gradients.split, wants_key = gradients.key.data,
              wants_value = gradients.value.data;
@@ -172,7 +185,7 @@ HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, co
   }
   for (int r = 0; r < keys.padded; r++) {
     if (!seen(r)) {
-      grad_key[r] = grad_value[r] = sink;
+      grad_key[r] = grad_value[r] = unseen;
     } else if (!all_own) {
       ptrdiff_t const index = key_index(tile, r);
       if (wants_key) grad_key[r] = gradients.key_row(index);
@@ -186,16 +199,15 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
                                    const Backward<T>& b, const Tile& tile, RowsToPrefetch<T>& to_prefetch) {
   TileKeys<T> keys;
   prepare(group, tile, *b.lanes, keys);
-  Bias<T> const bias = bias_of(group, keys, b.slope), none{nullptr, bias.distances, nullptr};
+  ScoreTerms<T> const terms = score_terms(group, keys, b.slope);
   T *grad_key[kPaddedKeys], *grad_value[kPaddedKeys];
-  gradient_rows(tile, keys, gradients, b.sink, grad_key, grad_value);
+  gradient_rows(tile, keys, gradients, b.unseen, grad_key, grad_value);
 
   // pass 1: scores as in the forward pass, and dp = grad_out . value
   Fetch<T> const beside_keys = to_prefetch.next(tile), beside_values = to_prefetch.next(tile);
   for (int i = 0; i < keys.run_count; i++) {
-    run_products<T>(keys.runs[i], keys.key, beside_keys, group.head_dim, b.q, b.scores, keys.lane_masks, bias, nullptr,
-                    group.lanes);
-    run_products<T>(keys.runs[i], keys.value, beside_values, group.value_dim, b.grad_out, b.grad_scores, nullptr, none,
+    run_scores<T>(keys.runs[i], keys, terms, beside_keys, group, b.q, b.scores, b.cap_slopes, nullptr);
+    run_products<T>(keys.runs[i], keys.value, beside_values, group.value_dim, b.grad_out, b.grad_scores, nullptr,
                     nullptr, group.lanes);
   }
   // pass 2: weights and ds
@@ -203,6 +215,8 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   if (gradients.bias.data)
     for (int i = 0; i < keys.run_count; i++)
       bias_gradients_run(group, gradients, keys, b.grad_scores, tile, keys.runs[i]);
+  if (terms.cap)
+    for (int i = 0; i < keys.run_count; i++) through_cap(keys, b, keys.runs[i]);
   // pass 3: gradients of keys, values and queries
   bool const skip_masked_rows = keys.lane_masks && !*b.rows_finite;
   for (int i = 0; i < keys.run_count; i++)

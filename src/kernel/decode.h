@@ -97,10 +97,9 @@ HEADSPAN_INLINE Vec<T> some_of(Vec<T> v, std::integer_sequence<int, I...>) {
 
 template <class T, int lanes>
 HEADSPAN_INLINE void decode_scores(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
-                                   const uint64_t* lane_masks, const Bias<T>& bias, Vec<T>* best, int first, int last) {
+                                   const uint64_t* lane_masks, Vec<T>* best, int first, int last) {
   constexpr int width = kWidth<T>, keys = width / lanes;
   Vec<T> highest = best ? *best : Vec<T>{};
-  bool const plain = !bias.slope && !bias.added && !lane_masks;
   for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
     bool const whole = count == keys;
@@ -116,13 +115,11 @@ HEADSPAN_INLINE void decode_scores(const T* const* rows, const T* const* next, i
         work(k.value, some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{}));
       });
     };
-    if (plain && whole)
+    if (!lane_masks && whole)
       for_each(keep);
     else
       for_each([&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
         if (k >= count) return;
-        if (bias.slope) score -= load(bias.slope) * bias.distances.at(0, r + k);
-        if (bias.added) score += bias.added[r + k];
         if (lane_masks) score = select(lane_masks[r + k], score, broadcast(T(-__builtin_inf())));
         keep(k, score);
       });
@@ -133,15 +130,14 @@ HEADSPAN_INLINE void decode_scores(const T* const* rows, const T* const* next, i
 // Fetches the rows `next`, if there are any, into the second-level cache, as decode_accumulate does below.
 template <class T>
 HEADSPAN_NOINLINE void decode_dot_products(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
-                                           const uint64_t* lane_masks, const Bias<T>& bias, Vec<T>* best, int lanes,
-                                           int first, int last) {
+                                           const uint64_t* lane_masks, Vec<T>* best, int lanes, int first, int last) {
   if (!next) next = rows;  // its own are near: no choice for every key
   if (lanes == 1)
-    decode_scores<T, 1>(rows, next, dims, q, s, lane_masks, bias, best, first, last);
+    decode_scores<T, 1>(rows, next, dims, q, s, lane_masks, best, first, last);
   else if (lanes == 2)
-    decode_scores<T, 2>(rows, next, dims, q, s, lane_masks, bias, best, first, last);
+    decode_scores<T, 2>(rows, next, dims, q, s, lane_masks, best, first, last);
   else
-    decode_scores<T, kDecodeLanes<T>>(rows, next, dims, q, s, lane_masks, bias, best, first, last);
+    decode_scores<T, kDecodeLanes<T>>(rows, next, dims, q, s, lane_masks, best, first, last);
 }
 
 // o[d][lane] = o[d][lane] * alpha[lane] + sums[lane][d] for `count` dimensions and those up to a whole vector, where

@@ -17,8 +17,9 @@ void forward_begin(const Group<T>& group, void* workspace) {
   for (int i = 0; i < kLanes; i++) {
     factor[i] = T(group.scale[i] * kLog2e);
     f.slope[i] = T(group.slope[i] * kLog2e);
-    f.maximum[i] = f.carried_maximum[i] = -kInfinity<T>;
-    f.sum[i] = 0;
+    T const sink = T(group.sink[i] * kLog2e);  // as if a key before all others had this score, and nothing to give
+    f.maximum[i] = f.carried_maximum[i] = sink;
+    f.sum[i] = sink > -kInfinity<T> ? 1 : 0;
   }
   lay_out_queries(group.query, group.lanes, factor, group.head_dim, f.q);
   memset(f.out, 0, lanes_size<T>(group.value_dim) * sizeof(T));
@@ -62,7 +63,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, *f.lanes, keys, next);
-  Bias<T> const bias = bias_of(group, keys, f.slope);
+  ScoreTerms<T> const terms = score_terms(group, keys, f.slope);
 
   // pass 1: scores and the new maximum
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
@@ -79,8 +80,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
     next_values = next_rows + kTileKeys;
   }
   for (int i = 0; i < keys.run_count; i++)
-    run_products<T>(keys.runs[i], keys.key, fetch, group.head_dim, f.q, f.scores, keys.lane_masks, bias, best,
-                    group.lanes);
+    run_scores<T>(keys.runs[i], keys, terms, fetch, group, f.q, f.scores, nullptr, best);
   // pass 2: weights, and the factor for what was summed under the old maximum
   for (int j = 0; j < vectors; j++) {
     Vec<T> const old = load(f.maximum + j * width);
@@ -159,12 +159,12 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   TileKeys<T> keys;
   prepare(group, tile, *f.lanes, keys);
-  Bias<T> const bias = bias_of(group, keys, f.slope);
+  ScoreTerms<T> const terms = score_terms(group, keys, f.slope);
   memset(weights, 0, sizeof(T) * kTileKeys * kLanes);
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
-    run_products<T>(run, keys.key, {}, group.head_dim, f.q, f.scores, keys.lane_masks, bias, nullptr, group.lanes);
+    run_scores<T>(run, keys, terms, {}, group, f.q, f.scores, nullptr, nullptr);
     for (int j = run.first_vector; j < run.last_vector; j++) {
       Vec<T> const maximum = finite_maximum(load(rows.maximum + j * width));
       exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);

@@ -49,6 +49,8 @@ struct Group {
   T scale[kLanes];  // scale / temperature
   T span[kLanes];   // infinity: unlimited
   T slope[kLanes];
+  T softcap;       // of the products; 0: none
+  T sink[kLanes];  // a score that takes its share of the sum and has no value; -infinity: none
 };
 
 template <class T>

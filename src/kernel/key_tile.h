@@ -123,25 +123,19 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositi
   prepare_runs(keys);
 }
 
-// The score terms of a tile; `slope` is times log2(e).
-template <class T>
-HEADSPAN_INLINE Bias<T> bias_of(const Group<T>& group, const TileKeys<T>& keys, const T* slope) {
-  return {group.biased ? slope : nullptr, keys.distances, group.key_bias.data ? keys.bias : nullptr};
-}
-
-// The scores of a run.
+// The products of a run with what lies in lanes.
 template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
-                                  T* s, const uint64_t* lane_masks, const Bias<T>& bias, Vec<T>* best, int lanes) {
+                                  T* s, const uint64_t* lane_masks, Vec<T>* best, int lanes) {
   constexpr int width = kWidth<T>;
   if (is_decode<T>(lanes))
-    return decode_dot_products(rows, fetch.lists ? fetch.rows : nullptr, dims, q, s, lane_masks, bias, best, lanes,
-                               run.first, run.last);
+    return decode_dot_products(rows, fetch.lists ? fetch.rows : nullptr, dims, q, s, lane_masks, best, lanes, run.first,
+                               run.last);
   tile_lanes(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     uint64_t const lanes_of_v = ~uint64_t(0) >> (kLanes - vectors.value * width) << (v * width);
     bool const masked = lane_masks && (lanes_of_v & ~run.all_seen);
     dot_products<T, vectors.value>(rows, fetch, dims, q + v * width, s + v * width, masked ? lane_masks : nullptr, v,
-                                   bias, best ? best + v : nullptr, run.first, run.last);
+                                   best ? best + v : nullptr, run.first, run.last);
   });
 }
 

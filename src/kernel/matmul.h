@@ -38,17 +38,9 @@ HEADSPAN_INLINE void tile_lanes(int first, int last, F&& f) {
 // ---- the products. Rows of keys wait in the second-level cache, and each line of them is read 16 floats at a time,
 // row by row, so they are fetched a few rows or a line ahead of their use.
 
-// The score terms beside the dot product, times log2(e).
-template <class T>
-struct Bias {
-  const T* slope;  // of each lane; null: none
-  Distances<T> distances;
-  const T* added;  // for each key; null: none
-};
-
 template <class T, int keys, int vectors>
 HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
-                               const uint64_t* lane_masks, int first_vector, const Bias<T>& bias, int r, Vec<T>* best) {
+                               const uint64_t* lane_masks, int first_vector, Vec<T>* best) {
   constexpr int width = kWidth<T>;
   Vec<T> acc[keys][vectors];
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
@@ -86,7 +78,7 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
     }
   };
   constexpr int last_steps = vectors > kLineVectors ? kLastSteps : 0;
-  bool const plain = !bias.slope && !bias.added && !lane_masks && dims > last_steps;
+  bool const plain = !lane_masks && dims > last_steps;
   int const end = plain ? dims - last_steps : dims, whole = vectors <= kLineVectors ? end / kLine<T> * kLine<T> : 0;
   lines(0, whole, std::true_type{});
   lines(whole, end, std::false_type{});
@@ -108,18 +100,6 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
   };
   if (plain && best) return finish(Index<last_steps>{}, std::true_type{});
   if (plain) return finish(Index<last_steps>{}, std::false_type{});
-  if (bias.slope)
-    unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-      int const lane = (first_vector + j.value) * width;
-      Vec<T> const slope = load(bias.slope + lane);
-      unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-        acc[k.value][j.value] -= slope * bias.distances.at(lane, r + k.value);
-      });
-    });
-  if (bias.added)
-    unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-      unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += bias.added[r + k.value]; });
-    });
   if (lane_masks)
     unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
@@ -133,16 +113,15 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
     finish(Index<0>{}, std::false_type{});
 }
 
-// s[key][lane] = rows[key] . q[.][lane] - slope * distance + added for the keys first .. last - 1; -infinity where the
-// key's mask lacks the lane. `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some
-// rows after these, which must be valid pointers, and those of `fetch`.
+// s[key][lane] = rows[key] . q[.][lane] for the keys first .. last - 1; -infinity where the key's mask lacks the lane.
+// `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some rows after these, which must
+// be valid pointers, and those of `fetch`.
 template <class T, int vectors>
 HEADSPAN_NOINLINE void dot_products(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
-                                    const uint64_t* lane_masks, int first_vector, const Bias<T>& bias, Vec<T>* best,
-                                    int first, int last) {
+                                    const uint64_t* lane_masks, int first_vector, Vec<T>* best, int first, int last) {
   tile_rows<TileShape<vectors>::keys>(first, last, [&](auto keys, int r) HEADSPAN_ALWAYS_INLINE {
     dot_block<T, keys.value, vectors>(rows + r, fetch.from(r), dims, q, s + r * kLanes,
-                                      lane_masks ? lane_masks + r : nullptr, first_vector, bias, r, best);
+                                      lane_masks ? lane_masks + r : nullptr, first_vector, best);
   });
 }
 

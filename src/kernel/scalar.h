@@ -2,7 +2,8 @@
 // The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what vector.h
 // computes.
 //
-//     s = scale * query . key - slope * x + bias,   w = m * exp(s) / sum of m * exp(s),   out = sum of w * value
+//     s = cap * tanh(scale * query . key / cap) - slope * x + bias
+//     w = m * exp(s) / (exp(sink) + sum of m * exp(s)),   out = sum of w * value
 #pragma once
 
 #include <math.h>
@@ -24,9 +25,9 @@ HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
 }
 
 // A pair of the definition: its distance x, mask m and score s, times log2(e) and rounded to T, so that a maximum kept
-// in T is one of the scores exactly.
+// in T is one of the scores exactly; and the derivative of the soft cap.
 struct Pair {
-  double x, m, s;
+  double x, m, s, cap_slope;
 };
 template <class T>
 HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int lane) {
@@ -38,8 +39,16 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int l
   }
   double const ramp = (double)group.ramp, floor = sizeof(T) == 4 ? __FLT_EPSILON__ / 2 : __DBL_EPSILON__ / 2;
   p.m = soft && ramp > 0 ? soft_mask(p.x, (double)group.span[lane], ramp, 1 / ramp, floor, 1.0) : 1.0;
-  double const s = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim) -
-                   (double)group.slope[lane] * p.x + (group.key_bias.data ? (double)*group.key_bias.row(key) : 0);
+  double product = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim);
+  double const cap = (double)group.softcap;
+  p.cap_slope = 1;
+  if (cap > 0) {
+    double const t = tanh(product / cap);
+    product = cap * t;
+    p.cap_slope = 1 - t * t;
+  }
+  double const s =
+      product - (double)group.slope[lane] * p.x + (group.key_bias.data ? (double)*group.key_bias.row(key) : 0);
   p.s = (double)(T)(s * kLog2e);
   return p;
 }
@@ -61,7 +70,8 @@ size_t workspace_bytes(int head_dim, int value_dim) {
 template <class T>
 void forward_begin(const Group<T>& group, void* workspace) {
   for (int lane = 0; lane < group.lanes; lane++) {
-    lanes(workspace)[lane] = {-__builtin_inf(), 0};
+    double const sink = (double)(T)(group.sink[lane] * kLog2e);
+    lanes(workspace)[lane] = {sink, sink > -__builtin_inf() ? 1.0 : 0.0};
     for (int d = 0; d < group.value_dim; d++) sums(workspace, lane, group.value_dim)[d] = 0;
   }
 }
@@ -149,13 +159,13 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
           gradients.value_row(key)[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
         double const t =
             e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, workspace)[lane]);
-        // s = scale * query . key - slope * x + bias
-        double const ds = p.m * t;
+        // s = cap * tanh(scale * query . key / cap) - slope * x + bias
+        double const ds = p.m * t, of_product = ds * p.cap_slope;
         double* const grad_query = sums(workspace, lane, group.head_dim);
         for (int d = 0; d < group.head_dim; d++) {
           if (gradients.key.data)
-            gradients.key_row(key)[d] += T(ds * (double)group.scale[lane] * (double)group.query[lane][d]);
-          grad_query[d] += ds * (double)group.scale[lane] * (double)group.key.row(key)[d];
+            gradients.key_row(key)[d] += T(of_product * (double)group.scale[lane] * (double)group.query[lane][d]);
+          grad_query[d] += of_product * (double)group.scale[lane] * (double)group.key.row(key)[d];
         }
         rows.grad_slope[lane] -= ds * p.x;
         if (gradients.bias.data) *gradients.bias_row(key) += ds;

@@ -2,8 +2,8 @@
 // Workspace of the kernels, carved from one block in a fixed order.
 #pragma once
 
-#include "key_tile.h"
 #include "lane_span_mask.h"
+#include "score_terms.h"
 
 namespace headspan::HEADSPAN_ISA {
 
@@ -51,8 +51,8 @@ struct Forward {
 
 template <class T>
 struct Backward {
-  T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *maximum, *inverse_sum,
-      *delta, *slope, *sink;
+  T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *cap_slopes, *maximum,
+      *inverse_sum, *delta, *slope, *unseen;
   LanePositions<T>* lanes;
   bool *rows_finite, *has_carried;
   ptrdiff_t* tiles;  // computed so far
@@ -71,11 +71,12 @@ struct Backward {
     b.grad_out_rows = c.take<T>((size_t)b.grad_out_stride * kLanes);
     b.scores = c.take<T>(kPaddedKeys * kLanes);
     b.grad_scores = c.take<T>(kPaddedKeys * kLanes);
+    b.cap_slopes = c.take<T>(kPaddedKeys * kLanes);
     b.maximum = c.take<T>(kLanes);
     b.inverse_sum = c.take<T>(kLanes);
     b.delta = c.take<T>(kLanes);
     b.slope = c.take<T>(kLanes);
-    b.sink =
+    b.unseen =
         c.take<T>((size_t)(b.q_stride > b.grad_out_stride ? b.q_stride : b.grad_out_stride));  // gradients of padding
     b.lanes = c.take<LanePositions<T>>(1);
     b.rows_finite = c.take<bool>(1);

@@ -11,6 +11,7 @@ from autograd import grad, make_vjp
 from autograd.test_util import check_grads
 from headspan.autograd import attention
 from headspan.ops import functional
+from headspan.ops.arguments.options import DIFFERENTIABLE
 
 SPANS = {
     "scalar": np.array(3.3),
@@ -45,15 +46,22 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 def test_gradients_of_all_arguments_are_those_of_attention_vjp(qkv, span):
     options = {"ramp": 4, "include_self": False, "scale": 0.7}
-    arguments = (*qkv, span, np.array([0.8, 1.3]), np.array([0.1, 0.02]), np.linspace(-1, 1, qkv[1].shape[-2]))
+    parameters = {
+        "span": span,
+        "temperature": np.array([0.8, 1.3]),
+        "alibi_slopes": np.array([0.1, 0.02]),
+        "sinks": np.array([0.5, -1.0]),
+        "key_bias": np.linspace(-1, 1, qkv[1].shape[-2]),
+    }
+    assert tuple(parameters) == DIFFERENTIABLE
+    arguments = (*qkv, *parameters.values())
     weight = np.random.default_rng(1).standard_normal(qkv[0].shape)
 
     def loss(arguments):
-        q, k, v, z, t, a, b = arguments
-        return (attention(q, k, v, span=z, temperature=t, alibi_slopes=a, key_bias=b, **options) * weight).sum()
+        q, k, v, *rest = arguments
+        return (attention(q, k, v, **dict(zip(parameters, rest, strict=True)), **options) * weight).sum()
 
-    q, k, v, z, t, a, b = arguments
-    out, vjp = hs.attention_vjp(q, k, v, span=z, temperature=t, alibi_slopes=a, key_bias=b, **options)
+    out, vjp = hs.attention_vjp(*qkv, **parameters, **options)
     assert loss(arguments) == (out * weight).sum()
     for ours, theirs in zip(grad(loss)(arguments), vjp(weight), strict=True):
         assert ours.shape == theirs.shape

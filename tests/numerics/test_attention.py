@@ -50,6 +50,8 @@ EDGES = {
     "one query": ((2, 1, 1, 200, 8, 8), {"span": 30.25}),
     "one key": ((2, 2, 200, 1, 8, 8), {"causal": False, "span": 50.5}),
     "one key, causal": ((2, 2, 200, 1, 8, 8), {"causal": True}),
+    "decode with all terms": ((4, 2, 1, 5000, 16, 16), {"alibi_slopes": 0.01, "softcap": 1.5, "sinks": [0, 3, 1, -9]}),
+    "sinks and no key": ((2, 2, 70, 70, 4, 4), {"span": 0, "ramp": 0, "include_self": False, "sinks": 0.5}),
     "decode": ((4, 2, 1, 3000, 16, 16), {"alibi_slopes": 0.01}),
     "one query, keys in parts": ((2, 1, 1, 5000, 20, 70), {"span": [9.5, 4100.5]}),
     "two queries before most keys, in parts": ((1, 1, 2, 4500, 7, 7), {"causal": False, "include_self": False}),

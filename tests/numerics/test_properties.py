@@ -62,7 +62,8 @@ def test_adjoint():
 def test_gradients_are_linear_in_grad_out():
     query, key, value = problem()
     bias = normals(3, key.shape[-2])
-    out, vjp = hs.attention_vjp(query, key, value, span=9.5, temperature=0.8, alibi_slopes=0.1, key_bias=bias)
+    parameters = {"span": 9.5, "temperature": 0.8, "alibi_slopes": 0.1, "sinks": 0.5, "key_bias": bias}
+    out, vjp = hs.attention_vjp(query, key, value, **parameters)
     one, two = normals(1, *out.shape), normals(2, *out.shape)
     for a, b, both in zip(vjp(one), vjp(two), vjp(3 * one - 2 * two), strict=True):
         np.testing.assert_allclose(3 * a - 2 * b, both, rtol=0, atol=1e-10)

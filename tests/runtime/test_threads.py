@@ -26,6 +26,8 @@ BIT_CASES = {
         (7, 7, 257, 257, 7),
         {"temperature": np.linspace(0.5, 2, 7), "alibi_slopes": np.linspace(-0.1, 0.5, 7)},
     ),
+    "soft cap and sinks": ((7, 7, 257, 257, 7), {"softcap": 1.5, "sinks": np.linspace(-1, 2, 7), "span": 70.5}),
+    "sinks, keys in parts": ((2, 2, 3, 9001, 16), {"sinks": [3.0, -2.0]}),
     "decode": ((7, 7, 1, 4999, 17), {"temperature": 0.7}),
     "decode in parts": ((1, 1, 3, 9001, 64), {"span": 1e6}),
     "few heads in turn": ((6, 3, 801, 801, 13), {"span": 700.5}),

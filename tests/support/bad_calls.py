@@ -134,6 +134,21 @@ PARAMETERS = {
         ("string", TypeError, "steep"),
         ("complex", TypeError, 1j),
     ],
+    "sinks": [
+        ("NaN", ValueError, NAN),
+        ("infinite", ValueError, INF),
+        ("heads do not match", ValueError, ones(3)),
+        ("one a token", ValueError, ones(1, 4, 5)),
+        ("string", TypeError, "deep"),
+    ],
+    "softcap": [
+        ("NaN", ValueError, NAN),
+        ("zero", ValueError, 0),
+        ("negative", ValueError, -50.0),
+        ("too large to cap", ValueError, 1e9),
+        ("string", TypeError, "50"),
+        ("array", TypeError, ones(4)),
+    ],
     "ramp": [
         ("negative", ValueError, -1),
         ("NaN", ValueError, NAN),

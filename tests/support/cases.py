@@ -155,6 +155,17 @@ def draw_options(rng, ndim, sizes, keys, head_dim):
     if rng.random() < 0.4:
         shape = parameter_shape(rng, ndim, sizes, per_token=False)
         options["alibi_slopes"] = dress(rng, np.floor(64 * rng.uniform(-0.02, 0.2, shape)) / 64)
+    return options | draw_terms(rng, ndim, sizes)
+
+
+def draw_terms(rng, ndim, sizes):
+    """Score terms that fit any problem, each on a share of the cases."""
+    options = {}
+    if rng.random() < 0.2:
+        options["softcap"] = float(rng.choice([0.3, 2.5, 30]))
+    if rng.random() < 0.2:
+        shape = parameter_shape(rng, ndim, sizes, per_token=False)
+        options["sinks"] = dress(rng, np.floor(64 * rng.normal(0, 2, shape)) / 64)
     return options
 
 

@@ -61,7 +61,8 @@ def expected(case, name, poisoned):
             product = clean.factor * (pair["query"] @ pair["key"].swapaxes(-1, -2))
         # -inf is a score of weight 0; its product with an infinite key in the gradient is whatever it is.
         may = (seen & ~np.isfinite(product)).any(-1)
-        lse = rows = Spoilt((seen & (np.isnan(product) | (product == np.inf))).any(-1), may)
+        too_large = (product == np.inf) & ("softcap" not in case.options)
+        lse = rows = Spoilt((seen & (np.isnan(product) | too_large)).any(-1), may)
         out = Spoilt(*(np.repeat(part[..., None], dims, -1) for part in rows))
     keys = Spoilt(*((seen & part[..., None]).any(-2) for part in rows))
     key_heads = oracle.lift(case.arrays["key"]).shape[1]

@@ -18,13 +18,15 @@ OPTIONS = (
     "scale",
     "temperature",
     "alibi_slopes",
+    "softcap",
+    "sinks",
 )
-PARAMETERS = ("span", "temperature", "alibi_slopes")
+PARAMETERS = ("span", "temperature", "alibi_slopes", "sinks")
 ARRAYS = ("query", "key", "value")
 
 Dense = namedtuple(
     "Dense",
-    "out lse weights mask exponential product distance ramp_side factor temperature",
+    "out lse weights mask exponential product distance ramp_side factor temperature cap_slope sink_weight",
 )
 # `mass` is the sum of the absolute values of the terms that were added: the natural unit of
 # the rounding error of a sum whose terms may cancel.
@@ -165,6 +167,8 @@ def dense(
     scale=None,
     temperature=None,
     alibi_slopes=None,
+    softcap=None,
+    sinks=None,
     key_bias=None,
     **limits,
 ):
@@ -177,7 +181,10 @@ def dense(
     sizes = (query.shape[2], key.shape[2], ndim, dtype)
     mask, distance, ramp_side = reach(*sizes, span, ramp, causal, include_self, **limits)
     product = query @ repeat_heads(key, heads).swapaxes(-1, -2)
-    score = factor * product
+    score, cap_slope = factor * product, 1.0
+    if softcap is not None:
+        cap_slope = 1 - np.tanh(score / softcap) ** 2
+        score = softcap * np.tanh(score / softcap)
     if alibi_slopes is not None:
         score = score - spread(alibi_slopes, ndim, dtype)[..., None] * distance
     if key_bias is not None:
@@ -186,16 +193,20 @@ def dense(
         mask = np.where(np.isneginf(bias), 0.0, mask)  # a removed key
         ramp_side = ramp_side & (mask > 0)
     score = np.where(mask > 0, score, -np.inf)
-    top = row_maximum(score)
+    sink = -np.inf if sinks is None else spread(sinks, ndim, dtype)[..., None]
+    top = row_maximum(np.maximum(score, sink))
     raw = np.exp(score - top)
-    total = (mask * raw).sum(axis=-1, keepdims=True)
+    total = (mask * raw).sum(axis=-1, keepdims=True) + np.exp(sink - top)
     empty = total == 0
     safe = np.where(empty, 1.0, total)
     exponential = raw / safe
     weights = mask * exponential
     out = None if value is None else weights @ repeat_heads(lift(value), heads)
     lse = np.where(empty, -np.inf, top + np.log(safe))[..., 0]
-    return Dense(out, lse, weights, mask, exponential, product, distance, ramp_side, factor, heat)
+    sink_weight = np.exp(sink - top) / safe
+    return Dense(
+        out, lse, weights, mask, exponential, product, distance, ramp_side, factor, heat, cap_slope, sink_weight
+    )
 
 
 def attention(query, key, value, **options):
@@ -238,7 +249,8 @@ def gradients(query, key, value, grad_out, grad_lse=None, **options):
     d_mask = d.exponential * (d_weights - delta)
     d_mask_mass = d.exponential * (np.abs(d_weights) + np.abs(delta))
     d_score, d_score_mass = d.mask * d_mask, d.mask * d_mask_mass
-    through, through_mass = d.factor * d_score, np.abs(d.factor) * d_score_mass
+    d_product, d_product_mass = d.cap_slope * d_score, d.cap_slope * d_score_mass
+    through, through_mass = d.factor * d_product, np.abs(d.factor) * d_product_mass
     result = {
         "query": Gradient(through @ k, through_mass @ np.abs(k)),
         "key": Gradient(through.swapaxes(-1, -2) @ q, through_mass.swapaxes(-1, -2) @ np.abs(q)),
@@ -250,13 +262,17 @@ def gradients(query, key, value, grad_out, grad_lse=None, **options):
     ramp = options.get("ramp", 32)
     local = {
         "span": lambda t: np.where(d.ramp_side, t[0], 0.0) / (ramp or 1.0),
-        "temperature": lambda t: -t[1] * d.factor * d.product / d.temperature,
+        "temperature": lambda t: -t[1] * d.cap_slope * d.factor * d.product / d.temperature,
         "alibi_slopes": lambda t: -t[1] * d.distance,
     }
     for name, term in local.items():
         if options.get(name) is not None:
             terms, masses = term((d_mask, d_score)), np.abs(term((d_mask_mass, d_score_mass)))
             result[name] = Gradient(fold(terms, options[name], ndim), fold(masses, options[name], ndim))
+    if options.get("sinks") is not None:
+        mass = (np.abs(d_out) * np.abs(d.out)).sum(axis=-1, keepdims=True) + np.abs(d_lse)
+        parts = (-d.sink_weight * delta, d.sink_weight * mass)
+        result["sinks"] = Gradient(*(fold(part, options["sinks"], ndim) for part in parts))
     if options.get("key_bias") is not None:
         result["key_bias"] = Gradient(*(fold_bias(part, options["key_bias"]) for part in (d_score, d_score_mass)))
     return result
@@ -284,8 +300,9 @@ def with_all_axes(arrays, options):
     for name in PARAMETERS:
         if name in options:
             options[name] = spread(options[name], ndim, np.float64)
-    if "alibi_slopes" in options:
-        options["alibi_slopes"] = options["alibi_slopes"][..., 0]
+    for name in ("alibi_slopes", "sinks"):
+        if name in options:
+            options[name] = options[name][..., 0]
     if "key_bias" in options:
         options["key_bias"] = lift_bias(options["key_bias"], np.float64)[:, :, 0]
     return [repeat_heads(lift(arrays[name]), heads) for name in ARRAYS], options

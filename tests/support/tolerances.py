@@ -16,6 +16,7 @@ TOLERANCES = {
     ("span", "float64"): 1e-11,
     ("temperature", "float64"): 1e-11,
     ("alibi_slopes", "float64"): 1e-11,
+    ("sinks", "float64"): 1e-11,
     ("key_bias", "float64"): 1e-11,
     ("weights", "float64"): 1e-11,
     ("out", "float32"): 3e-5,
@@ -26,6 +27,7 @@ TOLERANCES = {
     ("span", "float32"): 5e-6,
     ("temperature", "float32"): 5e-6,
     ("alibi_slopes", "float32"): 5e-6,
+    ("sinks", "float32"): 5e-6,
     ("key_bias", "float32"): 5e-6,
     ("weights", "float32"): 3e-5,
 }

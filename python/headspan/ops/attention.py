@@ -22,7 +22,7 @@ class Gradients(NamedTuple):
     Attributes
     ----------
     query, key, value : ndarray
-    span, temperature, alibi_slopes, key_bias : ndarray or None
+    span, temperature, alibi_slopes, sinks, key_bias : ndarray or None
         None where the argument was None.
     """
 
@@ -32,6 +32,7 @@ class Gradients(NamedTuple):
     span: Array | None
     temperature: Array | None
     alibi_slopes: Array | None
+    sinks: Array | None
     key_bias: Array | None
 
 
@@ -99,6 +100,11 @@ def attention(
         Divides the dot products; the shapes of `span`.
     alibi_slopes : array_like, optional
         A number, or of shape (heads,) or (batch, heads).
+    softcap : float, optional
+        Bounds the scaled dot products, before anything is added to them: ``softcap * tanh(product / softcap)``.
+    sinks : array_like, optional
+        A score that takes its share of the softmax and gives nothing, so that a head may look at less: ``exp(sink)``
+        is added to the sum; 0 is the softmax with one more in it. A number, or of shape (heads,) or (batch, heads).
     pattern : Pattern or list of Pattern, optional
         Which pairs there are at all, see `headspan.patterns`; a list has one for each head. The span works inside it.
     query_positions, key_positions : array_like, optional
@@ -121,8 +127,8 @@ def attention(
     out : ndarray, shape (batch, heads, tokens, head_dim of value)
         0 for a query that sees no key.
     lse : ndarray, shape (batch, heads, tokens)
-        The natural logarithm of the sum of ``m * exp(score)``; -inf for a query that sees no key. Only with
-        `return_lse`.
+        The natural logarithm of the sum of ``m * exp(score)``; for a query that sees no key the sink, or -inf. Only
+        with `return_lse`.
 
     Raises
     ------
@@ -134,7 +140,8 @@ def attention(
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al.,
-    "Train Short, Test Long", ICLR 2022.
+    "Train Short, Test Long", ICLR 2022; the soft cap: Gemma Team, "Gemma 2", 2024, section 2; sinks: Xiao et al.,
+    "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, and OpenAI, "gpt-oss model card", 2025.
 
     Examples
     --------
@@ -182,8 +189,7 @@ def attention_vjp(
 
     Parameters
     ----------
-    query, key, value, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
-    query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias, return_lse
+    query, key, value, **options, return_lse
         As for `attention`. The arrays must not be changed before the gradient has been taken.
 
     Returns

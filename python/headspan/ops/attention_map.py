@@ -29,14 +29,13 @@ def attention_weights(
 
     Parameters
     ----------
-    query, key, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
-    query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias
+    query, key, **options
         As for `attention`.
     rows, cols : slice, array_like of int or mask of bool, optional
         The queries and the keys wanted; all unless given. Weights are normalised over all keys all the same.
     pool : int or (int, int), optional
         Blocks of so many chosen queries and keys become one number: the mean over the queries of the sum over the keys,
-        so that a row of the result still sums to 1.
+        so that a row of the result still sums to 1, or to what sinks have left.
 
     Returns
     -------

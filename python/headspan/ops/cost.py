@@ -56,8 +56,7 @@ def cost(
         Sizes of the query.
     key_tokens : int, optional
         As many as tokens unless given.
-    span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
-    query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias
+    **options
         As for `attention`, so that the options of a call can be given as they are; those that leave no pair out change
         nothing.
 

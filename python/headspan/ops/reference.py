@@ -46,8 +46,7 @@ def attention(
 
     Parameters
     ----------
-    query, key, value, span, ramp, causal, include_self, scale, temperature, alibi_slopes, pattern
-    query_positions, key_positions, key_begin, key_lengths, segment_ids, key_bias, return_lse
+    query, key, value, **options, return_lse
         As for `headspan.attention`.
 
     Returns
@@ -76,9 +75,9 @@ def attention(
     q, k, v = (np.asarray(a, np.float64) for a in (query, key, value))
     if q.ndim > 2:  # heads that share a key head
         k, v = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (k, v))
-    z, t, slope = (
+    z, t, slope, sink = (
         _per_query(given.get(name, otherwise), q.ndim)
-        for name, otherwise in (("span", np.inf), ("temperature", 1.0), ("alibi_slopes", 0.0))
+        for name, otherwise in (("span", np.inf), ("temperature", 1.0), ("alibi_slopes", 0.0), ("sinks", -np.inf))
     )
     ramp, scale = given["ramp"], given.get("scale", q.shape[-1] ** -0.5)
     allowed, x, free = _pairs(q, k, given)
@@ -92,11 +91,14 @@ def attention(
 
     m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
     m = np.where(allowed & (b > -np.inf), np.where(free, 1.0, m), 0.0)
-    s = scale / t * (q @ np.swapaxes(k, -1, -2)) - slope * x + b
-    top = np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0)
+    s = scale / t * (q @ np.swapaxes(k, -1, -2))
+    if "softcap" in given:
+        s = given["softcap"] * np.tanh(s / given["softcap"])
+    s = s - slope * x + b
+    top = np.maximum(np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0), sink)
     top = np.where(top == -np.inf, 0.0, top)  # of a row with no pair
     e = m * np.exp(np.where(m > 0, s - top, -np.inf))
-    total = e.sum(axis=-1, keepdims=True)
+    total = e.sum(axis=-1, keepdims=True) + np.exp(sink - top)
     out = e / np.where(total == 0, 1, total) @ v
     if not return_lse:
         return out

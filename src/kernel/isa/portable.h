@@ -43,7 +43,7 @@ HEADSPAN_INLINE V floor(V x) {  // exact for |x| below 2^22 (2^51); what lies fu
   V const nearest = (x + rounder) - rounder;
   return nearest > x ? nearest - 1 : nearest;
 }
-// x - floor(x), and p * 2^floor(x), which is 0 below kSmallestExponent.
+// x - floor(x), to one rounding in either direction, and p * 2^floor(x), which is 0 below kSmallestExponent.
 template <class V>
 HEADSPAN_INLINE V fraction(V x) {
   return x - floor(x);

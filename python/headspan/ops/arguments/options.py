@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypedDict, TypeVar, cast
 
@@ -22,6 +24,8 @@ class Options(TypedDict, total=False):
     scale: float | None
     temperature: npt.ArrayLike | None
     alibi_slopes: npt.ArrayLike | None
+    softcap: float | None
+    sinks: npt.ArrayLike | None
     pattern: Pattern | Sequence[Pattern] | None
     query_positions: npt.ArrayLike | None
     key_positions: npt.ArrayLike | None
@@ -35,13 +39,13 @@ class Options(TypedDict, total=False):
 DEFAULTS: Options = {"ramp": 32, "include_self": True}
 NAMES = frozenset(Options.__annotations__)
 # The options that have a gradient.
-DIFFERENTIABLE = ("span", "temperature", "alibi_slopes", "key_bias")
+DIFFERENTIABLE = ("span", "temperature", "alibi_slopes", "sinks", "key_bias")
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_options(function: _Function) -> _Function:
-    """Let the signature of a function that takes ``**options`` name each of them, for help and for editors."""
+    """Let a function that takes ``**options`` name each of them, in its signature and where its docstring says so."""
     signature = inspect.signature(function)
     named = []
     for name, written in Options.__annotations__.items():  # kept as they are written, and not what they stand for
@@ -53,7 +57,16 @@ def takes_options(function: _Function) -> _Function:
     first = [p for p in others if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     last = [p for p in others if p.kind is inspect.Parameter.KEYWORD_ONLY]
     cast(Any, function).__signature__ = signature.replace(parameters=[*first, *named, *last])
+    if function.__doc__:
+        function.__doc__ = re.sub(r"^ *.*\*\*options.*$", _name_options, function.__doc__, flags=re.MULTILINE)
     return function
+
+
+def _name_options(line: re.Match[str]) -> str:
+    text = line[0].replace("**options", ", ".join(Options.__annotations__))
+    indent = " " * (len(text) - len(text.lstrip()))
+    lines = textwrap.wrap(text.strip(), 120 - len(indent), break_on_hyphens=False)
+    return "\n".join(indent + part.removesuffix(",") for part in lines)
 
 
 def refuse_unknown(given: Iterable[str]) -> None:

@@ -39,6 +39,13 @@ class Parameter:
         self.dtype = given.dtype if given.dtype in _check.FLOATS else sizes.dtype
 
 
+def bounded_scores(array: npt.NDArray[Any], sizes: Sizes) -> Array:
+    """Clip what is a score, or added to one: times log2(e) and beside others it must be finite, too."""
+    most = float(_check.FINFO[sizes.dtype].max) / 4
+    clipped: Array = np.clip(array.astype(np.float64), -most, most)
+    return clipped
+
+
 class PerQuery(Parameter):
     """A span, a temperature or a slope.
 
@@ -60,6 +67,7 @@ class PerQuery(Parameter):
         positive: bool = False,
         below: float | None = None,
         per_token: bool = True,
+        score: bool = False,
     ) -> None:
         array = _check.as_array(name, given)
         values = array
@@ -74,6 +82,8 @@ class PerQuery(Parameter):
                 high = below
                 values = np.minimum(values, high)
         _check.fits(name, low, high, sizes.dtype)
+        if score:
+            values = bounded_scores(values, sizes)
         self.low, self.high = low, high
         self.array = np.array(values, dtype=sizes.dtype, ndmin=3 if per_token else 2)
         if positive and array.size and not sizes.dtype.type(low) >= _check.FINFO[sizes.dtype].tiny:
@@ -103,10 +113,7 @@ class KeyBias(Parameter):
         removed = np.isneginf(array)
         low, high = _check.limits("key_bias", array[~removed])
         _check.fits("key_bias", low, high, sizes.dtype)
-        # A score is more than its bias, and the sum must be finite too.
-        most = float(_check.FINFO[sizes.dtype].max) / 4
-        if low < -most or high > most:
-            array = np.where(removed, array, np.clip(array, -most, most))
+        array = np.where(removed, -np.inf, bounded_scores(array, sizes))
         shape = (1,) * (3 - array.ndim) + array.shape
         self.array = np.ascontiguousarray(array.reshape(shape), dtype=sizes.dtype)
         self.removed = removed.reshape(shape) if removed.any() else None

@@ -21,6 +21,7 @@ _LOG2_E = 1.4426950408889634
 _PLAIN: dict[str, Callable[[str, Any], object]] = {
     "scale": _check.number,
     "ramp": partial(_check.number, at_least=0),
+    "softcap": partial(_check.within, low=1e-6, high=1e6),
     "include_self": _check.flag,
 }
 
@@ -98,6 +99,8 @@ class Request:
             parameters["temperature"] = PerQuery("temperature", given["temperature"], sizes, positive=True)
         if "alibi_slopes" in given:
             parameters["alibi_slopes"] = PerQuery("alibi_slopes", given["alibi_slopes"], sizes, per_token=False)
+        if "sinks" in given:
+            parameters["sinks"] = PerQuery("sinks", given["sinks"], sizes, per_token=False, score=True)
         if "key_bias" in given:
             parameters["key_bias"] = bias = KeyBias(given["key_bias"], sizes)
             if bias.removed is not None:

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a score is made of beside the product of query and key:
+//
+//     s = cap * tanh(product / cap) - slope * x + number of the key
+//
+// each where it is given, and all times log2(e). Terms are added to the products of a tile in a pass of their own, so
+// that no product knows them and calls without them do not pay.
+#pragma once
+
+#include "key_tile.h"
+#include "soft_cap.h"
+
+namespace headspan::HEADSPAN_ISA {
+
+template <class T>
+struct ScoreTerms {
+  SoftCap<T> cap;
+  const T* slope;  // of each lane; null: none
+  Distances<T> distances;
+  const T* of_key;  // for each key; null: none
+
+  HEADSPAN_ALWAYS_INLINE bool any() const { return cap || slope || of_key; }
+};
+
+// The terms of a tile; `slope` is times log2(e).
+template <class T>
+HEADSPAN_INLINE ScoreTerms<T> score_terms(const Group<T>& group, const TileKeys<T>& keys, const T* slope) {
+  return {SoftCap<T>(group.softcap), group.biased ? slope : nullptr, keys.distances,
+          group.key_bias.data ? keys.bias : nullptr};
+}
+
+// products -> scores, in place, for the keys first .. last - 1 of one vector of lanes; returns their maximum and that
+// given. `cap_slopes`, when not null, gets the derivative of the cap for each pair.
+template <class T>
+HEADSPAN_NOINLINE Vec<T> add_terms(const ScoreTerms<T>& terms, const uint64_t* lane_masks, T* s, T* cap_slopes,
+                                   Vec<T> best, int vector, int first, int last) {
+  int const lane = vector * kWidth<T>;
+  Vec<T> const slope = terms.slope ? load(terms.slope + lane) : Vec<T>{};
+  for (int some = first; some < last; some += kAtOnce) {
+    Vec<T> x[kAtOnce];
+    unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE { x[i.value] = load(s + (some + i.value) * kLanes); });
+    if (terms.cap) terms.cap.apply(x, cap_slopes ? cap_slopes + some * kLanes : nullptr);
+    unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+      int const r = some + i.value;
+      if (terms.slope) x[i.value] -= slope * terms.distances.at(lane, r);
+      if (terms.of_key) x[i.value] += terms.of_key[r];
+      if (lane_masks) x[i.value] = select(lane_masks[r] >> lane, x[i.value], broadcast(-kInfinity<T>));
+      best = maximum(best, x[i.value]);
+      store(s + r * kLanes, x[i.value]);
+    });
+  }
+  return best;
+}
+
+// The scores of a run; -infinity where a key's mask lacks the lane. `best`, when not null, is raised to the maximum of
+// each lane.
+template <class T>
+HEADSPAN_INLINE void run_scores(const Run& run, const TileKeys<T>& keys, const ScoreTerms<T>& terms,
+                                const Fetch<T>& fetch, const Group<T>& group, const T* q, T* s, T* cap_slopes,
+                                Vec<T>* best) {
+  bool const more = terms.any();
+  run_products<T>(run, keys.key, fetch, group.head_dim, q, s, more ? nullptr : keys.lane_masks, more ? nullptr : best,
+                  group.lanes);
+  for (int j = run.first_vector; more && j < run.last_vector; j++) {
+    int const lane = j * kWidth<T>;
+    Vec<T> const highest = add_terms(terms, keys.lane_masks, s + lane, cap_slopes ? cap_slopes + lane : nullptr,
+                                     best ? best[j] : Vec<T>{}, j, run.first, run.last);
+    if (best) best[j] = highest;
+  }
+}
+
+}  // namespace headspan::HEADSPAN_ISA
