@@ -30,24 +30,33 @@ HEADSPAN_INLINE ScoreTerms<T> score_terms(const Group<T>& group, const TileKeys<
 }
 
 // products -> scores, in place, for the keys first .. last - 1 of one vector of lanes; returns their maximum and that
-// given. `cap_slopes`, when not null, gets the derivative of the cap for each pair.
+// given. `cap_slopes`, when not null, gets the derivative of the cap for each pair. A key group at a time, so that one
+// does not ask for every key which terms there are.
 template <class T>
 HEADSPAN_NOINLINE Vec<T> add_terms(const ScoreTerms<T>& terms, const uint64_t* lane_masks, T* s, T* cap_slopes,
                                    Vec<T> best, int vector, int first, int last) {
   int const lane = vector * kWidth<T>;
   Vec<T> const slope = terms.slope ? load(terms.slope + lane) : Vec<T>{};
-  for (int some = first; some < last; some += kAtOnce) {
-    Vec<T> x[kAtOnce];
-    unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE { x[i.value] = load(s + (some + i.value) * kLanes); });
-    if (terms.cap) terms.cap.apply(x, cap_slopes ? cap_slopes + some * kLanes : nullptr);
-    unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      int const r = some + i.value;
-      if (terms.slope) x[i.value] -= slope * terms.distances.at(lane, r);
-      if (terms.of_key) x[i.value] += terms.of_key[r];
-      if (lane_masks) x[i.value] = select(lane_masks[r] >> lane, x[i.value], broadcast(-kInfinity<T>));
-      best = maximum(best, x[i.value]);
-      store(s + r * kLanes, x[i.value]);
-    });
+  for (int r = first; r < last; r += kKeyGroup) {
+    Vec<T> x[kKeyGroup];
+    auto const each = [&](auto work) HEADSPAN_ALWAYS_INLINE {
+      unroll<kKeyGroup>([&](auto i) HEADSPAN_ALWAYS_INLINE { work(x[i.value], r + i.value); });
+    };
+    each([&](Vec<T>& score, int key) HEADSPAN_ALWAYS_INLINE { score = load(s + key * kLanes); });
+    if (terms.cap)
+      unroll<kKeyGroup / kAtOnce>([&](auto part) HEADSPAN_ALWAYS_INLINE {
+        constexpr int i = part.value * kAtOnce;
+        terms.cap.template apply<kAtOnce>(x + i, cap_slopes ? cap_slopes + (r + i) * kLanes : nullptr);
+      });
+    if (terms.slope)
+      each([&](Vec<T>& score, int key) HEADSPAN_ALWAYS_INLINE { score -= slope * terms.distances.at(lane, key); });
+    if (terms.of_key) each([&](Vec<T>& score, int key) HEADSPAN_ALWAYS_INLINE { score += terms.of_key[key]; });
+    if (lane_masks)
+      each([&](Vec<T>& score, int key)
+               HEADSPAN_ALWAYS_INLINE { score = select(lane_masks[key] >> lane, score, broadcast(-kInfinity<T>)); });
+    each([&](Vec<T>& score, int key) HEADSPAN_ALWAYS_INLINE { store(s + key * kLanes, score); });
+    best = maximum(best, maximum(maximum(x[0], x[1]), maximum(x[2], x[3])));
+    static_assert(kKeyGroup == 4, "as many as here");
   }
   return best;
 }
