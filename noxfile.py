@@ -48,6 +48,13 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session
+def notebooks(session: nox.Session) -> None:
+    """Run the notebooks and store them with what they show: all, or `nox -s notebooks -- 01_soft_mask`."""
+    _install(session, "notebooks")
+    session.run("python", "notebooks/store.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Style of Python and C++, and which room of the package may know which."""
     session.install("ruff==0.14.5", "clang-format==20.1.8", "import-linter==2.17")
