@@ -50,7 +50,7 @@ def browser(session: nox.Session) -> None:
 @nox.session
 def notebooks(session: nox.Session) -> None:
     """Run the notebooks and store them with what they show: all, or `nox -s notebooks -- 01_soft_mask`."""
-    _install(session, "notebooks")
+    session.install(".[notebooks]")  # with all instruction sets, as readers have it
     session.run("python", "notebooks/store.py", *session.posargs)
 
 
