@@ -15,6 +15,7 @@ from headspan.hybrid.layer import hybrid_attention, hybrid_attention_vjp
 from headspan.hybrid.parameters import HybridParameters, hybrid_parameters
 from headspan.ops.attention import Gradients, attention, attention_vjp
 from headspan.ops.attention_map import attention_weights
+from headspan.ops.buckets import t5_buckets
 from headspan.ops.cost import Cost, cost
 from headspan.ops.importance import importance_from, importance_from_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
@@ -56,6 +57,7 @@ __all__ = [
     "set_num_threads",
     "soft_mask",
     "span_penalty",
+    "t5_buckets",
 ]
 
 

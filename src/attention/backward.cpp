@@ -16,6 +16,7 @@
 #include "ordered_accumulator.h"
 #include "prefetch.h"
 #include "request.h"
+#include "term_sums.h"
 
 namespace headspan {
 
@@ -32,14 +33,17 @@ class BackwardPass {
         kernel_(active_kernel<T>()),
         plan_(request.patterns, request.queries(), request.keys()),
         past_caches_(plan_.stages() == 1 && !gradients.temperature && past_caches(kernel_, gradients.query)),
-        needs_keys_(gradients.key || gradients.value || gradients.key_bias),
-        chunks_(needs_keys_ ? plan_chunks(request, plan_) : std::vector<Chunk>()) {}
+        in_order_(gradients.key || gradients.value || gradients.key_bias || wants_shared_terms()),
+        chunks_(in_order_ ? plan_chunks(request, plan_) : std::vector<Chunk>()) {}
 
   void run(const Control& control) {
     int const threads = useful_threads(request_, control);
+    for (ArrayView<double, 3> const& term : gradients_.terms)
+      for (std::ptrdiff_t head = 0; term && head < request_.batch() * request_.heads(); head++)
+        std::fill_n(term.at(head / request_.heads(), head % request_.heads()), term.shape[2], 0.0);
     if (!chunks_.empty()) return run_chunks(threads, control);
     for (std::ptrdiff_t stage = 0; stage < plan_.stages(); stage++)
-      needs_keys_ ? run_heads(stage, threads, control) : run_groups(stage, threads, control);
+      in_order_ ? run_heads(stage, threads, control) : run_groups(stage, threads, control);
   }
 
  private:
@@ -57,6 +61,12 @@ class BackwardPass {
     if (gradients_.key_bias)
       private_bias_ =
           Buffer<double>(checked_product(private_rows, static_cast<std::size_t>(request_.heads_per_key_head())));
+    for (std::size_t i = 0; i < gradients_.terms.size(); i++) {
+      std::size_t const each = wants_shared_term(i) ? static_cast<std::size_t>(request_.terms[i]->gradient_size()) : 0;
+      private_terms_.emplace_back(
+          checked_product(chunks_.size() * static_cast<std::size_t>(request_.heads_per_key_head()), each));
+      std::fill_n(private_terms_.back().data(), private_terms_.back().size(), 0.0);
+    }
     parallel_for(static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
                  [&](std::ptrdiff_t task, const StopCheck& stop) {
                    run_chunk(chunks_[static_cast<std::size_t>(task)], 0, stop);
@@ -64,9 +74,31 @@ class BackwardPass {
     for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
       add_private_rows(head, first, last);
     });
+    add_private_terms();
   }
 
-  // Where no key's gradient is wanted, groups have nothing in common.
+  bool wants_shared_term(std::size_t i) const { return gradients_.terms[i] && request_.terms[i]->groups_share(); }
+  bool wants_shared_terms() const {
+    for (std::size_t i = 0; i < gradients_.terms.size(); i++)
+      if (wants_shared_term(i)) return true;
+    return false;
+  }
+
+  // The sums of a term from the groups of a chunk, for one of the heads that share its key head.
+  double* private_term(const Chunk& chunk, std::ptrdiff_t shared, std::size_t term) const {
+    std::ptrdiff_t const number = (&chunk - chunks_.data()) * request_.heads_per_key_head() + shared;
+    return private_terms_[term].data() + number * request_.terms[term]->gradient_size();
+  }
+  void add_private_terms() const {
+    std::ptrdiff_t const each = request_.heads_per_key_head();
+    for (std::size_t i = 0; i < gradients_.terms.size(); i++)
+      for (const Chunk& chunk : chunks_)
+        for (std::ptrdiff_t h = 0; h < each && wants_shared_term(i); h++)
+          add(private_term(chunk, h, i), request_.terms[i]->gradient_size(),
+              gradients_.terms[i].at(chunk.batch, chunk.key_head * each + h));
+  }
+
+  // Where groups add to nothing in common.
   void run_groups(std::ptrdiff_t stage, int threads, const Control& control) const {
     std::ptrdiff_t const groups = plan_.most_groups(stage);
     parallel_for(request_.batch() * request_.heads() * groups, threads, control.interrupted,
@@ -79,7 +111,8 @@ class BackwardPass {
                      run(KeyGradients<T>{}, tiles, count);
                      return true;
                    };
-                   run_group(stage, queries, stop, run_batch, [] { return true; });
+                   TermSums<T> terms(request_, gradients_, queries);
+                   run_group(stage, queries, terms, stop, run_batch, [] { return true; });
                  });
   }
 
@@ -134,7 +167,10 @@ class BackwardPass {
         return true;
       };
       auto const may_add = [&] { return order.await(task, PTRDIFF_MAX, stop); };
-      if (!run_group(stage, queries, stop, run_batch, may_add)) return;
+      TermSums<T> terms(request_, gradients_, queries);
+      if (!run_group(stage, queries, terms, stop, run_batch, may_add)) return;
+      if (wants_shared_terms() && !may_add()) return;
+      terms.add([&](std::size_t i) { return gradients_.terms[i].at(all.batch, head); });
     }
     if (!order.await(task, PTRDIFF_MAX, stop)) return;
     if (order.is_last(task)) clear_until(all.own_last);
@@ -250,7 +286,11 @@ class BackwardPass {
           run(key_rows, tiles, count);
           return true;
         };
-        if (!run_group(stage, queries, stop, run_batch, [] { return true; })) return;
+        TermSums<T> terms(request_, gradients_, queries);
+        if (!run_group(stage, queries, terms, stop, run_batch, [] { return true; })) return;
+        terms.add([&](std::size_t i) {
+          return chunks_.empty() ? gradients_.terms[i].at(chunk.batch, head) : private_term(chunk, h, i);
+        });
       }
     clear_own(chunk, cleared, chunk.own_last);
   }
@@ -282,14 +322,15 @@ class BackwardPass {
   // The gradients of one group. run_batch(run, tiles, count) is to call run(key_rows, tiles, count) for all its tiles;
   // may_add() is asked before something is added to what the stages before have found for these queries.
   template <class RunBatch, class MayAdd>
-  bool run_group(std::ptrdiff_t stage, const QueryGroup<T>& queries, const StopCheck& stop, RunBatch run_batch,
-                 MayAdd may_add) const {
+  bool run_group(std::ptrdiff_t stage, const QueryGroup<T>& queries, TermSums<T>& terms, const StopCheck& stop,
+                 RunBatch run_batch, MayAdd may_add) const {
     bool const adds = stage > 0;
     VisibleKeys keys = queries.schedule.visible_keys();
     Group<T> const& group = queries.group;
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim());
     BackwardRows<T> rows;
     rows.past_caches = past_caches_;
+    rows.pair_gradient = terms.listener();
     // Rows of the query's gradient that are added later, or from which that of the temperature is made and nothing
     // else.
     bool const aside = adds || !gradients_.query;
@@ -369,8 +410,9 @@ class BackwardPass {
     }
   }
 
-  static void add(const T* from, int n, T* to) {
-    for (int d = 0; d < n; d++) to[d] += from[d];
+  template <class Number>
+  static void add(const Number* from, std::ptrdiff_t n, Number* to) {
+    for (std::ptrdiff_t d = 0; d < n; d++) to[d] += from[d];
   }
 
   const Request<T>& request_;
@@ -379,10 +421,11 @@ class BackwardPass {
   Kernel<T> const kernel_;
   Plan const plan_;
   bool const past_caches_;  // of the queries' gradients, where nobody reads them here
-  bool const needs_keys_;   // whether some gradient of the keys is wanted
+  bool const in_order_;     // whether groups add to something in common
   std::vector<Chunk> const chunks_;
   Buffer<T> private_key_, private_value_;
   Buffer<double> private_bias_;
+  std::vector<Buffer<double>> private_terms_;  // of each term, by chunk and head
 };
 
 }  // namespace

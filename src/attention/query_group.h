@@ -28,11 +28,14 @@ class QueryGroup {
     set_rows(request);
     set_positions(request, plan);
     set_parameters(request);
+    set_terms(request);
     if (!is_first || !request.sinks) leave_out_sink();
   }
 
   // A sink counts once: where the keys of a query are met in several passes or parts, in the first of them.
   void leave_out_sink() { std::fill_n(group.sink, kLanes, -std::numeric_limits<T>::infinity()); }
+
+  GroupPlace<T> place() const { return {batch, head, schedule.queries(), &group}; }
 
  private:
   // Long rows take long, all the more as they leave the caches, and between steps one asks whether to go on.
@@ -74,6 +77,27 @@ class QueryGroup {
     for (int lane = 0; lane < kLanes; lane++) group.query_position[0][lane] = visibility.position(schedule.query(lane));
   }
 
+  void set_terms(const Request<T>& request) {
+    terms_ = &request.terms;
+    group.pair_bias = {request.terms.empty() ? nullptr : this,
+                       [](const void* self, const Tile& tile, T* room, const T** rows) {
+                         static_cast<const QueryGroup*>(self)->add_up_terms(tile, room, rows);
+                       }};
+  }
+
+  void add_up_terms(const Tile& tile, T* room, const T** rows) const {
+    terms_->front()->rows(place(), tile, room, rows);
+    for (std::size_t i = 1; i < terms_->size(); i++) {
+      T room_of_next[kTileKeys * kLanes];
+      const T* next[kTileKeys];
+      (*terms_)[i]->rows(place(), tile, room_of_next, next);
+      for (int r = 0; r < tile.count; r++) {
+        for (int lane = 0; lane < kLanes; lane++) room[r * kLanes + lane] = rows[r][lane] + next[r][lane];
+        rows[r] = room + r * kLanes;
+      }
+    }
+  }
+
   void set_parameters(const Request<T>& request) {
     T const slope = request.slopes ? *request.slopes.at(batch, head) : T(0);
     group.biased = static_cast<bool>(request.slopes);
@@ -89,6 +113,8 @@ class QueryGroup {
       group.scale[lane] = static_cast<T>(
           request.scale / static_cast<double>(*request.temperature.at(batch, head, schedule.query(lane))));
   }
+
+  const std::vector<std::shared_ptr<const ScoreTerm<T>>>* terms_;
 };
 
 // Group number `index` of a stage of a head.

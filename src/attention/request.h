@@ -5,12 +5,14 @@
 #pragma once
 
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "base/array_view.h"
 #include "base/parallel.h"
 #include "patterns/expression.h"
 #include "schedule/visibility.h"
+#include "terms/score_term.h"
 
 namespace headspan {
 
@@ -28,6 +30,7 @@ struct Request {
   ArrayView<const std::int64_t, 1> key_begin, key_lengths;       // (batch), outside lies padding; null: all keys count
   ArrayView<const std::int64_t, 2> segment_first, segment_last;  // (batch, keys), of the document of each key
   std::vector<const Pattern*> patterns;                          // one, or one for each head, or none
+  std::vector<std::shared_ptr<const ScoreTerm<T>>> terms;
   double scale = 1;
   double ramp = 32;
   double softcap = 0;  // 0: none
@@ -85,6 +88,7 @@ template <class T>
 struct GradientViews {
   ArrayView<T, 4> query, key, value;
   ArrayView<double, 3> span, temperature, slopes, sinks, key_bias;
+  std::vector<ArrayView<double, 3>> terms;  // of each term of the request: (batch, heads, its gradient_size)
 };
 
 template <class T>

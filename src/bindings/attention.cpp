@@ -89,6 +89,8 @@ class PyRequest {
       causal_ = py::cast<bool>(option);
     else if (name == "include_self")
       include_self_ = py::cast<bool>(option);
+    else if (name == "terms")
+      terms_ = py::cast<py::dict>(option);
     else if (name == "patterns")
       patterns_ = py::cast<Patterns>(option);
     else
@@ -130,6 +132,7 @@ class PyRequest {
       r.segment_first = tokens_view<std::int64_t, 2>(*segment_first_, {batch, keys}, "segments");
       r.segment_last = tokens_view<std::int64_t, 2>(*segment_last_, {batch, keys}, "segments");
     }
+    for (auto const& [name, arrays] : terms_) r.terms.push_back(term<T>(py::cast<std::string>(name), arrays));
     r.patterns = pointers(patterns_, heads, queries, keys);
     r.scale = scale_;
     r.ramp = ramp_;
@@ -137,6 +140,20 @@ class PyRequest {
     r.causal = causal_;
     r.include_self = include_self_;
     return r;
+  }
+
+  // Shapes are those that the term's class in Python gives.
+  template <class T>
+  static std::shared_ptr<const ScoreTerm<T>> term(const std::string& name, const py::handle& arrays) {
+    TermArrays<T> views;
+    for (py::handle const& array : arrays) {
+      py::array const its = py::cast<py::array>(array);
+      if (py::isinstance<py::array_t<std::int64_t>>(its))
+        views.integers.push_back(view<std::int64_t, 1>(its, name.c_str()));
+      else
+        views.numbers.push_back(view<T, 4>(its, name.c_str()));
+    }
+    return make_score_term(name, views);
   }
 
   template <class T>
@@ -182,6 +199,13 @@ class PyRequest {
     wanted("alibi_slopes", slopes_.has_value(), {batch, heads, queries}, gradients.slopes);
     wanted("sinks", sinks_.has_value(), {batch, heads, queries}, gradients.sinks);
     wanted("key_bias", key_bias_.has_value(), {batch, heads, r.keys()}, gradients.key_bias);
+    gradients.terms.resize(r.terms.size());
+    std::size_t number = 0;
+    for (auto const& [name, arrays] : terms_) {
+      wanted(py::cast<std::string>(name).c_str(), true, {batch, heads, r.terms[number]->gradient_size()},
+             gradients.terms[number]);
+      number++;
+    }
     require(results.size() == into.size(), "into", " names what has no gradient");
     call_core(threads, [&](const Control& control) { attention_backward(r, upstream, gradients, control); });
     return results;
@@ -222,6 +246,7 @@ class PyRequest {
   OptionalArray span_, temperature_, slopes_, sinks_, key_bias_, removed_, query_positions_, key_positions_, key_begin_,
       key_lengths_, segment_first_, segment_last_;
   Patterns patterns_;
+  py::dict terms_;  // by name, their arrays
   double scale_ = 1, ramp_ = 32, softcap_ = 0;
   bool causal_ = true, include_self_ = true;
 };

@@ -127,6 +127,20 @@ HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradie
   }
 }
 
+// ds = 0 for the lanes that no run has.
+template <class T>
+HEADSPAN_NOINLINE void zero_unseen(const TileKeys<T>& keys, int count, T* ds) {
+  int r = 0;
+  for (int i = 0; i <= keys.run_count; i++) {
+    Run const none{count, count, 0, 0, 0};
+    Run const& run = i < keys.run_count ? keys.runs[i] : none;
+    for (; r < run.first; r++) memset(ds + r * kLanes, 0, kLanes * sizeof(T));
+    for (; r < run.last; r++)
+      for (int j = 0; j < kVectors<T>; j++)
+        if (j < run.first_vector || j >= run.last_vector) store<T>(ds + r * kLanes + j * kWidth<T>, Vec<T>{});
+  }
+}
+
 // ds of the capped product -> ds of the product itself.
 template <class T>
 HEADSPAN_NOINLINE void through_cap(const TileKeys<T>& keys, const Backward<T>& b, const Run& run) {
@@ -199,7 +213,8 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
                                    const Backward<T>& b, const Tile& tile, RowsToPrefetch<T>& to_prefetch) {
   TileKeys<T> keys;
   prepare(group, tile, *b.lanes, keys);
-  ScoreTerms<T> const terms = score_terms(group, keys, b.slope);
+  PairRows<T> pairs{b.pair_bias, {}};
+  ScoreTerms<T> const terms = score_terms(group, tile, keys, b.slope, pairs);
   T *grad_key[kPaddedKeys], *grad_value[kPaddedKeys];
   gradient_rows(tile, keys, gradients, b.unseen, grad_key, grad_value);
 
@@ -215,6 +230,10 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   if (gradients.bias.data)
     for (int i = 0; i < keys.run_count; i++)
       bias_gradients_run(group, gradients, keys, b.grad_scores, tile, keys.runs[i]);
+  if (rows.pair_gradient.self) {
+    zero_unseen(keys, tile.count, b.grad_scores);
+    rows.pair_gradient.add(rows.pair_gradient.self, tile, b.grad_scores);
+  }
   if (terms.cap)
     for (int i = 0; i < keys.run_count; i++) through_cap(keys, b, keys.runs[i]);
   // pass 3: gradients of keys, values and queries

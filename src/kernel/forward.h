@@ -63,7 +63,8 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
   prepare(group, tile, *f.lanes, keys, next);
-  ScoreTerms<T> const terms = score_terms(group, keys, f.slope);
+  PairRows<T> pairs{f.pair_bias, {}};
+  ScoreTerms<T> const terms = score_terms(group, tile, keys, f.slope, pairs);
 
   // pass 1: scores and the new maximum
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
@@ -159,7 +160,8 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   TileKeys<T> keys;
   prepare(group, tile, *f.lanes, keys);
-  ScoreTerms<T> const terms = score_terms(group, keys, f.slope);
+  PairRows<T> pairs{f.pair_bias, {}};
+  ScoreTerms<T> const terms = score_terms(group, tile, keys, f.slope, pairs);
   memset(weights, 0, sizeof(T) * kTileKeys * kLanes);
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
   for (int i = 0; i < keys.run_count; i++) {

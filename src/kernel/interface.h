@@ -31,6 +31,22 @@ struct PrefetchArray {
 };
 constexpr int kPrefetchArrays = 8;  // most arrays to fetch from
 
+// Numbers added to the scores of pairs, which somebody else knows.
+template <class T>
+struct PairBias {
+  const void* self;  // null: none
+  // Lets rows[r] be the kLanes numbers of key r of a tile, times log2(e), for each of its keys; there is `room` for all
+  // of them where they lie nowhere yet.
+  void (*rows)(const void* self, const Tile&, T* room, const T** rows);
+};
+
+// Who is told the gradient of the scores of a tile: ds[key * kLanes + lane], 0 where masked.
+template <class T>
+struct PairGradient {
+  void* self;  // null: nobody
+  void (*add)(void* self, const Tile&, const T* ds);
+};
+
 // The queries of a group and what they meet.
 template <class T>
 struct Group {
@@ -43,7 +59,8 @@ struct Group {
   double query_position[kAxes][kLanes];
   const double* key_position[kAxes];  // null: a key stands at its index
   Rows<const T> key, value;
-  Rows<const T> key_bias;                      // a number for each key, added to its scores; data null: none
+  Rows<const T> key_bias;  // a number for each key, added to its scores; data null: none
+  PairBias<T> pair_bias;
   PrefetchArray<T> prefetch[kPrefetchArrays];  // unused: no rows
   const T* query[kLanes];
   T scale[kLanes];  // scale / temperature
@@ -107,6 +124,7 @@ struct BackwardRows {
   bool past_caches;          // as above, for `grad_query`
   double grad_span[kLanes];  // ramp * gradient
   double grad_slope[kLanes];
+  PairGradient<T> pair_gradient;
 };
 
 // One variant. begin, then step for each batch of tiles, then end, all on the same workspace (64-byte aligned).

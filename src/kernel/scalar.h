@@ -2,7 +2,7 @@
 // The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what vector.h
 // computes.
 //
-//     s = cap * tanh(scale * query . key / cap) - slope * x + bias
+//     s = cap * tanh(scale * query . key / cap) - slope * x + bias of the key + bias of the pair
 //     w = m * exp(s) / (exp(sink) + sum of m * exp(s)),   out = sum of w * value
 #pragma once
 
@@ -24,13 +24,24 @@ HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
   return sum;
 }
 
+// The numbers of a tile's pairs that somebody else knows.
+template <class T>
+struct PairNumbers {
+  T room[kTileKeys * kLanes];
+  const T* rows[kTileKeys];
+  PairNumbers(const Group<T>& group, const Tile& tile) {
+    if (group.pair_bias.self) group.pair_bias.rows(group.pair_bias.self, tile, room, rows);
+  }
+};
+
 // A pair of the definition: its distance x, mask m and score s, times log2(e) and rounded to T, so that a maximum kept
 // in T is one of the scores exactly; and the derivative of the soft cap.
 struct Pair {
   double x, m, s, cap_slope;
 };
 template <class T>
-HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int lane) {
+HEADSPAN_INLINE Pair pair(const Group<T>& group, const Tile& tile, const PairNumbers<T>& numbers, int r, int lane) {
+  ptrdiff_t const key = key_index(tile, r);
   Pair p;
   p.x = 0;
   for (int axis = 0; axis < group.axes; axis++) {
@@ -38,7 +49,7 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int l
     p.x = x > p.x ? x : p.x;
   }
   double const ramp = (double)group.ramp, floor = sizeof(T) == 4 ? __FLT_EPSILON__ / 2 : __DBL_EPSILON__ / 2;
-  p.m = soft && ramp > 0 ? soft_mask(p.x, (double)group.span[lane], ramp, 1 / ramp, floor, 1.0) : 1.0;
+  p.m = tile.soft && ramp > 0 ? soft_mask(p.x, (double)group.span[lane], ramp, 1 / ramp, floor, 1.0) : 1.0;
   double product = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim);
   double const cap = (double)group.softcap;
   p.cap_slope = 1;
@@ -49,7 +60,7 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, bool soft, ptrdiff_t key, int l
   }
   double const s =
       product - (double)group.slope[lane] * p.x + (group.key_bias.data ? (double)*group.key_bias.row(key) : 0);
-  p.s = (double)(T)(s * kLog2e);
+  p.s = (double)(T)(s * kLog2e + (group.pair_bias.self ? (double)numbers.rows[r][lane] : 0));
   return p;
 }
 
@@ -78,11 +89,12 @@ void forward_begin(const Group<T>& group, void* workspace) {
 
 template <class T>
 void forward_step(const Group<T>& group, const Tile* tiles, int count, void* workspace) {
-  for (const Tile* tile = tiles; tile < tiles + count; tile++)
+  for (const Tile* tile = tiles; tile < tiles + count; tile++) {
+    PairNumbers<T> const numbers(group, *tile);
     for (int lane = 0; lane < group.lanes; lane++)
       for (int r = 0; r < tile->count; r++) {
         if (!visible(*tile, r, lane)) continue;
-        Pair const p = pair(group, tile->soft, key_index(*tile, r), lane);
+        Pair const p = pair(group, *tile, numbers, r, lane);
         Lane& row = lanes(workspace)[lane];
         double* const out = sums(workspace, lane, group.value_dim);
         double const maximum = p.s > row.maximum || p.s != p.s ? p.s : row.maximum;
@@ -93,6 +105,7 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* wor
           out[d] = out[d] * past + w * (double)group.value.row(key_index(*tile, r))[d];
         row.maximum = maximum;
       }
+  }
 }
 
 template <class T>
@@ -118,12 +131,13 @@ HEADSPAN_INLINE double unmasked_weight(const Pair& p, double maximum, double inv
 
 template <class T>
 void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>& rows, T* weights, void*) {
+  PairNumbers<T> const numbers(group, tile);
   for (int r = 0; r < kTileKeys; r++)
     for (int lane = 0; lane < kLanes; lane++) {
       T& w = weights[r * kLanes + lane];
       w = 0;
       if (r >= tile.count || lane >= group.lanes || !visible(tile, r, lane)) continue;
-      Pair const p = pair(group, tile.soft, key_index(tile, r), lane);
+      Pair const p = pair(group, tile, numbers, r, lane);
       w = T(p.m * unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]));
     }
 }
@@ -147,12 +161,14 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* workspac
 template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
                    int count, void* workspace) {
-  for (const Tile* tile = tiles; tile < tiles + count; tile++)
+  for (const Tile* tile = tiles; tile < tiles + count; tile++) {
+    PairNumbers<T> const numbers(group, *tile);
+    T pair_gradients[kTileKeys * kLanes] = {};
     for (int r = 0; r < tile->count; r++) {
       ptrdiff_t const key = key_index(*tile, r);
       for (int lane = 0; lane < group.lanes; lane++) {
         if (!visible(*tile, r, lane)) continue;
-        Pair const p = pair(group, tile->soft, key, lane);
+        Pair const p = pair(group, *tile, numbers, r, lane);
         double const e = unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]);
         // out = sum of m * e * value
         for (int d = 0; d < group.value_dim && gradients.value.data; d++)
@@ -169,10 +185,13 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         }
         rows.grad_slope[lane] -= ds * p.x;
         if (gradients.bias.data) *gradients.bias_row(key) += ds;
+        pair_gradients[r * kLanes + lane] = T(ds);
         // m = (R + z - x) / R
         if (tile->soft && group.ramp > 0 && p.x >= (double)group.span[lane]) rows.grad_span[lane] += t;
       }
     }
+    if (rows.pair_gradient.self) rows.pair_gradient.add(rows.pair_gradient.self, *tile, pair_gradients);
+  }
 }
 
 template <class T>

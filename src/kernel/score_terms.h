@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a score is made of beside the product of query and key:
 //
-//     s = cap * tanh(product / cap) - slope * x + number of the key
+//     s = cap * tanh(product / cap) - slope * x + number of the key + number of the pair
 //
 // each where it is given, and all times log2(e). Terms are added to the products of a tile in a pass of their own, so
 // that no product knows them and calls without them do not pay.
@@ -17,16 +17,29 @@ struct ScoreTerms {
   SoftCap<T> cap;
   const T* slope;  // of each lane; null: none
   Distances<T> distances;
-  const T* of_key;  // for each key; null: none
+  const T* of_key;          // for each key; null: none
+  const T* const* of_pair;  // for each key a row of lanes; null: none
 
-  HEADSPAN_ALWAYS_INLINE bool any() const { return cap || slope || of_key; }
+  HEADSPAN_ALWAYS_INLINE bool any() const { return cap || slope || of_key || of_pair; }
+};
+
+// Where the numbers of a tile's pairs are, and room for them.
+template <class T>
+struct PairRows {
+  T* room;
+  const T* rows[kPaddedKeys];
 };
 
 // The terms of a tile; `slope` is times log2(e).
 template <class T>
-HEADSPAN_INLINE ScoreTerms<T> score_terms(const Group<T>& group, const TileKeys<T>& keys, const T* slope) {
+HEADSPAN_INLINE ScoreTerms<T> score_terms(const Group<T>& group, const Tile& tile, const TileKeys<T>& keys,
+                                          const T* slope, PairRows<T>& pairs) {
+  if (group.pair_bias.self) {
+    group.pair_bias.rows(group.pair_bias.self, tile, pairs.room, pairs.rows);
+    for (int r = tile.count; r < keys.padded; r++) pairs.rows[r] = pairs.rows[tile.count - 1];
+  }
   return {SoftCap<T>(group.softcap), group.biased ? slope : nullptr, keys.distances,
-          group.key_bias.data ? keys.bias : nullptr};
+          group.key_bias.data ? keys.bias : nullptr, group.pair_bias.self ? pairs.rows : nullptr};
 }
 
 // products -> scores, in place, for the keys first .. last - 1 of one vector of lanes; returns their maximum and that
@@ -51,6 +64,8 @@ HEADSPAN_NOINLINE Vec<T> add_terms(const ScoreTerms<T>& terms, const uint64_t* l
     if (terms.slope)
       each([&](Vec<T>& score, int key) HEADSPAN_ALWAYS_INLINE { score -= slope * terms.distances.at(lane, key); });
     if (terms.of_key) each([&](Vec<T>& score, int key) HEADSPAN_ALWAYS_INLINE { score += terms.of_key[key]; });
+    if (terms.of_pair)
+      each([&](Vec<T>& score, int key) HEADSPAN_ALWAYS_INLINE { score += load(terms.of_pair[key] + lane); });
     if (lane_masks)
       each([&](Vec<T>& score, int key)
                HEADSPAN_ALWAYS_INLINE { score = select(lane_masks[key] >> lane, score, broadcast(-kInfinity<T>)); });

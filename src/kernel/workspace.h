@@ -25,7 +25,7 @@ HEADSPAN_INLINE size_t lanes_size(int dims) {
 
 template <class T>
 struct Forward {
-  T *q, *out, *carried_out, *scores, *maximum, *slope;
+  T *q, *out, *carried_out, *scores, *pair_bias, *maximum, *slope;
   T* carried_maximum;
   LanePositions<T>* lanes;
   double* sum;
@@ -38,6 +38,7 @@ struct Forward {
     f.out = c.take<T>(lanes_size<T>(value_dim));
     f.carried_out = c.take<T>(lanes_size<T>(value_dim));
     f.scores = c.take<T>(kPaddedKeys * kLanes);
+    f.pair_bias = c.take<T>(kTileKeys * kLanes);
     f.maximum = c.take<T>(kLanes);
     f.slope = c.take<T>(kLanes);
     f.carried_maximum = c.take<T>(kLanes);
@@ -51,8 +52,8 @@ struct Forward {
 
 template <class T>
 struct Backward {
-  T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *cap_slopes, *maximum,
-      *inverse_sum, *delta, *slope, *unseen;
+  T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *cap_slopes, *pair_bias,
+      *maximum, *inverse_sum, *delta, *slope, *unseen;
   LanePositions<T>* lanes;
   bool *rows_finite, *has_carried;
   ptrdiff_t* tiles;  // computed so far
@@ -72,6 +73,7 @@ struct Backward {
     b.scores = c.take<T>(kPaddedKeys * kLanes);
     b.grad_scores = c.take<T>(kPaddedKeys * kLanes);
     b.cap_slopes = c.take<T>(kPaddedKeys * kLanes);
+    b.pair_bias = c.take<T>(kTileKeys * kLanes);
     b.maximum = c.take<T>(kLanes);
     b.inverse_sum = c.take<T>(kLanes);
     b.delta = c.take<T>(kLanes);

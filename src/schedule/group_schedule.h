@@ -59,6 +59,7 @@ class GroupSchedule {
 
   int lanes() const { return queries_.lanes; }
   std::ptrdiff_t query(int lane) const { return queries_.query[lane]; }
+  const std::ptrdiff_t* queries() const { return queries_.query; }  // of all lanes
   std::ptrdiff_t index(int lane) const { return index_[lane]; }
   double span(int lane) const { return queries_.span[lane]; }  // infinity for global tokens
   PairRules const& rules() const { return rules_; }

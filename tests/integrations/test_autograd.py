@@ -52,6 +52,8 @@ def test_gradients_of_all_arguments_are_those_of_attention_vjp(qkv, span):
         "alibi_slopes": np.array([0.1, 0.02]),
         "sinks": np.array([0.5, -1.0]),
         "key_bias": np.linspace(-1, 1, qkv[1].shape[-2]),
+        "distance_bias": np.linspace(-1, 1, 5),
+        "pair_bias": np.linspace(-1, 1, qkv[0].shape[-2] * qkv[1].shape[-2]).reshape(-1, qkv[1].shape[-2]),
     }
     assert tuple(parameters) == DIFFERENTIABLE
     arguments = (*qkv, *parameters.values())

@@ -51,6 +51,15 @@ EDGES = {
     "one key": ((2, 2, 200, 1, 8, 8), {"causal": False, "span": 50.5}),
     "one key, causal": ((2, 2, 200, 1, 8, 8), {"causal": True}),
     "decode with all terms": ((4, 2, 1, 5000, 16, 16), {"alibi_slopes": 0.01, "softcap": 1.5, "sinks": [0, 3, 1, -9]}),
+    "by distance, T5's buckets": (
+        (2, 1, 200, 230, 8, 8),
+        {"distance_bias": normals(9, 2, 32), "distance_buckets": hs.t5_buckets(32), "causal": False},
+    ),
+    "by distance, decoded": ((4, 2, 1, 5000, 16, 16), {"distance_bias": normals(9, 4, 700), "softcap": 1.5}),
+    "by distance, a span for each token": (
+        (2, 1, 200, 230, 8, 8),
+        {"span": normals(9, 1, 2, 200) ** 2 * 40, "distance_bias": normals(8, 50)},
+    ),
     "sinks and no key": ((2, 2, 70, 70, 4, 4), {"span": 0, "ramp": 0, "include_self": False, "sinks": 0.5}),
     "decode": ((4, 2, 1, 3000, 16, 16), {"alibi_slopes": 0.01}),
     "one query, keys in parts": ((2, 1, 1, 5000, 20, 70), {"span": [9.5, 4100.5]}),
@@ -110,6 +119,18 @@ def test_edge(shape, options, dtype):
 @pytest.mark.parametrize("dim", HEAD_DIMS)
 def test_head_dim(dim, dtype):
     check_sizes((2, 1, 66, 70, dim, dim), dtype, span=[5.5, 40], temperature=[0.75, 1.5])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lead", [(), (4,), (2, 1), (2, 4)])
+def test_a_number_for_every_pair(lead, dtype):
+    shapes = ((2, 4, 130, 8), (2, 2, 200, 8), (2, 2, 200, 8))
+    arrays = [normals(i, *shape, dtype=dtype) for i, shape in enumerate(shapes)]
+    bias = normals(4, *lead, 130, 200, dtype=dtype)
+    bias[..., ::7, ::3] = -np.inf
+    bias = lay_out(bias, "interleaved" if bias.ndim < 4 else "transposed")
+    options = {"pair_bias": bias, "span": 40.5, "causal": False, "sinks": 0.5}
+    check_case(*arrays, normals(5, 2, 4, 130, 8, dtype=dtype), normals(6, 2, 4, 130, dtype=dtype), **options)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

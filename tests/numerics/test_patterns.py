@@ -13,6 +13,7 @@ from bits import all_bits, check_untouched, make_arguments, poisoned, spread_ove
 from cases import DTYPES
 from pattern_cases import PATTERNS, check_case, make_composed_case, make_primitive_case, named_case
 from pattern_oracle import PRIMITIVES, both, leaf, union
+from tolerances import check_close, check_gradients
 
 pytestmark = pytest.mark.numerical
 
@@ -356,3 +357,23 @@ def test_blocks_of_two_rows():
     rows = ([True, False], [True, True])
     for same in (np.array(rows), ([0, 1, 3], [0, 0, 1])):
         assert hs.patterns.Blocks(rows, 3) == hs.patterns.Blocks(same, 3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("grid", "table"), [((9, 13), (5, 7)), ((9, 13), (2, 17, 25)), ((3, 5, 8), (2, 3, 3, 5))])
+def test_distance_bias_on_a_grid(grid, table, dtype):
+    """A table by offset along each axis, narrower than the window and as wide as the grid, shared and one a head."""
+    tokens = int(np.prod(grid))
+    at = np.stack(np.unravel_index(np.arange(tokens), grid))
+    offsets = tuple(at[:, None, :] - at[:, :, None])
+    tree = leaf("Neighborhood", grid, 3)
+    rng = np.random.default_rng(len(table))
+    case = named_case((2, 2, 1, tokens, tokens, 8), dtype, tree, causal=False, span=1.5, ramp=1.0)
+    case.options["distance_bias"] = rng.standard_normal(table).astype(dtype)
+    dense = case.dense | {"offsets": offsets}
+    out, vjp = hs.attention_vjp(**case.arguments)
+    check_close("out", out, oracle.dense(**dense).out, dtype)
+    expected = oracle.gradients(**dense, grad_out=case.grad_out, grad_lse=case.grad_lse)
+    check_gradients(vjp(case.grad_out, case.grad_lse), expected, case.arguments)
+    reference = hs.reference.attention(**case.arguments)
+    assert np.abs(out - reference).max() < (1e-11 if dtype == "float64" else 3e-5)

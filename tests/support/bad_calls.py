@@ -53,6 +53,7 @@ GOOD = {
     "importance_from": IMPORTANCE,
     "importance_from_vjp": IMPORTANCE,
     "segments_from": {"cumulative_lengths": [0, 2, 5]},
+    "t5_buckets": {"buckets": 32},
     "set_num_threads": {"n": 1},
     "reference.attention": dict.fromkeys(("query", "key", "value"), ones(1, 4, 5, 3)),
 }
@@ -140,6 +141,23 @@ PARAMETERS = {
         ("heads do not match", ValueError, ones(3)),
         ("one a token", ValueError, ones(1, 4, 5)),
         ("string", TypeError, "deep"),
+    ],
+    "distance_bias": [
+        ("NaN", ValueError, [0.5, NAN]),
+        ("empty", ValueError, []),
+        ("a number", ValueError, 3.0),
+        ("heads do not match", ValueError, ones(3, 9)),
+        ("three axes", ValueError, ones(1, 4, 9)),
+        ("string", TypeError, "near"),
+    ],
+    "distance_buckets": [("without a table", ValueError, [0, 1, 0])],
+    "pair_bias": [
+        ("one axis", ValueError, ones(6)),
+        ("other keys", ValueError, ones(5, 7)),
+        ("one key", ValueError, ones(5, 1)),
+        ("heads do not match", ValueError, ones(3, 5, 6)),
+        ("another type", TypeError, ones(5, 6, dtype=np.float32)),
+        ("string", (TypeError, ValueError), "all"),
     ],
     "softcap": [
         ("NaN", ValueError, NAN),
@@ -305,6 +323,11 @@ TABLE = {
     },
     "merge_attention": MERGED,
     "merge_attention_vjp": MERGED,
+    "t5_buckets": {
+        "buckets": [*SIZE, ("too few for both directions", ValueError, 3)],
+        "max_distance": [*SIZE, ("within the exact ones", ValueError, 8)],
+        "bidirectional": FLAG,
+    },
     "cost": dict.fromkeys(("tokens", "heads", "head_dim", "key_tokens"), SIZE) | {
         "batch": [*SIZE, ("more pairs than are counted", ValueError, 10**18)],
         "span": [row for row in PER_TOKEN if row[0] != "tokens do not match"],

@@ -166,6 +166,12 @@ def draw_terms(rng, ndim, sizes):
     if rng.random() < 0.2:
         shape = parameter_shape(rng, ndim, sizes, per_token=False)
         options["sinks"] = dress(rng, np.floor(64 * rng.normal(0, 2, shape)) / 64)
+    if rng.random() < 0.2:
+        heads = (sizes[1],) if ndim > 2 and rng.random() < 0.5 else ()
+        options["distance_bias"] = np.floor(64 * rng.normal(0, 1, (*heads, int(rng.choice([1, 5, 64, 200]))))) / 64
+        if rng.random() < 0.5:
+            reach = int(rng.choice([0, 3, 70]))
+            options["distance_buckets"] = rng.integers(0, options["distance_bias"].shape[-1], 2 * reach + 1)
     return options
 
 

@@ -24,6 +24,13 @@ OPTIONS = {
     "soft cap beside others": {"softcap": 0.4, "alibi_slopes": 0.2, "key_bias": [0.5, -1, 0, -np.inf, 2, 0.25, -0.5]},
     "sinks": {"sinks": [0.5, -1.0, 0.0, 2.0], "span": 1.3, "ramp": 2},
     "sinks per batch": {"sinks": [[1.0], [-0.5]], "softcap": 2.0, "key_lengths": [6, 0]},
+    "by distance": {"distance_bias": [[0.5, -1, 2], [0, 1, 0], [3, 2, 1], [0.1, 0.2, 0.3]], "span": 2.3, "ramp": 3},
+    "by distance, in buckets": {"distance_bias": [0.5, -1.0], "distance_buckets": [1, 0, 0, 1, 0], "causal": False,
+                                "query_positions": [0, 1.5, 1.5, 4, 9.25],
+                                "key_positions": [0, 0, 1.5, 2, 3.75, 4, 11]},
+    "by pair": {"pair_bias": np.linspace(-2, 3, 35).reshape(5, 7), "softcap": 1.5, "sinks": 0.5},
+    "by pair, some removed": {"pair_bias": np.where(np.arange(280) % 3, np.linspace(-1, 1, 280), -np.inf).reshape(
+        2, 4, 5, 7), "distance_bias": [0.5, -1.0, 2.0], "key_lengths": [6, 0]},
     "scale": {"scale": -0.8, "temperature": [0.6, 1.0, 1.2, 3.0]},
     "positions": {"query_positions": [0, 1.5, 1.5, 4, 9.25], "key_positions": [0, 0, 1.5, 2, 3.75, 4, 11], "span": 2.7,
                   "ramp": 3, "alibi_slopes": 0.2},

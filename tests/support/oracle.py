@@ -64,6 +64,38 @@ def lift_bias(key_bias, dtype):
     return key_bias.reshape((1,) * (3 - key_bias.ndim) + key_bias.shape)[:, :, None, :]
 
 
+def entry_of(shape, offsets, buckets):
+    """The index of each pair in a table of biases, along each axis of offsets key - query."""
+    if len(offsets) > 1:
+        ends = [n // 2 for n in shape]
+        return tuple(np.clip(o, -end, end).astype(int) + end for o, end in zip(offsets, ends, strict=True))
+    distance = np.trunc(offsets[0])
+    if buckets is None:
+        return (np.minimum(np.abs(distance), shape[0] - 1).astype(int),)
+    end = (len(buckets) - 1) // 2
+    return (np.asarray(buckets)[np.clip(distance, -end, end).astype(int) + end],)
+
+
+def by_offset(table, offsets, buckets, dtype):
+    """A bias by distance as a (1 or batch, heads or 1, queries, keys) float64 array."""
+    table = np.asarray(np.asarray(table, dtype=dtype), dtype=np.float64)
+    if table.ndim == len(offsets):
+        table = table[None]
+    index = entry_of(table.shape[1:], offsets, buckets)
+    rows = [each[index] for each in table]
+    return np.stack(rows)[None] if rows[0].ndim == 2 else np.concatenate(rows, axis=1)
+
+
+def fold_offsets(terms, table, offsets, buckets):
+    """Sums a term per pair into the table of biases by distance."""
+    shape = np.shape(table)
+    sums = np.zeros(shape if len(shape) > len(offsets) else (1, *shape))
+    index = [np.broadcast_to(i, terms[:, :1].shape)[:, 0] for i in entry_of(sums.shape[1:], offsets, buckets)]
+    for head in range(terms.shape[1]):
+        np.add.at(sums[head % len(sums)], tuple(index), terms[:, head])
+    return sums.reshape(shape)
+
+
 def repeat_heads(array, heads):
     """Key heads repeated so that query head h meets key head h // (heads / key_heads)."""
     return np.repeat(array, heads // array.shape[1], axis=1)
@@ -170,6 +202,10 @@ def dense(
     softcap=None,
     sinks=None,
     key_bias=None,
+    distance_bias=None,
+    distance_buckets=None,
+    pair_bias=None,
+    offsets=None,
     **limits,
 ):
     """Every matrix of the forward pass, on four axes; `limits` are further arguments of `reach`."""
@@ -191,6 +227,15 @@ def dense(
         bias = lift_bias(key_bias, dtype)
         score = score + bias
         mask = np.where(np.isneginf(bias), 0.0, mask)  # a removed key
+        ramp_side = ramp_side & (mask > 0)
+    if distance_bias is not None:
+        if offsets is None:
+            places = (limits.get("query_positions"), limits.get("key_positions"))
+            offsets = (-at_positions(*sizes[:2], *places),)
+        score = score + by_offset(distance_bias, offsets, distance_buckets, dtype)
+    if pair_bias is not None:
+        score = score + lift(pair_bias)
+        mask = np.where(np.isneginf(lift(pair_bias)), 0.0, mask)
         ramp_side = ramp_side & (mask > 0)
     score = np.where(mask > 0, score, -np.inf)
     sink = -np.inf if sinks is None else spread(sinks, ndim, dtype)[..., None]
@@ -275,6 +320,19 @@ def gradients(query, key, value, grad_out, grad_lse=None, **options):
         result["sinks"] = Gradient(*(fold(part, options["sinks"], ndim) for part in parts))
     if options.get("key_bias") is not None:
         result["key_bias"] = Gradient(*(fold_bias(part, options["key_bias"]) for part in (d_score, d_score_mass)))
+    if options.get("distance_bias") is not None:
+        offsets = options.get("offsets")
+        if offsets is None:
+            places = (options.get("query_positions"), options.get("key_positions"))
+            offsets = (-at_positions(q.shape[2], k.shape[2], *places),)
+        table, buckets = options["distance_bias"], options.get("distance_buckets")
+        parts = (fold_offsets(part, table, offsets, buckets) for part in (d_score, d_score_mass))
+        result["distance_bias"] = Gradient(*parts)
+    if options.get("pair_bias") is not None:
+        shape = np.shape(options["pair_bias"])
+        axes = tuple(axis for axis in range(2) if lift(options["pair_bias"]).shape[axis] == 1)
+        parts = (part.sum(axis=axes, keepdims=True).reshape(shape) for part in (d_score, d_score_mass))
+        result["pair_bias"] = Gradient(*parts)
     return result
 
 

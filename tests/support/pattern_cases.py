@@ -130,6 +130,8 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
     if any(some is not None and pattern_oracle.looks_both_ways(some) for some in trees):
         options.setdefault("causal", True)
     kinds = [one.kind for some in trees if some is not None for one in pattern_oracle.leaves_of(some)]
+    if "Neighborhood" in "".join(kinds):  # tables of its axes have a test of their own
+        options.pop("distance_bias", None), options.pop("distance_buckets", None)
     options |= draw_limits(rng, ndim, (batch, heads, queries, keys), share, "Neighborhood" not in kinds)
     grad_lse = draw_array(rng, (*lead, queries), dtype) if rng.random() < 0.5 else None
     return PatternCase(arrays, options, tree, draw_array(rng, (*lead, queries, value_dim), dtype), grad_lse)

@@ -17,6 +17,8 @@ TOLERANCES = {
     ("temperature", "float64"): 1e-11,
     ("alibi_slopes", "float64"): 1e-11,
     ("sinks", "float64"): 1e-11,
+    ("distance_bias", "float64"): 1e-11,
+    ("pair_bias", "float64"): 1e-11,
     ("key_bias", "float64"): 1e-11,
     ("weights", "float64"): 1e-11,
     ("out", "float32"): 3e-5,
@@ -28,6 +30,8 @@ TOLERANCES = {
     ("temperature", "float32"): 5e-6,
     ("alibi_slopes", "float32"): 5e-6,
     ("sinks", "float32"): 5e-6,
+    ("distance_bias", "float32"): 5e-6,
+    ("pair_bias", "float32"): 5e-6,
     ("key_bias", "float32"): 5e-6,
     ("weights", "float32"): 3e-5,
 }

@@ -22,7 +22,7 @@ class Gradients(NamedTuple):
     Attributes
     ----------
     query, key, value : ndarray
-    span, temperature, alibi_slopes, sinks, key_bias : ndarray or None
+    span, temperature, alibi_slopes, sinks, key_bias, distance_bias, pair_bias : ndarray or None
         None where the argument was None.
     """
 
@@ -34,6 +34,8 @@ class Gradients(NamedTuple):
     alibi_slopes: Array | None
     sinks: Array | None
     key_bias: Array | None
+    distance_bias: Array | None
+    pair_bias: Array | None
 
 
 _NONE: dict[str, Any] = dict.fromkeys(DIFFERENTIABLE)
@@ -119,6 +121,17 @@ def attention(
     key_bias : array_like, optional
         Added to the scores of each key, so that some matter more; -inf removes one. Of shape (key tokens,),
         (heads or 1, key tokens) or (batch or 1, heads or 1, key tokens).
+    distance_bias : array_like, optional
+        Added to the scores by distance: a table of shape (distances,) or (heads, distances), whose last entry is that
+        of all larger distances, in both directions. Of distances that are not whole the whole part counts. On a grid
+        of more axes a table by the offset key - query along each, of shape (offsets, ...) or (heads, offsets, ...) with
+        odd numbers of offsets, 0 in the middle, and the outermost for all beyond (Swin's and NATTEN's).
+    distance_buckets : array_like of int, optional
+        Which entry of `distance_bias` an offset key - query has: an array of odd length, offset 0 in the middle, keys
+        behind before it and keys ahead after it; its ends for all beyond. See `t5_buckets`.
+    pair_bias : array_like, optional
+        Added to the score of each pair; -inf removes it. Of shape (tokens, key tokens) with axes of heads and of batch
+        items before, which may be 1, and of the type of query. It is read where a pair is computed, and not copied.
     return_lse : bool
         Whether to return the log-sum-exp too.
 
@@ -141,7 +154,8 @@ def attention(
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al.,
     "Train Short, Test Long", ICLR 2022; the soft cap: Gemma Team, "Gemma 2", 2024, section 2; sinks: Xiao et al.,
-    "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, and OpenAI, "gpt-oss model card", 2025.
+    "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, and OpenAI, "gpt-oss model card", 2025;
+    biases by offset: Liu et al., "Swin Transformer", ICCV 2021, equation 4.
 
     Examples
     --------

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, takes_options
+from headspan.ops.arguments.terms import TERMS
 from headspan.patterns.base import Pattern
 from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
@@ -80,7 +81,7 @@ def attention(
         for name, otherwise in (("span", np.inf), ("temperature", 1.0), ("alibi_slopes", 0.0), ("sinks", -np.inf))
     )
     ramp, scale = given["ramp"], given.get("scale", q.shape[-1] ** -0.5)
-    allowed, x, free = _pairs(q, k, given)
+    allowed, x, free, offsets = _pairs(q, k, given)
     if "key_lengths" in given:
         allowed = allowed & _valid(k.shape[-2], np.asarray(given["key_lengths"]))
     if "key_begin" in given:
@@ -90,11 +91,14 @@ def attention(
     b = np.asarray(given["key_bias"], np.float64)[..., None, :] if "key_bias" in given else np.float64(0)
 
     m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
-    m = np.where(allowed & (b > -np.inf), np.where(free, 1.0, m), 0.0)
+    seen = allowed & (b > -np.inf) & (np.asarray(given.get("pair_bias", 0)) > -np.inf)
+    m = np.where(seen, np.where(free, 1.0, m), 0.0)
     s = scale / t * (q @ np.swapaxes(k, -1, -2))
     if "softcap" in given:
         s = given["softcap"] * np.tanh(s / given["softcap"])
     s = s - slope * x + b
+    for name in TERMS.keys() & given.keys():
+        s = s + TERMS[name].dense(given, offsets)
     top = np.maximum(np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0), sink)
     top = np.where(top == -np.inf, 0.0, top)  # of a row with no pair
     e = m * np.exp(np.where(m > 0, s - top, -np.inf))
@@ -117,8 +121,8 @@ def _pairs(
     q: npt.NDArray[np.float64],
     k: npt.NDArray[np.float64],
     given: dict[str, Any],
-) -> tuple[Any, Any, Any]:
-    """Say which pairs there are, how far apart they stand, and which of them no span limits."""
+) -> tuple[Any, Any, Any, list[Any]]:
+    """Say which pairs there are, how far apart they stand, which of them no span limits, and their offsets by axis."""
     queries, keys = q.shape[-2], k.shape[-2]
     k_at = np.asarray(given.get("key_positions", np.arange(keys)))
     if "query_positions" in given:
@@ -133,13 +137,15 @@ def _pairs(
     causal = resolve_causal(given.get("causal"), parts, queries, keys, placed="query_positions" in given)
     allowed = ((x >= 0) | (not causal)) & ((x != 0) | given["include_self"])
     if not parts:
-        return allowed, np.abs(x), False
+        return allowed, np.abs(x), False, [-x]
     masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))
+    offsets = [-x]
     if any(part.grid for part in parts):
+        offsets = _grid_offsets(parts[0], queries, keys) or offsets
         x = np.stack([_grid_distance(part, queries, keys, x) for part in parts])
     if q.ndim == 2:  # no axis of heads
         masks, free, x = masks[0], free[0], x.reshape(queries, keys)
-    return allowed & masks, np.abs(x), free
+    return allowed & masks, np.abs(x), free, offsets
 
 
 def _pattern(pattern: Pattern, queries: int, keys: int) -> tuple[Any, Any]:
@@ -151,12 +157,17 @@ def _pattern(pattern: Pattern, queries: int, keys: int) -> tuple[Any, Any]:
 
 def _grid_distance(pattern: Pattern, queries: int, keys: int, x: Any) -> Any:
     """Return the largest distance along the axes of a pattern's grid; without one the distances given."""
+    return np.abs(_grid_offsets(pattern, queries, keys)).max(axis=0) if pattern.grid else x
+
+
+def _grid_offsets(pattern: Pattern, queries: int, keys: int) -> list[Any]:
+    """Return how far each key lies after each query along the axes of a pattern's grid; nothing without one."""
     if not pattern.grid:
-        return x
+        return []
     tokens = np.array(pattern._on_grid)
     at = np.zeros((len(pattern.grid), keys), int)  # those beside the grid are not asked for
     at[:, tokens] = np.unravel_index(tokens - pattern.grid_start, pattern.grid)
-    return np.abs(at[:, keys - queries :, None] - at[:, None, :]).max(axis=0)
+    return list(at[:, None, :] - at[:, keys - queries :, None])
 
 
 def _valid(keys: int, key_lengths: npt.NDArray[Any]) -> Any:

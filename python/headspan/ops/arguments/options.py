@@ -33,13 +33,16 @@ class Options(TypedDict, total=False):
     key_lengths: npt.ArrayLike | None
     segment_ids: npt.ArrayLike | None
     key_bias: npt.ArrayLike | None
+    distance_bias: npt.ArrayLike | None
+    distance_buckets: npt.ArrayLike | None
+    pair_bias: npt.ArrayLike | None
 
 
 # What an option is unless given; None for those that are not here.
 DEFAULTS: Options = {"ramp": 32, "include_self": True}
 NAMES = frozenset(Options.__annotations__)
 # The options that have a gradient.
-DIFFERENTIABLE = ("span", "temperature", "alibi_slopes", "sinks", "key_bias")
+DIFFERENTIABLE = ("span", "temperature", "alibi_slopes", "sinks", "key_bias", "distance_bias", "pair_bias")
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

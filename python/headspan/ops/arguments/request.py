@@ -12,6 +12,7 @@ from headspan.ops.arguments import visibility
 from headspan.ops.arguments.options import DEFAULTS, NAMES, refuse_unknown
 from headspan.ops.arguments.parameters import KeyBias, Parameter, PerQuery
 from headspan.ops.arguments.sizes import Sizes, check_alike
+from headspan.ops.arguments.terms import TERMS
 from headspan.patterns.base import Pattern
 from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
@@ -107,12 +108,25 @@ class Request:
                 for_core["removed"] = bias.removed
         for name, parameter in parameters.items():
             for_core[name] = parameter.array
+        if "distance_buckets" in given and "distance_bias" not in given:
+            raise ValueError("distance_buckets are of a distance_bias, which must be given beside them")
+        terms = {name: TERMS[name](given, sizes, self._grid(given)) for name in TERMS if name in given}
+        if terms:
+            parameters |= terms
+            for_core["terms"] = {name: term.arrays for name, term in terms.items()}
         for name in ("key_begin", "key_lengths"):
             if name in given:
                 for_core[name] = visibility.key_counts(name, given[name], sizes)
         if "segment_ids" in given:
             for_core["segment_first"], for_core["segment_last"] = visibility.segments(given["segment_ids"], sizes)
         return furthest
+
+    def _grid(self, given: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return the grid that all patterns have, or none."""
+        grids = {tuple(pattern.grid or ()) for pattern in self.patterns} or {()}
+        if len(grids) > 1 and "distance_bias" in given:
+            raise ValueError("distance_bias must mean the same for all heads, but their patterns differ in the grid")
+        return grids.pop()
 
     def _check_factors(self, scale: float, furthest: float) -> None:
         """Refuse factors of the scores that their type cannot hold, as the core takes them, for powers of 2."""
@@ -141,8 +155,7 @@ def _check_grid(patterns: list[Pattern], given: dict[str, Any]) -> None:
     """Refuse what has no meaning on a grid."""
     if "query_positions" in given or "key_positions" in given:
         raise ValueError("query_positions and key_positions cannot be combined with a Neighborhood, which has its own")
-    if "alibi_slopes" not in given:
-        return
-    for pattern in patterns:
-        if pattern.grid and not all(token in pattern._on_grid for token in pattern.global_tokens):
-            raise ValueError("alibi_slopes need distances, which tokens beside the grid of a Neighborhood do not have")
+    for name in given.keys() & {"alibi_slopes", "distance_bias"}:
+        for pattern in patterns:
+            if pattern.grid and not all(token in pattern._on_grid for token in pattern.global_tokens):
+                raise ValueError(f"{name} need distances, which tokens beside the grid of a Neighborhood do not have")

@@ -1,0 +1,153 @@
+"""Score terms that are a number for each pair: their checks, what the core gets, their gradient, their definition.
+
+A class here and a file of the core for each term; `TERMS` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.ops.arguments.parameters import Parameter, bounded_scores
+from headspan.ops.arguments.sizes import Sizes
+
+
+class Term(Parameter):
+    """A score term.
+
+    Attributes
+    ----------
+    arrays : tuple of ndarray
+        What the core makes its term of: numbers on four axes, integers on one.
+    """
+
+    arrays: tuple[npt.NDArray[Any], ...]
+
+    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
+        raise NotImplementedError
+
+    @staticmethod
+    def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
+        """Give the term of every pair; `offsets` are key - query along each axis, (..., tokens, keys)."""
+        raise NotImplementedError
+
+    def _take(self, name: str, given: object, sizes: Sizes) -> npt.NDArray[Any]:
+        array = _check.as_array(name, given)
+        low, high = _check.limits(name, array)
+        _check.fits(name, low, high, sizes.dtype)
+        self._note(array, sizes)
+        return array
+
+
+class DistanceBias(Term):
+    """A table of numbers by distance, or by offset on a grid."""
+
+    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
+        table = self._take("distance_bias", given["distance_bias"], sizes)
+        axes = max(len(grid), 1)
+        lead = table.shape[: max(table.ndim - axes, 0)]
+        if table.ndim not in (axes, axes + 1) or lead not in ((), (1,), (sizes.heads,)) or 0 in table.shape:
+            forms = (
+                "(distances,) or (heads, distances)" if axes == 1 else f"{axes} axes of offsets, perhaps after heads"
+            )
+            raise ValueError(f"distance_bias must be of shape {forms}, not of shape {table.shape}")
+        entries, lengths = _entries(table.shape[len(lead) :], given.get("distance_buckets"), grid)
+        rows = bounded_scores(table, sizes).reshape(1, 1, lead[0] if lead else 1, -1)
+        numbers = np.ascontiguousarray(rows, dtype=sizes.dtype)
+        self.arrays = numbers, entries, np.array(lengths, np.int64)
+
+    def gradient(self, unshared: Array) -> Array:
+        """Sum over everything that shared a value."""
+        heads = self.arrays[0].shape[2]
+        total = unshared.sum(axis=0) if heads == unshared.shape[1] else unshared.sum(axis=(0, 1))
+        result: Array = total.reshape(self.shape).astype(self.dtype)
+        return result
+
+    @staticmethod
+    def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
+        """Give the term of every pair."""
+        table = np.asarray(given["distance_bias"], np.float64)
+        shape = table.shape[table.ndim - len(offsets) :]
+        if len(offsets) == 1:
+            buckets = given.get("distance_buckets")
+            buckets = _distances(shape[0]) if buckets is None else np.asarray(buckets)
+            middle = len(buckets) // 2
+            index: Any = (buckets[np.clip(np.trunc(offsets[0]), -middle, middle).astype(int) + middle],)
+        else:
+            index = tuple(
+                np.clip(each, -(n // 2), n // 2).astype(int) + n // 2 for each, n in zip(offsets, shape, strict=True)
+            )
+        if table.ndim == len(offsets):
+            return np.asarray(table[index])
+        heads = np.arange(len(table))[:, None, None]
+        return np.asarray(table[(heads, *index)])
+
+
+def _distances(count: int) -> npt.NDArray[np.int64]:
+    """Return the entries of a table by distance, both ways."""
+    return np.abs(np.arange(1 - count, count))
+
+
+def _entries(
+    shape: tuple[int, ...], buckets: object, grid: tuple[int, ...]
+) -> tuple[npt.NDArray[np.int64], tuple[int, ...]]:
+    """Return the entry of a table for every offset key - query, and how many offsets there are along each axis."""
+    if len(grid) > 1:
+        if buckets is not None:
+            raise ValueError("distance_buckets are for one axis, not for those of a grid")
+        if any(n % 2 == 0 for n in shape):
+            raise ValueError(f"distance_bias must have an odd number of offsets along each axis, not shape {shape}")
+        lengths = tuple(2 * n - 1 for n in grid)
+        at = [np.clip(np.arange(1 - n, n), -(m // 2), m // 2) + m // 2 for n, m in zip(grid, shape, strict=True)]
+        return np.ravel_multi_index(tuple(np.meshgrid(*at, indexing="ij")), shape).ravel(), lengths
+    if buckets is None:
+        entries = _distances(shape[0])
+    else:
+        entries = _check.as_array("distance_buckets", buckets)
+        if entries.dtype.kind not in "iu":
+            raise TypeError(f"distance_buckets must be integers, not {entries.dtype}")
+        if entries.ndim != 1 or entries.size % 2 == 0:
+            raise ValueError(
+                "distance_buckets must have one axis of odd length, for keys as far ahead as behind, "
+                f"not shape {entries.shape}"
+            )
+        if not 0 <= entries.min() <= entries.max() < shape[0]:
+            wrong = entries.min() if entries.min() < 0 else entries.max()
+            raise ValueError(f"distance_buckets must be entries of distance_bias, 0 to {shape[0] - 1}, not {wrong}")
+    return np.ascontiguousarray(entries, np.int64), (entries.size,)
+
+
+class PairBias(Term):
+    """A number for every pair."""
+
+    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
+        array = _check.as_array("pair_bias", given["pair_bias"])
+        wanted = (*sizes.axes[:-1], sizes.queries, sizes.keys)
+        shape = array.shape
+        fits = 2 <= len(shape) <= len(wanted) and shape[-2:] == wanted[-2:]
+        if not fits or any(n not in (1, size) for n, size in zip(shape, wanted[-len(shape) :], strict=True)):
+            forms = [wanted[i:] for i in range(len(wanted) - 1)]
+            raise ValueError(f"pair_bias must be of shape {' or '.join(map(str, forms))}, not of shape {shape}")
+        if array.dtype != sizes.dtype:
+            raise TypeError(f"pair_bias must be of the type of query, {sizes.dtype}, not {array.dtype}")
+        self._note(array, sizes)
+        self.arrays = (array[(None,) * (4 - array.ndim)],)
+
+    def gradient(self, unshared: Array) -> Array:
+        """Sum over everything that shared a value."""
+        shared = tuple(axis for axis in range(2) if self.arrays[0].shape[axis] == 1)
+        result: Array = unshared.sum(axis=shared).reshape(self.shape).astype(self.dtype)
+        return result
+
+    @staticmethod
+    def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
+        """Give the term of every pair."""
+        return np.asarray(given["pair_bias"], np.float64)
+
+
+TERMS: dict[str, type[Term]] = {"distance_bias": DistanceBias, "pair_bias": PairBias}
