@@ -7,13 +7,13 @@
 // in turn. A pattern may take several stages, each of which adds to what the ones before have found.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <vector>
 
 #include "class_rows.h"
 #include "group_run.h"
 #include "key_chunks.h"
 #include "ordered_accumulator.h"
+#include "parameter_gradients.h"
 #include "prefetch.h"
 #include "request.h"
 #include "term_sums.h"
@@ -354,44 +354,12 @@ class BackwardPass {
     if (adds && !may_add()) return false;
     kernel_.backward_end(group, rows, workspace.kernel);
     for (int lane = 0; lane < group.lanes; lane++) {
-      store_parameters(adds, queries, rows, lane);
+      store_parameters(request_, gradients_, adds, queries, rows, lane);
       if (adds && gradients_.query)
         add(rows.grad_query[lane], request_.head_dim(),
             gradients_.query.at(queries.batch, queries.head, queries.schedule.query(lane)));
     }
     return true;
-  }
-
-  void store_parameters(bool adds, const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
-    auto const store = [&](const ArrayView<double, 3>& gradients, double gradient) {
-      double& to = *gradients.at(queries.batch, queries.head, queries.schedule.query(lane));
-      to = adds ? to + gradient : gradient;
-    };
-    if (gradients_.span) store(gradients_.span, request_.ramp > 0 ? rows.grad_span[lane] / request_.ramp : 0);
-    if (gradients_.slopes) store(gradients_.slopes, rows.grad_slope[lane]);
-    if (gradients_.sinks) store(gradients_.sinks, sink_gradient(queries, rows, lane));
-    if (gradients_.temperature) store(gradients_.temperature, temperature_gradient(queries, rows, lane));
-  }
-
-  // The weight of the sink, which has no value, times -delta of backward.h; 0 for a pass without the sink.
-  double sink_gradient(const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
-    if (std::isinf(queries.group.sink[lane])) return 0;
-    double delta = -static_cast<double>(rows.grad_lse[lane]);
-    for (int d = 0; d < request_.value_dim(); d++)
-      delta += static_cast<double>(rows.grad_out[lane][d]) * static_cast<double>(rows.out[lane][d]);
-    T const score = static_cast<T>(queries.group.sink[lane] * kLog2e);
-    return -delta * std::exp2(static_cast<double>(score - rows.maximum[lane])) *
-           static_cast<double>(rows.inverse_sum[lane]);
-  }
-
-  // s = scale / temperature * query . key: the sum of ds * s over the keys is query . grad_query
-  double temperature_gradient(const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) const {
-    if (rows.inverse_sum[lane] == 0) return 0;  // no key: a query of NaN must not come in
-    double sum = 0;
-    for (int d = 0; d < request_.head_dim(); d++)
-      sum += static_cast<double>(queries.group.query[lane][d]) * static_cast<double>(rows.grad_query[lane][d]);
-    return -sum /
-           static_cast<double>(*request_.temperature.at(queries.batch, queries.head, queries.schedule.query(lane)));
   }
 
   // The private rows of keys first .. last - 1 of one head, in the order of the chunks.
