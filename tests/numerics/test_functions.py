@@ -192,6 +192,13 @@ def test_cost(arguments):
     assert cost.dense_flops == 4 * sizes["head_dim"] * batch * heads * queries * keys
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_score_terms_cost_no_pair(dtype):
+    terms = {"softcap": 2.0, "sinks": [0, 1], "distance_bias": np.ones(9), "pair_bias": np.ones((70, 70), dtype)}
+    sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "span": [3.5, 20]}
+    assert hs.cost(**sizes, **terms).pairs == hs.cost(**sizes).pairs
+
+
 def test_cost_of_a_long_context_is_exact():
     """Far beyond what fits a 32-bit number, and a double."""
     tokens = 100_003

@@ -88,7 +88,9 @@ def cost(
         raise ValueError(
             f"cost counts less than 2**63 pairs, not those of tokens {tokens}, heads {heads}, batch {batch}"
         )
-    query, key = (np.broadcast_to(np.zeros(1), (batch, heads, count, 1)) for count in (tokens, keys))  # of no memory
+    # Of no memory, and of the type that a bias of pairs has.
+    zero = np.zeros(1, np.float32 if getattr(options.get("pair_bias"), "dtype", None) == np.float32 else np.float64)
+    query, key = (np.broadcast_to(zero, (batch, heads, count, 1)) for count in (tokens, keys))
     counted = Request(query, key, key, options).core.pairs(get_num_threads())
     head_pairs = np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)).copy()
     pairs = int(head_pairs.sum())
