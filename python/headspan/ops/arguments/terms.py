@@ -5,6 +5,7 @@ A class here and a file of the core for each term; `TERMS` lists them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from headspan.ops.arguments.parameters import Parameter, bounded_scores
 from headspan.ops.arguments.sizes import Sizes
 
 
-class Term(Parameter):
+class Term(Parameter, ABC):
     """A score term.
 
     Attributes
@@ -28,13 +29,13 @@ class Term(Parameter):
 
     arrays: tuple[npt.NDArray[Any], ...]
 
-    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None: ...
 
     @staticmethod
+    @abstractmethod
     def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
         """Give the term of every pair; `offsets` are key - query along each axis, (..., tokens, keys)."""
-        raise NotImplementedError
 
     def _take(self, name: str, given: object, sizes: Sizes) -> npt.NDArray[Any]:
         array = _check.as_array(name, given)
