@@ -11,12 +11,12 @@
 
 #include "class_rows.h"
 #include "group_run.h"
-#include "key_chunks.h"
+#include "key_gradient_rows.h"
 #include "ordered_accumulator.h"
 #include "parameter_gradients.h"
 #include "prefetch.h"
 #include "request.h"
-#include "term_sums.h"
+#include "shared_sums.h"
 
 namespace headspan {
 
@@ -33,14 +33,13 @@ class BackwardPass {
         kernel_(active_kernel<T>()),
         plan_(request.patterns, request.queries(), request.keys()),
         past_caches_(plan_.stages() == 1 && !gradients.temperature && past_caches(kernel_, gradients.query)),
-        in_order_(gradients.key || gradients.value || gradients.key_bias || wants_shared_terms()),
-        chunks_(in_order_ ? plan_chunks(request, plan_) : std::vector<Chunk>()) {}
+        in_order_(gradients.key || gradients.value || gradients.key_bias || SharedSums<T>::any(request, gradients)),
+        chunks_(in_order_ ? plan_chunks(request, plan_) : std::vector<Chunk>()),
+        key_rows_(request, gradients, chunks_),
+        shared_(request, gradients, chunks_) {}
 
   void run(const Control& control) {
     int const threads = useful_threads(request_, control);
-    for (ArrayView<double, 3> const& term : gradients_.terms)
-      for (std::ptrdiff_t head = 0; term && head < request_.batch() * request_.heads(); head++)
-        std::fill_n(term.at(head / request_.heads(), head % request_.heads()), term.shape[2], 0.0);
     if (!chunks_.empty()) return run_chunks(threads, control);
     for (std::ptrdiff_t stage = 0; stage < plan_.stages(); stage++)
       in_order_ ? run_heads(stage, threads, control) : run_groups(stage, threads, control);
@@ -52,50 +51,15 @@ class BackwardPass {
   std::ptrdiff_t heads() const { return request_.batch() * request_.key_heads(); }
 
   void run_chunks(int threads, const Control& control) {
-    std::size_t const private_rows =
-        chunks_.back().private_row + static_cast<std::size_t>(chunks_.back().private_count());
-    if (gradients_.key)
-      private_key_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(request_.head_dim())));
-    if (gradients_.value)
-      private_value_ = Buffer<T>(checked_product(private_rows, static_cast<std::size_t>(request_.value_dim())));
-    if (gradients_.key_bias)
-      private_bias_ =
-          Buffer<double>(checked_product(private_rows, static_cast<std::size_t>(request_.heads_per_key_head())));
-    for (std::size_t i = 0; i < gradients_.terms.size(); i++) {
-      std::size_t const each = wants_shared_term(i) ? static_cast<std::size_t>(request_.terms[i]->gradient_size()) : 0;
-      private_terms_.emplace_back(
-          checked_product(chunks_.size() * static_cast<std::size_t>(request_.heads_per_key_head()), each));
-      std::fill_n(private_terms_.back().data(), private_terms_.back().size(), 0.0);
-    }
     parallel_for(static_cast<std::ptrdiff_t>(chunks_.size()), threads, control.interrupted,
                  [&](std::ptrdiff_t task, const StopCheck& stop) {
                    run_chunk(chunks_[static_cast<std::size_t>(task)], 0, stop);
                  });
     for_each_slice(threads, control, [&](std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) {
-      add_private_rows(head, first, last);
+      for (const Chunk& chunk : chunks_)  // in their order
+        if (chunk.batch * request_.key_heads() + chunk.key_head == head) key_rows_.add_private(chunk, first, last);
     });
-    add_private_terms();
-  }
-
-  bool wants_shared_term(std::size_t i) const { return gradients_.terms[i] && request_.terms[i]->groups_share(); }
-  bool wants_shared_terms() const {
-    for (std::size_t i = 0; i < gradients_.terms.size(); i++)
-      if (wants_shared_term(i)) return true;
-    return false;
-  }
-
-  // The sums of a term from the groups of a chunk, for one of the heads that share its key head.
-  double* private_term(const Chunk& chunk, std::ptrdiff_t shared, std::size_t term) const {
-    std::ptrdiff_t const number = (&chunk - chunks_.data()) * request_.heads_per_key_head() + shared;
-    return private_terms_[term].data() + number * request_.terms[term]->gradient_size();
-  }
-  void add_private_terms() const {
-    std::ptrdiff_t const each = request_.heads_per_key_head();
-    for (std::size_t i = 0; i < gradients_.terms.size(); i++)
-      for (const Chunk& chunk : chunks_)
-        for (std::ptrdiff_t h = 0; h < each && wants_shared_term(i); h++)
-          add(private_term(chunk, h, i), request_.terms[i]->gradient_size(),
-              gradients_.terms[i].at(chunk.batch, chunk.key_head * each + h));
+    shared_.add_chunks();
   }
 
   // Where groups add to nothing in common.
@@ -111,8 +75,8 @@ class BackwardPass {
                      run(KeyGradients<T>{}, tiles, count);
                      return true;
                    };
-                   TermSums<T> terms(request_, gradients_, queries);
-                   run_group(stage, queries, terms, stop, run_batch, [] { return true; });
+                   GroupSums<T> sums(request_, gradients_, shared_, queries);
+                   run_group(stage, queries, sums, stop, run_batch, [] { return true; });
                  });
   }
 
@@ -148,11 +112,11 @@ class BackwardPass {
                          head = all.key_head * shared + number % shared, index = number / shared;
     auto const clear_until = [&](std::ptrdiff_t until) {
       std::ptrdiff_t const first = cleared.load(std::memory_order_relaxed);
-      if (stage == 0 && first < until) cleared.store(clear_own(all, first, until), std::memory_order_relaxed);
+      if (stage == 0 && first < until) cleared.store(key_rows_.clear_own(all, first, until), std::memory_order_relaxed);
     };
     if (index < plan_.groups(head, stage)) {
       QueryGroup<T> const queries = group_of(request_, plan_, all.batch, head, stage, index);
-      KeyGradients<T> const key_rows = key_gradients(all, number % shared);
+      KeyGradients<T> const key_rows = key_rows_.of(all, number % shared);
       bool const ascends = queries.schedule.ascends() && one_order(all.key_head);
       if (!ascends && !order.await(task, PTRDIFF_MAX, stop)) return;
       auto const run_batch = [&](auto run, const Tile* tiles, int count) {
@@ -167,10 +131,10 @@ class BackwardPass {
         return true;
       };
       auto const may_add = [&] { return order.await(task, PTRDIFF_MAX, stop); };
-      TermSums<T> terms(request_, gradients_, queries);
-      if (!run_group(stage, queries, terms, stop, run_batch, may_add)) return;
-      if (wants_shared_terms() && !may_add()) return;
-      terms.add([&](std::size_t i) { return gradients_.terms[i].at(all.batch, head); });
+      GroupSums<T> sums(request_, gradients_, shared_, queries);
+      if (!run_group(stage, queries, sums, stop, run_batch, may_add)) return;
+      if (shared_.any() && !may_add()) return;
+      sums.add_to([&](std::size_t i) { return shared_.of_head(i, all.batch, head); });
     }
     if (!order.await(task, PTRDIFF_MAX, stop)) return;
     if (order.is_last(task)) clear_until(all.own_last);
@@ -208,57 +172,8 @@ class BackwardPass {
             0};
   }
 
-  // `shared` counts the heads that share the key head.
-  KeyGradients<T> key_gradients(const Chunk& chunk, std::ptrdiff_t shared) const {
-    auto const own = [&](const ArrayView<T, 4>& array) {
-      return array ? Rows<T>{array.at(chunk.batch, chunk.key_head), array.stride[2]} : Rows<T>{nullptr, 0};
-    };
-    auto const of_buffer = [&](const Buffer<T>& buffer, std::ptrdiff_t dims) {
-      return Rows<T>{buffer.data() ? buffer.data() + chunk.private_row * static_cast<std::size_t>(dims) : nullptr,
-                     dims};
-    };
-    Rows<double> bias{nullptr, 0}, private_bias{nullptr, 0};
-    if (gradients_.key_bias) {
-      std::ptrdiff_t const each = request_.heads_per_key_head();
-      bias = {gradients_.key_bias.at(chunk.batch, chunk.key_head * each + shared), 1};
-      private_bias = {private_bias_.data() + chunk.private_row * static_cast<std::size_t>(each) + shared, each};
-    }
-    return {own(gradients_.key),
-            own(gradients_.value),
-            of_buffer(private_key_, request_.head_dim()),
-            of_buffer(private_value_, request_.value_dim()),
-            bias,
-            private_bias,
-            chunk.private_first,
-            chunk.own_first};
-  }
-
-  // Zeros for the chunk's own rows up to `until`, just before their first use, so that they are still in the cache
-  // then; returns up to where they are zeros or in use.
-  std::ptrdiff_t clear_own(const Chunk& chunk, std::ptrdiff_t first, std::ptrdiff_t until) const {
-    if (first >= until) return first;
-    std::ptrdiff_t const each = request_.heads_per_key_head();
-    auto const clear = [&](const ArrayView<T, 4>& array) {
-      for (std::ptrdiff_t key = first; key < until && array; key++)
-        std::fill_n(array.at(chunk.batch, chunk.key_head, key), array.shape[3], T(0));
-    };
-    clear(gradients_.key);
-    clear(gradients_.value);
-    for (std::ptrdiff_t h = chunk.key_head * each; h < (chunk.key_head + 1) * each && gradients_.key_bias; h++)
-      std::fill(gradients_.key_bias.at(chunk.batch, h, first), gradients_.key_bias.at(chunk.batch, h, until), 0.0);
-    return until;
-  }
-
-  void clear_private(const Chunk& chunk) const {
-    if (chunk.private_count() == 0) return;
-    KeyGradients<T> const rows = key_gradients(chunk, 0);
-    if (gradients_.key) std::fill_n(rows.private_key.data, chunk.private_count() * request_.head_dim(), T(0));
-    if (gradients_.value) std::fill_n(rows.private_value.data, chunk.private_count() * request_.value_dim(), T(0));
-    if (gradients_.key_bias) std::fill_n(rows.private_bias.data, chunk.private_count() * rows.private_bias.stride, 0.0);
-  }
-
   void run_chunk(const Chunk& chunk, std::ptrdiff_t stage, const StopCheck& stop) const {
-    clear_private(chunk);
+    key_rows_.clear_private(chunk);
     std::ptrdiff_t const shared = request_.heads_per_key_head();
     std::ptrdiff_t cleared = stage == 0 ? chunk.own_first : chunk.own_last;
     std::ptrdiff_t const first_head = chunk.key_head * shared;
@@ -277,22 +192,22 @@ class BackwardPass {
         bool const same_group = h + 1 < shared;
         std::ptrdiff_t const next_head = same_group ? head + 1 : chunk.key_head * shared, next = same_group ? n : n + 1;
         bool const has_next = next < std::min(chunk.last_group, plan_.groups(next_head, stage));
-        KeyGradients<T> const key_rows = key_gradients(chunk, h);
+        KeyGradients<T> const key_rows = key_rows_.of(chunk, h);
         copies.redirect(queries);
         auto const run_batch = [&](auto run, const Tile* tiles, int count) {
           std::ptrdiff_t const end = keys_end(tiles, count);
-          cleared = clear_own(chunk, cleared, std::min(end, chunk.own_last));
+          cleared = key_rows_.clear_own(chunk, cleared, std::min(end, chunk.own_last));
           if (has_next) fetch_next(queries.group, plan_.stage(next_head, stage), chunk.batch, next_head, next, end);
           run(key_rows, tiles, count);
           return true;
         };
-        TermSums<T> terms(request_, gradients_, queries);
-        if (!run_group(stage, queries, terms, stop, run_batch, [] { return true; })) return;
-        terms.add([&](std::size_t i) {
-          return chunks_.empty() ? gradients_.terms[i].at(chunk.batch, head) : private_term(chunk, h, i);
+        GroupSums<T> sums(request_, gradients_, shared_, queries);
+        if (!run_group(stage, queries, sums, stop, run_batch, [] { return true; })) return;
+        sums.add_to([&](std::size_t i) {
+          return chunks_.empty() ? shared_.of_head(i, chunk.batch, head) : shared_.of_chunk(i, chunk, head);
         });
       }
-    clear_own(chunk, cleared, chunk.own_last);
+    key_rows_.clear_own(chunk, cleared, chunk.own_last);
   }
 
   // Past the last key of some tiles.
@@ -322,7 +237,7 @@ class BackwardPass {
   // The gradients of one group. run_batch(run, tiles, count) is to call run(key_rows, tiles, count) for all its tiles;
   // may_add() is asked before something is added to what the stages before have found for these queries.
   template <class RunBatch, class MayAdd>
-  bool run_group(std::ptrdiff_t stage, const QueryGroup<T>& queries, TermSums<T>& terms, const StopCheck& stop,
+  bool run_group(std::ptrdiff_t stage, const QueryGroup<T>& queries, GroupSums<T>& sums, const StopCheck& stop,
                  RunBatch run_batch, MayAdd may_add) const {
     bool const adds = stage > 0;
     VisibleKeys keys = queries.schedule.visible_keys();
@@ -330,7 +245,7 @@ class BackwardPass {
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim());
     BackwardRows<T> rows;
     rows.past_caches = past_caches_;
-    rows.pair_gradient = terms.listener();
+    rows.pair_gradient = sums.listener();
     // Rows of the query's gradient that are added later, or from which that of the temperature is made and nothing
     // else.
     bool const aside = adds || !gradients_.query;
@@ -362,27 +277,6 @@ class BackwardPass {
     return true;
   }
 
-  // The private rows of keys first .. last - 1 of one head, in the order of the chunks.
-  void add_private_rows(std::ptrdiff_t head, std::ptrdiff_t first, std::ptrdiff_t last) const {
-    for (const Chunk& chunk : chunks_) {
-      if (chunk.batch * request_.key_heads() + chunk.key_head != head) continue;
-      KeyGradients<T> const rows = key_gradients(chunk, 0);
-      std::ptrdiff_t const each = request_.heads_per_key_head();
-      for (std::ptrdiff_t j = std::max(first, chunk.private_first); j < std::min(last, chunk.own_first); j++) {
-        std::ptrdiff_t const row = j - chunk.private_first;
-        if (gradients_.key) add(rows.private_key.row(row), request_.head_dim(), rows.key.row(j));
-        if (gradients_.value) add(rows.private_value.row(row), request_.value_dim(), rows.value.row(j));
-        for (std::ptrdiff_t h = 0; h < each && gradients_.key_bias; h++)
-          *gradients_.key_bias.at(chunk.batch, chunk.key_head * each + h, j) += rows.private_bias.row(row)[h];
-      }
-    }
-  }
-
-  template <class Number>
-  static void add(const Number* from, std::ptrdiff_t n, Number* to) {
-    for (std::ptrdiff_t d = 0; d < n; d++) to[d] += from[d];
-  }
-
   const Request<T>& request_;
   const Upstream<T>& upstream_;
   const GradientViews<T>& gradients_;
@@ -391,9 +285,8 @@ class BackwardPass {
   bool const past_caches_;  // of the queries' gradients, where nobody reads them here
   bool const in_order_;     // whether groups add to something in common
   std::vector<Chunk> const chunks_;
-  Buffer<T> private_key_, private_value_;
-  Buffer<double> private_bias_;
-  std::vector<Buffer<double>> private_terms_;  // of each term, by chunk and head
+  KeyGradientRows<T> const key_rows_;
+  SharedSums<T> const shared_;
 };
 
 }  // namespace
