@@ -62,7 +62,7 @@ class WeightMap {
     rows.past_caches = false;
     T nothing[1];
     for (T*& out : rows.out) out = nothing;
-    if (!run_forward(kernel_, queries, keys, rows, workspace, stop)) return false;
+    if (!run_forward(kernel_, request_, queries, keys, rows, workspace, stop)) return false;
 
     kernel_.weights_begin(queries.group, workspace.kernel);
     PooledRows const pooled(*this, batch, head, first_row, lanes);

@@ -133,7 +133,7 @@ class BackwardPass {
       auto const may_add = [&] { return order.await(task, PTRDIFF_MAX, stop); };
       GroupSums<T> sums(request_, gradients_, shared_, queries);
       if (!run_group(stage, queries, sums, stop, run_batch, may_add)) return;
-      if (shared_.any() && !may_add()) return;
+      if (SharedSums<T>::any(request_, gradients_) && !may_add()) return;
       sums.add_to([&](std::size_t i) { return shared_.of_head(i, all.batch, head); });
     }
     if (!order.await(task, PTRDIFF_MAX, stop)) return;
@@ -266,6 +266,10 @@ class BackwardPass {
     };
     auto const run_tiles = [&](const Tile* tiles, int count) { return run_batch(run, tiles, count); };
     if (!for_each_batch(queries.schedule.tiles(keys), *workspace.tiles, stop, run_tiles)) return false;
+    rows.pair_gradient = {};  // of keys only
+    queries.for_each_memory_tile(request_, [&](const Group<T>& with_memory, const Tile& tile) {
+      kernel_.backward_step(with_memory, rows, sums.memory_rows(), &tile, 1, workspace.kernel);
+    });
     if (adds && !may_add()) return false;
     kernel_.backward_end(group, rows, workspace.kernel);
     for (int lane = 0; lane < group.lanes; lane++) {

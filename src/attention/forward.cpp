@@ -88,7 +88,7 @@ class ForwardPass {
   void run_part(std::ptrdiff_t stage, SplitKeys<T>& parts, const typename SplitKeys<T>::Part& part,
                 const StopCheck& stop) const {
     QueryGroup<T> queries = group(stage, part.head, part.group);
-    if (part.split > 0) queries.leave_out_sink();
+    if (part.split > 0) queries.leave_out_what_all_see();
     VisibleKeys keys = queries.schedule.visible_keys();
     keys.clip_to_split(part.split, parts.splits());
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim());
@@ -96,7 +96,7 @@ class ForwardPass {
     ForwardRows<T> rows;
     rows.past_caches = false;
     for (int lane = 0; lane < queries.group.lanes; lane++) rows.out[lane] = partial[lane].out;
-    if (!run_forward(kernel_, queries, keys, rows, workspace, stop)) return;
+    if (!run_forward(kernel_, request_, queries, keys, rows, workspace, stop)) return;
     for (int lane = 0; lane < queries.group.lanes; lane++) {
       partial[lane].maximum = rows.maximum[lane];
       partial[lane].sum = rows.sum[lane];
@@ -143,7 +143,7 @@ class ForwardPass {
         return step(some, count);
       });
     };
-    if (!run_forward(kernel_, queries, rows, workspace, for_each_tiles)) return;
+    if (!run_forward(kernel_, request_, queries, rows, workspace, for_each_tiles)) return;
     if (stage == 0) {
       for (int lane = 0; lane < queries.group.lanes; lane++)
         store_statistics(queries, lane, rows.maximum[lane], rows.sum[lane]);

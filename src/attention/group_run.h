@@ -32,7 +32,7 @@ struct ThreadWorkspace {
 // The forward pass of a group, done again without its masked pairs when one of them may have spoilt it; false if it was
 // stopped. for_each_tiles(step) is to call step(tiles, count) for all its tiles and to return false if it was stopped.
 template <class T, class ForEachTiles>
-bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, ForwardRows<T>& rows,
+bool run_forward(const Kernel<T>& kernel, const Request<T>& request, QueryGroup<T>& queries, ForwardRows<T>& rows,
                  const ThreadWorkspace<T>& workspace, ForEachTiles for_each_tiles) {
   for (queries.group.skip_masked = false;; queries.group.skip_masked = true) {
     kernel.forward_begin(queries.group, workspace.kernel);
@@ -41,14 +41,17 @@ bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, ForwardRows<T>
       return true;
     };
     if (!for_each_tiles(step)) return false;
+    queries.for_each_memory_tile(request, [&](const Group<T>& group, const Tile& tile) {
+      kernel.forward_step(group, &tile, 1, workspace.kernel);
+    });
     if (kernel.forward_end(queries.group, rows, workspace.kernel) || queries.group.skip_masked) return true;
   }
 }
 
 template <class T>
-bool run_forward(const Kernel<T>& kernel, QueryGroup<T>& queries, const VisibleKeys& keys, ForwardRows<T>& rows,
-                 const ThreadWorkspace<T>& workspace, const StopCheck& stop) {
-  return run_forward(kernel, queries, rows, workspace, [&](auto step) {
+bool run_forward(const Kernel<T>& kernel, const Request<T>& request, QueryGroup<T>& queries, const VisibleKeys& keys,
+                 ForwardRows<T>& rows, const ThreadWorkspace<T>& workspace, const StopCheck& stop) {
+  return run_forward(kernel, request, queries, rows, workspace, [&](auto step) {
     return for_each_batch(queries.schedule.tiles(keys), *workspace.tiles, stop, step);
   });
 }

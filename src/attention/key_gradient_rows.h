@@ -10,9 +10,9 @@
 
 namespace headspan {
 
-template <class Number>
-void add(const Number* from, std::ptrdiff_t n, Number* to) {
-  for (std::ptrdiff_t d = 0; d < n; d++) to[d] += from[d];
+template <class From, class To>
+void add(const From* from, std::ptrdiff_t n, To* to) {
+  for (std::ptrdiff_t d = 0; d < n; d++) to[d] += static_cast<To>(from[d]);
 }
 
 template <class T>

@@ -29,15 +29,40 @@ class QueryGroup {
     set_positions(request, plan);
     set_parameters(request);
     set_terms(request);
+    if (is_first) memory_keys_ = request.memory_keys();
     if (!is_first || !request.sinks) leave_out_sink();
   }
 
-  // A sink counts once: where the keys of a query are met in several passes or parts, in the first of them.
-  void leave_out_sink() { std::fill_n(group.sink, kLanes, -std::numeric_limits<T>::infinity()); }
+  // Sinks and memory keys count once: where the keys of a query are met in several passes or parts, in the first.
+  void leave_out_what_all_see() {
+    leave_out_sink();
+    memory_keys_ = 0;
+  }
+
+  bool has_memory() const { return memory_keys_ > 0; }
+  // The group as it meets memory keys, which are at no distance and have no number of their own: their tiles are the
+  // last ones. step(group, tile) is called for each.
+  template <class Step>
+  void for_each_memory_tile(const Request<T>& request, Step step) const {
+    if (!has_memory()) return;
+    Group<T> with_memory = group;
+    std::ptrdiff_t const key_head = head / request.heads_per_key_head();
+    with_memory.key = {request.memory_key.at(key_head), request.memory_key.stride[1]};
+    with_memory.value = {request.memory_value.at(key_head), request.memory_value.stride[1]};
+    with_memory.key_bias = {nullptr, 0};
+    with_memory.pair_bias = {nullptr, nullptr};
+    with_memory.ramp = 0;
+    with_memory.biased = false;
+    for (std::ptrdiff_t first = 0; first < memory_keys_; first += kTileKeys)
+      step(with_memory, Tile{first, 1, nullptr, nullptr,
+                             static_cast<int>(std::min<std::ptrdiff_t>(memory_keys_ - first, kTileKeys)), false});
+  }
 
   GroupPlace<T> place() const { return {batch, head, schedule.queries(), &group}; }
 
  private:
+  void leave_out_sink() { std::fill_n(group.sink, kLanes, -std::numeric_limits<T>::infinity()); }
+
   // Long rows take long, all the more as they leave the caches, and between steps one asks whether to go on.
   static int tiles_at_once(const Request<T>& request) {
     constexpr std::ptrdiff_t short_row = 256;
@@ -115,6 +140,7 @@ class QueryGroup {
   }
 
   const std::vector<std::shared_ptr<const ScoreTerm<T>>>* terms_;
+  std::ptrdiff_t memory_keys_ = 0;
 };
 
 // Group number `index` of a stage of a head.

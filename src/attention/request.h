@@ -19,12 +19,13 @@ namespace headspan {
 template <class T>
 struct Request {
   ArrayView<const T, 4> query, key, value;
-  ArrayView<const T, 3> span;         // (batch, heads, tokens); null: unlimited
-  ArrayView<const T, 3> temperature;  // (batch, heads, tokens); null: 1
-  ArrayView<const T, 2> slopes;       // (batch, heads); null: 0
-  ArrayView<const T, 2> sinks;        // (batch, heads); null: -infinity
-  ArrayView<const T, 3> key_bias;     // (batch, heads, keys); null: 0
-  ArrayView<const bool, 3> removed;   // (batch, heads, keys), where key_bias is -infinity; null: nowhere
+  ArrayView<const T, 3> memory_key, memory_value;  // (key_heads, m, head_dim), seen by every query; null: none
+  ArrayView<const T, 3> span;                      // (batch, heads, tokens); null: unlimited
+  ArrayView<const T, 3> temperature;               // (batch, heads, tokens); null: 1
+  ArrayView<const T, 2> slopes;                    // (batch, heads); null: 0
+  ArrayView<const T, 2> sinks;                     // (batch, heads); null: -infinity
+  ArrayView<const T, 3> key_bias;                  // (batch, heads, keys); null: 0
+  ArrayView<const bool, 3> removed;                // (batch, heads, keys), where key_bias is -infinity; null: nowhere
   // Of every batch item, ascending along a contiguous last axis; both or none.
   ArrayView<const double, 2> query_positions, key_positions;
   ArrayView<const std::int64_t, 1> key_begin, key_lengths;       // (batch), outside lies padding; null: all keys count
@@ -43,6 +44,7 @@ struct Request {
   std::ptrdiff_t keys() const { return key.shape[2]; }
   std::ptrdiff_t key_heads() const { return key.shape[1]; }
   std::ptrdiff_t heads_per_key_head() const { return heads() / key_heads(); }
+  std::ptrdiff_t memory_keys() const { return memory_key.shape[1]; }
   int head_dim() const { return static_cast<int>(query.shape[3]); }
   int value_dim() const { return static_cast<int>(value.shape[3]); }
   double span_of(std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t i) const {
@@ -82,12 +84,12 @@ struct Upstream {
   ArrayView<const T, 3> grad_lse;
 };
 
-// span, temperature, slopes and sinks are per query, (batch, heads, tokens), and key_bias (batch, heads, keys). What is
-// null is not wanted, and costs nothing.
+// span, temperature, slopes and sinks are per query, (batch, heads, tokens), key_bias (batch, heads, keys), those of
+// memory (batch, heads, m * dims). What is null is not wanted, and costs nothing.
 template <class T>
 struct GradientViews {
   ArrayView<T, 4> query, key, value;
-  ArrayView<double, 3> span, temperature, slopes, sinks, key_bias;
+  ArrayView<double, 3> span, temperature, slopes, sinks, key_bias, memory_key, memory_value;
   std::vector<ArrayView<double, 3>> terms;  // of each term of the request: (batch, heads, its gradient_size)
 };
 

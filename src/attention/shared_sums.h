@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients of the score terms. To what groups of a head share each adds when it is its turn; chunks have sums of their
-// own, which are added afterwards.
+// Gradients of the score terms and of memory keys. To what groups of a head share each adds when it is its turn; chunks
+// have sums of their own, which are added afterwards.
 #pragma once
 
 #include <algorithm>
@@ -10,55 +10,64 @@
 
 namespace headspan {
 
-// Of a whole call.
+// Of a whole call: of the score terms in their order, then of memory keys and of their values.
 template <class T>
 class SharedSums {
  public:
   SharedSums(const Request<T>& request, const GradientViews<T>& gradients, const std::vector<Chunk>& chunks)
-      : request_(request), gradients_(gradients), chunks_(chunks) {
+      : chunks_(chunks), heads_per_key_head_(request.heads_per_key_head()) {
     for (std::size_t i = 0; i < gradients.terms.size(); i++) {
-      ArrayView<double, 3> const& whole = gradients.terms[i];
-      for (std::ptrdiff_t head = 0; whole && head < request.batch() * request.heads(); head++)
-        std::fill_n(whole.at(head / request.heads(), head % request.heads()), whole.shape[2], 0.0);
-      std::size_t const rows = chunks.size() * static_cast<std::size_t>(request.heads_per_key_head());
-      of_chunks_.emplace_back(checked_product(rows, static_cast<std::size_t>(size(i))));
-      std::fill_n(of_chunks_.back().data(), of_chunks_.back().size(), 0.0);
+      clear(request, gradients.terms[i]);
+      add_sum(request.terms[i]->groups_share() ? gradients.terms[i] : ArrayView<double, 3>());
+    }
+    for (ArrayView<double, 3> const& of_memory : {gradients.memory_key, gradients.memory_value}) {
+      clear(request, of_memory);
+      add_sum(of_memory);
     }
   }
 
   static bool any(const Request<T>& request, const GradientViews<T>& gradients) {
     for (std::size_t i = 0; i < gradients.terms.size(); i++)
       if (gradients.terms[i] && request.terms[i]->groups_share()) return true;
-    return false;
+    return gradients.memory_key || gradients.memory_value;
   }
-  bool any() const { return any(request_, gradients_); }
 
-  std::size_t terms() const { return gradients_.terms.size(); }
-  // How many numbers of a term groups share; 0: none, or nobody wants them.
-  std::ptrdiff_t size(std::size_t term) const {
-    return gradients_.terms[term] && request_.terms[term]->groups_share() ? gradients_.terms[term].shape[2] : 0;
+  std::size_t count() const { return of_heads_.size(); }
+  // How many numbers groups of a head share; 0: none, or nobody wants them.
+  std::ptrdiff_t size(std::size_t i) const { return of_heads_[i] ? of_heads_[i].shape[2] : 0; }
+  double* of_head(std::size_t i, std::ptrdiff_t batch, std::ptrdiff_t head) const {
+    return of_heads_[i].at(batch, head);
   }
-  double* of_head(std::size_t term, std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return gradients_.terms[term].at(batch, head);
-  }
-  double* of_chunk(std::size_t term, const Chunk& chunk, std::ptrdiff_t head) const {
-    std::ptrdiff_t const each = request_.heads_per_key_head(), number = &chunk - chunks_.data();
-    return of_chunks_[term].data() + (number * each + head % each) * size(term);
+  double* of_chunk(std::size_t i, const Chunk& chunk, std::ptrdiff_t head) const {
+    std::ptrdiff_t const number = &chunk - chunks_.data();
+    return of_chunks_[i].data() + (number * heads_per_key_head_ + head % heads_per_key_head_) * size(i);
   }
 
   void add_chunks() const {
-    std::ptrdiff_t const each = request_.heads_per_key_head();
-    for (std::size_t i = 0; i < terms(); i++)
+    for (std::size_t i = 0; i < count(); i++)
       for (const Chunk& chunk : chunks_)
-        for (std::ptrdiff_t head = chunk.key_head * each; head < (chunk.key_head + 1) * each && size(i); head++)
+        for (std::ptrdiff_t h = 0; h < heads_per_key_head_ && size(i) > 0; h++) {
+          std::ptrdiff_t const head = chunk.key_head * heads_per_key_head_ + h;
           add(of_chunk(i, chunk, head), size(i), of_head(i, chunk.batch, head));
+        }
   }
 
  private:
-  const Request<T>& request_;
-  const GradientViews<T>& gradients_;
+  static void clear(const Request<T>& request, const ArrayView<double, 3>& whole) {
+    for (std::ptrdiff_t head = 0; whole && head < request.batch() * request.heads(); head++)
+      std::fill_n(whole.at(head / request.heads(), head % request.heads()), whole.shape[2], 0.0);
+  }
+  void add_sum(const ArrayView<double, 3>& of_heads) {
+    of_heads_.push_back(of_heads);
+    std::size_t const rows = chunks_.size() * static_cast<std::size_t>(heads_per_key_head_);
+    of_chunks_.emplace_back(checked_product(rows, static_cast<std::size_t>(size(count() - 1))));
+    std::fill_n(of_chunks_.back().data(), of_chunks_.back().size(), 0.0);
+  }
+
   const std::vector<Chunk>& chunks_;
-  std::vector<Buffer<double>> of_chunks_;  // of each term, by chunk and head
+  std::ptrdiff_t const heads_per_key_head_;
+  std::vector<ArrayView<double, 3>> of_heads_;  // null: not wanted, or each group has its own
+  std::vector<Buffer<double>> of_chunks_;       // by chunk and head
 };
 
 // Of one group.
@@ -67,8 +76,11 @@ class GroupSums {
  public:
   GroupSums(const Request<T>& request, const GradientViews<T>& gradients, const SharedSums<T>& shared,
             const QueryGroup<T>& queries)
-      : request_(request), gradients_(gradients), queries_(queries), sums_(shared.terms()) {
+      : request_(request), gradients_(gradients), queries_(queries), sums_(gradients.terms.size()) {
     for (std::size_t i = 0; i < sums_.size(); i++) sums_[i].resize(static_cast<std::size_t>(shared.size(i)));
+    if (!queries.has_memory()) return;  // met in another stage
+    memory_key_.resize(static_cast<std::size_t>(shared.size(sums_.size())));
+    memory_value_.resize(static_cast<std::size_t>(shared.size(sums_.size() + 1)));
   }
 
   // Who is told the gradients of the scores.
@@ -79,16 +91,34 @@ class GroupSums {
             [](void* self, const Tile& tile, const T* ds) { static_cast<GroupSums*>(self)->listen(tile, ds); }};
   }
 
-  // Adds what groups share to to(number of the term).
+  // Where the kernel adds to the gradients of memory keys.
+  KeyGradients<T> memory_rows() {
+    Rows<T> const none{nullptr, 0};
+    Rows<double> const no_bias{nullptr, 0};
+    return {memory_key_.empty() ? none : Rows<T>{memory_key_.data(), request_.head_dim()},
+            memory_value_.empty() ? none : Rows<T>{memory_value_.data(), request_.value_dim()},
+            none,
+            none,
+            no_bias,
+            no_bias,
+            0,
+            0};
+  }
+
+  // Adds what groups share to to(number of the sum).
   template <class To>
   void add_to(To to) const {
-    for (std::size_t i = 0; i < sums_.size(); i++)
+    for (std::size_t i = 0; i < gradients_.terms.size(); i++)
       if (!sums_[i].empty()) add(sums_[i].data(), static_cast<std::ptrdiff_t>(sums_[i].size()), to(i));
+    for (const std::vector<T>* memory : {&memory_key_, &memory_value_})
+      if (!memory->empty())
+        add(memory->data(), static_cast<std::ptrdiff_t>(memory->size()),
+            to(gradients_.terms.size() + (memory == &memory_value_)));
   }
 
  private:
   void listen(const Tile& tile, const T* ds) {
-    for (std::size_t i = 0; i < sums_.size(); i++)
+    for (std::size_t i = 0; i < gradients_.terms.size(); i++)
       if (gradients_.terms[i])
         request_.terms[i]->add_gradient(
             queries_.place(), tile, ds,
@@ -98,7 +128,8 @@ class GroupSums {
   const Request<T>& request_;
   const GradientViews<T>& gradients_;
   const QueryGroup<T>& queries_;
-  std::vector<std::vector<double>> sums_;  // of each term, those that groups share
+  std::vector<std::vector<double>> sums_;     // of each term, those that groups share
+  std::vector<T> memory_key_, memory_value_;  // rows, if they are wanted
 };
 
 }  // namespace headspan

@@ -61,6 +61,8 @@ class PyRequest {
       const char* name;
       OptionalArray PyRequest::* array;
     } arrays[] = {
+        {"memory_key", &PyRequest::memory_key_},
+        {"memory_value", &PyRequest::memory_value_},
         {"span", &PyRequest::span_},
         {"temperature", &PyRequest::temperature_},
         {"alibi_slopes", &PyRequest::slopes_},
@@ -112,6 +114,13 @@ class PyRequest {
             " is too large");
     require_shape(r.key, {batch, r.key_heads(), keys, r.query.shape[3]}, "key");
     require_shape(r.value, {batch, r.key_heads(), keys}, "value");
+    require(memory_key_.has_value() == memory_value_.has_value(), "memory_key", " must be given with its value");
+    if (memory_key_) {
+      r.memory_key = rows_view<T, 3>(*memory_key_, "memory_key");
+      r.memory_value = rows_view<T, 3>(*memory_value_, "memory_value");
+      require_shape(r.memory_key, {r.key_heads(), r.memory_keys(), r.query.shape[3]}, "memory_key");
+      require_shape(r.memory_value, {r.key_heads(), r.memory_keys(), r.value.shape[3]}, "memory_value");
+    }
     if (span_) r.span = broadcast_view<T, 3>(*span_, {batch, heads, queries}, "span");
     if (temperature_) r.temperature = broadcast_view<T, 3>(*temperature_, {batch, heads, queries}, "temperature");
     if (slopes_) r.slopes = broadcast_view<T, 2>(*slopes_, {batch, heads}, "alibi_slopes");
@@ -199,6 +208,9 @@ class PyRequest {
     wanted("alibi_slopes", slopes_.has_value(), {batch, heads, queries}, gradients.slopes);
     wanted("sinks", sinks_.has_value(), {batch, heads, queries}, gradients.sinks);
     wanted("key_bias", key_bias_.has_value(), {batch, heads, r.keys()}, gradients.key_bias);
+    std::ptrdiff_t const memory = r.memory_keys();
+    wanted("memory_key", memory_key_.has_value(), {batch, heads, memory * r.head_dim()}, gradients.memory_key);
+    wanted("memory_value", memory_key_.has_value(), {batch, heads, memory * value_dim}, gradients.memory_value);
     gradients.terms.resize(r.terms.size());
     std::size_t number = 0;
     for (auto const& [name, arrays] : terms_) {
@@ -243,8 +255,8 @@ class PyRequest {
   }
 
   py::array query_, key_, value_;
-  OptionalArray span_, temperature_, slopes_, sinks_, key_bias_, removed_, query_positions_, key_positions_, key_begin_,
-      key_lengths_, segment_first_, segment_last_;
+  OptionalArray memory_key_, memory_value_, span_, temperature_, slopes_, sinks_, key_bias_, removed_, query_positions_,
+      key_positions_, key_begin_, key_lengths_, segment_first_, segment_last_;
   Patterns patterns_;
   py::dict terms_;  // by name, their arrays
   double scale_ = 1, ramp_ = 32, softcap_ = 0;

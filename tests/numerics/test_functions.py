@@ -199,6 +199,13 @@ def test_score_terms_cost_no_pair(dtype):
     assert hs.cost(**sizes, **terms).pairs == hs.cost(**sizes).pairs
 
 
+def test_memory_keys_cost_a_pair_for_each_query():
+    sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "batch": 3, "span": [3.5, 20]}
+    memory = {"memory_key": np.ones((2, 5, 8)), "memory_value": np.ones((2, 5, 4))}
+    assert list(hs.cost(**sizes, **memory).head_pairs) == list(hs.cost(**sizes).head_pairs + 3 * 70 * 5)
+    assert hs.cost(**sizes, **memory).dense_flops == 4 * 8 * 3 * 2 * 70 * 75
+
+
 def test_cost_of_a_long_context_is_exact():
     """Far beyond what fits a 32-bit number, and a double."""
     tokens = 100_003

@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 from bits import all_bits, check_untouched, make_arguments, poisoned, spread_over_keys
-from cases import DTYPES
+from cases import DTYPES, normals
 from helpers import run_python
 
 pytestmark = pytest.mark.numerical
@@ -30,6 +30,9 @@ BIT_CASES = {
     "by distance": ((7, 1, 331, 331, 13), {"distance_bias": np.linspace(-1, 1, 7 * 99).reshape(7, 99), "span": 70.5}),
     "by distance in turn": ((6, 3, 801, 801, 13), {"distance_bias": np.linspace(-1, 1, 300), "span": 700.5}),
     "by distance in chunks": ((1, 1, 4003, 4003, 7), {"distance_bias": np.linspace(-1, 1, 300), "span": 256.5}),
+    "memory": ((6, 3, 801, 801, 13), {"memory": 70, "span": 70.5}),
+    "memory in chunks": ((1, 1, 4003, 4003, 7), {"memory": 5, "span": 256.5}),
+    "memory, keys in parts": ((2, 2, 3, 9001, 16), {"memory": 3}),
     "sinks, keys in parts": ((2, 2, 3, 9001, 16), {"sinks": [3.0, -2.0]}),
     "decode": ((7, 7, 1, 4999, 17), {"temperature": 0.7}),
     "decode in parts": ((1, 1, 3, 9001, 64), {"span": 1e6}),
@@ -47,6 +50,16 @@ BIT_CASES = {
 }
 
 
+def with_memory(arrays, options):
+    """A number of memory keys as arrays of so many."""
+    count, options = options.get("memory"), {name: option for name, option in options.items() if name != "memory"}
+    if count:
+        for name in ("key", "value"):
+            (_, heads, _, dim), dtype = arrays[name].shape, arrays[name].dtype
+            options[f"memory_{name}"] = normals(count, heads, count, dim, dtype=dtype)
+    return options
+
+
 @pytest.fixture
 def threads():
     """Restores the number of threads that a test changes."""
@@ -59,7 +72,7 @@ def threads():
 @pytest.mark.parametrize(("shape", "options"), BIT_CASES.values(), ids=BIT_CASES)
 def test_bits_do_not_depend_on_threads(threads, shape, options, dtype):
     arrays, grad_out, grad_lse = make_arguments(shape, dtype)
-    options = {"span": 1000.0} | options
+    options = with_memory(arrays, {"span": 1000.0} | options)
     hs.set_num_threads(1)
     expected = all_bits(arrays, grad_out, grad_lse, **options)
     for count in THREADS:

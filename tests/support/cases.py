@@ -175,6 +175,19 @@ def draw_terms(rng, ndim, sizes):
     return options
 
 
+def draw_memory(rng, arrays):
+    """Keys that every query sees, and their values, on a share of the cases."""
+    if rng.random() >= 0.15:
+        return {}
+    key, value = arrays["key"], arrays["value"]
+    lead = key.shape[-3:-2] if rng.random() < 0.7 else ()
+    shape = (*lead, int(rng.choice([0, 1, 3, 16, 63, 64, 65, 130])))
+    return {
+        f"memory_{name}": draw_array(rng, (*shape, like.shape[-1]), key.dtype)
+        for name, like in (("key", key), ("value", value))
+    }
+
+
 def draw_array(rng, shape, dtype):
     """Unit normals in a random layout; sometimes one axis is a broadcast one."""
     if rng.random() < 0.1:
@@ -204,7 +217,7 @@ def make_case(seed, dtype):
     }
     return Case(
         arrays,
-        draw_options(rng, ndim, (batch, heads, queries), keys, head_dim),
+        draw_options(rng, ndim, (batch, heads, queries), keys, head_dim) | draw_memory(rng, arrays),
         draw_array(rng, (*lead, queries, value_dim), dtype),
         draw_array(rng, (*lead, queries), dtype) if rng.random() < 0.5 else None,
     )

@@ -44,11 +44,14 @@ def draw(seed, dtype):
 
 def expected(case, name, poisoned):
     """Where every result of a poisoned case must, and may, be other than finite, on four axes."""
-    clean = oracle.dense(**case.dense)
+    clean = oracle.with_memory_columns(**case.dense)
     seen = np.broadcast_to(clean.mask > 0, clean.weights.shape)
     heads, dims = seen.shape[1], clean.out.shape[-1]
-    bad = oracle.repeat_heads(~np.isfinite(oracle.lift(poisoned)), heads)
+    tokens = np.shape(case.arrays["key"])[-2]
+    memory = {n: case.options.get(f"memory_{n}") for n in ("key", "value")}
     if name == "value":
+        bad = oracle.with_memory(~np.isfinite(poisoned), None if memory["value"] is None else 0 * memory["value"])
+        bad = oracle.repeat_heads(bad > 0, heads)
         # A weight that rounding may have lost need not count.
         surely = np.einsum("bhij,bhjd->bhid", (clean.weights > 1e-30).astype(float), bad.astype(float)) > 0
         out = Spoilt(surely, np.einsum("bhij,bhjd->bhid", seen.astype(float), bad.astype(float)) > 0)
@@ -56,14 +59,15 @@ def expected(case, name, poisoned):
         rows = Spoilt(*(part.any(-1) for part in out))
     else:
         with np.errstate(invalid="ignore"):
-            pair = {n: oracle.repeat_heads(oracle.lift(case.arrays[n]), heads) for n in ("query", "key")}
-            pair[name] = oracle.repeat_heads(oracle.lift(poisoned), heads)
+            pair = {n: (poisoned if n == name else case.arrays[n]) for n in ("query", "key")}
+            pair = {n: oracle.repeat_heads(oracle.with_memory(pair[n], memory.get(n)), heads) for n in pair}
             product = clean.factor * (pair["query"] @ pair["key"].swapaxes(-1, -2))
         # -inf is a score of weight 0; its product with an infinite key in the gradient is whatever it is.
         may = (seen & ~np.isfinite(product)).any(-1)
         too_large = (product == np.inf) & ("softcap" not in case.options)
         lse = rows = Spoilt((seen & (np.isnan(product) | too_large)).any(-1), may)
         out = Spoilt(*(np.repeat(part[..., None], dims, -1) for part in rows))
+    seen = seen[..., :tokens]
     keys = Spoilt(*((seen & part[..., None]).any(-2) for part in rows))
     key_heads = oracle.lift(case.arrays["key"]).shape[1]
     keys = Spoilt(*(oracle.gather_heads(part[..., None], key_heads)[..., 0] > 0 for part in keys))

@@ -24,6 +24,10 @@ OPTIONS = {
     "soft cap beside others": {"softcap": 0.4, "alibi_slopes": 0.2, "key_bias": [0.5, -1, 0, -np.inf, 2, 0.25, -0.5]},
     "sinks": {"sinks": [0.5, -1.0, 0.0, 2.0], "span": 1.3, "ramp": 2},
     "sinks per batch": {"sinks": [[1.0], [-0.5]], "softcap": 2.0, "key_lengths": [6, 0]},
+    "memory": {"memory_key": np.linspace(-1, 2, 12).reshape(2, 2, 3), "memory_value": np.linspace(3, -2, 8).reshape(
+        2, 2, 2), "span": 1.3, "ramp": 2, "temperature": 0.7, "alibi_slopes": 0.3},
+    "memory of all heads": {"memory_key": [[0.5, -1.0, 2.0]], "memory_value": [[1.0, -3.0]], "softcap": 1.5,
+                            "sinks": 0.5, "key_lengths": [6, 0], "distance_bias": [0.5, -1.0]},
     "by distance": {"distance_bias": [[0.5, -1, 2], [0, 1, 0], [3, 2, 1], [0.1, 0.2, 0.3]], "span": 2.3, "ramp": 3},
     "by distance, in buckets": {"distance_bias": [0.5, -1.0], "distance_buckets": [1, 0, 0, 1, 0], "causal": False,
                                 "query_positions": [0, 1.5, 1.5, 4, 9.25],

@@ -107,6 +107,20 @@ def gather_heads(array, key_heads):
     return array.reshape(batch, key_heads, heads // key_heads, *rest).sum(axis=2)
 
 
+def with_memory(array, memory):
+    """Keys or values on four axes, those that every query sees behind the others."""
+    array = lift(array)
+    if memory is None:
+        return array
+    more = np.broadcast_to(lift(memory), (*array.shape[:2], *np.shape(memory)[-2:]))
+    return np.concatenate([array, more], axis=2)
+
+
+def widen(array, columns, fill):
+    """Columns for further keys at the end of a (..., keys) array."""
+    return np.concatenate([array, np.full((*array.shape[:-1], columns), fill)], axis=-1)
+
+
 def signed_distance(queries, keys):
     return (np.arange(queries) + keys - queries)[:, None] - np.arange(keys)[None, :]
 
@@ -187,7 +201,13 @@ def row_maximum(scores):
     return np.where(np.isneginf(top), 0.0, top)
 
 
-def dense(
+def dense(query, key, value=None, **options):
+    """Every matrix of the forward pass, on four axes, but for the columns of memory keys."""
+    whole, keys = with_memory_columns(query, key, value, **options), np.shape(key)[-2]
+    return whole._replace(**{name: getattr(whole, name)[..., :keys] for name in ("weights", "mask", "distance")})
+
+
+def with_memory_columns(
     query,
     key,
     value=None,
@@ -201,6 +221,8 @@ def dense(
     alibi_slopes=None,
     softcap=None,
     sinks=None,
+    memory_key=None,
+    memory_value=None,
     key_bias=None,
     distance_bias=None,
     distance_buckets=None,
@@ -208,19 +230,20 @@ def dense(
     offsets=None,
     **limits,
 ):
-    """Every matrix of the forward pass, on four axes; `limits` are further arguments of `reach`."""
+    """As `dense`, with columns for memory keys behind the others; `limits` are further arguments of `reach`."""
     ndim, dtype = np.ndim(query), np.asarray(query).dtype
-    query, key = lift(query), lift(key)
-    heads = query.shape[1]
+    query, keys = lift(query), np.shape(key)[-2]
+    heads, key = query.shape[1], with_memory(key, memory_key)
     heat = spread(1.0 if temperature is None else temperature, ndim, dtype)[..., None]
     factor = (query.shape[-1] ** -0.5 if scale is None else scale) / heat
-    sizes = (query.shape[2], key.shape[2], ndim, dtype)
+    sizes = (query.shape[2], keys, ndim, dtype)
     mask, distance, ramp_side = reach(*sizes, span, ramp, causal, include_self, **limits)
     product = query @ repeat_heads(key, heads).swapaxes(-1, -2)
     score, cap_slope = factor * product, 1.0
     if softcap is not None:
         cap_slope = 1 - np.tanh(score / softcap) ** 2
         score = softcap * np.tanh(score / softcap)
+    score, of_memory = score[..., :keys], score[..., keys:]
     if alibi_slopes is not None:
         score = score - spread(alibi_slopes, ndim, dtype)[..., None] * distance
     if key_bias is not None:
@@ -237,6 +260,9 @@ def dense(
         score = score + lift(pair_bias)
         mask = np.where(np.isneginf(lift(pair_bias)), 0.0, mask)
         ramp_side = ramp_side & (mask > 0)
+    memory = of_memory.shape[-1]
+    score = np.concatenate([np.broadcast_to(score, (*of_memory.shape[:-1], keys)), of_memory], axis=-1)
+    mask, distance, ramp_side = widen(mask, memory, 1), widen(distance, memory, 0), widen(ramp_side, memory, False)
     score = np.where(mask > 0, score, -np.inf)
     sink = -np.inf if sinks is None else spread(sinks, ndim, dtype)[..., None]
     top = row_maximum(np.maximum(score, sink))
@@ -246,7 +272,7 @@ def dense(
     safe = np.where(empty, 1.0, total)
     exponential = raw / safe
     weights = mask * exponential
-    out = None if value is None else weights @ repeat_heads(lift(value), heads)
+    out = None if value is None else weights @ repeat_heads(with_memory(value, memory_value), heads)
     lse = np.where(empty, -np.inf, top + np.log(safe))[..., 0]
     sink_weight = np.exp(sink - top) / safe
     return Dense(
@@ -274,6 +300,13 @@ def fold(terms, parameter, ndim):
     return rows.sum(axis=axes, keepdims=True).reshape(np.shape(parameter))
 
 
+def fold_memory(rows, memory):
+    """Sums (batch, key heads, m, dim) into the shape of the memory."""
+    rows = rows.sum(axis=0)
+    shared = np.ndim(memory) == 2 or len(memory) == 1
+    return (rows.sum(axis=0) if shared else rows).reshape(np.shape(memory))
+
+
 def fold_bias(terms, key_bias):
     """Sums a term per pair into the shape of the bias of its key."""
     like = lift_bias(key_bias, np.float64)
@@ -283,10 +316,12 @@ def fold_bias(terms, key_bias):
 
 def gradients(query, key, value, grad_out, grad_lse=None, **options):
     """A dict from argument name to `Gradient`, for every argument that was given."""
-    d = dense(query, key, value, **options)
+    d = with_memory_columns(query, key, value, **options)
     ndim, heads, key_heads = np.ndim(query), d.out.shape[1], lift(key).shape[1]
     q, d_out = lift(query), lift(grad_out)
-    k, v = repeat_heads(lift(key), heads), repeat_heads(lift(value), heads)
+    keys, memory = np.shape(key)[-2], {name: options.get(f"memory_{name}") for name in ("key", "value")}
+    k = repeat_heads(with_memory(key, memory["key"]), heads)
+    v = repeat_heads(with_memory(value, memory["value"]), heads)
     d_lse = 0.0 if grad_lse is None else np.reshape(grad_lse, d.lse.shape)[..., None]
     # lse enters every score of its row with weight w, as -delta does.
     delta = (d_out * d.out).sum(axis=-1, keepdims=True) - d_lse
@@ -303,7 +338,11 @@ def gradients(query, key, value, grad_out, grad_lse=None, **options):
     }
     for name, like in (("query", query), ("key", key), ("value", value)):
         own_heads = heads if name == "query" else key_heads
-        result[name] = Gradient(*(gather_heads(part, own_heads).reshape(np.shape(like)) for part in result[name]))
+        whole = [gather_heads(part, own_heads) for part in result[name]]
+        if memory.get(name) is not None:
+            result[f"memory_{name}"] = Gradient(*(fold_memory(part[:, :, keys:], memory[name]) for part in whole))
+            whole = [part[:, :, :keys] for part in whole]
+        result[name] = Gradient(*(part.reshape(np.shape(like)) for part in whole))
     ramp = options.get("ramp", 32)
     local = {
         "span": lambda t: np.where(d.ramp_side, t[0], 0.0) / (ramp or 1.0),
@@ -318,13 +357,14 @@ def gradients(query, key, value, grad_out, grad_lse=None, **options):
         mass = (np.abs(d_out) * np.abs(d.out)).sum(axis=-1, keepdims=True) + np.abs(d_lse)
         parts = (-d.sink_weight * delta, d.sink_weight * mass)
         result["sinks"] = Gradient(*(fold(part, options["sinks"], ndim) for part in parts))
+    d_score, d_score_mass = d_score[..., :keys], d_score_mass[..., :keys]  # memory has no bias
     if options.get("key_bias") is not None:
         result["key_bias"] = Gradient(*(fold_bias(part, options["key_bias"]) for part in (d_score, d_score_mass)))
     if options.get("distance_bias") is not None:
         offsets = options.get("offsets")
         if offsets is None:
             places = (options.get("query_positions"), options.get("key_positions"))
-            offsets = (-at_positions(q.shape[2], k.shape[2], *places),)
+            offsets = (-at_positions(q.shape[2], keys, *places),)
         table, buckets = options["distance_bias"], options.get("distance_buckets")
         parts = (fold_offsets(part, table, offsets, buckets) for part in (d_score, d_score_mass))
         result["distance_bias"] = Gradient(*parts)
@@ -363,4 +403,7 @@ def with_all_axes(arrays, options):
             options[name] = options[name][..., 0]
     if "key_bias" in options:
         options["key_bias"] = lift_bias(options["key_bias"], np.float64)[:, :, 0]
+    for name in {"memory_key", "memory_value"} & options.keys():
+        memory, key_heads = lift(options[name])[0], lift(arrays["key"]).shape[1]
+        options[name] = repeat_heads(np.broadcast_to(memory, (key_heads, *memory.shape[1:]))[None], heads)[0]
     return [repeat_heads(lift(arrays[name]), heads) for name in ARRAYS], options

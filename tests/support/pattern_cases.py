@@ -11,7 +11,7 @@ import headspan as hs
 import numpy as np
 import oracle
 import pattern_oracle
-from cases import DTYPES, HEADS, draw_array, draw_options, dress
+from cases import DTYPES, HEADS, draw_array, draw_memory, draw_options, dress
 from tolerances import check_close, check_gradients
 
 # Random compositions a dtype; the runs of every variant set it lower.
@@ -134,6 +134,7 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
         options.pop("distance_bias", None), options.pop("distance_buckets", None)
     options |= draw_limits(rng, ndim, (batch, heads, queries, keys), share, "Neighborhood" not in kinds)
     grad_lse = draw_array(rng, (*lead, queries), dtype) if rng.random() < 0.5 else None
+    options |= draw_memory(rng, arrays)
     return PatternCase(arrays, options, tree, draw_array(rng, (*lead, queries, value_dim), dtype), grad_lse)
 
 

@@ -24,6 +24,8 @@ class Gradients(NamedTuple):
     query, key, value : ndarray
     span, temperature, alibi_slopes, sinks, key_bias, distance_bias, pair_bias : ndarray or None
         None where the argument was None.
+    memory_key, memory_value : ndarray or None
+        As these.
     """
 
     query: Array
@@ -33,6 +35,8 @@ class Gradients(NamedTuple):
     temperature: Array | None
     alibi_slopes: Array | None
     sinks: Array | None
+    memory_key: Array | None
+    memory_value: Array | None
     key_bias: Array | None
     distance_bias: Array | None
     pair_bias: Array | None
@@ -107,6 +111,10 @@ def attention(
     sinks : array_like, optional
         A score that takes its share of the softmax and gives nothing, so that a head may look at less: ``exp(sink)``
         is added to the sum; 0 is the softmax with one more in it. A number, or of shape (heads,) or (batch, heads).
+    memory_key, memory_value : array_like, optional
+        Learned keys that every query sees at any distance, whatever causality, spans, patterns and padding say, and
+        their values, in the same softmax: of shape (key heads, m, head_dim) or (m, head_dim), and of the type of query.
+        They have products, scaled and capped like others, and no slope and no bias.
     pattern : Pattern or list of Pattern, optional
         Which pairs there are at all, see `headspan.patterns`; a list has one for each head. The span works inside it.
     query_positions, key_positions : array_like, optional
@@ -138,9 +146,9 @@ def attention(
     Returns
     -------
     out : ndarray, shape (batch, heads, tokens, head_dim of value)
-        0 for a query that sees no key.
+        0 for a query that sees no key and no memory.
     lse : ndarray, shape (batch, heads, tokens)
-        The natural logarithm of the sum of ``m * exp(score)``; for a query that sees no key the sink, or -inf. Only
+        The natural logarithm of the sum of ``m * exp(score)``; for a query that sees nothing the sink, or -inf. Only
         with `return_lse`.
 
     Raises
@@ -155,7 +163,8 @@ def attention(
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al.,
     "Train Short, Test Long", ICLR 2022; the soft cap: Gemma Team, "Gemma 2", 2024, section 2; sinks: Xiao et al.,
     "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, and OpenAI, "gpt-oss model card", 2025;
-    biases by offset: Liu et al., "Swin Transformer", ICCV 2021, equation 4.
+    memory keys: Sukhbaatar et al., "Augmenting Self-attention with Persistent Memory", 2019, equations 8 and 9; biases
+    by offset: Liu et al., "Swin Transformer", ICCV 2021, equation 4.
 
     Examples
     --------

@@ -61,7 +61,10 @@ def attention_weights(
     np.float64(1.0)
     """
     key = _check.float_array("key", key)
-    request = Request(query, key, key, options)  # the weights are the same for any values
+    values = key  # the weights are the same for any
+    if options.get("memory_key") is not None and options.get("memory_value") is not None:
+        options["memory_value"] = options["memory_key"]
+    request = Request(query, key, values, options)
     row_indices = _chosen("rows", rows, request.query.shape[2])
     col_indices = _chosen("cols", cols, request.key.shape[2])
     pools = (1, 1) if pool is None else _check.pair("pool", pool)

@@ -22,7 +22,7 @@ class Cost(NamedTuple):
     Attributes
     ----------
     pairs : int
-        Pairs of a query and a key with a mask above 0, over all heads and batch items.
+        Pairs of a query and a key, or one of `memory_key`, with a mask above 0, over all heads and batch items.
     forward_flops, backward_flops : int
         4 and 10 times head_dim for each pair; a multiplication and an addition are two.
     dense_flops : int
@@ -91,8 +91,11 @@ def cost(
     # Of no memory, and of the type that a bias of pairs has.
     zero = np.zeros(1, np.float32 if getattr(options.get("pair_bias"), "dtype", None) == np.float32 else np.float64)
     query, key = (np.broadcast_to(zero, (batch, heads, count, 1)) for count in (tokens, keys))
-    counted = Request(query, key, key, options).core.pairs(get_num_threads())
-    head_pairs = np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)).copy()
+    memory_key = options.get("memory_key")
+    memory = 0 if memory_key is None else np.shape(memory_key)[-2]  # seen by all queries
+    others = {name: option for name, option in options.items() if name not in ("memory_key", "memory_value")}
+    counted = Request(query, key, key, others).core.pairs(get_num_threads())
+    head_pairs = np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)) + batch * tokens * memory
     pairs = int(head_pairs.sum())
-    dense = 4 * head_dim * batch * heads * tokens * keys
+    dense = 4 * head_dim * batch * heads * tokens * (keys + memory)
     return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, dense, head_pairs)

@@ -93,12 +93,11 @@ def attention(
     m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
     seen = allowed & (b > -np.inf) & (np.asarray(given.get("pair_bias", 0)) > -np.inf)
     m = np.where(seen, np.where(free, 1.0, m), 0.0)
-    s = scale / t * (q @ np.swapaxes(k, -1, -2))
-    if "softcap" in given:
-        s = given["softcap"] * np.tanh(s / given["softcap"])
-    s = s - slope * x + b
+    s = _products(q, k, scale / t, given) - slope * x + b
     for name in TERMS.keys() & given.keys():
         s = s + TERMS[name].dense(given, offsets)
+    if "memory_key" in given:
+        s, m, v = _with_memory(q, s, m, v, scale / t, given)
     top = np.maximum(np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0), sink)
     top = np.where(top == -np.inf, 0.0, top)  # of a row with no pair
     e = m * np.exp(np.where(m > 0, s - top, -np.inf))
@@ -108,6 +107,25 @@ def attention(
         return out
     with np.errstate(divide="ignore"):
         return out, (top + np.log(total))[..., 0]
+
+
+def _products(q: npt.NDArray[np.float64], k: npt.NDArray[np.float64], factor: Any, given: dict[str, Any]) -> Any:
+    """Return the products of queries and keys, scaled and capped."""
+    s = factor * (q @ np.swapaxes(k, -1, -2))
+    return given["softcap"] * np.tanh(s / given["softcap"]) if "softcap" in given else s
+
+
+def _with_memory(q: Any, s: Any, m: Any, v: Any, factor: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Put keys that every query sees behind the others: their scores, masks and values."""
+    key, value = (np.asarray(given[name], np.float64) for name in ("memory_key", "memory_value"))
+    if q.ndim > 2:
+        key, value = (
+            np.broadcast_to(a, (*v.shape[:-3], len(a) if a.ndim > 2 else 1, *a.shape[-2:])) for a in (key, value)
+        )
+        key, value = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (key, value))
+    of_memory = _products(q, key, factor, given)
+    m = np.concatenate([np.broadcast_to(m, s.shape), np.ones(of_memory.shape)], axis=-1)
+    return np.concatenate([s, of_memory], axis=-1), m, np.concatenate([v, value], axis=-2)
 
 
 def _per_query(a: npt.ArrayLike, ndim: int) -> npt.NDArray[np.float64]:

@@ -26,6 +26,8 @@ class Options(TypedDict, total=False):
     alibi_slopes: npt.ArrayLike | None
     softcap: float | None
     sinks: npt.ArrayLike | None
+    memory_key: npt.ArrayLike | None
+    memory_value: npt.ArrayLike | None
     pattern: Pattern | Sequence[Pattern] | None
     query_positions: npt.ArrayLike | None
     key_positions: npt.ArrayLike | None
@@ -42,7 +44,17 @@ class Options(TypedDict, total=False):
 DEFAULTS: Options = {"ramp": 32, "include_self": True}
 NAMES = frozenset(Options.__annotations__)
 # The options that have a gradient.
-DIFFERENTIABLE = ("span", "temperature", "alibi_slopes", "sinks", "key_bias", "distance_bias", "pair_bias")
+DIFFERENTIABLE = (
+    "span",
+    "temperature",
+    "alibi_slopes",
+    "sinks",
+    "memory_key",
+    "memory_value",
+    "key_bias",
+    "distance_bias",
+    "pair_bias",
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -117,3 +117,32 @@ class KeyBias(Parameter):
         shape = (1,) * (3 - array.ndim) + array.shape
         self.array = np.ascontiguousarray(array.reshape(shape), dtype=sizes.dtype)
         self.removed = removed.reshape(shape) if removed.any() else None
+
+
+class Memory(Parameter):
+    """Learned keys, or their values, that every query sees."""
+
+    def __init__(self, name: str, given: object, sizes: Sizes, dims: int) -> None:
+        array = _check.as_array(name, given)
+        if array.dtype != sizes.dtype:
+            raise TypeError(f"{name} must be of the type of query, {sizes.dtype}, not {array.dtype}")
+        forms = [f"(m, {dims})"] + ([f"({sizes.key_heads}, m, {dims})"] if sizes.ndim > 2 else [])
+        shape = array.shape
+        if (
+            not 2 <= len(shape) <= len(forms) + 1
+            or shape[-1] != dims
+            or shape[:-2] not in ((), (1,), (sizes.key_heads,))
+        ):
+            raise ValueError(f"{name} must be of shape {' or '.join(forms)}, not of shape {shape}")
+        self._note(array, sizes)
+        self.array = np.broadcast_to(np.require(array, requirements=["C", "A"]), (sizes.key_heads, *shape[-2:]))
+
+    def gradient(self, unshared: Array) -> Array:
+        """Sum over everything that shared a value."""
+        batch, heads, _ = unshared.shape
+        key_heads = self.array.shape[0]
+        total = unshared.reshape(batch, key_heads, heads // key_heads, *self.array.shape[1:]).sum(axis=(0, 2))
+        if self.shape[:-2] != (key_heads,):
+            total = total.sum(axis=0)
+        result: Array = total.reshape(self.shape).astype(self.dtype)
+        return result

@@ -10,7 +10,7 @@ from headspan import _check, _core
 from headspan._check import Array
 from headspan.ops.arguments import visibility
 from headspan.ops.arguments.options import DEFAULTS, NAMES, refuse_unknown
-from headspan.ops.arguments.parameters import KeyBias, Parameter, PerQuery
+from headspan.ops.arguments.parameters import KeyBias, Memory, Parameter, PerQuery
 from headspan.ops.arguments.sizes import Sizes, check_alike
 from headspan.ops.arguments.terms import TERMS
 from headspan.patterns.base import Pattern
@@ -87,7 +87,7 @@ class Request:
     def _add_arrays(self, given: dict[str, Any], for_core: dict[str, Any]) -> float:
         """Check the options that are arrays, and hand them to the core; return what is beyond every distance."""
         batch, heads, queries, _ = self.query.shape
-        sizes = Sizes(batch, heads, queries, self.key.shape[2], self.ndim, self.query.dtype)
+        sizes = Sizes(batch, heads, self.key.shape[1], queries, self.key.shape[2], self.ndim, self.query.dtype)
         furthest: float = 2.0 * (queries + sizes.keys)
         if "query_positions" in given or "key_positions" in given:
             positions = visibility.positions(given.get("query_positions"), given.get("key_positions"), sizes)
@@ -102,6 +102,8 @@ class Request:
             parameters["alibi_slopes"] = PerQuery("alibi_slopes", given["alibi_slopes"], sizes, per_token=False)
         if "sinks" in given:
             parameters["sinks"] = PerQuery("sinks", given["sinks"], sizes, per_token=False, score=True)
+        if "memory_key" in given or "memory_value" in given:
+            parameters |= self._memory(given, sizes)
         if "key_bias" in given:
             parameters["key_bias"] = bias = KeyBias(given["key_bias"], sizes)
             if bias.removed is not None:
@@ -120,6 +122,18 @@ class Request:
         if "segment_ids" in given:
             for_core["segment_first"], for_core["segment_last"] = visibility.segments(given["segment_ids"], sizes)
         return furthest
+
+    def _memory(self, given: Mapping[str, Any], sizes: Sizes) -> dict[str, Memory]:
+        """Check keys that every query sees, and their values."""
+        dims = {"memory_key": self.key.shape[3], "memory_value": self.value.shape[3]}
+        for name in dims:
+            if name not in given:
+                raise ValueError(f"memory_key and memory_value go together, but {name} was not given")
+        memory = {name: Memory(name, given[name], sizes, dim) for name, dim in dims.items()}
+        keys, values = (each.array.shape[1] for each in memory.values())
+        if keys != values:
+            raise ValueError(f"memory_key and memory_value must be as many, not {keys} and {values}")
+        return memory
 
     def _grid(self, given: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the grid that all patterns have, or none."""

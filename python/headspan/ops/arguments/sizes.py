@@ -15,7 +15,7 @@ class Sizes(NamedTuple):
 
     Attributes
     ----------
-    batch, heads, queries, keys : int
+    batch, heads, key_heads, queries, keys : int
     ndim : int
         How many axes the query was given with, 2 to 4.
     dtype : dtype
@@ -23,6 +23,7 @@ class Sizes(NamedTuple):
 
     batch: int
     heads: int
+    key_heads: int
     queries: int
     keys: int
     ndim: int
