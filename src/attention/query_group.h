@@ -53,6 +53,7 @@ class QueryGroup {
     with_memory.pair_bias = {nullptr, nullptr};
     with_memory.ramp = 0;
     with_memory.biased = false;
+    with_memory.axes = 0;
     for (std::ptrdiff_t first = 0; first < memory_keys_; first += kTileKeys)
       step(with_memory, Tile{first, 1, nullptr, nullptr,
                              static_cast<int>(std::min<std::ptrdiff_t>(memory_keys_ - first, kTileKeys)), false});
