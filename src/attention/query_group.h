@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernel/interface.h"
@@ -29,6 +30,7 @@ class QueryGroup {
     set_positions(request, plan);
     set_parameters(request);
     set_terms(request);
+    set_dropout(request);
     if (is_first) memory_keys_ = request.memory_keys();
     if (!is_first || !request.sinks) leave_out_sink();
   }
@@ -54,6 +56,7 @@ class QueryGroup {
     with_memory.ramp = 0;
     with_memory.biased = false;
     with_memory.axes = 0;
+    with_memory.dropout.first_key = uint32_t(1) << 31;  // other numbers than those of keys
     for (std::ptrdiff_t first = 0; first < memory_keys_; first += kTileKeys)
       step(with_memory, Tile{first, 1, nullptr, nullptr,
                              static_cast<int>(std::min<std::ptrdiff_t>(memory_keys_ - first, kTileKeys)), false});
@@ -109,6 +112,19 @@ class QueryGroup {
                        [](const void* self, const Tile& tile, T* room, const T** rows) {
                          static_cast<const QueryGroup*>(self)->add_up_terms(tile, room, rows);
                        }};
+  }
+
+  void set_dropout(const Request<T>& request) {
+    Dropout<T>& dropout = group.dropout;
+    dropout.threshold = static_cast<std::uint32_t>(std::min(std::round(request.dropout * 0x1p32), 0x1p32 - 1));
+    dropout.kept = static_cast<T>(1 / (1 - request.dropout));
+    dropout.first_key = 0;
+    for (int lane = 0; lane < kLanes && dropout.threshold; lane++) {
+      auto const index = static_cast<std::uint64_t>(schedule.index(lane));
+      QueryWords const words =
+          query_words(request.seed, static_cast<std::uint64_t>(batch), static_cast<std::uint64_t>(head), index);
+      dropout.first[lane] = words.first, dropout.second[lane] = words.second;
+    }
   }
 
   void add_up_terms(const Tile& tile, T* room, const T** rows) const {

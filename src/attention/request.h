@@ -35,6 +35,8 @@ struct Request {
   double scale = 1;
   double ramp = 32;
   double softcap = 0;  // 0: none
+  double dropout = 0;
+  std::uint64_t seed = 0;  // of dropout
   bool causal = true;
   bool include_self = true;
 

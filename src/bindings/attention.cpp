@@ -87,6 +87,10 @@ class PyRequest {
       ramp_ = py::cast<double>(option);
     else if (name == "softcap")
       softcap_ = py::cast<double>(option);
+    else if (name == "dropout")
+      dropout_ = py::cast<double>(option);
+    else if (name == "seed")
+      seed_ = py::cast<std::uint64_t>(option);
     else if (name == "causal")
       causal_ = py::cast<bool>(option);
     else if (name == "include_self")
@@ -146,6 +150,9 @@ class PyRequest {
     r.scale = scale_;
     r.ramp = ramp_;
     r.softcap = softcap_;
+    require(dropout_ >= 0 && dropout_ < 1, "dropout", " is no share");
+    r.dropout = dropout_;
+    r.seed = seed_;
     r.causal = causal_;
     r.include_self = include_self_;
     return r;
@@ -259,7 +266,8 @@ class PyRequest {
       key_positions_, key_begin_, key_lengths_, segment_first_, segment_last_;
   Patterns patterns_;
   py::dict terms_;  // by name, their arrays
-  double scale_ = 1, ramp_ = 32, softcap_ = 0;
+  double scale_ = 1, ramp_ = 32, softcap_ = 0, dropout_ = 0;
+  std::uint64_t seed_ = 0;
   bool causal_ = true, include_self_ = true;
 };
 

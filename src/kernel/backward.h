@@ -5,7 +5,8 @@
 //     grad_value += p * grad_out          t = E * (dp - delta)          ds = m * t
 //     grad_key   += ds * scale * query    grad_query += ds * scale * key
 //     ramp * grad_span += t over 0 < m, x >= z         grad_slope -= ds * x         grad_bias += ds
-// where ds, before it reaches query and key, is multiplied by the derivative of a soft cap.
+// With dropout p is f * m * E where it meets values, and dp is f * (grad_out . value). ds, before it reaches query and
+// key, is multiplied by the derivative of a soft cap.
 #pragma once
 
 #include "workspace.h"
@@ -226,7 +227,11 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
                     nullptr, group.lanes);
   }
   // pass 2: weights and ds
+  bool const drops = group.dropout.threshold != 0;
+  if (drops) dropout_factors(group, tile, keys, b.dropout);
+  for (int i = 0; i < keys.run_count && drops; i++) drop(keys.runs[i], b.dropout, b.grad_scores);
   softmax_gradient_tile(group, rows, b, keys, tile.soft && group.ramp > 0);
+  for (int i = 0; i < keys.run_count && drops; i++) drop(keys.runs[i], b.dropout, b.scores);
   if (gradients.bias.data)
     for (int i = 0; i < keys.run_count; i++)
       bias_gradients_run(group, gradients, keys, b.grad_scores, tile, keys.runs[i]);

@@ -97,6 +97,10 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   T alphas[kLanes], tile_sums[kLanes];
   for (int j = 0; j < vectors; j++) store(alphas + j * width, alpha[j]), store(tile_sums + j * width, sums[j]);
   for (int i = 0; i < kLanes; i++) f.sum[i] = f.sum[i] * alphas[i] + tile_sums[i];
+  if (group.dropout.threshold) {
+    dropout_factors(group, tile, keys, f.dropout);
+    for (int i = 0; i < keys.run_count; i++) drop(keys.runs[i], f.dropout, f.scores);
+  }
   // pass 3: outputs
   accumulate_tile(keys, keys.value, next_values, group.value_dim, f.scores, f.out, alpha, group.lanes,
                   group.skip_masked && keys.lane_masks);
@@ -164,19 +168,22 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   ScoreTerms<T> const terms = score_terms(group, tile, keys, f.slope, pairs);
   memset(weights, 0, sizeof(T) * kTileKeys * kLanes);
   const SoftBounds<T>* const soft = tile.soft && group.ramp > 0 ? f.lanes->bounds : nullptr;
+  if (group.dropout.threshold) dropout_factors(group, tile, keys, f.dropout);
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     run_scores<T>(run, keys, terms, {}, group, f.q, f.scores, nullptr, nullptr);
     for (int j = run.first_vector; j < run.last_vector; j++) {
       Vec<T> const maximum = finite_maximum(load(rows.maximum + j * width));
       exponentials(group, keys, soft, f.scores + j * width, maximum, j, run.first, run.last);
+    }
+    if (group.dropout.threshold) drop(run, f.dropout, f.scores);
+    for (int j = run.first_vector; j < run.last_vector; j++)
       for (int r = run.first; r < run.last && r < tile.count; r++) {
         int const at = r * kLanes + j * width;
         Vec<T> const weight = load(f.scores + at) * load(rows.inverse_sum + j * width);
         // 0 where masked, also in a row whose sum is NaN
         store(weights + at, keys.lane_masks ? select(keys.lane_masks[r] >> (j * width), weight, Vec<T>{}) : weight);
       }
-    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/pair_hash.h"
 #include "base/tile.h"
 
 namespace headspan {
@@ -47,6 +48,15 @@ struct PairGradient {
   void (*add)(void* self, const Tile&, const T* ds);
 };
 
+// Which weights are dropped: those of pairs whose hash is below the threshold.
+template <class T>
+struct Dropout {
+  uint32_t threshold;                      // 0: none
+  T kept;                                  // what the others are multiplied by
+  uint32_t first_key;                      // number of key 0
+  uint32_t first[kLanes], second[kLanes];  // words of the queries
+};
+
 // The queries of a group and what they meet.
 template <class T>
 struct Group {
@@ -61,6 +71,7 @@ struct Group {
   Rows<const T> key, value;
   Rows<const T> key_bias;  // a number for each key, added to its scores; data null: none
   PairBias<T> pair_bias;
+  Dropout<T> dropout;
   PrefetchArray<T> prefetch[kPrefetchArrays];  // unused: no rows
   const T* query[kLanes];
   T scale[kLanes];  // scale / temperature

@@ -3,7 +3,7 @@
 // computes.
 //
 //     s = cap * tanh(scale * query . key / cap) - slope * x + bias of the key + bias of the pair
-//     w = m * exp(s) / (exp(sink) + sum of m * exp(s)),   out = sum of w * value
+//     w = m * exp(s) / (exp(sink) + sum of m * exp(s)),   out = sum of f * w * value, f of dropout
 #pragma once
 
 #include <math.h>
@@ -64,6 +64,15 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, const Tile& tile, const PairNum
   return p;
 }
 
+// What dropout makes of a weight of 1.
+template <class T>
+HEADSPAN_INLINE double dropout_factor(const Group<T>& group, const Tile& tile, int r, int lane) {
+  const Dropout<T>& dropout = group.dropout;
+  if (!dropout.threshold) return 1;
+  uint32_t const key = dropout.first_key + (uint32_t)key_index(tile, r);
+  return pair_hash(dropout.first[lane], dropout.second[lane], key) >= dropout.threshold ? (double)dropout.kept : 0;
+}
+
 // Scratch: for each lane the maximum of s, the sum of m * 2^(s - maximum) and value_dim (head_dim) sums.
 struct Lane {
   double maximum, sum;
@@ -100,9 +109,10 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* wor
         double const maximum = p.s > row.maximum || p.s != p.s ? p.s : row.maximum;
         double const past = row.maximum == maximum ? 1 : exp2(row.maximum - maximum);
         double const w = p.s == -__builtin_inf() ? 0 : p.m * exp2(p.s - maximum);
+        double const f = dropout_factor(group, *tile, r, lane);
         row.sum = row.sum * past + w;
         for (int d = 0; d < group.value_dim; d++)
-          out[d] = out[d] * past + w * (double)group.value.row(key_index(*tile, r))[d];
+          out[d] = out[d] * past + w * f * (double)group.value.row(key_index(*tile, r))[d];
         row.maximum = maximum;
       }
   }
@@ -138,7 +148,8 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
       w = 0;
       if (r >= tile.count || lane >= group.lanes || !visible(tile, r, lane)) continue;
       Pair const p = pair(group, tile, numbers, r, lane);
-      w = T(p.m * unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]));
+      w = T(dropout_factor(group, tile, r, lane) * p.m *
+            unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]));
     }
 }
 
@@ -170,11 +181,12 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         if (!visible(*tile, r, lane)) continue;
         Pair const p = pair(group, *tile, numbers, r, lane);
         double const e = unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]);
-        // out = sum of m * e * value
+        double const f = dropout_factor(group, *tile, r, lane);
+        // out = sum of f * m * e * value
         for (int d = 0; d < group.value_dim && gradients.value.data; d++)
-          gradients.value_row(key)[d] += T(p.m * e * (double)rows.grad_out[lane][d]);
+          gradients.value_row(key)[d] += T(f * p.m * e * (double)rows.grad_out[lane][d]);
         double const t =
-            e * (dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, workspace)[lane]);
+            e * (f * dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, workspace)[lane]);
         // s = cap * tanh(scale * query . key / cap) - slope * x + bias
         double const ds = p.m * t, of_product = ds * p.cap_slope;
         double* const grad_query = sums(workspace, lane, group.head_dim);

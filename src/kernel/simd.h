@@ -24,16 +24,20 @@ template <>
 struct VectorOf<float> {
   typedef float Values __attribute__((vector_size(kVectorBytes)));
   typedef uint32_t Integers __attribute__((vector_size(kVectorBytes)));
+  typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
 };
 template <>
 struct VectorOf<double> {
   typedef double Values __attribute__((vector_size(kVectorBytes)));
   typedef uint64_t Integers __attribute__((vector_size(kVectorBytes)));
+  typedef uint32_t Words __attribute__((vector_size(kVectorBytes / 2)));
 };
 template <class T>
 using Vec = typename VectorOf<T>::Values;
 template <class T>
 using IntVec = typename VectorOf<T>::Integers;
+template <class T>
+using WordVec = typename VectorOf<T>::Words;  // 32 bits for each number
 using VecF = Vec<float>;
 using VecD = Vec<double>;
 

@@ -2,6 +2,7 @@
 // Workspace of the kernels, carved from one block in a fixed order.
 #pragma once
 
+#include "dropout.h"
 #include "lane_span_mask.h"
 #include "score_terms.h"
 
@@ -25,7 +26,7 @@ HEADSPAN_INLINE size_t lanes_size(int dims) {
 
 template <class T>
 struct Forward {
-  T *q, *out, *carried_out, *scores, *pair_bias, *maximum, *slope;
+  T *q, *out, *carried_out, *scores, *pair_bias, *dropout, *maximum, *slope;
   T* carried_maximum;
   LanePositions<T>* lanes;
   double* sum;
@@ -39,6 +40,7 @@ struct Forward {
     f.carried_out = c.take<T>(lanes_size<T>(value_dim));
     f.scores = c.take<T>(kPaddedKeys * kLanes);
     f.pair_bias = c.take<T>(kTileKeys * kLanes);
+    f.dropout = c.take<T>(kPaddedKeys * kLanes);
     f.maximum = c.take<T>(kLanes);
     f.slope = c.take<T>(kLanes);
     f.carried_maximum = c.take<T>(kLanes);
@@ -53,7 +55,7 @@ struct Forward {
 template <class T>
 struct Backward {
   T *q, *grad_out, *grad_q, *carried_grad_q, *q_rows, *grad_out_rows, *scores, *grad_scores, *cap_slopes, *pair_bias,
-      *maximum, *inverse_sum, *delta, *slope, *unseen;
+      *dropout, *maximum, *inverse_sum, *delta, *slope, *unseen;
   LanePositions<T>* lanes;
   bool *rows_finite, *has_carried;
   ptrdiff_t* tiles;  // computed so far
@@ -74,6 +76,7 @@ struct Backward {
     b.grad_scores = c.take<T>(kPaddedKeys * kLanes);
     b.cap_slopes = c.take<T>(kPaddedKeys * kLanes);
     b.pair_bias = c.take<T>(kTileKeys * kLanes);
+    b.dropout = c.take<T>(kPaddedKeys * kLanes);
     b.maximum = c.take<T>(kLanes);
     b.inverse_sum = c.take<T>(kLanes);
     b.delta = c.take<T>(kLanes);

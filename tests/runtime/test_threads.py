@@ -33,6 +33,8 @@ BIT_CASES = {
     "memory": ((6, 3, 801, 801, 13), {"memory": 70, "span": 70.5}),
     "memory in chunks": ((1, 1, 4003, 4003, 7), {"memory": 5, "span": 256.5}),
     "memory, keys in parts": ((2, 2, 3, 9001, 16), {"memory": 3}),
+    "dropout": ((6, 3, 801, 801, 13), {"dropout": 0.3, "seed": 11, "span": 70.5, "memory": 5}),
+    "dropout, keys in parts": ((2, 2, 3, 9001, 16), {"dropout": 0.3, "seed": 12}),
     "sinks, keys in parts": ((2, 2, 3, 9001, 16), {"sinks": [3.0, -2.0]}),
     "decode": ((7, 7, 1, 4999, 17), {"temperature": 0.7}),
     "decode in parts": ((1, 1, 3, 9001, 64), {"span": 1e6}),

@@ -172,6 +172,19 @@ PARAMETERS = {
         ("string", TypeError, "50"),
         ("array", TypeError, ones(4)),
     ],
+    "dropout": [
+        ("without a seed", ValueError, 0.5),
+        ("all", ValueError, 1.0),
+        ("negative", ValueError, -0.1),
+        ("NaN", ValueError, NAN),
+        ("None", TypeError, None),
+        ("string", TypeError, "half"),
+    ],
+    "seed": [
+        ("negative", ValueError, -1),
+        ("beyond 64 bits", ValueError, 2**64),
+        ("no integer", TypeError, 0.5),
+    ],
     "ramp": [
         ("negative", ValueError, -1),
         ("NaN", ValueError, NAN),

@@ -172,6 +172,8 @@ def draw_terms(rng, ndim, sizes):
         if rng.random() < 0.5:
             reach = int(rng.choice([0, 3, 70]))
             options["distance_buckets"] = rng.integers(0, options["distance_bias"].shape[-1], 2 * reach + 1)
+    if rng.random() < 0.15:
+        options["dropout"], options["seed"] = float(rng.choice([0.05, 0.5, 0.9])), int(rng.integers(2**63))
     return options
 
 

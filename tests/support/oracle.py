@@ -9,6 +9,7 @@ query, because that is the number the package is asked to compute with.
 from collections import namedtuple
 
 import numpy as np
+from term_oracle import by_offset, dropout_factors, fold_offsets
 
 OPTIONS = (
     "span",
@@ -26,7 +27,7 @@ ARRAYS = ("query", "key", "value")
 
 Dense = namedtuple(
     "Dense",
-    "out lse weights mask exponential product distance ramp_side factor temperature cap_slope sink_weight",
+    "out lse weights mask exponential product distance ramp_side factor temperature cap_slope sink_weight dropout",
 )
 # `mass` is the sum of the absolute values of the terms that were added: the natural unit of
 # the rounding error of a sum whose terms may cancel.
@@ -62,38 +63,6 @@ def lift_bias(key_bias, dtype):
     """A bias of the keys as a (batch or 1, heads or 1, 1, keys) float64 array."""
     key_bias = np.asarray(key_bias, dtype=np.float64).astype(dtype).astype(np.float64)
     return key_bias.reshape((1,) * (3 - key_bias.ndim) + key_bias.shape)[:, :, None, :]
-
-
-def entry_of(shape, offsets, buckets):
-    """The index of each pair in a table of biases, along each axis of offsets key - query."""
-    if len(offsets) > 1:
-        ends = [n // 2 for n in shape]
-        return tuple(np.clip(o, -end, end).astype(int) + end for o, end in zip(offsets, ends, strict=True))
-    distance = np.trunc(offsets[0])
-    if buckets is None:
-        return (np.minimum(np.abs(distance), shape[0] - 1).astype(int),)
-    end = (len(buckets) - 1) // 2
-    return (np.asarray(buckets)[np.clip(distance, -end, end).astype(int) + end],)
-
-
-def by_offset(table, offsets, buckets, dtype):
-    """A bias by distance as a (1 or batch, heads or 1, queries, keys) float64 array."""
-    table = np.asarray(np.asarray(table, dtype=dtype), dtype=np.float64)
-    if table.ndim == len(offsets):
-        table = table[None]
-    index = entry_of(table.shape[1:], offsets, buckets)
-    rows = [each[index] for each in table]
-    return np.stack(rows)[None] if rows[0].ndim == 2 else np.concatenate(rows, axis=1)
-
-
-def fold_offsets(terms, table, offsets, buckets):
-    """Sums a term per pair into the table of biases by distance."""
-    shape = np.shape(table)
-    sums = np.zeros(shape if len(shape) > len(offsets) else (1, *shape))
-    index = [np.broadcast_to(i, terms[:, :1].shape)[:, 0] for i in entry_of(sums.shape[1:], offsets, buckets)]
-    for head in range(terms.shape[1]):
-        np.add.at(sums[head % len(sums)], tuple(index), terms[:, head])
-    return sums.reshape(shape)
 
 
 def repeat_heads(array, heads):
@@ -227,6 +196,8 @@ def with_memory_columns(
     distance_bias=None,
     distance_buckets=None,
     pair_bias=None,
+    dropout=0,
+    seed=None,
     offsets=None,
     **limits,
 ):
@@ -271,12 +242,25 @@ def with_memory_columns(
     empty = total == 0
     safe = np.where(empty, 1.0, total)
     exponential = raw / safe
-    weights = mask * exponential
+    factors = dropout_factors(dropout, seed, score.shape, keys) if dropout else 1.0
+    weights = factors * mask * exponential
     out = None if value is None else weights @ repeat_heads(with_memory(value, memory_value), heads)
     lse = np.where(empty, -np.inf, top + np.log(safe))[..., 0]
     sink_weight = np.exp(sink - top) / safe
     return Dense(
-        out, lse, weights, mask, exponential, product, distance, ramp_side, factor, heat, cap_slope, sink_weight
+        out,
+        lse,
+        weights,
+        mask,
+        exponential,
+        product,
+        distance,
+        ramp_side,
+        factor,
+        heat,
+        cap_slope,
+        sink_weight,
+        factors,
     )
 
 
@@ -325,7 +309,7 @@ def gradients(query, key, value, grad_out, grad_lse=None, **options):
     d_lse = 0.0 if grad_lse is None else np.reshape(grad_lse, d.lse.shape)[..., None]
     # lse enters every score of its row with weight w, as -delta does.
     delta = (d_out * d.out).sum(axis=-1, keepdims=True) - d_lse
-    d_weights = d_out @ v.swapaxes(-1, -2)
+    d_weights = d.dropout * (d_out @ v.swapaxes(-1, -2))
     d_mask = d.exponential * (d_weights - delta)
     d_mask_mass = d.exponential * (np.abs(d_weights) + np.abs(delta))
     d_score, d_score_mass = d.mask * d_mask, d.mask * d_mask_mass

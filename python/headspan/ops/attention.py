@@ -140,6 +140,12 @@ def attention(
     pair_bias : array_like, optional
         Added to the score of each pair; -inf removes it. Of shape (tokens, key tokens) with axes of heads and of batch
         items before, which may be 1, and of the type of query. It is read where a pair is computed, and not copied.
+    dropout : float
+        The share of the weights that are set to 0 after the softmax, at random; the others are divided by one less that
+        share. The log-sum-exp is that without dropout.
+    seed : int, optional
+        Of dropout: what is dropped is a hash of it, of the batch item, the head, and where query and key stand among
+        the keys, the same in every pass, for any number of threads and on every machine. Give another one in each step.
     return_lse : bool
         Whether to return the log-sum-exp too.
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
+from headspan.ops.arguments import dropout
 from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, takes_options
 from headspan.ops.arguments.terms import TERMS
 from headspan.patterns.base import Pattern
@@ -102,7 +103,10 @@ def attention(
     top = np.where(top == -np.inf, 0.0, top)  # of a row with no pair
     e = m * np.exp(np.where(m > 0, s - top, -np.inf))
     total = e.sum(axis=-1, keepdims=True) + np.exp(sink - top)
-    out = e / np.where(total == 0, 1, total) @ v
+    w = e / np.where(total == 0, 1, total)
+    if given["dropout"]:
+        w = w * _dropout_factors(w.shape, k.shape[-2], given)
+    out = w @ v
     if not return_lse:
         return out
     with np.errstate(divide="ignore"):
@@ -126,6 +130,14 @@ def _with_memory(q: Any, s: Any, m: Any, v: Any, factor: Any, given: dict[str, A
     of_memory = _products(q, key, factor, given)
     m = np.concatenate([np.broadcast_to(m, s.shape), np.ones(of_memory.shape)], axis=-1)
     return np.concatenate([s, of_memory], axis=-1), m, np.concatenate([v, value], axis=-2)
+
+
+def _dropout_factors(shape: tuple[int, ...], keys: int, given: dict[str, Any]) -> npt.NDArray[np.float64]:
+    """Return what dropout makes of weights of 1, those of memory behind those of keys."""
+    batch, heads, queries, columns = (1,) * (4 - len(shape)) + shape
+    numbers = np.r_[np.arange(keys), 2**31 + np.arange(columns - keys)]
+    factors = dropout.factors(given["dropout"], given["seed"], batch, heads, np.arange(keys - queries, keys), numbers)
+    return factors.reshape(shape)
 
 
 def _per_query(a: npt.ArrayLike, ndim: int) -> npt.NDArray[np.float64]:

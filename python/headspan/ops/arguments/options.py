@@ -38,10 +38,12 @@ class Options(TypedDict, total=False):
     distance_bias: npt.ArrayLike | None
     distance_buckets: npt.ArrayLike | None
     pair_bias: npt.ArrayLike | None
+    dropout: float
+    seed: int | None
 
 
 # What an option is unless given; None for those that are not here.
-DEFAULTS: Options = {"ramp": 32, "include_self": True}
+DEFAULTS: Options = {"ramp": 32, "include_self": True, "dropout": 0}
 NAMES = frozenset(Options.__annotations__)
 # The options that have a gradient.
 DIFFERENTIABLE = (
@@ -89,5 +91,5 @@ def refuse_unknown(given: Iterable[str]) -> None:
     for name in given:
         if name not in NAMES:
             nearest = difflib.get_close_matches(name, sorted(NAMES), 1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else f", which are {', '.join(Options.__annotations__)}"
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ", which help(headspan.attention) lists"
             raise TypeError(f"{name!r} is none of the options of an attention{hint}")

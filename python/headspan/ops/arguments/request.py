@@ -8,7 +8,7 @@ from typing import Any
 
 from headspan import _check, _core
 from headspan._check import Array
-from headspan.ops.arguments import visibility
+from headspan.ops.arguments import dropout, visibility
 from headspan.ops.arguments.options import DEFAULTS, NAMES, refuse_unknown
 from headspan.ops.arguments.parameters import KeyBias, Memory, Parameter, PerQuery
 from headspan.ops.arguments.sizes import Sizes, check_alike
@@ -24,6 +24,8 @@ _PLAIN: dict[str, Callable[[str, Any], object]] = {
     "ramp": partial(_check.number, at_least=0),
     "softcap": partial(_check.within, low=1e-6, high=1e6),
     "include_self": _check.flag,
+    "dropout": dropout.rate,
+    "seed": dropout.seed,
 }
 
 
@@ -68,6 +70,8 @@ class Request:
                     for_core[name] = _PLAIN[name](name, option)
             elif option is not None and name != "causal":
                 arrays[name] = option
+        if for_core.get("dropout") and "seed" not in for_core:
+            raise ValueError("dropout needs a seed, another one for each call, such as the number of the step")
         self.patterns: list[Pattern] = []
         if "pattern" in arrays:
             self.patterns = per_head(arrays.pop("pattern"), self.query.shape[1], self.query.shape[2], self.key.shape[2])

@@ -1,0 +1,72 @@
+"""Dropout of weights: its checks, and its definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+
+_SEEDS = 2**64
+_Words = npt.NDArray[np.uint64]
+
+
+def rate(name: str, given: object) -> float:
+    """Return the share of weights that is dropped."""
+    share = _check.number(name, given)
+    if not 0 <= share < 1:
+        raise ValueError(f"{name} must be at least 0 and less than 1, not {share:g}")
+    return share
+
+
+def seed(name: str, given: object) -> int:
+    """Return a seed."""
+    number = _check.integer(name, given, at_least=0)
+    if number >= _SEEDS:
+        raise ValueError(f"{name} must be less than 2**64, not {number}")
+    return number
+
+
+def factors(share: float, seed: int, batch: int, heads: int, queries: Any, keys: Any) -> Array:
+    """Give what each weight is multiplied by: 0, or 1 / (1 - share).
+
+    A pair is dropped where a hash of the seed, the batch item, the head, the query and the key is below the share.
+
+    Parameters
+    ----------
+    share : float
+    seed, batch, heads : int
+    queries, keys : array_like of int
+        Where they stand among the keys; keys that every query sees count from 2**31.
+
+    Returns
+    -------
+    ndarray, shape (batch, heads, queries, keys)
+    """
+    word = np.array(seed, np.uint64)
+    for axis, numbers in enumerate((np.arange(batch), np.arange(heads), np.asarray(queries))):
+        along = numbers.astype(np.int64).astype(np.uint64).reshape(-1, *(1,) * (2 - axis))
+        word = _mix(word + np.uint64(0x9E3779B97F4A7C15)) ^ along
+    word = _mix(word)[..., None]
+    first, second = word & np.uint64(2**32 - 1), word >> np.uint64(32)
+    x = np.asarray(keys).astype(np.uint64) + first
+    x = _low(_low(x ^ _low(x) >> np.uint64(16)) * np.uint64(0x85EBCA6B))
+    x = _low(_low((x ^ x >> np.uint64(13)) + second) * np.uint64(0xC2B2AE35))
+    threshold = min(round(share * 2**32), 2**32 - 1)
+    kept: Array = np.where((x ^ x >> np.uint64(16)) >= threshold, 1 / (1 - share), 0.0)
+    return kept
+
+
+def _mix(x: _Words) -> _Words:
+    """Mix the bits of 64-bit words, as MurmurHash3 does."""
+    with np.errstate(over="ignore"):
+        x = (x ^ x >> np.uint64(33)) * np.uint64(0xFF51AFD7ED558CCD)
+        x = (x ^ x >> np.uint64(33)) * np.uint64(0xC4CEB9FE1A85EC53)
+    return x ^ x >> np.uint64(33)
+
+
+def _low(x: _Words) -> _Words:
+    return x & np.uint64(2**32 - 1)
