@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan._check import Array
 
 _SEEDS = 2**64
 _Words = npt.NDArray[np.uint64]
@@ -30,7 +29,7 @@ def seed(name: str, given: object) -> int:
     return number
 
 
-def factors(share: float, seed: int, batch: int, heads: int, queries: Any, keys: Any) -> Array:
+def factors(share: float, seed: int, batch: int, heads: int, queries: Any, keys: Any) -> npt.NDArray[np.float64]:
     """Give what each weight is multiplied by: 0, or 1 / (1 - share).
 
     A pair is dropped where a hash of the seed, the batch item, the head, the query and the key is below the share.
@@ -56,7 +55,7 @@ def factors(share: float, seed: int, batch: int, heads: int, queries: Any, keys:
     x = _low(_low(x ^ _low(x) >> np.uint64(16)) * np.uint64(0x85EBCA6B))
     x = _low(_low((x ^ x >> np.uint64(13)) + second) * np.uint64(0xC2B2AE35))
     threshold = min(round(share * 2**32), 2**32 - 1)
-    kept: Array = np.where((x ^ x >> np.uint64(16)) >= threshold, 1 / (1 - share), 0.0)
+    kept: npt.NDArray[np.float64] = np.where((x ^ x >> np.uint64(16)) >= threshold, 1 / (1 - share), 0.0)
     return kept
 
 
