@@ -48,6 +48,13 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session
+def peers(session: nox.Session) -> None:
+    """What torch and transformers compute, against headspan: docs/models.md row by row."""
+    _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
+    session.run("pytest", "tests/integrations/peers", *session.posargs)
+
+
+@nox.session
 def notebooks(session: nox.Session) -> None:
     """Run the notebooks and store them with what they show: all, or `nox -s notebooks -- 01_soft_mask`."""
     session.install(".[notebooks]")  # with all instruction sets, as readers have it

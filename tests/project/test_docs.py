@@ -8,17 +8,18 @@ import importlib
 import inspect
 import pkgutil
 import re
-import textwrap
 
 import headspan as hs
 import pytest
 from bad_calls import TABLE, public
-from helpers import ROOT, run_python
+from helpers import ROOT, examples, run_python
 
 MODULES = sorted(m.name for m in pkgutil.walk_packages(hs.__path__, "headspan.") if not m.name.endswith("_core"))
 README = ROOT / "README.md"
-ARCHITECTURE, GLOSSARY, HYBRID = (ROOT / "docs" / f"{name}.md" for name in ("architecture", "glossary", "hybrid"))
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ARCHITECTURE, GLOSSARY]
+ARCHITECTURE, GLOSSARY, HYBRID, MODELS, RECIPES = (
+    ROOT / "docs" / f"{name}.md" for name in ("architecture", "glossary", "hybrid", "models", "recipes")
+)
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ARCHITECTURE, GLOSSARY, MODELS, RECIPES]
 # A path from the root of the project, wherever it stands; what is in <> stands for any name.
 PATH = re.compile(r"(?<![\w./-])(?:src|python|tests|docs|benchmarks|notebooks)/[\w./-]*")
 FILE = re.compile(r"`([\w.-]+\.(?:cpp|h|in|cmake|txt|py|pyi|js|md|toml|json|cff|ya?ml))`")
@@ -81,12 +82,6 @@ def test_docstring_names_the_errors_of_bad_calls(function):
         assert named & {one.__name__ for one in alternatives}
 
 
-def examples(document):
-    """They follow each other, as a reader would type them."""
-    blocks = re.findall(r"^ *```python\n(.*?)^ *```", document.read_text(), flags=re.DOTALL | re.MULTILINE)
-    return "\n".join(map(textwrap.dedent, blocks))
-
-
 def test_readme_examples():
     namespace = {}
     exec(examples(README), namespace)
@@ -140,3 +135,13 @@ def test_glossary_is_in_order_and_names_a_file_for_each_term():
     assert len(terms) > 40
     assert terms == sorted(terms)
     assert [term for term, entry in zip(terms, entries, strict=True) if not paths_of(entry)] == []
+
+
+def test_every_row_of_the_models_names_tests_that_exist():
+    folder = ROOT / "tests" / "integrations" / "peers"
+    tests = set(re.findall(r"^def (test_\w+)", "\n".join(f.read_text() for f in folder.glob("*.py")), re.MULTILINE))
+    rows = [line for line in MODELS.read_text().splitlines() if line.startswith("| ")][2:]
+    named = [re.findall(r"`(test_\w+)`", re.split(r"(?<!\\)\|", row)[-2]) for row in rows]
+    assert len(rows) > 20
+    assert [row for row, names in zip(rows, named, strict=True) if not names] == []
+    assert {name for names in named for name in names} == tests  # and no test without its row

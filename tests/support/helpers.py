@@ -1,10 +1,12 @@
 """Small things several test files need: fresh interpreters and a tiny compiled library."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,12 @@ def run_python(code, *arguments, timeout=120, **environment):
     )
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def examples(document):
+    """The blocks of Python in a document, one after another, as a reader would type them."""
+    blocks = re.findall(r"^ *```python\n(.*?)^ *```", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return "\n".join(map(textwrap.dedent, blocks))
 
 
 def compile_library(source, path, *options):

@@ -1,0 +1,105 @@
+"""What the documentation of other libraries says who sees whom, pair by pair, against headspan's arguments.
+
+For libraries that need not be installed: their rule is written as a mask, from their words.
+"""
+
+import headspan as hs
+import numpy as np
+import pytest
+from headspan.patterns import Global, Local, Neighborhood
+
+
+def inputs(queries, keys, heads=2):
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((2, heads, count, 8)) for count in (queries, keys, keys)]
+
+
+def softmax_of(q, k, v, allowed, added=0.0):
+    scores = np.where(allowed, q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]) + added, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+
+def indices(queries, keys):
+    """Of queries, so that the last one stands at the last key, and of keys."""
+    return np.arange(keys - queries, keys)[:, None], np.arange(keys)
+
+
+def axis_of_natten(length, kernel_size, dilation, causal):
+    """The neighbors of a token are the kernel_size nearest of its dilation group; causal ones end with itself.
+
+    Near the borders the window is shifted, so that it stays whole; an even one has more before than after.
+    """
+    allowed = np.zeros((length, length), bool)
+    for token in range(length):
+        group = list(range(token % dilation, length, dilation))
+        at = group.index(token)
+        if causal:
+            seen = group[max(0, at - kernel_size + 1) : at + 1]
+        else:
+            centre = min(max(at, kernel_size // 2), len(group) - 1 - (kernel_size - 1) // 2)
+            seen = group[centre - kernel_size // 2 : centre + (kernel_size - 1) // 2 + 1]
+            assert len(seen) == kernel_size
+        allowed[token, seen] = True
+    return allowed
+
+
+@pytest.mark.parametrize("causal", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("dilation", [(1, 1), (2, 1), (2, 3)])
+@pytest.mark.parametrize("kernel_size", [(3, 3), (2, 4), (4, 1)])
+def test_natten(kernel_size, dilation, causal):
+    shape = (9, 13)
+    rows, columns = (axis_of_natten(*axis) for axis in zip(shape, kernel_size, dilation, causal, strict=True))
+    allowed = np.kron(rows, columns)
+    q, k, v = inputs(117, 117)
+    pattern = Neighborhood(shape, window=kernel_size, dilation=dilation, causal=causal)
+    np.testing.assert_allclose(hs.attention(q, k, v, pattern=pattern), softmax_of(q, k, v, allowed), atol=1e-11)
+
+
+def test_natten_relative_positional_bias():
+    """One number for every offset key - query within the window, of 2 * kernel_size - 1 on each axis."""
+    shape, kernel_size = (5, 6), 3
+    table = np.random.default_rng(1).standard_normal((2, 5, 5))
+    i, j = np.divmod(np.arange(30), 6)
+    down, right = i - i[:, None], j - j[:, None]
+    allowed = np.kron(axis_of_natten(5, 3, 1, False), axis_of_natten(6, 3, 1, False))
+    added = table[:, np.clip(down, -2, 2) + 2, np.clip(right, -2, 2) + 2]
+    q, k, v = inputs(30, 30)
+    ours = hs.attention(q, k, v, pattern=Neighborhood(shape, kernel_size), distance_bias=table, causal=False)
+    np.testing.assert_allclose(ours, softmax_of(q, k, v, allowed, added), atol=1e-11)
+
+
+@pytest.mark.parametrize("queries", [3, 12])
+@pytest.mark.parametrize("memories", [0, 2])
+def test_x_transformers(queries, memories):
+    """`attn_max_attend_past` keys before the query's own; `attn_num_mem_kv` keys in front are seen by all."""
+    past, keys = 4, 12
+    at, key = indices(queries, keys)
+    allowed = np.hstack([np.ones((queries, memories), bool), (key <= at) & (at - key <= past)])
+    q, k, v = inputs(queries, memories + keys)
+    ours = hs.attention(q, k, v, pattern=Local(past) | Global(range(memories)))
+    np.testing.assert_allclose(ours, softmax_of(q, k, v, allowed), atol=1e-11)
+
+
+@pytest.mark.parametrize("queries", [3, 12])
+@pytest.mark.parametrize("window_size", [(4, 0), (3, 2), (-1, 0), (-1, 1)])
+def test_flash_attention(queries, window_size):
+    """Keys from i - left to i + right are seen, -1 being without limit. The last query stands at the last key."""
+    left, right = window_size
+    at, key = indices(queries, 12)
+    allowed = (key <= at + right) & ((key >= at - left) | (left < 0))
+    q, k, v = inputs(queries, 12)
+    pattern = Local(12 if left < 0 else left, after=right)
+    ours = hs.attention(q, k, v, pattern=pattern, causal=False)
+    np.testing.assert_allclose(ours, softmax_of(q, k, v, allowed), atol=1e-11)
+
+
+@pytest.mark.parametrize("local_window_size", [3, (3, 2)])
+def test_jax(local_window_size):
+    """(left, right) keys beside the query's own, a number for both; the first query is at the first key."""
+    left, right = local_window_size if isinstance(local_window_size, tuple) else (local_window_size,) * 2
+    token = np.arange(10)
+    allowed = (token <= token[:, None] + right) & (token >= token[:, None] - left)
+    q, k, v = inputs(10, 10)
+    ours = hs.attention(q, k, v, pattern=Local(left, after=right), causal=False)
+    np.testing.assert_allclose(ours, softmax_of(q, k, v, allowed), atol=1e-11)
