@@ -6,7 +6,7 @@ For libraries that need not be installed: their rule is written as a mask, from 
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Global, Local, Neighborhood
+from headspan.patterns import Local, Neighborhood
 
 
 def inputs(queries, keys, heads=2):
@@ -76,9 +76,11 @@ def test_x_transformers(queries, memories):
     past, keys = 4, 12
     at, key = indices(queries, keys)
     allowed = np.hstack([np.ones((queries, memories), bool), (key <= at) & (at - key <= past)])
-    q, k, v = inputs(queries, memories + keys)
-    ours = hs.attention(q, k, v, pattern=Local(past) | Global(range(memories)))
-    np.testing.assert_allclose(ours, softmax_of(q, k, v, allowed), atol=1e-11)
+    q, k, v = inputs(queries, keys)
+    mem_k, mem_v = np.random.default_rng(1).standard_normal((2, 2, memories, 8))
+    behind_memory = [np.concatenate([[mem] * len(rows), rows], axis=-2) for mem, rows in ((mem_k, k), (mem_v, v))]
+    ours = hs.attention(q, k, v, pattern=Local(past), memory_key=mem_k, memory_value=mem_v)
+    np.testing.assert_allclose(ours, softmax_of(q, *behind_memory, allowed), atol=1e-11)
 
 
 @pytest.mark.parametrize("queries", [3, 12])
