@@ -23,9 +23,16 @@ class ForwardPass {
         results_(results),
         kernel_(active_kernel<T>()),
         plan_(request.patterns, request.queries(), request.keys()),
+        together_(takes_heads_together(request, plan_)),
         past_caches_(plan_.stages() == 1 && past_caches(kernel_, results.out)) {}
 
   void run(const Control& control) {
+    if (together_) {
+      SplitKeys<T> parts = split_keys(0);
+      parallel_for(parts.count(), useful_threads(request_, control), control.interrupted,
+                   [&](std::ptrdiff_t task, const StopCheck& stop) { run_part(0, parts, parts.at(task), stop); });
+      return merge_parts(0, parts);
+    }
     // A later stage adds to what the earlier ones found, and needs their statistics.
     if (plan_.stages() > 1 && !results_.statistics) keep_statistics();
     for (std::ptrdiff_t stage = 0; stage < plan_.stages(); stage++) {
@@ -36,7 +43,9 @@ class ForwardPass {
   }
 
  private:
-  std::ptrdiff_t heads() const { return request_.batch() * request_.heads(); }
+  // What has groups of its own: heads, or those that share a key head.
+  std::ptrdiff_t heads_of_item() const { return together_ ? request_.key_heads() : request_.heads(); }
+  std::ptrdiff_t heads() const { return request_.batch() * heads_of_item(); }
 
   void keep_statistics() {
     std::ptrdiff_t const tokens = request_.queries();
@@ -50,7 +59,9 @@ class ForwardPass {
     return plan_.stage(head % request_.heads(), stage);
   }
   QueryGroup<T> group(std::ptrdiff_t stage, std::ptrdiff_t head, std::ptrdiff_t index) const {
-    return group_of(request_, plan_, head / request_.heads(), head % request_.heads(), stage, index);
+    std::ptrdiff_t const item = head / heads_of_item(), in_item = head % heads_of_item();
+    return together_ ? group_of_heads(request_, plan_, item, in_item)
+                     : group_of(request_, plan_, item, in_item, stage, index);
   }
 
   // Parts of groups and whole groups are tasks beside each other.
@@ -72,6 +83,12 @@ class ForwardPass {
     auto const splits_of = [&](std::ptrdiff_t groups) {
       return std::min(tasks_wanted / std::max<std::ptrdiff_t>(heads() * groups, 1), request_.keys() / least_keys);
     };
+    if (together_) {
+      std::vector<std::ptrdiff_t> one_each(static_cast<std::size_t>(request_.key_heads()), 1);
+      std::ptrdiff_t const lanes = request_.queries() * request_.heads_per_key_head();
+      return SplitKeys<T>(request_.batch(), std::move(one_each), std::max<std::ptrdiff_t>(splits_of(1), 1), lanes,
+                          request_.value_dim());
+    }
     bool const all = splits_of(plan_.most_groups(stage)) >= 2;
     std::vector<std::ptrdiff_t> groups;
     for (std::ptrdiff_t head = 0; head < request_.heads(); head++) {
@@ -187,26 +204,24 @@ class ForwardPass {
   // What the earlier passes found, its row copied to `copy`.
   PartialSoftmax<T> earlier(const QueryGroup<T>& queries, int lane, T* copy) const {
     std::copy_n(out_row(queries, lane), request_.value_dim(), copy);
-    const T* const statistics = results_.statistics.at(queries.batch, queries.head, queries.schedule.query(lane));
+    const T* const statistics = queries.at(results_.statistics, lane);
     return {copy, statistics[0], statistics[1] == 0 ? 0 : 1 / static_cast<double>(statistics[1])};
   }
 
-  T* out_row(const QueryGroup<T>& queries, int lane) const {
-    return results_.out.at(queries.batch, queries.head, queries.schedule.query(lane));
-  }
+  T* out_row(const QueryGroup<T>& queries, int lane) const { return queries.at(results_.out, lane); }
 
   void store_statistics(const QueryGroup<T>& queries, int lane, T maximum, double sum) const {
-    std::ptrdiff_t const i = queries.schedule.query(lane);
-    if (results_.lse) *results_.lse.at(queries.batch, queries.head, i) = log_sum_exp(maximum, sum);
+    if (results_.lse) *queries.at(results_.lse, lane) = log_sum_exp(maximum, sum);
     if (!results_.statistics) return;
-    *results_.statistics.at(queries.batch, queries.head, i, 0) = maximum;
-    *results_.statistics.at(queries.batch, queries.head, i, 1) = sum == 0 ? T(0) : static_cast<T>(1 / sum);
+    *queries.at(results_.statistics, lane, 0) = maximum;
+    *queries.at(results_.statistics, lane, 1) = sum == 0 ? T(0) : static_cast<T>(1 / sum);
   }
 
   const Request<T>& request_;
   ForwardViews<T> results_;
   Kernel<T> const kernel_;
   Plan const plan_;
+  bool const together_;     // the heads that share a key head
   bool const past_caches_;  // where no later stage reads its rows
   Buffer<T> statistics_;
 };

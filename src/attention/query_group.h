@@ -15,8 +15,8 @@ namespace headspan {
 template <class T>
 class QueryGroup {
  public:
-  Group<T> group;  // for the kernel
-  std::ptrdiff_t const batch, head;
+  Group<T> group;                    // for the kernel
+  std::ptrdiff_t const batch, head;  // of the first lane, and of all but where heads are taken together
   GroupSchedule const schedule;
 
   QueryGroup(const Request<T>& request, const Plan& plan, std::ptrdiff_t its_batch, std::ptrdiff_t its_head,
@@ -62,6 +62,13 @@ class QueryGroup {
                              static_cast<int>(std::min<std::ptrdiff_t>(memory_keys_ - first, kTileKeys)), false});
   }
 
+  std::ptrdiff_t head_of(int lane) const { return head + schedule.heads_on(lane); }
+  // The lane's element or row of an array (batch, heads, tokens, ...).
+  template <class View, class... Indices>
+  auto at(const View& array, int lane, Indices... indices) const {
+    return array.at(batch, head_of(lane), schedule.query(lane), indices...);
+  }
+
   GroupPlace<T> place() const { return {batch, head, schedule.queries(), &group}; }
 
  private:
@@ -85,8 +92,7 @@ class QueryGroup {
     group.value = {request.value.at(batch, key_head), request.value.stride[2]};
     group.key_bias = {nullptr, 0};
     if (request.key_bias) group.key_bias = {request.key_bias.at(batch, head), request.key_bias.stride[2]};
-    Rows<const T> const rows{request.query.at(batch, head), request.query.stride[2]};
-    for (int lane = 0; lane < kLanes; lane++) group.query[lane] = rows.row(schedule.query(lane));
+    for (int lane = 0; lane < kLanes; lane++) group.query[lane] = at(request.query, lane);
   }
 
   void set_positions(const Request<T>& request, const Plan& plan) {
@@ -121,8 +127,8 @@ class QueryGroup {
     dropout.first_key = 0;
     for (int lane = 0; lane < kLanes && dropout.threshold; lane++) {
       auto const index = static_cast<std::uint64_t>(schedule.index(lane));
-      QueryWords const words =
-          query_words(request.seed, static_cast<std::uint64_t>(batch), static_cast<std::uint64_t>(head), index);
+      QueryWords const words = query_words(request.seed, static_cast<std::uint64_t>(batch),
+                                           static_cast<std::uint64_t>(head_of(lane)), index);
       dropout.first[lane] = words.first, dropout.second[lane] = words.second;
     }
   }
@@ -141,19 +147,17 @@ class QueryGroup {
   }
 
   void set_parameters(const Request<T>& request) {
-    T const slope = request.slopes ? *request.slopes.at(batch, head) : T(0);
     group.biased = static_cast<bool>(request.slopes);
     group.ramp = static_cast<T>(request.span ? request.ramp : 0);
     group.softcap = static_cast<T>(request.softcap);
-    if (request.sinks) std::fill_n(group.sink, kLanes, *request.sinks.at(batch, head));
     for (int lane = 0; lane < kLanes; lane++) {
       group.span[lane] = static_cast<T>(schedule.span(lane));
       group.scale[lane] = static_cast<T>(request.scale);
-      group.slope[lane] = slope;
+      group.slope[lane] = request.slopes ? *request.slopes.at(batch, head_of(lane)) : T(0);
+      if (request.sinks) group.sink[lane] = *request.sinks.at(batch, head_of(lane));
     }
     for (int lane = 0; lane < kLanes && request.temperature; lane++)
-      group.scale[lane] = static_cast<T>(
-          request.scale / static_cast<double>(*request.temperature.at(batch, head, schedule.query(lane))));
+      group.scale[lane] = static_cast<T>(request.scale / static_cast<double>(*at(request.temperature, lane)));
   }
 
   const std::vector<std::shared_ptr<const ScoreTerm<T>>>* terms_;
@@ -173,6 +177,33 @@ QueryGroup<T> group_of(const Request<T>& request, const Plan& plan, std::ptrdiff
           plan.stage(head, stage_number),
           group_queries(plan, head, stage_number, index, span_per_query, span_of),
           stage_number == 0};
+}
+
+// All queries of the heads that share a key head.
+template <class T>
+QueryGroup<T> group_of_heads(const Request<T>& request, const Plan& plan, std::ptrdiff_t batch,
+                             std::ptrdiff_t key_head) {
+  std::ptrdiff_t const first = key_head * request.heads_per_key_head(), tokens = request.queries();
+  GroupQueries queries;
+  queries.lanes = static_cast<int>(request.heads_per_key_head() * tokens);
+  for (int lane = 0; lane < kLanes; lane++) {
+    std::ptrdiff_t const number = lane < queries.lanes ? lane : 0;
+    queries.heads_on[lane] = number / tokens;
+    queries.query[lane] = number % tokens;
+    queries.span[lane] = request.span_of(batch, first + queries.heads_on[lane], queries.query[lane]);
+  }
+  return {request, plan, batch, first, plan.whole(first), queries, true};
+}
+
+// Whether they fit into one group, and what it meets is the same for all of them.
+template <class T>
+bool takes_heads_together(const Request<T>& request, const Plan& plan) {
+  std::ptrdiff_t const each = request.heads_per_key_head();
+  if (each == 1 || request.queries() == 0 || request.queries() > kLanes / each) return false;
+  if (!request.terms.empty() || request.key_bias) return false;
+  for (std::ptrdiff_t head = 0; head < request.heads(); head++)
+    if (plan.pattern(head) != plan.pattern(head / each * each)) return false;
+  return true;
 }
 
 }  // namespace headspan

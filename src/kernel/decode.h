@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The products for groups of one to four queries, as when a text is continued token by token. With so few lanes in use
+// The products for groups of one to eight queries, as when a text is continued token by token. With so few lanes in use
 // the dimensions ride in vectors instead: what counts then is to read keys and values as fast as memory gives them. In
 // and out are as for dot_products and accumulate, but for the queries.
 #pragma once
@@ -11,7 +11,7 @@ namespace headspan::HEADSPAN_ISA {
 
 // Whole vectors of scores are written: one must hold all lanes.
 template <class T>
-constexpr int kDecodeLanes = kWidth<T> < 4 ? kWidth<T> : 4;
+constexpr int kDecodeLanes = kWidth<T> < 8 ? kWidth<T> : 8;
 
 // Whether these products are meant for so many lanes.
 template <class T>
@@ -128,27 +128,33 @@ HEADSPAN_INLINE void decode_scores(const T* const* rows, const T* const* next, i
 }
 
 // Fetches the rows `next`, if there are any, into the second-level cache, as decode_accumulate does below.
+// work(Index<n>{}) for the least power of 2 that is no less than `lanes`.
+template <class T, int n = 1, class Work>
+HEADSPAN_INLINE void for_lanes(int lanes, Work work) {
+  if constexpr (n < kDecodeLanes<T>) {
+    if (lanes > n) return for_lanes<T, 2 * n>(lanes, work);
+  }
+  work(Index<n>{});
+}
+
 template <class T>
 HEADSPAN_NOINLINE void decode_dot_products(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
                                            const uint64_t* lane_masks, Vec<T>* best, int lanes, int first, int last) {
   if (!next) next = rows;  // its own are near: no choice for every key
-  if (lanes == 1)
-    decode_scores<T, 1>(rows, next, dims, q, s, lane_masks, best, first, last);
-  else if (lanes == 2)
-    decode_scores<T, 2>(rows, next, dims, q, s, lane_masks, best, first, last);
-  else
-    decode_scores<T, kDecodeLanes<T>>(rows, next, dims, q, s, lane_masks, best, first, last);
+  for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
+    decode_scores<T, n.value>(rows, next, dims, q, s, lane_masks, best, first, last);
+  });
 }
 
 // o[d][lane] = o[d][lane] * alpha[lane] + sums[lane][d] for `count` dimensions and those up to a whole vector, where
 // sums are 0; a row of `sums` is `stride` long.
-template <class T>
+template <class T, int lanes>
 HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alpha, T* o) {
   constexpr int width = kWidth<T>;
   for (int d = 0; d < count; d += width) {
     Vec<T> v[width];  // of lanes, those past the few with zeros
     unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      if constexpr (i.value < kDecodeLanes<T>)
+      if constexpr (i.value < lanes)
         v[i.value] = load(sums + i.value * stride + d);
       else
         v[i.value] = Vec<T>{};
@@ -167,8 +173,8 @@ HEADSPAN_INLINE void decode_accumulate_block(const T* const* rows, const T* cons
                                              T* o, Vec<T> alpha, int first, int last) {
   constexpr int width = kWidth<T>;
   int const left = dims - d;
-  Vec<T> sum[kDecodeLanes<T>][vectors];
-  unroll<kDecodeLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+  Vec<T> sum[lanes][vectors];
+  unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] = Vec<T>{}; });
   });
 #pragma GCC unroll kKeysInStep
@@ -185,19 +191,23 @@ HEADSPAN_INLINE void decode_accumulate_block(const T* const* rows, const T* cons
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] += weight * row[j.value]; });
     });
   }
-  T sums[kDecodeLanes<T> * vectors * width];
-  unroll<kDecodeLanes<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE {
+  T sums[lanes * vectors * width];
+  unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       store(sums + (i.value * vectors + j.value) * width, sum[i.value][j.value]);
     });
   });
-  add_sums<T>(sums, vectors * width, whole ? vectors * width : left, alpha, o + d * kLanes);
+  add_sums<T, lanes>(sums, vectors * width, whole ? vectors * width : left, alpha, o + d * kLanes);
 }
 
 template <class T, int lanes>
 HEADSPAN_INLINE void decode_accumulate_lanes(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
                                              Vec<T> alpha, int first, int last) {
-  constexpr int vectors = 4 * lanes <= kWidestTile * kTallestTile ? 4 : 2, block = vectors * kWidth<T>;
+  constexpr int registers = kWidestTile * kTallestTile,
+                vectors = 4 * lanes <= registers   ? 4
+                          : 2 * lanes <= registers ? 2
+                                                   : 1,
+                block = vectors * kWidth<T>;
   int d = 0;
   for (; d + block <= dims; d += block)
     decode_accumulate_block<T, lanes, vectors, true>(rows, next, d, dims, p, o, alpha, first, last);
@@ -208,12 +218,9 @@ template <class T>
 HEADSPAN_NOINLINE void decode_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
                                          Vec<T> alpha, int lanes, int first, int last) {
   if (!next) next = rows;
-  if (lanes == 1)
-    decode_accumulate_lanes<T, 1>(rows, next, dims, p, o, alpha, first, last);
-  else if (lanes == 2)
-    decode_accumulate_lanes<T, 2>(rows, next, dims, p, o, alpha, first, last);
-  else
-    decode_accumulate_lanes<T, kDecodeLanes<T>>(rows, next, dims, p, o, alpha, first, last);
+  for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
+    decode_accumulate_lanes<T, n.value>(rows, next, dims, p, o, alpha, first, last);
+  });
 }
 
 }  // namespace headspan::HEADSPAN_ISA

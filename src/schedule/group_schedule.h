@@ -16,7 +16,8 @@ namespace headspan {
 struct GroupQueries {
   int lanes;
   std::ptrdiff_t query[kLanes];
-  double span[kLanes];  // infinity: unlimited
+  std::ptrdiff_t heads_on[kLanes] = {};  // how many heads after that of the group the lane's is
+  double span[kLanes];                   // infinity: unlimited
 };
 
 // The queries of group number `index` of a stage of a head, with their spans, span_of(query). Where each of
@@ -61,6 +62,7 @@ class GroupSchedule {
   std::ptrdiff_t query(int lane) const { return queries_.query[lane]; }
   const std::ptrdiff_t* queries() const { return queries_.query; }  // of all lanes
   std::ptrdiff_t index(int lane) const { return index_[lane]; }
+  std::ptrdiff_t heads_on(int lane) const { return queries_.heads_on[lane]; }
   double span(int lane) const { return queries_.span[lane]; }  // infinity for global tokens
   PairRules const& rules() const { return rules_; }
 

@@ -50,6 +50,10 @@ EDGES = {
     "one query": ((2, 1, 1, 200, 8, 8), {"span": 30.25}),
     "one key": ((2, 2, 200, 1, 8, 8), {"causal": False, "span": 50.5}),
     "one key, causal": ((2, 2, 200, 1, 8, 8), {"causal": True}),
+    "grouped decode": ((16, 2, 1, 3000, 16, 16), {"span": np.r_[np.arange(8) * 9.5, np.full(8, 1e6)]}),
+    "grouped decode in parts": ((32, 1, 1, 5000, 24, 8), {"sinks": np.linspace(-2, 2, 32), "softcap": 3.0}),
+    "grouped, several tokens": ((24, 4, 10, 700, 16, 16), {"alibi_slopes": np.linspace(0, 0.4, 24), "causal": False}),
+    "grouped, span per token": ((8, 2, 16, 300, 8, 8), {"span": np.linspace(0, 250, 128).reshape(1, 8, 16)}),
     "decode with all terms": ((4, 2, 1, 5000, 16, 16), {"alibi_slopes": 0.01, "softcap": 1.5, "sinks": [0, 3, 1, -9]}),
     "by distance, T5's buckets": (
         (2, 1, 200, 230, 8, 8),

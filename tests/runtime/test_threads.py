@@ -37,6 +37,7 @@ BIT_CASES = {
     "dropout, keys in parts": ((2, 2, 3, 9001, 16), {"dropout": 0.3, "seed": 12}),
     "sinks, keys in parts": ((2, 2, 3, 9001, 16), {"sinks": [3.0, -2.0]}),
     "decode": ((7, 7, 1, 4999, 17), {"temperature": 0.7}),
+    "grouped decode in parts": ((7, 1, 3, 9001, 13), {"span": np.linspace(1, 9000, 7), "temperature": 0.7}),
     "decode in parts": ((1, 1, 3, 9001, 64), {"span": 1e6}),
     "few heads in turn": ((6, 3, 801, 801, 13), {"span": 700.5}),
     "the last head in turn": ((4, 4, 801, 801, 13), {"span": 700.5}),
