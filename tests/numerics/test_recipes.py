@@ -59,8 +59,8 @@ def test_with_memory(recipes, qkv, queries):
     """A window and a span limit tokens and not the memories."""
     q, k, v = qkv
     q = q[:, :, -queries:]
-    memory = np.random.default_rng(1).standard_normal((2, 3, 5, 8))
-    together = [np.concatenate([np.stack([m, m]), a], axis=2) for m, a in zip(memory, (k, v), strict=True)]
+    memory = np.random.default_rng(1).standard_normal((2, 2, 3, 5, 8))
+    together = [np.concatenate([m, a], axis=2) for m, a in zip(memory, (k, v), strict=True)]
     at, key = np.arange(30 - queries, 30)[:, None], np.arange(30)
     for window, span in ((6, None), (20, 9)):
         near = (key <= at) & (at - key <= (window if span is None else min(window, span)))
