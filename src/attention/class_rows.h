@@ -25,7 +25,7 @@ std::ptrdiff_t rows_of_class(const Request<T>& request, std::ptrdiff_t stride) {
 template <class T>
 std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* stage) {
   constexpr std::ptrdiff_t cache = 1 << 20;
-  if (!stage || stage->along_tokens() || stage->order.global_groups > 0) return 0;
+  if (request.cache || !stage || stage->along_tokens() || stage->order.global_groups > 0) return 0;
   if (!stage->self_pairs || !request.include_self || request.queries() < request.keys() || request.removed) return 0;
   if (request.span || request.query_positions) return 0;  // most keys may be out of reach
   if (request.queries() / stage->stride <= kLanes / 2) return 0;

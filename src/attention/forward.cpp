@@ -178,7 +178,7 @@ class ForwardPass {
     const PatternStage* const stage = queries.schedule.rules().stage;
     std::ptrdiff_t const batch = queries.batch, head = queries.head, key_head = head / request_.heads_per_key_head();
     arrays[0] = prefetch_group(request_.query, stage, batch, head, next);
-    if (queries.group.key.step > 1) return;  // its keys are copies
+    if (queries.group.key.step > 1 || request_.cache) return;  // its keys are copies, or lie where they may
     if (!past_caches_) arrays[1] = prefetch_group(results_.out, stage, batch, head, next);
     const Tile* const whole =
         std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });

@@ -90,6 +90,21 @@ class QueryGroup {
     group.skip_masked = false;
     group.key = {request.key.at(batch, key_head), request.key.stride[2]};
     group.value = {request.value.at(batch, key_head), request.value.stride[2]};
+    if (request.cache) {
+      places_ = request.cache->places(key_head);
+      group.key = {request.cache->keys(batch, key_head),
+                   request.head_dim(),
+                   1,
+                   &places_,
+                   request.new_key ? request.new_key.at(batch, key_head) : nullptr,
+                   request.new_key.stride[2]};
+      group.value = {request.cache->values(batch, key_head),
+                     request.value_dim(),
+                     1,
+                     &places_,
+                     request.new_value ? request.new_value.at(batch, key_head) : nullptr,
+                     request.new_value.stride[2]};
+    }
     group.key_bias = {nullptr, 0};
     if (request.key_bias) group.key_bias = {request.key_bias.at(batch, head), request.key_bias.stride[2]};
     for (int lane = 0; lane < kLanes; lane++) group.query[lane] = at(request.query, lane);
@@ -162,6 +177,7 @@ class QueryGroup {
 
   const std::vector<std::shared_ptr<const ScoreTerm<T>>>* terms_;
   std::ptrdiff_t memory_keys_ = 0;
+  RowPlaces places_;
 };
 
 // Group number `index` of a stage of a head.

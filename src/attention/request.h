@@ -10,6 +10,7 @@
 
 #include "base/array_view.h"
 #include "base/parallel.h"
+#include "key_cache.h"
 #include "patterns/expression.h"
 #include "schedule/visibility.h"
 #include "terms/score_term.h"
@@ -18,7 +19,10 @@ namespace headspan {
 
 template <class T>
 struct Request {
-  ArrayView<const T, 4> query, key, value;
+  ArrayView<const T, 4> query;
+  ArrayView<const T, 4> key, value;  // with a cache no more than their shapes
+  const KeyCache<T>* cache = nullptr;
+  ArrayView<const T, 4> new_key, new_value;        // the last of the keys, which the cache does not have yet
   ArrayView<const T, 3> memory_key, memory_value;  // (key_heads, m, head_dim), seen by every query; null: none
   ArrayView<const T, 3> span;                      // (batch, heads, tokens); null: unlimited
   ArrayView<const T, 3> temperature;               // (batch, heads, tokens); null: 1

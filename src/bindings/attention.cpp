@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "attention/request.h"
+#include "key_cache.h"
 #include "numpy_views.h"
 #include "schedule/pattern_mask.h"
 
@@ -61,6 +62,8 @@ class PyRequest {
       const char* name;
       OptionalArray PyRequest::* array;
     } arrays[] = {
+        {"new_key", &PyRequest::new_key_},
+        {"new_value", &PyRequest::new_value_},
         {"memory_key", &PyRequest::memory_key_},
         {"memory_value", &PyRequest::memory_value_},
         {"span", &PyRequest::span_},
@@ -95,6 +98,8 @@ class PyRequest {
       causal_ = py::cast<bool>(option);
     else if (name == "include_self")
       include_self_ = py::cast<bool>(option);
+    else if (name == "cache")
+      cache_ = py::cast<std::shared_ptr<PyKeyCache>>(option);
     else if (name == "terms")
       terms_ = py::cast<py::dict>(option);
     else if (name == "patterns")
@@ -118,6 +123,16 @@ class PyRequest {
             " is too large");
     require_shape(r.key, {batch, r.key_heads(), keys, r.query.shape[3]}, "key");
     require_shape(r.value, {batch, r.key_heads(), keys}, "value");
+    if (cache_) {
+      require(new_key_.has_value() == new_value_.has_value(), "new_key", " must be given with its value");
+      if (new_key_) {
+        std::ptrdiff_t const more = (r.new_key = rows_view<T, 4>(*new_key_, "new_key")).shape[2];
+        r.new_value = rows_view<T, 4>(*new_value_, "new_value");
+        require_shape(r.new_key, {batch, r.key_heads(), more, r.query.shape[3]}, "new_key");
+        require_shape(r.new_value, {batch, r.key_heads(), more, r.value.shape[3]}, "new_value");
+      }
+      cache_->lend(r);
+    }
     require(memory_key_.has_value() == memory_value_.has_value(), "memory_key", " must be given with its value");
     if (memory_key_) {
       r.memory_key = rows_view<T, 3>(*memory_key_, "memory_key");
@@ -189,6 +204,7 @@ class PyRequest {
   py::dict backward_as(const py::array& out, const py::array& statistics, const py::array& grad_out,
                        const OptionalArray& grad_lse, const py::dict& into, int threads) const {
     Request<T> const r = request<T>();
+    require(!r.cache, "cache", " has no gradient");
     std::ptrdiff_t const batch = r.batch(), heads = r.heads(), queries = r.queries(), value_dim = r.value_dim();
     Upstream<T> upstream;
     require_shape(upstream.out = rows_view<T, 4>(out, "out"), {batch, heads, queries, value_dim}, "out");
@@ -262,8 +278,9 @@ class PyRequest {
   }
 
   py::array query_, key_, value_;
-  OptionalArray memory_key_, memory_value_, span_, temperature_, slopes_, sinks_, key_bias_, removed_, query_positions_,
-      key_positions_, key_begin_, key_lengths_, segment_first_, segment_last_;
+  std::shared_ptr<PyKeyCache> cache_;
+  OptionalArray new_key_, new_value_, memory_key_, memory_value_, span_, temperature_, slopes_, sinks_, key_bias_,
+      removed_, query_positions_, key_positions_, key_begin_, key_lengths_, segment_first_, segment_last_;
   Patterns patterns_;
   py::dict terms_;  // by name, their arrays
   double scale_ = 1, ramp_ = 32, softcap_ = 0, dropout_ = 0;
@@ -287,6 +304,15 @@ void register_attention(py::module_& m) {
                                                 "A union of conjunctions of primitives, each by name and numbers.")
       .def(py::init<Pattern::Description>(), py::arg("conjunctions"))
       .def("mask", &mask, py::arg("queries"), py::arg("keys"));
+  py::class_<PyKeyCache, std::shared_ptr<PyKeyCache>>(
+      m, "KeyCache", "Keys and values of a text that is continued, in arrays (batch, rows, dims) for every key head.")
+      .def(py::init<std::vector<py::array>, std::vector<py::array>, std::vector<std::int64_t>, std::ptrdiff_t,
+                    std::vector<std::ptrdiff_t>>(),
+           py::arg("keys"), py::arg("values"), py::arg("kept"), py::arg("count"), py::arg("first"))
+      .def("append", &PyKeyCache::append, py::arg("key"), py::arg("value"))
+      .def("truncate", &PyKeyCache::truncate, py::arg("count"))
+      .def_property_readonly("count", &PyKeyCache::count)
+      .def_property_readonly("first", &PyKeyCache::first);
   py::class_<PyRequest>(m, "Request",
                         "The arguments of one attention: arrays of one type, and options by name, broadcast to (batch, "
                         "heads, tokens) or (batch, heads).")

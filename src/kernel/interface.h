@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/pair_hash.h"
+#include "base/row_places.h"
 #include "base/tile.h"
 
 namespace headspan {
@@ -18,8 +19,18 @@ struct Rows {
   T* data;
   ptrdiff_t stride;    // elements from one row to the next; a row itself is contiguous
   ptrdiff_t step = 1;  // only every n-th index has a row
+  // Of a cache, whose rows are at these places; those that it does not have yet follow elsewhere. Null: plain rows.
+  const RowPlaces* places = nullptr;
+  T* following = nullptr;
+  ptrdiff_t following_stride = 0;
   // Asked for with > 1: of `step == 1 ? index : index / step` compilers make a division, which takes long.
-  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + (step > 1 ? index / step : index) * stride; }
+  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const {
+    if (places) return index < places->count ? data + places->of(index) * stride : following_row(index);
+    return data + (step > 1 ? index / step : index) * stride;
+  }
+  HEADSPAN_ALWAYS_INLINE T* following_row(ptrdiff_t index) const {
+    return following + (index - places->count) * following_stride;
+  }
 };
 
 // Rows that the next group will need. They are fetched while this one is computed, a few at a time.

@@ -83,11 +83,30 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
   }
 }
 
+// to[r] = the row of the tile's key r, in a cache. Of neighbours one goes round the ring without a division.
+template <class T>
+HEADSPAN_NOINLINE void rows_of_cache(const Tile& tile, const Rows<T>& rows, T** to) {
+  RowPlaces const& places = *rows.places;
+  ptrdiff_t place = -1;  // in the ring; not known yet
+  for (int r = 0; r < tile.count; r++) {
+    ptrdiff_t const index = key_index(tile, r);
+    if (index < places.first || index >= places.count) {
+      to[r] = rows.row(index);
+      continue;
+    }
+    place = place < 0 ? places.of(index) : place + tile.step;
+    if (place >= places.capacity) place %= places.capacity;
+    to[r] = rows.data + place * rows.stride;
+  }
+}
+
 // to[r] = the row of the tile's key r; after the last key its row again, to `until` in all.
 template <class T>
 HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, int until, T** to) {
   if (tile.indices) {
     for (int r = 0; r < tile.count; r++) to[r] = rows.row(tile.indices[r]);
+  } else if (rows.places) {
+    rows_of_cache(tile, rows, to);
   } else {
     ptrdiff_t const step = (rows.step > 1 ? tile.step / rows.step : tile.step) * rows.stride;
     T* row = rows.row(tile.first);
