@@ -1,4 +1,4 @@
-"""Bad patterns, positions, lengths, segments and biases: each gives one sentence that names it."""
+"""Bad patterns, positions, lengths, ranges, segments and biases: each gives one sentence that names it."""
 
 import copy
 
@@ -148,6 +148,7 @@ POSITIONS = [
     ("complex", TypeError, lambda good: good * 1j),
     ("objects", TypeError, lambda good: np.array([None] * len(good))),
 ]
+RANGES = [[0, 3], [0, 4], [1, 4], [2, 6], [2, 6]]
 IDS = [0, 0, 1, 1, 1, 2]
 COUNTS = [
     ("negative", ValueError, -1, {}),
@@ -170,6 +171,26 @@ LIMITS = {
     + [("alone, of more queries than keys", ValueError, LATE, MORE_QUERIES)],
     "key_begin": COUNTS,
     "key_lengths": COUNTS,
+    "prefix_lengths": [
+        *COUNTS,
+        ("both ways", ValueError, 3, {"causal": False}),
+        ("of documents", ValueError, 3, {"segment_ids": IDS}),
+    ],
+    "key_ranges": [
+        ("that end before they begin", ValueError, [[0, 3], [2, 3], [4, 3], [0, 6], [1, 1]], {}),
+        ("one negative", ValueError, np.array(RANGES) - 1, {}),
+        ("beyond the keys", ValueError, [[0, 7]] * 5, {}),
+        ("floats", TypeError, np.array(RANGES) / 2, {}),
+        ("one range", ValueError, [0, 3], {}),
+        ("one for all", ValueError, [[0, 3]], {}),
+        ("of the keys", ValueError, [[0, 3]] * 6, {}),
+        ("three columns", ValueError, [[0, 3, 4]] * 5, {}),
+        ("other batch", ValueError, [RANGES] * 3, {}),
+        ("of heads", ValueError, np.zeros((2, 4, 5, 2), int), {}),
+        ("a batch without a batch", ValueError, [RANGES], WITHOUT_HEADS),
+        ("string", TypeError, "all", {}),
+        ("objects", TypeError, np.array([[None, 1]] * 5), {}),
+    ],
     "segment_ids": [
         ("one that comes back", ValueError, [0, 0, 1, 1, 0, 2], {}),
         ("one that comes back at the end", ValueError, [0, 1, 1, 1, 1, 0], {}),
@@ -230,9 +251,11 @@ def test_the_calls_that_the_table_spoils_are_good(function):
         "key_positions": LATE,
         "key_begin": 1,
         "key_lengths": 5,
-        "segment_ids": IDS,
+        "key_ranges": RANGES,
+        "prefix_lengths": [2, 3],
         "key_bias": ones(6),
     }
+    call(function, {**GOOD, "segment_ids": IDS})
     for name, value in limits.items():
         call(function, {**GOOD, name: value})
     call(function, GOOD | limits)

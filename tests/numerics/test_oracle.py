@@ -79,9 +79,10 @@ def reference_row(case, b, h, i):
         x = here - option["key_positions"][j]
         segments = option["segment_ids"][b]
         excluded = [
-            option["causal"] and x < 0,
+            option["causal"] and x < 0 and j >= option["prefix_lengths"][b],
             not option["include_self"] and x == 0,
             j >= option["key_lengths"][b],
+            not option["key_ranges"][i][0] <= j < option["key_ranges"][i][1],
             segments[index] != segments[j],
             not option["pattern_mask"][h][i][j],
             option["key_bias"][b][h][j] == -math.inf,
@@ -101,6 +102,8 @@ def reference_row(case, b, h, i):
 LIMITS = {
     "key_positions": [0, 0, 0.5, 1.5, 1.5, 3, 4.25],
     "key_lengths": [7, 5],
+    "key_ranges": [[0, 7], [1, 6], [0, 4], [4, 4], [2, 7]],
+    "prefix_lengths": [3, 0],
     "segment_ids": [[3, 3, 3, 3, 3, 1, 1], [0, 0, 1, 1, 1, 1, 1]],
     "pattern_mask": np.arange(140).reshape(4, 5, 7) % 7 != 3,
     "free": np.arange(35).reshape(5, 7) % 6 == 1,
@@ -206,7 +209,8 @@ def test_composed_cases_reach_every_corner():
             # A pair that is seen only because no span limits it.
             held = oracle.dense(**{**dense, "free": None}).mask
             seen |= {"free of the span"} if (free & (reach.mask > 0) & (held == 0)).any() else set()
-    names = (*oracle.OPTIONS, "key_bias", "key_lengths", "segment_ids", "query_positions", "key_positions")
-    wanted = {f"given {name}" for name in names} | {row.kind for row in pattern_oracle.PRIMITIVES.values()}
+    limits = ("key_lengths", "key_ranges", "prefix_lengths", "segment_ids", "query_positions", "key_positions")
+    wanted = {f"given {name}" for name in (*oracle.OPTIONS, "key_bias", *limits)}
+    wanted |= {row.kind for row in pattern_oracle.PRIMITIVES.values()}
     wanted |= {"one a head", "grouped", "more queries", "equal", "more keys", "removed keys"}
     assert wanted | {"some rows empty", "free of the span"} <= seen

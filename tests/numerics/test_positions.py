@@ -135,12 +135,13 @@ FORMS = {
     "tuple": lambda a: tuple(a.tolist()),
     "int32": lambda a: a.astype(np.int32),
     "uint8": lambda a: a.astype(np.uint8),
-    "strided": lambda a: np.repeat(a, 2)[::2],
+    "strided": lambda a: np.repeat(a, 2, axis=0)[::2],
     "backwards": lambda a: a[::-1].copy()[::-1],
     "read-only": lambda a: np.broadcast_to(a, (1, *a.shape))[0],
 }
 VALUES = {
     "key_positions": np.arange(70) // 3, "query_positions": np.arange(70) // 2, "segment_ids": np.arange(70) // 9,
+    "key_ranges": np.stack([np.arange(70) // 2, np.arange(70) + 1], axis=-1), "prefix_lengths": np.array([9, 33]),
     "key_begin": np.array([60, 3]), "key_lengths": np.array([60, 3]), "key_bias": np.arange(70) % 4,
 }  # fmt: skip
 
@@ -258,6 +259,7 @@ def test_parts_of_the_keys_merge_to_the_whole():
 NOTHING = {
     "length 0": {"key_lengths": 0},
     "removed": {"key_bias": np.full(70, -INF)},
+    "empty ranges": {"key_ranges": [[5, 5]] * 70},
     "out of place": {"query_positions": np.arange(70) - 100},
     "alone": {"segment_ids": np.arange(70), "include_self": False},
 }

@@ -128,13 +128,16 @@ def at_positions(queries, keys, query_positions=None, key_positions=None):
     return difference if difference.ndim == 2 else difference[:, None]
 
 
-def in_reach(queries, keys, key_begin=None, key_lengths=None, segment_ids=None):
-    """Which pairs are left by the lengths and the segments, on four axes."""
+def in_reach(queries, keys, key_begin=None, key_lengths=None, key_ranges=None, segment_ids=None):
+    """Which pairs are left by the lengths, the ranges and the segments, on four axes."""
     left = np.ones((1, 1, queries, keys), dtype=bool)
     if key_begin is not None:
         left = left & (np.arange(keys) >= np.reshape(key_begin, (-1, 1, 1, 1)))
     if key_lengths is not None:
         left = left & (np.arange(keys) < np.reshape(key_lengths, (-1, 1, 1, 1)))
+    if key_ranges is not None:
+        first, end = np.moveaxis(np.reshape(key_ranges, (-1, 1, queries, 1, 2)), -1, 0)
+        left = left & (np.arange(keys) >= first) & (np.arange(keys) < end)
     if segment_ids is not None:
         key_segments = np.reshape(segment_ids, (-1, 1, 1, keys))
         query_segments = key_segments[..., keys - queries :].swapaxes(-1, -2)
@@ -156,6 +159,7 @@ def reach(
     distance=None,
     query_positions=None,
     key_positions=None,
+    prefix_lengths=None,
     **validity,
 ):
     """The mask m, the distance |x|, and where the mask slopes down (0 < m and |x| >= z).
@@ -166,7 +170,11 @@ def reach(
     behind = at_positions(queries, keys, query_positions, key_positions)
     allowed = in_reach(queries, keys, **validity)
     if causal:
-        allowed = allowed & (behind >= 0)
+        in_prefix = np.zeros((1, 1, 1, keys), dtype=bool)
+        if prefix_lengths is not None:
+            begin = 0 if validity.get("key_begin") is None else np.reshape(validity["key_begin"], (-1, 1, 1, 1))
+            in_prefix = np.arange(keys) < begin + np.reshape(prefix_lengths, (-1, 1, 1, 1))
+        allowed = allowed & ((behind >= 0) | in_prefix)
     if not include_self:
         allowed = allowed & (behind != 0)
     if pattern_mask is not None:

@@ -75,6 +75,15 @@ def draw_segments(rng, tokens, lead):
     return rows
 
 
+def draw_ranges(rng, queries, keys, lead):
+    """A range of keys for every query: in any order, or ascending as those of caches and chunks, some of them empty."""
+    ranges = np.sort(rng.integers(0, keys + 1, (*lead, queries, 2)), axis=-1)
+    kind = rng.integers(3)
+    if kind == 0:
+        return np.sort(ranges, axis=-2)
+    return ranges if kind == 1 else np.repeat(ranges[..., ::5, :], 5, axis=-2)[..., :queries, :]
+
+
 def draw_bias(rng, ndim, batch, heads, keys):
     lead = {2: [()], 3: [(), (1,), (heads,)], 4: [(), (heads,), (1, heads), (batch, 1), (batch, heads)]}[ndim]
     shape = (*lead[rng.integers(len(lead))], keys)
@@ -100,7 +109,12 @@ def draw_limits(rng, ndim, sizes, share, positions=True):
     if rng.random() < share:
         begin = np.minimum(rng.integers(0, keys + 1, lead()), rng.integers(1, keys + 1))
         options["key_begin"] = begin if begin.ndim else int(begin)
-    if rng.random() < share and queries <= keys:
+    if rng.random() < share:
+        options["key_ranges"] = draw_ranges(rng, queries, keys, lead())
+    if rng.random() < share:
+        prefix = rng.integers(0, keys + 1, lead())
+        options["prefix_lengths"] = prefix if prefix.ndim else int(prefix)
+    elif rng.random() < share and queries <= keys:
         options["segment_ids"] = draw_segments(rng, keys, lead())
     if positions and rng.random() < share:
         options["query_positions"] = dress(rng, draw_positions(rng, queries, lead()))
@@ -133,6 +147,8 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
     if "Neighborhood" in "".join(kinds):  # tables of its axes have a test of their own
         options.pop("distance_bias", None), options.pop("distance_buckets", None)
     options |= draw_limits(rng, ndim, (batch, heads, queries, keys), share, "Neighborhood" not in kinds)
+    if not options.get("causal", True):
+        options.pop("prefix_lengths", None)
     grad_lse = draw_array(rng, (*lead, queries), dtype) if rng.random() < 0.5 else None
     return PatternCase(arrays, options, tree, draw_array(rng, (*lead, queries, value_dim), dtype), grad_lse)
 

@@ -115,6 +115,14 @@ def attention(
     key_begin, key_lengths : array_like of int, optional
         The first key of each batch item that counts, and how many keys there are up to the last that does; outside
         lies padding, on the left and on the right. Numbers, or of shape (batch,). Positions stay as they are.
+    key_ranges : array_like of int, optional
+        The keys of each query: the first one and, as for a slice, the one after the last, of shape (tokens, 2) or
+        (batch, tokens, 2), in any order. What else hides keys (`causal`, spans, a pattern, padding) does so within
+        them; keys that are in no range are not read. Positions stay: a query of a cache with room to spare stands
+        where `query_positions` says, as in ``query_positions=[100], key_ranges=[[0, 101]]``.
+    prefix_lengths : array_like of int, optional
+        How many keys, from the first that is no padding on, are seen by all queries, also by those before them
+        (PrefixLM): a number, or of shape (batch,). Spans and patterns go on within the prefix. Only with `causal`.
     segment_ids : array_like of int, optional
         The document that each key belongs to, of shape (key tokens,) or (batch, key tokens), for documents packed one
         after another (see `segments_from`): a query sees keys of its own document only.
@@ -155,6 +163,7 @@ def attention(
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al.,
     "Train Short, Test Long", ICLR 2022; the soft cap: Gemma Team, "Gemma 2", 2024, section 2; sinks: Xiao et al.,
     "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, and OpenAI, "gpt-oss model card", 2025;
+    prefixes: Raffel et al., "Exploring the Limits of Transfer Learning", JMLR 2020, section 3.2.1;
     biases by offset: Liu et al., "Swin Transformer", ICCV 2021, equation 4.
 
     Examples

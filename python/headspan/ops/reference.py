@@ -83,9 +83,11 @@ def attention(
     ramp, scale = given["ramp"], given.get("scale", q.shape[-1] ** -0.5)
     allowed, x, free, offsets = _pairs(q, k, given)
     if "key_lengths" in given:
-        allowed = allowed & _valid(k.shape[-2], np.asarray(given["key_lengths"]))
+        allowed = allowed & _before(k.shape[-2], given["key_lengths"])
     if "key_begin" in given:
-        allowed = allowed & ~_valid(k.shape[-2], np.asarray(given["key_begin"]))
+        allowed = allowed & ~_before(k.shape[-2], given["key_begin"])
+    if "key_ranges" in given:
+        allowed = allowed & _in_range(k.shape[-2], np.asarray(given["key_ranges"]))
     if "segment_ids" in given:
         allowed = allowed & _same_segment(q.shape[-2], np.asarray(given["segment_ids"]))
     b = np.asarray(given["key_bias"], np.float64)[..., None, :] if "key_bias" in given else np.float64(0)
@@ -135,7 +137,10 @@ def _pairs(
     heads = q.shape[-3] if q.ndim > 2 else 1
     parts = per_head(given.get("pattern"), heads, queries, keys)
     causal = resolve_causal(given.get("causal"), parts, queries, keys, placed="query_positions" in given)
-    allowed = ((x >= 0) | (not causal)) & ((x != 0) | given["include_self"])
+    in_prefix: Any = False
+    if "prefix_lengths" in given:
+        in_prefix = _before(keys, np.asarray(given.get("key_begin", 0)) + np.asarray(given["prefix_lengths"]))
+    allowed = ((x >= 0) | (not causal) | in_prefix) & ((x != 0) | given["include_self"])
     if not parts:
         return allowed, np.abs(x), False, [-x]
     masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))
@@ -170,9 +175,16 @@ def _grid_offsets(pattern: Pattern, queries: int, keys: int) -> list[Any]:
     return list(at[:, None, :] - at[:, keys - queries :, None])
 
 
-def _valid(keys: int, key_lengths: npt.NDArray[Any]) -> Any:
-    """Return the keys that are no padding."""
-    return np.arange(keys) < (key_lengths.reshape(-1, 1, 1, 1) if key_lengths.size > 1 else key_lengths.item())
+def _before(keys: int, ends: npt.ArrayLike) -> Any:
+    """Return the keys before a number, or before that of each batch item."""
+    end = np.asarray(ends)
+    return np.arange(keys) < (end.reshape(-1, 1, 1, 1) if end.size > 1 else end.item())
+
+
+def _in_range(keys: int, ranges: npt.NDArray[Any]) -> Any:
+    """Return the keys in the range of each query."""
+    inside = (np.arange(keys) >= ranges[..., :1]) & (np.arange(keys) < ranges[..., 1:])
+    return inside[:, None] if inside.ndim == 3 else inside
 
 
 def _same_segment(queries: int, ids: npt.NDArray[Any]) -> Any:

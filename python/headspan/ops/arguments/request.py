@@ -80,6 +80,8 @@ class Request:
             placed = "query_positions" in arrays
             for_core["causal"] = resolve_causal(causal, self.patterns, queries, keys, placed=placed)
         self.causal: bool = for_core.get("causal", True)
+        if "prefix_lengths" in arrays and not self.causal:
+            raise ValueError("prefix_lengths need causal=True, since without it all queries see later keys")
         if options and (options.get("scale") is not None or "temperature" in arrays or "alibi_slopes" in arrays):
             self._check_factors(for_core["scale"], furthest)
         self.core = _core.Request(self.query, self.key, self.value, for_core)
@@ -114,11 +116,7 @@ class Request:
         if terms:
             parameters |= terms
             for_core["terms"] = {name: term.arrays for name, term in terms.items()}
-        for name in ("key_begin", "key_lengths"):
-            if name in given:
-                for_core[name] = visibility.key_counts(name, given[name], sizes)
-        if "segment_ids" in given:
-            for_core["segment_first"], for_core["segment_last"] = visibility.segments(given["segment_ids"], sizes)
+        for_core |= visibility.limits(given, sizes)
         return furthest
 
     def _grid(self, given: Mapping[str, Any]) -> tuple[int, ...]:

@@ -1,7 +1,9 @@
-"""Who may see whom beyond causality, span and pattern: positions, padding and documents."""
+"""Who may see whom beyond causality, span and pattern: positions, padding, a prefix, ranges and documents."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,8 +89,43 @@ def key_counts(name: str, given: object, sizes: Sizes) -> _Integers:
     return np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
 
 
-def segments(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
-    """Return where the document of each key starts and ends, each of shape (batch or 1, keys)."""
+def limits(given: Mapping[str, Any], sizes: Sizes) -> dict[str, _Integers]:
+    """Return what the core gets of padding, a prefix, ranges and documents."""
+    found = {name: key_counts(name, given[name], sizes) for name in ("key_begin", "key_lengths") if name in given}
+    if "prefix_lengths" in given:
+        if "segment_ids" in given:
+            raise ValueError("prefix_lengths cannot be combined with segment_ids, which have many beginnings")
+        found["prefix_end"] = key_counts("prefix_lengths", given["prefix_lengths"], sizes) + found.get("key_begin", 0)
+    ranges = [_ranges(given["key_ranges"], sizes)] if "key_ranges" in given else []
+    if "segment_ids" in given:
+        ranges.append(_segments(given["segment_ids"], sizes))
+    if ranges:
+        firsts, lasts = zip(*ranges, strict=True)
+        found["range_first"], found["range_last"] = reduce(np.maximum, firsts), reduce(np.minimum, lasts)
+    return found
+
+
+def _ranges(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
+    """Return the first key of each query and where its keys end, each of shape (batch or 1, queries)."""
+    array = _check.as_array("key_ranges", given)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"key_ranges must be integers, not {array.dtype}")
+    forms = [(sizes.queries, 2)] + ([(sizes.batch, sizes.queries, 2)] if sizes.ndim == 4 else [])
+    if array.shape not in forms and not (sizes.ndim == 4 and array.shape == (1, *forms[0])):
+        raise ValueError(f"key_ranges must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
+    if array.size and not 0 <= array.min() <= array.max() <= sizes.keys:
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise ValueError(f"key_ranges must lie between 0 and the {sizes.keys} keys, not hold {wrong}")
+    first, last = np.ascontiguousarray(np.moveaxis(array, -1, 0), np.int64).reshape(2, -1, sizes.queries)
+    if (first > last).any():
+        row, query = np.argwhere(first > last)[0]
+        its = f"{first[row, query]} to {last[row, query]}"
+        raise ValueError(f"key_ranges must not end before they begin, as that of query {query} does, {its}")
+    return first, last
+
+
+def _segments(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
+    """Return where the document of each query starts and ends, each of shape (batch or 1, queries)."""
     array = _check.as_array("segment_ids", given)
     if array.dtype.kind not in "iu":
         raise TypeError(f"segment_ids must be integers, not {array.dtype}")
@@ -105,4 +142,4 @@ def segments(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
             raise ValueError(f"segment_ids must be contiguous, but {ids[row, again]} comes back at token {again}")
         lengths = np.diff(np.r_[starts, keys])
         first[row], last[row] = np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
-    return first, last
+    return np.ascontiguousarray(first[:, keys - queries :]), np.ascontiguousarray(last[:, keys - queries :])
