@@ -30,6 +30,13 @@ EDGES = {
     "a batch at one place, its keys at others": (
         (2, 2, 1, 130, 130, 8), {"query_positions": STEPS, "key_positions": np.stack([STEPS, STEPS + 3.25]), "span": 9},
     ),
+    "by distance, queries in line and keys not": (
+        (1, 2, 1, 130, 130, 8), {"query_positions": np.arange(130), "key_positions": np.arange(130) // 3,
+                                 "distance_bias": np.linspace(-1, 1, 50)},
+    ),
+    "by distance, keys in line and queries not": (
+        (1, 2, 1, 130, 130, 8), {"query_positions": np.arange(130) // 2, "distance_bias": np.linspace(-1, 1, 90)},
+    ),
     "one place": ((1, 1, 1, 70, 70, 8), {"key_positions": np.full(70, 2.5), "span": 0, "ramp": 0}),
     "one place, without self": ((1, 1, 1, 70, 70, 8), {"key_positions": np.full(70, 2.5), "include_self": False}),
     "repeated, without self": (
