@@ -88,6 +88,8 @@ CASES = {
         130, 130, {'pattern': Strided(2), 'key_ranges': np.tile([0, 70], (130, 1)), 'causal': False}),
     'a prefix': (30, 130, {'prefix_lengths': 20, 'span': np.arange(30.0) % 3 * 45, 'ramp': 0, 'include_self': False}),
     'segments': (130, 130, {'segment_ids': tokens // 7, 'include_self': False}),
+    'segments of both': (
+        40, 130, {'query_segments': np.repeat([1, 3], 20), 'key_segments': tokens // 30, 'causal': False}),
     'spans': (130, 130, {'span': np.where(tokens % 9, 0, 3.0), 'ramp': 0, 'include_self': False}),
     'far apart': (12, 90, {'query_positions': np.arange(12) * 7.0, 'span': 1.0, 'ramp': 0, 'causal': False}),
     'stride, few queries': (3, 90, {'pattern': Strided(5)}),

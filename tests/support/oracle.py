@@ -9,6 +9,7 @@ query, because that is the number the package is asked to compute with.
 from collections import namedtuple
 
 import numpy as np
+from limits_oracle import in_reach, placed
 
 OPTIONS = (
     "span",
@@ -128,23 +129,6 @@ def at_positions(queries, keys, query_positions=None, key_positions=None):
     return difference if difference.ndim == 2 else difference[:, None]
 
 
-def in_reach(queries, keys, key_begin=None, key_lengths=None, key_ranges=None, segment_ids=None):
-    """Which pairs are left by the lengths, the ranges and the segments, on four axes."""
-    left = np.ones((1, 1, queries, keys), dtype=bool)
-    if key_begin is not None:
-        left = left & (np.arange(keys) >= np.reshape(key_begin, (-1, 1, 1, 1)))
-    if key_lengths is not None:
-        left = left & (np.arange(keys) < np.reshape(key_lengths, (-1, 1, 1, 1)))
-    if key_ranges is not None:
-        first, end = np.moveaxis(np.reshape(key_ranges, (-1, 1, queries, 1, 2)), -1, 0)
-        left = left & (np.arange(keys) >= first) & (np.arange(keys) < end)
-    if segment_ids is not None:
-        key_segments = np.reshape(segment_ids, (-1, 1, 1, keys))
-        query_segments = key_segments[..., keys - queries :].swapaxes(-1, -2)
-        left = left & (query_segments == key_segments)
-    return left
-
-
 def reach(
     queries,
     keys,
@@ -219,6 +203,7 @@ def dense(
     """Every matrix of the forward pass, on four axes; `limits` are further arguments of `reach`."""
     ndim, dtype = np.ndim(query), np.asarray(query).dtype
     query, key = lift(query), lift(key)
+    limits = placed(limits, key.shape[2])
     heads = query.shape[1]
     heat = spread(1.0 if temperature is None else temperature, ndim, dtype)[..., None]
     factor = (query.shape[-1] ** -0.5 if scale is None else scale) / heat
@@ -291,6 +276,7 @@ def fold_bias(terms, key_bias):
 
 def gradients(query, key, value, grad_out, grad_lse=None, **options):
     """A dict from argument name to `Gradient`, for every argument that was given."""
+    options = placed(options, np.shape(key)[-2])
     d = dense(query, key, value, **options)
     ndim, heads, key_heads = np.ndim(query), d.out.shape[1], lift(key).shape[1]
     q, d_out = lift(query), lift(grad_out)

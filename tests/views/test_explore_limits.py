@@ -37,6 +37,7 @@ CASES = {
         40,
         {"prefix_lengths": [9], "key_begin": 8, "pattern": Local(5, after=5), "causal": True},
     ),
+    "clusters": (40, 40, {"segment_ids": np.arange(40) * 7 % 5, "key_lengths": 33, "span": [3, 20], "ramp": 5}),
     "padding": (40, 40, {"key_begin": 6, "key_lengths": [33], "span": [3, 20], "ramp": 5}),
     "importance": (40, 40, {"key_bias": np.linspace(-3, 3, 40), "span": [3, 20], "ramp": 5}),
     "importance of each head": (40, 40, {"key_bias": BIAS, "causal": False, "span": [3, 20], "ramp": 5}),

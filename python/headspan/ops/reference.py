@@ -88,8 +88,9 @@ def attention(
         allowed = allowed & ~_before(k.shape[-2], given["key_begin"])
     if "key_ranges" in given:
         allowed = allowed & _in_range(k.shape[-2], np.asarray(given["key_ranges"]))
-    if "segment_ids" in given:
-        allowed = allowed & _same_segment(q.shape[-2], np.asarray(given["segment_ids"]))
+    segments = _segments(q.shape[-2], given)
+    if segments is not None:
+        allowed = allowed & _same(*segments)
     b = np.asarray(given["key_bias"], np.float64)[..., None, :] if "key_bias" in given else np.float64(0)
 
     m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
@@ -129,6 +130,8 @@ def _pairs(
     k_at = np.asarray(given.get("key_positions", np.arange(keys)))
     if "query_positions" in given:
         q_at = np.asarray(given["query_positions"])
+    elif "query_segments" in given:
+        q_at = _beside_keys(*_segments(queries, given), k_at)
     else:
         q_at = k_at[..., keys - queries :] if "key_positions" in given else np.arange(keys - queries, keys)
     if max(k_at.ndim, q_at.ndim) == 2:  # one row for each batch item
@@ -187,7 +190,36 @@ def _in_range(keys: int, ranges: npt.NDArray[Any]) -> Any:
     return inside[:, None] if inside.ndim == 3 else inside
 
 
-def _same_segment(queries: int, ids: npt.NDArray[Any]) -> Any:
-    """Return the pairs that lie in one document."""
-    same = ids[..., ids.shape[-1] - queries :, None] == ids[..., None, :]
+def _segments(queries: int, given: dict[str, Any]) -> Any:
+    """Return the segments of queries and of keys; None if there are none."""
+    if "query_segments" in given:
+        return np.asarray(given["query_segments"]), np.asarray(given["key_segments"])
+    if "segment_ids" not in given:
+        return None
+    ids = np.asarray(given["segment_ids"])
+    return ids[..., ids.shape[-1] - queries :], ids
+
+
+def _same(query_ids: npt.NDArray[Any], key_ids: npt.NDArray[Any]) -> Any:
+    """Return the pairs that lie in one segment."""
+    same = query_ids[..., :, None] == key_ids[..., None, :]
     return same[:, None] if same.ndim == 3 else same
+
+
+def _beside_keys(*rows: npt.NDArray[Any]) -> Any:
+    """Return where queries stand by the ids of queries and keys, and the positions of keys.
+
+    The last query of a segment stands beside its last key, the one before beside the key before.
+    """
+    if max(row.ndim for row in rows) > 1:  # one for each batch item
+        rows = tuple(np.atleast_2d(row) for row in rows)
+        count = max(len(row) for row in rows)
+        return np.stack([_beside_keys(*(row[min(i, len(row) - 1)] for row in rows)) for i in range(count)])
+    query_ids, key_ids, key_at = rows
+    places = np.zeros(len(query_ids))
+    for i, name in enumerate(query_ids):
+        own = key_at[key_ids == name]
+        at = len(own) - 1 - (query_ids[i + 1 :] == name).sum()
+        if len(own):
+            places[i] = own[max(at, 0)] + min(at, 0)
+    return places
