@@ -2,6 +2,7 @@
 
 import math
 
+import headspan as hs
 import numpy as np
 import oracle
 import pattern_oracle
@@ -145,6 +146,14 @@ def test_gradients_by_central_differences(options):
         expected = oracle.central_difference(lambda a, name=name: loss(name, a), arguments[name])
         assert gradients[name].value.shape == np.shape(arguments[name])
         np.testing.assert_allclose(gradients[name].value, expected, rtol=0, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_package_has_the_same_definition(options):
+    arrays = make_arrays()
+    ours = hs.reference.attention(*arrays, return_lse=True, **options)
+    for one, two in zip(ours, oracle.attention(*arrays, **options), strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-12)
 
 
 def test_span_gradient_at_the_corner_is_the_slope_above():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from bits import all_bits, make_arguments
 from cases import DTYPES, normals
-from pattern_cases import check_case, named_case
+from pattern_cases import check_case, check_reference, named_case
 
 pytestmark = pytest.mark.numerical
 
@@ -41,7 +41,10 @@ EDGES = {
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "options"), EDGES.values(), ids=EDGES)
 def test_edge(shape, options, dtype):
-    check_case(named_case(shape, dtype, **options))
+    case = named_case(shape, dtype, **options)
+    check_case(case)
+    if dtype == "float64":
+        check_reference(case)
 
 
 def close(one, two):
@@ -83,3 +86,24 @@ def test_keys_outside_all_ranges_are_not_read(dtype, causal):
     expected = all_bits(arrays, *grads, **options)
     for name, result in all_bits({**arrays, **dirty}, *grads, **options).items():
         np.testing.assert_array_equal(result, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize(("batch", "queries"), [(0, 5), (2, 0)])
+def test_no_items_and_no_queries(batch, queries):
+    """Whatever says who sees whom, in each of its shapes."""
+    query, key = np.zeros((batch, 2, queries, 4)), np.zeros((batch, 2, 5, 4))
+    for lead in ((), (batch,)):
+        ids = np.zeros((*lead, queries), int)
+        for options in (
+            {"query_positions": ids},
+            {"key_positions": np.zeros((*lead, 5))},
+            {"key_ranges": np.zeros((*lead, queries, 2), int)},
+            {"segment_ids": np.broadcast_to([0, 1, 0, 1, 0], (*lead, 5))},
+            {"query_segments": ids, "key_segments": [0, 1, 0, 1, 1]},
+            {"prefix_lengths": np.zeros(lead, int), "key_begin": np.zeros(lead, int)},
+        ):
+            out, vjp = hs.attention_vjp(query, key, key, **options)
+            assert out.shape == query.shape
+            assert not vjp(out).key.any()
+            assert hs.attention_weights(query, key, **options).shape == (batch, 2, queries, 5)
+            assert hs.reference.attention(query, key, key, **options).shape == query.shape

@@ -9,7 +9,7 @@ from headspan import _core
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import backward, forward
 from option_cases import OPTIONS, make_arrays
-from pattern_cases import PatternCase, check_case, named_case
+from pattern_cases import PatternCase, check_case, check_reference, named_case
 
 pytestmark = pytest.mark.numerical
 
@@ -72,7 +72,10 @@ EDGES = {
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "options"), EDGES.values(), ids=EDGES)
 def test_edge(shape, options, dtype):
-    check_case(named_case(shape, dtype, **options))
+    case = named_case(shape, dtype, **options)
+    check_case(case)
+    if dtype == "float64":
+        check_reference(case)
 
 
 @pytest.mark.parametrize("ids", [[[5, 1, 5, 1, 1, 5, 1], [0, 0, 1, 2, 0, 2, 0]], [2, 0, 2, 0, 2, 0, 2]], ids=str)

@@ -60,6 +60,14 @@ def check_case(case):
     assert alone_lse.tobytes() == lse.tobytes()
 
 
+def check_reference(case):
+    """The package's own dense definition."""
+    expected = oracle.dense(**case.dense)
+    out, lse = hs.reference.attention(**case.arguments, return_lse=True)
+    np.testing.assert_allclose(out, expected.out.reshape(out.shape), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(lse, expected.lse.reshape(lse.shape), rtol=0, atol=1e-12)
+
+
 def draw_positions(rng, tokens, lead):
     """Non-decreasing multiples of 1/4, some of them repeated."""
     steps = rng.choice([0, 0.25, 1, 1, 2.5], (*lead, tokens))

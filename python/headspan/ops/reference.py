@@ -131,11 +131,12 @@ def _pairs(
     if "query_positions" in given:
         q_at = np.asarray(given["query_positions"])
     elif "query_segments" in given:
-        q_at = _beside_keys(*_segments(queries, given), k_at)
+        q_ids, k_ids = _segments(queries, given)
+        q_at = _beside_keys(q_ids, k_ids, k_at)
     else:
         q_at = k_at[..., keys - queries :] if "key_positions" in given else np.arange(keys - queries, keys)
     if max(k_at.ndim, q_at.ndim) == 2:  # one row for each batch item
-        k_at, q_at = (at.reshape(-1, 1, at.shape[-1]) for at in (k_at, q_at))
+        k_at, q_at = (np.atleast_2d(at)[:, None] for at in (k_at, q_at))
     x = q_at[..., :, None] - k_at[..., None, :]
     heads = q.shape[-3] if q.ndim > 2 else 1
     parts = per_head(given.get("pattern"), heads, queries, keys)
@@ -181,7 +182,7 @@ def _grid_offsets(pattern: Pattern, queries: int, keys: int) -> list[Any]:
 def _before(keys: int, ends: npt.ArrayLike) -> Any:
     """Return the keys before a number, or before that of each batch item."""
     end = np.asarray(ends)
-    return np.arange(keys) < (end.reshape(-1, 1, 1, 1) if end.size > 1 else end.item())
+    return np.arange(keys) < (end.item() if end.size == 1 else end.reshape(-1, 1, 1, 1))
 
 
 def _in_range(keys: int, ranges: npt.NDArray[Any]) -> Any:
@@ -206,20 +207,16 @@ def _same(query_ids: npt.NDArray[Any], key_ids: npt.NDArray[Any]) -> Any:
     return same[:, None] if same.ndim == 3 else same
 
 
-def _beside_keys(*rows: npt.NDArray[Any]) -> Any:
-    """Return where queries stand by the ids of queries and keys, and the positions of keys.
-
-    The last query of a segment stands beside its last key, the one before beside the key before.
-    """
-    if max(row.ndim for row in rows) > 1:  # one for each batch item
-        rows = tuple(np.atleast_2d(row) for row in rows)
-        count = max(len(row) for row in rows)
-        return np.stack([_beside_keys(*(row[min(i, len(row) - 1)] for row in rows)) for i in range(count)])
-    query_ids, key_ids, key_at = rows
-    places = np.zeros(len(query_ids))
-    for i, name in enumerate(query_ids):
-        own = key_at[key_ids == name]
-        at = len(own) - 1 - (query_ids[i + 1 :] == name).sum()
+def _beside_keys(query_ids: npt.NDArray[Any], key_ids: npt.NDArray[Any], key_positions: npt.NDArray[Any]) -> Any:
+    """Return where queries stand: the last of a segment beside its last key, the one before beside the key before."""
+    rows = query_ids, key_ids, key_positions
+    lead = np.broadcast_shapes(*(row.shape[:-1] for row in rows))  # of batch items, if they differ
+    names, key_names, key_at = (np.broadcast_to(row, (*lead, row.shape[-1])) for row in rows)
+    places = np.zeros(names.shape)
+    for *item, i in np.ndindex(names.shape):
+        of = tuple(item)
+        own = key_at[of][key_names[of] == names[of][i]]
+        at = len(own) - 1 - (names[of][i + 1 :] == names[of][i]).sum()
         if len(own):
-            places[i] = own[max(at, 0)] + min(at, 0)
+            places[(*of, i)] = own[max(at, 0)] + min(at, 0)
     return places

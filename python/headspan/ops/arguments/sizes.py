@@ -40,7 +40,7 @@ def per_token(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> 
     forms = [(tokens,)] + ([(sizes.batch, tokens)] if sizes.ndim == 4 else [])
     if not any(array.ndim == len(form) and _check.may_be_shared(array.shape, form) for form in forms):
         raise ValueError(f"{name} must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
-    return array.reshape(-1, tokens) if array.ndim == 1 else array
+    return array[None] if array.ndim == 1 else array
 
 
 def check_alike(arrays: dict[str, Array]) -> None:

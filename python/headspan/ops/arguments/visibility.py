@@ -133,7 +133,7 @@ def _ranges(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
     if array.size and not 0 <= array.min() <= array.max() <= sizes.keys:
         wrong = array.min() if array.min() < 0 else array.max()
         raise ValueError(f"key_ranges must lie between 0 and the {sizes.keys} keys, not hold {wrong}")
-    first, last = np.ascontiguousarray(np.moveaxis(array, -1, 0), np.int64).reshape(2, -1, sizes.queries)
+    first, last = np.ascontiguousarray(np.moveaxis(array[None] if array.ndim == 2 else array, -1, 0), np.int64)
     if (first > last).any():
         row, query = np.argwhere(first > last)[0]
         its = f"{first[row, query]} to {last[row, query]}"
