@@ -81,5 +81,5 @@ def refuse_unknown(given: Iterable[str]) -> None:
     for name in given:
         if name not in NAMES:
             nearest = difflib.get_close_matches(name, sorted(NAMES), 1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else f", which are {', '.join(Options.__annotations__)}"
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ", which help(headspan.attention) lists"
             raise TypeError(f"{name!r} is none of the options of an attention{hint}")
