@@ -19,6 +19,20 @@ std::ptrdiff_t rows_of_class(const Request<T>& request, std::ptrdiff_t stride) {
   return (request.keys() + stride - 1) / stride;
 }
 
+// Whether the range of every query holds its own key, as the documents of packed ones do.
+template <class T>
+bool all_see_themselves(const Request<T>& request) {
+  for (std::ptrdiff_t item = 0; item < request.batch() && request.range_first; item++) {
+    Visibility const visibility = request.visibility(item);
+    for (std::ptrdiff_t query = 0; query < request.queries(); query++) {
+      std::ptrdiff_t const key = visibility.index(query);
+      if (key >= 0 && (key < visibility.first_of(query) || key >= visibility.last_of(query))) return false;
+    }
+    if (request.range_first.stride[0] == 0) break;
+  }
+  return true;
+}
+
 // How many classes of a stage are to be brought together at a time; 0 where that would not serve: where a group holds
 // several classes, where not one class fits into a cache, or where some key of a class may be one that nobody sees,
 // which must not be read.
@@ -28,7 +42,7 @@ std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* 
   if (request.cache || !stage || stage->along_tokens() || stage->order.global_groups > 0) return 0;
   if (!stage->self_pairs || !request.include_self || request.queries() < request.keys() || request.removed) return 0;
   if (request.span || request.query_positions) return 0;  // most keys may be out of reach
-  if (request.queries() / stage->stride <= kLanes / 2) return 0;
+  if (request.queries() / stage->stride <= kLanes / 2 || !all_see_themselves(request)) return 0;
   std::ptrdiff_t const rows = rows_of_class(request, stage->stride),
                        row = (request.head_dim() + request.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T));
   return std::min(cache / (rows * row), kMostClasses);

@@ -41,11 +41,11 @@ PairCounts pair_counts(const Request<T>& request) {
   auto const differs = [&](int axis) {
     return (request.span && request.span.stride[axis]) || (request.removed && request.removed.stride[axis]);
   };
-  bool const items = differs(0) || (request.query_positions && request.query_positions.stride[0]) ||
-                     (request.key_positions && request.key_positions.stride[0]) ||
-                     (request.key_begin && request.key_begin.stride[0]) ||
-                     (request.key_lengths && request.key_lengths.stride[0]) ||
-                     (request.segment_first && request.segment_first.stride[0]);
+  bool const items =
+      differs(0) || (request.query_positions && request.query_positions.stride[0]) ||
+      (request.key_positions && request.key_positions.stride[0]) ||
+      (request.key_begin && request.key_begin.stride[0]) || (request.key_lengths && request.key_lengths.stride[0]) ||
+      (request.prefix_end && request.prefix_end.stride[0]) || (request.range_first && request.range_first.stride[0]);
   return {items ? request.batch() : 1, differs(1) || request.patterns.size() > 1 ? request.heads() : 1};
 }
 

@@ -30,11 +30,12 @@ struct Request {
   ArrayView<const T, 2> sinks;                     // (batch, heads); null: -infinity
   ArrayView<const T, 3> key_bias;                  // (batch, heads, keys); null: 0
   ArrayView<const bool, 3> removed;                // (batch, heads, keys), where key_bias is -infinity; null: nowhere
-  // Of every batch item, ascending along a contiguous last axis; both or none.
+  // Of every batch item, along a contiguous last axis; both or none. See Visibility.
   ArrayView<const double, 2> query_positions, key_positions;
-  ArrayView<const std::int64_t, 1> key_begin, key_lengths;       // (batch), outside lies padding; null: all keys count
-  ArrayView<const std::int64_t, 2> segment_first, segment_last;  // (batch, keys), of the document of each key
-  std::vector<const Pattern*> patterns;                          // one, or one for each head, or none
+  ArrayView<const std::int64_t, 1> key_begin, key_lengths;   // (batch), outside lies padding; null: all keys count
+  ArrayView<const std::int64_t, 1> prefix_end;               // (batch), of the keys seen by all; null: 0
+  ArrayView<const std::int64_t, 2> range_first, range_last;  // (batch, queries), the keys of each; null: all
+  std::vector<const Pattern*> patterns;                      // one, or one for each head, or none
   std::vector<std::shared_ptr<const ScoreTerm<T>>> terms;
   double scale = 1;
   double ramp = 32;
@@ -61,7 +62,8 @@ struct Request {
     if (query_positions) v.query_position = query_positions.at(item), v.key_position = key_positions.at(item);
     if (key_begin) v.key_begin = *key_begin.at(item);
     if (key_lengths) v.key_end = *key_lengths.at(item);
-    if (segment_first) v.segment_first = segment_first.at(item), v.segment_last = segment_last.at(item);
+    if (prefix_end) v.prefix_end = *prefix_end.at(item);
+    if (range_first) v.range_first = range_first.at(item), v.range_last = range_last.at(item);
     return v;
   }
 };

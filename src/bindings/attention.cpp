@@ -76,8 +76,9 @@ class PyRequest {
         {"key_positions", &PyRequest::key_positions_},
         {"key_begin", &PyRequest::key_begin_},
         {"key_lengths", &PyRequest::key_lengths_},
-        {"segment_first", &PyRequest::segment_first_},
-        {"segment_last", &PyRequest::segment_last_},
+        {"prefix_end", &PyRequest::prefix_end_},
+        {"range_first", &PyRequest::range_first_},
+        {"range_last", &PyRequest::range_last_},
     };
     for (auto const& row : arrays)
       if (name == row.name) {
@@ -154,11 +155,11 @@ class PyRequest {
       r.query_positions = tokens_view<double, 2>(*query_positions_, {batch, queries}, "query_positions");
       r.key_positions = tokens_view<double, 2>(*key_positions_, {batch, keys}, "key_positions");
     }
-    require(segment_first_.has_value() == segment_last_.has_value(), "segments", " must be given with both ends");
-    if (segment_first_) {
-      require(queries <= keys, "segments", " need a key for every query");
-      r.segment_first = tokens_view<std::int64_t, 2>(*segment_first_, {batch, keys}, "segments");
-      r.segment_last = tokens_view<std::int64_t, 2>(*segment_last_, {batch, keys}, "segments");
+    if (prefix_end_) r.prefix_end = broadcast_view<std::int64_t, 1>(*prefix_end_, {batch}, "prefix_end");
+    require(range_first_.has_value() == range_last_.has_value(), "ranges", " must be given with both ends");
+    if (range_first_) {
+      r.range_first = tokens_view<std::int64_t, 2>(*range_first_, {batch, queries}, "ranges");
+      r.range_last = tokens_view<std::int64_t, 2>(*range_last_, {batch, queries}, "ranges");
     }
     for (auto const& [name, arrays] : terms_) r.terms.push_back(term<T>(py::cast<std::string>(name), arrays));
     r.patterns = pointers(patterns_, heads, queries, keys);
@@ -280,7 +281,7 @@ class PyRequest {
   py::array query_, key_, value_;
   std::shared_ptr<PyKeyCache> cache_;
   OptionalArray new_key_, new_value_, memory_key_, memory_value_, span_, temperature_, slopes_, sinks_, key_bias_,
-      removed_, query_positions_, key_positions_, key_begin_, key_lengths_, segment_first_, segment_last_;
+      removed_, query_positions_, key_positions_, key_begin_, key_lengths_, prefix_end_, range_first_, range_last_;
   Patterns patterns_;
   py::dict terms_;  // by name, their arrays
   double scale_ = 1, ramp_ = 32, softcap_ = 0, dropout_ = 0;

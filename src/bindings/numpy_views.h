@@ -116,7 +116,8 @@ template <class T, int rank>
 ArrayView<const T, rank> tokens_view(const py::array& array, const std::ptrdiff_t (&shape)[rank], const char* name) {
   rows_view<T, rank>(array, name);
   ArrayView<const T, rank> const v = broadcast_view<T, rank>(array, shape, name);
-  require(v.stride[rank - 1] == 1 || shape[rank - 1] == 1, name, " must be contiguous in its last axis");
+  require(v.stride[rank - 1] == 1 || shape[rank - 1] == 1 || array.size() == 0, name,
+          " must be contiguous in its last axis");
   return v;
 }
 

@@ -73,8 +73,8 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
   }
   for (int g = 0; g < keys.padded / kKeyGroup; g++) {
     const T* const p = keys.position[0] + g * kKeyGroup;
-    T lowest = p[0], highest = tile.indices ? p[0] : p[kKeyGroup - 1];
-    for (int i = 0; i < kKeyGroup && tile.indices; i++) {
+    T lowest = p[0], highest = p[0];
+    for (int i = 1; i < kKeyGroup; i++) {
       lowest = p[i] < lowest ? p[i] : lowest;
       highest = p[i] > highest ? p[i] : highest;
     }

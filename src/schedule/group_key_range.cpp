@@ -9,18 +9,21 @@
 namespace headspan {
 
 GroupKeyRange::GroupKeyRange(const Visibility& visibility, const std::ptrdiff_t* query, int lanes, const double* spans)
-    : lanes_(lanes), is_band_(!visibility.query_position) {
-  bool unlimited = !visibility.causal && visibility.include_self && !visibility.segment_first;
+    : lanes_(lanes),
+      is_band_(!visibility.query_position &&
+               (!visibility.causal || visibility.prefix_end <= visibility.index(query[0]) + 1)) {
+  bool unlimited = !visibility.causal && visibility.include_self && !visibility.range_first;
   for (int lane = 0; lane < lanes; lane++) {
     is_band_ &= query[lane] == query[0] + lane && spans[lane] == spans[0];
+    if (visibility.range_first)
+      is_band_ &= visibility.first_of(query[lane]) == visibility.first_of(query[0]) &&
+                  visibility.last_of(query[lane]) == visibility.last_of(query[0]);
     unlimited &= std::isinf(spans[lane]);
   }
   if (unlimited) {
     add_all(visibility);
     return;
   }
-  if (is_band_ && visibility.segment_first)  // of one document
-    is_band_ = visibility.segment_last[visibility.index(query[0])] > visibility.index(query[lanes - 1]);
   SpanReach e = span_reach(visibility, spans[0]);
   if (is_band_) {
     add_band(visibility, query[0], e);
@@ -64,8 +67,10 @@ void GroupKeyRange::add_lane(const Visibility& visibility, int lane, std::ptrdif
                  from = visibility.index(query) + reach.ramp_start;
   if (visibility.query_position) {
     double const p = visibility.query_position[query];
-    before = visibility.first_key([&](double k) { return p - k < reach.span; });
-    from = visibility.first_key([&](double k) { return k - p >= reach.span; });
+    before = visibility.first_key(query, [&](double k) { return p - k < reach.span; });
+    from = visibility.first_key(query, [&](double k) { return k - p >= reach.span; });
+    if (before == visibility.first_of(query)) before = 0;  // none, and those outside the range are not its
+    if (from == visibility.last_of(query)) from = PTRDIFF_MAX;
   }
   soft_before_ = std::max(soft_before_, before);
   soft_from_ = std::min(soft_from_, from);

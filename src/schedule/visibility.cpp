@@ -22,20 +22,25 @@ namespace {
 KeyRange range_of_positions(const Visibility& visibility, std::ptrdiff_t query, double span) {
   double const p = visibility.query_position[query];
   KeyRange range{};
-  range.first = visibility.first_key([&](double k) { return k >= p || in_reach(p - k, span, visibility.ramp); });
-  range.last = visibility.causal
-                   ? visibility.first_key([&](double k) { return k > p; })
-                   : visibility.first_key([&](double k) { return k > p && !in_reach(k - p, span, visibility.ramp); });
+  auto const first_key = [&](auto past) { return visibility.first_key(query, past); };
+  range.first = first_key([&](double k) { return k >= p || in_reach(p - k, span, visibility.ramp); });
+  auto const ahead = [&] {
+    return first_key([&](double k) { return k > p && !in_reach(k - p, span, visibility.ramp); });
+  };
+  range.last = visibility.causal ? first_key([&](double k) { return k > p; }) : ahead();
+  if (visibility.prefix_end > range.last) range.last = std::max(range.last, std::min(visibility.prefix_end, ahead()));
   if (!visibility.include_self) {
-    range.self_first = visibility.first_key([&](double k) { return k >= p; });
-    range.self_last = visibility.first_key([&](double k) { return k > p; });
+    range.self_first = first_key([&](double k) { return k >= p; });
+    range.self_last = first_key([&](double k) { return k > p; });
   }
   return range;
 }
 
 KeyRange range_of_indices(const Visibility& visibility, std::ptrdiff_t query, const SpanReach& reach) {
   std::ptrdiff_t const p = visibility.index(query);
-  KeyRange range{p - reach.furthest, p + (visibility.causal ? 0 : reach.furthest) + 1, 0, 0};
+  std::ptrdiff_t const ahead = p + reach.furthest + 1;
+  KeyRange range{p - reach.furthest, visibility.causal ? p + 1 : ahead, 0, 0};
+  if (visibility.prefix_end > range.last) range.last = std::max(range.last, std::min(visibility.prefix_end, ahead));
   if (!visibility.include_self) range.self_first = p, range.self_last = p + 1;
   return range;
 }
@@ -45,12 +50,8 @@ KeyRange range_of_indices(const Visibility& visibility, std::ptrdiff_t query, co
 KeyRange key_range(const Visibility& visibility, std::ptrdiff_t query, const SpanReach& reach) {
   KeyRange range = visibility.query_position ? range_of_positions(visibility, query, reach.span)
                                              : range_of_indices(visibility, query, reach);
-  range.first = std::max(visibility.key_begin, range.first);
-  range.last = std::min(std::min(visibility.keys, visibility.key_end), range.last);
-  if (visibility.segment_first) {
-    range.first = std::max<std::ptrdiff_t>(range.first, visibility.segment_first[visibility.index(query)]);
-    range.last = std::min<std::ptrdiff_t>(range.last, visibility.segment_last[visibility.index(query)]);
-  }
+  range.first = std::max({visibility.key_begin, visibility.first_of(query), range.first});
+  range.last = std::min({visibility.key_end, visibility.last_of(query), range.last});
   // The last key that a causal query reaches is its own, and nobody before it sees that one.
   if (visibility.causal && !visibility.include_self && range.self_last == range.last) range.last = range.self_first;
   return range;

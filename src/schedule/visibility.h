@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who can be reached: the keys that causality, spans, positions, padding and documents leave to a query. Patterns come
-// on top of it, see patterns/; tile_list.h makes both into tiles for the kernel.
+// Who can be reached: the keys that causality, a prefix, spans, positions, padding and ranges leave to a query.
+// Patterns come on top of it, see patterns/; tile_list.h makes both into tiles for the kernel.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,29 @@ struct Visibility {
   std::ptrdiff_t queries, keys;
   bool causal, include_self;
   double ramp;
-  const double *query_position = nullptr, *key_position = nullptr;       // ascending; both or none
-  std::ptrdiff_t key_begin = 0, key_end = PTRDIFF_MAX;                   // keys outside are padding
-  const std::int64_t *segment_first = nullptr, *segment_last = nullptr;  // of the document that each key lies in
+  // Both or none. Those of the keys ascend, with ranges within each of them.
+  const double *query_position = nullptr, *key_position = nullptr;
+  std::ptrdiff_t key_begin = 0, key_end = PTRDIFF_MAX;               // keys outside are padding
+  const std::int64_t *range_first = nullptr, *range_last = nullptr;  // of each query: its keys are among these
+  std::ptrdiff_t prefix_end = 0;                                     // keys before it are seen whatever causality says
 
   std::ptrdiff_t index(std::ptrdiff_t query) const { return query + keys - queries; }
   double position(std::ptrdiff_t query) const {
     return query_position ? query_position[query] : static_cast<double>(index(query));
   }
-  // By positions, the first key for which `past` holds; it does for all that follow.
+  // The keys that a query has by its range, all of them without one.
+  std::ptrdiff_t first_of(std::ptrdiff_t query) const {
+    return range_first ? std::clamp<std::ptrdiff_t>(range_first[query], 0, keys) : 0;
+  }
+  std::ptrdiff_t last_of(std::ptrdiff_t query) const {
+    return range_last ? std::clamp<std::ptrdiff_t>(range_last[query], first_of(query), keys) : keys;
+  }
+  // By positions, the first of these for which `past` holds; it does for all that follow.
   template <class Past>
-  std::ptrdiff_t first_key(Past past) const {
-    return std::partition_point(key_position, key_position + keys, [&](double k) { return !past(k); }) - key_position;
+  std::ptrdiff_t first_key(std::ptrdiff_t query, Past past) const {
+    return std::partition_point(key_position + first_of(query), key_position + last_of(query),
+                                [&](double k) { return !past(k); }) -
+           key_position;
   }
 };
 

@@ -1,4 +1,4 @@
-"""Bad patterns, positions, lengths, segments and biases: each gives one sentence that names it."""
+"""Bad patterns, positions, lengths, ranges, segments and biases: each gives one sentence that names it."""
 
 import copy
 
@@ -148,6 +148,7 @@ POSITIONS = [
     ("complex", TypeError, lambda good: good * 1j),
     ("objects", TypeError, lambda good: np.array([None] * len(good))),
 ]
+RANGES = [[0, 3], [0, 4], [1, 4], [2, 6], [2, 6]]
 IDS = [0, 0, 1, 1, 1, 2]
 COUNTS = [
     ("negative", ValueError, -1, {}),
@@ -163,25 +164,80 @@ COUNTS = [
     ("string", TypeError, "all", {}),
     ("objects", TypeError, np.array([1, None]), {}),
 ]
+
+
+def ids_of(good):
+    return [
+        ("one too few", ValueError, good[:-1], {}),
+        ("other batch", ValueError, [good] * 3, {}),
+        ("a number", ValueError, 1, {}),
+        ("one for all", ValueError, [1], {}),
+        ("floats", TypeError, np.array(good) / 2, {}),
+        ("beyond whole numbers of 64 bits", ValueError, np.array(good, dtype=np.uint64) + 2**63, {}),
+        ("string", TypeError, "abc", {}),
+        ("objects", TypeError, np.array([None] * len(good)), {}),
+    ]
+
+
 # argument: (what is wrong with it, the error, the value and what else is given)
 LIMITS = {
     "query_positions": [(what, error, make(EARLY), {}) for what, error, make in POSITIONS],
     "key_positions": [(what, error, make(LATE), {}) for what, error, make in POSITIONS]
-    + [("alone, of more queries than keys", ValueError, LATE, MORE_QUERIES)],
+    + [
+        ("alone, of more queries than keys", ValueError, LATE, MORE_QUERIES),
+        ("decreasing within a segment", ValueError, [3, 2, 9, 9, 9, 9], {"segment_ids": IDS}),
+        ("decreasing within a segment in pieces", ValueError, [3, 9, 2, 9, 9, 9], {"segment_ids": [0, 1, 0, 1, 1, 1]}),
+    ],
     "key_begin": COUNTS,
     "key_lengths": COUNTS,
+    "prefix_lengths": [
+        *COUNTS,
+        ("both ways", ValueError, 3, {"causal": False}),
+        ("of documents", ValueError, 3, {"segment_ids": IDS}),
+        ("of segments", ValueError, 3, {"query_segments": IDS[1:], "key_segments": IDS}),
+    ],
+    "key_ranges": [
+        ("that end before they begin", ValueError, [[0, 3], [2, 3], [4, 3], [0, 6], [1, 1]], {}),
+        ("one negative", ValueError, np.array(RANGES) - 1, {}),
+        ("beyond the keys", ValueError, [[0, 7]] * 5, {}),
+        ("floats", TypeError, np.array(RANGES) / 2, {}),
+        ("one range", ValueError, [0, 3], {}),
+        ("one for all", ValueError, [[0, 3]], {}),
+        ("of the keys", ValueError, [[0, 3]] * 6, {}),
+        ("three columns", ValueError, [[0, 3, 4]] * 5, {}),
+        ("other batch", ValueError, [RANGES] * 3, {}),
+        ("of heads", ValueError, np.zeros((2, 4, 5, 2), int), {}),
+        ("a batch without a batch", ValueError, [RANGES], WITHOUT_HEADS),
+        ("string", TypeError, "all", {}),
+        ("objects", TypeError, np.array([[None, 1]] * 5), {}),
+    ],
     "segment_ids": [
-        ("one that comes back", ValueError, [0, 0, 1, 1, 0, 2], {}),
-        ("one that comes back at the end", ValueError, [0, 1, 1, 1, 1, 0], {}),
-        ("one that comes back in a batch", ValueError, [IDS, [5, 5, 5, 3, 5, 3]], {}),
-        ("one too few", ValueError, IDS[:-1], {}),
-        ("other batch", ValueError, [IDS] * 3, {}),
-        ("a number", ValueError, 1, {}),
-        ("one for all", ValueError, [1], {}),
-        ("floats", TypeError, np.array(IDS) / 2, {}),
-        ("string", TypeError, "abc", {}),
-        ("objects", TypeError, np.array([None] * 6), {}),
+        *ids_of(IDS),
         ("of more queries than keys", ValueError, IDS, MORE_QUERIES),
+        ("some come back within a pattern", ValueError, [0, 1, 0, 1, 0, 1], {"pattern": lambda p: p.Local(2)}),
+        ("beside those of queries", ValueError, IDS, {"query_segments": IDS[1:]}),
+        ("beside those of both", ValueError, IDS, {"query_segments": IDS[1:], "key_segments": IDS}),
+    ],
+    "query_segments": [
+        *((what, error, value, {"key_segments": IDS}) for what, error, value, _ in ids_of(IDS[1:])),
+        ("alone", ValueError, IDS[1:], {}),
+        ("of the keys", ValueError, IDS, {"key_segments": IDS}),
+        (
+            "some come back within a pattern",
+            ValueError,
+            [0, 1, 0, 0, 0],
+            {"key_segments": IDS, "pattern": lambda p: p.Local(2)},
+        ),
+        (
+            "elsewhere on a grid",
+            ValueError,
+            [0, 0, 0, 0, 1],
+            {"key_segments": IDS, "causal": True, "pattern": lambda p: p.Neighborhood((2, 3), 1)},
+        ),
+    ],
+    "key_segments": [
+        *((what, error, value, {"query_segments": IDS[1:]}) for what, error, value, _ in ids_of(IDS)),
+        ("alone", ValueError, IDS, {}),
     ],
     "key_bias": [
         ("NaN", ValueError, [0, 0, NAN, 0, 0, 0], {}),
@@ -217,8 +273,9 @@ def call(function, arguments):
 @pytest.mark.parametrize(("function", "argument", "error", "arguments"), ROWS)
 def test_bad_limit(function, argument, error, arguments):
     before = copy.deepcopy(GOOD)
+    given = {name: value(hs.patterns) if name == "pattern" else value for name, value in arguments.items()}
     with pytest.raises(error) as caught:
-        call(function, GOOD | arguments)
+        call(function, GOOD | given)
     check_sentence(caught.value, argument)
     assert all(same(GOOD[name], before[name]) for name in GOOD)
 
@@ -230,9 +287,12 @@ def test_the_calls_that_the_table_spoils_are_good(function):
         "key_positions": LATE,
         "key_begin": 1,
         "key_lengths": 5,
-        "segment_ids": IDS,
+        "key_ranges": RANGES,
+        "prefix_lengths": [2, 3],
         "key_bias": ones(6),
     }
+    call(function, {**GOOD, "segment_ids": IDS})
+    call(function, {**GOOD, "query_segments": IDS[1:], "key_segments": IDS})
     for name, value in limits.items():
         call(function, {**GOOD, name: value})
     call(function, GOOD | limits)

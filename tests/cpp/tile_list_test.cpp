@@ -190,9 +190,11 @@ TEST_CASE("count_pairs counts the pairs that the definition has") {
     }
     request.key_begin = {&begin, {1}, {}};
     request.key_lengths = {&end, {1}, {}};
-    if (visible.segment_first) {
-      request.segment_first = {visible.segment_first, {1, its.keys}, {0, 1}};
-      request.segment_last = {visible.segment_last, {1, its.keys}, {0, 1}};
+    std::int64_t const prefix_end = visible.prefix_end;
+    request.prefix_end = {&prefix_end, {1}, {}};
+    if (visible.range_first) {
+      request.range_first = {visible.range_first, {1, its.queries}, {0, 1}};
+      request.range_last = {visible.range_last, {1, its.queries}, {0, 1}};
     }
     if (its.pattern) request.patterns.push_back(&its.pattern->pattern);
     request.ramp = visible.ramp;

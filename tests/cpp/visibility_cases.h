@@ -18,7 +18,9 @@ class SomeVisibility {
       : visibility{queries, keys, random.one_in(2), !random.one_in(3), random.one_of({0.0, 1.0, 2.5, 32.0})} {
     if (random.one_in(4)) visibility.key_end = random.between(0, keys);
     if (!plain && random.one_in(3)) add_positions(random);
-    if (!plain && queries <= keys && random.one_in(3)) add_documents(random);
+    if (random.one_in(4)) visibility.key_begin = random.between(0, keys);
+    if (random.one_in(4)) visibility.prefix_end = random.between(0, keys);
+    if (random.one_in(3)) random.one_in(2) ? add_documents(random) : add_ranges(random);
   }
   SomeVisibility(const SomeVisibility&) = delete;
 
@@ -38,20 +40,43 @@ class SomeVisibility {
     visibility.query_position = query_position_.data();
     visibility.key_position = key_position_.data();
   }
+  // Documents one after another; positions may start again with each.
   void add_documents(Random& random) {
-    for (std::int64_t first = 0; first < visibility.keys;) {
-      std::int64_t const last =
-          std::min<std::int64_t>(visibility.keys, first + random.between(1, random.one_in(2) ? 20 : 150));
-      segment_first_.resize(static_cast<std::size_t>(last), first);
-      segment_last_.resize(static_cast<std::size_t>(last), last);
+    double const again = random.one_in(2) ? 0 : random.number(0, 40);
+    std::ptrdiff_t const before = visibility.keys - visibility.queries;
+    for (std::ptrdiff_t first = std::min<std::ptrdiff_t>(before, 0), number = 0; first < visibility.keys; number++) {
+      std::ptrdiff_t const last = std::min(visibility.keys, first + random.between(1, random.one_in(2) ? 20 : 150));
+      for (std::ptrdiff_t index = first; index < last; index++) {
+        double const back = again * static_cast<double>(number);
+        if (!key_position_.empty() && index >= 0) key_position_[static_cast<std::size_t>(index)] -= back;
+        if (index < before) continue;
+        range_first_.push_back(std::max<std::ptrdiff_t>(first, 0));
+        range_last_.push_back(std::max<std::ptrdiff_t>(last, 0));
+        if (!query_position_.empty()) query_position_[static_cast<std::size_t>(index - before)] -= back;
+      }
       first = last;
     }
-    visibility.segment_first = segment_first_.data();
-    visibility.segment_last = segment_last_.data();
+    set_ranges();
+  }
+  void add_ranges(Random& random) {
+    for (std::ptrdiff_t query = 0; query < visibility.queries; query++) {
+      if (query > 0 && random.one_in(2)) {  // as the one before
+        range_first_.push_back(range_first_.back());
+        range_last_.push_back(range_last_.back());
+        continue;
+      }
+      range_first_.push_back(random.between(0, visibility.keys));
+      range_last_.push_back(random.between(range_first_.back(), visibility.keys));
+    }
+    set_ranges();
+  }
+  void set_ranges() {
+    visibility.range_first = range_first_.data();
+    visibility.range_last = range_last_.data();
   }
 
   std::vector<double> query_position_, key_position_;
-  std::vector<std::int64_t> segment_first_, segment_last_;
+  std::vector<std::int64_t> range_first_, range_last_;
 };
 
 inline double distance(const Visibility& v, std::ptrdiff_t query, std::ptrdiff_t key) {
@@ -61,10 +86,10 @@ inline double distance(const Visibility& v, std::ptrdiff_t query, std::ptrdiff_t
 // Whether a pair exists apart from spans and patterns.
 inline bool exists(const Visibility& v, std::ptrdiff_t query, std::ptrdiff_t key) {
   double const p = v.position(query), k = v.key_position ? v.key_position[key] : static_cast<double>(key);
-  if (key >= v.key_end) return false;
-  if (v.causal && k > p) return false;
+  if (key < v.key_begin || key >= v.key_end) return false;
+  if (v.causal && k > p && key >= v.prefix_end) return false;
   if (!v.include_self && k == p) return false;
-  return !v.segment_first || (key >= v.segment_first[v.index(query)] && key < v.segment_last[v.index(query)]);
+  return !v.range_first || (key >= v.range_first[query] && key < v.range_last[query]);
 }
 
 inline bool may_see(const Visibility& v, std::ptrdiff_t query, std::ptrdiff_t key, double span) {

@@ -7,7 +7,7 @@
 
 namespace headspan {
 
-TEST_CASE("the keys of a query are those in its reach, by causality, span, position, padding and document") {
+TEST_CASE("the keys of a query are those in its reach, by causality, prefix, span, position, padding and range") {
   for (int seed = 0; seed < 1000; seed++) {
     CAPTURE(seed);
     Random random(seed);

@@ -79,7 +79,7 @@ def test_heads_that_disagree_ask():
 @pytest.mark.parametrize("call", [hs.attention, hs.attention_vjp, hs.reference.attention])
 def test_more_queries_than_keys_ask(call):
     query, key = normals(1, 9, 4), normals(2, 5, 4)
-    with pytest.raises(ValueError, match=r"causal must be given.*9 and 5.*first 4 queries see none"):
+    with pytest.raises(ValueError, match=r"causal must be given.*9 and 5.*queries that stand before all keys see none"):
         call(query, key, key)
     call(query, key, key, causal=False)
     call(query, key, key, causal=True)

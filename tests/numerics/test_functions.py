@@ -1,6 +1,7 @@
 """merge, weights, cost, soft_mask, span_penalty, dynamic_span and what the build says of itself."""
 
 import headspan as hs
+import limits_oracle
 import numpy as np
 import oracle
 import pytest
@@ -163,8 +164,15 @@ COSTS = {
     "one token": {"tokens": 1, "heads": 1, "head_dim": 1},
     "not itself": {"tokens": 30, "heads": 2, "head_dim": 4, "span": [0, 3], "include_self": False},
     "padding": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "key_begin": [3, 0], "key_lengths": [30, 11]},
+    "ranges": {"tokens": 9, "key_tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "span": [4, 20],
+               "key_ranges": [[[i, 30 - i] for i in range(9)], [[20, 20 + i] for i in range(9)]], "causal": False},
+    "prefixes": {"tokens": 30, "heads": 1, "head_dim": 4, "batch": 2, "prefix_lengths": [9, 30], "key_begin": 2},
     "documents": {"tokens": 30, "heads": 1, "head_dim": 4, "batch": 2, "span": 6.5,
                   "segment_ids": np.repeat([[0, 1, 2], [4, 4, 4]], [10], axis=1)},
+    "clusters": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "span": [3, 20], "key_lengths": [30, 17],
+                 "segment_ids": [np.arange(30) % 3, np.arange(30) * 7 % 5]},
+    "packed queries and keys": {"tokens": 9, "key_tokens": 30, "heads": 1, "head_dim": 4, "span": 6.5,
+                                "query_segments": [0] * 4 + [1] * 5, "key_segments": [0] * 20 + [1] * 10},
     "positions": {"tokens": 20, "key_tokens": 30, "heads": 1, "head_dim": 4, "span": 9, "ramp": 2,
                   "query_positions": np.arange(20) * 1.5, "key_positions": np.arange(30) * 1.25, "causal": False},
     "keys removed": {"tokens": 30, "heads": 2, "head_dim": 4, "span": 9,
@@ -180,7 +188,7 @@ def test_cost(arguments):
     batch, heads, queries, keys = (sizes[n] for n in ("batch", "heads", "tokens", "key_tokens"))
     other = {"tokens", "key_tokens", "heads", "head_dim", "batch", "scale", "temperature", "alibi_slopes", "key_bias"}
     options = {n: sizes[n] for n in sizes if n not in other}
-    mask, _, _ = oracle.reach(queries, keys, 4, np.float64, **options)
+    mask, _, _ = oracle.reach(queries, keys, 4, np.float64, **limits_oracle.placed(options, keys))
     removed = np.isneginf(sizes.get("key_bias", np.zeros(keys)))[..., None, :]
     mask = np.where(removed, 0, mask)
     counted = np.broadcast_to(mask > 0, (batch, heads, queries, keys)).sum(axis=(0, 2, 3))

@@ -2,6 +2,7 @@
 
 import math
 
+import headspan as hs
 import numpy as np
 import oracle
 import pattern_oracle
@@ -80,9 +81,10 @@ def reference_row(case, b, h, i):
         x = here - option["key_positions"][j]
         segments = option["segment_ids"][b]
         excluded = [
-            option["causal"] and x < 0,
+            option["causal"] and x < 0 and j >= option["prefix_lengths"][b],
             not option["include_self"] and x == 0,
             j >= option["key_lengths"][b],
+            not option["key_ranges"][i][0] <= j < option["key_ranges"][i][1],
             segments[index] != segments[j],
             not option["pattern_mask"][h][i][j],
             option["key_bias"][b][h][j] == -math.inf,
@@ -102,6 +104,8 @@ def reference_row(case, b, h, i):
 LIMITS = {
     "key_positions": [0, 0, 0.5, 1.5, 1.5, 3, 4.25],
     "key_lengths": [7, 5],
+    "key_ranges": [[0, 7], [1, 6], [0, 4], [4, 4], [2, 7]],
+    "prefix_lengths": [3, 0],
     "segment_ids": [[3, 3, 3, 3, 3, 1, 1], [0, 0, 1, 1, 1, 1, 1]],
     "pattern_mask": np.arange(140).reshape(4, 5, 7) % 7 != 3,
     "free": np.arange(35).reshape(5, 7) % 6 == 1,
@@ -143,6 +147,14 @@ def test_gradients_by_central_differences(options):
         expected = oracle.central_difference(lambda a, name=name: loss(name, a), arguments[name])
         assert gradients[name].value.shape == np.shape(arguments[name])
         np.testing.assert_allclose(gradients[name].value, expected, rtol=0, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_package_has_the_same_definition(options):
+    arrays = make_arrays()
+    ours = hs.reference.attention(*arrays, return_lse=True, **options)
+    for one, two in zip(ours, oracle.attention(*arrays, **options), strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-12)
 
 
 def test_span_gradient_at_the_corner_is_the_slope_above():
@@ -207,7 +219,8 @@ def test_composed_cases_reach_every_corner():
             # A pair that is seen only because no span limits it.
             held = oracle.dense(**{**dense, "free": None}).mask
             seen |= {"free of the span"} if (free & (reach.mask > 0) & (held == 0)).any() else set()
-    names = (*oracle.OPTIONS, "key_bias", "key_lengths", "segment_ids", "query_positions", "key_positions")
-    wanted = {f"given {name}" for name in names} | {row.kind for row in pattern_oracle.PRIMITIVES.values()}
+    limits = ("key_lengths", "key_ranges", "prefix_lengths", "segment_ids", "query_positions", "key_positions")
+    wanted = {f"given {name}" for name in (*oracle.OPTIONS, "key_bias", *limits)}
+    wanted |= {row.kind for row in pattern_oracle.PRIMITIVES.values()}
     wanted |= {"one a head", "grouped", "more queries", "equal", "more keys", "removed keys"}
     assert wanted | {"some rows empty", "free of the span"} <= seen

@@ -30,6 +30,13 @@ EDGES = {
     "a batch at one place, its keys at others": (
         (2, 2, 1, 130, 130, 8), {"query_positions": STEPS, "key_positions": np.stack([STEPS, STEPS + 3.25]), "span": 9},
     ),
+    "by distance, queries in line and keys not": (
+        (1, 2, 1, 130, 130, 8), {"query_positions": np.arange(130), "key_positions": np.arange(130) // 3,
+                                 "distance_bias": np.linspace(-1, 1, 50)},
+    ),
+    "by distance, keys in line and queries not": (
+        (1, 2, 1, 130, 130, 8), {"query_positions": np.arange(130) // 2, "distance_bias": np.linspace(-1, 1, 90)},
+    ),
     "one place": ((1, 1, 1, 70, 70, 8), {"key_positions": np.full(70, 2.5), "span": 0, "ramp": 0}),
     "one place, without self": ((1, 1, 1, 70, 70, 8), {"key_positions": np.full(70, 2.5), "include_self": False}),
     "repeated, without self": (
@@ -135,12 +142,13 @@ FORMS = {
     "tuple": lambda a: tuple(a.tolist()),
     "int32": lambda a: a.astype(np.int32),
     "uint8": lambda a: a.astype(np.uint8),
-    "strided": lambda a: np.repeat(a, 2)[::2],
+    "strided": lambda a: np.repeat(a, 2, axis=0)[::2],
     "backwards": lambda a: a[::-1].copy()[::-1],
     "read-only": lambda a: np.broadcast_to(a, (1, *a.shape))[0],
 }
 VALUES = {
     "key_positions": np.arange(70) // 3, "query_positions": np.arange(70) // 2, "segment_ids": np.arange(70) // 9,
+    "key_ranges": np.stack([np.arange(70) // 2, np.arange(70) + 1], axis=-1), "prefix_lengths": np.array([9, 33]),
     "key_begin": np.array([60, 3]), "key_lengths": np.array([60, 3]), "key_bias": np.arange(70) % 4,
 }  # fmt: skip
 
@@ -258,6 +266,7 @@ def test_parts_of_the_keys_merge_to_the_whole():
 NOTHING = {
     "length 0": {"key_lengths": 0},
     "removed": {"key_bias": np.full(70, -INF)},
+    "empty ranges": {"key_ranges": [[5, 5]] * 70},
     "out of place": {"query_positions": np.arange(70) - 100},
     "alone": {"segment_ids": np.arange(70), "include_self": False},
 }

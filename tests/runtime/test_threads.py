@@ -49,6 +49,23 @@ BIT_CASES = {
         {"span": np.random.default_rng(0).uniform(0, 900, (1, 1, 1517))},
     ),
     "keys shared by many rows": ((1, 1, 1999, 7, 7), {"causal": False, "alibi_slopes": 0.001}),
+    "ranges in no order": (
+        (3, 3, 801, 801, 13),
+        {"key_ranges": np.sort(np.random.default_rng(0).integers(0, 802, (801, 2)), axis=1), "causal": False},
+    ),
+    "ranges in chunks": (
+        (1, 1, 4003, 4003, 7),
+        {"key_ranges": np.clip(np.arange(4003)[::-1, None] + [-90, 90], 0, 4003), "causal": False},
+    ),
+    "a prefix": ((2, 1, 1517, 1517, 11), {"prefix_lengths": 700, "span": [60.5, 900]}),
+    "segments that come back": (
+        (3, 3, 801, 801, 13),
+        {"segment_ids": np.random.default_rng(0).integers(0, 9, 801), "span": 300.5},
+    ),
+    "segments of both": (
+        (3, 1, 401, 801, 13),
+        {"query_segments": np.arange(401) // 77, "key_segments": np.arange(801) // 150},
+    ),
     "without self": ((1, 1, 401, 401, 7), {"span": 63.5, "include_self": False, "ramp": 0}),
 }
 

@@ -81,7 +81,15 @@ CASES = {
     'removed, in a band': (130, 130, {**one_of_five, 'span': 7.0}),
     'lengths': (130, 130, {'key_lengths': 70, 'causal': False}),
     'the last key': (130, 130, {'include_self': False}),
+    'ranges': (130, 130, {'key_ranges': np.clip(tokens[:, None] // 3 * 3 + [-8, 1], 5, 90), 'causal': False}),
+    'ranges in no order': (40, 130, {'key_ranges': tokens[:40, None] * 31 % 60 * 2 + [0, 1], 'causal': False}),
+    'ranges of a cache': (2, 130, {'key_ranges': [[0, 51], [0, 52]], 'query_positions': [50, 51]}),
+    'ranges, of themselves not': (
+        130, 130, {'pattern': Strided(2), 'key_ranges': np.tile([0, 70], (130, 1)), 'causal': False}),
+    'a prefix': (30, 130, {'prefix_lengths': 20, 'span': np.arange(30.0) % 3 * 45, 'ramp': 0, 'include_self': False}),
     'segments': (130, 130, {'segment_ids': tokens // 7, 'include_self': False}),
+    'segments of both': (
+        40, 130, {'query_segments': np.repeat([1, 3], 20), 'key_segments': tokens // 30, 'causal': False}),
     'spans': (130, 130, {'span': np.where(tokens % 9, 0, 3.0), 'ramp': 0, 'include_self': False}),
     'far apart': (12, 90, {'query_positions': np.arange(12) * 7.0, 'span': 1.0, 'ramp': 0, 'causal': False}),
     'stride, few queries': (3, 90, {'pattern': Strided(5)}),

@@ -9,6 +9,7 @@ query, because that is the number the package is asked to compute with.
 from collections import namedtuple
 
 import numpy as np
+from limits_oracle import in_reach, placed
 from term_oracle import by_offset, dropout_factors, fold_offsets
 
 OPTIONS = (
@@ -111,20 +112,6 @@ def at_positions(queries, keys, query_positions=None, key_positions=None):
     return difference if difference.ndim == 2 else difference[:, None]
 
 
-def in_reach(queries, keys, key_begin=None, key_lengths=None, segment_ids=None):
-    """Which pairs are left by the lengths and the segments, on four axes."""
-    left = np.ones((1, 1, queries, keys), dtype=bool)
-    if key_begin is not None:
-        left = left & (np.arange(keys) >= np.reshape(key_begin, (-1, 1, 1, 1)))
-    if key_lengths is not None:
-        left = left & (np.arange(keys) < np.reshape(key_lengths, (-1, 1, 1, 1)))
-    if segment_ids is not None:
-        key_segments = np.reshape(segment_ids, (-1, 1, 1, keys))
-        query_segments = key_segments[..., keys - queries :].swapaxes(-1, -2)
-        left = left & (query_segments == key_segments)
-    return left
-
-
 def reach(
     queries,
     keys,
@@ -139,6 +126,7 @@ def reach(
     distance=None,
     query_positions=None,
     key_positions=None,
+    prefix_lengths=None,
     **validity,
 ):
     """The mask m, the distance |x|, and where the mask slopes down (0 < m and |x| >= z).
@@ -149,7 +137,11 @@ def reach(
     behind = at_positions(queries, keys, query_positions, key_positions)
     allowed = in_reach(queries, keys, **validity)
     if causal:
-        allowed = allowed & (behind >= 0)
+        in_prefix = np.zeros((1, 1, 1, keys), dtype=bool)
+        if prefix_lengths is not None:
+            begin = 0 if validity.get("key_begin") is None else np.reshape(validity["key_begin"], (-1, 1, 1, 1))
+            in_prefix = np.arange(keys) < begin + np.reshape(prefix_lengths, (-1, 1, 1, 1))
+        allowed = allowed & ((behind >= 0) | in_prefix)
     if not include_self:
         allowed = allowed & (behind != 0)
     if pattern_mask is not None:
@@ -204,6 +196,7 @@ def with_memory_columns(
     """As `dense`, with columns for memory keys behind the others; `limits` are further arguments of `reach`."""
     ndim, dtype = np.ndim(query), np.asarray(query).dtype
     query, keys = lift(query), np.shape(key)[-2]
+    limits = placed(limits, keys)
     heads, key = query.shape[1], with_memory(key, memory_key)
     heat = spread(1.0 if temperature is None else temperature, ndim, dtype)[..., None]
     factor = (query.shape[-1] ** -0.5 if scale is None else scale) / heat
@@ -300,6 +293,7 @@ def fold_bias(terms, key_bias):
 
 def gradients(query, key, value, grad_out, grad_lse=None, **options):
     """A dict from argument name to `Gradient`, for every argument that was given."""
+    options = placed(options, np.shape(key)[-2])
     d = with_memory_columns(query, key, value, **options)
     ndim, heads, key_heads = np.ndim(query), d.out.shape[1], lift(key).shape[1]
     q, d_out = lift(query), lift(grad_out)

@@ -60,19 +60,51 @@ def check_case(case):
     assert alone_lse.tobytes() == lse.tobytes()
 
 
+def check_reference(case):
+    """The package's own dense definition."""
+    expected = oracle.dense(**case.dense)
+    out, lse = hs.reference.attention(**case.arguments, return_lse=True)
+    np.testing.assert_allclose(out, expected.out.reshape(out.shape), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(lse, expected.lse.reshape(lse.shape), rtol=0, atol=1e-12)
+
+
 def draw_positions(rng, tokens, lead):
     """Non-decreasing multiples of 1/4, some of them repeated."""
     steps = rng.choice([0, 0.25, 1, 1, 2.5], (*lead, tokens))
     return np.floor(rng.uniform(-9, 9)) + np.cumsum(steps, axis=-1)
 
 
-def draw_segments(rng, tokens, lead):
-    """Ids that do not come back, in no order."""
+def draw_segments(rng, tokens, lead, come_back=False):
+    """Ids in no order, which come back or not."""
     rows = np.empty((*lead, tokens), dtype=np.int64)
+    if come_back:
+        return rng.integers(-2, rng.choice([1, 5, tokens]), rows.shape)
     for row in rows.reshape(-1, tokens):
         changes = rng.random(tokens) < rng.choice([0.01, 0.05, 0.5])
         row[:] = rng.permutation(tokens + 1)[np.cumsum(changes)] - 3
     return rows
+
+
+def draw_two_segments(rng, queries, keys, lead, come_back):
+    """Ids of queries and of keys: some in common, in one order or in others."""
+    if come_back and rng.random() < 0.6:
+        return draw_segments(rng, queries, lead(), True), draw_segments(rng, keys, lead(), True)
+    ids = rng.permutation(9)
+
+    def packed(tokens, lead, order):
+        cuts = np.sort(rng.integers(0, tokens + 1, (*lead, 4)), axis=-1)
+        return order[(np.arange(tokens)[..., None, :] >= cuts[..., :, None]).sum(axis=-2)]
+
+    return packed(queries, lead(), ids), packed(keys, lead(), ids if rng.random() < 0.5 else rng.permutation(9))
+
+
+def draw_ranges(rng, queries, keys, lead):
+    """A range of keys for every query: in any order, or ascending as those of caches and chunks, some of them empty."""
+    ranges = np.sort(rng.integers(0, keys + 1, (*lead, queries, 2)), axis=-1)
+    kind = rng.integers(3)
+    if kind == 0:
+        return np.sort(ranges, axis=-2)
+    return ranges if kind == 1 else np.repeat(ranges[..., ::5, :], 5, axis=-2)[..., :queries, :]
 
 
 def draw_bias(rng, ndim, batch, heads, keys):
@@ -84,8 +116,8 @@ def draw_bias(rng, ndim, batch, heads, keys):
     return bias if rng.random() < 0.5 else bias.astype(np.float32)
 
 
-def draw_limits(rng, ndim, sizes, share, positions=True):
-    """Each of the limits that are no pattern on a share of the cases."""
+def draw_limits(rng, ndim, sizes, share, positions=True, come_back=False):
+    """Each of the limits that are no pattern on a share of the cases; segments come back if they may."""
     batch, heads, queries, keys = sizes
     options = {}
 
@@ -100,8 +132,16 @@ def draw_limits(rng, ndim, sizes, share, positions=True):
     if rng.random() < share:
         begin = np.minimum(rng.integers(0, keys + 1, lead()), rng.integers(1, keys + 1))
         options["key_begin"] = begin if begin.ndim else int(begin)
-    if rng.random() < share and queries <= keys:
-        options["segment_ids"] = draw_segments(rng, keys, lead())
+    if rng.random() < share:
+        options["key_ranges"] = draw_ranges(rng, queries, keys, lead())
+    if rng.random() < share:
+        prefix = rng.integers(0, keys + 1, lead())
+        options["prefix_lengths"] = prefix if prefix.ndim else int(prefix)
+    elif rng.random() < share and queries <= keys:
+        options["segment_ids"] = draw_segments(rng, keys, lead(), come_back and rng.random() < 0.5)
+    elif positions and rng.random() < share:
+        ids = draw_two_segments(rng, queries, keys, lead, come_back)
+        options["query_segments"], options["key_segments"] = ids
     if positions and rng.random() < share:
         options["query_positions"] = dress(rng, draw_positions(rng, queries, lead()))
     if positions and rng.random() < share and ("query_positions" in options or queries <= keys):
@@ -132,7 +172,11 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
     kinds = [one.kind for some in trees if some is not None for one in pattern_oracle.leaves_of(some)]
     if "Neighborhood" in "".join(kinds):  # tables of its axes have a test of their own
         options.pop("distance_bias", None), options.pop("distance_buckets", None)
-    options |= draw_limits(rng, ndim, (batch, heads, queries, keys), share, "Neighborhood" not in kinds)
+    on_a_line = "Neighborhood" not in kinds
+    come_back = tree is None and "dropout" not in options
+    options |= draw_limits(rng, ndim, (batch, heads, queries, keys), share, on_a_line, come_back)
+    if not options.get("causal", True):
+        options.pop("prefix_lengths", None)
     grad_lse = draw_array(rng, (*lead, queries), dtype) if rng.random() < 0.5 else None
     options |= draw_memory(rng, arrays)
     return PatternCase(arrays, options, tree, draw_array(rng, (*lead, queries, value_dim), dtype), grad_lse)

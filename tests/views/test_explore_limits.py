@@ -11,6 +11,7 @@ pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 DOCUMENTS = np.repeat([4, 7, 9], [12, 20, 8])
+RANGES = np.sort(np.random.default_rng(4).integers(0, 41, (12, 2)), axis=1)
 BIAS = np.random.default_rng(3).standard_normal((2, 40))
 BIAS[0, 5], BIAS[1, 9:12] = -np.inf, -np.inf
 
@@ -28,6 +29,15 @@ CASES = {
     "documents": (40, 40, {"segment_ids": DOCUMENTS, "span": [3, 20], "ramp": 5}),
     "documents, both ways": (40, 40, {"segment_ids": DOCUMENTS, "causal": False, "span": [3, 20], "ramp": 5}),
     "documents, a pattern": (30, 40, {"segment_ids": DOCUMENTS, "pattern": [Local(4), Local(9) | Global([13])]}),
+    "ranges": (12, 40, {"key_ranges": RANGES, "causal": False, "span": [3, 20], "ramp": 5}),
+    "ranges, a pattern": (12, 40, {"key_ranges": RANGES, "pattern": Local(6) | Global([3]), "span": [3, 20]}),
+    "a prefix": (40, 40, {"prefix_lengths": 17, "span": [3, 20], "ramp": 5}),
+    "a prefix after padding, a pattern": (
+        30,
+        40,
+        {"prefix_lengths": [9], "key_begin": 8, "pattern": Local(5, after=5), "causal": True},
+    ),
+    "clusters": (40, 40, {"segment_ids": np.arange(40) * 7 % 5, "key_lengths": 33, "span": [3, 20], "ramp": 5}),
     "padding": (40, 40, {"key_begin": 6, "key_lengths": [33], "span": [3, 20], "ramp": 5}),
     "importance": (40, 40, {"key_bias": np.linspace(-3, 3, 40), "span": [3, 20], "ramp": 5}),
     "importance of each head": (40, 40, {"key_bias": BIAS, "causal": False, "span": [3, 20], "ramp": 5}),
@@ -67,12 +77,13 @@ def test_blocks_and_their_pairs_are_those_of_python(name):
     weights = hs.attention_weights(q, k, **options)
     shown = np.frombuffer(view.maps, "f4").reshape(weights.shape)  # in blocks of one pair, so few they are
     np.testing.assert_allclose(shown, weights, rtol=1e-6)
-    if options.keys() & {"pattern"} and options.keys() & {"segment_ids"}:
+    limits = {"segment_ids", "key_ranges", "prefix_lengths", "key_begin"}
+    if options.keys() & {"pattern"} and options.keys() & limits:
         assert view.counts == []  # nobody counts these
     elif view.counts:
         assert view.counts == [[(w > 0).sum(), (w[-1] > 0).sum()] for w in weights]
     else:
-        assert not options.keys() & {"pattern", "segment_ids", "key_begin"}
+        assert not options.keys() & {"pattern", *limits}
 
 
 def test_what_is_not_counted_is_said_so(opened):
@@ -115,6 +126,13 @@ def test_the_page_says_which_way_queries_look(opened):
     assert classes == ["", "", "", "inside", "query", "inside", "", "", "", ""]
     page = opened(small_view(segment_ids=[0] * 4 + [1] * 6))
     assert page.locator(".subtitle").text_content() == "3\u00a0heads, 10\u00a0tokens, causal, 2\u00a0documents"
+    page = opened(small_view(prefix_lengths=4, key_ranges=[[0, 10]] * 6 + [[2, 10]] * 4))
+    assert page.locator(".subtitle").text_content() == "3\u00a0heads, 10\u00a0tokens, causal after a prefix of 4"
+    for (row, col), why in {(1, 3): "key\u00a03", (1, 4): "later", (8, 1): "out of its range"}.items():
+        page.mouse.move(*place_of(page, row, col))
+        assert why in page.locator(".pair").text_content()
+    page.mouse.move(*place_of(page, 1, 3))
+    assert "not computed" not in page.locator(".pair").text_content()
 
 
 def test_edges_lie_on_both_sides_and_cover_no_pair_within(opened):

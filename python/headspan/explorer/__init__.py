@@ -35,6 +35,8 @@ def explore(
     pattern: Pattern | Sequence[Pattern] | None = None,
     key_begin: npt.ArrayLike | None = None,
     key_lengths: npt.ArrayLike | None = None,
+    key_ranges: npt.ArrayLike | None = None,
+    prefix_lengths: npt.ArrayLike | None = None,
     segment_ids: npt.ArrayLike | None = None,
     key_bias: npt.ArrayLike | None = None,
     tokens: Sequence[str] | None = None,
@@ -61,7 +63,7 @@ def explore(
         In tokens. None: without limit.
     ramp : float
         In tokens; `headspan.attention` says how it is chosen.
-    causal, pattern, key_begin, key_lengths, segment_ids, key_bias
+    causal, pattern, key_begin, key_lengths, key_ranges, prefix_lengths, segment_ids, key_bias
         As for `headspan.attention`; the sliders work inside them.
     tokens : sequence of str, optional
         The text of every key; shown as text, whatever it holds.
@@ -100,7 +102,8 @@ def explore(
     [4.0, 8.0, 16.0, 32.0]
     """
     options = Options(span=span, ramp=ramp, causal=causal, pattern=pattern)
-    options |= Options(key_begin=key_begin, key_lengths=key_lengths, segment_ids=segment_ids, key_bias=key_bias)
+    options |= Options(key_begin=key_begin, key_lengths=key_lengths, key_ranges=key_ranges)
+    options |= Options(prefix_lengths=prefix_lengths, segment_ids=segment_ids, key_bias=key_bias)
     data = ViewData.checked(
         query, key, options, value=value, tokens=tokens, heads=heads, names=names, max_tokens=max_tokens, unit=unit
     )

@@ -11,15 +11,14 @@ from headspan.ops.cost import cost
 def counts(data: ViewData, spans: list[float], ramp: float) -> list[list[int]]:
     """Return the pairs of every head and those of its last query.
 
-    Nothing where the browser knows them without a rule, and of patterns within documents or padding.
+    Nothing where the browser knows them without a rule, and of patterns within documents, ranges or padding.
     """
     if not data.rules or (data.patterns and (data.limits or data.removed is not None)):
         return []
     heads, queries, dim = data.query.shape
     sizes: dict[str, Any] = {"key_tokens": data.key.shape[1], "heads": heads, "head_dim": dim}
-    options: dict[str, Any] = {"span": spans, "ramp": ramp, "causal": data.causal, **data.limits}
-    options["key_bias"] = data.bias
+    options: dict[str, Any] = {"span": spans, "ramp": ramp, "causal": data.causal, "key_bias": data.bias}
     if data.patterns:
         options["pattern"] = data.patterns if len(data.patterns) > 1 else data.patterns[0]
-    both = [cost(tokens=rows, **sizes, **options).head_pairs.tolist() for rows in (queries, 1)]
+    both = [cost(tokens=n, **sizes, **options, **data.limits_of(n)).head_pairs.tolist() for n in (queries, 1)]
     return [list(pairs) for pairs in zip(*both, strict=True)]

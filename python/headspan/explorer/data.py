@@ -16,6 +16,7 @@ from headspan.ops.attention_map import attention_weights
 from headspan.patterns.base import Pattern
 
 Array = npt.NDArray[Any]
+_LIMITS = ("key_begin", "key_lengths", "key_ranges", "prefix_lengths", "segment_ids")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ViewData:
         None, one for all heads, or one for each.
     causal : bool
     limits : dict of ndarray
-        Who sees whom beside that: ``key_begin``, ``key_lengths`` and ``segment_ids``, without an axis of batch items.
+        Who sees whom beside that, as ``_LIMITS`` lists it, without an axis of batch items.
     bias : ndarray, shape (heads, key tokens), or None
         Importance of keys; -inf removes one.
     unit : str
@@ -125,6 +126,17 @@ class ViewData:
         return 0 if begin is None else int(begin[0]), self.key.shape[1] if end is None else int(end[0])
 
     @property
+    def prefix(self) -> int:
+        """Where the keys end that later ones do not hide from any query."""
+        length = self.limits.get("prefix_lengths")
+        return 0 if length is None else min(self.padding[0] + int(length[0]), self.key.shape[1])
+
+    def limits_of(self, rows: int) -> dict[str, Any]:
+        """Who sees whom, of the last so many queries."""
+        ranges = {name: array[len(array) - rows :] for name, array in self.limits.items() if name == "key_ranges"}
+        return {**self.limits, **ranges}
+
+    @property
     def rules(self) -> int:
         """How many masks tell who sees whom beside causality and spans: none, one for all heads, or one for each."""
         removed = self.removed
@@ -149,6 +161,8 @@ class ViewData:
         gone = None if removed is None else np.where(removed[min(rule, len(removed) - 1)], -np.inf, 0.0)
         options: dict[str, Any] = {"span": span, "ramp": 0, "causal": causal, **self.limits}
         options |= {"pattern": self.pattern_of(rule), "key_bias": gone}
+        if not causal:
+            options.pop("prefix_lengths", None)
         seen: npt.NDArray[np.bool_] = attention_weights(query, key, **chosen, **options) > 0
         return seen
 
@@ -181,8 +195,9 @@ def _names(names: Sequence[str] | None, shown: list[int], count: int) -> list[st
 
 def _limits(options: Options) -> dict[str, npt.NDArray[np.int64]]:
     """Return who sees whom as it was given, of the one batch item."""
-    given: dict[str, Any] = {name: options.get(name) for name in ("key_begin", "key_lengths", "segment_ids")}
-    return {name: np.asarray(numbers, np.int64).ravel() for name, numbers in given.items() if numbers is not None}
+    given: dict[str, Any] = {name: options.get(name) for name in _LIMITS}
+    arrays = {name: np.asarray(numbers, np.int64) for name, numbers in given.items() if numbers is not None}
+    return {name: array.reshape(-1, *(2,) * (name == "key_ranges")) for name, array in arrays.items()}
 
 
 def _bias(request: Request, count: int, shown: list[int]) -> Array | None:

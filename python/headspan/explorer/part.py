@@ -79,6 +79,8 @@ class Part:
             "patterns": [_described(data.pattern_of(rule)) for rule in range(data.rules)] or None,
             "segments": _listed(data.limits.get("segment_ids")),
             "padding": data.padding,
+            "prefix": data.prefix,
+            "ranged": "key_ranges" in data.limits,
             "rows": self.rows,
             "cols": self.cols,
             "firstKey": int(keys[0]) if keys.size else 0,

@@ -119,13 +119,28 @@ def attention(
         Which pairs there are at all, see `headspan.patterns`; a list has one for each head. The span works inside it.
     query_positions, key_positions : array_like, optional
         Where tokens stand, for distances, causality and spans: numbers that do not decrease, of shape (tokens,) or
-        (batch, tokens). Patterns go by index all the same.
+        (batch, tokens); within each segment, if there are any, so that they may start again with it. Patterns go by
+        index all the same.
     key_begin, key_lengths : array_like of int, optional
         The first key of each batch item that counts, and how many keys there are up to the last that does; outside
         lies padding, on the left and on the right. Numbers, or of shape (batch,). Positions stay as they are.
+    key_ranges : array_like of int, optional
+        The keys of each query: the first one and, as for a slice, the one after the last, of shape (tokens, 2) or
+        (batch, tokens, 2), in any order. What else hides keys (`causal`, spans, a pattern, padding) does so within
+        them; keys that are in no range are not read. Positions stay: a query of a cache with room to spare stands
+        where `query_positions` says, as in ``query_positions=[100], key_ranges=[[0, 101]]``.
+    prefix_lengths : array_like of int, optional
+        How many keys, from the first that is no padding on, are seen by all queries, also by those before them
+        (PrefixLM): a number, or of shape (batch,). Spans and patterns go on within the prefix. Only with `causal`.
     segment_ids : array_like of int, optional
-        The document that each key belongs to, of shape (key tokens,) or (batch, key tokens), for documents packed one
-        after another (see `segments_from`): a query sees keys of its own document only.
+        The segment that each key belongs to, of shape (key tokens,) or (batch, key tokens), such as a document of
+        several packed one after another (see `segments_from`), or a cluster: a query sees keys of its own segment
+        only. Ids may come back, but not within a `pattern`; tokens are then copied to where those of an id are
+        neighbours, and cost no more than their segments do.
+    query_segments, key_segments : array_like of int, optional
+        The same for queries and keys apart, of shapes (tokens,) or (batch, tokens) and (key tokens,) or (batch, key
+        tokens), for packed cross-attention and chunks of packed prompts. Unless `query_positions` say otherwise, the
+        last query of a segment stands beside the last key of it, the one before beside the key before, and so on.
     key_bias : array_like, optional
         Added to the scores of each key, so that some matter more; -inf removes one. Of shape (key tokens,),
         (heads or 1, key tokens) or (batch or 1, heads or 1, key tokens).
@@ -169,8 +184,11 @@ def attention(
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al.,
     "Train Short, Test Long", ICLR 2022; the soft cap: Gemma Team, "Gemma 2", 2024, section 2; sinks: Xiao et al.,
     "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, and OpenAI, "gpt-oss model card", 2025;
-    memory keys: Sukhbaatar et al., "Augmenting Self-attention with Persistent Memory", 2019, equations 8 and 9; biases
-    by offset: Liu et al., "Swin Transformer", ICCV 2021, equation 4.
+    memory keys: Sukhbaatar et al., "Augmenting Self-attention with Persistent Memory", 2019, equations 8 and 9;
+    segments of queries and keys: `flash_attn_varlen_func` of Dao, "FlashAttention-2", ICLR 2024; clusters: Roy et al.,
+    "Efficient Content-Based Sparse Attention with Routing Transformers", TACL 2021; prefixes: Raffel et al., "Exploring
+    the Limits of Transfer Learning with a Unified Text-to-Text Transformer", JMLR 2020, section 3.2.1;
+    biases by offset: Liu et al., "Swin Transformer", ICCV 2021, equation 4.
 
     Examples
     --------

@@ -84,11 +84,14 @@ def attention(
     ramp, scale = given["ramp"], given.get("scale", q.shape[-1] ** -0.5)
     allowed, x, free, offsets = _pairs(q, k, given)
     if "key_lengths" in given:
-        allowed = allowed & _valid(k.shape[-2], np.asarray(given["key_lengths"]))
+        allowed = allowed & _before(k.shape[-2], given["key_lengths"])
     if "key_begin" in given:
-        allowed = allowed & ~_valid(k.shape[-2], np.asarray(given["key_begin"]))
-    if "segment_ids" in given:
-        allowed = allowed & _same_segment(q.shape[-2], np.asarray(given["segment_ids"]))
+        allowed = allowed & ~_before(k.shape[-2], given["key_begin"])
+    if "key_ranges" in given:
+        allowed = allowed & _in_range(k.shape[-2], np.asarray(given["key_ranges"]))
+    segments = _segments(q.shape[-2], given)
+    if segments is not None:
+        allowed = allowed & _same(*segments)
     b = np.asarray(given["key_bias"], np.float64)[..., None, :] if "key_bias" in given else np.float64(0)
 
     m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
@@ -157,15 +160,21 @@ def _pairs(
     k_at = np.asarray(given.get("key_positions", np.arange(keys)))
     if "query_positions" in given:
         q_at = np.asarray(given["query_positions"])
+    elif "query_segments" in given:
+        q_ids, k_ids = _segments(queries, given)
+        q_at = _beside_keys(q_ids, k_ids, k_at)
     else:
         q_at = k_at[..., keys - queries :] if "key_positions" in given else np.arange(keys - queries, keys)
     if max(k_at.ndim, q_at.ndim) == 2:  # one row for each batch item
-        k_at, q_at = (at.reshape(-1, 1, at.shape[-1]) for at in (k_at, q_at))
+        k_at, q_at = (np.atleast_2d(at)[:, None] for at in (k_at, q_at))
     x = q_at[..., :, None] - k_at[..., None, :]
     heads = q.shape[-3] if q.ndim > 2 else 1
     parts = per_head(given.get("pattern"), heads, queries, keys)
     causal = resolve_causal(given.get("causal"), parts, queries, keys, placed="query_positions" in given)
-    allowed = ((x >= 0) | (not causal)) & ((x != 0) | given["include_self"])
+    in_prefix: Any = False
+    if "prefix_lengths" in given:
+        in_prefix = _before(keys, np.asarray(given.get("key_begin", 0)) + np.asarray(given["prefix_lengths"]))
+    allowed = ((x >= 0) | (not causal) | in_prefix) & ((x != 0) | given["include_self"])
     if not parts:
         return allowed, np.abs(x), False, [-x]
     masks, free = (np.stack(each) for each in zip(*(_pattern(part, queries, keys) for part in parts), strict=True))
@@ -200,12 +209,44 @@ def _grid_offsets(pattern: Pattern, queries: int, keys: int) -> list[Any]:
     return list(at[:, None, :] - at[:, keys - queries :, None])
 
 
-def _valid(keys: int, key_lengths: npt.NDArray[Any]) -> Any:
-    """Return the keys that are no padding."""
-    return np.arange(keys) < (key_lengths.reshape(-1, 1, 1, 1) if key_lengths.size > 1 else key_lengths.item())
+def _before(keys: int, ends: npt.ArrayLike) -> Any:
+    """Return the keys before a number, or before that of each batch item."""
+    end = np.asarray(ends)
+    return np.arange(keys) < (end.item() if end.size == 1 else end.reshape(-1, 1, 1, 1))
 
 
-def _same_segment(queries: int, ids: npt.NDArray[Any]) -> Any:
-    """Return the pairs that lie in one document."""
-    same = ids[..., ids.shape[-1] - queries :, None] == ids[..., None, :]
+def _in_range(keys: int, ranges: npt.NDArray[Any]) -> Any:
+    """Return the keys in the range of each query."""
+    inside = (np.arange(keys) >= ranges[..., :1]) & (np.arange(keys) < ranges[..., 1:])
+    return inside[:, None] if inside.ndim == 3 else inside
+
+
+def _segments(queries: int, given: dict[str, Any]) -> Any:
+    """Return the segments of queries and of keys; None if there are none."""
+    if "query_segments" in given:
+        return np.asarray(given["query_segments"]), np.asarray(given["key_segments"])
+    if "segment_ids" not in given:
+        return None
+    ids = np.asarray(given["segment_ids"])
+    return ids[..., ids.shape[-1] - queries :], ids
+
+
+def _same(query_ids: npt.NDArray[Any], key_ids: npt.NDArray[Any]) -> Any:
+    """Return the pairs that lie in one segment."""
+    same = query_ids[..., :, None] == key_ids[..., None, :]
     return same[:, None] if same.ndim == 3 else same
+
+
+def _beside_keys(query_ids: npt.NDArray[Any], key_ids: npt.NDArray[Any], key_positions: npt.NDArray[Any]) -> Any:
+    """Return where queries stand: the last of a segment beside its last key, the one before beside the key before."""
+    rows = query_ids, key_ids, key_positions
+    lead = np.broadcast_shapes(*(row.shape[:-1] for row in rows))  # of batch items, if they differ
+    names, key_names, key_at = (np.broadcast_to(row, (*lead, row.shape[-1])) for row in rows)
+    places = np.zeros(names.shape)
+    for *item, i in np.ndindex(names.shape):
+        of = tuple(item)
+        own = key_at[of][key_names[of] == names[of][i]]
+        at = len(own) - 1 - (names[of][i + 1 :] == names[of][i]).sum()
+        if len(own):
+            places[(*of, i)] = own[max(at, 0)] + min(at, 0)
+    return places

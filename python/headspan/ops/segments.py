@@ -19,7 +19,7 @@ def segments_from(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     Returns
     -------
     ndarray of int64, shape (tokens,)
-        What `attention` takes as `segment_ids`.
+        What `attention` takes as `segment_ids`, or of queries and keys apart as `query_segments` and `key_segments`.
 
     Raises
     ------

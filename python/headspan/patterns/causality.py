@@ -45,6 +45,6 @@ def resolve_causal(
     if queries > keys and not placed:
         raise ValueError(
             f"causal must be given for more queries than keys, {queries} and {keys}: False for all keys; "
-            f"with True the first {queries - keys} queries see none"
+            "with True queries that stand before all keys see none"
         )
     return choices.pop() if choices else True

@@ -50,7 +50,7 @@ class DistanceBias : public ScoreTerm<T> {
   bool groups_share() const override { return true; }
   void add_gradient(const GroupPlace<T>& place, const Tile& tile, const T* ds, double* gradient) const override {
     int const lanes = place.group->lanes;
-    if (!in_line(*place.group) || tile.indices || tile.step != 1) {
+    if (!in_line(*place.group) || !keys_in_line(*place.group, tile)) {
       for_each_pair(*place.group, tile, lanes, [&](int at, std::ptrdiff_t index) {
         gradient[entry_[static_cast<std::size_t>(index)]] += static_cast<double>(ds[at]);
       });
@@ -79,6 +79,15 @@ class DistanceBias : public ScoreTerm<T> {
     for (int lane = 1; lane < group.lanes; lane++)
       if (position[lane] != position[0] + lane) return false;
     return std::floor(position[0]) == position[0];
+  }
+
+  // Whether the keys of a tile do.
+  static bool keys_in_line(const Group<T>& group, const Tile& tile) {
+    if (tile.indices || tile.step != 1) return false;
+    const double* const position = group.key_position[0];
+    for (int r = 1; position && r < tile.count; r++)
+      if (position[tile.first + r] != position[tile.first] + r) return false;
+    return true;
   }
 
   // Where the offset of lane 0 to key r of a tile stands among the values, which it may be beyond.

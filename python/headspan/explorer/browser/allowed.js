@@ -43,10 +43,12 @@ export function isFree(rule, position, token) {
 }
 
 // Why a pair that is not later is not there at all, in the order in which one would look.
-export function reasonOf({ segments, padding }, rule, position, token, removed) {
+export function reasonOf({ segments, padding, ranged }, rule, position, token, removed) {
   if (token < padding[0] || token >= padding[1]) return "padding";
   if (segments && segments[position] !== segments[token]) return "of another document";
-  return removed ? "a removed key" : "not in the pattern";
+  if (removed) return "a removed key";
+  if (!ranged) return "not in the pattern";
+  return rule.name ? "not in the pattern, or out of its range" : "out of its range";
 }
 
 // Along the tokens, negative for a later key; on a grid the largest of the distances along its axes.

@@ -1,6 +1,6 @@
 // What the pairs cost: counted here where the browser holds them, and else in Python.
 import { allows, distanceIn, isFree, ruleOf } from "./allowed.js";
-import { positionOf, reachOf } from "./numbers.js";
+import { isLater, positionOf, reachOf } from "./numbers.js";
 
 // What one head costs: 4 operations for each pair and channel; keys and values that generating the next token needs,
 // or, where there are rules or later keys, that the last query reads.
@@ -58,7 +58,7 @@ function countPairs(data, rule, firstRow) {
     const position = positionOf(data, row);
     for (let j = 0; j < data.keys; j++) {
       const token = data.keyAt[j];
-      if (data.causal && token > position) break;
+      if (isLater(data, position, token)) break;
       if (!allows(rule, row * data.keys + j)) continue;
       if (isFree(rule, position, token)) free++;
       else nearer[Math.abs(distanceIn(rule, position, token)) + 1]++;

@@ -72,7 +72,7 @@ function rowOf(data, index, row, setting) {
 function peakOf(data, weights, row) {
   const most = weights.reduce((best, weight, j) => (weight > weights[best] ? j : best), 0);
   if (!(weights[most] > 0)) return ["sees no key"];
-  if (data.pooled) return [`most ${where(blockDistance(data, row, most), data.causal)}`];
+  if (data.pooled) return [`most ${where(blockDistance(data, row, most), data.causal && !data.prefix)}`];
   const token = data.keyAt[most];
   const far = positionOf(data, row) - token;
   if (!far) return ["at itself"];

@@ -96,7 +96,7 @@ function firstFrom(data, token) {
 // The keys held that a query at this position may see as far as causality goes, and with a reach those within it.
 function keysOf(data, position, reach = Infinity) {
   const begin = reach === Infinity ? 0 : firstFrom(data, position - reach + 1);
-  const end = data.causal ? position + 1 : position + reach;
+  const end = data.causal ? Math.max(position + 1, Math.min(data.prefix, position + reach)) : position + reach;
   return [begin, end === Infinity ? data.keys : firstFrom(data, end)];
 }
 
@@ -120,8 +120,9 @@ function dot(q, key, at, dim) {
   return sum;
 }
 
-function isLater(data, position, token) {
-  return data.causal && position < token;
+// Whether causality hides a key, which it does not in a prefix.
+export function isLater(data, position, token) {
+  return data.causal && position < token && token >= data.prefix;
 }
 
 // Of any pair: what the span leaves of it, and 0 where it is later or no rule allows it; j is a key held.

@@ -182,7 +182,7 @@ export function billBox(data) {
   const { firstQuery, queries } = data;
   const part = isOfPart(data) ? ` Of queries ${range(firstQuery, firstQuery + queries)}.` : "";
   const unknown = data.pooled && data.patterns && !data.counts.length;
-  const uncounted = unknown ? " Pairs of a pattern within documents or padding are not counted for maps in blocks." : "";
+  const uncounted = unknown ? " Pairs of a pattern within documents, ranges or padding are not counted for maps in blocks." : "";
   const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ") + part + uncounted;
   const box = element("div", { className: "bill" }, table, element("p", { className: "meanings", textContent: note }));
   return { box, cells: rows.map(({ cells }) => cells) };

@@ -16,7 +16,7 @@ export function subtitleOf(data, pattern) {
   const words = [
     some(data.heads.length, "head", "heads"),
     total.queries === total.keys ? some(total.keys, one(data), data.unit) : apart,
-    data.causal ? "causal" : "looking both ways",
+    !data.causal ? "looking both ways" : data.prefix ? `causal after a prefix of ${data.prefix}` : "causal",
   ];
   if (data.segments) words.push(some(new Set(data.segments).size, "document", "documents"));
   if (pattern) words.push(`within ${pattern}`);

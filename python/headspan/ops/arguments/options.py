@@ -33,7 +33,11 @@ class Options(TypedDict, total=False):
     key_positions: npt.ArrayLike | None
     key_begin: npt.ArrayLike | None
     key_lengths: npt.ArrayLike | None
+    key_ranges: npt.ArrayLike | None
+    prefix_lengths: npt.ArrayLike | None
     segment_ids: npt.ArrayLike | None
+    query_segments: npt.ArrayLike | None
+    key_segments: npt.ArrayLike | None
     key_bias: npt.ArrayLike | None
     distance_bias: npt.ArrayLike | None
     distance_buckets: npt.ArrayLike | None

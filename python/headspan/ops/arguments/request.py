@@ -9,8 +9,10 @@ from typing import Any
 from headspan import _check, _core
 from headspan._check import Array
 from headspan.ops.arguments import dropout, visibility
+from headspan.ops.arguments.gathered import Gathered
 from headspan.ops.arguments.options import DEFAULTS, NAMES, refuse_unknown
 from headspan.ops.arguments.parameters import KeyBias, Memory, Parameter, PerQuery
+from headspan.ops.arguments.segments import Segments
 from headspan.ops.arguments.sizes import Sizes, check_alike
 from headspan.ops.arguments.terms import TERMS
 from headspan.patterns.base import Pattern
@@ -72,6 +74,7 @@ class Request:
                 arrays[name] = option
         if for_core.get("dropout") and "seed" not in for_core:
             raise ValueError("dropout needs a seed, another one for each call, such as the number of the step")
+        self._segments: Segments | None = None
         self.patterns: list[Pattern] = []
         if "pattern" in arrays:
             self.patterns = per_head(arrays.pop("pattern"), self.query.shape[1], self.query.shape[2], self.key.shape[2])
@@ -84,17 +87,33 @@ class Request:
             placed = "query_positions" in arrays
             for_core["causal"] = resolve_causal(causal, self.patterns, queries, keys, placed=placed)
         self.causal: bool = for_core.get("causal", True)
+        if "prefix_lengths" in arrays and not self.causal:
+            raise ValueError("prefix_lengths need causal=True, since without it all queries see later keys")
         if options and (options.get("scale") is not None or "temperature" in arrays or "alibi_slopes" in arrays):
             self._check_factors(for_core["scale"], furthest)
-        self.core = _core.Request(self.query, self.key, self.value, for_core)
+        self.core: _core.Request | Gathered
+        segments = self._segments
+        if segments is not None and segments.gathered:
+            if for_core.get("dropout"):
+                raise ValueError(
+                    f"dropout goes by tokens in their order, and cannot be given with {segments.names} that come back"
+                )
+            orders = segments.query_order, segments.key_order
+            self.core = Gathered(self.query, self.key, self.value, for_core, orders)
+        else:
+            self.core = _core.Request(self.query, self.key, self.value, for_core)
 
     def _add_arrays(self, given: dict[str, Any], for_core: dict[str, Any]) -> float:
         """Check the options that are arrays, and hand them to the core; return what is beyond every distance."""
         batch, heads, queries, _ = self.query.shape
         sizes = Sizes(batch, heads, self.key.shape[1], queries, self.key.shape[2], self.ndim, self.query.dtype)
         furthest: float = 2.0 * (queries + sizes.keys)
-        if "query_positions" in given or "key_positions" in given:
-            positions = visibility.positions(given.get("query_positions"), given.get("key_positions"), sizes)
+        self._segments = segments = Segments.given(given, sizes)
+        if segments is not None and self.patterns:
+            _check_pattern_of(segments, self.patterns)
+        if "query_positions" in given or "key_positions" in given or (segments is not None and segments.placed):
+            places = given.get("query_positions"), given.get("key_positions")
+            positions = visibility.positions(*places, sizes, segments)
             for_core["query_positions"], for_core["key_positions"] = positions
             furthest = positions.furthest()
         parameters = self.parameters
@@ -120,11 +139,7 @@ class Request:
         if terms:
             parameters |= terms
             for_core["terms"] = {name: term.arrays for name, term in terms.items()}
-        for name in ("key_begin", "key_lengths"):
-            if name in given:
-                for_core[name] = visibility.key_counts(name, given[name], sizes)
-        if "segment_ids" in given:
-            for_core["segment_first"], for_core["segment_last"] = visibility.segments(given["segment_ids"], sizes)
+        for_core |= visibility.limits(given, sizes, segments)
         return furthest
 
     def _memory(self, given: Mapping[str, Any], sizes: Sizes) -> dict[str, Memory]:
@@ -167,6 +182,14 @@ class Request:
     def to_4d(self, array: Array) -> Array:
         """Add the axes that the arguments did not have."""
         return array if self.ndim == 4 else array[(None,) * (4 - self.ndim)]
+
+
+def _check_pattern_of(segments: Segments, patterns: list[Pattern]) -> None:
+    """Refuse segments within which a pattern has no meaning."""
+    if segments.gathered:
+        raise ValueError(f"{segments.names} that come back cannot be combined with a pattern, which goes by index")
+    if segments.placed and any(pattern.grid for pattern in patterns):
+        raise ValueError(f"{segments.names} must leave queries beside the last keys within a Neighborhood")
 
 
 def _check_grid(patterns: list[Pattern], given: dict[str, Any]) -> None:

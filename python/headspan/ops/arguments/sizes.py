@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
@@ -33,6 +34,14 @@ class Sizes(NamedTuple):
     def axes(self) -> tuple[int, ...]:
         """The lengths of the axes that query has, of batch, heads and tokens."""
         return (self.batch, self.heads, self.queries)[4 - self.ndim :]
+
+
+def per_token(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> npt.NDArray[Any]:
+    """Bring an array of shape (tokens,) or (batch, tokens) to (batch or 1, tokens)."""
+    forms = [(tokens,)] + ([(sizes.batch, tokens)] if sizes.ndim == 4 else [])
+    if not any(array.ndim == len(form) and _check.may_be_shared(array.shape, form) for form in forms):
+        raise ValueError(f"{name} must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
+    return array[None] if array.ndim == 1 else array
 
 
 def check_alike(arrays: dict[str, Array]) -> None:

@@ -1,14 +1,17 @@
-"""Who may see whom beyond causality, span and pattern: positions, padding and documents."""
+"""Who may see whom beyond causality, span and pattern: positions, padding, a prefix, ranges and documents."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.ops.arguments.sizes import Sizes
+from headspan.ops.arguments.gathered import in_order
+from headspan.ops.arguments.segments import Segments
+from headspan.ops.arguments.sizes import Sizes, per_token
 
 _Reals = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
@@ -26,22 +29,34 @@ class Positions(NamedTuple):
         return 2.0 * float(max(ends) - min(ends)) + 1.0 if ends else 1.0
 
 
-def positions(query_given: object, key_given: object, sizes: Sizes) -> Positions:
-    """Return positions of queries and keys of which one at least is given."""
+def positions(query_given: object, key_given: object, sizes: Sizes, segments: Segments | None = None) -> Positions:
+    """Return positions of queries and keys; with segments they count within each, and come in their order."""
     queries, keys = sizes.queries, sizes.keys
     key_array = np.arange(keys) if key_given is None else _check.real_array("key_positions", key_given)
     if query_given is not None:
         query_array = _check.real_array("query_positions", query_given)
         query_array, key_array = _from_zero(query_array, key_array)
-        key = _positions("key_positions", key_array, keys, sizes)
-        return Positions(_positions("query_positions", query_array, queries, sizes), key)
-    (key_array,) = _from_zero(key_array)
-    key = _positions("key_positions", key_array, keys, sizes)
-    if queries > keys:
-        raise ValueError(
-            f"key_positions need query_positions beside them for more queries than keys, {queries} and {keys}"
-        )
-    return Positions(np.ascontiguousarray(key[:, keys - queries :]), key)
+        query = _reals("query_positions", query_array, queries, sizes)
+    else:
+        (key_array,) = _from_zero(key_array)
+    key = _reals("key_positions", key_array, keys, sizes)
+    if query_given is None and segments is not None:
+        beside, before = segments.matches
+        query = np.take_along_axis(key, beside, axis=1) - before
+    elif query_given is None:
+        if queries > keys:
+            raise ValueError(
+                f"key_positions need query_positions beside them for more queries than keys, {queries} and {keys}"
+            )
+        query = key[:, keys - queries :]
+    if segments is None:
+        _check_order("key_positions", key)
+        _check_order("query_positions", query)
+    else:
+        query, key = in_order(query, segments.query_order, 1), in_order(key, segments.key_order, 1)
+        _check_order("key_positions", key, in_order(segments.key, segments.key_order, 1))
+        _check_order("query_positions", query, in_order(segments.query, segments.query_order, 1))
+    return Positions(np.ascontiguousarray(query), np.ascontiguousarray(key))
 
 
 def _from_zero(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
@@ -57,20 +72,18 @@ def _from_zero(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     return [array.astype(np.int64) - least for array in arrays]
 
 
-def _positions(name: str, given: npt.NDArray[Any], tokens: int, sizes: Sizes) -> _Reals:
-    array = per_token(name, given, tokens, sizes).astype(np.float64)
+def _reals(name: str, given: npt.NDArray[Any], tokens: int, sizes: Sizes) -> _Reals:
+    return per_token(name, given, tokens, sizes).astype(np.float64)
+
+
+def _check_order(name: str, array: _Reals, segments: _Integers | None = None) -> None:
     falls = np.diff(array, axis=1) < 0
-    if falls.any():
+    if not falls.any():
+        return
+    if segments is None:
         raise ValueError(f"{name} must not decrease, but does after token {np.argwhere(falls)[0, 1]}")
-    return np.ascontiguousarray(array)
-
-
-def per_token(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> npt.NDArray[Any]:
-    """Bring an array of shape (tokens,) or (batch, tokens) to (batch or 1, tokens)."""
-    forms = [(tokens,)] + ([(sizes.batch, tokens)] if sizes.ndim == 4 else [])
-    if not any(array.ndim == len(form) and _check.may_be_shared(array.shape, form) for form in forms):
-        raise ValueError(f"{name} must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
-    return array.reshape(-1, tokens) if array.ndim == 1 else array
+    if (falls & (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] >= 0)).any():
+        raise ValueError(f"{name} must not decrease within a segment")
 
 
 def key_counts(name: str, given: object, sizes: Sizes) -> _Integers:
@@ -87,22 +100,42 @@ def key_counts(name: str, given: object, sizes: Sizes) -> _Integers:
     return np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
 
 
-def segments(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
-    """Return where the document of each key starts and ends, each of shape (batch or 1, keys)."""
-    array = _check.as_array("segment_ids", given)
+def limits(given: Mapping[str, Any], sizes: Sizes, segments: Segments | None) -> dict[str, _Integers]:
+    """Return what the core gets of padding, a prefix, ranges and segments."""
+    found = {name: key_counts(name, given[name], sizes) for name in ("key_begin", "key_lengths") if name in given}
+    if "prefix_lengths" in given:
+        if segments is not None:
+            raise ValueError("prefix_lengths cannot be combined with segments, which begin many times")
+        found["prefix_end"] = key_counts("prefix_lengths", given["prefix_lengths"], sizes) + found.get("key_begin", 0)
+    ranges = _ranges(given["key_ranges"], sizes) if "key_ranges" in given else None
+    if segments is not None and ranges is None and segments.key_order is None:
+        ranges = segments.first, segments.last
+    elif segments is not None:
+        first, last = (np.array([[0]]), np.array([[sizes.keys]])) if ranges is None else ranges
+        if segments.key_order is not None:  # padding is no longer at the ends
+            first = np.maximum(first, found.pop("key_begin", np.array([0]))[:, None])
+            last = np.minimum(last, found.pop("key_lengths", np.array([sizes.keys]))[:, None])
+        ranges = segments.limited(first, last)
+    if ranges is not None:
+        order = None if segments is None else segments.query_order
+        found["range_first"], found["range_last"] = (in_order(each, order, 1) for each in ranges)
+    return found
+
+
+def _ranges(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
+    """Return the first key of each query and where its keys end, each of shape (batch or 1, queries)."""
+    array = _check.as_array("key_ranges", given)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"segment_ids must be integers, not {array.dtype}")
-    queries, keys = sizes.queries, sizes.keys
-    if queries > keys:
-        raise ValueError(f"segment_ids must have a key for every query, not {queries} queries and {keys} keys")
-    ids = per_token("segment_ids", array, keys, sizes)
-    first, last = np.empty(ids.shape, np.int64), np.empty(ids.shape, np.int64)
-    for row in range(len(ids)):
-        starts = np.flatnonzero(np.r_[True, ids[row, 1:] != ids[row, :-1]])
-        _, seen = np.unique(ids[row, starts], return_index=True)
-        if seen.size < starts.size:
-            again = starts[np.setdiff1d(np.arange(starts.size), seen)[0]]
-            raise ValueError(f"segment_ids must be contiguous, but {ids[row, again]} comes back at token {again}")
-        lengths = np.diff(np.r_[starts, keys])
-        first[row], last[row] = np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
+        raise TypeError(f"key_ranges must be integers, not {array.dtype}")
+    forms = [(sizes.queries, 2)] + ([(sizes.batch, sizes.queries, 2)] if sizes.ndim == 4 else [])
+    if array.shape not in forms and not (sizes.ndim == 4 and array.shape == (1, *forms[0])):
+        raise ValueError(f"key_ranges must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
+    if array.size and not 0 <= array.min() <= array.max() <= sizes.keys:
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise ValueError(f"key_ranges must lie between 0 and the {sizes.keys} keys, not hold {wrong}")
+    first, last = np.ascontiguousarray(np.moveaxis(array[None] if array.ndim == 2 else array, -1, 0), np.int64)
+    if (first > last).any():
+        row, query = np.argwhere(first > last)[0]
+        its = f"{first[row, query]} to {last[row, query]}"
+        raise ValueError(f"key_ranges must not end before they begin, as that of query {query} does, {its}")
     return first, last

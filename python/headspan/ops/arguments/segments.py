@@ -1,0 +1,150 @@
+"""Segments: every query sees the keys of its own id, which are a range once the keys of an id are neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan.ops.arguments.sizes import Sizes, per_token
+
+Integers = npt.NDArray[np.int64]
+# The segments of queries and keys, the range of keys of each query, and whether ids come back in each.
+_Row = tuple[Integers, Integers, Integers, Integers, bool, bool]
+
+
+class Segments:
+    """Who belongs to whom, for each batch item, or all of them alike.
+
+    Attributes
+    ----------
+    names : str
+        The options that gave them.
+    query, key : ndarray of int64, shape (batch or 1, tokens)
+        The number of each token's segment, counted as the keys come; -1 for queries without a key.
+    first, last : ndarray of int64, shape (batch or 1, queries)
+        The range of keys of each query, among keys in their order.
+    query_order, key_order : ndarray of int64, shape (batch or 1, tokens), or None
+        The tokens in an order in which those of a segment are neighbours; None if they are as they come.
+    """
+
+    def __init__(self, names: str, rows: list[_Row]) -> None:
+        self.names = names
+        *arrays, query_pieces, key_pieces = zip(*rows, strict=True)
+        self.query, self.key, self.first, self.last = map(np.stack, arrays)
+        self.query_order = np.argsort(self.query, axis=1, kind="stable") if any(query_pieces) else None
+        self.key_order = np.argsort(self.key, axis=1, kind="stable") if any(key_pieces) else None
+
+    @classmethod
+    def given(cls, given: Mapping[str, Any], sizes: Sizes) -> Segments | None:
+        """Check the ids among the options; None without any."""
+        names = given.keys() & {"segment_ids", "query_segments", "key_segments"}
+        if not names:
+            return None
+        if names == {"segment_ids"}:
+            if sizes.queries > sizes.keys:
+                raise ValueError(
+                    f"segment_ids must have a key for every query, not {sizes.queries} queries and {sizes.keys} keys"
+                )
+            ids = _ids("segment_ids", given["segment_ids"], sizes.keys, sizes)
+            before = sizes.keys - sizes.queries
+            return cls("segment_ids", [_of_documents(row, before) or _of_row(row[before:], row) for row in ids])
+        if "segment_ids" in names:
+            raise ValueError(f"segment_ids are of queries and keys at once, and cannot be given beside {min(names)}")
+        if len(names) == 1:
+            raise ValueError("query_segments and key_segments must be given both, or neither")
+        query_ids = _ids("query_segments", given["query_segments"], sizes.queries, sizes)
+        key_ids = _ids("key_segments", given["key_segments"], sizes.keys, sizes)
+        rows = max(len(query_ids), len(key_ids))
+        both = (np.broadcast_to(ids, (rows, ids.shape[1])) for ids in (query_ids, key_ids))
+        return cls("query_segments and key_segments", [_of_row(*ids) for ids in zip(*both, strict=True)])
+
+    @property
+    def gathered(self) -> bool:
+        """Whether tokens have to be brought together."""
+        return self.query_order is not None or self.key_order is not None
+
+    @property
+    def placed(self) -> bool:
+        """Whether tokens have positions other than those of the core, where queries stand beside the last keys."""
+        if self.gathered or self.names == "segment_ids":
+            return self.gathered
+        queries, keys = self.query.shape[1], self.key.shape[1]
+        beside, before = self.matches
+        return bool((beside - before != np.arange(keys - queries, keys)).any())
+
+    def limited(self, first: Integers, last: Integers) -> tuple[Integers, Integers]:
+        """Return the ranges without keys before `first` and from `last` on, as they come; both (batch or 1, ...)."""
+        if self.key_order is None:
+            return np.maximum(self.first, first), np.minimum(self.last, last)
+        # Keys in their order ascend by segment and then by index, so that those of a range are neighbours still.
+        times = self.key.shape[1] + 1
+        rows = max(len(self.query), len(first), len(last))
+        place, number = (
+            np.broadcast_to(each, (rows, each.shape[1]))
+            for each in (np.sort(self.key, axis=1) * times + self.key_order, self.query * times)
+        )
+        one, two = (
+            np.stack([np.searchsorted(*row) for row in zip(place, number + end, strict=True)]) for end in (first, last)
+        )
+        return one, two
+
+    @cached_property
+    def matches(self) -> tuple[Integers, Integers]:
+        """Return the key beside which each query stands, and by how many tokens before it.
+
+        The last query of a segment stands beside the last key of it, the one before beside the key before, and so on
+        beyond the first key.
+        """
+        sorted_queries = np.sort(self.query, axis=1)
+        place = np.argsort(np.argsort(self.query, axis=1, kind="stable"), axis=1)
+        end = np.stack([np.searchsorted(*row, side="right") for row in zip(sorted_queries, self.query, strict=True)])
+        key = self.last + place - end
+        before = np.maximum(self.first - key, 0)
+        key = np.minimum(key + before, self.key.shape[1] - 1)
+        return key if self.key_order is None else np.take_along_axis(self.key_order, key, axis=1), before
+
+
+def _ids(name: str, given: object, tokens: int, sizes: Sizes) -> Integers:
+    array = _check.as_array(name, given)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers, not {array.dtype}")
+    array = per_token(name, array, tokens, sizes)
+    if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
+        raise ValueError(f"{name} must be less than 2**63, but hold {array.max()}")
+    return array.astype(np.int64, copy=False) if len(array) else np.zeros((1, tokens), np.int64)
+
+
+def _runs(ids: Integers) -> tuple[Integers, Integers]:
+    """Return the ids of neighbours that share one, and how many they are."""
+    starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]][: ids.size])
+    return ids[starts], np.diff(np.r_[starts, ids.size])
+
+
+def _of_documents(ids: Integers, before: int) -> _Row | None:
+    """Return the row of ids that do not come back, of queries that are the keys after some; None if one does."""
+    names, lengths = _runs(ids)
+    if np.unique(names).size < names.size:
+        return None
+    number, last = np.repeat(np.arange(names.size), lengths), np.cumsum(lengths)
+    query = number[before:]
+    return query, number, (last - lengths)[query], last[query], False, False
+
+
+def _of_row(query_ids: Integers, key_ids: Integers) -> _Row:
+    (names, lengths), (query_names, query_lengths) = _runs(key_ids), _runs(query_ids)
+    known, start, which = np.unique(names, return_index=True, return_inverse=True)
+    number = np.argsort(np.argsort(start))[which]
+    last = np.cumsum(np.bincount(number, lengths).astype(np.int64))
+    first = np.r_[0, last[:-1]]
+    at = np.minimum(np.searchsorted(known, query_names), known.size - 1)
+    found = known[at] == query_names
+    its = number[start[at]]
+    columns = (np.where(found, its, -1), np.where(found, first[its], 0), np.where(found, last[its], 0))
+    query, query_first, query_last = (np.repeat(each, query_lengths) for each in columns)
+    in_pieces = np.unique(query_names).size < query_names.size, known.size < names.size
+    return query, np.repeat(number, lengths), query_first, query_last, *in_pieces
