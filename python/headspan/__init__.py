@@ -11,6 +11,7 @@ from headspan._load import __version__
 
 # isort: split
 from headspan import patterns, reference
+from headspan.cache import SpanCache
 from headspan.hybrid.layer import hybrid_attention, hybrid_attention_vjp
 from headspan.hybrid.parameters import HybridParameters, hybrid_parameters
 from headspan.ops.attention import Gradients, attention, attention_vjp
@@ -32,6 +33,7 @@ __all__ = [
     "Cost",
     "Gradients",
     "HybridParameters",
+    "SpanCache",
     "__version__",
     "attention",
     "attention_vjp",

@@ -10,7 +10,7 @@ from helpers import run_python
 
 NAMES = {
     "headspan": """
-        Cost Gradients HybridParameters __version__ attention attention_vjp attention_weights build_info cost
+        Cost Gradients HybridParameters SpanCache __version__ attention attention_vjp attention_weights build_info cost
         dynamic_span dynamic_span_vjp explore get_num_threads hybrid_attention hybrid_attention_vjp hybrid_parameters
         importance_from importance_from_vjp load_run merge_attention merge_attention_vjp patterns plot reference
         segments_from set_num_threads soft_mask span_penalty t5_buckets
@@ -104,7 +104,9 @@ def loaded(code):
 
 def test_attention_alone_loads_nothing_that_draws_or_trains():
     rooms = {name.split(".")[1] for name in loaded("import headspan")}
-    assert rooms == {"_check", "_core", "_help", "_load", "_renamed", "hybrid", "ops", "patterns", "reference"}
+    assert rooms == {
+        "_check", "_core", "_help", "_load", "_renamed", "cache", "hybrid", "ops", "patterns", "reference",
+    }  # fmt: skip
     assert not any(name.partition(".")[0] != "headspan" for name in loaded("import headspan"))
 
 

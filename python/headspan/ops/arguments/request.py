@@ -49,7 +49,15 @@ class Request:
     core : _core.Request
     """
 
-    def __init__(self, query: object, key: object, value: object, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        query: object,
+        key: object,
+        value: object,
+        options: Mapping[str, Any],
+        *,
+        for_core: Mapping[str, Any] | None = None,  # what else it gets
+    ) -> None:
         if not options.keys() <= NAMES:
             refuse_unknown(options)
         query, key = _check.float_array("query", query), _check.float_array("key", key)
@@ -64,7 +72,7 @@ class Request:
             leading = (None,) * (4 - ndim)
             self.query, self.key, self.value = self.query[leading], self.key[leading], self.value[leading]
         self.parameters: dict[str, Parameter] = {}
-        for_core: dict[str, Any] = {"scale": shape[-1] ** -0.5}
+        for_core = {"scale": shape[-1] ** -0.5, **(for_core or {})}
         arrays: dict[str, Any] = {}
         for name, option in options.items():
             if name in _PLAIN:

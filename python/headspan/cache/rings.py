@@ -1,0 +1,98 @@
+"""The rows of a cache: for each key head a ring of the last ones, and those that are kept for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _core
+from headspan._check import Array
+
+# A ring is as long as it has to be from the start, for memory that is not used yet costs nothing; beyond so many rows it
+# begins with a few and grows with the text.
+_AT_ONCE, _FIRST_ROWS = 1 << 16, 64
+
+
+class Rings:
+    """Keys and values of all batch items and key heads.
+
+    Attributes
+    ----------
+    keys, values : list of ndarray, shape (batch, rows, dims)
+        Of each key head; the last rows are those of the kept tokens.
+    kept : list of int
+        Tokens that are kept for good.
+    core : _core.KeyCache
+        The same as the core takes it.
+    """
+
+    def __init__(
+        self, batch: int, dims: tuple[int, int], dtype: np.dtype[Any], capacities: Sequence[int], kept: list[int]
+    ) -> None:
+        self.kept = kept
+        self._capacities = list(capacities)
+        rows = [(its if its <= _AT_ONCE else _FIRST_ROWS) + len(kept) for its in capacities]
+        keys, values = ([np.zeros((batch, count, dim), dtype) for count in rows] for dim in dims)
+        self.restore(keys, values, 0, [0] * len(rows))
+
+    @property
+    def count(self) -> int:
+        """Tokens so far."""
+        return self.core.count
+
+    @property
+    def first(self) -> list[int]:
+        """The oldest token that each ring still has."""
+        return self.core.first
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all rows."""
+        return sum(array.nbytes for array in (*self.keys, *self.values))
+
+    def restore(self, keys: list[Array], values: list[Array], count: int, first: Sequence[int]) -> None:
+        """Go on from these."""
+        self.core = _core.KeyCache(keys, values, self.kept, count, first)
+        self.keys, self.values = keys, values
+
+    def append(self, key: Array, value: Array) -> None:
+        """Add tokens, (batch, key heads, tokens, dims)."""
+        count = self.count + key.shape[2]
+        lengths = [self._length(head) for head in range(len(self.keys))]
+        wanted = [
+            min(max(count, 2 * length), capacity) if length < min(count, capacity) else length
+            for length, capacity in zip(lengths, self._capacities, strict=True)
+        ]
+        if wanted != lengths:
+            self._move(wanted)
+        self.core.append(key, value)
+
+    def shorten(self, capacities: Sequence[int]) -> None:
+        """Keep fewer rows from now on."""
+        self._move([min(capacity, self._length(head)) for head, capacity in enumerate(capacities)])
+        self._capacities = list(capacities)
+
+    def reorder(self, items: npt.NDArray[Any]) -> None:
+        """Take the rows of batch item ``items[i]`` for item i."""
+        keys, values = ([array[items] for array in arrays] for arrays in (self.keys, self.values))
+        self.restore(keys, values, self.count, self.first)
+
+    def _length(self, head: int) -> int:
+        return int(self.keys[head].shape[1]) - len(self.kept)
+
+    def _move(self, lengths: Sequence[int]) -> None:
+        """Bring what is there into rings of other lengths."""
+        count, first = self.count, self.first
+        arrays: list[list[Array]] = [[], []]
+        for head, new in enumerate(lengths):
+            old, first[head] = self._length(head), max(first[head], count - new)
+            rows = np.arange(first[head], count)
+            for to, own in zip(arrays, (self.keys[head], self.values[head]), strict=True):
+                moved = np.zeros((own.shape[0], new + len(self.kept), own.shape[2]), own.dtype)
+                moved[:, rows % new] = own[:, rows % old]
+                moved[:, new:] = own[:, old:]
+                to.append(moved)
+        self.restore(arrays[0], arrays[1], count, first)

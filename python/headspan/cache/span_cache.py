@@ -1,0 +1,396 @@
+"""Keys and values of a text that is continued token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.cache import reach
+from headspan.cache.rings import Rings
+from headspan.ops.arguments.request import Request
+from headspan.ops.functional import forward
+from headspan.patterns import Full, Global
+from headspan.patterns.base import Pattern
+
+# What may be given for each query; the others say what the cache has to keep, and are its own.
+_OPTIONS = frozenset(
+    ["scale", "temperature", "alibi_slopes", "softcap", "sinks", "memory_key", "memory_value", "include_self"]
+) | {"key_begin", "key_lengths", "distance_bias", "distance_buckets", "dropout", "seed"}
+
+
+class SpanCache:
+    """Keys and values that are as long for every key head as its heads can see.
+
+    A text of any length needs the memory of the spans: what no head that shares a key head can reach any more is
+    overwritten. Attention over the cache gives the numbers of `headspan.attention` over all keys.
+
+    Parameters
+    ----------
+    batch, key_heads, head_dim : int
+    spans : array_like, shape (heads,), optional
+        As `span` of `headspan.attention`, one for each head; heads are a multiple of the key heads. None: without
+        limit, for as many heads as key heads, and the cache grows.
+    ramp : float
+        As for `headspan.attention`.
+    pattern : Pattern or list of Pattern, optional
+        As for `headspan.attention`. `Local`, `Blockwise` and what is made of them with `Global` bound what is kept, as
+        spans do; global tokens are kept for good.
+    dtype : dtype
+        float32 or float64.
+    value_dim : int, optional
+        head_dim of the values; that of the keys unless given.
+    sink_tokens : int
+        So many first tokens are kept and seen at any distance, as if by ``| Global(range(sink_tokens))``.
+    slack : int
+        How many tokens may be taken back by `truncate`, or appended before they attend.
+
+    Attributes
+    ----------
+    count : int
+        Tokens so far.
+    nbytes : int
+        Memory of keys and values.
+    spans : ndarray or None
+        May be set to shorter ones while the text goes on.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong type.
+
+    Notes
+    -----
+    A key head has a ring of ``reach + 1 + slack`` rows, reach being the furthest of its heads', ``span + ramp``. After
+    Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, section 3.2, with a window for
+    each head as in Xiao et al., "DuoAttention", ICLR 2025, section 2.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16)).astype(np.float32)
+    >>> cache = hs.SpanCache(1, 2, 16, spans=[4, 30], ramp=8)
+    >>> prompt = cache.attend(q[:, :, :90], k[:, :, :90], v[:, :, :90])
+    >>> for i in range(90, 100):
+    ...     out = cache.attend(q[:, :, [i]], k[:, :, [i]], v[:, :, [i]])
+    >>> whole = hs.attention(q, k, v, span=[4, 30], ramp=8)
+    >>> bool(np.allclose(out, whole[:, :, -1:], atol=1e-6)), cache.count, cache.nbytes
+    (True, 100, 6400)
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        key_heads: int,
+        head_dim: int,
+        *,
+        spans: npt.ArrayLike | None = None,
+        ramp: float = 32,
+        pattern: Pattern | Sequence[Pattern] | None = None,
+        dtype: npt.DTypeLike = np.float32,
+        value_dim: int | None = None,
+        sink_tokens: int = 0,
+        slack: int = 0,
+    ) -> None:
+        sizes = {"batch": batch, "key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim or head_dim}
+        self._batch, self._key_heads, *dims = (_check.integer(name, n, at_least=1) for name, n in sizes.items())
+        self._dims = (dims[0], dims[1])
+        self._dtype = np.dtype(dtype)
+        if self._dtype not in _check.FLOATS:
+            raise TypeError(f"dtype must be float32 or float64, not {self._dtype}")
+        self._ramp = _check.number("ramp", ramp, at_least=0)
+        self._sink_tokens = _check.integer("sink_tokens", sink_tokens, at_least=0)
+        self._slack = _check.integer("slack", slack, at_least=0)
+        self._spans = None if spans is None else self._checked_spans(spans)
+        self._heads = key_heads if self._spans is None else self._spans.size
+        self._given_pattern = pattern
+        self._patterns = self._with_sinks(pattern, self._sink_tokens)
+        kept = sorted({token for its in self._patterns for token in its.global_tokens})
+        self._row = np.zeros(max(self._dims), self._dtype)
+        self._reach = self._reaches(self._spans)
+        self._rings = Rings(self._batch, self._dims, self._dtype, self._capacities(self._reach), kept)
+
+    @property
+    def count(self) -> int:
+        """Tokens so far."""
+        return self._rings.count
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of keys and values."""
+        return self._rings.nbytes
+
+    @property
+    def spans(self) -> npt.NDArray[np.float64] | None:
+        """Spans of the heads."""
+        return None if self._spans is None else self._spans.copy()
+
+    @spans.setter
+    def spans(self, spans: npt.ArrayLike) -> None:
+        shorter = self._checked_spans(spans)
+        if shorter.size != self._heads:
+            raise ValueError(f"spans must be of shape ({self._heads},), not {shorter.shape}")
+        if self._spans is not None and (shorter > self._spans).any():
+            head = int(np.argmax(shorter > self._spans))
+            raise ValueError(
+                f"spans may only become shorter, since what they do not reach is gone, but that of head {head} would "
+                f"grow from {self._spans[head]:g} to {shorter[head]:g}"
+            )
+        reaches = self._reaches(shorter)
+        self._rings.shorten(self._capacities(reaches))
+        self._spans, self._reach = shorter, reaches
+
+    def append(self, key: npt.ArrayLike, value: npt.ArrayLike) -> None:
+        """Add tokens.
+
+        Parameters
+        ----------
+        key, value : array_like, shape (batch, key_heads, tokens, dims)
+
+        Raises
+        ------
+        ValueError
+            For a wrong shape; the cache is then as before.
+        TypeError
+            For a wrong type.
+        MemoryError
+            If heads without limit outgrow the memory; the cache is then as before.
+        """
+        self._rings.append(*self._checked_rows(key, value))
+
+    def attend(
+        self,
+        query: npt.ArrayLike,
+        key: npt.ArrayLike | None = None,
+        value: npt.ArrayLike | None = None,
+        *,
+        span: npt.ArrayLike | None = None,
+        clip: bool = False,
+        return_lse: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Attend to all tokens, the new ones among them, and add these.
+
+        Parameters
+        ----------
+        query : array_like, shape (batch, heads, tokens, head_dim)
+            Of the last tokens.
+        key, value : array_like, shape (batch, key_heads, new tokens, dims), optional
+            Tokens to be added, any number of them: a prompt, a piece of one, or a single token. Without them the
+            queries are of tokens that were added before.
+        span : array_like, optional
+            Other spans than those of the cache, not reaching further; the shapes of `headspan.attention`.
+        clip : bool
+            Whether spans that reach further are cut down to those of the cache, and no error.
+        return_lse : bool
+        **options
+            scale, temperature, alibi_slopes, softcap, sinks, memory_key, memory_value, include_self, key_begin,
+            key_lengths, distance_bias, distance_buckets, dropout and seed, as for `headspan.attention`.
+
+        Returns
+        -------
+        out : ndarray, shape (batch, heads, tokens, value_dim)
+        lse : ndarray, shape (batch, heads, tokens)
+            Only with `return_lse`.
+
+        Raises
+        ------
+        ValueError
+            For a wrong shape or value, or for a query that reaches what is no longer there; the cache is then as
+            before.
+        TypeError
+            For a wrong type or option.
+        """
+        for name in options:
+            if name not in _OPTIONS:
+                raise TypeError(f"{name!r} is none of what a cache takes beside its own, {', '.join(sorted(_OPTIONS))}")
+        with_lse, clip = _check.flag("return_lse", return_lse), _check.flag("clip", clip)
+        query = _check.float_array("query", query)
+        new = None if key is None and value is None else self._checked_rows(key, value)
+        count = self.count + (0 if new is None else new[0].shape[2])
+        if count == 0:
+            raise ValueError("attend needs a token, but the cache is empty and no key is given")
+        keys, values = (self._virtual_rows(count, dim) for dim in self._dims)
+        spans = self._spans_of(query, span, clip, count)
+        own = {"span": spans, "ramp": self._ramp, "pattern": self._pattern_of(count)}
+        cache = {"cache": self._rings.core} | ({} if new is None else {"new_key": new[0], "new_value": new[1]})
+        request = Request(query, keys, values, {**own, **options}, for_core=cache)
+        out, lse, _ = forward(request, with_lse=with_lse, with_saved=False)
+        if new is not None:
+            self._rings.append(*new)
+        return (out, lse) if with_lse else out
+
+    def truncate(self, count: int) -> None:
+        """Take the last tokens back, so that `count` are left.
+
+        Raises
+        ------
+        ValueError
+            If more are taken back than `slack` allows and the next token would miss some; the cache is then as before.
+        """
+        count = _check.integer("count", count, at_least=0)
+        if count > self.count:
+            raise ValueError(f"count must be at most the {self.count} tokens that there are, not {count}")
+        for head, (first, its) in enumerate(zip(self._rings.first, self._reach, strict=True)):
+            if first > max(count - its, 0):
+                raise ValueError(
+                    f"count must leave what the next token can see, which key head {head} no longer has for {count}; "
+                    f"slack={self._slack} is how many tokens can be taken back at any time"
+                )
+        self._rings.core.truncate(count)
+
+    def reorder(self, items: npt.ArrayLike) -> None:
+        """Let batch item i go on from what item ``items[i]`` was, as beams do; there may be more or fewer than before.
+
+        Raises
+        ------
+        ValueError
+            For an item that is not there; the cache is then as before.
+        TypeError
+            For what is no list of integers.
+        """
+        index = _check.as_array("items", items)
+        if index.dtype.kind not in "iu" or index.ndim != 1 or index.size == 0:
+            raise TypeError(f"items must be integers, one for each batch item, not {_check.describe(items)}")
+        if not 0 <= index.min() <= index.max() < self._batch:
+            wrong = index.min() if index.min() < 0 else index.max()
+            raise ValueError(f"items must lie between 0 and {self._batch - 1}, not be {wrong}")
+        self._rings.reorder(index)
+        self._batch = index.size
+
+    def copy(self) -> Self:
+        """Return a cache of its own that goes on from here."""
+        return type(self).from_state_dict(self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all there is to it: numbers, arrays, lists of arrays, and patterns as text."""
+        pattern = self._given_pattern
+        specs = [its.to_spec() for its in ([pattern] if isinstance(pattern, Pattern) else pattern or [])]
+        return {
+            "batch": self._batch,
+            "key_heads": self._key_heads,
+            "head_dim": self._dims[0],
+            "value_dim": self._dims[1],
+            "spans": self.spans,
+            "ramp": self._ramp,
+            "pattern": specs[0] if isinstance(pattern, Pattern) else specs or None,
+            "dtype": self._dtype.name,
+            "sink_tokens": self._sink_tokens,
+            "slack": self._slack,
+            "count": self.count,
+            "first": self._rings.first,
+            "keys": [array.copy() for array in self._rings.keys],
+            "values": [array.copy() for array in self._rings.values],
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Make a cache of what `state_dict` gave."""
+        state = dict(state)
+        count, first, keys, values = (state.pop(name) for name in ("count", "first", "keys", "values"))
+        sizes = [state.pop(name) for name in ("batch", "key_heads", "head_dim")]
+        pattern = state.pop("pattern")
+        if pattern is not None:
+            read = Pattern.from_spec
+            pattern = read(pattern) if isinstance(pattern, str) else [read(spec) for spec in pattern]
+        cache = cls(*sizes, pattern=pattern, **state)
+        keys, values = ([np.array(each, cache._dtype) for each in part] for part in (keys, values))
+        cache._rings.restore(keys, values, count, first)
+        return cache
+
+    def _virtual_rows(self, count: int, dim: int) -> Array:
+        """Stand for all keys or values there have been, of which the request has to know the shape."""
+        strides = (0, 0, 0, self._row.itemsize)
+        return np.ndarray((self._batch, self._key_heads, count, dim), self._dtype, self._row, 0, strides)
+
+    # ---- what is given
+
+    def _checked_spans(self, spans: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        array = _check.as_array("spans", spans)
+        low, _ = _check.limits("spans", array)
+        if low < 0:
+            raise ValueError(f"spans must not be negative, but hold {low:g}")
+        array = np.atleast_1d(array)
+        if array.ndim != 1 or array.size % self._key_heads:
+            raise ValueError(
+                f"spans must be one for each head, as many as the {self._key_heads} key heads or a multiple of them, "
+                f"not of shape {array.shape}"
+            )
+        return array.astype(self._dtype).astype(np.float64)  # as attention takes them
+
+    def _checked_rows(self, key: object, value: object) -> tuple[Array, Array]:
+        arrays = []
+        for name, given, dim in (("key", key, self._dims[0]), ("value", value, self._dims[1])):
+            if given is None:
+                raise ValueError(f"key and value go together, but {name} was not given")
+            array = _check.float_array(name, given)
+            if array.dtype != self._dtype:
+                raise TypeError(f"{name} must be of the type of the cache, {self._dtype}, not {array.dtype}")
+            wanted = (self._batch, self._key_heads, dim)
+            if array.ndim != 4 or (*array.shape[:2], array.shape[3]) != wanted:
+                raise ValueError(
+                    f"{name} must be of shape ({self._batch}, {self._key_heads}, tokens, {dim}), not {array.shape}"
+                )
+            arrays.append(array)
+        if arrays[0].shape[2] != arrays[1].shape[2]:
+            raise ValueError(f"key and value must be as many, not {arrays[0].shape[2]} and {arrays[1].shape[2]}")
+        return arrays[0], arrays[1]
+
+    def _with_sinks(self, pattern: Pattern | Sequence[Pattern] | None, count: int) -> list[Pattern]:
+        """Return the pattern of all heads, or that of each, with the sinks among so many tokens."""
+        given = [] if pattern is None else [pattern] if isinstance(pattern, Pattern) else list(pattern)
+        if any(not isinstance(its, Pattern) for its in given) or len(given) not in (0, 1, self._heads):
+            raise TypeError(f"pattern must be a Pattern, or a list of {self._heads} for the heads, not {pattern!r}")
+        if not self._sink_tokens:
+            return given
+        sinks = Global(range(min(self._sink_tokens, count)))
+        return [its | sinks for its in given or [Full()]]
+
+    def _pattern_of(self, count: int) -> Any:
+        """Return the pattern of a call with so many keys."""
+        patterns = self._patterns
+        if count < self._sink_tokens:
+            patterns = self._with_sinks(self._given_pattern, count)
+        return patterns[0] if len(patterns) == 1 else patterns or None
+
+    def _spans_of(self, query: Array, span: npt.ArrayLike | None, clip: bool, count: int) -> Any:
+        """Return the spans of a call, and refuse queries that reach what is no longer there."""
+        tokens, own = query.shape[2] if query.ndim == 4 else 0, self._spans
+        spans: Any = own
+        reaches = self._reach
+        if span is not None:
+            spans = _check.per_query(
+                "span", _check.as_array("span", span), (self._batch, self._heads, tokens), with_tokens=True
+            )
+            of_head = np.broadcast_to(spans, (self._batch, self._heads, tokens)).max(axis=(0, 2), initial=0)
+            if clip and own is not None:
+                spans = np.minimum(spans, own[:, None])
+                of_head = np.minimum(of_head, own)
+            reaches = self._reaches(of_head)
+        for head, (first, its) in enumerate(zip(self._rings.first, reaches, strict=True)):
+            oldest = max(count - tokens - its, 0)
+            if first > oldest:
+                raise ValueError(
+                    f"the queries reach back to token {oldest}, but of key head {head} the cache keeps what is after "
+                    f"token {first - 1}: the longest span that it was made for decides, and slack= more tokens"
+                )
+        return spans
+
+    def _reaches(self, spans: npt.NDArray[np.float64] | None) -> list[int]:
+        """How far back each key head is seen."""
+        furthest = np.full(self._heads, reach.UNLIMITED) if spans is None else reach.of_spans(spans, self._ramp)
+        if self._patterns:
+            furthest = np.minimum(furthest, [reach.of_pattern(its) for its in self._patterns])
+        of_key_head: list[int] = furthest.reshape(self._key_heads, -1).max(axis=1).tolist()
+        return of_key_head
+
+    def _capacities(self, reaches: list[int]) -> list[int]:
+        return [its + 1 + self._slack for its in reaches]

@@ -1,0 +1,108 @@
+"""Any sequence of operations on a cache against a plain array of all keys."""
+
+import headspan as hs
+import numpy as np
+import pytest
+from headspan.patterns import Full, Global
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+SLACK = 6
+
+
+class CacheAndArray(RuleBasedStateMachine):
+    """The same tokens in a cache and in arrays that keep them all."""
+
+    @initialize(
+        key_heads=st.integers(1, 2),
+        share=st.integers(1, 3),
+        spans=st.lists(st.one_of(st.integers(0, 90), st.just(10**9)), min_size=6, max_size=6),
+        ramp=st.sampled_from([0, 1, 8, 32]),
+        sinks=st.integers(0, 3),
+        dtype=st.sampled_from(["float32", "float64"]),
+    )
+    def begin(self, key_heads, share, spans, ramp, sinks, dtype):
+        self.rng = np.random.default_rng(0)
+        self.spans, self.ramp, self.sinks, self.dtype = np.array(spans[: key_heads * share]), ramp, sinks, dtype
+        self.cache = hs.SpanCache(
+            2, key_heads, 4, spans=self.spans, ramp=ramp, sink_tokens=sinks, slack=SLACK, dtype=dtype, value_dim=3
+        )
+        self.key, self.value = self.draw(0, 4), self.draw(0, 3)
+        self.back = 0  # tokens taken back since the last were added
+
+    def draw(self, tokens, dim, heads=None):
+        heads = self.cache._key_heads if heads is None else heads
+        batch = len(self.key) if hasattr(self, "key") else 2
+        return self.rng.standard_normal((batch, heads, tokens, dim)).astype(self.dtype)
+
+    def add(self, tokens):
+        new = self.draw(tokens, 4), self.draw(tokens, 3)
+        self.key, self.value = (np.concatenate(both, axis=2) for both in zip((self.key, self.value), new, strict=True))
+        self.back = max(self.back - tokens, 0)
+        return new
+
+    def expected(self, query):
+        pattern = Full() | Global(range(min(self.sinks, self.key.shape[2]))) if self.sinks else None
+        return hs.attention(query, self.key, self.value, span=self.spans, ramp=self.ramp, pattern=pattern)
+
+    @rule(tokens=st.sampled_from([0, 1, 2, 13, 70, 200]))
+    def append(self, tokens):
+        self.cache.append(*self.add(tokens))
+
+    @rule(tokens=st.sampled_from([1, 1, 1, 3, 20, 130]))
+    def attend(self, tokens):
+        query = self.draw(tokens, 4, self.spans.size)
+        out = self.cache.attend(query, *self.add(tokens))
+        assert np.array_equal(out, self.expected(query))
+
+    @rule(tokens=st.integers(1, SLACK))
+    def attend_again(self, tokens):
+        tokens = min(tokens, SLACK + 1 - self.back, self.key.shape[2])
+        if tokens > 0:
+            query = self.draw(tokens, 4, self.spans.size)
+            assert np.array_equal(self.cache.attend(query), self.expected(query))
+
+    @rule(tokens=st.integers(0, SLACK))
+    def truncate(self, tokens):
+        tokens = min(tokens, SLACK - self.back, self.key.shape[2])
+        left = self.key.shape[2] - tokens
+        self.cache.truncate(left)
+        self.key, self.value = self.key[:, :, :left], self.value[:, :, :left]
+        self.back += tokens
+
+    @rule(items=st.lists(st.integers(0, 1), min_size=1, max_size=3))
+    def reorder(self, items):
+        items = np.minimum(items, len(self.key) - 1)
+        self.cache.reorder(items)
+        self.key, self.value = self.key[items], self.value[items]
+
+    @rule(factor=st.sampled_from([1, 0.9, 0.5]))
+    def shrink(self, factor):
+        self.spans = np.floor(self.spans * factor)
+        self.cache.spans = self.spans
+
+    @rule(by_state=st.booleans())
+    def go_on_with_a_copy(self, by_state):
+        old = self.cache
+        self.cache = hs.SpanCache.from_state_dict(old.state_dict()) if by_state else old.copy()
+        old.append(self.draw(3, 4), self.draw(3, 3))  # which the copy must not see
+
+    @invariant()
+    def counts(self):
+        if hasattr(self, "key"):
+            assert self.cache.count == self.key.shape[2]
+
+
+CacheAndArray.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+TestSequences = CacheAndArray.TestCase
+
+
+def test_beams_of_a_single_item():
+    cache = hs.SpanCache(1, 2, 4, spans=[3, 9])
+    with pytest.raises(ValueError, match="items"):
+        cache.reorder([0, 1])
+    with pytest.raises(TypeError, match="items"):
+        cache.reorder([0.5])
