@@ -99,8 +99,9 @@ class SomePattern {
     }
   }
   std::pair<std::string, Numbers> blocks(Random& random, std::ptrdiff_t size) const {
-    std::ptrdiff_t const columns = (keys + size - 1) / size, rows = random.between(0, columns);
-    Numbers numbers{size, rows, 0}, of_rows;
+    std::ptrdiff_t const of_keys = random.one_in(2) ? size : random.between(1, 90);
+    std::ptrdiff_t const columns = (keys + of_keys - 1) / of_keys, rows = random.between(0, (keys + size - 1) / size);
+    Numbers numbers{size, of_keys, rows, 0}, of_rows;
     for (std::ptrdiff_t row = 0; row < rows; row++) {
       for (std::ptrdiff_t column = 0; column < columns; column++)
         if (random.one_in(3)) of_rows.push_back(column);
@@ -135,9 +136,9 @@ class SomePattern {
     }
     if (name == "blocks") {
       std::ptrdiff_t const row = down(p, n[0]);
-      if (row < 0 || row >= n[1]) return false;
-      auto const starts = n.begin() + 2 + row, columns = n.begin() + 3 + n[1];
-      return std::count(columns + starts[0], columns + starts[1], j / n[0]) > 0;
+      if (row < 0 || row >= n[2]) return false;
+      auto const starts = n.begin() + 3 + row, columns = n.begin() + 4 + n[2];
+      return std::count(columns + starts[0], columns + starts[1], j / n[1]) > 0;
     }
     return in_neighborhood(n, p, j);
   }

@@ -93,6 +93,12 @@ EDGES = {
     "every random block": ((1, 1, 1, 70, 70, 8), leaf("Random", 99, 8), {"causal": False}),
     "random blocks of one token": ((1, 1, 1, 130, 130, 8), leaf("Random", 3, 1, seed=9), {"causal": False}),
     "blocks nobody sees": ((1, 1, 1, 70, 70, 8), leaf("Blocks", np.zeros((7, 7), dtype=bool), 10), {}),
+    "rectangles, wide": (
+        (1, 2, 1, 130, 130, 8), leaf("Blocks", np.arange(26 * 3).reshape(26, 3) % 4 == 0, (5, 60)), {"causal": False},
+    ),
+    "rectangles, tall": (
+        (1, 2, 1, 70, 130, 8), leaf("Blocks", np.arange(3 * 130).reshape(3, 130) % 4 == 0, (60, 1)), {"causal": False},
+    ),
     "before every key: blocks": ((1, 1, 1, 170, 65, 8), leaf("Blocks", SQUARES, 10), {"causal": False}),
     "before every key: random": ((1, 1, 1, 170, 65, 8), leaf("Random", 2, 7, seed=3), {"causal": False}),
     "before every key: blockwise": ((1, 1, 1, 170, 65, 8), leaf("Blockwise", 7, 1, 9), {"causal": False}),
@@ -327,7 +333,8 @@ DIFFERENT = [
     leaf("Strided", 3, offset=0), leaf("Fixed", 3, 1), leaf("Fixed", 3, 2), leaf("Blockwise", 3),
     leaf("Blockwise", 3, 1), leaf("Blockwise", 3, 0, 1), leaf("Global", 3), leaf("Global", [3, 4]),
     leaf("Blocks", SQUARES, 3), leaf("Blocks", ~SQUARES, 3), leaf("Blocks", SQUARES, 4),
-    leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True), leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1),
+    leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True), leaf("Blocks", SQUARES, (9, 10)),
+    leaf("Blocks", SQUARES, (10, 9)), leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1),
     leaf("Neighborhood", 3, 1), leaf("Neighborhood", (3, 1), 1), leaf("Neighborhood", 3, 1, 2),
     union(leaf("Local", 3), leaf("Strided", 3)), both(leaf("Local", 3), leaf("Strided", 3)),
 ]  # fmt: skip
@@ -350,6 +357,10 @@ def test_blocks_of_sparse_matrices(form, kind):
     assert hs.patterns.Blocks(given, 3) == hs.patterns.Blocks(mask, 3)
     assert hs.patterns.Blocks(zeros, 3) == hs.patterns.Blocks(zeros.toarray() > 0, 3)
     assert zeros.nnz == mask.sum()  # as it was
+
+
+def test_blocks_of_equal_sides_are_squares():
+    assert hs.patterns.Blocks(SQUARES, (4, 4)) == hs.patterns.Blocks(SQUARES, 4)
 
 
 def test_blocks_of_two_rows():

@@ -65,7 +65,7 @@ def as_mask(blocks):
     if isinstance(blocks, np.ndarray):
         return blocks
     indptr, indices = blocks if isinstance(blocks, tuple) else (blocks.indptr, blocks.indices)
-    dense = np.zeros((len(indptr) - 1,) * 2, dtype=bool)
+    dense = np.zeros((len(indptr) - 1, max([*indices, 0]) + 1), dtype=bool)
     for row, (first, last) in enumerate(pairwise(indptr)):
         dense[row, list(indices[first:last])] = True
     return dense
@@ -74,7 +74,10 @@ def as_mask(blocks):
 def blocks(p, j, keys, form, block_size, per_head=False):
     dense = as_mask(form)
     assert dense.ndim == (3 if per_head else 2)
-    return dense[..., np.maximum(p, 0) // block_size, j // block_size] & (p >= 0)
+    of_queries, of_keys = per_axis(block_size, 2)
+    rows, columns = np.maximum(p, 0) // of_queries, j // of_keys
+    inside = columns < dense.shape[-1]  # the lists of a sparse form end with the last block
+    return dense[..., rows, np.where(inside, columns, 0)] & inside & (p >= 0)
 
 
 def mix(seed, row, draw):
@@ -190,8 +193,8 @@ def draw_block_size(rng, room):
 
 
 def draw_matrix(rng, room, block_size, *heads):
-    count = -(-room.keys // block_size)
-    return rng.random((*heads, count, count)) < rng.choice([0.1, 0.3, 0.7])
+    counts = [-(-room.keys // side) for side in per_axis(block_size, 2)]
+    return rng.random((*heads, *counts)) < rng.choice([0.1, 0.3, 0.7])
 
 
 def draw_blocks(rng, room):
@@ -199,8 +202,15 @@ def draw_blocks(rng, room):
     return leaf("Blocks", draw_matrix(rng, room, size), size)
 
 
+def draw_rectangles(rng, room):
+    sides = draw_block_size(rng, room), draw_block_size(rng, room)
+    return leaf("Blocks", draw_matrix(rng, room, sides), sides)
+
+
 def draw_rows(rng, room):
     size = draw_block_size(rng, room)
+    if rng.random() < 0.3:
+        size = (size, draw_block_size(rng, room))
     matrix = draw_matrix(rng, room, size)
     indptr, indices = np.r_[0, matrix.sum(axis=1).cumsum()], np.nonzero(matrix)[1]
     if rng.random() < 0.5:
@@ -255,6 +265,7 @@ PRIMITIVES = {
     "Blockwise": Row("Blockwise", draw_blockwise, blockwise),
     "Global": Row("Global", draw_global, global_),
     "Blocks": Row("Blocks", draw_blocks, blocks),
+    "Blocks, rectangles": Row("Blocks", draw_rectangles, blocks),
     "Blocks, rows": Row("Blocks", draw_rows, blocks),
     "Blocks, heads": Row("Blocks", draw_head_blocks, blocks),
     "Random": Row("Random", draw_random, random),

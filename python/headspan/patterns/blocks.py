@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +12,8 @@ import numpy as np
 
 from headspan import _check
 from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
+
+_Rows = tuple[tuple[int, ...], tuple[int, ...]]  # (indptr, indices)
 
 
 def _csr_parts(mask: Any) -> list[Any]:
@@ -20,11 +24,13 @@ def _csr_parts(mask: Any) -> list[Any]:
     return parts if all(part.ndim == 1 and part.dtype != np.bool_ for part in parts) else []
 
 
-def _csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(indptr, indices) of a mask in whatever form, the indices of a row ascending."""
+def _csr(mask: Any) -> tuple[_Rows, int | None]:
+    """(indptr, indices) of a mask in whatever form, the indices of a row ascending; and its columns, where it says."""
+    columns_of_mask = None
     if hasattr(mask, "tocsr"):  # of SciPy, in whatever format
-        if mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
+        if mask.ndim != 2:
             raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {mask.shape}")
+        columns_of_mask = mask.shape[1]
         mask = mask.tocsr(copy=True)
         mask.eliminate_zeros()
     if hasattr(mask, "indptr") and hasattr(mask, "indices"):
@@ -45,11 +51,36 @@ def _csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         array = _check.as_array("mask of Blocks", mask)
         if array.dtype != np.bool_:
             raise TypeError(f"mask of Blocks must be of bool, not {array.dtype}")
-        if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        if array.ndim != 2:
             raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {array.shape}")
+        columns_of_mask = array.shape[1]
         rows = [np.flatnonzero(row) for row in array]
     starts = np.cumsum([0, *(row.size for row in rows)])
-    return tuple(starts.tolist()), tuple(np.concatenate([np.empty(0, np.int64), *rows]).tolist())
+    return (tuple(starts.tolist()), tuple(np.concatenate([np.empty(0, np.int64), *rows]).tolist())), columns_of_mask
+
+
+def _sides(block_size: Any) -> tuple[int, int]:
+    """Return how many queries and how many keys a block has."""
+    given = tuple(block_size) if isinstance(block_size, Sequence) and not isinstance(block_size, str) else ()
+    if given and len(given) != 2:
+        raise ValueError(f"block_size of Blocks must be a number or (queries, keys), not {block_size}")
+    queries, keys = given or (block_size, block_size)
+    name = "block_size of Blocks"
+    return _check.integer(name, queries, at_least=1), _check.integer(name, keys, at_least=1)
+
+
+def _suited_tokens(rows: _Rows, columns: int | None, sides: tuple[int, int]) -> range:
+    """Return for how many tokens a mask has the blocks that they fill; ValueError if for none."""
+    indptr, indices = rows
+    queries, keys = sides
+    of_rows = range((len(indptr) - 2) * queries + 1, (len(indptr) - 1) * queries + 1)
+    least = max(indices, default=-1) + 1 if columns is None else columns  # a list of numbers ends with its last block
+    end = of_rows.stop if columns is None else columns * keys + 1
+    suited = range(max(1, of_rows.start, (least - 1) * keys + 1), min(of_rows.stop, end))
+    if not suited:
+        shape = "(blocks, blocks)" if queries == keys else f"of blocks of {queries} queries and {keys} keys"
+        raise ValueError(f"mask of Blocks must have the shape {shape}, not ({len(indptr) - 1}, {least})")
+    return suited
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +92,9 @@ class Blocks(Primitive):
     mask : array_like of bool, or sparse matrix
         Of shape (blocks, blocks), query blocks first, for as many blocks as the keys fill; or ``(indptr, indices)`` as
         of a sparse matrix, or a sparse matrix of SciPy. With `per_head`, one for each head.
-    block_size : int
+    block_size : int or (int, int)
+        Tokens of a block; or queries and keys of one, which is then a rectangle: query p and key j lie in the block
+        ``(p // queries, j // keys)``.
     per_head : bool
 
     Raises
@@ -79,43 +112,56 @@ class Blocks(Primitive):
            [1, 1, 0, 0],
            [1, 1, 1, 1],
            [1, 1, 1, 1]])
+    >>> Blocks([[True, False, False, True]], block_size=(4, 1)).mask(4)[0].astype(int)
+    array([1, 0, 0, 1])
     """
 
-    rows: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = field(init=False)  # (indptr, indices) of each head
-    block_size: int
+    rows: tuple[_Rows, ...] = field(init=False)  # of each head
+    block_size: int | tuple[int, int]
     per_head: bool = False
+    tokens: range = field(init=False)  # how many there may be
     _name = "blocks"
 
-    def __init__(self, mask: Any, block_size: int, per_head: bool = False) -> None:
-        object.__setattr__(self, "block_size", _check.integer("block_size of Blocks", block_size, at_least=1))
+    def __init__(self, mask: Any, block_size: int | tuple[int, int], per_head: bool = False) -> None:
+        sides = _sides(block_size)
+        object.__setattr__(self, "block_size", sides[0] if sides[0] == sides[1] else sides)
         object.__setattr__(self, "per_head", _check.flag("per_head", per_head))
         masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else [mask]
         if not masks:
             raise ValueError("mask of Blocks must be given for at least one head, not none")
         if per_head and isinstance(mask, np.ndarray) and mask.ndim != 3:
             raise ValueError(f"mask of Blocks per head must have the shape (heads, blocks, blocks), not {mask.shape}")
-        object.__setattr__(self, "rows", tuple(_csr(m) for m in masks))
+        parts = [_csr(m) for m in masks]
+        object.__setattr__(self, "rows", tuple(rows for rows, _ in parts))
+        suited = [_suited_tokens(rows, columns, sides) for rows, columns in parts]
+        tokens = range(max(r.start for r in suited), min(r.stop for r in suited))
+        if not tokens:
+            raise ValueError("mask of Blocks must have as many blocks for each head")
+        object.__setattr__(self, "tokens", tokens)
 
     @property
     def heads(self) -> int | None:
         return len(self.rows) if self.per_head else None
 
     def _of_head(self, head: int) -> Pattern:
-        return Blocks(self.rows[head], self.block_size) if self.per_head else self
+        if not self.per_head:
+            return self
+        part = copy.copy(self)
+        object.__setattr__(part, "rows", self.rows[head : head + 1])
+        object.__setattr__(part, "per_head", False)
+        return part
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
-        blocks = -(-keys // self.block_size)
-        for indptr, indices in self.rows:
-            if len(indptr) - 1 != blocks or (indices and max(indices) >= blocks):
-                own, size = max(len(indptr) - 1, max(indices, default=-1) + 1), self.block_size
-                raise ValueError(
-                    f"Blocks with a mask of {own} x {own} blocks of {size} are for {max(own - 1, 0) * size + 1} to "
-                    f"{own * size} keys; for {keys} the mask must be {blocks} x {blocks}"
-                )
+        if keys not in self.tokens:
+            rows, columns = (-(-keys // side) for side in _sides(self.block_size))
+            raise ValueError(
+                f"Blocks with this mask and a block_size of {self.block_size} are for {self.tokens.start} to "
+                f"{self.tokens.stop - 1} keys; for {keys} the mask must be {rows} x {columns}"
+            )
 
     def _numbers(self) -> list[int]:
         (indptr, indices) = self.rows[0]
-        return [min(self.block_size, MAX_TOKENS), len(indptr) - 1, *indptr, *indices]
+        return [*(min(side, MAX_TOKENS) for side in _sides(self.block_size)), len(indptr) - 1, *indptr, *indices]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Blocks) and self._key() == other._key()
