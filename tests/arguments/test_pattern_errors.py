@@ -118,6 +118,10 @@ PATTERNS = {
     "window of other axes": (ValueError, ["window"], lambda p: p.Neighborhood((2, 3), (1, 1, 1))),
     "grid dilation zero": (ValueError, ["dilation"], lambda p: p.Neighborhood((2, 3), 1, 0)),
     "grid dilation of other axes": (ValueError, ["dilation"], lambda p: p.Neighborhood((2, 3), 1, (1, 1, 1))),
+    "grid stride zero": (ValueError, ["stride"], lambda p: p.Neighborhood((2, 3), 1, stride=0)),
+    "grid stride not whole": (TypeError, ["stride"], lambda p: p.Neighborhood((2, 3), 2, stride=1.5)),
+    "grid stride of other axes": (ValueError, ["stride"], lambda p: p.Neighborhood((2, 3), 2, stride=(1, 1, 1))),
+    "grid stride beyond the window": (ValueError, ["stride", "window"], lambda p: p.Neighborhood(6, 2, stride=3)),
     "two grids": (ValueError, ["Neighborhood"], lambda p: p.Neighborhood((2, 3), 1) | p.Neighborhood((3, 2), 1)),
     "two grids, deep": (
         ValueError, ["Neighborhood"],

@@ -111,14 +111,16 @@ class SomePattern {
     return {"blocks", numbers};
   }
   std::pair<std::string, Numbers> neighborhood(Random& random) const {
-    Numbers numbers{grid.axes, grid.first}, dilations;
+    Numbers numbers{grid.axes, grid.first}, dilations, strides;
     numbers.insert(numbers.end(), grid.shape, grid.shape + grid.axes);
     for (int axis = 0; axis < grid.axes; axis++) {
       dilations.push_back(random.between(1, std::min<std::ptrdiff_t>(3, grid.shape[axis])));
       numbers.push_back(random.between(1, std::min<std::ptrdiff_t>(9, grid.shape[axis] / dilations.back())));
+      strides.push_back(random.one_in(2) ? 1 : random.between(1, numbers.back()));
     }
     numbers.insert(numbers.end(), dilations.begin(), dilations.end());
     for (int axis = 0; axis < grid.axes; axis++) numbers.push_back(random.one_in(3));
+    numbers.insert(numbers.end(), strides.begin(), strides.end());
     return {"neighborhood", numbers};
   }
 
@@ -142,8 +144,8 @@ class SomePattern {
     }
     return in_neighborhood(n, p, j);
   }
-  // On every axis the coordinates of one class, counted by themselves: the window around the query, moved inside, or
-  // what there is of it up to the query.
+  // On every axis the coordinates of one class, counted by themselves: the window around the query that leads, moved
+  // inside, or what there is of it up to the query.
   bool in_neighborhood(const Numbers& n, std::ptrdiff_t p, std::ptrdiff_t j) const {
     if (!grid.holds(p) || !grid.holds(j)) return false;
     std::ptrdiff_t from[kGridAxes], to[kGridAxes];
@@ -151,12 +153,14 @@ class SomePattern {
     grid.coordinates(j, to);
     for (int axis = 0; axis < grid.axes; axis++) {
       auto const number = [&](int which) { return n[static_cast<std::size_t>(2 + which * grid.axes + axis)]; };
-      std::ptrdiff_t const window = number(1), step = number(2), own = from[axis] / step;
+      std::ptrdiff_t const window = number(1), step = number(2), own = from[axis] / step, stride = number(4);
       std::vector<std::ptrdiff_t> of_class;
       for (std::ptrdiff_t c = from[axis] % step; c < grid.shape[axis]; c += step) of_class.push_back(c);
-      std::ptrdiff_t const last_start = static_cast<std::ptrdiff_t>(of_class.size()) - window;
-      std::ptrdiff_t start = std::min(std::max<std::ptrdiff_t>(own - window / 2, 0), last_start), end = start + window;
-      if (number(3)) start = std::max<std::ptrdiff_t>(own - window + 1, 0), end = own + 1;
+      std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(of_class.size()), team = own - own % stride;
+      std::ptrdiff_t const middle = std::min(team + stride / 2, count - 1), last = std::min(team + stride, count) - 1;
+      std::ptrdiff_t start = std::min(std::max<std::ptrdiff_t>(middle - window / 2, 0), count - window);
+      std::ptrdiff_t end = start + window;
+      if (number(3)) start = std::max<std::ptrdiff_t>(last - window + 1, 0), end = own + 1;
       if (!std::count(of_class.begin() + start, of_class.begin() + end, to[axis])) return false;
     }
     return true;

@@ -156,6 +156,17 @@ EDGES = {
     "grid and global": (
         (1, 2, 1, 66, 66, 8), union(GRID, leaf("Global", [0, 40])), SHORT,
     ),
+    "grid in blocks": ((1, 2, 1, 96, 96, 8), leaf("Neighborhood", (8, 12), 4, stride=4), SHORT),
+    "grid in blocks of more than a group": (
+        (2, 2, 1, 700, 700, 8), leaf("Neighborhood", (20, 35), (13, 17), stride=(10, 17)), {"causal": False, "span": 9},
+    ),
+    "grid, every two share": (
+        (1, 2, 1, 30, 66, 8), union(leaf("Neighborhood", (6, 11), (3, 6), stride=(2, 5)), GRID), SHORT,
+    ),
+    "frames of a film, in pairs": (
+        (1, 2, 1, 140, 140, 8),
+        leaf("Neighborhood", (7, 4, 5), (3, 2, 4), (2, 1, 1), causal=(True, False, False), stride=(2, 2, 3)), SHORT,
+    ),
     "grid of the whole window": ((1, 1, 1, 66, 66, 8), leaf("Neighborhood", (6, 11), (6, 11)), SHORT),
     "grid of one": ((1, 1, 1, 66, 66, 8), leaf("Neighborhood", (6, 11), 1), {"causal": False}),
     "grid dilated to the end": ((1, 1, 1, 66, 66, 8), leaf("Neighborhood", (6, 11), (3, 2), (2, 5)), {"causal": False}),
@@ -336,6 +347,7 @@ DIFFERENT = [
     leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True), leaf("Blocks", SQUARES, (9, 10)),
     leaf("Blocks", SQUARES, (10, 9)), leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1),
     leaf("Neighborhood", 3, 1), leaf("Neighborhood", (3, 1), 1), leaf("Neighborhood", 3, 1, 2),
+    leaf("Neighborhood", 9, 3), leaf("Neighborhood", 9, 3, stride=2), leaf("Neighborhood", 9, 3, stride=3),
     union(leaf("Local", 3), leaf("Strided", 3)), both(leaf("Local", 3), leaf("Strided", 3)),
 ]  # fmt: skip
 

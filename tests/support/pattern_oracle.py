@@ -126,23 +126,36 @@ def before_and_after(extra):
     return (0, extra) if np.ndim(extra) == 0 else tuple(extra)
 
 
-def neighborhood(p, j, keys, shape, window, dilation=1, causal=False, extra=0):
+def neighbors(c, length, window, dilation, causal, stride):
+    """The coordinates that one sees on an axis, from the text of the papers, one after the other."""
+    members = list(range(c % dilation, length, dilation))  # what a dilation leaves, taken for an axis of its own
+    place = members.index(c)
+    team = [n for n in range(len(members)) if n // stride == place // stride]  # those who share a window
+    if causal:
+        window_of_last = team[-1] - window + 1  # where it begins; each ends at itself
+        return {members[n] for n in range(len(members)) if window_of_last <= n <= place}
+    # The middle one leads, of two the later; where the axis ends before it, its last.
+    leader = min(team[0] + stride // 2, len(members) - 1)
+    begin = leader - window // 2
+    while begin < 0:
+        begin += 1
+    while begin + window > len(members):
+        begin -= 1
+    return set(members[begin : begin + window])
+
+
+def neighborhood(p, j, keys, shape, window, dilation=1, causal=False, extra=0, stride=1):
     axes = len(per_axis(shape, 1))
-    windows, dilations, flags = per_axis(window, axes), per_axis(dilation, axes), per_axis(causal, axes)
+    rules = [per_axis(of_axes, axes) for of_axes in (window, dilation, causal, stride)]
     before, tokens = before_and_after(extra)[0], int(np.prod(shape))
     p, j = p - before, j - before
     allowed = (p >= 0) & (j >= 0) & (p < tokens) & (j < tokens)
     beside = np.isin(p, extras(before, tokens, extra)) | np.isin(j, extras(before, tokens, extra))
-    sides = zip(coordinates(p, shape), coordinates(j, shape), windows, dilations, flags, strict=True)
-    for (here, length), (there, _), width, step, up_to_here in sides:
-        group, place = here % step, here // step
-        members = -(-(length - group) // step)  # coordinates of the group
-        start = np.clip(place - width // 2, 0, members - width)
-        count, rest = np.divmod(there - group, step)
-        inside = (start <= count) & (count < start + width)
-        if up_to_here:
-            inside = (place - width < count) & (count <= place)
-        allowed = allowed & (rest == 0) & inside
+    for (here, length), (there, _), *rule in zip(coordinates(p, shape), coordinates(j, shape), *rules, strict=True):
+        table = np.zeros((length, length), dtype=bool)
+        for c in range(length):
+            table[c, list(neighbors(c, length, *rule))] = True
+        allowed = allowed & table[here, there]
     return allowed | beside
 
 
@@ -245,9 +258,12 @@ def draw_neighborhood(axes):
         dilation = [int(rng.integers(1, min(length, 4) + 1)) for length in shape]
         window = [1 + small(rng, length // step - 1) for length, step in zip(shape, dilation, strict=True)]
         plain = len(shape) == 1 and rng.random() < 0.5
+        stride = tuple(1 + small(rng, most - 1) for most in window)
         options = {"extra": room.extra} if room.extra else {}
         if rng.random() < 0.4:
             options["causal"] = tuple(bool(rng.integers(2)) for _ in shape) if rng.random() < 0.7 else True
+        if rng.random() < 0.5:
+            options["stride"] = stride[0] if plain else stride
         if plain:
             options["causal"] = np.all(options.get("causal", False)).item()
             return leaf("Neighborhood", shape[0], window[0], dilation[0], **options)
