@@ -264,7 +264,8 @@ py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t ke
 
 void register_attention(py::module_& m) {
   py::class_<Pattern, std::shared_ptr<Pattern>>(m, "Pattern",
-                                                "A union of conjunctions of primitives, each by name and numbers.")
+                                                "A union of conjunctions of primitives, each by name, numbers and the "
+                                                "pattern that it keeps clear of, or None.")
       .def(py::init<Pattern::Description>(), py::arg("conjunctions"))
       .def("mask", &mask, py::arg("queries"), py::arg("keys"));
   py::class_<PyRequest>(m, "Request",

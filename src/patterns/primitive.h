@@ -63,9 +63,12 @@ class Primitive {
   }
 };
 
-// A primitive by its name and the numbers of its Python class, which has checked them.
+// A primitive by its name and the numbers of its Python class, which has checked them; and for blocks that are drawn
+// what they keep clear of, or null.
+class Pattern;
 using Numbers = std::vector<std::int64_t>;
-std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers);
+std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers,
+                                          const std::shared_ptr<const Pattern>& avoid);
 
 // ---- what primitives have in common
 

@@ -104,6 +104,12 @@ PATTERNS = {
     "random block zero": (ValueError, ["block_size"], lambda p: p.Random(1, 0)),
     "random seed not whole": (TypeError, ["seed"], lambda p: p.Random(1, 2, seed=0.5)),
     "random seed None": (TypeError, ["seed"], lambda p: p.Random(1, 2, seed=None)),
+    "random per head a number": (TypeError, ["per_head"], lambda p: p.Random(1, 2, per_head=4)),
+    "random beside a mask": (TypeError, ["avoid"], lambda p: p.Random(1, 2, avoid=EYE)),
+    "random beside other tokens": (ValueError, ["token", "Global"], lambda p: p.Random(1, 2, avoid=p.Global(6))),
+    "random beside other heads": (
+        ValueError, ["head", "Blocks"], lambda p: p.Random(1, 2, avoid=p.Blocks(np.stack([EYE] * 3), 2, True)),
+    ),
     "a grid of other size": (ValueError, ["shape", "Neighborhood"], lambda p: p.Neighborhood((2, 4), 1)),
     "a line of other length": (ValueError, ["shape", "Neighborhood"], lambda p: p.Neighborhood(5, 1)),
     "a grid of four axes": (ValueError, ["shape"], lambda p: p.Neighborhood((1, 2, 3, 1), 1)),

@@ -26,14 +26,14 @@ class SomePattern {
   bool allows(std::ptrdiff_t p, std::ptrdiff_t j) const {
     for (const auto& conjunction : description) {
       bool in_all = true;
-      for (const auto& [name, numbers] : conjunction) in_all = in_all && contains(name, numbers, p, j);
+      for (const auto& [name, numbers, avoid] : conjunction) in_all = in_all && contains(name, numbers, p, j);
       if (in_all) return true;
     }
     return false;
   }
   bool is_global(std::ptrdiff_t index) const {
     for (const auto& conjunction : description)
-      for (const auto& [name, numbers] : conjunction)
+      for (const auto& [name, numbers, avoid] : conjunction)
         if (name == "global" && std::count(numbers.begin(), numbers.end(), index)) return true;
     return false;
   }
@@ -67,7 +67,7 @@ class SomePattern {
     Numbers beside;
     for (std::ptrdiff_t key = 0; key < keys; key++)
       if (!grid.holds(key)) beside.push_back(key);
-    if (!beside.empty()) description.push_back({{"global", beside}});
+    if (!beside.empty()) description.push_back({{"global", beside, nullptr}});
   }
 
   Numbers some_keys(Random& random, std::ptrdiff_t most) const {
@@ -75,30 +75,31 @@ class SomePattern {
     std::sort(tokens.begin(), tokens.end());
     return tokens;
   }
-  std::pair<std::string, Numbers> primitive(Random& random) const {
+  using Term = Pattern::Description::value_type::value_type;
+  Term primitive(Random& random) const {
     std::ptrdiff_t const size = random.between(1, random.one_in(2) ? 8 : 90);
     switch (random.between(0, grid.axes ? 7 : 6)) {
       case 0: {  // as many gaps before as after
         std::ptrdiff_t const dilation = random.one_in(2) ? 1 : random.between(2, 9);
-        return {"local", {random.between(0, 40) * dilation, random.between(0, 40) * dilation, dilation}};
+        return {"local", {random.between(0, 40) * dilation, random.between(0, 40) * dilation, dilation}, nullptr};
       }
       case 1:
-        return {"strided", {size, random.one_in(2) ? -1 : random.between(0, size - 1)}};
+        return {"strided", {size, random.one_in(2) ? -1 : random.between(0, size - 1)}, nullptr};
       case 2:
-        return {"global", some_keys(random, random.one_in(4) ? 100 : 5)};
+        return {"global", some_keys(random, random.one_in(4) ? 100 : 5), nullptr};
       case 3:
-        return {"blockwise", {size, random.between(0, 3), random.between(0, 3)}};
+        return {"blockwise", {size, random.between(0, 3), random.between(0, 3)}, nullptr};
       case 4:
-        return {"fixed", {size, random.between(1, size)}};
+        return {"fixed", {size, random.between(1, size)}, nullptr};
       case 5:
-        return {"full", {}};
+        return {"full", {}, nullptr};
       case 6:
         return blocks(random, size);
       default:
         return neighborhood(random);
     }
   }
-  std::pair<std::string, Numbers> blocks(Random& random, std::ptrdiff_t size) const {
+  Term blocks(Random& random, std::ptrdiff_t size) const {
     std::ptrdiff_t const of_keys = random.one_in(2) ? size : random.between(1, 90);
     std::ptrdiff_t const columns = (keys + of_keys - 1) / of_keys, rows = random.between(0, (keys + size - 1) / size);
     Numbers numbers{size, of_keys, rows, 0}, of_rows;
@@ -108,9 +109,9 @@ class SomePattern {
       numbers.push_back(static_cast<std::int64_t>(of_rows.size()));
     }
     numbers.insert(numbers.end(), of_rows.begin(), of_rows.end());
-    return {"blocks", numbers};
+    return {"blocks", numbers, nullptr};
   }
-  std::pair<std::string, Numbers> neighborhood(Random& random) const {
+  Term neighborhood(Random& random) const {
     Numbers numbers{grid.axes, grid.first}, dilations, strides;
     numbers.insert(numbers.end(), grid.shape, grid.shape + grid.axes);
     for (int axis = 0; axis < grid.axes; axis++) {
@@ -121,7 +122,7 @@ class SomePattern {
     numbers.insert(numbers.end(), dilations.begin(), dilations.end());
     for (int axis = 0; axis < grid.axes; axis++) numbers.push_back(random.one_in(3));
     numbers.insert(numbers.end(), strides.begin(), strides.end());
-    return {"neighborhood", numbers};
+    return {"neighborhood", numbers, nullptr};
   }
 
   static std::ptrdiff_t down(std::ptrdiff_t a, std::ptrdiff_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }

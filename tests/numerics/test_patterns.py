@@ -28,19 +28,19 @@ PRIMITIVE_CASES = [
 ]
 
 
-def check_mask(tree, queries, keys):
-    pattern, expected = pattern_oracle.build(tree), pattern_oracle.mask(tree, queries, keys)
-    actual = pattern.mask(queries, keys)
+def check_mask(tree, queries, keys, heads):
+    pattern, expected = pattern_oracle.build(tree), pattern_oracle.mask(tree, queries, keys, heads)
+    actual = pattern.mask(queries, keys, heads=heads)
     assert actual.dtype == bool
     np.testing.assert_array_equal(actual, expected)
     if queries == keys:
-        np.testing.assert_array_equal(pattern.mask(keys), expected)
+        np.testing.assert_array_equal(pattern.mask(keys, heads=heads), expected)
 
 
 def check_all(case):
     tokens = [case.arrays[name].shape[-2] for name in ("query", "key")]
     for tree in case.tree if isinstance(case.tree, list) else [case.tree]:
-        check_mask(tree, *tokens)
+        check_mask(tree, *tokens, case.heads)
     check_case(case)
 
 
@@ -56,6 +56,8 @@ def test_composition(seed, dtype):
 
 
 GRID = leaf("Neighborhood", (6, 11), (3, 4))
+BIGBIRD_SEEN = union(leaf("Blockwise", 10, 1, 1), leaf("Global", [0, 1]))
+BIGBIRD = union(BIGBIRD_SEEN, leaf("Random", 3, 10, per_head=True, avoid=BIGBIRD_SEEN))
 SQUARES = np.arange(49).reshape(7, 7) % 3 == 0
 SHORT = {"causal": False, "span": 2.5, "ramp": 1, "alibi_slopes": 0.25}
 # name: (batch, heads, key_heads, queries, keys, head_dim), pattern, options
@@ -92,6 +94,20 @@ EDGES = {
     "blocks ahead, causal": ((1, 1, 1, 70, 70, 8), leaf("Blockwise", 7, ahead=3), {"causal": True}),
     "every random block": ((1, 1, 1, 70, 70, 8), leaf("Random", 99, 8), {"causal": False}),
     "random blocks of one token": ((1, 1, 1, 130, 130, 8), leaf("Random", 3, 1, seed=9), {"causal": False}),
+    "random blocks of each head": (
+        (2, 4, 2, 130, 130, 8), union(leaf("Local", 9), leaf("Random", 2, 10, seed=3, per_head=True)), {"span": 40.5},
+    ),
+    "random blocks beside what is seen": ((1, 4, 2, 200, 200, 8), BIGBIRD, {"causal": False}),
+    "random blocks beside what is seen, more queries": ((1, 2, 1, 170, 65, 8), BIGBIRD, {"causal": False}),
+    "random blocks, none left": (
+        (1, 2, 1, 70, 70, 8), union(leaf("Full"), leaf("Random", 2, 9, avoid=leaf("Strided", 3))), {"causal": False},
+    ),
+    "random blocks of more than a group": (
+        (1, 2, 1, 500, 500, 8), leaf("Random", 1, 100, avoid=union(leaf("Local", 90), leaf("Global", [0, 499]))), {},
+    ),
+    "random blocks beside a grid": (
+        (1, 2, 2, 66, 66, 8), union(GRID, leaf("Random", 1, 8, per_head=True, avoid=GRID)), {"causal": False},
+    ),
     "blocks nobody sees": ((1, 1, 1, 70, 70, 8), leaf("Blocks", np.zeros((7, 7), dtype=bool), 10), {}),
     "rectangles, wide": (
         (1, 2, 1, 130, 130, 8), leaf("Blocks", np.arange(26 * 3).reshape(26, 3) % 4 == 0, (5, 60)), {"causal": False},
@@ -174,6 +190,9 @@ EDGES = {
     "one a head": (
         (2, 4, 2, 97, 97, 8), [leaf("Full"), leaf("Local", 9), leaf("Global", 50), leaf("Strided", 5)],
         {"span": [3, 20, 0, 50.5], "ramp": 4},
+    ),
+    "one a head, of which some differ between heads": (
+        (2, 2, 1, 65, 65, 8), [BIGBIRD, leaf("Blocks", np.stack([SQUARES, ~SQUARES]), 10, per_head=True)], SHORT,
     ),
     "a grid for one head only": (
         (1, 2, 1, 66, 66, 8), [GRID, leaf("Local", 9, 9)], SHORT,
@@ -282,7 +301,7 @@ def test_poisoned_keys_reach_only_the_rows_that_see_them(name, dtype, poison):
     bias = np.where(rng.random((1, 4, 132)) < 0.1, -np.inf, 0.5)
     options = {"span": span, "ramp": 5, "causal": len(name) % 2 == 0, "key_bias": bias, "key_lengths": 125}
     options["segment_ids"] = np.arange(132) // 70
-    reach = oracle.dense(*arrays.values(), **options, **pattern_oracle.limits(tree, 132, 132)).mask > 0
+    reach = oracle.dense(*arrays.values(), **options, **pattern_oracle.limits(tree, 132, 132, 4)).mask > 0
     bad = rng.random((1, 2, 132)) < 0.05
     bad |= ~spread_over_keys(np.ones((1, 4, 132), dtype=bool), reach, 2)
     seen = (reach & np.repeat(bad, 2, axis=1)[:, :, None, :]).any(axis=3)
@@ -304,7 +323,9 @@ COSTS = {name: (shape, tree, options) for name, (shape, tree, options) in EDGES.
 def test_cost(shape, tree, options):
     batch, heads, _, queries, keys, dim = shape
     options = {name: value for name, value in options.items() if name in ("span", "ramp", "causal")}
-    mask, _, _ = oracle.reach(queries, keys, 4, np.float64, **options, **pattern_oracle.limits(tree, queries, keys))
+    mask, _, _ = oracle.reach(
+        queries, keys, 4, np.float64, **options, **pattern_oracle.limits(tree, queries, keys, heads)
+    )
     counted = np.broadcast_to(mask > 0, (batch, heads, queries, keys)).sum(axis=(0, 2, 3))
     sizes = {"tokens": queries, "key_tokens": keys, "heads": heads, "head_dim": dim, "batch": batch}
     cost = hs.cost(**sizes, **options, pattern=pattern_oracle.build(tree))
@@ -330,11 +351,11 @@ def test_repr_and_equality(tree):
     read = eval(repr(pattern), names)
     assert hs.patterns.Pattern.from_spec(pattern.to_spec()) == pattern
     assert pattern == again
-    pattern.mask(65)  # a copy takes nothing of the core along
+    pattern.mask(65, heads=3)  # a copy takes nothing of the core along
     assert pattern == copy.deepcopy(pattern) == pickle.loads(pickle.dumps(pattern))
     assert read == pattern
     assert repr(read) == repr(pattern)
-    np.testing.assert_array_equal(read.mask(65), pattern_oracle.mask(tree, 65, 65))
+    np.testing.assert_array_equal(read.mask(65, heads=3), pattern_oracle.mask(tree, 65, 65, 3))
     assert pattern != 3
     assert pattern != (pattern | again) & pattern_oracle.build(leaf("Local", 77))
 
@@ -346,6 +367,8 @@ DIFFERENT = [
     leaf("Blocks", SQUARES, 3), leaf("Blocks", ~SQUARES, 3), leaf("Blocks", SQUARES, 4),
     leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True), leaf("Blocks", SQUARES, (9, 10)),
     leaf("Blocks", SQUARES, (10, 9)), leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1),
+    leaf("Random", 3, 4, per_head=True), leaf("Random", 3, 4, avoid=leaf("Local", 3)),
+    leaf("Random", 3, 4, avoid=leaf("Local", 4)),
     leaf("Neighborhood", 3, 1), leaf("Neighborhood", (3, 1), 1), leaf("Neighborhood", 3, 1, 2),
     leaf("Neighborhood", 9, 3), leaf("Neighborhood", 9, 3, stride=2), leaf("Neighborhood", 9, 3, stride=3),
     union(leaf("Local", 3), leaf("Strided", 3)), both(leaf("Local", 3), leaf("Strided", 3)),
@@ -369,6 +392,32 @@ def test_blocks_of_sparse_matrices(form, kind):
     assert hs.patterns.Blocks(given, 3) == hs.patterns.Blocks(mask, 3)
     assert hs.patterns.Blocks(zeros, 3) == hs.patterns.Blocks(zeros.toarray() > 0, 3)
     assert zeros.nnz == mask.sum()  # as it was
+
+
+def test_random_blocks_add_all_their_keys():
+    """Beside what is seen already, with heads that differ, for every query but the global ones, who see all."""
+    seen, both_ways = pattern_oracle.build(BIGBIRD_SEEN), pattern_oracle.build(BIGBIRD)
+    before, after = seen.mask(200), both_ways.mask(200, heads=4)
+    np.testing.assert_array_equal(after.sum(axis=2)[:, 2:], (before.sum(axis=1) + 30)[2:] * np.ones((4, 1)))
+    assert after[:, :2].all()
+    assert all((after[one] != after[other]).any() for one in range(4) for other in range(one))
+    counted = both_ways.cost(tokens=200, heads=4, head_dim=8, causal=False)
+    assert counted.head_pairs.tolist() == [before.sum() + 198 * 30] * 4
+
+
+def test_random_blocks_are_those_of_every_version():
+    mask = hs.patterns.Random(2, 4, seed=7).mask(24)[::4, ::4]
+    assert [np.flatnonzero(row).tolist() for row in mask] == [[2, 3], [0, 5], [2, 4], [0, 3], [3, 5], [0, 5]]
+
+
+def test_random_blocks_keep_clear_of_what_differs_between_heads():
+    chosen = np.stack([SQUARES, ~SQUARES])
+    seen = hs.patterns.Blocks(chosen, 10, per_head=True)
+    pattern = hs.patterns.Random(2, 10, seed=5, avoid=seen)
+    assert pattern.heads == 2
+    drawn = pattern.mask(70)
+    assert not (drawn & seen.mask(70)).any()
+    assert (drawn.sum(axis=2) == 20).all()
 
 
 def test_blocks_of_equal_sides_are_squares():

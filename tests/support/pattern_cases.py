@@ -29,6 +29,11 @@ class PatternCase:
     grad_lse: np.ndarray | None = None
 
     @property
+    def heads(self):
+        shape = self.arrays["query"].shape
+        return shape[-3] if len(shape) > 2 else 1
+
+    @property
     def arguments(self):
         pattern = {} if self.tree is None else {"pattern": pattern_oracle.build(self.tree)}
         return {**self.arrays, **self.options, **pattern}
@@ -37,7 +42,7 @@ class PatternCase:
     def dense(self):
         """The same for the oracle."""
         tokens = [np.shape(self.arrays[name])[-2] for name in ("query", "key")]
-        limits = {} if self.tree is None else pattern_oracle.limits(self.tree, *tokens)
+        limits = {} if self.tree is None else pattern_oracle.limits(self.tree, *tokens, self.heads)
         return {**self.arrays, **self.options, **limits}
 
 

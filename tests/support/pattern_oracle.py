@@ -16,6 +16,7 @@ Leaf = namedtuple("Leaf", "kind arguments options")
 Pair = namedtuple("Pair", "symbol left right")
 # What a random pattern is drawn for; `grid` is the one shape its neighbourhoods may have, `extra` the tokens beside it.
 Room = namedtuple("Room", "queries keys heads grid extra", defaults=[0])
+Place = namedtuple("Place", "head")  # where a pattern is asked for
 Row = namedtuple("Row", "kind draw mask")
 
 WORD = 2**64
@@ -71,13 +72,15 @@ def as_mask(blocks):
     return dense
 
 
-def blocks(p, j, keys, form, block_size, per_head=False):
+def blocks(p, j, keys, form, block_size, per_head=False, place=None):
     dense = as_mask(form)
-    assert dense.ndim == (3 if per_head else 2)
+    if per_head:
+        dense = dense[place.head]
+    assert dense.ndim == 2
     of_queries, of_keys = per_axis(block_size, 2)
     rows, columns = np.maximum(p, 0) // of_queries, j // of_keys
     inside = columns < dense.shape[-1]  # the lists of a sparse form end with the last block
-    return dense[..., rows, np.where(inside, columns, 0)] & inside & (p >= 0)
+    return dense[rows, np.where(inside, columns, 0)] & inside & (p >= 0)
 
 
 def mix(seed, row, draw):
@@ -88,21 +91,40 @@ def mix(seed, row, draw):
     return z ^ (z >> 31)
 
 
-def drawn_blocks(seed, row, count, most):
-    """The key blocks of a row of query blocks: the first `count` distinct draws."""
-    if count >= most:
-        return set(range(most))
+def drawn_blocks(seed, row, count, blocks):
+    """The key blocks of a row of query blocks: the first `count` distinct draws of those there are."""
+    if count >= len(blocks):
+        return set(blocks)
     seen, draw = set(), 0
     while len(seen) < count:
-        seen.add(mix(seed, row, draw) % most)
+        seen.add(blocks[mix(seed, row, draw) % len(blocks)])
         draw += 1
     return seen
 
 
-def random(p, j, keys, count, block_size, seed=0):
-    most = -(-keys // block_size)
-    rows = p[:, 0] // block_size
-    table = {row: drawn_blocks(seed, row, count, most) for row in set(rows.tolist())}
+def seed_of_head(seed, head):
+    """The numbers of SplitMix64, which begins at the seed, without their last bit."""
+    z = (seed + (head + 1) * 0x9E3779B97F4A7C15) % WORD
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+    return (z ^ (z >> 31)) // 2
+
+
+def clear_blocks(avoid, row, block_size, keys, place):
+    """The key blocks of which no query of a row sees a key by another pattern, but for those who see all by it."""
+    queries = np.arange(row * block_size, max(min((row + 1) * block_size, keys), row * block_size))
+    seen = mask_of(avoid, queries[:, None], np.arange(keys)[None, :], keys, place)
+    met = {key // block_size for line in seen if not line.all() for key in np.flatnonzero(line)}
+    return [block for block in range(-(-keys // block_size)) if block not in met]
+
+
+def random(p, j, keys, count, block_size, seed=0, per_head=False, avoid=None, place=None):
+    seed = seed_of_head(seed, place.head) if per_head else seed
+    rows, all_blocks = p[:, 0] // block_size, list(range(-(-keys // block_size)))
+    table = {}
+    for row in set(rows.tolist()):
+        blocks = all_blocks if avoid is None else clear_blocks(avoid, row, block_size, keys, place)
+        table[row] = drawn_blocks(seed, row, count, blocks)
     allowed = np.zeros((len(rows), keys), dtype=bool)
     for i, row in enumerate(rows.tolist()):
         allowed[i] = np.isin(j[0] // block_size, list(table[row]))
@@ -242,6 +264,19 @@ def draw_random(rng, room):
     return leaf("Random", 1 + small(rng, -(-room.keys // size) // 2), size, seed=seed)
 
 
+def draw_random_of_heads(rng, room):
+    one = draw_random(rng, room)
+    return leaf("Random", *one.arguments, **one.options, per_head=True)
+
+
+def draw_random_beside(rng, room):
+    """Random blocks that keep clear of another pattern, and may have a draw for each head."""
+    kinds = ["Local", "Blockwise", "Global", "Strided", "Blocks", "Random"]
+    parts = [PRIMITIVES[kinds[rng.integers(len(kinds))]].draw(rng, room) for _ in range(rng.integers(1, 3))]
+    one, options = draw_random(rng, room), {"per_head": True} if room.heads and rng.random() < 0.5 else {}
+    return leaf("Random", *one.arguments, **one.options, avoid=union(*parts), **options)
+
+
 def draw_grid(rng, tokens, axes):
     """A shape with so many axes of which the product is `tokens`."""
     shape = []
@@ -285,6 +320,8 @@ PRIMITIVES = {
     "Blocks, rows": Row("Blocks", draw_rows, blocks),
     "Blocks, heads": Row("Blocks", draw_head_blocks, blocks),
     "Random": Row("Random", draw_random, random),
+    "Random, heads": Row("Random", draw_random_of_heads, random),
+    "Random, beside": Row("Random", draw_random_beside, random),
     "Neighborhood, line": Row("Neighborhood", draw_neighborhood(1), neighborhood),
     "Neighborhood, plane": Row("Neighborhood", draw_neighborhood(2), neighborhood),
     "Neighborhood, space": Row("Neighborhood", draw_neighborhood(3), neighborhood),
@@ -296,7 +333,7 @@ def draw_tree(rng, room, leaves, depth=3):
     """An expression of so many primitives, at most `depth` operators deep."""
     if leaves == 1:
         names = [name for name, row in PRIMITIVES.items() if row.kind != "Neighborhood"]
-        names = [name for name in names if room.heads or name != "Blocks, heads"]
+        names = [name for name in names if room.heads or not name.endswith("heads")]
         names += names[1:]  # Full, the first, hides every other part of a union: half as often
         names += ["Neighborhood, line"] * 8 if room.grid else []
         return PRIMITIVES[names[rng.integers(len(names))]].draw(rng, room)
@@ -320,7 +357,8 @@ def build(tree):
     if isinstance(tree, list):
         return [build(one) for one in tree]
     if isinstance(tree, Leaf):
-        return getattr(patterns, tree.kind)(*tree.arguments, **tree.options)
+        options = {name: build(value) if name == "avoid" else value for name, value in tree.options.items()}
+        return getattr(patterns, tree.kind)(*tree.arguments, **options)
     left, right = build(tree.left), build(tree.right)
     return left | right if tree.symbol == "|" else left & right
 
@@ -340,15 +378,31 @@ def indices(queries, keys):
     return np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
 
 
-def mask(tree, queries, keys):
+def differs_by_head(tree):
+    options = [one.options for one in leaves_of(tree)]
+    return any(its.get("per_head") or ("avoid" in its and differs_by_head(its["avoid"])) for its in options)
+
+
+def mask(tree, queries, keys, heads=None):
     """(queries, keys), or (heads, queries, keys) where a part differs between heads."""
+    if differs_by_head(tree):
+        return np.stack([mask_at(tree, queries, keys, Place(head)) for head in range(heads)])
+    return mask_at(tree, queries, keys, Place(0))
+
+
+def mask_at(tree, queries, keys, place):
+    return mask_of(tree, *indices(queries, keys), keys, place)
+
+
+def mask_of(tree, p, j, keys, place):
     if isinstance(tree, Leaf):
-        return DEFINITIONS[tree.kind](*indices(queries, keys), keys, *tree.arguments, **tree.options)
-    left, right = mask(tree.left, queries, keys), mask(tree.right, queries, keys)
+        where = {"place": place} if tree.kind in ("Random", "Blocks") else {}
+        return DEFINITIONS[tree.kind](p, j, keys, *tree.arguments, **tree.options, **where)
+    left, right = (mask_of(part, p, j, keys, place) for part in (tree.left, tree.right))
     return left | right if tree.symbol == "|" else left & right
 
 
-def free_pairs(tree, queries, keys):
+def free_pairs(tree, queries, keys, place):
     """Pairs with a global token of any part, which no span limits."""
     p, j = indices(queries, keys)
     parts = [global_(p, j, keys, *one.arguments) for one in leaves_of(tree) if one.kind == "Global"]
@@ -357,7 +411,7 @@ def free_pairs(tree, queries, keys):
     return np.any([np.zeros((queries, keys), dtype=bool), *parts], axis=0)
 
 
-def distance(tree, queries, keys):
+def distance(tree, queries, keys, place):
     """The distance that spans go by, where a part lies on a grid: the largest over its axes."""
     p, j = indices(queries, keys)
     grids = {(per_axis(one.arguments[0], 1), grid_of(one)[0]) for one in leaves_of(tree) if one.kind == "Neighborhood"}
@@ -375,11 +429,15 @@ def grid_of(one):
     return extra[0], int(np.prod(one.arguments[0])), extra
 
 
-def limits(pattern, queries, keys):
+def limits(pattern, queries, keys, heads):
     """The arguments by which the dense oracle means a pattern, or a list of one a head."""
     trees = pattern if isinstance(pattern, list) else [pattern]
-    parts = {"pattern_mask": mask, "free": free_pairs}
+    places = [Place(head) for head in range(heads if len(trees) > 1 or any(map(differs_by_head, trees)) else 1)]
+    parts = {"pattern_mask": mask_at, "free": free_pairs}
     if any(one.kind == "Neighborhood" for tree in trees for one in leaves_of(tree)):
         parts["distance"] = distance  # and else it goes by the positions
-    matrices = {name: [part(tree, queries, keys) for tree in trees] for name, part in parts.items()}
-    return {name: np.stack(each) if isinstance(pattern, list) else each[0] for name, each in matrices.items()}
+
+    def matrices(part):
+        return np.stack([part(trees[place.head % len(trees)], queries, keys, place) for place in places])
+
+    return {name: matrices(part) if len(places) > 1 else matrices(part)[0] for name, part in parts.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 import headspan
 from headspan import _check, _core
+from headspan.patterns.spec import read_spec
 
 MAX_TOKENS = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
 _MOST_PAIRS = 2**26  # of a mask
@@ -43,6 +43,10 @@ class Pattern(ABC):
     def heads(self) -> int | None:
         """How many heads the pattern has a part of its own for; None: all heads share it."""
         return next((p.heads for p in self._primitives() if p.heads is not None), None)
+
+    @property
+    def _differs_by_head(self) -> bool:
+        return any(p._differs_by_head for p in self._primitives())
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -79,10 +83,13 @@ class Pattern(ABC):
 
     def _of_heads(self, heads: int, queries: int, keys: int) -> list[Pattern]:
         """Return what the pattern is for each of so many heads, or for all; ValueError if it does not suit them."""
+        self._check_heads(heads)
+        parts = [self._of_head(head) for head in range(heads)] if self._differs_by_head else [self]
+        return suited(parts, queries, keys)
+
+    def _check_heads(self, heads: int) -> None:
         if self.heads not in (None, heads):
             raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {self.heads}")
-        parts = [self] if self.heads is None else [self._of_head(head) for head in range(heads)]
-        return suited(parts, queries, keys)
 
     @abstractmethod
     def _primitives(self) -> list[Primitive]:
@@ -139,7 +146,8 @@ class Pattern(ABC):
         """
         if not isinstance(spec, str):
             raise TypeError(f"the description of a pattern must be a text, not {_check.describe(spec)}")
-        return _read_spec(spec)
+        pattern: Pattern = read_spec(spec, {its.__name__: its for its in Primitive.__subclasses__()})
+        return pattern
 
     def short_name(self) -> str:
         """Return what a legend calls the pattern: as it is written, without what it leaves at the default."""
@@ -158,15 +166,19 @@ class Pattern(ABC):
     @cached_property
     def _in_core(self) -> _core.Pattern:
         """The pattern as the core knows it."""
-        return _core.Pattern([[(p._name, p._numbers()) for p in conjunction] for conjunction in self._conjunctions()])
+        return _core.Pattern(
+            [[(p._name, p._numbers(), p._avoided()) for p in conjunction] for conjunction in self._conjunctions()]
+        )
 
-    def mask(self, tokens: int, key_tokens: int | None = None) -> npt.NDArray[np.bool_]:
+    def mask(self, tokens: int, key_tokens: int | None = None, *, heads: int | None = None) -> npt.NDArray[np.bool_]:
         """Which pairs the pattern allows, as a dense array; for looking at, and small.
 
         Parameters
         ----------
         tokens, key_tokens : int
             Queries and keys, as many keys as queries unless given.
+        heads : int, optional
+            How many, for a pattern that is drawn for each of as many as there are.
 
         Returns
         -------
@@ -176,7 +188,7 @@ class Pattern(ABC):
         Raises
         ------
         ValueError
-            For sizes below 1 or that do not suit the pattern, or more than 2**26 pairs.
+            For sizes below 1 or that do not suit the pattern, more than 2**26 pairs, or heads that must be given.
         TypeError
             For what is no integer.
 
@@ -190,12 +202,13 @@ class Pattern(ABC):
         """
         queries = _check.integer("tokens", tokens, at_least=1)
         keys = queries if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
-        if queries * keys * (self.heads or 1) > _MOST_PAIRS:
+        count = self.heads if heads is None else _check.integer("heads", heads, at_least=1)
+        if count is None and self._differs_by_head:
+            raise ValueError(f"heads must be given for a mask of {self.short_name()}, which is drawn for each of them")
+        if queries * keys * (count or 1) > _MOST_PAIRS:
             raise ValueError(f"a mask holds at most {_MOST_PAIRS} pairs, not those of {queries} and {keys} tokens")
-        self._check_tokens(queries, keys)
-        if self.heads is None:
-            return self._in_core.mask(queries, keys)
-        return np.stack([self._of_head(head)._in_core.mask(queries, keys) for head in range(self.heads)])
+        masks = [part._in_core.mask(queries, keys) for part in self._of_heads(count or 1, queries, keys)]
+        return np.stack(masks) if self._differs_by_head else masks[0]
 
     def cost(self, **sizes: Any) -> headspan.Cost:
         """`headspan.cost` with this pattern.
@@ -207,28 +220,6 @@ class Pattern(ABC):
         394
         """
         return headspan.cost(pattern=self, **sizes)
-
-
-def _read_spec(spec: str) -> Pattern:
-    try:
-        tree = ast.parse(spec.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"the description of a pattern must be an expression, not {_check.describe(spec)}") from None
-    return _read_expression(tree, {its.__name__: its for its in Primitive.__subclasses__()})
-
-
-def _read_expression(tree: ast.expr, classes: dict[str, type[Primitive]]) -> Pattern:
-    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitOr | ast.BitAnd):
-        left, right = (_read_expression(side, classes) for side in (tree.left, tree.right))
-        return left | right if isinstance(tree.op, ast.BitOr) else left & right
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in classes:
-        try:
-            arguments = [ast.literal_eval(argument) for argument in tree.args]
-            named = {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg}
-        except ValueError:
-            raise ValueError(f"the arguments of {tree.func.id} must be numbers, not {ast.unparse(tree)}") from None
-        return classes[tree.func.id](*arguments, **named)
-    raise ValueError(f"{ast.unparse(tree)} describes no pattern; there are {', '.join(sorted(classes))}")
 
 
 def suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
@@ -322,6 +313,10 @@ class Primitive(Pattern):
         return None
 
     @property
+    def _differs_by_head(self) -> bool:
+        return self.heads is not None
+
+    @property
     def grid(self) -> tuple[int, ...]:
         return ()
 
@@ -354,6 +349,10 @@ class Primitive(Pattern):
         """Return what the core needs to know, by default the fields."""
         return [min(getattr(self, f.name), MAX_TOKENS) for f in fields(self)]
 
+    def _avoided(self) -> _core.Pattern | None:
+        """Return the pattern that the core must keep clear of with it."""
+        return None
+
     def _brief(self) -> str:
         words = []
         for i, field in enumerate(fields(self)):
@@ -363,6 +362,8 @@ class Primitive(Pattern):
                 continue
             if alike and field.name != "shape":
                 value = value[0]
+            if isinstance(value, Pattern):
+                value = value._brief()
             words.append(f"{value}" if i == 0 else f"{field.name}={value}")
         return f"{type(self).__name__}({', '.join(words)})"
 

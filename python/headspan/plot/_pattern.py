@@ -75,7 +75,7 @@ def pattern(
     Parameters
     ----------
     pattern : Pattern or sequence of Pattern
-        With one for each head, or Blocks per head, there is a panel a head.
+        With one for each head, or Blocks per head, there is a panel a head; with Random per head as many as spans.
     tokens, key_tokens : int
         Queries and keys, as many keys as queries unless given. Beyond 11,000 tokens some rows of each block are
         looked at, and the legend says how many.
