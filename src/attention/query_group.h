@@ -22,8 +22,9 @@ class QueryGroup {
              const PatternStage* stage, const GroupQueries& queries, bool is_first)
       : batch(its_batch),
         head(its_head),
-        schedule(request.visibility(its_batch), plan, its_head, stage, queries, static_cast<bool>(request.span),
-                 request.removed ? request.removed.at(its_batch, its_head) : nullptr, tiles_at_once(request)) {
+        schedule(request.visibility(its_batch), plan.pattern(its_batch, its_head), stage, queries,
+                 static_cast<bool>(request.span), request.removed ? request.removed.at(its_batch, its_head) : nullptr,
+                 tiles_at_once(request)) {
     group.lanes = schedule.lanes();
     set_rows(request);
     set_positions(request, plan);
@@ -63,10 +64,10 @@ class QueryGroup {
   void set_positions(const Request<T>& request, const Plan& plan) {
     Visibility const visibility = request.visibility(batch);
     std::fill_n(group.key_position, kAxes, nullptr);
-    const Pattern* const pattern = plan.pattern(head);
+    const Pattern* const pattern = plan.pattern(batch, head);
     if (pattern && pattern->grid().axes) {
       group.axes = pattern->grid().axes;
-      for (int axis = 0; axis < group.axes; axis++) group.key_position[axis] = plan.coordinates(head, axis);
+      for (int axis = 0; axis < group.axes; axis++) group.key_position[axis] = plan.coordinates(batch, head, axis);
       for (int lane = 0; lane < kLanes; lane++)
         for (int axis = 0; axis < group.axes; axis++)
           group.query_position[axis][lane] = group.key_position[axis][schedule.index(lane)];
@@ -127,8 +128,8 @@ QueryGroup<T> group_of(const Request<T>& request, const Plan& plan, std::ptrdiff
           plan,
           batch,
           head,
-          plan.stage(head, stage_number),
-          group_queries(plan, head, stage_number, index, span_per_query, span_of),
+          plan.stage(batch, head, stage_number),
+          group_queries(plan, batch, head, stage_number, index, span_per_query, span_of),
           stage_number == 0};
 }
 

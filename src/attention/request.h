@@ -29,7 +29,7 @@ struct Request {
   ArrayView<const double, 2> query_positions, key_positions;
   ArrayView<const std::int64_t, 1> key_begin, key_lengths;       // (batch), outside lies padding; null: all keys count
   ArrayView<const std::int64_t, 2> segment_first, segment_last;  // (batch, keys), of the document of each key
-  std::vector<const Pattern*> patterns;                          // one, or one for each head, or none
+  std::vector<const Pattern*> patterns;                          // one, one a head, one a batch item and head, or none
   std::vector<std::shared_ptr<const ScoreTerm<T>>> terms;
   double scale = 1;
   double ramp = 32;

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sparse
 from bits import all_bits, check_untouched, make_arguments, poisoned, spread_over_keys
 from cases import DTYPES
+from headspan.ops.arguments.request import Request
 from pattern_cases import PATTERNS, check_case, make_composed_case, make_primitive_case, named_case
 from pattern_oracle import PRIMITIVES, both, leaf, union
 from tolerances import check_close, check_gradients
@@ -28,8 +29,8 @@ PRIMITIVE_CASES = [
 ]
 
 
-def check_mask(tree, queries, keys, heads):
-    pattern, expected = pattern_oracle.build(tree), pattern_oracle.mask(tree, queries, keys, heads)
+def check_mask(tree, queries, keys, batch, heads):
+    pattern, expected = pattern_oracle.build(tree), pattern_oracle.mask(tree, queries, keys, batch, heads)
     actual = pattern.mask(queries, keys, heads=heads)
     assert actual.dtype == bool
     np.testing.assert_array_equal(actual, expected)
@@ -39,8 +40,8 @@ def check_mask(tree, queries, keys, heads):
 
 def check_all(case):
     tokens = [case.arrays[name].shape[-2] for name in ("query", "key")]
-    for tree in case.tree if isinstance(case.tree, list) else [case.tree]:
-        check_mask(tree, *tokens, case.heads)
+    for tree in pattern_oracle.flat(case.tree):
+        check_mask(tree, *tokens, *case.shares)
     check_case(case)
 
 
@@ -194,6 +195,41 @@ EDGES = {
     "one a head, of which some differ between heads": (
         (2, 2, 1, 65, 65, 8), [BIGBIRD, leaf("Blocks", np.stack([SQUARES, ~SQUARES]), 10, per_head=True)], SHORT,
     ),
+    "one an item": (
+        (3, 4, 2, 97, 97, 8), [[leaf("Local", 9)], [leaf("Strided", 5)], [leaf("Local", 9)]], {"span": 40.5, "ramp": 4},
+    ),
+    "one an item and head": (
+        (2, 2, 1, 130, 130, 8),
+        [[leaf("Full"), leaf("Global", [0, 99])], [union(leaf("Local", 9), leaf("Strided", 7)), leaf("Global", [50])]],
+        {"span": [[3, 20], [9, 50.5]], "ramp": 4, "causal": False},
+    ),
+    "one an item, of one head": ((3, 1, 1, 70, 90, 8), [[leaf("Local", n)] for n in (3, 40, 80)], {"causal": False}),
+    "global tokens of each item": (
+        (3, 2, 1, 130, 130, 8), union(leaf("Local", 9, 9), leaf("Global", [[0], [], [7, 64, 129]])),
+        {"causal": False, "span": 3.5, "ramp": 2},
+    ),
+    "global tokens of each item, keys in shares": (
+        (2, 1, 1, 70, 4200, 4), union(leaf("Local", 30), leaf("Global", [[5, 4190], [4150]])), {},
+    ),
+    "global tokens of each item, in parts": (
+        (2, 1, 1, 1100, 4200, 4), union(leaf("Local", 9), leaf("Global", [[0, 3500], list(range(3400, 3500))])),
+        {"span": 20.5, "causal": False, "temperature": 0.5},
+    ),
+    "blocks of each item and head": (
+        (2, 2, 1, 65, 65, 8),
+        union(leaf("Local", 3), leaf("Blocks", np.stack([[SQUARES, ~SQUARES]] * 2), 10, per_head=True)), {"span": 30},
+    ),
+    "blocks of each item": ((2, 2, 1, 65, 65, 8), leaf("Blocks", np.stack([SQUARES, ~SQUARES]), 10), {"causal": False}),
+    "classes of each item": (
+        (2, 4, 2, 420, 420, 8), [[leaf("Strided", 12)], [leaf("Strided", 9)]], {"causal": False, "temperature": 2},
+    ),
+    "grids of each item": (
+        (2, 2, 1, 66, 66, 8), [[GRID, leaf("Neighborhood", (22, 3), 3)], [leaf("Local", 9, 9)]], SHORT,
+    ),
+    "random blocks beside tokens of each item": (
+        (2, 2, 1, 130, 130, 8), leaf("Random", 2, 10, per_head=True, avoid=leaf("Global", [[0], [3, 40]])),
+        {"span": 60},
+    ),
     "a grid for one head only": (
         (1, 2, 1, 66, 66, 8), [GRID, leaf("Local", 9, 9)], SHORT,
     ),
@@ -220,10 +256,17 @@ def test_no_batch_items():
     assert out.shape == vjp(out).query.shape == query.shape
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_reference(seed):
+OF_ITEMS = [name for name in EDGES if "item" in name]
+
+
+@pytest.mark.parametrize("name", [*range(12), *OF_ITEMS])
+def test_reference(name):
     """The package's own dense definition, for four axes and equally many heads."""
-    case = make_composed_case(seed, "float64")
+    if isinstance(name, int):
+        case = make_composed_case(name, "float64")
+    else:
+        shape, tree, options = EDGES[name]
+        case = named_case(shape, "float64", tree, **options)
     arrays, options = oracle.with_all_axes(case.arrays, case.options)
     limits = {name: value for name, value in case.dense.items() if name not in case.arguments}
     expected, _ = oracle.attention(*arrays, **options, **limits)
@@ -263,6 +306,11 @@ BIT_CASES = {
         (3, 1, 331, 331, 13), [LONGFORMER, leaf("Full"), leaf("Strided", 7, offset=3)],
         {"span": [9, 33.25, 1e6], "causal": True},
     ),
+    "one an item and head": (
+        (2, 2, 2, 331, 331, 13),
+        [[LONGFORMER, leaf("Full")], [union(leaf("Local", 24), leaf("Strided", 20)), leaf("Global", [[5], [9]])]],
+        {"span": [9, 33.25], "causal": True},
+    ),
     "biases and segments": (
         (7, 7, 257, 257, 7), leaf("Local", 90),
         {"key_bias": np.cos(np.arange(7 * 257.0)).reshape(7, 257), "segment_ids": np.arange(257) // 100,
@@ -301,7 +349,7 @@ def test_poisoned_keys_reach_only_the_rows_that_see_them(name, dtype, poison):
     bias = np.where(rng.random((1, 4, 132)) < 0.1, -np.inf, 0.5)
     options = {"span": span, "ramp": 5, "causal": len(name) % 2 == 0, "key_bias": bias, "key_lengths": 125}
     options["segment_ids"] = np.arange(132) // 70
-    reach = oracle.dense(*arrays.values(), **options, **pattern_oracle.limits(tree, 132, 132, 4)).mask > 0
+    reach = oracle.dense(*arrays.values(), **options, **pattern_oracle.limits(tree, 132, 132, 1, 4)).mask > 0
     bad = rng.random((1, 2, 132)) < 0.05
     bad |= ~spread_over_keys(np.ones((1, 4, 132), dtype=bool), reach, 2)
     seen = (reach & np.repeat(bad, 2, axis=1)[:, :, None, :]).any(axis=3)
@@ -324,7 +372,7 @@ def test_cost(shape, tree, options):
     batch, heads, _, queries, keys, dim = shape
     options = {name: value for name, value in options.items() if name in ("span", "ramp", "causal")}
     mask, _, _ = oracle.reach(
-        queries, keys, 4, np.float64, **options, **pattern_oracle.limits(tree, queries, keys, heads)
+        queries, keys, 4, np.float64, **options, **pattern_oracle.limits(tree, queries, keys, batch, heads)
     )
     counted = np.broadcast_to(mask > 0, (batch, heads, queries, keys)).sum(axis=(0, 2, 3))
     sizes = {"tokens": queries, "key_tokens": keys, "heads": heads, "head_dim": dim, "batch": batch}
@@ -338,7 +386,7 @@ def test_cost(shape, tree, options):
 
 
 def some_trees():
-    room = pattern_oracle.Room(65, 65, 3, (5, 13))
+    room = pattern_oracle.Room(65, 65, 3, (5, 13), items=2)
     alone = [row.draw(np.random.default_rng(3), room) for row in PRIMITIVES.values()]
     return alone + [pattern_oracle.draw_tree(np.random.default_rng(seed), room, 2 + seed % 4) for seed in range(12)]
 
@@ -355,17 +403,28 @@ def test_repr_and_equality(tree):
     assert pattern == copy.deepcopy(pattern) == pickle.loads(pickle.dumps(pattern))
     assert read == pattern
     assert repr(read) == repr(pattern)
-    np.testing.assert_array_equal(read.mask(65, heads=3), pattern_oracle.mask(tree, 65, 65, 3))
+    np.testing.assert_array_equal(read.mask(65, heads=3), pattern_oracle.mask(tree, 65, 65, 2, 3))
     assert pattern != 3
     assert pattern != (pattern | again) & pattern_oracle.build(leaf("Local", 77))
+
+
+def test_equal_patterns_of_items_and_heads_are_one_object():
+    local, again, other = hs.patterns.Local(3), hs.patterns.Local(3), hs.patterns.Local(4)
+    query = np.ones((2, 2, 8, 4))
+    for given, count in (([[local, again], [again]], 1), ([[local], [other]], 4), ([local, other], 2), (local, 1)):
+        patterns = Request(query, query, query, {"pattern": given}).patterns
+        assert len(patterns) == count
+        assert len({id(pattern) for pattern in patterns}) == min(count, 2)
 
 
 DIFFERENT = [
     leaf("Full"), leaf("Local", 3), leaf("Local", 3, 1), leaf("Local", 3, 0, 2), leaf("Strided", 3),
     leaf("Strided", 3, offset=0), leaf("Fixed", 3, 1), leaf("Fixed", 3, 2), leaf("Blockwise", 3),
     leaf("Blockwise", 3, 1), leaf("Blockwise", 3, 0, 1), leaf("Global", 3), leaf("Global", [3, 4]),
+    leaf("Global", [[3, 4]]), leaf("Global", [[3], [4]]),
     leaf("Blocks", SQUARES, 3), leaf("Blocks", ~SQUARES, 3), leaf("Blocks", SQUARES, 4),
     leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True), leaf("Blocks", SQUARES, (9, 10)),
+    leaf("Blocks", np.stack([SQUARES] * 2), 3), leaf("Blocks", np.stack([[SQUARES] * 2]), 3, per_head=True),
     leaf("Blocks", SQUARES, (10, 9)), leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1),
     leaf("Random", 3, 4, per_head=True), leaf("Random", 3, 4, avoid=leaf("Local", 3)),
     leaf("Random", 3, 4, avoid=leaf("Local", 4)),

@@ -15,8 +15,8 @@ import numpy as np
 Leaf = namedtuple("Leaf", "kind arguments options")
 Pair = namedtuple("Pair", "symbol left right")
 # What a random pattern is drawn for; `grid` is the one shape its neighbourhoods may have, `extra` the tokens beside it.
-Room = namedtuple("Room", "queries keys heads grid extra", defaults=[0])
-Place = namedtuple("Place", "head")  # where a pattern is asked for
+Room = namedtuple("Room", "queries keys heads grid extra items", defaults=[0, 1])
+Place = namedtuple("Place", "item head")  # where a pattern is asked for
 Row = namedtuple("Row", "kind draw mask")
 
 WORD = 2**64
@@ -57,8 +57,14 @@ def blockwise(p, j, keys, block_size, back=0, ahead=0):
     return (-back <= apart) & (apart <= ahead)
 
 
-def global_(p, j, keys, tokens):
+def global_(p, j, keys, tokens, place=None):
+    tokens = of_item(tokens, place)
     return np.isin(p, tokens) | np.isin(j, tokens)
+
+
+def of_item(tokens, place):
+    """Global tokens of a batch item, where they are given as a list of lists."""
+    return tokens[place.item] if isinstance(tokens, list) and tokens and isinstance(tokens[0], list) else tokens
 
 
 def as_mask(blocks):
@@ -73,7 +79,9 @@ def as_mask(blocks):
 
 
 def blocks(p, j, keys, form, block_size, per_head=False, place=None):
-    dense = as_mask(form)
+    dense = as_mask(form[place.item] if isinstance(form, list) else form)
+    if dense.ndim == 3 + per_head:
+        dense = dense[place.item]
     if per_head:
         dense = dense[place.head]
     assert dense.ndim == 2
@@ -222,6 +230,11 @@ def draw_global(rng, room):
     return leaf("Global", tokens[0] if rng.random() < 0.3 else sorted(set(tokens)))
 
 
+def draw_item_tokens(rng, room):
+    rows = [rng.integers(room.keys, size=small(rng, 4)).tolist() for _ in range(room.items)]
+    return leaf("Global", rows)
+
+
 def draw_block_size(rng, room):
     # Not so small that the matrix of blocks is larger than what it is for.
     return max(1, room.keys // 40) + small(rng, room.keys)
@@ -246,16 +259,28 @@ def draw_rows(rng, room):
     size = draw_block_size(rng, room)
     if rng.random() < 0.3:
         size = (size, draw_block_size(rng, room))
-    matrix = draw_matrix(rng, room, size)
-    indptr, indices = np.r_[0, matrix.sum(axis=1).cumsum()], np.nonzero(matrix)[1]
+    indptr, indices = draw_rows_of(draw_matrix(rng, room, size))
     if rng.random() < 0.5:
-        return leaf("Blocks", (indptr.tolist(), indices.tolist()), size)
-    return leaf("Blocks", SimpleNamespace(indptr=indptr.astype(np.int32), indices=indices.astype(np.int32)), size)
+        return leaf("Blocks", (indptr, indices), size)
+    return leaf("Blocks", SimpleNamespace(indptr=np.int32(indptr), indices=np.int32(indices)), size)
+
+
+def draw_rows_of(matrix):
+    return np.r_[0, matrix.sum(axis=1).cumsum()].tolist(), np.nonzero(matrix)[1].tolist()
 
 
 def draw_head_blocks(rng, room):
     size = draw_block_size(rng, room)
     return leaf("Blocks", draw_matrix(rng, room, size, room.heads), size, per_head=True)
+
+
+def draw_item_blocks(rng, room):
+    size = draw_block_size(rng, room)
+    if room.heads and rng.random() < 0.5:
+        return leaf("Blocks", draw_matrix(rng, room, size, room.items, room.heads), size, per_head=True)
+    if rng.random() < 0.5:
+        return leaf("Blocks", [draw_rows_of(draw_matrix(rng, room, size)) for _ in range(room.items)], size)
+    return leaf("Blocks", draw_matrix(rng, room, size, room.items), size)
 
 
 def draw_random(rng, room):
@@ -315,10 +340,12 @@ PRIMITIVES = {
     "Fixed": Row("Fixed", draw_fixed, fixed),
     "Blockwise": Row("Blockwise", draw_blockwise, blockwise),
     "Global": Row("Global", draw_global, global_),
+    "Global, items": Row("Global", draw_item_tokens, global_),
     "Blocks": Row("Blocks", draw_blocks, blocks),
     "Blocks, rectangles": Row("Blocks", draw_rectangles, blocks),
     "Blocks, rows": Row("Blocks", draw_rows, blocks),
     "Blocks, heads": Row("Blocks", draw_head_blocks, blocks),
+    "Blocks, items": Row("Blocks", draw_item_blocks, blocks),
     "Random": Row("Random", draw_random, random),
     "Random, heads": Row("Random", draw_random_of_heads, random),
     "Random, beside": Row("Random", draw_random_beside, random),
@@ -348,6 +375,11 @@ def draw_tree(rng, room, leaves, depth=3):
 
 def leaves_of(tree):
     return [tree] if isinstance(tree, Leaf) else leaves_of(tree.left) + leaves_of(tree.right)
+
+
+def flat(trees):
+    """The trees of a list, or of a list of lists, or one."""
+    return [tree for some in trees for tree in flat(some)] if isinstance(trees, list) else [trees]
 
 
 def build(tree):
@@ -383,11 +415,27 @@ def differs_by_head(tree):
     return any(its.get("per_head") or ("avoid" in its and differs_by_head(its["avoid"])) for its in options)
 
 
-def mask(tree, queries, keys, heads=None):
-    """(queries, keys), or (heads, queries, keys) where a part differs between heads."""
-    if differs_by_head(tree):
-        return np.stack([mask_at(tree, queries, keys, Place(head)) for head in range(heads)])
-    return mask_at(tree, queries, keys, Place(0))
+def differs_by_item(tree):
+    for one in leaves_of(tree):
+        form = one.arguments[0] if one.arguments else None
+        if one.kind == "Global" and isinstance(form, list) and isinstance(form[0], list):
+            return True
+        if one.kind == "Blocks" and (
+            isinstance(form, list) or getattr(form, "ndim", 0) == 3 + one.options.get("per_head", False)
+        ):
+            return True
+        if "avoid" in one.options and differs_by_item(one.options["avoid"]):
+            return True
+    return False
+
+
+def mask(tree, queries, keys, batch=1, heads=1):
+    """(queries, keys), with axes of batch items and heads in front where a part differs between them."""
+    items, count = batch if differs_by_item(tree) else 1, heads if differs_by_head(tree) else 1
+    grid = [[mask_at(tree, queries, keys, Place(item, head)) for head in range(count)] for item in range(items)]
+    array = np.array(grid)
+    array = array if differs_by_head(tree) else array[:, 0]
+    return array if differs_by_item(tree) else array[0]
 
 
 def mask_at(tree, queries, keys, place):
@@ -396,7 +444,7 @@ def mask_at(tree, queries, keys, place):
 
 def mask_of(tree, p, j, keys, place):
     if isinstance(tree, Leaf):
-        where = {"place": place} if tree.kind in ("Random", "Blocks") else {}
+        where = {"place": place} if tree.kind in ("Random", "Blocks", "Global") else {}
         return DEFINITIONS[tree.kind](p, j, keys, *tree.arguments, **tree.options, **where)
     left, right = (mask_of(part, p, j, keys, place) for part in (tree.left, tree.right))
     return left | right if tree.symbol == "|" else left & right
@@ -405,7 +453,7 @@ def mask_of(tree, p, j, keys, place):
 def free_pairs(tree, queries, keys, place):
     """Pairs with a global token of any part, which no span limits."""
     p, j = indices(queries, keys)
-    parts = [global_(p, j, keys, *one.arguments) for one in leaves_of(tree) if one.kind == "Global"]
+    parts = [global_(p, j, keys, *one.arguments, place) for one in leaves_of(tree) if one.kind == "Global"]
     for before, tokens, extra in {grid_of(one) for one in leaves_of(tree) if one.kind == "Neighborhood"}:
         parts.append(global_(p - before, j - before, keys, extras(before, tokens, extra)))
     return np.any([np.zeros((queries, keys), dtype=bool), *parts], axis=0)
@@ -429,15 +477,22 @@ def grid_of(one):
     return extra[0], int(np.prod(one.arguments[0])), extra
 
 
-def limits(pattern, queries, keys, heads):
-    """The arguments by which the dense oracle means a pattern, or a list of one a head."""
-    trees = pattern if isinstance(pattern, list) else [pattern]
-    places = [Place(head) for head in range(heads if len(trees) > 1 or any(map(differs_by_head, trees)) else 1)]
+def limits(pattern, queries, keys, batch, heads):
+    """The arguments by which the dense oracle means a pattern, a list of one a head, or a list of lists."""
+    rows = pattern if isinstance(pattern, list) else [pattern]
+    rows = rows if isinstance(rows[0], list) else [rows]
+    trees = [tree for row in rows for tree in row]
     parts = {"pattern_mask": mask_at, "free": free_pairs}
     if any(one.kind == "Neighborhood" for tree in trees for one in leaves_of(tree)):
         parts["distance"] = distance  # and else it goes by the positions
+    items = batch if len(rows) > 1 or any(map(differs_by_item, trees)) else 1
+    count = heads if any(len(row) > 1 for row in rows) or any(map(differs_by_head, trees)) else 1
+
+    def at(part, item, head):
+        row = rows[item % len(rows)]
+        return part(row[head % len(row)], queries, keys, Place(item, head))
 
     def matrices(part):
-        return np.stack([part(trees[place.head % len(trees)], queries, keys, place) for place in places])
+        return np.array([[at(part, item, head) for head in range(count)] for item in range(items)])
 
-    return {name: matrices(part) if len(places) > 1 else matrices(part)[0] for name, part in parts.items()}
+    return {name: matrices(part) if items > 1 else matrices(part)[0] for name, part in parts.items()}

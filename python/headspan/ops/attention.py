@@ -107,8 +107,9 @@ def attention(
     sinks : array_like, optional
         A score that takes its share of the softmax and gives nothing, so that a head may look at less: ``exp(sink)``
         is added to the sum; 0 is the softmax with one more in it. A number, or of shape (heads,) or (batch, heads).
-    pattern : Pattern or list of Pattern, optional
-        Which pairs there are at all, see `headspan.patterns`; a list has one for each head. The span works inside it.
+    pattern : Pattern, list of Pattern or list of lists of Pattern, optional
+        Which pairs there are at all, see `headspan.patterns`; a list has one for each head, a list of lists for each
+        batch item one for all heads or one for each. Equal ones are planned once. The span works inside it.
     query_positions, key_positions : array_like, optional
         Where tokens stand, for distances, causality and spans: numbers that do not decrease, of shape (tokens,) or
         (batch, tokens). Patterns go by index all the same.

@@ -40,6 +40,11 @@ class Pattern(ABC):
         )
 
     @property
+    def items(self) -> int | None:
+        """How many batch items the pattern has a part of its own for; None: all items share it."""
+        return next((p.items for p in self._primitives() if p.items is not None), None)
+
+    @property
     def heads(self) -> int | None:
         """How many heads the pattern has a part of its own for; None: all heads share it."""
         return next((p.heads for p in self._primitives() if p.heads is not None), None)
@@ -74,20 +79,24 @@ class Pattern(ABC):
         return (self,)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle holds: all but what the core made of the pattern, which it makes again."""
-        return {name: value for name, value in self.__dict__.items() if name != "_in_core"}
+        """Return what a copy or a pickle holds: all but what was worked out from it, as the core's pattern."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_in_core", "_is_shared")}
+
+    @cached_property
+    def _is_shared(self) -> bool:
+        """Whether all batch items and heads share the pattern."""
+        return self.items is None and not self._differs_by_head
 
     @abstractmethod
-    def _of_head(self, head: int) -> Pattern:
-        """Return what the pattern is for one head."""
+    def _part(self, item: int, head: int) -> Pattern:
+        """Return what the pattern is for one batch item and head."""
 
-    def _of_heads(self, heads: int, queries: int, keys: int) -> list[Pattern]:
-        """Return what the pattern is for each of so many heads, or for all; ValueError if it does not suit them."""
-        self._check_heads(heads)
-        parts = [self._of_head(head) for head in range(heads)] if self._differs_by_head else [self]
-        return suited(parts, queries, keys)
-
-    def _check_heads(self, heads: int) -> None:
+    def _check_shares(self, items: int, heads: int) -> None:
+        """Raise ValueError if the pattern is for other batch items or heads."""
+        if self.items not in (None, items):
+            kind = next(type(p).__name__ for p in self._primitives() if p.items is not None)
+            hint = "; per_head=True is for a mask of each head" if kind == "Blocks" and self.heads is None else ""
+            raise ValueError(f"pattern must be for a batch of {items}, but has {kind} for one of {self.items}{hint}")
         if self.heads not in (None, heads):
             raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {self.heads}")
 
@@ -183,7 +192,8 @@ class Pattern(ABC):
         Returns
         -------
         ndarray of bool, shape (tokens, key_tokens)
-            With a leading axis of heads for a pattern that differs between them. Causality is not part of a pattern.
+            With leading axes of batch items and of heads for a pattern that differs between them. Causality is not part
+            of a pattern.
 
         Raises
         ------
@@ -205,10 +215,14 @@ class Pattern(ABC):
         count = self.heads if heads is None else _check.integer("heads", heads, at_least=1)
         if count is None and self._differs_by_head:
             raise ValueError(f"heads must be given for a mask of {self.short_name()}, which is drawn for each of them")
-        if queries * keys * (count or 1) > _MOST_PAIRS:
+        items, count = self.items or 1, (count or 1) if self._differs_by_head else 1
+        if items * count * queries * keys > _MOST_PAIRS:
             raise ValueError(f"a mask holds at most {_MOST_PAIRS} pairs, not those of {queries} and {keys} tokens")
-        masks = [part._in_core.mask(queries, keys) for part in self._of_heads(count or 1, queries, keys)]
-        return np.stack(masks) if self._differs_by_head else masks[0]
+        self._check_shares(items, count)
+        parts = [self._part(item, head) for item in range(items) for head in range(count)]
+        masks = np.stack([part._in_core.mask(queries, keys) for part in suited(parts, queries, keys)])
+        leading = (items,) * (self.items is not None) + (count,) * self._differs_by_head
+        return masks.reshape(*leading, queries, keys)
 
     def cost(self, **sizes: Any) -> headspan.Cost:
         """`headspan.cost` with this pattern.
@@ -248,6 +262,9 @@ class _Composition(Pattern):
             raise ValueError(
                 f"the grids of a pattern must start at one token, not at {starts[0]} and {starts[1]}; see extra"
             )
+        items = sorted({part.items for part in self._parts if part.items is not None})
+        if len(items) > 1:
+            raise ValueError(f"the parts of a pattern must be for as many batch items, not {items[0]} and {items[1]}")
         heads = sorted({part.heads for part in self._parts if part.heads is not None})
         if len(heads) > 1:
             raise ValueError(f"the Blocks of a pattern must be for as many heads, not {heads[0]} and {heads[1]}")
@@ -260,8 +277,10 @@ class _Composition(Pattern):
         counts = [part._count_conjunctions() if isinstance(part, _Composition) else 1 for part in self._parts]
         return sum(counts) if self._sign == "|" else math.prod(counts)
 
-    def _of_head(self, head: int) -> Pattern:
-        return type(self)(tuple(part._of_head(head) for part in self._parts))
+    def _part(self, item: int, head: int) -> Pattern:
+        if self._is_shared:
+            return self
+        return type(self)(tuple(part._part(item, head) for part in self._parts))
 
     def _primitives(self) -> list[Primitive]:
         return [primitive for part in self._parts for primitive in part._primitives()]
@@ -309,6 +328,10 @@ class Primitive(Pattern):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # all of them are data classes
 
     @property
+    def items(self) -> int | None:
+        return None
+
+    @property
     def heads(self) -> int | None:
         return None
 
@@ -333,7 +356,7 @@ class Primitive(Pattern):
         """What `causal` is unless given: None where it must be, False where the pattern says itself what is later."""
         return True
 
-    def _of_head(self, head: int) -> Pattern:
+    def _part(self, item: int, head: int) -> Pattern:
         return self
 
     def _primitives(self) -> list[Primitive]:

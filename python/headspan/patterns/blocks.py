@@ -18,10 +18,19 @@ _Rows = tuple[tuple[int, ...], tuple[int, ...]]  # (indptr, indices)
 
 def _csr_parts(mask: Any) -> list[Any]:
     """Return a pair of lists of numbers as arrays, nothing for another mask; two rows of one are of bool."""
-    if not isinstance(mask, tuple) or len(mask) != 2:
+    if not isinstance(mask, tuple) or len(mask) != 2 or any(_depth(part) != -1 for part in mask):
         return []
     parts = [_check.as_array("mask of Blocks", part) for part in mask]
-    return parts if all(part.ndim == 1 and part.dtype != np.bool_ for part in parts) else []
+    return parts if all(part.dtype != np.bool_ for part in parts) else []
+
+
+def _depth(mask: Any) -> int:
+    """Return how many axes a mask has before that of its rows."""
+    if hasattr(mask, "tocsr") or hasattr(mask, "indptr") or _csr_parts(mask):
+        return 0
+    if isinstance(mask, list | tuple):
+        return 1 + _depth(mask[0]) if mask else -1
+    return np.ndim(mask) - 2
 
 
 def _csr(mask: Any) -> tuple[_Rows, int | None]:
@@ -91,7 +100,8 @@ class Blocks(Primitive):
     ----------
     mask : array_like of bool, or sparse matrix
         Of shape (blocks, blocks), query blocks first, for as many blocks as the keys fill; or ``(indptr, indices)`` as
-        of a sparse matrix, or a sparse matrix of SciPy. With `per_head`, one for each head.
+        of a sparse matrix, or a sparse matrix of SciPy. With `per_head`, one for each head. A further axis in front, or
+        a list of such masks, has one for each batch item.
     block_size : int or (int, int)
         Tokens of a block; or queries and keys of one, which is then a rectangle: query p and key j lie in the block
         ``(p // queries, j // keys)``.
@@ -116,9 +126,10 @@ class Blocks(Primitive):
     array([1, 0, 0, 1])
     """
 
-    rows: tuple[_Rows, ...] = field(init=False)  # of each head
+    rows: tuple[tuple[_Rows, ...], ...] = field(init=False)  # of each batch item and head
     block_size: int | tuple[int, int]
     per_head: bool = False
+    per_item: bool = field(init=False)
     tokens: range = field(init=False)  # how many there may be
     _name = "blocks"
 
@@ -126,29 +137,38 @@ class Blocks(Primitive):
         sides = _sides(block_size)
         object.__setattr__(self, "block_size", sides[0] if sides[0] == sides[1] else sides)
         object.__setattr__(self, "per_head", _check.flag("per_head", per_head))
-        masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else [mask]
-        if not masks:
-            raise ValueError("mask of Blocks must be given for at least one head, not none")
-        if per_head and isinstance(mask, np.ndarray) and mask.ndim != 3:
-            raise ValueError(f"mask of Blocks per head must have the shape (heads, blocks, blocks), not {mask.shape}")
-        parts = [_csr(m) for m in masks]
-        object.__setattr__(self, "rows", tuple(rows for rows, _ in parts))
-        suited = [_suited_tokens(rows, columns, sides) for rows, columns in parts]
+        masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else mask
+        depth = _depth(masks)
+        object.__setattr__(self, "per_item", depth == per_head + 1)
+        if depth > per_head + 1 or (per_head and depth < 1):
+            axes = "(heads, blocks, blocks)" if per_head else "(blocks, blocks)"
+            raise ValueError(f"mask of Blocks must have the axes {axes}, with one of batch items in front or without")
+        items = [list(item) if per_head else [item] for item in (masks if self.per_item else [masks])]
+        if len({len(item) for item in items}) != 1 or not items[0]:
+            raise ValueError("mask of Blocks must be given for at least one head, and as many of each batch item")
+        parts = [[_csr(m) for m in item] for item in items]
+        object.__setattr__(self, "rows", tuple(tuple(rows for rows, _ in item) for item in parts))
+        suited = [_suited_tokens(rows, columns, sides) for item in parts for rows, columns in item]
         tokens = range(max(r.start for r in suited), min(r.stop for r in suited))
         if not tokens:
-            raise ValueError("mask of Blocks must have as many blocks for each head")
+            raise ValueError("mask of Blocks must have as many blocks for each head and batch item")
         object.__setattr__(self, "tokens", tokens)
 
     @property
-    def heads(self) -> int | None:
-        return len(self.rows) if self.per_head else None
+    def items(self) -> int | None:
+        return len(self.rows) if self.per_item else None
 
-    def _of_head(self, head: int) -> Pattern:
-        if not self.per_head:
+    @property
+    def heads(self) -> int | None:
+        return len(self.rows[0]) if self.per_head else None
+
+    def _part(self, item: int, head: int) -> Pattern:
+        if not (self.per_item or self.per_head):
             return self
         part = copy.copy(self)
-        object.__setattr__(part, "rows", self.rows[head : head + 1])
-        object.__setattr__(part, "per_head", False)
+        its = self.rows[item if self.per_item else 0][head if self.per_head else 0]
+        for name, value in {"rows": ((its,),), "per_item": False, "per_head": False}.items():
+            object.__setattr__(part, name, value)
         return part
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
@@ -160,7 +180,7 @@ class Blocks(Primitive):
             )
 
     def _numbers(self) -> list[int]:
-        (indptr, indices) = self.rows[0]
+        ((indptr, indices),) = self.rows[0]
         return [*(min(side, MAX_TOKENS) for side in _sides(self.block_size)), len(indptr) - 1, *indptr, *indices]
 
     def __eq__(self, other: object) -> bool:
@@ -170,8 +190,9 @@ class Blocks(Primitive):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.rows, self.block_size, self.per_head)
+        return (self.rows, self.block_size, self.per_item, self.per_head)
 
     def __repr__(self) -> str:
-        masks = [tuple(map(list, row)) for row in self.rows]
-        return f"Blocks({masks if self.per_head else masks[0]}, {self.block_size}, per_head={self.per_head})"
+        of_items = [[tuple(map(list, rows)) for rows in item] for item in self.rows]
+        masks = [item if self.per_head else item[0] for item in of_items]
+        return f"Blocks({masks if self.per_item else masks[0]}, {self.block_size}, per_head={self.per_head})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -197,7 +198,7 @@ class Global(Primitive):
     Parameters
     ----------
     tokens : int or iterable of int
-        Their indices among the keys.
+        Their indices among the keys; or of shape (batch, n), or a list for each batch item, those of each.
 
     Raises
     ------
@@ -215,28 +216,44 @@ class Global(Primitive):
     >>> from headspan.patterns import Global, Local
     >>> (Local(1) | Global(0)).mask(5).astype(int)[-1]
     array([1, 0, 0, 1, 1])
+    >>> (Local(1) | Global([[0], [2, 3]])).mask(5).astype(int)[:, -1]
+    array([[1, 0, 0, 1, 1],
+           [0, 0, 1, 1, 1]])
     """
 
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...] | tuple[tuple[int, ...], ...]
     _name = "global"
 
-    def __init__(self, tokens: int | Iterable[int]) -> None:
+    def __init__(self, tokens: int | Iterable[int] | Iterable[Iterable[int]]) -> None:
         if isinstance(tokens, np.ndarray) and tokens.ndim == 0:
             tokens = tokens.item()
-        given = tokens if isinstance(tokens, Iterable) else (tokens,)
-        checked = {_check.integer("tokens of Global", token, at_least=0) for token in given}
-        object.__setattr__(self, "tokens", tuple(sorted(checked)))
+        given: list[Any] = list(tokens) if isinstance(tokens, Iterable) else [tokens]
+        of_items = bool(given) and all(_is_row(its) for its in given)
+        object.__setattr__(self, "tokens", tuple(map(_ascending, given)) if of_items else _ascending(given))
+
+    @property
+    def _of_items(self) -> list[tuple[int, ...]]:
+        """The tokens of each batch item; nothing if all share them."""
+        return [its for its in self.tokens if isinstance(its, tuple)]
+
+    @property
+    def items(self) -> int | None:
+        return len(self._of_items) or None
+
+    def _part(self, item: int, head: int) -> Pattern:
+        return Global(self._of_items[item]) if self._of_items else self
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
-        if self.tokens and self.tokens[-1] >= keys:
-            raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {self.tokens[-1]}")
+        tokens = self.global_tokens
+        if tokens and tokens[-1] >= keys:
+            raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {tokens[-1]}")
 
     @property
     def global_tokens(self) -> tuple[int, ...]:
-        return self.tokens
+        return tuple(sorted({token for its in self.tokens for token in (its if isinstance(its, tuple) else (its,))}))
 
     def _numbers(self) -> list[int]:
-        return list(self.tokens)
+        return list(self.global_tokens)
 
 
 @dataclass(frozen=True)
@@ -295,6 +312,10 @@ class Random(Primitive):
             raise TypeError(f"avoid of Random must be a Pattern, not {_check.describe(self.avoid)}")
 
     @property
+    def items(self) -> int | None:
+        return None if self.avoid is None else self.avoid.items
+
+    @property
     def heads(self) -> int | None:
         return None if self.avoid is None else self.avoid.heads
 
@@ -302,9 +323,9 @@ class Random(Primitive):
     def _differs_by_head(self) -> bool:
         return self.per_head or (self.avoid is not None and self.avoid._differs_by_head)
 
-    def _of_head(self, head: int) -> Pattern:
+    def _part(self, item: int, head: int) -> Pattern:
         seed = _seed_of_head(self.seed, head) if self.per_head else self.seed
-        avoid = None if self.avoid is None else self.avoid._of_head(head)
+        avoid = None if self.avoid is None else self.avoid._part(item, head)
         return Random(self.blocks, self.block_size, seed, avoid=avoid)
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
@@ -316,6 +337,14 @@ class Random(Primitive):
 
     def _numbers(self) -> list[int]:
         return [min(self.blocks, MAX_TOKENS), min(self.block_size, MAX_TOKENS), self.seed]
+
+
+def _is_row(tokens: object) -> bool:
+    return isinstance(tokens, Iterable) and not isinstance(tokens, str) and getattr(tokens, "ndim", 1) > 0
+
+
+def _ascending(tokens: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(sorted({_check.integer("tokens of Global", token, at_least=0) for token in tokens}))
 
 
 def _seed_of_head(seed: int, head: int) -> int:

@@ -26,7 +26,7 @@ class Options(TypedDict, total=False):
     alibi_slopes: npt.ArrayLike | None
     softcap: float | None
     sinks: npt.ArrayLike | None
-    pattern: Pattern | Sequence[Pattern] | None
+    pattern: Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None
     query_positions: npt.ArrayLike | None
     key_positions: npt.ArrayLike | None
     key_begin: npt.ArrayLike | None
