@@ -299,6 +299,11 @@ BIT_CASES = {
         [WIDE, union(WIDE, leaf("Global", list(range(1400, 1500)))), WIDE], {"span": 300, "causal": False},
     ),
     "heads in turn": ((6, 3, 1300, 1300, 16), LONGFORMER, {"causal": False}),
+    "random blocks beside what is seen": ((3, 1, 500, 500, 16), BIGBIRD, {"causal": False, "span": 300}),
+    "grid in blocks": (
+        (3, 3, 600, 600, 7), leaf("Neighborhood", (20, 30), (9, 8), stride=(5, 8)),
+        {"causal": False, "span": [1.5, 3, 99]},
+    ),
     "classes": ((3, 3, 900, 900, 16), union(leaf("Local", 24), leaf("Strided", 20)), {"causal": False}),
     "classes of shared keys": ((6, 3, 700, 700, 16), leaf("Strided", 9), {"key_bias": np.cos(np.arange(700.0))}),
     "grid": ((3, 3, 437, 437, 7), leaf("Neighborhood", (19, 23), (7, 9)), {"causal": False, "span": [1.5, 3, 99]}),
