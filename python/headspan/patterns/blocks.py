@@ -141,8 +141,9 @@ class Blocks(Primitive):
         depth = _depth(masks)
         object.__setattr__(self, "per_item", depth == per_head + 1)
         if depth > per_head + 1 or (per_head and depth < 1):
-            axes = "(heads, blocks, blocks)" if per_head else "(blocks, blocks)"
-            raise ValueError(f"mask of Blocks must have the axes {axes}, with one of batch items in front or without")
+            kind, axes = (" per head", "heads, blocks, blocks") if per_head else ("", "blocks, blocks")
+            found = getattr(mask, "shape", f"one of {depth + 2} axes")
+            raise ValueError(f"mask of Blocks{kind} must have the shape ({axes}) or (batch, {axes}), not {found}")
         items = [list(item) if per_head else [item] for item in (masks if self.per_item else [masks])]
         if len({len(item) for item in items}) != 1 or not items[0]:
             raise ValueError("mask of Blocks must be given for at least one head, and as many of each batch item")
@@ -173,10 +174,11 @@ class Blocks(Primitive):
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         if keys not in self.tokens:
-            rows, columns = (-(-keys // side) for side in _sides(self.block_size))
+            most, sides = self.tokens.stop - 1, _sides(self.block_size)
+            (has, wanted) = (" x ".join(str(-(-tokens // side)) for side in sides) for tokens in (most, keys))
             raise ValueError(
-                f"Blocks with this mask and a block_size of {self.block_size} are for {self.tokens.start} to "
-                f"{self.tokens.stop - 1} keys; for {keys} the mask must be {rows} x {columns}"
+                f"Blocks with a mask of {has} blocks of {self.block_size} are for {self.tokens.start} to {most} keys; "
+                f"for {keys} the mask must be {wanted}"
             )
 
     def _numbers(self) -> list[int]:
