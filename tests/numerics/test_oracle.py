@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import oracle
+import pattern_draws
 import pattern_oracle
 import pytest
 from cases import make_case
@@ -208,6 +209,6 @@ def test_composed_cases_reach_every_corner():
             held = oracle.dense(**{**dense, "free": None}).mask
             seen |= {"free of the span"} if (free & (reach.mask > 0) & (held == 0)).any() else set()
     names = (*oracle.OPTIONS, "key_bias", "key_lengths", "segment_ids", "query_positions", "key_positions")
-    wanted = {f"given {name}" for name in names} | {row.kind for row in pattern_oracle.PRIMITIVES.values()}
+    wanted = {f"given {name}" for name in names} | {row.kind for row in pattern_draws.PRIMITIVES.values()}
     wanted |= {"one an item", "one a head", "grouped", "more queries", "equal", "more keys", "removed keys"}
     assert wanted | {"some rows empty", "free of the span"} <= seen

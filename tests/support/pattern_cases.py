@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import headspan as hs
 import numpy as np
 import oracle
+import pattern_draws
 import pattern_oracle
 from cases import DTYPES, HEADS, draw_array, draw_options, dress
 from tolerances import check_close, check_gradients
@@ -169,13 +170,13 @@ def draw_heads(rng, queries, keys):
 
 
 def make_primitive_case(name, queries, keys, dtype):
-    rng = np.random.default_rng([31, sorted(pattern_oracle.PRIMITIVES).index(name), queries, keys])
+    rng = np.random.default_rng([31, sorted(pattern_draws.PRIMITIVES).index(name), queries, keys])
     large = queries * keys > 4 * MOST_PAIRS
     batch, heads, key_heads = (1, 1, 1) if large else draw_heads(rng, queries, keys)
     ndim = int(rng.choice([4, 4, 3]))
     extra = draw_extra(rng, keys) if name.startswith("Neighborhood") else 0
-    room = pattern_oracle.Room(queries, keys, heads, None, extra, batch if ndim == 4 else 1)
-    tree = pattern_oracle.PRIMITIVES[name].draw(rng, room)
+    room = pattern_draws.Room(queries, keys, heads, None, extra, batch if ndim == 4 else 1)
+    tree = pattern_draws.PRIMITIVES[name].draw(rng, room)
     head_dim = 8 if large else int(rng.choice([3, 8, 16, 17, 64]))
     sizes = (batch if ndim == 4 else 1, heads, key_heads, queries, keys)
     return draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.1)
@@ -193,12 +194,12 @@ def make_composed_case(seed, dtype):
     ndim = int(rng.choice([4, 4, 4, 3, 2])) if heads == 1 else int(rng.choice([4, 4, 3]))
     extra = draw_extra(rng, keys) if on_grid else 0
     on_it = keys - sum(pattern_oracle.before_and_after(extra))
-    grid = pattern_oracle.draw_grid(rng, on_it, int(rng.integers(1, 4))) if on_grid else None
+    grid = pattern_draws.draw_grid(rng, on_it, int(rng.integers(1, 4))) if on_grid else None
     form = rng.choice(["one", "one a head", "one an item", "one an item and head"], p=[0.6, 0.2, 0.1, 0.1])
-    room = pattern_oracle.Room(queries, keys, heads if ndim > 2 else 0, grid, extra, batch if ndim == 4 else 1)
+    room = pattern_draws.Room(queries, keys, heads if ndim > 2 else 0, grid, extra, batch if ndim == 4 else 1)
 
     def draw_row(count):
-        return [pattern_oracle.draw_tree(rng, room, int(rng.integers(2, 6))) for _ in range(count)]
+        return [pattern_draws.draw_tree(rng, room, int(rng.integers(2, 6))) for _ in range(count)]
 
     if form == "one" or ndim == 2:
         (tree,) = draw_row(1)
