@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -175,9 +175,7 @@ class Pattern(ABC):
     @cached_property
     def _in_core(self) -> _core.Pattern:
         """The pattern as the core knows it."""
-        return _core.Pattern(
-            [[(p._name, p._numbers(), p._avoided()) for p in conjunction] for conjunction in self._conjunctions()]
-        )
+        return _core.Pattern([[p._for_core() for p in conjunction] for conjunction in self._conjunctions()])
 
     def mask(self, tokens: int, key_tokens: int | None = None, *, heads: int | None = None) -> npt.NDArray[np.bool_]:
         """Which pairs the pattern allows, as a dense array; for looking at, and small.
@@ -220,7 +218,9 @@ class Pattern(ABC):
             raise ValueError(f"a mask holds at most {_MOST_PAIRS} pairs, not those of {queries} and {keys} tokens")
         self._check_shares(items, count)
         parts = [self._part(item, head) for item in range(items) for head in range(count)]
-        masks = np.stack([part._in_core.mask(queries, keys) for part in suited(parts, queries, keys)])
+        for part in parts:
+            part._check_tokens(queries, keys)
+        masks = np.stack([part._in_core.mask(queries, keys) for part in parts])
         leading = (items,) * (self.items is not None) + (count,) * self._differs_by_head
         return masks.reshape(*leading, queries, keys)
 
@@ -234,15 +234,6 @@ class Pattern(ABC):
         394
         """
         return headspan.cost(pattern=self, **sizes)
-
-
-def suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
-    """Return the patterns of heads, equal ones as one object, which the core plans once; all must suit the tokens."""
-    same: dict[Pattern, Pattern] = {}
-    shared = [same.setdefault(part, part) for part in parts]
-    for part in same:
-        part._check_tokens(queries, keys)
-    return shared
 
 
 class _Composition(Pattern):
@@ -372,9 +363,13 @@ class Primitive(Pattern):
         """Return what the core needs to know, by default the fields."""
         return [min(getattr(self, f.name), MAX_TOKENS) for f in fields(self)]
 
-    def _avoided(self) -> _core.Pattern | None:
-        """Return the pattern that the core must keep clear of with it."""
+    def _avoided(self) -> Pattern | None:
+        """Return the pattern that it keeps clear of."""
         return None
+
+    def _for_core(self) -> tuple[str, list[int], _core.Pattern | None]:
+        avoided = self._avoided()
+        return self._name, self._numbers(), None if avoided is None else avoided._in_core
 
     def _brief(self) -> str:
         words = []

@@ -1,10 +1,10 @@
 """Which pattern each batch item and head gets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard, TypeVar
 
 from headspan import _check
-from headspan.patterns.base import Pattern, suited
+from headspan.patterns.base import Pattern
 
 T = TypeVar("T")
 
@@ -14,7 +14,7 @@ def per_head(given: object, batch: int, heads: int, queries: int, keys: int) -> 
     if given is None:
         return []
     if isinstance(given, Pattern) and given._is_shared:
-        return suited([given], queries, keys)
+        return _suited([given], queries, keys)
     rows = _rows(given, batch, heads)
     differing = [pattern for row in rows for pattern in row if not pattern._is_shared]
     for pattern in differing:
@@ -25,8 +25,17 @@ def per_head(given: object, batch: int, heads: int, queries: int, keys: int) -> 
     else:
         places = [(item, head) for item in range(items) for head in range(heads)]
         parts = [_shared(_shared(rows, item), head)._part(item, head) for item, head in places]
-    shared = suited(parts, queries, keys)
+    shared = _suited(parts, queries, keys)
     return shared[:1] if all(pattern is shared[0] for pattern in shared) else shared
+
+
+def _suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
+    """Return the patterns of heads, equal ones as one object, which the core plans once; all must suit the tokens."""
+    same: dict[Pattern, Pattern] = {}
+    shared = [same.setdefault(part, part) for part in parts]
+    for part in same:
+        part._check_tokens(queries, keys)
+    return shared
 
 
 def _rows(given: object, batch: int, heads: int) -> Sequence[Sequence[Pattern]]:

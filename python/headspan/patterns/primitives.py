@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headspan import _check, _core
+from headspan import _check
 from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
 
 
@@ -332,8 +332,8 @@ class Random(Primitive):
         if self.avoid is not None:
             self.avoid._check_tokens(queries, keys)
 
-    def _avoided(self) -> _core.Pattern | None:
-        return None if self.avoid is None else self.avoid._in_core
+    def _avoided(self) -> Pattern | None:
+        return self.avoid
 
     def _numbers(self) -> list[int]:
         return [min(self.blocks, MAX_TOKENS), min(self.block_size, MAX_TOKENS), self.seed]
