@@ -19,7 +19,7 @@ class WeightMap {
         selection_(selection),
         weights_(weights),
         kernel_(active_kernel<T>()),
-        plan_(request.patterns, request.queries(), request.keys()),
+        plan_(request.patterns, request.heads(), request.queries(), request.keys()),
         rows_(selection.rows.shape[0]) {
     // A task computes whole rows of the result, and about a group of queries.
     std::ptrdiff_t const pools = std::max<std::ptrdiff_t>(1, kLanes / selection.pool_rows);
@@ -53,7 +53,7 @@ class WeightMap {
       chosen.query[lane] = *selection_.rows.at(first_row + (lane < lanes ? lane : 0));
       chosen.span[lane] = request_.span_of(batch, head, chosen.query[lane]);
     }
-    QueryGroup<T> queries(request_, plan_, batch, head, plan_.whole(head), chosen, true);
+    QueryGroup<T> queries(request_, plan_, batch, head, plan_.whole(batch, head), chosen, true);
     VisibleKeys const keys = queries.schedule.visible_keys();
     // The sum over all keys first, without values.
     queries.group.value_dim = 0;

@@ -31,7 +31,7 @@ class BackwardPass {
         upstream_(upstream),
         gradients_(gradients),
         kernel_(active_kernel<T>()),
-        plan_(request.patterns, request.queries(), request.keys()),
+        plan_(request.patterns, request.heads(), request.queries(), request.keys()),
         past_caches_(plan_.stages() == 1 && !gradients.temperature && past_caches(kernel_, gradients.query)),
         in_order_(gradients.key || gradients.value || gradients.key_bias || SharedSums<T>::any(request, gradients)),
         chunks_(in_order_ ? plan_chunks(request, plan_) : std::vector<Chunk>()),
@@ -69,7 +69,7 @@ class BackwardPass {
                  [&](std::ptrdiff_t task, const StopCheck& stop) {
                    std::ptrdiff_t const head = task / groups, in_item = head % request_.heads(),
                                         index = groups - 1 - task % groups;  // long rows first
-                   if (index >= plan_.groups(in_item, stage)) return;
+                   if (index >= plan_.groups(head / request_.heads(), in_item, stage)) return;
                    auto const queries = group_of(request_, plan_, head / request_.heads(), in_item, stage, index);
                    auto const run_batch = [](auto run, const Tile* tiles, int count) {
                      run(KeyGradients<T>{}, tiles, count);
@@ -99,7 +99,7 @@ class BackwardPass {
     if (threads == 1 || heads() == 0) return heads();
     if (std::ptrdiff_t const left = heads() % threads) return heads() - left;
     // Not where a whole head copies its classes, or where all groups add to the same few keys, those of global tokens.
-    const PatternStage* const of_last = plan_.stage(request_.heads() - 1, stage);
+    const PatternStage* const of_last = plan_.stage(request_.batch() - 1, request_.heads() - 1, stage);
     return of_last && (!of_last->along_tokens() || of_last->order.global_groups > 0) ? heads() : heads() - 1;
   }
 
@@ -114,10 +114,10 @@ class BackwardPass {
       std::ptrdiff_t const first = cleared.load(std::memory_order_relaxed);
       if (stage == 0 && first < until) cleared.store(key_rows_.clear_own(all, first, until), std::memory_order_relaxed);
     };
-    if (index < plan_.groups(head, stage)) {
+    if (index < plan_.groups(all.batch, head, stage)) {
       QueryGroup<T> const queries = group_of(request_, plan_, all.batch, head, stage, index);
       KeyGradients<T> const key_rows = key_rows_.of(all, number % shared);
-      bool const ascends = queries.schedule.ascends() && one_order(all.key_head);
+      bool const ascends = queries.schedule.ascends() && one_order(all);
       if (!ascends && !order.await(task, PTRDIFF_MAX, stop)) return;
       auto const run_batch = [&](auto run, const Tile* tiles, int count) {
         for (int i = 0; i < count; i += tiles_at_a_time) {
@@ -143,12 +143,12 @@ class BackwardPass {
 
   // Whether all heads that share a key head go through its keys in one order: where spans are limited, keys that are
   // global tokens come first.
-  bool one_order(std::ptrdiff_t key_head) const {
+  bool one_order(const Chunk& all) const {
     if (!request_.span || request_.patterns.size() <= 1) return true;
-    std::ptrdiff_t const first = key_head * request_.heads_per_key_head();
-    std::vector<std::int64_t> const& tokens = plan_.pattern(first)->global_tokens();
+    std::ptrdiff_t const first = all.key_head * request_.heads_per_key_head();
+    std::vector<std::int64_t> const& tokens = plan_.pattern(all.batch, first)->global_tokens();
     for (std::ptrdiff_t head = first + 1; head < first + request_.heads_per_key_head(); head++)
-      if (plan_.pattern(head)->global_tokens() != tokens) return false;
+      if (plan_.pattern(all.batch, head)->global_tokens() != tokens) return false;
     return true;
   }
 
@@ -177,27 +177,28 @@ class BackwardPass {
     std::ptrdiff_t const shared = request_.heads_per_key_head();
     std::ptrdiff_t cleared = stage == 0 ? chunk.own_first : chunk.own_last;
     std::ptrdiff_t const first_head = chunk.key_head * shared;
-    const PatternStage* const its_stage = plan_.stage(first_head, stage);
+    const PatternStage* const its_stage = plan_.stage(chunk.batch, first_head, stage);
     std::ptrdiff_t classes = classes_at_a_time(request_, its_stage);
     for (std::ptrdiff_t head = first_head; head < first_head + shared; head++)
-      if (plan_.stage(head, stage) != its_stage) classes = 0;
+      if (plan_.stage(chunk.batch, head, stage) != its_stage) classes = 0;
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim(),
                                        ClassRows<T>::elements(request_, its_stage, classes));
     ClassRows<T> copies(request_, its_stage, chunk.batch, chunk.key_head, classes, workspace.copies);
     for (std::ptrdiff_t n = chunk.first_group; n < chunk.last_group; n++)
       for (std::ptrdiff_t h = 0; h < shared; h++) {
         std::ptrdiff_t const head = chunk.key_head * shared + h;
-        if (n >= plan_.groups(head, stage)) continue;
+        if (n >= plan_.groups(chunk.batch, head, stage)) continue;
         QueryGroup<T> queries = group_of(request_, plan_, chunk.batch, head, stage, n);
         bool const same_group = h + 1 < shared;
         std::ptrdiff_t const next_head = same_group ? head + 1 : chunk.key_head * shared, next = same_group ? n : n + 1;
-        bool const has_next = next < std::min(chunk.last_group, plan_.groups(next_head, stage));
+        bool const has_next = next < std::min(chunk.last_group, plan_.groups(chunk.batch, next_head, stage));
         KeyGradients<T> const key_rows = key_rows_.of(chunk, h);
         copies.redirect(queries);
         auto const run_batch = [&](auto run, const Tile* tiles, int count) {
           std::ptrdiff_t const end = keys_end(tiles, count);
           cleared = key_rows_.clear_own(chunk, cleared, std::min(end, chunk.own_last));
-          if (has_next) fetch_next(queries.group, plan_.stage(next_head, stage), chunk.batch, next_head, next, end);
+          if (has_next)
+            fetch_next(queries.group, plan_.stage(chunk.batch, next_head, stage), chunk.batch, next_head, next, end);
           run(key_rows, tiles, count);
           return true;
         };

@@ -41,18 +41,20 @@ PairCounts pair_counts(const Request<T>& request) {
   auto const differs = [&](int axis) {
     return (request.span && request.span.stride[axis]) || (request.removed && request.removed.stride[axis]);
   };
+  std::ptrdiff_t const patterns = static_cast<std::ptrdiff_t>(request.patterns.size());
   bool const items =
-      differs(0) || (request.query_positions && request.query_positions.stride[0]) ||
+      differs(0) || patterns > std::max<std::ptrdiff_t>(request.heads(), 1) ||
+      (request.query_positions && request.query_positions.stride[0]) ||
       (request.key_positions && request.key_positions.stride[0]) ||
       (request.key_begin && request.key_begin.stride[0]) || (request.key_lengths && request.key_lengths.stride[0]) ||
       (request.prefix_end && request.prefix_end.stride[0]) || (request.range_first && request.range_first.stride[0]);
-  return {items ? request.batch() : 1, differs(1) || request.patterns.size() > 1 ? request.heads() : 1};
+  return {items ? request.batch() : 1, differs(1) || patterns > 1 ? request.heads() : 1};
 }
 
 template <class T>
 void count_pairs(const Request<T>& request, const ArrayView<std::int64_t, 2>& pairs, const Control& control) {
   std::ptrdiff_t const heads = pairs.shape[1];
-  Plan const plan(request.patterns, request.queries(), request.keys());
+  Plan const plan(request.patterns, request.heads(), request.queries(), request.keys());
   bool const ranges = request.patterns.empty() && !request.removed;
   parallel_for(pairs.shape[0] * heads, control.threads, control.interrupted,
                [&](std::ptrdiff_t task, const StopCheck& stop) {
@@ -65,7 +67,7 @@ void count_pairs(const Request<T>& request, const ArrayView<std::int64_t, 2>& pa
                  count = 0;
                  Buffer<TileBatch> const tiles(1);
                  for (std::ptrdiff_t stage = 0; stage < plan.stages(); stage++)
-                   for (std::ptrdiff_t index = 0; index < plan.groups(head, stage) && !stop(); index++)
+                   for (std::ptrdiff_t index = 0; index < plan.groups(item, head, stage) && !stop(); index++)
                      count += pairs_of_group(group_of(request, plan, item, head, stage, index), *tiles.data(), stop);
                });
 }

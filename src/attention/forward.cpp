@@ -22,7 +22,7 @@ class ForwardPass {
       : request_(request),
         results_(results),
         kernel_(active_kernel<T>()),
-        plan_(request.patterns, request.queries(), request.keys()),
+        plan_(request.patterns, request.heads(), request.queries(), request.keys()),
         together_(takes_heads_together(request, plan_)),
         past_caches_(plan_.stages() == 1 && past_caches(kernel_, results.out)) {}
 
@@ -56,7 +56,7 @@ class ForwardPass {
   }
 
   const PatternStage* stage_of(std::ptrdiff_t head, std::ptrdiff_t stage) const {
-    return plan_.stage(head % request_.heads(), stage);
+    return plan_.stage(head / request_.heads(), head % request_.heads(), stage);
   }
   QueryGroup<T> group(std::ptrdiff_t stage, std::ptrdiff_t head, std::ptrdiff_t index) const {
     std::ptrdiff_t const item = head / heads_of_item(), in_item = head % heads_of_item();
@@ -91,15 +91,17 @@ class ForwardPass {
     }
     bool const all = splits_of(plan_.most_groups(stage)) >= 2;
     std::vector<std::ptrdiff_t> groups;
-    for (std::ptrdiff_t head = 0; head < request_.heads(); head++) {
-      const PatternStage* const its_stage = plan_.stage(head, stage);
-      groups.push_back(all ? plan_.groups(head, stage) : its_stage ? its_stage->order.global_groups : 0);
+    for (std::ptrdiff_t head = 0; head < plan_.items() * request_.heads(); head++) {
+      const PatternStage* const its_stage = stage_of(head, stage);
+      groups.push_back(all         ? plan_.groups(head / request_.heads(), head % request_.heads(), stage)
+                       : its_stage ? its_stage->order.global_groups
+                                   : 0);
     }
     std::ptrdiff_t const most = groups.empty() ? 0 : *std::max_element(groups.begin(), groups.end()),
                          splits = splits_of(most);
     if (splits < 2) groups.assign(groups.size(), 0);
     std::ptrdiff_t const lanes = std::min<std::ptrdiff_t>(kLanes, request_.queries());
-    return SplitKeys<T>(request_.batch(), std::move(groups), splits, lanes, request_.value_dim());
+    return SplitKeys<T>(request_.batch() / plan_.items(), std::move(groups), splits, lanes, request_.value_dim());
   }
 
   void run_part(std::ptrdiff_t stage, SplitKeys<T>& parts, const typename SplitKeys<T>::Part& part,

@@ -23,8 +23,9 @@ class QueryGroup {
              const PatternStage* stage, const GroupQueries& queries, bool is_first)
       : batch(its_batch),
         head(its_head),
-        schedule(request.visibility(its_batch), plan, its_head, stage, queries, static_cast<bool>(request.span),
-                 request.removed ? request.removed.at(its_batch, its_head) : nullptr, tiles_at_once(request)) {
+        schedule(request.visibility(its_batch), plan.pattern(its_batch, its_head), stage, queries,
+                 static_cast<bool>(request.span), request.removed ? request.removed.at(its_batch, its_head) : nullptr,
+                 tiles_at_once(request)) {
     group.lanes = schedule.lanes();
     set_rows(request);
     set_positions(request, plan);
@@ -113,10 +114,10 @@ class QueryGroup {
   void set_positions(const Request<T>& request, const Plan& plan) {
     Visibility const visibility = request.visibility(batch);
     std::fill_n(group.key_position, kAxes, nullptr);
-    const Pattern* const pattern = plan.pattern(head);
+    const Pattern* const pattern = plan.pattern(batch, head);
     if (pattern && pattern->grid().axes) {
       group.axes = pattern->grid().axes;
-      for (int axis = 0; axis < group.axes; axis++) group.key_position[axis] = plan.coordinates(head, axis);
+      for (int axis = 0; axis < group.axes; axis++) group.key_position[axis] = plan.coordinates(batch, head, axis);
       for (int lane = 0; lane < kLanes; lane++)
         for (int axis = 0; axis < group.axes; axis++)
           group.query_position[axis][lane] = group.key_position[axis][schedule.index(lane)];
@@ -190,8 +191,8 @@ QueryGroup<T> group_of(const Request<T>& request, const Plan& plan, std::ptrdiff
           plan,
           batch,
           head,
-          plan.stage(head, stage_number),
-          group_queries(plan, head, stage_number, index, span_per_query, span_of),
+          plan.stage(batch, head, stage_number),
+          group_queries(plan, batch, head, stage_number, index, span_per_query, span_of),
           stage_number == 0};
 }
 
@@ -208,7 +209,7 @@ QueryGroup<T> group_of_heads(const Request<T>& request, const Plan& plan, std::p
     queries.query[lane] = number % tokens;
     queries.span[lane] = request.span_of(batch, first + queries.heads_on[lane], queries.query[lane]);
   }
-  return {request, plan, batch, first, plan.whole(first), queries, true};
+  return {request, plan, batch, first, plan.whole(batch, first), queries, true};
 }
 
 // Whether they fit into one group, and what it meets is the same for all of them.
@@ -217,8 +218,9 @@ bool takes_heads_together(const Request<T>& request, const Plan& plan) {
   std::ptrdiff_t const each = request.heads_per_key_head();
   if (each == 1 || request.queries() == 0 || request.queries() > kLanes / each) return false;
   if (!request.terms.empty() || request.key_bias) return false;
-  for (std::ptrdiff_t head = 0; head < request.heads(); head++)
-    if (plan.pattern(head) != plan.pattern(head / each * each)) return false;
+  for (std::ptrdiff_t batch = 0; batch < plan.items(); batch++)
+    for (std::ptrdiff_t head = 0; head < request.heads(); head++)
+      if (plan.pattern(batch, head) != plan.pattern(batch, head / each * each)) return false;
   return true;
 }
 

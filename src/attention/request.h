@@ -35,7 +35,7 @@ struct Request {
   ArrayView<const std::int64_t, 1> key_begin, key_lengths;   // (batch), outside lies padding; null: all keys count
   ArrayView<const std::int64_t, 1> prefix_end;               // (batch), of the keys seen by all; null: 0
   ArrayView<const std::int64_t, 2> range_first, range_last;  // (batch, queries), the keys of each; null: all
-  std::vector<const Pattern*> patterns;                      // one, or one for each head, or none
+  std::vector<const Pattern*> patterns;                      // one, one a head, one a batch item and head, or none
   std::vector<std::shared_ptr<const ScoreTerm<T>>> terms;
   double scale = 1;
   double ramp = 32;

@@ -48,11 +48,12 @@ class SplitKeys {
     std::ptrdiff_t head, group, split;
   };
 
-  // `groups` of each head of a batch item, of which a group has so many lanes.
-  SplitKeys(std::ptrdiff_t batch, std::vector<std::ptrdiff_t> groups, std::ptrdiff_t splits, std::ptrdiff_t lanes,
+  // `groups` of each head of the batch items that differ, over and over for so many `rounds`; a group has so many
+  // lanes.
+  SplitKeys(std::ptrdiff_t rounds, std::vector<std::ptrdiff_t> groups, std::ptrdiff_t splits, std::ptrdiff_t lanes,
             std::ptrdiff_t dims)
       : of_head_(std::move(groups)), splits_(splits), lanes_(lanes), first_{0} {
-    for (std::ptrdiff_t item = 0; item < batch; item++)
+    for (std::ptrdiff_t round = 0; round < rounds; round++)
       for (std::ptrdiff_t const of_head : of_head_) first_.push_back(first_.back() + of_head);
     std::size_t const rows = static_cast<std::size_t>(count() * lanes), row = static_cast<std::size_t>(dims);
     outs_ = Buffer<T>(checked_product(rows, row));

@@ -19,8 +19,8 @@ class Tasks {
     auto const share = [&](std::ptrdiff_t parts, std::ptrdiff_t tasks_a_thread, std::ptrdiff_t most) {
       return std::clamp<std::ptrdiff_t>(request.batch() * heads_ * parts / (tasks_a_thread * threads), 1, most);
     };
-    for (std::ptrdiff_t head = 0; head < heads_; head++) {
-      auto const [entry, is_new] = of_stage_.try_emplace(plan.stage(head, stage));
+    for (std::ptrdiff_t head = 0; head < plan.items() * heads_; head++) {
+      auto const [entry, is_new] = of_stage_.try_emplace(stage_of(head));
       if (!is_new) continue;
       OfStage& its = entry->second;
       its.classes = classes_at_a_time(request, entry->first);
@@ -28,7 +28,7 @@ class Tasks {
         its.classes = share(entry->first->stride, 8, its.classes);
         its.cuts = cut_classes(*entry->first, its.classes);
       } else {
-        std::ptrdiff_t const groups = plan.groups(head, stage);
+        std::ptrdiff_t const groups = plan.groups(head / heads_, head % heads_, stage);
         its.cuts = cut(groups, share(groups, 32, 8));
       }
       of_head_ = std::max(of_head_, static_cast<std::ptrdiff_t>(its.cuts.size()) - 1);
@@ -45,7 +45,7 @@ class Tasks {
   // Long rows come first, so that no thread ends late.
   Task at(std::ptrdiff_t number) const {
     std::ptrdiff_t const head = number / of_head_;
-    OfStage const& its = of_stage_.at(plan_.stage(head % heads_, stage_));
+    OfStage const& its = of_stage_.at(stage_of(head));
     std::size_t const n = static_cast<std::size_t>(of_head_ - 1 - number % of_head_);
     Task task{head, 0, 0, its.classes};
     if (n + 1 < its.cuts.size()) task.first = its.cuts[n], task.last = its.cuts[n + 1];
@@ -58,6 +58,7 @@ class Tasks {
     std::vector<std::ptrdiff_t> cuts;  // of groups into tasks
   };
 
+  const PatternStage* stage_of(std::ptrdiff_t head) const { return plan_.stage(head / heads_, head % heads_, stage_); }
   static std::vector<std::ptrdiff_t> cut(std::ptrdiff_t groups, std::ptrdiff_t most) {
     std::vector<std::ptrdiff_t> cuts{0};
     for (std::ptrdiff_t left = groups % most ? groups % most : most; cuts.back() < groups; left = most)

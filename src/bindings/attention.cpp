@@ -16,10 +16,10 @@ namespace {
 using OptionalArray = std::optional<py::array>;
 using Patterns = std::vector<std::shared_ptr<Pattern>>;
 
-std::vector<const Pattern*> pointers(const Patterns& patterns, std::ptrdiff_t heads, std::ptrdiff_t queries,
-                                     std::ptrdiff_t keys) {
-  require(patterns.size() <= 1 || static_cast<std::ptrdiff_t>(patterns.size()) == heads, "patterns",
-          " are not as many as heads");
+std::vector<const Pattern*> pointers(const Patterns& patterns, std::ptrdiff_t batch, std::ptrdiff_t heads,
+                                     std::ptrdiff_t queries, std::ptrdiff_t keys) {
+  std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(patterns.size());
+  require(count <= 1 || count == heads || count == batch * heads, "patterns", " are not as many as heads");
   std::vector<const Pattern*> result;
   for (const std::shared_ptr<Pattern>& pattern : patterns) {
     pattern->check(queries, keys);
@@ -162,7 +162,7 @@ class PyRequest {
       r.range_last = tokens_view<std::int64_t, 2>(*range_last_, {batch, queries}, "ranges");
     }
     for (auto const& [name, arrays] : terms_) r.terms.push_back(term<T>(py::cast<std::string>(name), arrays));
-    r.patterns = pointers(patterns_, heads, queries, keys);
+    r.patterns = pointers(patterns_, batch, heads, queries, keys);
     r.scale = scale_;
     r.ramp = ramp_;
     r.softcap = softcap_;
@@ -302,7 +302,8 @@ py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t ke
 
 void register_attention(py::module_& m) {
   py::class_<Pattern, std::shared_ptr<Pattern>>(m, "Pattern",
-                                                "A union of conjunctions of primitives, each by name and numbers.")
+                                                "A union of conjunctions of primitives, each by name, numbers and the "
+                                                "pattern that it keeps clear of, or None.")
       .def(py::init<Pattern::Description>(), py::arg("conjunctions"))
       .def("mask", &mask, py::arg("queries"), py::arg("keys"));
   py::class_<PyKeyCache, std::shared_ptr<PyKeyCache>>(

@@ -10,8 +10,8 @@ namespace headspan {
 Pattern::Pattern(const Description& conjunctions) {
   for (const auto& conjunction : conjunctions) {
     conjunctions_.emplace_back();
-    for (const auto& [name, numbers] : conjunction) {
-      primitives_.push_back(make_primitive(name, numbers));
+    for (const auto& [name, numbers, avoid] : conjunction) {
+      primitives_.push_back(make_primitive(name, numbers, avoid));
       Primitive const& primitive = *primitives_.back();
       conjunctions_.back().push_back(&primitive);
       if (primitive.grouping().grid.axes) grid_ = primitive.grouping().grid;

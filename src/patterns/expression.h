@@ -2,7 +2,7 @@
 // Expressions of primitives: a union of conjunctions, such as (local & blocks) | global.
 #pragma once
 
-#include <utility>
+#include <tuple>
 
 #include "primitive.h"
 
@@ -12,7 +12,8 @@ using Conjunction = std::vector<const Primitive*>;  // a pair is in it if it is 
 
 class Pattern {
  public:
-  using Description = std::vector<std::vector<std::pair<std::string, Numbers>>>;  // of every conjunction its primitives
+  // Of every conjunction its primitives: name, numbers, and what it keeps clear of or null.
+  using Description = std::vector<std::vector<std::tuple<std::string, Numbers, std::shared_ptr<Pattern>>>>;
   explicit Pattern(const Description& conjunctions);
 
   // Throws std::invalid_argument if it does not suit as many tokens.

@@ -22,7 +22,8 @@ struct Grouping {
   std::ptrdiff_t stride = 1;                       // indices that are equal modulo this
   std::ptrdiff_t section = 0;                      // and that lie in one section of so many; 0: anywhere
   Grid grid;                                       // and that lie in one block of a grid,
-  std::ptrdiff_t dilation[kGridAxes] = {1, 1, 1};  // counting every n-th coordinate
+  std::ptrdiff_t dilation[kGridAxes] = {1, 1, 1};  // counting every n-th coordinate,
+  std::ptrdiff_t sharing[kGridAxes] = {1, 1, 1};   // of which so many see the same
 
   static Grouping classes(std::ptrdiff_t stride) {
     Grouping grouping;
@@ -62,9 +63,12 @@ class Primitive {
   }
 };
 
-// A primitive by its name and the numbers of its Python class, which has checked them.
+// A primitive by its name and the numbers of its Python class, which has checked them; and for blocks that are drawn
+// what they keep clear of, or null.
+class Pattern;
 using Numbers = std::vector<std::int64_t>;
-std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers);
+std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers,
+                                          const std::shared_ptr<const Pattern>& avoid);
 
 // ---- what primitives have in common
 

@@ -3,16 +3,14 @@
 
 namespace headspan {
 
-GroupSchedule::GroupSchedule(const Visibility& visibility, const Plan& plan, std::ptrdiff_t head,
-                             const PatternStage* stage, const GroupQueries& queries, bool limited, const bool* removed,
-                             int tiles_at_once)
+GroupSchedule::GroupSchedule(const Visibility& visibility, const Pattern* pattern, const PatternStage* stage,
+                             const GroupQueries& queries, bool limited, const bool* removed, int tiles_at_once)
     : visibility_(visibility), queries_(queries) {
   for (int lane = 0; lane < kLanes; lane++) index_[lane] = visibility.index(queries.query[lane]);
   rules_.stage = stage;
   rules_.keys = visibility.keys;
   rules_.removed = removed;
   rules_.tiles_at_once = tiles_at_once;
-  const Pattern* const pattern = plan.pattern(head);
   if (!pattern || !limited) return;
   std::vector<std::int64_t> const& tokens = pattern->global_tokens();
   if (!tokens.empty()) rules_.exempt_keys = &tokens;

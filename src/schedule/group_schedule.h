@@ -20,19 +20,19 @@ struct GroupQueries {
   double span[kLanes];                   // infinity: unlimited
 };
 
-// The queries of group number `index` of a stage of a head, with their spans, span_of(query). Where each of
-// neighbouring queries has a span of its own they are sorted by the first key they see, so that the lanes of a vector
-// have most of their keys in common.
+// The queries of group number `index` of a stage of a head of a batch item, with their spans, span_of(query). Where
+// each of neighbouring queries has a span of its own they are sorted by the first key they see, so that the lanes of a
+// vector have most of their keys in common.
 template <class SpanOf>
-GroupQueries group_queries(const Plan& plan, std::ptrdiff_t head, std::ptrdiff_t stage_number, std::ptrdiff_t index,
-                           bool span_per_query, SpanOf span_of) {
-  const PatternStage* const stage = plan.stage(head, stage_number);
+GroupQueries group_queries(const Plan& plan, std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t stage_number,
+                           std::ptrdiff_t index, bool span_per_query, SpanOf span_of) {
+  const PatternStage* const stage = plan.stage(item, head, stage_number);
   std::ptrdiff_t const first = index * kLanes, left = plan.queries() - first;
   const std::ptrdiff_t* const chosen = stage ? stage->order.queries(index) : nullptr;
   GroupQueries group;
   group.lanes = stage ? stage->order.lanes(index) : static_cast<int>(std::min<std::ptrdiff_t>(left, kLanes));
   for (int lane = 0; lane < group.lanes; lane++) group.query[lane] = chosen ? chosen[lane] : first + lane;
-  if (span_per_query && (!stage || stage->along_tokens()) && !plan.coordinates(head, 0)) {
+  if (span_per_query && (!stage || stage->along_tokens()) && !plan.coordinates(item, head, 0)) {
     // A key in the upper bits, the lane in the lower ones, since plain numbers are sorted faster.
     constexpr double furthest = 1e15;
     std::int64_t order[kLanes];
@@ -53,7 +53,7 @@ GroupQueries group_queries(const Plan& plan, std::ptrdiff_t head, std::ptrdiff_t
 class GroupSchedule {
  public:
   // `limited`: spans are given. `removed`: of each key whether it has a bias of -infinity; null: none has.
-  GroupSchedule(const Visibility& visibility, const Plan& plan, std::ptrdiff_t head, const PatternStage* stage,
+  GroupSchedule(const Visibility& visibility, const Pattern* pattern, const PatternStage* stage,
                 const GroupQueries& queries, bool limited, const bool* removed, int tiles_at_once);
   GroupSchedule(const GroupSchedule&) = delete;  // parts of it point to others
   GroupSchedule& operator=(const GroupSchedule&) = delete;

@@ -13,9 +13,9 @@ namespace headspan {
 
 class Plan {
  public:
-  // Of one pattern for all heads, or one for each, or none.
-  Plan(const std::vector<const Pattern*>& patterns, std::ptrdiff_t queries, std::ptrdiff_t keys)
-      : patterns_(patterns), queries_(queries), neighbours_((queries + kLanes - 1) / kLanes) {
+  // Of one pattern for all heads, or one for each, or one for each batch item and head, item by item, or none.
+  Plan(const std::vector<const Pattern*>& patterns, std::ptrdiff_t heads, std::ptrdiff_t queries, std::ptrdiff_t keys)
+      : patterns_(patterns), heads_(heads), queries_(queries), neighbours_((queries + kLanes - 1) / kLanes) {
     for (const Pattern* pattern : patterns) {
       auto const [entry, is_new] = of_pattern_.try_emplace(pattern);
       if (!is_new) continue;
@@ -26,39 +26,51 @@ class Plan {
   }
 
   std::ptrdiff_t queries() const { return queries_; }
+  // How many batch items differ: 1 for those that share their patterns.
+  std::ptrdiff_t items() const {
+    std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(patterns_.size());
+    return count > heads_ && count > 1 ? count / heads_ : 1;
+  }
   // Most stages that a head needs.
   std::ptrdiff_t stages() const {
     std::size_t most = patterns_.empty() ? 1 : 0;
     for (const auto& entry : of_pattern_) most = std::max(most, entry.second.stages.size());
     return static_cast<std::ptrdiff_t>(most);
   }
-  const Pattern* pattern(std::ptrdiff_t head) const {
-    return patterns_.empty() ? nullptr : patterns_[patterns_.size() == 1 ? 0 : static_cast<std::size_t>(head)];
+  const Pattern* pattern(std::ptrdiff_t item, std::ptrdiff_t head) const {
+    if (patterns_.size() <= 1) return patterns_.empty() ? nullptr : patterns_.front();
+    return patterns_[static_cast<std::size_t>((items() > 1 ? item * heads_ : 0) + head)];
   }
   // Null for neighbours without a pattern, and where the head has fewer stages.
-  const PatternStage* stage(std::ptrdiff_t head, std::ptrdiff_t number) const {
+  const PatternStage* stage(std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t number) const {
     if (patterns_.empty()) return nullptr;
-    auto const& stages = of(head).stages;
+    auto const& stages = of(item, head).stages;
     return number < static_cast<std::ptrdiff_t>(stages.size()) ? &stages[static_cast<std::size_t>(number)] : nullptr;
   }
   // For queries in any order.
-  const PatternStage* whole(std::ptrdiff_t head) const { return patterns_.empty() ? nullptr : &of(head).whole; }
+  const PatternStage* whole(std::ptrdiff_t item, std::ptrdiff_t head) const {
+    return patterns_.empty() ? nullptr : &of(item, head).whole;
+  }
   // None if the head has fewer stages.
-  std::ptrdiff_t groups(std::ptrdiff_t head, std::ptrdiff_t number) const {
+  std::ptrdiff_t groups(std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t number) const {
     if (patterns_.empty()) return neighbours_;
-    const PatternStage* const of_head = stage(head, number);
+    const PatternStage* const of_head = stage(item, head, number);
     return of_head ? of_head->order.groups() : 0;
   }
   std::ptrdiff_t most_groups(std::ptrdiff_t number) const {
     std::ptrdiff_t most = patterns_.empty() ? neighbours_ : 0;
-    for (std::size_t head = 0; head < patterns_.size(); head++)
-      most = std::max(most, groups(static_cast<std::ptrdiff_t>(head), number));
+    for (const auto& entry : of_pattern_) {
+      auto const& stages = entry.second.stages;
+      if (number < static_cast<std::ptrdiff_t>(stages.size()))
+        most = std::max(most, stages[static_cast<std::size_t>(number)].order.groups());
+    }
     return most;
   }
   // Where the keys stand on an axis of the pattern's grid; null: it has none.
-  const double* coordinates(std::ptrdiff_t head, int axis) const {
-    if (patterns_.empty() || of(head).coordinates[axis].empty()) return nullptr;
-    return of(head).coordinates[axis].data();
+  const double* coordinates(std::ptrdiff_t item, std::ptrdiff_t head, int axis) const {
+    if (patterns_.empty()) return nullptr;
+    std::vector<double> const& its = of(item, head).coordinates[axis];
+    return its.empty() ? nullptr : its.data();
   }
 
  private:
@@ -79,10 +91,10 @@ class Plan {
       }
     }
   };
-  const OfPattern& of(std::ptrdiff_t head) const { return of_pattern_.at(pattern(head)); }
+  const OfPattern& of(std::ptrdiff_t item, std::ptrdiff_t head) const { return of_pattern_.at(pattern(item, head)); }
 
   std::vector<const Pattern*> const patterns_;
-  std::ptrdiff_t const queries_, neighbours_;  // the second: groups of neighbours
+  std::ptrdiff_t const heads_, queries_, neighbours_;  // the last: groups of neighbours
   std::map<const Pattern*, OfPattern> of_pattern_;
 };
 

@@ -44,11 +44,16 @@ void for_each_in_box(const std::ptrdiff_t* first, const std::ptrdiff_t* last, Vi
 }
 
 // Sections are boxes of about 64 tokens of one class: such queries have most of their neighbours in common. On a plane
-// 16 lanes are then a square, and what neighbouring squares see begins and ends row by row.
+// 16 lanes are then a square, and what neighbouring squares see begins and ends row by row. Those that share what they
+// see stay together.
 template <class Section>
 void grid_sections(const Grouping& grouping, Section section) {
   constexpr std::ptrdiff_t edges[][kGridAxes] = {{kLanes, 1, 1}, {16, 4, 1}, {4, 4, 4}};
-  const std::ptrdiff_t* const edge = edges[grouping.grid.axes - 1];
+  std::ptrdiff_t edge[kGridAxes];
+  for (int axis = 0; axis < kGridAxes; axis++) {
+    std::ptrdiff_t const most = edges[grouping.grid.axes - 1][axis], together = grouping.sharing[axis];
+    edge[axis] = std::max<std::ptrdiff_t>(most / together, 1) * together;
+  }
   const std::ptrdiff_t *const shape = grouping.grid.shape, *const step = grouping.dilation;
   std::ptrdiff_t const zero[kGridAxes] = {};
   for_each_in_box(zero, step, [&](const std::ptrdiff_t* rest) {

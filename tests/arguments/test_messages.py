@@ -22,7 +22,18 @@ CALLS = {
     ),
     "one mask of blocks for all heads": (
         lambda: Blocks(np.ones((5, 5), bool), 4, per_head=True),
-        ValueError, "mask of Blocks per head must have the shape (heads, blocks, blocks), not (5, 5)",
+        ValueError,
+        "mask of Blocks per head must have the shape (heads, blocks, blocks) or (batch, heads, blocks, blocks), "
+        "not (5, 5)",
+    ),
+    "a mask of blocks for each head, unasked": (
+        lambda: hs.attention(QUERY, QUERY, QUERY, pattern=Blocks(np.ones((2, 5, 5), bool), 4)),
+        ValueError,
+        "pattern must be for a batch of 1, but has Blocks for one of 2; per_head=True is for a mask of each head",
+    ),
+    "rectangles of other sizes": (
+        lambda: Blocks(np.ones((2, 3), bool), (4, 3)).mask(20),
+        ValueError, "Blocks with a mask of 2 x 3 blocks of (4, 3) are for 7 to 8 keys; for 20 the mask must be 5 x 7",
     ),
     "blocks of other sizes": (
         lambda: Blocks(np.ones((2, 2), bool), 4).mask(20),

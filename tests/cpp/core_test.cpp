@@ -138,16 +138,20 @@ bool stops() {
 
 int main() {
   std::printf("variant %s, OpenMP %s\n", headspan::active_variant().name, headspan::has_openmp() ? "yes" : "no");
+  using Patterns = headspan::Pattern::Description;
+  Patterns const local{{{"local", {300, 0, 1}, {}}}};
+  Patterns const classes{{{"local", {40, 0, 1}, {}}}, {{"strided", {50, -1}, {}}}, {{"global", {3, 200}, {}}}};
+  Patterns const window{{{"local", {60, 60, 1}, {}}}};
+  auto const avoid = std::make_shared<headspan::Pattern>(window);
+  Patterns const drawn{window[0], {{"random", {2, 32, 1}, avoid}}, {{"global", {0, 299}, {}}}};
+  Patterns const grid{{{"neighborhood", {2, 1, 13, 23, 5, 7, 1, 1, 0, 1, 1, 2}, {}}}, {{"global", {0}, {}}}};
   const Shape shapes[] = {
-      {1, 1, 1, 700, 700, 16, true, {}},
-      {1, 4, 4, 450, 450, 16, true, {}},
-      {1, 2, 2, 400, 900, 16, false, {{{"local", {300, 0, 1}}}}},
-      {2, 4, 2, 130, 200, 17, true, {}},
-      {1, 3, 1, 200, 129, 8, false, {}},
-      {3, 2, 2, 1, 65, 5, true, {}},
-      {1, 1, 1, 500, 500, 16, true, {{{"local", {40, 0, 1}}}, {{"strided", {50, -1}}}, {{"global", {3, 200}}}}},
-      {1, 3, 3, 260, 300, 8, false, {{{"local", {60, 60, 1}}}, {{"random", {2, 32, 1}}}, {{"global", {0, 299}}}}},
-      {1, 1, 1, 300, 300, 8, false, {{{"neighborhood", {2, 1, 13, 23, 5, 7, 1, 1, 0, 1}}}, {{"global", {0}}}}}};
+      {1, 1, 1, 700, 700, 16, true, {}},      {1, 4, 4, 450, 450, 16, true, {}},
+      {1, 2, 2, 400, 900, 16, false, local},  {2, 4, 2, 130, 200, 17, true, {}},
+      {1, 3, 1, 200, 129, 8, false, {}},      {3, 2, 2, 1, 65, 5, true, {}},
+      {1, 1, 1, 500, 500, 16, true, classes}, {1, 3, 3, 260, 300, 8, false, drawn},
+      {1, 1, 1, 300, 300, 8, false, grid},
+  };
   int failed = 0, passed = 0;
   for (const Shape& shape : shapes) ++(same_for_all_threads(shape) ? passed : failed);
   ++(stops() ? passed : failed);

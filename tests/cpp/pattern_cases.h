@@ -26,14 +26,14 @@ class SomePattern {
   bool allows(std::ptrdiff_t p, std::ptrdiff_t j) const {
     for (const auto& conjunction : description) {
       bool in_all = true;
-      for (const auto& [name, numbers] : conjunction) in_all = in_all && contains(name, numbers, p, j);
+      for (const auto& [name, numbers, avoid] : conjunction) in_all = in_all && contains(name, numbers, p, j);
       if (in_all) return true;
     }
     return false;
   }
   bool is_global(std::ptrdiff_t index) const {
     for (const auto& conjunction : description)
-      for (const auto& [name, numbers] : conjunction)
+      for (const auto& [name, numbers, avoid] : conjunction)
         if (name == "global" && std::count(numbers.begin(), numbers.end(), index)) return true;
     return false;
   }
@@ -67,7 +67,7 @@ class SomePattern {
     Numbers beside;
     for (std::ptrdiff_t key = 0; key < keys; key++)
       if (!grid.holds(key)) beside.push_back(key);
-    if (!beside.empty()) description.push_back({{"global", beside}});
+    if (!beside.empty()) description.push_back({{"global", beside, nullptr}});
   }
 
   Numbers some_keys(Random& random, std::ptrdiff_t most) const {
@@ -75,50 +75,54 @@ class SomePattern {
     std::sort(tokens.begin(), tokens.end());
     return tokens;
   }
-  std::pair<std::string, Numbers> primitive(Random& random) const {
+  using Term = Pattern::Description::value_type::value_type;
+  Term primitive(Random& random) const {
     std::ptrdiff_t const size = random.between(1, random.one_in(2) ? 8 : 90);
     switch (random.between(0, grid.axes ? 7 : 6)) {
       case 0: {  // as many gaps before as after
         std::ptrdiff_t const dilation = random.one_in(2) ? 1 : random.between(2, 9);
-        return {"local", {random.between(0, 40) * dilation, random.between(0, 40) * dilation, dilation}};
+        return {"local", {random.between(0, 40) * dilation, random.between(0, 40) * dilation, dilation}, nullptr};
       }
       case 1:
-        return {"strided", {size, random.one_in(2) ? -1 : random.between(0, size - 1)}};
+        return {"strided", {size, random.one_in(2) ? -1 : random.between(0, size - 1)}, nullptr};
       case 2:
-        return {"global", some_keys(random, random.one_in(4) ? 100 : 5)};
+        return {"global", some_keys(random, random.one_in(4) ? 100 : 5), nullptr};
       case 3:
-        return {"blockwise", {size, random.between(0, 3), random.between(0, 3)}};
+        return {"blockwise", {size, random.between(0, 3), random.between(0, 3)}, nullptr};
       case 4:
-        return {"fixed", {size, random.between(1, size)}};
+        return {"fixed", {size, random.between(1, size)}, nullptr};
       case 5:
-        return {"full", {}};
+        return {"full", {}, nullptr};
       case 6:
         return blocks(random, size);
       default:
         return neighborhood(random);
     }
   }
-  std::pair<std::string, Numbers> blocks(Random& random, std::ptrdiff_t size) const {
-    std::ptrdiff_t const columns = (keys + size - 1) / size, rows = random.between(0, columns);
-    Numbers numbers{size, rows, 0}, of_rows;
+  Term blocks(Random& random, std::ptrdiff_t size) const {
+    std::ptrdiff_t const of_keys = random.one_in(2) ? size : random.between(1, 90);
+    std::ptrdiff_t const columns = (keys + of_keys - 1) / of_keys, rows = random.between(0, (keys + size - 1) / size);
+    Numbers numbers{size, of_keys, rows, 0}, of_rows;
     for (std::ptrdiff_t row = 0; row < rows; row++) {
       for (std::ptrdiff_t column = 0; column < columns; column++)
         if (random.one_in(3)) of_rows.push_back(column);
       numbers.push_back(static_cast<std::int64_t>(of_rows.size()));
     }
     numbers.insert(numbers.end(), of_rows.begin(), of_rows.end());
-    return {"blocks", numbers};
+    return {"blocks", numbers, nullptr};
   }
-  std::pair<std::string, Numbers> neighborhood(Random& random) const {
-    Numbers numbers{grid.axes, grid.first}, dilations;
+  Term neighborhood(Random& random) const {
+    Numbers numbers{grid.axes, grid.first}, dilations, strides;
     numbers.insert(numbers.end(), grid.shape, grid.shape + grid.axes);
     for (int axis = 0; axis < grid.axes; axis++) {
       dilations.push_back(random.between(1, std::min<std::ptrdiff_t>(3, grid.shape[axis])));
       numbers.push_back(random.between(1, std::min<std::ptrdiff_t>(9, grid.shape[axis] / dilations.back())));
+      strides.push_back(random.one_in(2) ? 1 : random.between(1, numbers.back()));
     }
     numbers.insert(numbers.end(), dilations.begin(), dilations.end());
     for (int axis = 0; axis < grid.axes; axis++) numbers.push_back(random.one_in(3));
-    return {"neighborhood", numbers};
+    numbers.insert(numbers.end(), strides.begin(), strides.end());
+    return {"neighborhood", numbers, nullptr};
   }
 
   static std::ptrdiff_t down(std::ptrdiff_t a, std::ptrdiff_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
@@ -135,14 +139,14 @@ class SomePattern {
     }
     if (name == "blocks") {
       std::ptrdiff_t const row = down(p, n[0]);
-      if (row < 0 || row >= n[1]) return false;
-      auto const starts = n.begin() + 2 + row, columns = n.begin() + 3 + n[1];
-      return std::count(columns + starts[0], columns + starts[1], j / n[0]) > 0;
+      if (row < 0 || row >= n[2]) return false;
+      auto const starts = n.begin() + 3 + row, columns = n.begin() + 4 + n[2];
+      return std::count(columns + starts[0], columns + starts[1], j / n[1]) > 0;
     }
     return in_neighborhood(n, p, j);
   }
-  // On every axis the coordinates of one class, counted by themselves: the window around the query, moved inside, or
-  // what there is of it up to the query.
+  // On every axis the coordinates of one class, counted by themselves: the window around the query that leads, moved
+  // inside, or what there is of it up to the query.
   bool in_neighborhood(const Numbers& n, std::ptrdiff_t p, std::ptrdiff_t j) const {
     if (!grid.holds(p) || !grid.holds(j)) return false;
     std::ptrdiff_t from[kGridAxes], to[kGridAxes];
@@ -150,12 +154,14 @@ class SomePattern {
     grid.coordinates(j, to);
     for (int axis = 0; axis < grid.axes; axis++) {
       auto const number = [&](int which) { return n[static_cast<std::size_t>(2 + which * grid.axes + axis)]; };
-      std::ptrdiff_t const window = number(1), step = number(2), own = from[axis] / step;
+      std::ptrdiff_t const window = number(1), step = number(2), own = from[axis] / step, stride = number(4);
       std::vector<std::ptrdiff_t> of_class;
       for (std::ptrdiff_t c = from[axis] % step; c < grid.shape[axis]; c += step) of_class.push_back(c);
-      std::ptrdiff_t const last_start = static_cast<std::ptrdiff_t>(of_class.size()) - window;
-      std::ptrdiff_t start = std::min(std::max<std::ptrdiff_t>(own - window / 2, 0), last_start), end = start + window;
-      if (number(3)) start = std::max<std::ptrdiff_t>(own - window + 1, 0), end = own + 1;
+      std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(of_class.size()), team = own - own % stride;
+      std::ptrdiff_t const middle = std::min(team + stride / 2, count - 1), last = std::min(team + stride, count) - 1;
+      std::ptrdiff_t start = std::min(std::max<std::ptrdiff_t>(middle - window / 2, 0), count - window);
+      std::ptrdiff_t end = start + window;
+      if (number(3)) start = std::max<std::ptrdiff_t>(last - window + 1, 0), end = own + 1;
       if (!std::count(of_class.begin() + start, of_class.begin() + end, to[axis])) return false;
     }
     return true;

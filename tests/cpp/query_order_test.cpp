@@ -31,6 +31,7 @@ struct OrderCase {
                                                         : grouping.grid.axes == 2 ? 25
                                                                                   : 8);
           grouping.dilation[axis] = random.between(1, grouping.grid.shape[axis]);
+          if (random.one_in(2)) grouping.sharing[axis] = random.between(1, 100);
         }
         if (random.one_in(3)) grouping.grid.first = random.between(1, 5);
         keys = grouping.grid.first + grouping.grid.tokens() + (random.one_in(3) ? random.between(1, 5) : 0);

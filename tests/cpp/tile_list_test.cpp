@@ -102,13 +102,13 @@ template <class Visit>
 void for_each_group(const TileCase& its, int tiles_at_once, Visit visit) {
   std::vector<const Pattern*> patterns;
   if (its.pattern) patterns.push_back(&its.pattern->pattern);
-  Plan const plan(patterns, its.queries, its.keys);
+  Plan const plan(patterns, 1, its.queries, its.keys);
   for (std::ptrdiff_t number = 0; number < plan.stages(); number++)
-    for (std::ptrdiff_t index = 0; index < plan.groups(0, number); index++) {
+    for (std::ptrdiff_t index = 0; index < plan.groups(0, 0, number); index++) {
       GroupQueries const queries =
-          group_queries(plan, 0, number, index, its.span_per_query, [&](std::ptrdiff_t i) { return its.span(i); });
-      visit(GroupSchedule(its.visibility(), plan, 0, plan.stage(0, number), queries, its.limited, its.removed.get(),
-                          tiles_at_once));
+          group_queries(plan, 0, 0, number, index, its.span_per_query, [&](std::ptrdiff_t i) { return its.span(i); });
+      visit(GroupSchedule(its.visibility(), plan.pattern(0, 0), plan.stage(0, 0, number), queries, its.limited,
+                          its.removed.get(), tiles_at_once));
     }
 }
 

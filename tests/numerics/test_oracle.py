@@ -5,6 +5,7 @@ import math
 import headspan as hs
 import numpy as np
 import oracle
+import pattern_draws
 import pattern_oracle
 import pytest
 from cases import make_case
@@ -205,10 +206,11 @@ def test_composed_cases_reach_every_corner():
         for dtype in ("float64", "float32"):
             case = make_composed_case(seed, dtype)
             query, key = case.arrays["query"], case.arrays["key"]
-            trees = case.tree if isinstance(case.tree, list) else [case.tree]
+            trees = pattern_oracle.flat(case.tree)
             seen |= {one.kind for tree in trees for one in pattern_oracle.leaves_of(tree)}
             seen |= {f"given {name}" for name in case.options}
-            seen |= {"one a head"} if isinstance(case.tree, list) else set()
+            if isinstance(case.tree, list):
+                seen.add("one an item" if isinstance(case.tree[0], list) else "one a head")
             seen |= {"grouped"} if query.ndim > 2 and query.shape[-3] > key.shape[-3] else set()
             seen.add(("more queries", "equal", "more keys")[1 + np.sign(key.shape[-2] - query.shape[-2])])
             seen |= {"removed keys"} if np.isneginf(case.options.get("key_bias", 0)).any() else set()
@@ -221,6 +223,6 @@ def test_composed_cases_reach_every_corner():
             seen |= {"free of the span"} if (free & (reach.mask > 0) & (held == 0)).any() else set()
     limits = ("key_lengths", "key_ranges", "prefix_lengths", "segment_ids", "query_positions", "key_positions")
     wanted = {f"given {name}" for name in (*oracle.OPTIONS, "key_bias", *limits)}
-    wanted |= {row.kind for row in pattern_oracle.PRIMITIVES.values()}
-    wanted |= {"one a head", "grouped", "more queries", "equal", "more keys", "removed keys"}
+    wanted |= {row.kind for row in pattern_draws.PRIMITIVES.values()}
+    wanted |= {"one an item", "one a head", "grouped", "more queries", "equal", "more keys", "removed keys"}
     assert wanted | {"some rows empty", "free of the span"} <= seen

@@ -105,7 +105,7 @@ def windows(shape, side):
     return np.array([[j in swin(i, tokens, shape, side) for j in range(tokens)] for i in range(tokens)])
 
 
-CHOSEN = {row: pattern_oracle.drawn_blocks(11, row, 2, 8) for row in range(8)}
+CHOSEN = {row: pattern_oracle.drawn_blocks(11, row, 2, range(8)) for row in range(8)}
 # name: tokens, causal, the pattern, the paper's set, its arguments
 PAPERS = {
     "Longformer": (

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.numerical
 
 INF = np.inf
 STEPS = np.cumsum(np.resize([0, 0.25, 1, 2.5, 0, 0, 1], 130))
+TABLE = np.cos(np.arange(30.0))
 EVERY_OTHER = np.where(np.arange(130) % 2, -INF, 0.25)
 # name: (batch, heads, key_heads, queries, keys, head_dim), options
 EDGES = {
@@ -41,6 +42,23 @@ EDGES = {
     "one place, without self": ((1, 1, 1, 70, 70, 8), {"key_positions": np.full(70, 2.5), "include_self": False}),
     "repeated, without self": (
         (1, 2, 1, 90, 90, 8), {"key_positions": np.arange(90) // 4, "include_self": False, "span": [2, 9], "ramp": 3},
+    ),
+    # The queries stand one after another, and their keys do not.
+    "a bias by distance, keys at halves": (
+        (1, 2, 1, 70, 90, 8),
+        {"query_positions": np.arange(70) - 20, "key_positions": np.arange(90) + 0.5, "distance_bias": TABLE},
+    ),
+    "a bias by distance, keys at halves, both directions": (
+        (1, 2, 1, 70, 90, 8),
+        {"query_positions": np.arange(70) - 20, "key_positions": np.arange(90) / 2 - 10, "distance_bias": TABLE,
+         "causal": False},
+    ),
+    "a bias by distance, keys two apart": (
+        (1, 2, 1, 70, 90, 8),
+        {"query_positions": np.arange(70) - 20, "key_positions": np.arange(90) * 2 - 100, "distance_bias": TABLE},
+    ),
+    "a bias by distance, one query": (
+        (1, 2, 1, 1, 90, 8), {"query_positions": [50], "key_positions": STEPS[:90], "distance_bias": TABLE},
     ),
     "gaps beyond the span": (
         (1, 1, 1, 90, 90, 8), {"key_positions": np.arange(90) * 100.25, "span": 50, "include_self": False},

@@ -5,11 +5,12 @@ import numpy as np
 
 
 def make_arguments(shape, dtype, seed=0):
-    heads, key_heads, queries, keys, dim = shape
+    """Arrays of a shape (heads, key_heads, queries, keys, dim), with a number of batch items before or of one."""
+    *batch, heads, key_heads, queries, keys, dim = shape
     rng = np.random.default_rng([seed, *shape])
 
     def draw(*s):
-        return rng.standard_normal((1, *s)).astype(dtype)
+        return rng.standard_normal((*(batch or [1]), *s)).astype(dtype)
 
     arrays = {
         "query": draw(heads, queries, dim),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import headspan as hs
 import numpy as np
 import oracle
+import pattern_draws
 import pattern_oracle
 from cases import DTYPES, HEADS, draw_array, draw_memory, draw_options, dress
 from tolerances import check_close, check_gradients
@@ -24,9 +25,14 @@ MOST_PAIRS = 140_000  # over all heads and batch items
 class PatternCase:
     arrays: dict
     options: dict = field(default_factory=dict)  # but for the pattern
-    tree: object = None  # or a list of one a head
+    tree: object = None  # or a list of one a head, or a list of lists
     grad_out: np.ndarray | None = None
     grad_lse: np.ndarray | None = None
+
+    @property
+    def shares(self):
+        """Batch items and heads."""
+        return (1, 1, *self.arrays["query"].shape[:-2])[-2:]
 
     @property
     def arguments(self):
@@ -37,7 +43,7 @@ class PatternCase:
     def dense(self):
         """The same for the oracle."""
         tokens = [np.shape(self.arrays[name])[-2] for name in ("query", "key")]
-        limits = {} if self.tree is None else pattern_oracle.limits(self.tree, *tokens)
+        limits = {} if self.tree is None else pattern_oracle.limits(self.tree, *tokens, *self.shares)
         return {**self.arrays, **self.options, **limits}
 
 
@@ -164,7 +170,7 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
         # The nearest key a pattern leaves may be far: scores beyond 10 or so would round coarsely.
         slopes = np.floor(4096 * np.asarray(options["alibi_slopes"], dtype=np.float64) * min(1, 50 / keys)) / 4096
         options["alibi_slopes"] = slopes
-    trees = tree if isinstance(tree, list) else [tree]
+    trees = pattern_oracle.flat(tree)
     if any(one.options.get("extra") for some in trees if some is not None for one in pattern_oracle.leaves_of(some)):
         options.pop("alibi_slopes", None)  # no distance to tokens beside a grid
     if any(some is not None and pattern_oracle.looks_both_ways(some) for some in trees):
@@ -209,20 +215,20 @@ def draw_heads(rng, queries, keys):
 
 
 def make_primitive_case(name, queries, keys, dtype):
-    rng = np.random.default_rng([31, sorted(pattern_oracle.PRIMITIVES).index(name), queries, keys])
+    rng = np.random.default_rng([31, sorted(pattern_draws.PRIMITIVES).index(name), queries, keys])
     large = queries * keys > 4 * MOST_PAIRS
     batch, heads, key_heads = (1, 1, 1) if large else draw_heads(rng, queries, keys)
     ndim = int(rng.choice([4, 4, 3]))
     extra = draw_extra(rng, keys) if name.startswith("Neighborhood") else 0
-    room = pattern_oracle.Room(queries, keys, heads, None, extra)
-    tree = pattern_oracle.PRIMITIVES[name].draw(rng, room)
+    room = pattern_draws.Room(queries, keys, heads, None, extra, batch if ndim == 4 else 1)
+    tree = pattern_draws.PRIMITIVES[name].draw(rng, room)
     head_dim = 8 if large else int(rng.choice([3, 8, 16, 17, 64]))
     sizes = (batch if ndim == 4 else 1, heads, key_heads, queries, keys)
     return draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.1)
 
 
 def make_composed_case(seed, dtype):
-    """A random expression, or a list of one a head."""
+    """A random expression, or a list of one a head, or a list of lists."""
     rng = np.random.default_rng([32, seed, DTYPES.index(dtype)])
     on_grid = rng.random() < 0.35
     queries = keys = int(rng.choice(SIZES))
@@ -233,11 +239,18 @@ def make_composed_case(seed, dtype):
     ndim = int(rng.choice([4, 4, 4, 3, 2])) if heads == 1 else int(rng.choice([4, 4, 3]))
     extra = draw_extra(rng, keys) if on_grid else 0
     on_it = keys - sum(pattern_oracle.before_and_after(extra))
-    grid = pattern_oracle.draw_grid(rng, on_it, int(rng.integers(1, 4))) if on_grid else None
-    per_head = ndim > 2 and rng.random() < 0.3
-    # A list is one a head already, so none of its patterns differs between heads again.
-    room = pattern_oracle.Room(queries, keys, 0 if per_head or ndim == 2 else heads, grid, extra)
-    trees = [pattern_oracle.draw_tree(rng, room, int(rng.integers(2, 6))) for _ in range(heads if per_head else 1)]
-    tree = trees if per_head else trees[0]
+    grid = pattern_draws.draw_grid(rng, on_it, int(rng.integers(1, 4))) if on_grid else None
+    form = rng.choice(["one", "one a head", "one an item", "one an item and head"], p=[0.6, 0.2, 0.1, 0.1])
+    room = pattern_draws.Room(queries, keys, heads if ndim > 2 else 0, grid, extra, batch if ndim == 4 else 1)
+
+    def draw_row(count):
+        return [pattern_draws.draw_tree(rng, room, int(rng.integers(2, 6))) for _ in range(count)]
+
+    if form == "one" or ndim == 2:
+        (tree,) = draw_row(1)
+    elif form == "one a head":
+        tree = draw_row(heads)
+    else:
+        tree = [draw_row(heads if form.endswith("head") else 1) for _ in range(room.items)]
     sizes = (batch if ndim == 4 else 1, heads, key_heads, queries, keys)
     return draw_case(rng, dtype, tree, sizes, ndim, int(rng.choice([1, 4, 8, 15, 16, 33, 64])))

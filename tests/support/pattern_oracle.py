@@ -1,4 +1,4 @@
-"""Patterns as dense boolean matrices: one row of `PRIMITIVES` a kind, and expressions of them.
+"""Patterns as dense boolean matrices: a definition of each kind, and what expressions of them mean.
 
 A pattern is a tree of `Leaf` and `Pair`, which `build` makes a pattern of the package and `mask`,
 `free_pairs` and `distance` make the matrices that the definition means. Everything here compares
@@ -8,15 +8,12 @@ grids of indices; nothing is taken from the package but the names of its classes
 from collections import namedtuple
 from functools import reduce
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 
 Leaf = namedtuple("Leaf", "kind arguments options")
 Pair = namedtuple("Pair", "symbol left right")
-# What a random pattern is drawn for; `grid` is the one shape its neighbourhoods may have, `extra` the tokens beside it.
-Room = namedtuple("Room", "queries keys heads grid extra", defaults=[0])
-Row = namedtuple("Row", "kind draw mask")
+Place = namedtuple("Place", "item head")  # where a pattern is asked for
 
 WORD = 2**64
 
@@ -56,8 +53,14 @@ def blockwise(p, j, keys, block_size, back=0, ahead=0):
     return (-back <= apart) & (apart <= ahead)
 
 
-def global_(p, j, keys, tokens):
+def global_(p, j, keys, tokens, place=None):
+    tokens = of_item(tokens, place)
     return np.isin(p, tokens) | np.isin(j, tokens)
+
+
+def of_item(tokens, place):
+    """Global tokens of a batch item, where they are given as a list of lists."""
+    return tokens[place.item] if isinstance(tokens, list) and tokens and isinstance(tokens[0], list) else tokens
 
 
 def as_mask(blocks):
@@ -65,16 +68,23 @@ def as_mask(blocks):
     if isinstance(blocks, np.ndarray):
         return blocks
     indptr, indices = blocks if isinstance(blocks, tuple) else (blocks.indptr, blocks.indices)
-    dense = np.zeros((len(indptr) - 1,) * 2, dtype=bool)
+    dense = np.zeros((len(indptr) - 1, max([*indices, 0]) + 1), dtype=bool)
     for row, (first, last) in enumerate(pairwise(indptr)):
         dense[row, list(indices[first:last])] = True
     return dense
 
 
-def blocks(p, j, keys, form, block_size, per_head=False):
-    dense = as_mask(form)
-    assert dense.ndim == (3 if per_head else 2)
-    return dense[..., np.maximum(p, 0) // block_size, j // block_size] & (p >= 0)
+def blocks(p, j, keys, form, block_size, per_head=False, place=None):
+    dense = as_mask(form[place.item] if isinstance(form, list) else form)
+    if dense.ndim == 3 + per_head:
+        dense = dense[place.item]
+    if per_head:
+        dense = dense[place.head]
+    assert dense.ndim == 2
+    of_queries, of_keys = per_axis(block_size, 2)
+    rows, columns = np.maximum(p, 0) // of_queries, j // of_keys
+    inside = columns < dense.shape[-1]  # the lists of a sparse form end with the last block
+    return dense[rows, np.where(inside, columns, 0)] & inside & (p >= 0)
 
 
 def mix(seed, row, draw):
@@ -85,21 +95,40 @@ def mix(seed, row, draw):
     return z ^ (z >> 31)
 
 
-def drawn_blocks(seed, row, count, most):
-    """The key blocks of a row of query blocks: the first `count` distinct draws."""
-    if count >= most:
-        return set(range(most))
+def drawn_blocks(seed, row, count, blocks):
+    """The key blocks of a row of query blocks: the first `count` distinct draws of those there are."""
+    if count >= len(blocks):
+        return set(blocks)
     seen, draw = set(), 0
     while len(seen) < count:
-        seen.add(mix(seed, row, draw) % most)
+        seen.add(blocks[mix(seed, row, draw) % len(blocks)])
         draw += 1
     return seen
 
 
-def random(p, j, keys, count, block_size, seed=0):
-    most = -(-keys // block_size)
-    rows = p[:, 0] // block_size
-    table = {row: drawn_blocks(seed, row, count, most) for row in set(rows.tolist())}
+def seed_of_head(seed, head):
+    """The numbers of SplitMix64, which begins at the seed, without their last bit."""
+    z = (seed + (head + 1) * 0x9E3779B97F4A7C15) % WORD
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+    return (z ^ (z >> 31)) // 2
+
+
+def clear_blocks(avoid, row, block_size, keys, place):
+    """The key blocks of which no query of a row sees a key by another pattern, but for those who see all by it."""
+    queries = np.arange(row * block_size, max(min((row + 1) * block_size, keys), row * block_size))
+    seen = mask_of(avoid, queries[:, None], np.arange(keys)[None, :], keys, place)
+    met = {key // block_size for line in seen if not line.all() for key in np.flatnonzero(line)}
+    return [block for block in range(-(-keys // block_size)) if block not in met]
+
+
+def random(p, j, keys, count, block_size, seed=0, per_head=False, avoid=None, place=None):
+    seed = seed_of_head(seed, place.head) if per_head else seed
+    rows, all_blocks = p[:, 0] // block_size, list(range(-(-keys // block_size)))
+    table = {}
+    for row in set(rows.tolist()):
+        blocks = all_blocks if avoid is None else clear_blocks(avoid, row, block_size, keys, place)
+        table[row] = drawn_blocks(seed, row, count, blocks)
     allowed = np.zeros((len(rows), keys), dtype=bool)
     for i, row in enumerate(rows.tolist()):
         allowed[i] = np.isin(j[0] // block_size, list(table[row]))
@@ -123,23 +152,36 @@ def before_and_after(extra):
     return (0, extra) if np.ndim(extra) == 0 else tuple(extra)
 
 
-def neighborhood(p, j, keys, shape, window, dilation=1, causal=False, extra=0):
+def neighbors(c, length, window, dilation, causal, stride):
+    """The coordinates that one sees on an axis, from the text of the papers, one after the other."""
+    members = list(range(c % dilation, length, dilation))  # what a dilation leaves, taken for an axis of its own
+    place = members.index(c)
+    team = [n for n in range(len(members)) if n // stride == place // stride]  # those who share a window
+    if causal:
+        window_of_last = team[-1] - window + 1  # where it begins; each ends at itself
+        return {members[n] for n in range(len(members)) if window_of_last <= n <= place}
+    # The middle one leads, of two the later; where the axis ends before it, its last.
+    leader = min(team[0] + stride // 2, len(members) - 1)
+    begin = leader - window // 2
+    while begin < 0:
+        begin += 1
+    while begin + window > len(members):
+        begin -= 1
+    return set(members[begin : begin + window])
+
+
+def neighborhood(p, j, keys, shape, window, dilation=1, causal=False, extra=0, stride=1):
     axes = len(per_axis(shape, 1))
-    windows, dilations, flags = per_axis(window, axes), per_axis(dilation, axes), per_axis(causal, axes)
+    rules = [per_axis(of_axes, axes) for of_axes in (window, dilation, causal, stride)]
     before, tokens = before_and_after(extra)[0], int(np.prod(shape))
     p, j = p - before, j - before
     allowed = (p >= 0) & (j >= 0) & (p < tokens) & (j < tokens)
     beside = np.isin(p, extras(before, tokens, extra)) | np.isin(j, extras(before, tokens, extra))
-    sides = zip(coordinates(p, shape), coordinates(j, shape), windows, dilations, flags, strict=True)
-    for (here, length), (there, _), width, step, up_to_here in sides:
-        group, place = here % step, here // step
-        members = -(-(length - group) // step)  # coordinates of the group
-        start = np.clip(place - width // 2, 0, members - width)
-        count, rest = np.divmod(there - group, step)
-        inside = (start <= count) & (count < start + width)
-        if up_to_here:
-            inside = (place - width < count) & (count <= place)
-        allowed = allowed & (rest == 0) & inside
+    for (here, length), (there, _), *rule in zip(coordinates(p, shape), coordinates(j, shape), *rules, strict=True):
+        table = np.zeros((length, length), dtype=bool)
+        for c in range(length):
+            table[c, list(neighbors(c, length, *rule))] = True
+        allowed = allowed & table[here, there]
     return allowed | beside
 
 
@@ -148,135 +190,22 @@ def extras(before, tokens, extra):
     return [*range(-before, 0), *range(tokens, tokens + before_and_after(extra)[1])]
 
 
-# How arguments are drawn.
+def full(p, j, keys):
+    return (p == p) & (j == j)
 
 
-def small(rng, most):
-    """A whole number of 0..most, the small ones as likely as the large ones."""
-    return int((most + 1) ** rng.random() - 1e-9)
-
-
-def draw_local(rng, room):
-    before, after = small(rng, room.keys), small(rng, room.keys) if rng.random() < 0.4 else 0
-    return leaf("Local", before, after, int(rng.choice([1, 1, 2, 3, 7, 65])))
-
-
-def draw_strided(rng, room):
-    return leaf("Strided", 1 + small(rng, room.keys))
-
-
-def draw_columns(rng, room):
-    stride = 1 + small(rng, room.keys)
-    return leaf("Strided", stride, offset=int(rng.integers(stride)))
-
-
-def draw_fixed(rng, room):
-    block = 1 + small(rng, room.keys + 3)
-    return leaf("Fixed", block, int(rng.integers(1, min(block, 5) + 1)))
-
-
-def draw_blockwise(rng, room):
-    return leaf("Blockwise", 1 + small(rng, room.keys), back=int(rng.integers(4)), ahead=int(rng.integers(3)))
-
-
-def draw_global(rng, room):
-    tokens = rng.integers(room.keys, size=1 + small(rng, 4)).tolist()
-    return leaf("Global", tokens[0] if rng.random() < 0.3 else sorted(set(tokens)))
-
-
-def draw_block_size(rng, room):
-    # Not so small that the matrix of blocks is larger than what it is for.
-    return max(1, room.keys // 40) + small(rng, room.keys)
-
-
-def draw_matrix(rng, room, block_size, *heads):
-    count = -(-room.keys // block_size)
-    return rng.random((*heads, count, count)) < rng.choice([0.1, 0.3, 0.7])
-
-
-def draw_blocks(rng, room):
-    size = draw_block_size(rng, room)
-    return leaf("Blocks", draw_matrix(rng, room, size), size)
-
-
-def draw_rows(rng, room):
-    size = draw_block_size(rng, room)
-    matrix = draw_matrix(rng, room, size)
-    indptr, indices = np.r_[0, matrix.sum(axis=1).cumsum()], np.nonzero(matrix)[1]
-    if rng.random() < 0.5:
-        return leaf("Blocks", (indptr.tolist(), indices.tolist()), size)
-    return leaf("Blocks", SimpleNamespace(indptr=indptr.astype(np.int32), indices=indices.astype(np.int32)), size)
-
-
-def draw_head_blocks(rng, room):
-    size = draw_block_size(rng, room)
-    return leaf("Blocks", draw_matrix(rng, room, size, room.heads), size, per_head=True)
-
-
-def draw_random(rng, room):
-    size = draw_block_size(rng, room)
-    seed = int(rng.choice([0, 1, rng.integers(2**32), 2**63 - 1]))
-    return leaf("Random", 1 + small(rng, -(-room.keys // size) // 2), size, seed=seed)
-
-
-def draw_grid(rng, tokens, axes):
-    """A shape with so many axes of which the product is `tokens`."""
-    shape = []
-    for _ in range(axes - 1):
-        divisors = [d for d in range(1, tokens + 1) if tokens % d == 0]
-        shape.append(int(rng.choice(divisors[1:-1] or divisors)))
-        tokens //= shape[-1]
-    return tuple(int(length) for length in rng.permutation([*shape, tokens]))
-
-
-def draw_neighborhood(axes):
-    def draw(rng, room):
-        shape = room.grid or draw_grid(rng, room.keys - sum(before_and_after(room.extra)), axes)
-        dilation = [int(rng.integers(1, min(length, 4) + 1)) for length in shape]
-        window = [1 + small(rng, length // step - 1) for length, step in zip(shape, dilation, strict=True)]
-        plain = len(shape) == 1 and rng.random() < 0.5
-        options = {"extra": room.extra} if room.extra else {}
-        if rng.random() < 0.4:
-            options["causal"] = tuple(bool(rng.integers(2)) for _ in shape) if rng.random() < 0.7 else True
-        if plain:
-            options["causal"] = np.all(options.get("causal", False)).item()
-            return leaf("Neighborhood", shape[0], window[0], dilation[0], **options)
-        return leaf("Neighborhood", shape, tuple(window), tuple(dilation), **options)
-
-    return draw
-
-
-PRIMITIVES = {
-    "Full": Row("Full", lambda rng, room: leaf("Full"), lambda p, j, keys: (p == p) & (j == j)),
-    "Local": Row("Local", draw_local, local),
-    "Strided": Row("Strided", draw_strided, strided),
-    "Strided, columns": Row("Strided", draw_columns, strided),
-    "Fixed": Row("Fixed", draw_fixed, fixed),
-    "Blockwise": Row("Blockwise", draw_blockwise, blockwise),
-    "Global": Row("Global", draw_global, global_),
-    "Blocks": Row("Blocks", draw_blocks, blocks),
-    "Blocks, rows": Row("Blocks", draw_rows, blocks),
-    "Blocks, heads": Row("Blocks", draw_head_blocks, blocks),
-    "Random": Row("Random", draw_random, random),
-    "Neighborhood, line": Row("Neighborhood", draw_neighborhood(1), neighborhood),
-    "Neighborhood, plane": Row("Neighborhood", draw_neighborhood(2), neighborhood),
-    "Neighborhood, space": Row("Neighborhood", draw_neighborhood(3), neighborhood),
+# Those of each kind of pattern, by the name of its class.
+DEFINITIONS = {
+    "Full": full,
+    "Local": local,
+    "Strided": strided,
+    "Fixed": fixed,
+    "Blockwise": blockwise,
+    "Global": global_,
+    "Blocks": blocks,
+    "Random": random,
+    "Neighborhood": neighborhood,
 }
-DEFINITIONS = {row.kind: row.mask for row in PRIMITIVES.values()}
-
-
-def draw_tree(rng, room, leaves, depth=3):
-    """An expression of so many primitives, at most `depth` operators deep."""
-    if leaves == 1:
-        names = [name for name, row in PRIMITIVES.items() if row.kind != "Neighborhood"]
-        names = [name for name in names if room.heads or name != "Blocks, heads"]
-        names += names[1:]  # Full, the first, hides every other part of a union: half as often
-        names += ["Neighborhood, line"] * 8 if room.grid else []
-        return PRIMITIVES[names[rng.integers(len(names))]].draw(rng, room)
-    half = 2 ** (depth - 1)
-    left = int(rng.integers(max(1, leaves - half), min(leaves - 1, half) + 1))
-    symbol = "|" if rng.random() < 0.6 else "&"
-    return Pair(symbol, *(draw_tree(rng, room, count, depth - 1) for count in (left, leaves - left)))
 
 
 # What an expression means.
@@ -286,6 +215,11 @@ def leaves_of(tree):
     return [tree] if isinstance(tree, Leaf) else leaves_of(tree.left) + leaves_of(tree.right)
 
 
+def flat(trees):
+    """The trees of a list, or of a list of lists, or one."""
+    return [tree for some in trees for tree in flat(some)] if isinstance(trees, list) else [trees]
+
+
 def build(tree):
     """The pattern of the package; a list of trees gives a list."""
     from headspan import patterns
@@ -293,7 +227,8 @@ def build(tree):
     if isinstance(tree, list):
         return [build(one) for one in tree]
     if isinstance(tree, Leaf):
-        return getattr(patterns, tree.kind)(*tree.arguments, **tree.options)
+        options = {name: build(value) if name == "avoid" else value for name, value in tree.options.items()}
+        return getattr(patterns, tree.kind)(*tree.arguments, **options)
     left, right = build(tree.left), build(tree.right)
     return left | right if tree.symbol == "|" else left & right
 
@@ -313,24 +248,56 @@ def indices(queries, keys):
     return np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
 
 
-def mask(tree, queries, keys):
-    """(queries, keys), or (heads, queries, keys) where a part differs between heads."""
+def differs_by_head(tree):
+    options = [one.options for one in leaves_of(tree)]
+    return any(its.get("per_head") or ("avoid" in its and differs_by_head(its["avoid"])) for its in options)
+
+
+def differs_by_item(tree):
+    for one in leaves_of(tree):
+        form = one.arguments[0] if one.arguments else None
+        if one.kind == "Global" and isinstance(form, list) and isinstance(form[0], list):
+            return True
+        if one.kind == "Blocks" and (
+            isinstance(form, list) or getattr(form, "ndim", 0) == 3 + one.options.get("per_head", False)
+        ):
+            return True
+        if "avoid" in one.options and differs_by_item(one.options["avoid"]):
+            return True
+    return False
+
+
+def mask(tree, queries, keys, batch=1, heads=1):
+    """(queries, keys), with axes of batch items and heads in front where a part differs between them."""
+    items, count = batch if differs_by_item(tree) else 1, heads if differs_by_head(tree) else 1
+    grid = [[mask_at(tree, queries, keys, Place(item, head)) for head in range(count)] for item in range(items)]
+    array = np.array(grid)
+    array = array if differs_by_head(tree) else array[:, 0]
+    return array if differs_by_item(tree) else array[0]
+
+
+def mask_at(tree, queries, keys, place):
+    return mask_of(tree, *indices(queries, keys), keys, place)
+
+
+def mask_of(tree, p, j, keys, place):
     if isinstance(tree, Leaf):
-        return DEFINITIONS[tree.kind](*indices(queries, keys), keys, *tree.arguments, **tree.options)
-    left, right = mask(tree.left, queries, keys), mask(tree.right, queries, keys)
+        where = {"place": place} if tree.kind in ("Random", "Blocks", "Global") else {}
+        return DEFINITIONS[tree.kind](p, j, keys, *tree.arguments, **tree.options, **where)
+    left, right = (mask_of(part, p, j, keys, place) for part in (tree.left, tree.right))
     return left | right if tree.symbol == "|" else left & right
 
 
-def free_pairs(tree, queries, keys):
+def free_pairs(tree, queries, keys, place):
     """Pairs with a global token of any part, which no span limits."""
     p, j = indices(queries, keys)
-    parts = [global_(p, j, keys, *one.arguments) for one in leaves_of(tree) if one.kind == "Global"]
+    parts = [global_(p, j, keys, *one.arguments, place) for one in leaves_of(tree) if one.kind == "Global"]
     for before, tokens, extra in {grid_of(one) for one in leaves_of(tree) if one.kind == "Neighborhood"}:
         parts.append(global_(p - before, j - before, keys, extras(before, tokens, extra)))
     return np.any([np.zeros((queries, keys), dtype=bool), *parts], axis=0)
 
 
-def distance(tree, queries, keys):
+def distance(tree, queries, keys, place):
     """The distance that spans go by, where a part lies on a grid: the largest over its axes."""
     p, j = indices(queries, keys)
     grids = {(per_axis(one.arguments[0], 1), grid_of(one)[0]) for one in leaves_of(tree) if one.kind == "Neighborhood"}
@@ -348,11 +315,22 @@ def grid_of(one):
     return extra[0], int(np.prod(one.arguments[0])), extra
 
 
-def limits(pattern, queries, keys):
-    """The arguments by which the dense oracle means a pattern, or a list of one a head."""
-    trees = pattern if isinstance(pattern, list) else [pattern]
-    parts = {"pattern_mask": mask, "free": free_pairs}
+def limits(pattern, queries, keys, batch, heads):
+    """The arguments by which the dense oracle means a pattern, a list of one a head, or a list of lists."""
+    rows = pattern if isinstance(pattern, list) else [pattern]
+    rows = rows if isinstance(rows[0], list) else [rows]
+    trees = [tree for row in rows for tree in row]
+    parts = {"pattern_mask": mask_at, "free": free_pairs}
     if any(one.kind == "Neighborhood" for tree in trees for one in leaves_of(tree)):
         parts["distance"] = distance  # and else it goes by the positions
-    matrices = {name: [part(tree, queries, keys) for tree in trees] for name, part in parts.items()}
-    return {name: np.stack(each) if isinstance(pattern, list) else each[0] for name, each in matrices.items()}
+    items = batch if len(rows) > 1 or any(map(differs_by_item, trees)) else 1
+    count = heads if any(len(row) > 1 for row in rows) or any(map(differs_by_head, trees)) else 1
+
+    def at(part, item, head):
+        row = rows[item % len(rows)]
+        return part(row[head % len(row)], queries, keys, Place(item, head))
+
+    def matrices(part):
+        return np.array([[at(part, item, head) for head in range(count)] for item in range(items)])
+
+    return {name: matrices(part) if items > 1 else matrices(part)[0] for name, part in parts.items()}

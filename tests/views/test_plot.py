@@ -372,6 +372,9 @@ def test_heads_that_differ_have_panels():
     figure = hs.plot.pattern(Blocks(mask, 3, per_head=True), 6)
     assert [ax.get_title() for ax in figure.axes] == ["head 1: 100 %, 5.38 kFLOP", "head 2: 0 %, 0 FLOP"]
     assert [(ax.images[0].get_array()[..., 3] > 0).sum() for ax in figure.axes] == [21, 0]
+    figure = hs.plot.pattern(Random(1, 2, per_head=True), 12, span=[99, 99])
+    drawn = [ax.images[0].get_array()[..., 3] > 0 for ax in figure.axes]
+    np.testing.assert_array_equal(drawn, Random(1, 2, per_head=True).mask(12, heads=2) & np.tri(12, dtype=bool))
     figure = hs.plot.pattern(Full(), 6, span=[0, 1], ramp=0)
     assert [(ax.images[0].get_array()[..., 3] > 0).sum() for ax in figure.axes] == [6, 11]
 

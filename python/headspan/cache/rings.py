@@ -11,8 +11,8 @@ import numpy.typing as npt
 from headspan import _core
 from headspan._check import Array
 
-# A ring is as long as it has to be from the start, for memory that is not used yet costs nothing; beyond so many rows it
-# begins with a few and grows with the text.
+# A ring is as long as it has to be from the start, for memory that is not used yet costs nothing; beyond so many rows
+# it begins with a few and grows with the text.
 _AT_ONCE, _FIRST_ROWS = 1 << 16, 64
 
 

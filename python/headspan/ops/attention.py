@@ -115,8 +115,9 @@ def attention(
         Learned keys that every query sees at any distance, whatever causality, spans, patterns and padding say, and
         their values, in the same softmax: of shape (key heads, m, head_dim) or (m, head_dim), and of the type of query.
         They have products, scaled and capped like others, and no slope and no bias.
-    pattern : Pattern or list of Pattern, optional
-        Which pairs there are at all, see `headspan.patterns`; a list has one for each head. The span works inside it.
+    pattern : Pattern, list of Pattern or list of lists of Pattern, optional
+        Which pairs there are at all, see `headspan.patterns`; a list has one for each head, a list of lists for each
+        batch item one for all heads or one for each. Equal ones are planned once. The span works inside it.
     query_positions, key_positions : array_like, optional
         Where tokens stand, for distances, causality and spans: numbers that do not decrease, of shape (tokens,) or
         (batch, tokens); within each segment, if there are any, so that they may start again with it. Patterns go by

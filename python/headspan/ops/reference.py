@@ -169,7 +169,7 @@ def _pairs(
         k_at, q_at = (np.atleast_2d(at)[:, None] for at in (k_at, q_at))
     x = q_at[..., :, None] - k_at[..., None, :]
     heads = q.shape[-3] if q.ndim > 2 else 1
-    parts = per_head(given.get("pattern"), heads, queries, keys)
+    parts = per_head(given.get("pattern"), q.shape[0] if q.ndim == 4 else 1, heads, queries, keys)
     causal = resolve_causal(given.get("causal"), parts, queries, keys, placed="query_positions" in given)
     in_prefix: Any = False
     if "prefix_lengths" in given:
@@ -182,6 +182,9 @@ def _pairs(
     if any(part.grid for part in parts):
         offsets = _grid_offsets(parts[0], queries, keys) or offsets
         x = np.stack([_grid_distance(part, queries, keys, x) for part in parts])
+    if len(parts) > heads:  # of each batch item
+        masks, free = (array.reshape(-1, heads, queries, keys) for array in (masks, free))
+        x = x.reshape(masks.shape) if x.ndim == 3 else x
     if q.ndim == 2:  # no axis of heads
         masks, free, x = masks[0], free[0], x.reshape(queries, keys)
     return allowed & masks, np.abs(x), free, offsets

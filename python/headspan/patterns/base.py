@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 import headspan
 from headspan import _check, _core
+from headspan.patterns.spec import read_spec
 
 MAX_TOKENS = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
 _MOST_PAIRS = 2**26  # of a mask
@@ -40,9 +40,18 @@ class Pattern(ABC):
         )
 
     @property
+    def items(self) -> int | None:
+        """How many batch items the pattern has a part of its own for; None: all items share it."""
+        return next((p.items for p in self._primitives() if p.items is not None), None)
+
+    @property
     def heads(self) -> int | None:
         """How many heads the pattern has a part of its own for; None: all heads share it."""
         return next((p.heads for p in self._primitives() if p.heads is not None), None)
+
+    @property
+    def _differs_by_head(self) -> bool:
+        return any(p._differs_by_head for p in self._primitives())
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -70,19 +79,26 @@ class Pattern(ABC):
         return (self,)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle holds: all but what the core made of the pattern, which it makes again."""
-        return {name: value for name, value in self.__dict__.items() if name != "_in_core"}
+        """Return what a copy or a pickle holds: all but what was worked out from it, as the core's pattern."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_in_core", "_is_shared")}
+
+    @cached_property
+    def _is_shared(self) -> bool:
+        """Whether all batch items and heads share the pattern."""
+        return self.items is None and not self._differs_by_head
 
     @abstractmethod
-    def _of_head(self, head: int) -> Pattern:
-        """Return what the pattern is for one head."""
+    def _part(self, item: int, head: int) -> Pattern:
+        """Return what the pattern is for one batch item and head."""
 
-    def _of_heads(self, heads: int, queries: int, keys: int) -> list[Pattern]:
-        """Return what the pattern is for each of so many heads, or for all; ValueError if it does not suit them."""
+    def _check_shares(self, items: int, heads: int) -> None:
+        """Raise ValueError if the pattern is for other batch items or heads."""
+        if self.items not in (None, items):
+            kind = next(type(p).__name__ for p in self._primitives() if p.items is not None)
+            hint = "; per_head=True is for a mask of each head" if kind == "Blocks" and self.heads is None else ""
+            raise ValueError(f"pattern must be for a batch of {items}, but has {kind} for one of {self.items}{hint}")
         if self.heads not in (None, heads):
             raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {self.heads}")
-        parts = [self] if self.heads is None else [self._of_head(head) for head in range(heads)]
-        return suited(parts, queries, keys)
 
     @abstractmethod
     def _primitives(self) -> list[Primitive]:
@@ -139,7 +155,8 @@ class Pattern(ABC):
         """
         if not isinstance(spec, str):
             raise TypeError(f"the description of a pattern must be a text, not {_check.describe(spec)}")
-        return _read_spec(spec)
+        pattern: Pattern = read_spec(spec, {its.__name__: its for its in Primitive.__subclasses__()})
+        return pattern
 
     def short_name(self) -> str:
         """Return what a legend calls the pattern: as it is written, without what it leaves at the default."""
@@ -158,25 +175,28 @@ class Pattern(ABC):
     @cached_property
     def _in_core(self) -> _core.Pattern:
         """The pattern as the core knows it."""
-        return _core.Pattern([[(p._name, p._numbers()) for p in conjunction] for conjunction in self._conjunctions()])
+        return _core.Pattern([[p._for_core() for p in conjunction] for conjunction in self._conjunctions()])
 
-    def mask(self, tokens: int, key_tokens: int | None = None) -> npt.NDArray[np.bool_]:
+    def mask(self, tokens: int, key_tokens: int | None = None, *, heads: int | None = None) -> npt.NDArray[np.bool_]:
         """Which pairs the pattern allows, as a dense array; for looking at, and small.
 
         Parameters
         ----------
         tokens, key_tokens : int
             Queries and keys, as many keys as queries unless given.
+        heads : int, optional
+            How many, for a pattern that is drawn for each of as many as there are.
 
         Returns
         -------
         ndarray of bool, shape (tokens, key_tokens)
-            With a leading axis of heads for a pattern that differs between them. Causality is not part of a pattern.
+            With leading axes of batch items and of heads for a pattern that differs between them. Causality is not part
+            of a pattern.
 
         Raises
         ------
         ValueError
-            For sizes below 1 or that do not suit the pattern, or more than 2**26 pairs.
+            For sizes below 1 or that do not suit the pattern, more than 2**26 pairs, or heads that must be given.
         TypeError
             For what is no integer.
 
@@ -190,12 +210,19 @@ class Pattern(ABC):
         """
         queries = _check.integer("tokens", tokens, at_least=1)
         keys = queries if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
-        if queries * keys * (self.heads or 1) > _MOST_PAIRS:
+        count = self.heads if heads is None else _check.integer("heads", heads, at_least=1)
+        if count is None and self._differs_by_head:
+            raise ValueError(f"heads must be given for a mask of {self.short_name()}, which is drawn for each of them")
+        items, count = self.items or 1, (count or 1) if self._differs_by_head else 1
+        if items * count * queries * keys > _MOST_PAIRS:
             raise ValueError(f"a mask holds at most {_MOST_PAIRS} pairs, not those of {queries} and {keys} tokens")
-        self._check_tokens(queries, keys)
-        if self.heads is None:
-            return self._in_core.mask(queries, keys)
-        return np.stack([self._of_head(head)._in_core.mask(queries, keys) for head in range(self.heads)])
+        self._check_shares(items, count)
+        parts = [self._part(item, head) for item in range(items) for head in range(count)]
+        for part in parts:
+            part._check_tokens(queries, keys)
+        masks = np.stack([part._in_core.mask(queries, keys) for part in parts])
+        leading = (items,) * (self.items is not None) + (count,) * self._differs_by_head
+        return masks.reshape(*leading, queries, keys)
 
     def cost(self, **sizes: Any) -> headspan.Cost:
         """`headspan.cost` with this pattern.
@@ -207,37 +234,6 @@ class Pattern(ABC):
         394
         """
         return headspan.cost(pattern=self, **sizes)
-
-
-def _read_spec(spec: str) -> Pattern:
-    try:
-        tree = ast.parse(spec.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"the description of a pattern must be an expression, not {_check.describe(spec)}") from None
-    return _read_expression(tree, {its.__name__: its for its in Primitive.__subclasses__()})
-
-
-def _read_expression(tree: ast.expr, classes: dict[str, type[Primitive]]) -> Pattern:
-    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitOr | ast.BitAnd):
-        left, right = (_read_expression(side, classes) for side in (tree.left, tree.right))
-        return left | right if isinstance(tree.op, ast.BitOr) else left & right
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in classes:
-        try:
-            arguments = [ast.literal_eval(argument) for argument in tree.args]
-            named = {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg}
-        except ValueError:
-            raise ValueError(f"the arguments of {tree.func.id} must be numbers, not {ast.unparse(tree)}") from None
-        return classes[tree.func.id](*arguments, **named)
-    raise ValueError(f"{ast.unparse(tree)} describes no pattern; there are {', '.join(sorted(classes))}")
-
-
-def suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
-    """Return the patterns of heads, equal ones as one object, which the core plans once; all must suit the tokens."""
-    same: dict[Pattern, Pattern] = {}
-    shared = [same.setdefault(part, part) for part in parts]
-    for part in same:
-        part._check_tokens(queries, keys)
-    return shared
 
 
 class _Composition(Pattern):
@@ -257,6 +253,9 @@ class _Composition(Pattern):
             raise ValueError(
                 f"the grids of a pattern must start at one token, not at {starts[0]} and {starts[1]}; see extra"
             )
+        items = sorted({part.items for part in self._parts if part.items is not None})
+        if len(items) > 1:
+            raise ValueError(f"the parts of a pattern must be for as many batch items, not {items[0]} and {items[1]}")
         heads = sorted({part.heads for part in self._parts if part.heads is not None})
         if len(heads) > 1:
             raise ValueError(f"the Blocks of a pattern must be for as many heads, not {heads[0]} and {heads[1]}")
@@ -269,8 +268,10 @@ class _Composition(Pattern):
         counts = [part._count_conjunctions() if isinstance(part, _Composition) else 1 for part in self._parts]
         return sum(counts) if self._sign == "|" else math.prod(counts)
 
-    def _of_head(self, head: int) -> Pattern:
-        return type(self)(tuple(part._of_head(head) for part in self._parts))
+    def _part(self, item: int, head: int) -> Pattern:
+        if self._is_shared:
+            return self
+        return type(self)(tuple(part._part(item, head) for part in self._parts))
 
     def _primitives(self) -> list[Primitive]:
         return [primitive for part in self._parts for primitive in part._primitives()]
@@ -318,8 +319,16 @@ class Primitive(Pattern):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # all of them are data classes
 
     @property
+    def items(self) -> int | None:
+        return None
+
+    @property
     def heads(self) -> int | None:
         return None
+
+    @property
+    def _differs_by_head(self) -> bool:
+        return self.heads is not None
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -338,7 +347,7 @@ class Primitive(Pattern):
         """What `causal` is unless given: None where it must be, False where the pattern says itself what is later."""
         return True
 
-    def _of_head(self, head: int) -> Pattern:
+    def _part(self, item: int, head: int) -> Pattern:
         return self
 
     def _primitives(self) -> list[Primitive]:
@@ -354,6 +363,14 @@ class Primitive(Pattern):
         """Return what the core needs to know, by default the fields."""
         return [min(getattr(self, f.name), MAX_TOKENS) for f in fields(self)]
 
+    def _avoided(self) -> Pattern | None:
+        """Return the pattern that it keeps clear of."""
+        return None
+
+    def _for_core(self) -> tuple[str, list[int], _core.Pattern | None]:
+        avoided = self._avoided()
+        return self._name, self._numbers(), None if avoided is None else avoided._in_core
+
     def _brief(self) -> str:
         words = []
         for i, field in enumerate(fields(self)):
@@ -363,6 +380,8 @@ class Primitive(Pattern):
                 continue
             if alike and field.name != "shape":
                 value = value[0]
+            if isinstance(value, Pattern):
+                value = value._brief()
             words.append(f"{value}" if i == 0 else f"{field.name}={value}")
         return f"{type(self).__name__}({', '.join(words)})"
 

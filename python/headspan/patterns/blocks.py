@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,20 +13,33 @@ import numpy as np
 from headspan import _check
 from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
 
+_Rows = tuple[tuple[int, ...], tuple[int, ...]]  # (indptr, indices)
+
 
 def _csr_parts(mask: Any) -> list[Any]:
     """Return a pair of lists of numbers as arrays, nothing for another mask; two rows of one are of bool."""
-    if not isinstance(mask, tuple) or len(mask) != 2:
+    if not isinstance(mask, tuple) or len(mask) != 2 or any(_depth(part) != -1 for part in mask):
         return []
     parts = [_check.as_array("mask of Blocks", part) for part in mask]
-    return parts if all(part.ndim == 1 and part.dtype != np.bool_ for part in parts) else []
+    return parts if all(part.dtype != np.bool_ for part in parts) else []
 
 
-def _csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(indptr, indices) of a mask in whatever form, the indices of a row ascending."""
+def _depth(mask: Any) -> int:
+    """Return how many axes a mask has before that of its rows."""
+    if hasattr(mask, "tocsr") or hasattr(mask, "indptr") or _csr_parts(mask):
+        return 0
+    if isinstance(mask, list | tuple):
+        return 1 + _depth(mask[0]) if mask else -1
+    return np.ndim(mask) - 2
+
+
+def _csr(mask: Any) -> tuple[_Rows, int | None]:
+    """(indptr, indices) of a mask in whatever form, the indices of a row ascending; and its columns, where it says."""
+    columns_of_mask = None
     if hasattr(mask, "tocsr"):  # of SciPy, in whatever format
-        if mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
+        if mask.ndim != 2:
             raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {mask.shape}")
+        columns_of_mask = mask.shape[1]
         mask = mask.tocsr(copy=True)
         mask.eliminate_zeros()
     if hasattr(mask, "indptr") and hasattr(mask, "indices"):
@@ -45,11 +60,36 @@ def _csr(mask: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         array = _check.as_array("mask of Blocks", mask)
         if array.dtype != np.bool_:
             raise TypeError(f"mask of Blocks must be of bool, not {array.dtype}")
-        if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        if array.ndim != 2:
             raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {array.shape}")
+        columns_of_mask = array.shape[1]
         rows = [np.flatnonzero(row) for row in array]
     starts = np.cumsum([0, *(row.size for row in rows)])
-    return tuple(starts.tolist()), tuple(np.concatenate([np.empty(0, np.int64), *rows]).tolist())
+    return (tuple(starts.tolist()), tuple(np.concatenate([np.empty(0, np.int64), *rows]).tolist())), columns_of_mask
+
+
+def _sides(block_size: Any) -> tuple[int, int]:
+    """Return how many queries and how many keys a block has."""
+    given = tuple(block_size) if isinstance(block_size, Sequence) and not isinstance(block_size, str) else ()
+    if given and len(given) != 2:
+        raise ValueError(f"block_size of Blocks must be a number or (queries, keys), not {block_size}")
+    queries, keys = given or (block_size, block_size)
+    name = "block_size of Blocks"
+    return _check.integer(name, queries, at_least=1), _check.integer(name, keys, at_least=1)
+
+
+def _suited_tokens(rows: _Rows, columns: int | None, sides: tuple[int, int]) -> range:
+    """Return for how many tokens a mask has the blocks that they fill; ValueError if for none."""
+    indptr, indices = rows
+    queries, keys = sides
+    of_rows = range((len(indptr) - 2) * queries + 1, (len(indptr) - 1) * queries + 1)
+    least = max(indices, default=-1) + 1 if columns is None else columns  # a list of numbers ends with its last block
+    end = of_rows.stop if columns is None else columns * keys + 1
+    suited = range(max(1, of_rows.start, (least - 1) * keys + 1), min(of_rows.stop, end))
+    if not suited:
+        shape = "(blocks, blocks)" if queries == keys else f"of blocks of {queries} queries and {keys} keys"
+        raise ValueError(f"mask of Blocks must have the shape {shape}, not ({len(indptr) - 1}, {least})")
+    return suited
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,8 +100,11 @@ class Blocks(Primitive):
     ----------
     mask : array_like of bool, or sparse matrix
         Of shape (blocks, blocks), query blocks first, for as many blocks as the keys fill; or ``(indptr, indices)`` as
-        of a sparse matrix, or a sparse matrix of SciPy. With `per_head`, one for each head.
-    block_size : int
+        of a sparse matrix, or a sparse matrix of SciPy. With `per_head`, one for each head. A further axis in front, or
+        a list of such masks, has one for each batch item.
+    block_size : int or (int, int)
+        Tokens of a block; or queries and keys of one, which is then a rectangle: query p and key j lie in the block
+        ``(p // queries, j // keys)``.
     per_head : bool
 
     Raises
@@ -79,43 +122,68 @@ class Blocks(Primitive):
            [1, 1, 0, 0],
            [1, 1, 1, 1],
            [1, 1, 1, 1]])
+    >>> Blocks([[True, False, False, True]], block_size=(4, 1)).mask(4)[0].astype(int)
+    array([1, 0, 0, 1])
     """
 
-    rows: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = field(init=False)  # (indptr, indices) of each head
-    block_size: int
+    rows: tuple[tuple[_Rows, ...], ...] = field(init=False)  # of each batch item and head
+    block_size: int | tuple[int, int]
     per_head: bool = False
+    per_item: bool = field(init=False)
+    tokens: range = field(init=False)  # how many there may be
     _name = "blocks"
 
-    def __init__(self, mask: Any, block_size: int, per_head: bool = False) -> None:
-        object.__setattr__(self, "block_size", _check.integer("block_size of Blocks", block_size, at_least=1))
+    def __init__(self, mask: Any, block_size: int | tuple[int, int], per_head: bool = False) -> None:
+        sides = _sides(block_size)
+        object.__setattr__(self, "block_size", sides[0] if sides[0] == sides[1] else sides)
         object.__setattr__(self, "per_head", _check.flag("per_head", per_head))
-        masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else [mask]
-        if not masks:
-            raise ValueError("mask of Blocks must be given for at least one head, not none")
-        if per_head and isinstance(mask, np.ndarray) and mask.ndim != 3:
-            raise ValueError(f"mask of Blocks per head must have the shape (heads, blocks, blocks), not {mask.shape}")
-        object.__setattr__(self, "rows", tuple(_csr(m) for m in masks))
+        masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else mask
+        depth = _depth(masks)
+        object.__setattr__(self, "per_item", depth == per_head + 1)
+        if depth > per_head + 1 or (per_head and depth < 1):
+            kind, axes = (" per head", "heads, blocks, blocks") if per_head else ("", "blocks, blocks")
+            found = getattr(mask, "shape", f"one of {depth + 2} axes")
+            raise ValueError(f"mask of Blocks{kind} must have the shape ({axes}) or (batch, {axes}), not {found}")
+        items = [list(item) if per_head else [item] for item in (masks if self.per_item else [masks])]
+        if len({len(item) for item in items}) != 1 or not items[0]:
+            raise ValueError("mask of Blocks must be given for at least one head, and as many of each batch item")
+        parts = [[_csr(m) for m in item] for item in items]
+        object.__setattr__(self, "rows", tuple(tuple(rows for rows, _ in item) for item in parts))
+        suited = [_suited_tokens(rows, columns, sides) for item in parts for rows, columns in item]
+        tokens = range(max(r.start for r in suited), min(r.stop for r in suited))
+        if not tokens:
+            raise ValueError("mask of Blocks must have as many blocks for each head and batch item")
+        object.__setattr__(self, "tokens", tokens)
+
+    @property
+    def items(self) -> int | None:
+        return len(self.rows) if self.per_item else None
 
     @property
     def heads(self) -> int | None:
-        return len(self.rows) if self.per_head else None
+        return len(self.rows[0]) if self.per_head else None
 
-    def _of_head(self, head: int) -> Pattern:
-        return Blocks(self.rows[head], self.block_size) if self.per_head else self
+    def _part(self, item: int, head: int) -> Pattern:
+        if not (self.per_item or self.per_head):
+            return self
+        part = copy.copy(self)
+        its = self.rows[item if self.per_item else 0][head if self.per_head else 0]
+        for name, value in {"rows": ((its,),), "per_item": False, "per_head": False}.items():
+            object.__setattr__(part, name, value)
+        return part
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
-        blocks = -(-keys // self.block_size)
-        for indptr, indices in self.rows:
-            if len(indptr) - 1 != blocks or (indices and max(indices) >= blocks):
-                own, size = max(len(indptr) - 1, max(indices, default=-1) + 1), self.block_size
-                raise ValueError(
-                    f"Blocks with a mask of {own} x {own} blocks of {size} are for {max(own - 1, 0) * size + 1} to "
-                    f"{own * size} keys; for {keys} the mask must be {blocks} x {blocks}"
-                )
+        if keys not in self.tokens:
+            most, sides = self.tokens.stop - 1, _sides(self.block_size)
+            (has, wanted) = (" x ".join(str(-(-tokens // side)) for side in sides) for tokens in (most, keys))
+            raise ValueError(
+                f"Blocks with a mask of {has} blocks of {self.block_size} are for {self.tokens.start} to {most} keys; "
+                f"for {keys} the mask must be {wanted}"
+            )
 
     def _numbers(self) -> list[int]:
-        (indptr, indices) = self.rows[0]
-        return [min(self.block_size, MAX_TOKENS), len(indptr) - 1, *indptr, *indices]
+        ((indptr, indices),) = self.rows[0]
+        return [*(min(side, MAX_TOKENS) for side in _sides(self.block_size)), len(indptr) - 1, *indptr, *indices]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Blocks) and self._key() == other._key()
@@ -124,8 +192,9 @@ class Blocks(Primitive):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.rows, self.block_size, self.per_head)
+        return (self.rows, self.block_size, self.per_item, self.per_head)
 
     def __repr__(self) -> str:
-        masks = [tuple(map(list, row)) for row in self.rows]
-        return f"Blocks({masks if self.per_head else masks[0]}, {self.block_size}, per_head={self.per_head})"
+        of_items = [[tuple(map(list, rows)) for rows in item] for item in self.rows]
+        masks = [item if self.per_head else item[0] for item in of_items]
+        return f"Blocks({masks if self.per_item else masks[0]}, {self.block_size}, per_head={self.per_head})"

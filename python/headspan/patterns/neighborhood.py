@@ -16,8 +16,11 @@ class Neighborhood(Primitive):
 
     On an axis of length L a query at c sees, with a dilation of 1, the window of coordinates from
     ``clip(c - window // 2, 0, L - window)`` on, and on a causal axis those from ``max(c - window + 1, 0)`` to c; with a
-    dilation, the same among the coordinates equal to its own modulo the dilation. Where a Neighborhood is part of a
-    pattern, the distance of a pair, for spans and slopes, is the largest of the distances along the axes.
+    dilation, the same among the coordinates equal to its own modulo the dilation. With a stride s the queries of
+    ``s * (c // s)`` to ``s * (c // s) + s - 1`` share the window of one of them, which stands in place of c: that of
+    ``min(s * (c // s) + s // 2, L - 1)``; on a causal axis all begin where the window of the last of them does. Where a
+    Neighborhood is part of a pattern, the distance of a pair, for spans and slopes, is the largest of the distances
+    along the axes.
 
     Parameters
     ----------
@@ -31,6 +34,9 @@ class Neighborhood(Primitive):
     extra : int or (int, int)
         Tokens beside the grid, as class tokens and registers are: so many after it, or before and after it. They see
         all and are seen by all, as those of `Global`, and no span limits a pair with one of them.
+    stride : int or tuple of int
+        How many neighbouring queries share a window, for all axes or for each; at most the window. 1: each has its own;
+        the whole window: blocks side by side. Queries that share a window are computed together, with no pair masked.
 
     Raises
     ------
@@ -43,7 +49,8 @@ class Neighborhood(Primitive):
     References
     ----------
     Hassani et al., "Neighborhood Attention Transformer", CVPR 2023, equation 1; "Dilated Neighborhood Attention
-    Transformer", 2022. Extra tokens: Darcet et al., "Vision Transformers Need Registers", ICLR 2024.
+    Transformer", 2022. Stride: "Generalized Neighborhood Attention", 2025, arXiv:2504.16922. Extra tokens: Darcet et
+    al., "Vision Transformers Need Registers", ICLR 2024.
 
     Examples
     --------
@@ -60,6 +67,11 @@ class Neighborhood(Primitive):
            [1, 1, 1, 1, 0, 0],
            [1, 0, 1, 1, 1, 0],
            [1, 0, 0, 1, 1, 1]])
+    >>> Neighborhood(8, window=4, stride=2).mask(8)[::2].astype(int)
+    array([[1, 1, 1, 1, 0, 0, 0, 0],
+           [0, 1, 1, 1, 1, 0, 0, 0],
+           [0, 0, 0, 1, 1, 1, 1, 0],
+           [0, 0, 0, 0, 1, 1, 1, 1]])
     """
 
     shape: tuple[int, ...]
@@ -67,6 +79,7 @@ class Neighborhood(Primitive):
     dilation: tuple[int, ...] = (1,)
     causal: tuple[bool, ...] | None = None
     extra: tuple[int, int] = (0, 0)
+    stride: tuple[int, ...] = (1,)
     _name = "neighborhood"
 
     def __init__(
@@ -76,20 +89,24 @@ class Neighborhood(Primitive):
         dilation: int | Sequence[int] = 1,
         causal: bool | Sequence[bool] | None = None,
         extra: int | tuple[int, int] = 0,
+        stride: int | Sequence[int] = 1,
     ) -> None:
         axes = len(shape) if isinstance(shape, Sequence) else 1
         if not 1 <= axes <= 3:
             raise ValueError(f"shape of Neighborhood must have 1 to 3 axes, not {axes}")
-        for name, given in (("shape", shape), ("window", window), ("dilation", dilation)):
+        numbers = {"shape": shape, "window": window, "dilation": dilation, "stride": stride}
+        for name, given in numbers.items():
             values = self._each_axis(name, given, axes, "a number")
             checked = tuple(_check.integer(f"{name} of Neighborhood", n, at_least=1) for n in values)
             object.__setattr__(self, name, checked)
-        for length, w, d in zip(self.shape, self.window, self.dilation, strict=True):
+        for length, w, d, s in zip(self.shape, self.window, self.dilation, self.stride, strict=True):
             if w * d > length:
                 raise ValueError(
                     f"window of Neighborhood, times its dilation, must fit the shape {self.shape}, "
                     f"not be {w} * {d} on an axis of {length}"
                 )
+            if s > w:
+                raise ValueError(f"stride of Neighborhood must be at most the window of {w}, not {s}")
         flags = None if causal is None else self._each_axis("causal", causal, axes, "a bool")
         checked_flags = flags and tuple(_check.flag("causal of Neighborhood", flag) for flag in flags)
         object.__setattr__(self, "causal", checked_flags)
@@ -139,4 +156,4 @@ class Neighborhood(Primitive):
     def _numbers(self) -> list[int]:
         axes = len(self.shape)
         causal = map(int, self.causal or (False,) * axes)
-        return [axes, self.grid_start, *self.shape, *self.window, *self.dilation, *causal]
+        return [axes, self.grid_start, *self.shape, *self.window, *self.dilation, *causal, *self.stride]

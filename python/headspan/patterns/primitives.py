@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from headspan import _check
-from headspan.patterns.base import MAX_TOKENS, Primitive
+from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Global(Primitive):
     Parameters
     ----------
     tokens : int or iterable of int
-        Their indices among the keys.
+        Their indices among the keys; or of shape (batch, n), or a list for each batch item, those of each.
 
     Raises
     ------
@@ -215,62 +216,90 @@ class Global(Primitive):
     >>> from headspan.patterns import Global, Local
     >>> (Local(1) | Global(0)).mask(5).astype(int)[-1]
     array([1, 0, 0, 1, 1])
+    >>> (Local(1) | Global([[0], [2, 3]])).mask(5).astype(int)[:, -1]
+    array([[1, 0, 0, 1, 1],
+           [0, 0, 1, 1, 1]])
     """
 
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...] | tuple[tuple[int, ...], ...]
     _name = "global"
 
-    def __init__(self, tokens: int | Iterable[int]) -> None:
+    def __init__(self, tokens: int | Iterable[int] | Iterable[Iterable[int]]) -> None:
         if isinstance(tokens, np.ndarray) and tokens.ndim == 0:
             tokens = tokens.item()
-        given = tokens if isinstance(tokens, Iterable) else (tokens,)
-        checked = {_check.integer("tokens of Global", token, at_least=0) for token in given}
-        object.__setattr__(self, "tokens", tuple(sorted(checked)))
+        given: list[Any] = list(tokens) if isinstance(tokens, Iterable) else [tokens]
+        of_items = bool(given) and all(_is_row(its) for its in given)
+        object.__setattr__(self, "tokens", tuple(map(_ascending, given)) if of_items else _ascending(given))
+
+    @property
+    def _of_items(self) -> list[tuple[int, ...]]:
+        """The tokens of each batch item; nothing if all share them."""
+        return [its for its in self.tokens if isinstance(its, tuple)]
+
+    @property
+    def items(self) -> int | None:
+        return len(self._of_items) or None
+
+    def _part(self, item: int, head: int) -> Pattern:
+        return Global(self._of_items[item]) if self._of_items else self
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
-        if self.tokens and self.tokens[-1] >= keys:
-            raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {self.tokens[-1]}")
+        tokens = self.global_tokens
+        if tokens and tokens[-1] >= keys:
+            raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {tokens[-1]}")
 
     @property
     def global_tokens(self) -> tuple[int, ...]:
-        return self.tokens
+        return tuple(sorted({token for its in self.tokens for token in (its if isinstance(its, tuple) else (its,))}))
 
     def _numbers(self) -> list[int]:
-        return list(self.tokens)
+        return list(self.global_tokens)
 
 
 @dataclass(frozen=True)
 class Random(Primitive):
-    """Blocks of keys drawn at random for every block of queries, the same in every run.
+    """Blocks of keys drawn at random for every block of queries, different ones, the same in every run.
 
     Parameters
     ----------
     blocks : int
-        How many for each block of queries.
+        How many for each block of queries; fewer where there are not as many.
     block_size : int
     seed : int
+    per_head : bool
+        Whether each head has a draw of its own, however many there are.
+    avoid : Pattern, optional
+        What is seen already: blocks are drawn among those of which it shows no pair, so that each adds all its keys,
+        as window, global tokens and random blocks have nothing in common in BigBird. Queries that see every key by it,
+        as global tokens do, do not count. ``|`` alone is the union, whatever the parts have in common.
 
     Raises
     ------
     ValueError
         For a number that is too small, or a seed of 2**63 or more.
     TypeError
-        For what is no integer.
+        For a wrong type.
 
     References
     ----------
-    Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020, section 2.
+    Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020, section 2 and appendix D.
 
     Examples
     --------
-    >>> from headspan.patterns import Random
+    >>> from headspan.patterns import Blockwise, Random
     >>> Random(2, block_size=4, seed=0).mask(16).sum(axis=1).min()
     np.int64(8)
+    >>> seen = Blockwise(4, back=1)
+    >>> bigbird = seen | Random(2, block_size=4, per_head=True, avoid=seen)
+    >>> bigbird.mask(32, heads=3)[:, 4:].sum(axis=2).min()  # of four different blocks
+    np.int64(16)
     """
 
     blocks: int
     block_size: int
     seed: int = 0
+    per_head: bool = field(default=False, kw_only=True)
+    avoid: Pattern | None = field(default=None, kw_only=True)
     _name = "random"
 
     def __post_init__(self) -> None:
@@ -278,6 +307,49 @@ class Random(Primitive):
         self._check_integer("block_size", at_least=1)
         if self._check_integer("seed", at_least=0) >= 2**63:
             raise ValueError(f"seed of Random must be below 2**63, not {self.seed}")
+        object.__setattr__(self, "per_head", _check.flag("per_head of Random", self.per_head))
+        if self.avoid is not None and not isinstance(self.avoid, Pattern):
+            raise TypeError(f"avoid of Random must be a Pattern, not {_check.describe(self.avoid)}")
+
+    @property
+    def items(self) -> int | None:
+        return None if self.avoid is None else self.avoid.items
+
+    @property
+    def heads(self) -> int | None:
+        return None if self.avoid is None else self.avoid.heads
+
+    @property
+    def _differs_by_head(self) -> bool:
+        return self.per_head or (self.avoid is not None and self.avoid._differs_by_head)
+
+    def _part(self, item: int, head: int) -> Pattern:
+        seed = _seed_of_head(self.seed, head) if self.per_head else self.seed
+        avoid = None if self.avoid is None else self.avoid._part(item, head)
+        return Random(self.blocks, self.block_size, seed, avoid=avoid)
+
+    def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
+        if self.avoid is not None:
+            self.avoid._check_tokens(queries, keys)
+
+    def _avoided(self) -> Pattern | None:
+        return self.avoid
 
     def _numbers(self) -> list[int]:
         return [min(self.blocks, MAX_TOKENS), min(self.block_size, MAX_TOKENS), self.seed]
+
+
+def _is_row(tokens: object) -> bool:
+    return isinstance(tokens, Iterable) and not isinstance(tokens, str) and getattr(tokens, "ndim", 1) > 0
+
+
+def _ascending(tokens: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(sorted({_check.integer("tokens of Global", token, at_least=0) for token in tokens}))
+
+
+def _seed_of_head(seed: int, head: int) -> int:
+    """Return the number of a head in the sequence that begins with a seed: SplitMix64, Steele et al., 2014."""
+    z = (seed + (head + 1) * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return (z ^ (z >> 31)) >> 1  # a seed has 63 bits

@@ -75,7 +75,7 @@ def pattern(
     Parameters
     ----------
     pattern : Pattern or sequence of Pattern
-        With one for each head, or Blocks per head, there is a panel a head.
+        With one for each head, or Blocks per head, there is a panel a head; with Random per head as many as spans.
     tokens, key_tokens : int
         Queries and keys, as many keys as queries unless given. Beyond 11,000 tokens some rows of each block are
         looked at, and the legend says how many.
@@ -151,7 +151,7 @@ def _panels(given: object, span: npt.ArrayLike | None, queries: int, keys: int) 
         raise ValueError(f"pattern must be for 1 to {MOST_PANELS} heads, not for {wanted}")
     if of_heads == 0:
         raise ValueError("pattern must be a Pattern or a list of at least one, not an empty list")
-    panels = per_head(given, wanted, queries, keys)
+    panels = per_head(given, 1, wanted, queries, keys)
     if not panels:
         raise TypeError("pattern must be a Pattern or a list of Patterns, not None")
     panels = panels * (wanted // len(panels))

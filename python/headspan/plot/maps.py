@@ -155,6 +155,7 @@ def _global_runs(pattern: Pattern | None, rows: int, cols: int) -> list[tuple[in
         return []
     if not isinstance(pattern, Pattern):
         raise TypeError(f"pattern must be the Pattern of this head, not {_check.describe(pattern)}")
+    pattern._check_shares(1, pattern.heads or 1)
     marked = pattern.global_tokens
     Global(marked)._check_tokens(rows, cols)
     runs = np.split(np.array(marked, int), np.flatnonzero(np.diff(marked) > 1) + 1)

@@ -38,7 +38,7 @@ class DistanceBias : public ScoreTerm<T> {
 
   void rows(const GroupPlace<T>& place, const Tile& tile, T* room, const T** rows) const override {
     const T* const values = values_.data() + (heads_ == 1 ? 0 : place.head) * size();
-    if (in_line(*place.group)) {
+    if (in_line(*place.group) && stand_whole(*place.group, tile)) {
       for (int r = 0; r < tile.count; r++) rows[r] = values + row_start(place, tile, r);
       return;
     }
@@ -50,7 +50,7 @@ class DistanceBias : public ScoreTerm<T> {
   bool groups_share() const override { return true; }
   void add_gradient(const GroupPlace<T>& place, const Tile& tile, const T* ds, double* gradient) const override {
     int const lanes = place.group->lanes;
-    if (!in_line(*place.group) || !keys_in_line(*place.group, tile)) {
+    if (!in_line(*place.group) || !stand_in_line(*place.group, tile)) {
       for_each_pair(*place.group, tile, lanes, [&](int at, std::ptrdiff_t index) {
         gradient[entry_[static_cast<std::size_t>(index)]] += static_cast<double>(ds[at]);
       });
@@ -81,12 +81,21 @@ class DistanceBias : public ScoreTerm<T> {
     return std::floor(position[0]) == position[0];
   }
 
-  // Whether the keys of a tile do.
-  static bool keys_in_line(const Group<T>& group, const Tile& tile) {
-    if (tile.indices || tile.step != 1) return false;
-    const double* const position = group.key_position[0];
-    for (int r = 1; position && r < tile.count; r++)
-      if (position[tile.first + r] != position[tile.first] + r) return false;
+  // Whether keys stand at whole numbers: the whole parts of neighbouring lanes' distances are one apart then. Rounded
+  // towards 0 they are not where a distance changes its sign between two.
+  static bool stand_whole(const Group<T>& group, const Tile& tile) {
+    for (int r = 0; r < tile.count && group.key_position[0]; r++) {
+      double const key = key_position(group, 0, key_index(tile, r));
+      if (std::floor(key) != key) return false;
+    }
+    return true;
+  }
+  // Whether neighbouring keys stand one apart, at whole numbers.
+  static bool stand_in_line(const Group<T>& group, const Tile& tile) {
+    if (tile.indices || tile.step != 1 || !stand_whole(group, tile)) return false;
+    double const first = key_position(group, 0, key_index(tile, 0));
+    for (int r = 1; r < tile.count && group.key_position[0]; r++)
+      if (key_position(group, 0, key_index(tile, r)) != first + r) return false;
     return true;
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Chosen blocks: for each block of queries a list of blocks of keys.
+// Chosen blocks: for each block of queries a list of blocks of keys. They need not be squares.
 #include <algorithm>
 #include <stdexcept>
 
@@ -11,33 +11,38 @@ namespace {
 
 class Blocks : public Primitive {
  public:
-  // block_size, rows, rows + 1 offsets into what follows, and for each row its ascending blocks of keys.
+  // Queries and keys of a block, rows, rows + 1 offsets into what follows, and for each row its ascending blocks of
+  // keys.
   explicit Blocks(const Numbers& numbers)
-      : numbers_(numbers), block_size_(numbers_.at(0)), rows_(numbers_.at(1)), starts_(numbers_.data() + 2) {
+      : numbers_(numbers),
+        query_block_(numbers_.at(0)),
+        key_block_(numbers_.at(1)),
+        rows_(numbers_.at(2)),
+        starts_(numbers_.data() + 3) {
     columns_ = starts_ + rows_ + 1;
-    std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(numbers_.size()) - 3 - rows_;
-    bool const well_formed = block_size_ > 0 && rows_ >= 0 && count >= 0 && starts_[0] == 0 &&
+    std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(numbers_.size()) - 4 - rows_;
+    bool const well_formed = query_block_ > 0 && key_block_ > 0 && rows_ >= 0 && count >= 0 && starts_[0] == 0 &&
                              starts_[rows_] == count && std::is_sorted(starts_, starts_ + rows_ + 1);
     if (!well_formed) throw std::invalid_argument("blocks are not well formed");
   }
 
-  Grouping grouping() const override { return Grouping::sections(block_size_); }
+  Grouping grouping() const override { return Grouping::sections(query_block_); }
 
   std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
-    LaneClasses const rows = block_rows(lanes, block_size_);
+    LaneClasses const rows = block_rows(lanes, query_block_);
     return group_mask(
         [this, rows, keys](Intervals& out) {
           Intervals before, row;
           for (int i = 0; i < rows.count(); i++) {
             row.clear();
             for (const std::int64_t* column = begin(rows.at(i)); column != end(rows.at(i)); column++)
-              append(row, *column * block_size_, (*column + 1) * block_size_, keys);
+              append(row, *column * key_block_, (*column + 1) * key_block_, keys);
             before.swap(out);
             unite(before, row, out);
           }
         },
         [this, rows](const Tile& tile, std::uint64_t* masks) {
-          for_each_block(tile, block_size_, [&](std::ptrdiff_t column, int first, int last) {
+          for_each_block(tile, key_block_, [&](std::ptrdiff_t column, int first, int last) {
             std::fill(masks + first, masks + last, mask_of(rows, column));
           });
         });
@@ -55,7 +60,7 @@ class Blocks : public Primitive {
   const std::int64_t* end(std::ptrdiff_t row) const { return columns_ + (has(row) ? starts_[row + 1] : 0); }
 
   Numbers const numbers_;
-  std::ptrdiff_t block_size_, rows_;
+  std::ptrdiff_t query_block_, key_block_, rows_;
   const std::int64_t *starts_, *columns_;
 };
 

@@ -2,8 +2,9 @@
 // Blocks drawn at random, the same for every run. Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020,
 // section 2.
 #include <algorithm>
+#include <numeric>
 
-#include "patterns/primitive.h"
+#include "patterns/expression.h"
 
 namespace headspan {
 
@@ -21,8 +22,11 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t row, std::uint64_t draw) {
 
 class Random : public Primitive {
  public:
-  explicit Random(const Numbers& numbers)
-      : blocks_(numbers.at(0)), block_size_(numbers.at(1)), seed_(static_cast<std::uint64_t>(numbers.at(2))) {}
+  Random(const Numbers& numbers, std::shared_ptr<const Pattern> avoid)
+      : blocks_(numbers.at(0)),
+        block_size_(numbers.at(1)),
+        seed_(static_cast<std::uint64_t>(numbers.at(2))),
+        avoid_(std::move(avoid)) {}
 
   Grouping grouping() const override { return Grouping::sections(block_size_); }
 
@@ -54,28 +58,74 @@ class Random : public Primitive {
  private:
   // The blocks of keys that a block of queries sees, ascending: the first distinct ones that are drawn.
   std::vector<std::ptrdiff_t> columns_of(std::ptrdiff_t row, std::ptrdiff_t keys) const {
-    std::ptrdiff_t const all = (keys + block_size_ - 1) / block_size_, wanted = std::min(blocks_, all);
-    std::vector<bool> drawn(static_cast<std::size_t>(all));
+    std::vector<std::ptrdiff_t> const met = avoid_ ? met_columns(row, keys) : std::vector<std::ptrdiff_t>();
+    std::ptrdiff_t const all = (keys + block_size_ - 1) / block_size_ - static_cast<std::ptrdiff_t>(met.size()),
+                         wanted = std::min(blocks_, all);
+    std::vector<bool> drawn(static_cast<std::size_t>(all));  // of those that are clear, which are numbered
     std::vector<std::ptrdiff_t> columns;
     for (std::uint64_t draw = 0; static_cast<std::ptrdiff_t>(columns.size()) < wanted; draw++) {
-      std::ptrdiff_t const column =
-          wanted == all ? static_cast<std::ptrdiff_t>(draw)
-                        : static_cast<std::ptrdiff_t>(mix(seed_, static_cast<std::uint64_t>(row), draw) %
-                                                      static_cast<std::uint64_t>(all));
+      std::ptrdiff_t column = wanted == all
+                                  ? static_cast<std::ptrdiff_t>(draw)
+                                  : static_cast<std::ptrdiff_t>(mix(seed_, static_cast<std::uint64_t>(row), draw) %
+                                                                static_cast<std::uint64_t>(all));
       if (drawn[static_cast<std::size_t>(column)]) continue;
       drawn[static_cast<std::size_t>(column)] = true;
+      for (std::ptrdiff_t const before : met) column += before <= column;
       columns.push_back(column);
     }
     std::sort(columns.begin(), columns.end());
     return columns;
   }
 
+  // The blocks of keys, ascending, of which some query of a block sees a key by the pattern to be avoided; without
+  // queries that see all keys by it. All queries of the block count, be they in the call or not, so that a draw does
+  // not depend on how many are asked for.
+  std::vector<std::ptrdiff_t> met_columns(std::ptrdiff_t row, std::ptrdiff_t keys) const {
+    std::vector<std::ptrdiff_t> met;
+    std::ptrdiff_t const last = std::min((row + 1) * block_size_, keys);
+    for (std::ptrdiff_t first = row * block_size_; first < last; first += kLanes) {
+      std::ptrdiff_t index[kLanes];
+      int const count = static_cast<int>(std::min<std::ptrdiff_t>(kLanes, last - first));
+      std::iota(index, index + count, first);
+      add_met(Lanes(index, count), keys, met);
+    }
+    std::sort(met.begin(), met.end());
+    met.erase(std::unique(met.begin(), met.end()), met.end());
+    return met;
+  }
+
+  void add_met(const Lanes& lanes, std::ptrdiff_t keys, std::vector<std::ptrdiff_t>& met) const {
+    UnionMask const avoided(avoid_->conjunctions(), lanes, keys);
+    std::vector<std::pair<std::ptrdiff_t, std::uint64_t>>
+        seen;  // parts of blocks, and the lanes that see a key of each
+    std::uint64_t see_all = lanes.all();
+    std::ptrdiff_t left = keys;
+    for (Interval const& interval : avoided.intervals())
+      for (Tile tile{interval.first, 1, nullptr, nullptr, 0, false}; tile.first < interval.last;) {
+        tile.count = static_cast<int>(std::min<std::ptrdiff_t>(kTileKeys, interval.last - tile.first));
+        std::uint64_t masks[kTileKeys];
+        avoided.fill(tile, masks);
+        for_each_block(tile, block_size_, [&](std::ptrdiff_t column, int first, int last) {
+          seen.push_back({column, 0});
+          for (int r = first; r < last; r++) seen.back().second |= masks[r], see_all &= masks[r];
+        });
+        tile.first += tile.count;
+        left -= tile.count;
+      }
+    if (left > 0) see_all = 0;
+    for (auto const& [column, by] : seen)
+      if (by & ~see_all) met.push_back(column);
+  }
+
   std::ptrdiff_t blocks_, block_size_;
   std::uint64_t seed_;
+  std::shared_ptr<const Pattern> avoid_;  // null: nothing
 };
 
 }  // namespace
 
-std::unique_ptr<Primitive> make_random(const Numbers& numbers) { return std::make_unique<Random>(numbers); }
+std::unique_ptr<Primitive> make_random(const Numbers& numbers, std::shared_ptr<const Pattern> avoid) {
+  return std::make_unique<Random>(numbers, std::move(avoid));
+}
 
 }  // namespace headspan

@@ -9,7 +9,8 @@ namespace headspan {
 using MakePrimitive = std::unique_ptr<Primitive>(const Numbers&);
 
 MakePrimitive make_blocks, make_blockwise, make_fixed, make_full, make_global, make_local, make_neighborhood,
-    make_random, make_strided;
+    make_strided;
+std::unique_ptr<Primitive> make_random(const Numbers& numbers, std::shared_ptr<const Pattern> avoid);
 
 namespace {
 
@@ -26,13 +27,14 @@ constexpr Row table[] = {
     {"global", make_global},
     {"local", make_local},
     {"neighborhood", make_neighborhood},
-    {"random", make_random},
     {"strided", make_strided},
 };
 
 }  // namespace
 
-std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers) {
+std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers,
+                                          const std::shared_ptr<const Pattern>& avoid) {
+  if (name == "random") return make_random(numbers, avoid);  // the only one that looks at another pattern
   for (Row const& row : table)
     if (name == row.name) return row.make(numbers);
   throw std::invalid_argument("there is no pattern named " + name);

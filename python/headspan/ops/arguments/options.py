@@ -28,7 +28,7 @@ class Options(TypedDict, total=False):
     sinks: npt.ArrayLike | None
     memory_key: npt.ArrayLike | None
     memory_value: npt.ArrayLike | None
-    pattern: Pattern | Sequence[Pattern] | None
+    pattern: Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None
     query_positions: npt.ArrayLike | None
     key_positions: npt.ArrayLike | None
     key_begin: npt.ArrayLike | None

@@ -45,7 +45,7 @@ class Request:
     causal : bool
         As given, or what suits the pattern.
     patterns : list of Pattern
-        That of each head, one for all, or none.
+        One for all, that of each head, that of each batch item and head, item by item; or none.
     core : _core.Request
     """
 
@@ -85,7 +85,8 @@ class Request:
         self._segments: Segments | None = None
         self.patterns: list[Pattern] = []
         if "pattern" in arrays:
-            self.patterns = per_head(arrays.pop("pattern"), self.query.shape[1], self.query.shape[2], self.key.shape[2])
+            batch, heads, queries, _ = self.query.shape
+            self.patterns = per_head(arrays.pop("pattern"), batch, heads, queries, self.key.shape[2])
             for_core["patterns"] = [its._in_core for its in self.patterns]
         furthest = self._add_arrays(arrays, for_core) if arrays else 0.0
         if any(its.grid for its in self.patterns):
