@@ -8,42 +8,52 @@
 
 #include "base/array_view.h"
 #include "base/row_places.h"
+#include "base/stored_rows.h"
 
 namespace headspan {
 
-template <class T>
+// Rows of bytes: strides and the last axis of a view of them count bytes.
+using Bytes = unsigned char;
+
 class KeyCache {
  public:
   // The rows of all batch items, item by item: `capacity` of the ring, then one for each of the kept ones.
   struct OfHead {
-    T *key, *value;
+    Bytes *key, *value;
     std::ptrdiff_t capacity;
     std::ptrdiff_t first;  // the oldest row of the ring
   };
+  struct RowBytes {
+    std::ptrdiff_t key, value;
+  };
 
-  KeyCache(std::vector<OfHead> heads, std::vector<std::int64_t> kept, std::ptrdiff_t count, std::ptrdiff_t key_dim,
-           std::ptrdiff_t value_dim)
-      : heads_(std::move(heads)), kept_(std::move(kept)), count_(count), key_dim_(key_dim), value_dim_(value_dim) {}
+  KeyCache(std::vector<OfHead> heads, std::vector<std::int64_t> kept, std::ptrdiff_t count, Storage storage,
+           RowBytes row_bytes)
+      : heads_(std::move(heads)), kept_(std::move(kept)), count_(count), storage_(storage), row_bytes_(row_bytes) {}
 
   std::ptrdiff_t count() const { return count_; }
   std::ptrdiff_t key_heads() const { return static_cast<std::ptrdiff_t>(heads_.size()); }
   std::ptrdiff_t first(std::ptrdiff_t head) const { return of(head).first; }
+  Storage storage() const { return storage_; }
+  RowBytes row_bytes() const { return row_bytes_; }
 
   RowPlaces places(std::ptrdiff_t head) const {
     return {of(head).first, count_, of(head).capacity, kept_.data(), static_cast<std::ptrdiff_t>(kept_.size())};
   }
-  T* keys(std::ptrdiff_t batch, std::ptrdiff_t head) const { return of(head).key + batch * rows(head) * key_dim_; }
-  T* values(std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return of(head).value + batch * rows(head) * value_dim_;
+  Bytes* keys(std::ptrdiff_t batch, std::ptrdiff_t head) const {
+    return of(head).key + batch * rows(head) * row_bytes_.key;
+  }
+  Bytes* values(std::ptrdiff_t batch, std::ptrdiff_t head) const {
+    return of(head).value + batch * rows(head) * row_bytes_.value;
   }
 
-  // Rows behind the last one: key and value (batch, key heads, more rows, dims).
-  void append(const ArrayView<const T, 4>& key, const ArrayView<const T, 4>& value) {
+  // Rows behind the last one: key and value (batch, key heads, more rows, bytes), as they are stored.
+  void append(const ArrayView<const Bytes, 4>& key, const ArrayView<const Bytes, 4>& value) {
     std::ptrdiff_t const more = key.shape[2];
     for (std::ptrdiff_t head = 0; head < key_heads(); head++) {
       for (std::ptrdiff_t batch = 0; batch < key.shape[0]; batch++) {
-        copy_rows(key, batch, head, keys(batch, head), key_dim_);
-        copy_rows(value, batch, head, values(batch, head), value_dim_);
+        copy_rows(key, batch, head, keys(batch, head), row_bytes_.key);
+        copy_rows(value, batch, head, values(batch, head), row_bytes_.value);
       }
       OfHead& its = heads_[static_cast<std::size_t>(head)];
       its.first = std::max(its.first, count_ + more - its.capacity);
@@ -59,11 +69,11 @@ class KeyCache {
   std::ptrdiff_t rows(std::ptrdiff_t head) const {
     return of(head).capacity + static_cast<std::ptrdiff_t>(kept_.size());
   }
-  void copy_rows(const ArrayView<const T, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, T* to,
-                 std::ptrdiff_t dims) const {
+  void copy_rows(const ArrayView<const Bytes, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, Bytes* to,
+                 std::ptrdiff_t bytes) const {
     std::ptrdiff_t const more = from.shape[2], capacity = of(head).capacity;
     auto const copy = [&](std::ptrdiff_t row, std::ptrdiff_t place) {
-      std::copy_n(from.at(batch, head, row), dims, to + place * dims);
+      std::copy_n(from.at(batch, head, row), bytes, to + place * bytes);
     };
     for (std::ptrdiff_t row = std::max<std::ptrdiff_t>(0, more - capacity); row < more; row++)
       copy(row, (count_ + row) % capacity);
@@ -76,7 +86,8 @@ class KeyCache {
   std::vector<OfHead> heads_;
   std::vector<std::int64_t> kept_;
   std::ptrdiff_t count_;
-  std::ptrdiff_t const key_dim_, value_dim_;
+  Storage const storage_;
+  RowBytes const row_bytes_;
 };
 
 }  // namespace headspan

@@ -52,6 +52,7 @@ class QueryGroup {
     std::ptrdiff_t const key_head = head / request.heads_per_key_head();
     with_memory.key = {request.memory_key.at(key_head), request.memory_key.stride[1]};
     with_memory.value = {request.memory_value.at(key_head), request.memory_value.stride[1]};
+    with_memory.storage = Storage::same;
     with_memory.key_bias = {nullptr, 0};
     with_memory.pair_bias = {nullptr, nullptr};
     with_memory.ramp = 0;
@@ -91,24 +92,30 @@ class QueryGroup {
     group.skip_masked = false;
     group.key = {request.key.at(batch, key_head), request.key.stride[2]};
     group.value = {request.value.at(batch, key_head), request.value.stride[2]};
-    if (request.cache) {
-      places_ = request.cache->places(key_head);
-      group.key = {request.cache->keys(batch, key_head),
-                   request.head_dim(),
-                   1,
-                   &places_,
-                   request.new_key ? request.new_key.at(batch, key_head) : nullptr,
-                   request.new_key.stride[2]};
-      group.value = {request.cache->values(batch, key_head),
-                     request.value_dim(),
-                     1,
-                     &places_,
-                     request.new_value ? request.new_value.at(batch, key_head) : nullptr,
-                     request.new_value.stride[2]};
-    }
+    group.storage = Storage::same;
+    if (request.cache) set_rows_of_cache(request, key_head);
     group.key_bias = {nullptr, 0};
     if (request.key_bias) group.key_bias = {request.key_bias.at(batch, head), request.key_bias.stride[2]};
     for (int lane = 0; lane < kLanes; lane++) group.query[lane] = at(request.query, lane);
+  }
+
+  void set_rows_of_cache(const Request<T>& request, std::ptrdiff_t key_head) {
+    KeyCache const& cache = *request.cache;
+    places_ = cache.places(key_head);
+    auto const rows_of = [&](const Bytes* rows, std::ptrdiff_t bytes, const ArrayView<const Bytes, 4>& more) {
+      return Rows<const Bytes>{rows, bytes, 1, &places_, more ? more.at(batch, key_head) : nullptr, more.stride[2]};
+    };
+    group.storage = cache.storage();
+    group.stored_key = rows_of(cache.keys(batch, key_head), cache.row_bytes().key, request.new_key);
+    group.stored_value = rows_of(cache.values(batch, key_head), cache.row_bytes().value, request.new_value);
+    if (cache.storage() != Storage::same) return;
+    auto const as_numbers = [](Rows<const Bytes> const& rows) {
+      auto const size = static_cast<std::ptrdiff_t>(sizeof(T));
+      return Rows<const T>{reinterpret_cast<const T*>(rows.data),      rows.stride / size,          1, rows.places,
+                           reinterpret_cast<const T*>(rows.following), rows.following_stride / size};
+    };
+    group.key = as_numbers(group.stored_key);
+    group.value = as_numbers(group.stored_value);
   }
 
   void set_positions(const Request<T>& request, const Plan& plan) {

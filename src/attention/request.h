@@ -21,8 +21,8 @@ template <class T>
 struct Request {
   ArrayView<const T, 4> query;
   ArrayView<const T, 4> key, value;  // with a cache no more than their shapes
-  const KeyCache<T>* cache = nullptr;
-  ArrayView<const T, 4> new_key, new_value;        // the last of the keys, which the cache does not have yet
+  const KeyCache* cache = nullptr;
+  ArrayView<const Bytes, 4> new_key, new_value;    // the last of the keys, which the cache does not have yet
   ArrayView<const T, 3> memory_key, memory_value;  // (key_heads, m, head_dim), seen by every query; null: none
   ArrayView<const T, 3> span;                      // (batch, heads, tokens); null: unlimited
   ArrayView<const T, 3> temperature;               // (batch, heads, tokens); null: 1

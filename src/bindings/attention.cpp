@@ -124,16 +124,7 @@ class PyRequest {
             " is too large");
     require_shape(r.key, {batch, r.key_heads(), keys, r.query.shape[3]}, "key");
     require_shape(r.value, {batch, r.key_heads(), keys}, "value");
-    if (cache_) {
-      require(new_key_.has_value() == new_value_.has_value(), "new_key", " must be given with its value");
-      if (new_key_) {
-        std::ptrdiff_t const more = (r.new_key = rows_view<T, 4>(*new_key_, "new_key")).shape[2];
-        r.new_value = rows_view<T, 4>(*new_value_, "new_value");
-        require_shape(r.new_key, {batch, r.key_heads(), more, r.query.shape[3]}, "new_key");
-        require_shape(r.new_value, {batch, r.key_heads(), more, r.value.shape[3]}, "new_value");
-      }
-      cache_->lend(r);
-    }
+    if (cache_) cache_->lend(r, new_key_, new_value_);
     require(memory_key_.has_value() == memory_value_.has_value(), "memory_key", " must be given with its value");
     if (memory_key_) {
       r.memory_key = rows_view<T, 3>(*memory_key_, "memory_key");
@@ -309,8 +300,9 @@ void register_attention(py::module_& m) {
   py::class_<PyKeyCache, std::shared_ptr<PyKeyCache>>(
       m, "KeyCache", "Keys and values of a text that is continued, in arrays (batch, rows, dims) for every key head.")
       .def(py::init<std::vector<py::array>, std::vector<py::array>, std::vector<std::int64_t>, std::ptrdiff_t,
-                    std::vector<std::ptrdiff_t>>(),
-           py::arg("keys"), py::arg("values"), py::arg("kept"), py::arg("count"), py::arg("first"))
+                    std::vector<std::ptrdiff_t>, std::string>(),
+           py::arg("keys"), py::arg("values"), py::arg("kept"), py::arg("count"), py::arg("first"), py::arg("stored"))
+      .def("encoded", &PyKeyCache::encoded, py::arg("rows"))
       .def("append", &PyKeyCache::append, py::arg("key"), py::arg("value"))
       .def("truncate", &PyKeyCache::truncate, py::arg("count"))
       .def_property_readonly("count", &PyKeyCache::count)

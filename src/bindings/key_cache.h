@@ -4,96 +4,127 @@
 
 #include <pybind11/stl.h>
 
-#include <optional>
+#include <string>
 
 #include "attention/key_cache.h"
 #include "numpy_views.h"
 
 namespace headspan::bindings {
 
+// An array of rows as bytes.
+template <int rank>
+ArrayView<const Bytes, rank> bytes_view(const py::array& array, const char* name) {
+  require(array.ndim() == rank, name, " has another number of axes");
+  ArrayView<const Bytes, rank> view;
+  for (int axis = 0; axis < rank; axis++) view.shape[axis] = array.shape(axis), view.stride[axis] = array.strides(axis);
+  require(view.stride[rank - 1] == array.itemsize() || view.shape[rank - 1] == 1 || array.size() == 0, name,
+          " must be contiguous in its last axis");
+  view.shape[rank - 1] *= array.itemsize();
+  view.stride[rank - 1] = 1;
+  view.data = static_cast<const Bytes*>(array.data());
+  return view;
+}
+
 class PyKeyCache {
  public:
-  // For every key head arrays (batch, rows, dims), with a row at the end for each of the kept tokens; `first`: the
-  // oldest row that each ring still has.
+  // For every key head arrays (batch, rows, elements), with a row at the end for each of the kept tokens; `first`: the
+  // oldest row that each ring still has. `stored`: as what, or "same".
   PyKeyCache(std::vector<py::array> keys, std::vector<py::array> values, std::vector<std::int64_t> kept,
-             std::ptrdiff_t count, const std::vector<std::ptrdiff_t>& first)
-      : keys_(std::move(keys)), values_(std::move(values)) {
-    require(!keys_.empty() && keys_.size() == values_.size() && keys_.size() == first.size(), "keys",
-            " are not those of as many heads as their values");
-    require(count >= 0, "count", " is negative");
-    if (py::isinstance<py::array_t<float>>(keys_[0]))
-      make(float32_, std::move(kept), count, first);
-    else
-      make(float64_, std::move(kept), count, first);
-  }
+             std::ptrdiff_t count, const std::vector<std::ptrdiff_t>& first, const std::string& stored)
+      : keys_(std::move(keys)), values_(std::move(values)), cache_(make(std::move(kept), count, first, stored)) {}
 
   void append(const py::array& key, const py::array& value) {
-    float32_ ? append_to(*float32_, key, value) : append_to(*float64_, key, value);
+    cache_.append(rows(key, cache_.row_bytes().key, "key"), rows(value, cache_.row_bytes().value, "value"));
   }
   void truncate(std::ptrdiff_t count) {
     require(count >= 0, "count", " is negative");
-    float32_ ? float32_->truncate(count) : float64_->truncate(count);
+    cache_.truncate(count);
   }
-  std::ptrdiff_t count() const { return float32_ ? float32_->count() : float64_->count(); }
+  std::ptrdiff_t count() const { return cache_.count(); }
   std::vector<std::ptrdiff_t> first() const {
     std::vector<std::ptrdiff_t> result;
-    for (std::ptrdiff_t head = 0; head < static_cast<std::ptrdiff_t>(keys_.size()); head++)
-      result.push_back(float32_ ? float32_->first(head) : float64_->first(head));
+    for (std::ptrdiff_t head = 0; head < cache_.key_heads(); head++) result.push_back(cache_.first(head));
     return result;
   }
 
-  // Lets a request read its keys from here.
+  // Rows as they are stored, (batch, key heads, rows, bytes).
+  py::array encoded(const py::array& given) const {
+    ArrayView<const float, 4> const from = rows_view<float, 4>(given, "rows");
+    std::size_t const bytes =
+        stored_row_bytes(cache_.storage(), static_cast<std::size_t>(from.shape[3]), sizeof(float));
+    require(cache_.storage() != Storage::same, "rows", " are stored as they are");
+    py::array_t<Bytes> to({from.shape[0], from.shape[1], from.shape[2], static_cast<std::ptrdiff_t>(bytes)});
+    Bytes* row = to.mutable_data();
+    for (std::ptrdiff_t batch = 0; batch < from.shape[0]; batch++)
+      for (std::ptrdiff_t head = 0; head < from.shape[1]; head++)
+        for (std::ptrdiff_t i = 0; i < from.shape[2]; i++, row += bytes)
+          write_row(cache_.storage(), from.at(batch, head, i), from.shape[3], row);
+    return std::move(to);
+  }
+
+  // Lets a request read its keys from here, and its last ones from rows that are encoded but not appended yet.
   template <class T>
-  void lend(Request<T>& r) const {
-    std::optional<KeyCache<T>> const& cache = of<T>();
-    require(cache.has_value(), "cache", " has another type");
-    std::ptrdiff_t const more = r.new_key.shape[2];
-    require(cache->key_heads() == r.key_heads() && keys_[0].shape(0) == r.batch() &&
-                keys_[0].shape(2) == r.head_dim() && values_[0].shape(2) == r.value_dim() &&
-                cache->count() + more == r.keys(),
-            "cache", " has another shape");
-    r.cache = &*cache;
+  void lend(Request<T>& r, const std::optional<py::array>& new_key, const std::optional<py::array>& new_value) const {
+    require(new_key.has_value() == new_value.has_value(), "new_key", " must be given with its value");
+    if (new_key) {
+      r.new_key = rows(*new_key, cache_.row_bytes().key, "new_key");
+      r.new_value = rows(*new_value, cache_.row_bytes().value, "new_value");
+    }
+    auto const row = [&](int dims) {
+      return static_cast<std::ptrdiff_t>(stored_row_bytes(cache_.storage(), static_cast<std::size_t>(dims), sizeof(T)));
+    };
+    require(sizeof(T) == sizeof(float) || cache_.storage() == Storage::same, "cache", " has another type");
+    require(cache_.key_heads() == r.key_heads() && keys_[0].shape(0) == r.batch() &&
+                cache_.row_bytes().key == row(r.head_dim()) && cache_.row_bytes().value == row(r.value_dim()) &&
+                cache_.count() + r.new_key.shape[2] == r.keys(),
+            "cache", " has another shape or type");
+    r.cache = &cache_;
   }
 
  private:
-  template <class T>
-  std::optional<KeyCache<T>> const& of() const {
-    if constexpr (sizeof(T) == sizeof(float))
-      return float32_;
-    else
-      return float64_;
-  }
-
-  template <class T>
-  void make(std::optional<KeyCache<T>>& cache, std::vector<std::int64_t> kept, std::ptrdiff_t count,
-            const std::vector<std::ptrdiff_t>& first) {
-    std::vector<typename KeyCache<T>::OfHead> heads;
+  KeyCache make(std::vector<std::int64_t> kept, std::ptrdiff_t count, const std::vector<std::ptrdiff_t>& first,
+                const std::string& stored) {
+    require(!keys_.empty() && keys_.size() == values_.size() && keys_.size() == first.size(), "keys",
+            " are not those of as many heads as their values");
+    require(count >= 0, "count", " is negative");
+    std::vector<KeyCache::OfHead> heads;
+    KeyCache::RowBytes const row{bytes_view<3>(keys_[0], "keys").shape[2],
+                                 bytes_view<3>(values_[0], "values").shape[2]};
     for (std::size_t head = 0; head < keys_.size(); head++) {
-      ArrayView<T, 3> const key = writable_view<T, 3>(keys_[head]), value = writable_view<T, 3>(values_[head]);
+      ArrayView<const Bytes, 3> const key = bytes_view<3>(keys_[head], "keys"),
+                                      value = bytes_view<3>(values_[head], "values");
       std::ptrdiff_t const ring = key.shape[1] - static_cast<std::ptrdiff_t>(kept.size());
-      bool const whole = contiguous(keys_[head]) && contiguous(values_[head]);
-      require(whole && ring > 0 && value.shape[1] == key.shape[1] && value.shape[0] == key.shape[0] &&
-                  key.shape[0] == keys_[0].shape(0) && key.shape[2] == keys_[0].shape(2) &&
-                  value.shape[2] == values_[0].shape(2) && first[head] >= 0,
+      require(contiguous(keys_[head]) && contiguous(values_[head]) && ring > 0 && value.shape[1] == key.shape[1] &&
+                  value.shape[0] == key.shape[0] && key.shape[0] == keys_[0].shape(0) && key.shape[2] == row.key &&
+                  value.shape[2] == row.value && first[head] >= 0,
               "keys", " have another shape");
-      heads.push_back({key.data, value.data, ring, first[head]});
+      heads.push_back({static_cast<Bytes*>(keys_[head].mutable_data()),
+                       static_cast<Bytes*>(values_[head].mutable_data()), ring, first[head]});
     }
-    cache.emplace(std::move(heads), std::move(kept), count, keys_[0].shape(2), values_[0].shape(2));
+    return KeyCache(std::move(heads), std::move(kept), count, storage_named(stored), row);
   }
   static bool contiguous(const py::array& array) { return (array.flags() & py::array::c_style) != 0; }
+  static Storage storage_named(const std::string& name) {
+    static constexpr struct {
+      const char* name;
+      Storage storage;
+    } table[] = {{"same", Storage::same},
+                 {"float16", Storage::float16},
+                 {"bfloat16", Storage::bfloat16},
+                 {"int8", Storage::int8}};
+    for (auto const& row : table)
+      if (name == row.name) return row.storage;
+    throw py::value_error("there is no storage named " + name);
+  }
 
-  template <class T>
-  void append_to(KeyCache<T>& cache, const py::array& key, const py::array& value) {
-    ArrayView<const T, 4> const keys = rows_view<T, 4>(key, "key"), values = rows_view<T, 4>(value, "value");
-    std::ptrdiff_t const batch = keys_[0].shape(0), more = keys.shape[2];
-    require_shape(keys, {batch, cache.key_heads(), more, keys_[0].shape(2)}, "key");
-    require_shape(values, {batch, cache.key_heads(), more, values_[0].shape(2)}, "value");
-    cache.append(keys, values);
+  ArrayView<const Bytes, 4> rows(const py::array& given, std::ptrdiff_t bytes, const char* name) const {
+    ArrayView<const Bytes, 4> const view = bytes_view<4>(given, name);
+    require_shape(view, {keys_[0].shape(0), static_cast<std::ptrdiff_t>(keys_.size()), view.shape[2], bytes}, name);
+    return view;
   }
 
   std::vector<py::array> keys_, values_;
-  std::optional<KeyCache<float>> float32_;
-  std::optional<KeyCache<double>> float64_;
+  KeyCache cache_;
 };
 
 }  // namespace headspan::bindings

@@ -62,7 +62,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
                                   RowsToPrefetch<T>& to_prefetch, bool far) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
-  prepare(group, tile, *f.lanes, keys, next);
+  prepare(group, tile, *f.lanes, keys, next, f.stored);
   PairRows<T> pairs{f.pair_bias, {}};
   ScoreTerms<T> const terms = score_terms(group, tile, keys, f.slope, pairs);
 
@@ -74,7 +74,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   // Where memory sets the pace, and not the products, the next tile is asked for, a half of it beside each of them.
   const T* next_rows[2 * kTileKeys];
   const T* const* next_values = nullptr;
-  if (next && is_decode<T>(group.lanes)) {
+  if (next && is_decode<T>(group.lanes) && group.storage == Storage::same) {
     rows_of(*next, group.key, kTileKeys, next_rows);
     rows_of(*next, group.value, kTileKeys, next_rows + kTileKeys);
     fetch = {next_rows, 1};
@@ -163,7 +163,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   constexpr int width = kWidth<T>;
   Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   TileKeys<T> keys;
-  prepare(group, tile, *f.lanes, keys);
+  prepare(group, tile, *f.lanes, keys, nullptr, f.stored);
   PairRows<T> pairs{f.pair_bias, {}};
   ScoreTerms<T> const terms = score_terms(group, tile, keys, f.slope, pairs);
   memset(weights, 0, sizeof(T) * kTileKeys * kLanes);

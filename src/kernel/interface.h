@@ -8,6 +8,7 @@
 
 #include "base/pair_hash.h"
 #include "base/row_places.h"
+#include "base/stored_rows.h"
 #include "base/tile.h"
 
 namespace headspan {
@@ -80,7 +81,9 @@ struct Group {
   double query_position[kAxes][kLanes];
   const double* key_position[kAxes];  // null: a key stands at its index
   Rows<const T> key, value;
-  Rows<const T> key_bias;  // a number for each key, added to its scores; data null: none
+  Storage storage;                                     // not `same`: keys and values are these rows instead
+  Rows<const unsigned char> stored_key, stored_value;  // strides in bytes
+  Rows<const T> key_bias;                              // a number for each key, added to its scores; data null: none
   PairBias<T> pair_bias;
   Dropout<T> dropout;
   PrefetchArray<T> prefetch[kPrefetchArrays];  // unused: no rows

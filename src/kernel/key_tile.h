@@ -115,15 +115,47 @@ HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, int until, T
   for (int r = tile.count; r < until; r++) to[r] = to[tile.count - 1];
 }
 
+// Room for the keys and values of a tile as numbers to compute with.
+template <class T>
+struct StoredRoom {
+  T *key = nullptr, *value = nullptr;  // [kTileKeys][stride]
+  ptrdiff_t key_stride = 0, value_stride = 0;
+};
+
+// Reads rows that are stored in fewer bytes, and asks for those of the next tile.
+template <class T>
+HEADSPAN_NOINLINE void read_rows(const Group<T>& group, const Tile& tile, const Tile* next,
+                                 const Rows<const unsigned char>& rows, int dims, T* room, ptrdiff_t stride, int until,
+                                 const T** to) {
+  const unsigned char* stored[kTileKeys];
+  if (next) {
+    size_t const bytes = stored_row_bytes(group.storage, (size_t)dims, sizeof(T));
+    rows_of(*next, rows, next->count, stored);
+    for (int r = 0; r < next->count; r++)
+      for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(stored[r] + at);
+  }
+  rows_of(tile, rows, tile.count, stored);
+  for (int r = 0; r < until; r++) {
+    to[r] = room + (r < tile.count ? r : tile.count - 1) * stride;
+    if (r < tile.count) read_row(group.storage, stored[r], dims, room + r * stride);
+  }
+}
+
 template <class T>
 HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositions<T>& lanes, TileKeys<T>& keys,
-                             const Tile* next = nullptr) {
+                             const Tile* next = nullptr, const StoredRoom<T>& room = {}) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
   // Padding, and rows that are fetched ahead: any row that may be read, or the next tile's.
   int const end = keys.padded + kRowsAfter;
-  rows_of(tile, group.key, end, keys.key);
-  rows_of(tile, group.value, end, keys.value);
-  for (int r = keys.padded, i = 0; next && r < end && i < next->count; r++, i++)
+  bool const stored = group.storage != Storage::same;
+  if (stored) {
+    read_rows(group, tile, next, group.stored_key, group.head_dim, room.key, room.key_stride, end, keys.key);
+    read_rows(group, tile, next, group.stored_value, group.value_dim, room.value, room.value_stride, end, keys.value);
+  } else {
+    rows_of(tile, group.key, end, keys.key);
+    rows_of(tile, group.value, end, keys.value);
+  }
+  for (int r = keys.padded, i = 0; next && !stored && r < end && i < next->count; r++, i++)
     keys.key[r] = group.key.row(key_index(*next, i));
   keys.distances = {lanes.query[0], keys.position[0], group.axes, nullptr};
   if ((tile.soft && group.ramp > 0) || group.biased) prepare_positions(group, tile, lanes, keys);

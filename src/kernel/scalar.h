@@ -24,6 +24,24 @@ HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
   return sum;
 }
 
+// A number of a key's row, or of its value's.
+template <class T>
+HEADSPAN_INLINE double number(const Group<T>& group, const Rows<const T>& rows, const Rows<const unsigned char>& stored,
+                              ptrdiff_t key, int d) {
+  if (group.storage == Storage::same) return (double)rows.row(key)[d];
+  const unsigned char* const row = stored.row(key);
+  T x;
+  if (group.storage != Storage::int8) {
+    read_row(group.storage, row + 2 * d, 1, &x);
+  } else {
+    unsigned char alone[sizeof(float) + 1];  // the scale, and one number
+    memcpy(alone, row, sizeof(float));
+    alone[sizeof(float)] = row[sizeof(float) + (size_t)d];
+    read_row(group.storage, alone, 1, &x);
+  }
+  return (double)x;
+}
+
 // The numbers of a tile's pairs that somebody else knows.
 template <class T>
 struct PairNumbers {
@@ -50,7 +68,10 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, const Tile& tile, const PairNum
   }
   double const ramp = (double)group.ramp, floor = sizeof(T) == 4 ? __FLT_EPSILON__ / 2 : __DBL_EPSILON__ / 2;
   p.m = tile.soft && ramp > 0 ? soft_mask(p.x, (double)group.span[lane], ramp, 1 / ramp, floor, 1.0) : 1.0;
-  double product = (double)group.scale[lane] * dot(group.query[lane], group.key.row(key), group.head_dim);
+  double product = 0;
+  for (int d = 0; d < group.head_dim; d++)
+    product += (double)group.query[lane][d] * number(group, group.key, group.stored_key, key, d);
+  product *= (double)group.scale[lane];
   double const cap = (double)group.softcap;
   p.cap_slope = 1;
   if (cap > 0) {
@@ -112,7 +133,7 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* wor
         double const f = dropout_factor(group, *tile, r, lane);
         row.sum = row.sum * past + w;
         for (int d = 0; d < group.value_dim; d++)
-          out[d] = out[d] * past + w * f * (double)group.value.row(key_index(*tile, r))[d];
+          out[d] = out[d] * past + w * f * number(group, group.value, group.stored_value, key_index(*tile, r), d);
         row.maximum = maximum;
       }
   }

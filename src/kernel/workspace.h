@@ -31,6 +31,7 @@ struct Forward {
   LanePositions<T>* lanes;
   double* sum;
   int* batches;
+  StoredRoom<T> stored;
 
   HEADSPAN_ALWAYS_INLINE static Forward carve(char* workspace, int head_dim, int value_dim, char** end = nullptr) {
     Carver c{workspace};
@@ -47,6 +48,10 @@ struct Forward {
     f.lanes = c.take<LanePositions<T>>(1);
     f.sum = c.take<double>(kLanes);
     f.batches = c.take<int>(1);
+    f.stored.key_stride = (ptrdiff_t)round_up((size_t)head_dim, kWidth<T>);
+    f.stored.value_stride = (ptrdiff_t)round_up((size_t)value_dim, kWidth<T>);
+    f.stored.key = c.take<T>((size_t)f.stored.key_stride * kTileKeys);
+    f.stored.value = c.take<T>((size_t)f.stored.value_stride * kTileKeys);
     if (end) *end = c.at;
     return f;
   }

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from headspan import _core
 from headspan._check import Array
+from headspan.cache.storage import Storage
 
 # A ring is as long as it has to be from the start, for memory that is not used yet costs nothing; beyond so many rows
 # it begins with a few and grows with the text.
 _AT_ONCE, _FIRST_ROWS = 1 << 16, 64
+_Arrays = list[npt.NDArray[Any]]
 
 
 class Rings:
@@ -30,12 +32,14 @@ class Rings:
     """
 
     def __init__(
-        self, batch: int, dims: tuple[int, int], dtype: np.dtype[Any], capacities: Sequence[int], kept: list[int]
+        self, batch: int, dims: tuple[int, int], storage: Storage, capacities: Sequence[int], kept: list[int]
     ) -> None:
-        self.kept = kept
+        self.kept, self._storage = kept, storage
         self._capacities = list(capacities)
         rows = [(its if its <= _AT_ONCE else _FIRST_ROWS) + len(kept) for its in capacities]
-        keys, values = ([np.zeros((batch, count, dim), dtype) for count in rows] for dim in dims)
+        keys, values = (
+            [np.zeros((batch, count, storage.elements(dim)), storage.element) for count in rows] for dim in dims
+        )
         self.restore(keys, values, 0, [0] * len(rows))
 
     @property
@@ -53,13 +57,17 @@ class Rings:
         """Memory of all rows."""
         return sum(array.nbytes for array in (*self.keys, *self.values))
 
-    def restore(self, keys: list[Array], values: list[Array], count: int, first: Sequence[int]) -> None:
+    def restore(self, keys: _Arrays, values: _Arrays, count: int, first: Sequence[int]) -> None:
         """Go on from these."""
-        self.core = _core.KeyCache(keys, values, self.kept, count, first)
+        self.core = _core.KeyCache(keys, values, self.kept, count, first, self._storage.stored)
         self.keys, self.values = keys, values
 
-    def append(self, key: Array, value: Array) -> None:
-        """Add tokens, (batch, key heads, tokens, dims)."""
+    def encoded(self, rows: Array) -> npt.NDArray[Any]:
+        """Bring keys or values, (batch, key heads, tokens, dims), to the form in which they are kept."""
+        return rows if self._storage.stored == "same" else self.core.encoded(rows)
+
+    def append(self, key: npt.NDArray[Any], value: npt.NDArray[Any]) -> None:
+        """Add tokens, (batch, key heads, tokens, ...), encoded."""
         count = self.count + key.shape[2]
         lengths = [self._length(head) for head in range(len(self.keys))]
         wanted = [
@@ -86,7 +94,7 @@ class Rings:
     def _move(self, lengths: Sequence[int]) -> None:
         """Bring what is there into rings of other lengths."""
         count, first = self.count, self.first
-        arrays: list[list[Array]] = [[], []]
+        arrays: tuple[_Arrays, _Arrays] = ([], [])
         for head, new in enumerate(lengths):
             old, first[head] = self._length(head), max(first[head], count - new)
             rows = np.arange(first[head], count)

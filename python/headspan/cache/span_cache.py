@@ -12,6 +12,7 @@ from headspan import _check
 from headspan._check import Array
 from headspan.cache import reach
 from headspan.cache.rings import Rings
+from headspan.cache.storage import storage_of
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import forward
 from headspan.patterns import Full, Global
@@ -40,8 +41,10 @@ class SpanCache:
     pattern : Pattern or list of Pattern, optional
         As for `headspan.attention`. `Local`, `Blockwise` and what is made of them with `Global` bound what is kept, as
         spans do; global tokens are kept for good.
-    dtype : dtype
-        float32 or float64.
+    dtype : dtype or str
+        As what keys and values are kept: float32 or float64, in which queries, keys and values are given then; or
+        float16, bfloat16 or int8, a half and a quarter of the bytes, with float32 for all that is given and computed.
+        int8 rows have a scale each, the largest number of the row divided by 127.
     value_dim : int, optional
         head_dim of the values; that of the keys unless given.
     sink_tokens : int
@@ -103,9 +106,8 @@ class SpanCache:
         sizes = {"batch": batch, "key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim or head_dim}
         self._batch, self._key_heads, *dims = (_check.integer(name, n, at_least=1) for name, n in sizes.items())
         self._dims = (dims[0], dims[1])
-        self._dtype = np.dtype(dtype)
-        if self._dtype not in _check.FLOATS:
-            raise TypeError(f"dtype must be float32 or float64, not {self._dtype}")
+        self._kept_as, storage = storage_of(dtype)
+        self._dtype = storage.arithmetic
         self._ramp = _check.number("ramp", ramp, at_least=0)
         self._sink_tokens = _check.integer("sink_tokens", sink_tokens, at_least=0)
         self._slack = _check.integer("slack", slack, at_least=0)
@@ -116,7 +118,7 @@ class SpanCache:
         kept = sorted({token for its in self._patterns for token in its.global_tokens})
         self._row = np.zeros(max(self._dims), self._dtype)
         self._reach = self._reaches(self._spans)
-        self._rings = Rings(self._batch, self._dims, self._dtype, self._capacities(self._reach), kept)
+        self._rings = Rings(self._batch, self._dims, storage, self._capacities(self._reach), kept)
 
     @property
     def count(self) -> int:
@@ -282,7 +284,7 @@ class SpanCache:
             "spans": self.spans,
             "ramp": self._ramp,
             "pattern": specs[0] if isinstance(pattern, Pattern) else specs or None,
-            "dtype": self._dtype.name,
+            "dtype": self._kept_as,
             "sink_tokens": self._sink_tokens,
             "slack": self._slack,
             "count": self.count,
@@ -302,7 +304,7 @@ class SpanCache:
             read = Pattern.from_spec
             pattern = read(pattern) if isinstance(pattern, str) else [read(spec) for spec in pattern]
         cache = cls(*sizes, pattern=pattern, **state)
-        keys, values = ([np.array(each, cache._dtype) for each in part] for part in (keys, values))
+        keys, values = ([np.array(each) for each in part] for part in (keys, values))
         cache._rings.restore(keys, values, count, first)
         return cache
 
@@ -326,14 +328,15 @@ class SpanCache:
             )
         return array.astype(self._dtype).astype(np.float64)  # as attention takes them
 
-    def _checked_rows(self, key: object, value: object) -> tuple[Array, Array]:
+    def _checked_rows(self, key: object, value: object) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return new rows as they are kept."""
         arrays = []
         for name, given, dim in (("key", key, self._dims[0]), ("value", value, self._dims[1])):
             if given is None:
                 raise ValueError(f"key and value go together, but {name} was not given")
             array = _check.float_array(name, given)
             if array.dtype != self._dtype:
-                raise TypeError(f"{name} must be of the type of the cache, {self._dtype}, not {array.dtype}")
+                raise TypeError(f"{name} must be {self._dtype}, as the cache computes, not {array.dtype}")
             wanted = (self._batch, self._key_heads, dim)
             if array.ndim != 4 or (*array.shape[:2], array.shape[3]) != wanted:
                 raise ValueError(
@@ -342,7 +345,7 @@ class SpanCache:
             arrays.append(array)
         if arrays[0].shape[2] != arrays[1].shape[2]:
             raise ValueError(f"key and value must be as many, not {arrays[0].shape[2]} and {arrays[1].shape[2]}")
-        return arrays[0], arrays[1]
+        return self._rings.encoded(arrays[0]), self._rings.encoded(arrays[1])
 
     def _with_sinks(self, pattern: Pattern | Sequence[Pattern] | None, count: int) -> list[Pattern]:
         """Return the pattern of all heads, or that of each, with the sinks among so many tokens."""

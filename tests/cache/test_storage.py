@@ -1,0 +1,106 @@
+"""Keys and values in fewer bytes: how numbers are rounded, and that the rest is attention over the rounded ones."""
+
+import headspan as hs
+import numpy as np
+import pytest
+from cases import normals
+
+pytestmark = pytest.mark.numerical
+
+STORED = ("float16", "bfloat16", "int8")
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 65504, 65519.99, 65520, -65520, 1e-7, 2**-24, 2**-25, 2**-25 * 1.0001, 6.1e-5, 1e38]
+
+
+def rounded(array, dtype):
+    """What the cache keeps of float32 numbers, from the definition of the type."""
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            return array.astype(np.float16).astype(np.float32)
+    if dtype == "bfloat16":  # to the nearest of the floats whose lower half is 0, of two the one with an even number
+        bits = array.view(np.uint32).astype(np.uint64)
+        below = bits & 0xFFFF0000
+        up = (bits - below > 0x8000) | ((bits - below == 0x8000) & (below >> 16 & 1 == 1))
+        return (below + 0x10000 * up).astype(np.uint32).view(np.float32)
+    scale = np.abs(array).max(axis=-1, keepdims=True) / np.float32(127)
+    with np.errstate(invalid="ignore"):
+        return np.where(scale > 0, np.rint(array / scale), 0).astype(np.float32) * scale
+
+
+def kept(array, dtype):
+    """What a cache gives back of keys: each value alone, through a query that sees its token only."""
+    batch, heads, tokens, dim = array.shape
+    cache = hs.SpanCache(batch, heads, 1, value_dim=dim, spans=[0] * heads, ramp=0, dtype=dtype, slack=tokens)
+    cache.append(np.zeros((batch, heads, tokens, 1), np.float32), array)
+    return cache.attend(np.zeros((batch, heads, tokens, 1), np.float32))
+
+
+@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("dim", [1, 3, 8, 64, 77])
+def test_numbers_are_rounded_to_nearest(dtype, dim):
+    rng = np.random.default_rng(dim)
+    array = (rng.standard_normal((1, 2, 100, dim)) * 10.0 ** rng.uniform(-9, 4, (1, 2, 100, dim))).astype(np.float32)
+    np.testing.assert_array_equal(kept(array, dtype), rounded(array, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_at_the_edges(dtype):
+    array = np.array(SPECIAL, np.float32).reshape(1, 1, -1, 1)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(kept(array, dtype), rounded(array, dtype))
+
+
+def test_every_float16_is_kept_as_it_is():
+    array = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    array = array[np.isfinite(array)].reshape(1, 1, -1, 64)
+    np.testing.assert_array_equal(kept(array, "float16"), array)
+
+
+@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_what_is_not_finite_reaches_who_sees_it(dtype, poison):
+    array = normals(0, 1, 1, 20, 8, dtype=np.float32)
+    array[0, 0, 7, 3] = poison
+    finite = np.isfinite(kept(array, dtype)).all(axis=-1)[0, 0]
+    assert list(np.flatnonzero(~finite)) == [7]
+
+
+@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("size", [1, 5, 80])
+@pytest.mark.parametrize("heads", [(2, 2), (16, 2), (4, 1)], ids=str)
+def test_attention_over_what_is_kept(dtype, size, heads):
+    """Newest tokens too are seen as they are kept, so that they do not change when they have been added."""
+    (heads, key_heads), tokens = heads, 240
+    query, key, value = (
+        normals(i, 2, n, tokens, 24, dtype=np.float32) for i, n in enumerate((heads, *[key_heads] * 2))
+    )
+    spans = np.linspace(3, 90, heads).round()
+    cache = hs.SpanCache(2, key_heads, 24, spans=spans, ramp=8, sink_tokens=3, dtype=dtype)
+    pattern = hs.patterns.Full() | hs.patterns.Global(range(3))
+    cache.append(key[:, :, :80], value[:, :, :80])
+    key, value = rounded(key, dtype), rounded(value, dtype)
+    exact = [normals(i, 2, key_heads, tokens, 24, dtype=np.float32) for i in (1, 2)]
+    for first in range(80, tokens, size):
+        new = slice(first, first + size)
+        out = cache.attend(query[:, :, new], exact[0][:, :, new], exact[1][:, :, new])
+        seen = slice(first + size)
+        whole = hs.attention(query[:, :, new], key[:, :, seen], value[:, :, seen], span=spans, ramp=8, pattern=pattern)
+        assert np.array_equal(out, whole)
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_memory_and_state(dtype):
+    sizes = {"batch": 2, "key_heads": 3, "head_dim": 64, "spans": [10, 20, 30], "ramp": 1}
+    cache, float32 = hs.SpanCache(**sizes, dtype=dtype), hs.SpanCache(**sizes)
+    key = normals(0, 2, 3, 50, 64, dtype=np.float32)
+    cache.append(key, key)
+    scales = 2 * 2 * 4 * sum(each + 1 for each in sizes["spans"]) if dtype == "int8" else 0
+    assert cache.nbytes == float32.nbytes * BYTES[dtype] / 4 + scales
+    other = hs.SpanCache.from_state_dict(cache.state_dict())
+    query = normals(1, 2, 3, 1, 64, dtype=np.float32)
+    assert np.array_equal(other.attend(query), cache.attend(query))
+
+
+def test_an_unknown_type():
+    with pytest.raises(TypeError, match="bfloat16"):
+        hs.SpanCache(1, 1, 8, dtype="float8")
