@@ -46,6 +46,13 @@ def model_of(kind, config):
     return model
 
 
+def decoder(window=None):
+    """Llama, or Mistral where there is a window."""
+    if window is None:
+        return model_of(transformers.LlamaModel, transformers.LlamaConfig(**DECODER))
+    return model_of(transformers.MistralModel, transformers.MistralConfig(**DECODER, sliding_window=window))
+
+
 def make_loud(module):
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -55,9 +62,9 @@ def tokens(count, batch=2):
     return torch.randint(1, VOCABULARY, (batch, count), generator=torch.Generator().manual_seed(1))
 
 
-def attentions(model, monkeypatch, **inputs):
-    """Run a model, and return the attentions that its own function computed, in their order."""
-    module = sys.modules[type(model).__module__]
+def attentions(model, monkeypatch, *, part=None, **inputs):
+    """Run a model, and return the attentions that its own function computed, or that of its part, in their order."""
+    module = sys.modules[type(model if part is None else part).__module__]
     original = module.eager_attention_forward
     seen = []
 
@@ -66,8 +73,9 @@ def attentions(model, monkeypatch, **inputs):
         seen.append(Attended(layer, query, key, value, out.transpose(1, 2)))
         return out, weights
 
-    monkeypatch.setattr(module, "eager_attention_forward", watching)
-    model(**inputs)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "eager_attention_forward", watching)
+        model(**inputs)
     assert seen
     return seen
 

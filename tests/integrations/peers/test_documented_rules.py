@@ -25,19 +25,22 @@ def indices(queries, keys):
     return np.arange(keys - queries, keys)[:, None], np.arange(keys)
 
 
-def axis_of_natten(length, kernel_size, dilation, causal):
+def axis_of_natten(length, kernel_size, dilation, causal, stride=1):
     """The neighbors of a token are the kernel_size nearest of its dilation group; causal ones end with itself.
 
-    Near the borders the window is shifted, so that it stays whole; an even one has more before than after.
+    Near the borders the window is shifted, so that it stays whole; an even one has more before than after. So many as
+    the stride, of a dilation group, have the window of their middle one, of two the later; causal ones begin where that
+    of their last does. Of the last few, who are not as many, the last stands for one that is not there.
     """
     allowed = np.zeros((length, length), bool)
     for token in range(length):
         group = list(range(token % dilation, length, dilation))
         at = group.index(token)
+        leader = min(at - at % stride + (stride - 1 if causal else stride // 2), len(group) - 1)
         if causal:
-            seen = group[max(0, at - kernel_size + 1) : at + 1]
+            seen = group[max(0, leader - kernel_size + 1) : at + 1]
         else:
-            centre = min(max(at, kernel_size // 2), len(group) - 1 - (kernel_size - 1) // 2)
+            centre = min(max(leader, kernel_size // 2), len(group) - 1 - (kernel_size - 1) // 2)
             seen = group[centre - kernel_size // 2 : centre + (kernel_size - 1) // 2 + 1]
             assert len(seen) == kernel_size
         allowed[token, seen] = True
@@ -46,13 +49,16 @@ def axis_of_natten(length, kernel_size, dilation, causal):
 
 @pytest.mark.parametrize("causal", [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("dilation", [(1, 1), (2, 1), (2, 3)])
-@pytest.mark.parametrize("kernel_size", [(3, 3), (2, 4), (4, 1)])
-def test_natten(kernel_size, dilation, causal):
+@pytest.mark.parametrize(
+    ("kernel_size", "stride"),
+    [((3, 3), (1, 1)), ((2, 4), (1, 1)), ((4, 1), (1, 1)), ((3, 3), (2, 3)), ((2, 4), (1, 4)), ((4, 1), (3, 1))],
+)
+def test_natten(kernel_size, stride, dilation, causal):
     shape = (9, 13)
-    rows, columns = (axis_of_natten(*axis) for axis in zip(shape, kernel_size, dilation, causal, strict=True))
+    rows, columns = (axis_of_natten(*axis) for axis in zip(shape, kernel_size, dilation, causal, stride, strict=True))
     allowed = np.kron(rows, columns)
     q, k, v = inputs(117, 117)
-    pattern = Neighborhood(shape, window=kernel_size, dilation=dilation, causal=causal)
+    pattern = Neighborhood(shape, window=kernel_size, dilation=dilation, causal=causal, stride=stride)
     np.testing.assert_allclose(hs.attention(q, k, v, pattern=pattern), softmax_of(q, k, v, allowed), atol=1e-11)
 
 
@@ -94,6 +100,52 @@ def test_flash_attention(queries, window_size):
     pattern = Local(12 if left < 0 else left, after=right)
     ours = hs.attention(q, k, v, pattern=pattern, causal=False)
     np.testing.assert_allclose(ours, softmax_of(q, k, v, allowed), atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("causal", "window_size"), [(False, (-1, -1)), (True, (-1, -1)), (True, (2, 0)), (True, (2, 2)), (False, (2, 2))]
+)
+def test_flash_attention_varlen(causal, window_size):
+    """Sequences one after another, in each of which the last query stands at the last key; who sees no key gives 0."""
+    query_lengths, key_lengths = [3, 5, 0, 4, 2, 1], [7, 2, 3, 4, 0, 6]
+    cu_seqlens_q, cu_seqlens_k = (np.cumsum([0, *lengths]) for lengths in (query_lengths, key_lengths))
+    left, right = window_size
+    allowed = np.zeros((cu_seqlens_q[-1], cu_seqlens_k[-1]), bool)
+    for first, first_key, *counts in zip(cu_seqlens_q, cu_seqlens_k, query_lengths, key_lengths, strict=False):
+        at, key = indices(*counts)
+        seen = (key >= at - left) | (left < 0)
+        seen &= (key <= at + right) | (right < 0)
+        allowed[first : first + counts[0], first_key : first_key + counts[1]] = seen & ((key <= at) | (not causal))
+    q, k, v = inputs(*allowed.shape)
+    some = allowed.any(axis=1)
+    assert not some.all()
+    theirs = np.zeros_like(q)
+    theirs[:, :, some] = softmax_of(q[:, :, some], k, v, allowed[some])
+    ours = hs.attention(
+        q,
+        k,
+        v,
+        query_segments=hs.segments_from(cu_seqlens_q),
+        key_segments=hs.segments_from(cu_seqlens_k),
+        causal=causal,
+        span=None if left < 0 else left,
+        ramp=0,
+    )
+    np.testing.assert_allclose(ours, theirs, atol=1e-11)
+
+
+@pytest.mark.parametrize("start_size", [0, 2])
+def test_streaming_llm(start_size):
+    """After each token its cache keeps `start_size` keys of the first tokens, and the last `recent_size`."""
+    recent_size, count = 3, 14
+    allowed, kept = np.zeros((count, count), bool), []
+    for token in range(count):
+        allowed[token, [*kept, token]] = True
+        kept = [each for each in (*kept, token) if each < start_size or each > token - recent_size]
+    q, k, v = inputs(count, count)
+    cache = hs.SpanCache(2, 2, 8, sink_tokens=start_size, pattern=Local(recent_size), dtype=np.float64)
+    ours = [cache.attend(*(array[:, :, token : token + 1] for array in (q, k, v))) for token in range(count)]
+    np.testing.assert_allclose(np.concatenate(ours, axis=2), softmax_of(q, k, v, allowed), atol=1e-11)
 
 
 @pytest.mark.parametrize("local_window_size", [3, (3, 2)])

@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Blocks, Blockwise, Global, Local
+from headspan.patterns import Blocks, Blockwise, Global, Local, Random
 from peers import array, assert_close, make_loud, torch, transformers
 
 WIDTH, HEADS = 24, 3
@@ -98,8 +98,12 @@ def test_bigbird(monkeypatch):
     for head in range(HEADS):
         chosen[head, rows, drawn[head]] = True
     assert chosen.sum() == drawn.size  # none twice
-    pattern = bigbird_pattern(tokens, block_size) | Blocks(chosen, block_size, per_head=True)
+    seen = bigbird_pattern(tokens, block_size)
+    pattern = seen | Blocks(chosen, block_size, per_head=True)
     assert_close(hs.attention(*inputs, pattern=pattern, causal=False), theirs, "out")
+
+    own = seen | Random(drawn.shape[-1], block_size, per_head=True, avoid=seen)  # other blocks, by the same rule
+    assert np.array_equal(own.mask(tokens, heads=HEADS).sum(axis=-1), pattern.mask(tokens, heads=HEADS).sum(axis=-1))
 
 
 def test_bigbird_eval(monkeypatch):

@@ -4,38 +4,32 @@ import headspan as hs
 import numpy as np
 import pytest
 from headspan.patterns import Local
-from peers import DECODER, agree, array, attentions, model_of, tokens, torch, transformers
+from peers import DECODER, VOCABULARY, agree, array, attentions, decoder, model_of, tokens, torch, transformers
 
 
 def test_llama(monkeypatch):
-    model = model_of(transformers.LlamaModel, transformers.LlamaConfig(**DECODER))
-    for attended in attentions(model, monkeypatch, input_ids=tokens(11)):
+    for attended in attentions(decoder(), monkeypatch, input_ids=tokens(11)):
         agree(attended)
 
 
 def test_left_padding(monkeypatch):
     """A mask of tokens with zeros first: the index of the first one is key_begin."""
-    model = model_of(transformers.LlamaModel, transformers.LlamaConfig(**DECODER))
     real = torch.tensor([[0] * 4 + [1] * 7, [1] * 11])
-    for attended in attentions(model, monkeypatch, input_ids=tokens(11), attention_mask=real):
+    for attended in attentions(decoder(), monkeypatch, input_ids=tokens(11), attention_mask=real):
         agree(attended, counted=real, key_begin=array(real).argmax(axis=1))
 
 
 @pytest.mark.parametrize("window", [None, 4])
-def test_cache(monkeypatch, window):
-    """Three new tokens after nine: the last query stands at the last key, also where old keys were dropped."""
-    kind, config = (
-        (transformers.LlamaModel, transformers.LlamaConfig(**DECODER))
-        if window is None
-        else (transformers.MistralModel, transformers.MistralConfig(**DECODER, sliding_window=window))
-    )
-    model = model_of(kind, config)
-    ids = tokens(12)
-    past = model(input_ids=ids[:, :9], use_cache=True).cache
-    for attended in attentions(model, monkeypatch, input_ids=ids[:, 9:], cache=past):
-        assert attended.query.shape[2] == 3
-        assert attended.key.shape[2] == (12 if window is None else window - 1 + 3)
-        agree(attended, pattern=window and Local(window - 1))
+def test_packed_positions(monkeypatch, window):
+    """Without mask and cache a sequence begins where positions start again; flash-attn gets them as lengths."""
+    positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 0], [*range(7), *range(5)]])
+    packed = {"input_ids": tokens(12), "position_ids": positions, "use_cache": False}
+    segments = (array(positions) == 0).cumsum(axis=1)
+    for attended in attentions(decoder(window), monkeypatch, **packed):
+        agree(attended, segment_ids=segments, pattern=window and Local(window - 1))
+    for row, ids in zip(positions, segments, strict=True):
+        (lengths, _), _ = transformers.modeling_flash_attention_utils.prepare_fa_kwargs_from_position_ids(row)
+        assert np.array_equal(hs.segments_from(lengths) + 1, ids)
 
 
 def test_gpt2(monkeypatch):
@@ -47,8 +41,7 @@ def test_gpt2(monkeypatch):
 def test_mistral(monkeypatch):
     """A window of w is the query's own key and w - 1 before it; one more or less is another result."""
     window = 4
-    config = transformers.MistralConfig(**DECODER, sliding_window=window)
-    for attended in attentions(model_of(transformers.MistralModel, config), monkeypatch, input_ids=tokens(11)):
+    for attended in attentions(decoder(window), monkeypatch, input_ids=tokens(11)):
         agree(attended, pattern=Local(window - 1))
         agree(attended, span=window - 1, ramp=0)
         for wrong in (window, window - 2):
@@ -73,6 +66,57 @@ def test_gemma2(monkeypatch):
     options = {"scale": config.query_pre_attn_scalar**-0.5, "softcap": config.attn_logit_softcapping}
     agree(sliding, **options, pattern=Local(config.sliding_window - 1))
     agree(full, **options)
+
+
+def paligemma(monkeypatch, text, real, kinds):
+    """What the text part of a PaliGemma attends to; `kinds` are 0 in the prefix, the image and the prompt."""
+    vision = transformers.SiglipVisionConfig(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=4, patch_size=4
+    )
+    config = transformers.PaliGemmaConfig(
+        vision_config=vision, text_config=text, projection_dim=text.hidden_size, image_token_index=VOCABULARY - 1
+    )
+    model = model_of(transformers.PaliGemmaModel, config)
+    inputs = {"input_ids": tokens(kinds.shape[1]), "attention_mask": real, "token_type_ids": kinds}
+    return attentions(model, monkeypatch, part=model.language_model, **inputs)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_paligemma(monkeypatch, side):
+    """Both directions within the prefix, and causal after it. Padding is of kind 0, too, as its tokenizer has it."""
+    real = torch.tensor([[0] * 3 + [1] * 8, [1] * 11])
+    kinds = torch.tensor([[0] * 8 + [1] * 3, [0] * 5 + [1] * 6])
+    if side == "right":
+        real, kinds = real.flip(1), torch.tensor([[0] * 5 + [1] * 3 + [0] * 3, [0] * 5 + [1] * 6])
+    options = {"prefix_lengths": array(real * (1 - kinds)).sum(axis=1)}
+    if side == "left":  # on the right it lies behind all that count
+        options["key_begin"] = array(real).argmax(axis=1)
+    for attended in paligemma(monkeypatch, transformers.GemmaConfig(**DECODER), real, kinds):
+        agree(attended, counted=real, **options)
+
+
+@pytest.mark.parametrize("window", [4, 7])
+def test_paligemma2(monkeypatch, window):
+    """Where its text part slides, a window still hides nothing within the prefix, however long that is."""
+    text = transformers.Gemma2Config(
+        **DECODER, sliding_window=window, attn_logit_softcapping=2.0, query_pre_attn_scalar=13
+    )
+    prefix_lengths = np.array([7, 5])
+    kinds = torch.tensor([[0] * 7 + [1] * 6, [0] * 5 + [1] * 8])
+    sliding, full = paligemma(monkeypatch, text, torch.ones_like(kinds), kinds)
+    options = {"scale": text.query_pre_attn_scalar**-0.5, "softcap": text.attn_logit_softcapping}
+    agree(full, **options, prefix_lengths=prefix_lengths)
+
+    both_sides = {"pattern": Local(window - 1, after=window - 1), "causal": True, "prefix_lengths": prefix_lengths}
+    if window >= prefix_lengths.max():
+        agree(sliding, **options, **both_sides)
+    else:
+        with pytest.raises(AssertionError, match="out"):
+            agree(sliding, **options, **both_sides)
+    query, prefix = np.arange(13), prefix_lengths[:, None]
+    first = np.where(query < prefix, 0, np.maximum(query - window + 1, 0))
+    ranges = np.stack([first, np.maximum(query + 1, prefix)], axis=-1)
+    agree(sliding, **options, key_ranges=ranges, causal=False)
 
 
 def test_modernbert(monkeypatch):
