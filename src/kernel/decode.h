@@ -5,6 +5,7 @@
 #pragma once
 
 #include "matmul.h"
+#include "readers.h"
 #include "transpose.h"
 
 namespace headspan::HEADSPAN_ISA {
@@ -50,8 +51,10 @@ HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
 
 // The dot products of some queries with kWidth / lanes keys, key by key. Fetches a line of every row of `next` for each
 // line of the keys: no hardware foresees enough for memory to be busy all the time.
-template <class T, int lanes>
-HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const T* const* next, int dims, const T* q) {
+template <class T, int lanes, class Reader>
+HEADSPAN_INLINE Vec<T> dots(const typename Reader::Element* const* rows, const typename Reader::Element* const* next,
+                            int dims, const T* q) {
+  using Element = typename Reader::Element;
   constexpr int width = kWidth<T>, keys = width / lanes;
   int const stride = decode_stride<T>(dims);
   Vec<T> sum[width];
@@ -70,8 +73,8 @@ HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const T* const* next, int dims
         });
       });
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-        if (first == 0) fetch_lines<vectors.value>(next[k.value], d);
-        const T* const row = in_register(rows[k.value] + d);
+        if (first == 0) fetch_lines_of<vectors.value, width>(next[k.value], d);
+        const Element* const row = in_register(rows[k.value] + d);
         unroll<together>([&](auto j) HEADSPAN_ALWAYS_INLINE {
           Vec<T> const part = part_of(row + (first + j.value) * width);
           unroll<lanes>(
@@ -80,12 +83,12 @@ HEADSPAN_INLINE Vec<T> dots(const T* const* rows, const T* const* next, int dims
       });
     });
   };
-  auto const whole = [](const T* from) HEADSPAN_ALWAYS_INLINE { return load(from); };
+  auto const whole = [](const Element* from) HEADSPAN_ALWAYS_INLINE { return Reader::load(from); };
   int d = 0;
   for (; d + block * width <= dims; d += block * width) add(Index<block>{}, d, whole);
   for (; d + width <= dims; d += width) add(Index<1>{}, d, whole);
   if (d < dims)
-    add(Index<1>{}, d, [&](const T* from) HEADSPAN_ALWAYS_INLINE { return (Vec<T>)load_first(from, dims - d); });
+    add(Index<1>{}, d, [&](const Element* from) HEADSPAN_ALWAYS_INLINE { return Reader::load_first(from, dims - d); });
   return totals<T>(sum);
 }
 
@@ -95,24 +98,27 @@ HEADSPAN_INLINE Vec<T> some_of(Vec<T> v, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(v, v, (first + I % lanes)...);
 }
 
-template <class T, int lanes>
-HEADSPAN_INLINE void decode_scores(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
-                                   const uint64_t* lane_masks, Vec<T>* best, int first, int last) {
+template <class T, int lanes, class Reader>
+HEADSPAN_INLINE void decode_scores(Reader, const typename Reader::Element* const* rows,
+                                   const typename Reader::Element* const* next, const T* scales, int dims, const T* q,
+                                   T* s, const uint64_t* lane_masks, Vec<T>* best, int first, int last) {
   constexpr int width = kWidth<T>, keys = width / lanes;
   Vec<T> highest = best ? *best : Vec<T>{};
   for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
     bool const whole = count == keys;
-    const T* some[keys];
+    const typename Reader::Element* some[keys];
     for (int k = 0; k < keys && !whole; k++) some[k] = rows[r + (k < count ? k : 0)];
-    Vec<T> const scores = dots<T, lanes>(whole ? rows + r : some, whole ? next + r : some, dims, q);
+    Vec<T> const scores = dots<T, lanes, Reader>(whole ? rows + r : some, whole ? next + r : some, dims, q);
     auto const keep = [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
       highest = maximum(highest, score);
       store(s + (r + k) * kLanes, score);
     };
     auto const for_each = [&](auto work) HEADSPAN_ALWAYS_INLINE {
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
-        work(k.value, some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{}));
+        Vec<T> score = some_of<T, k.value * lanes, lanes>(scores, std::make_integer_sequence<int, width>{});
+        if constexpr (Reader::scaled) score *= broadcast(scales[r + (k.value < count ? k.value : 0)]);
+        work(k.value, score);
       });
     };
     if (!lane_masks && whole)
@@ -138,11 +144,15 @@ HEADSPAN_INLINE void for_lanes(int lanes, Work work) {
 }
 
 template <class T>
-HEADSPAN_NOINLINE void decode_dot_products(const T* const* rows, const T* const* next, int dims, const T* q, T* s,
+HEADSPAN_NOINLINE void decode_dot_products(const DecodeRows<T>& its, int dims, const T* q, T* s,
                                            const uint64_t* lane_masks, Vec<T>* best, int lanes, int first, int last) {
-  if (!next) next = rows;  // its own are near: no choice for every key
-  for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
-    decode_scores<T, n.value>(rows, next, dims, q, s, lane_masks, best, first, last);
+  const T* const* const next = its.next ? its.next : its.rows;  // its own are near: no choice for every key
+  for_reader<T>(its.storage, [&](auto reader) HEADSPAN_ALWAYS_INLINE {
+    using Rows = const typename decltype(reader)::Element* const*;
+    for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
+      decode_scores<T, n.value>(reader, (Rows)its.rows, (Rows)next, its.scales, dims, q, s, lane_masks, best, first,
+                                last);
+    });
   });
 }
 
@@ -168,9 +178,10 @@ HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alp
 }
 
 // `vectors` vectors of dimensions from d on. Fetches the same lines of the rows `next`.
-template <class T, int lanes, int vectors, bool whole>
-HEADSPAN_INLINE void decode_accumulate_block(const T* const* rows, const T* const* next, int d, int dims, const T* p,
-                                             T* o, Vec<T> alpha, int first, int last) {
+template <class T, int lanes, int vectors, bool whole, class Reader>
+HEADSPAN_INLINE void decode_accumulate_block(Reader, const typename Reader::Element* const* rows,
+                                             const typename Reader::Element* const* next, const T* scales, int d,
+                                             int dims, const T* p, T* o, Vec<T> alpha, int first, int last) {
   constexpr int width = kWidth<T>;
   int const left = dims - d;
   Vec<T> sum[lanes][vectors];
@@ -179,15 +190,19 @@ HEADSPAN_INLINE void decode_accumulate_block(const T* const* rows, const T* cons
   });
 #pragma GCC unroll kKeysInStep
   for (int r = first; r < last; r++) {
-    fetch_lines<vectors>(next[r], d);
-    const T* const from = rows[r] + d;
+    fetch_lines_of<vectors, width>(next[r], d);
+    const typename Reader::Element* const from = rows[r] + d;
     Vec<T> row[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       constexpr int at = j.value * width;
-      row[j.value] = whole ? load(from + at) : at < left ? load_dims(from + at, left - at) : Vec<T>{};
+      row[j.value] = whole       ? Reader::load(from + at)
+                     : at < left ? Reader::load_first(from + at, left - at < width ? left - at : width)
+                                 : Vec<T>{};
     });
     unroll<lanes>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-      Vec<T> const weight = broadcast(p[r * kLanes + i.value]);
+      T of_pair = p[r * kLanes + i.value];
+      if constexpr (Reader::scaled) of_pair *= scales[r];
+      Vec<T> const weight = broadcast(of_pair);
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { sum[i.value][j.value] += weight * row[j.value]; });
     });
   }
@@ -200,9 +215,10 @@ HEADSPAN_INLINE void decode_accumulate_block(const T* const* rows, const T* cons
   add_sums<T, lanes>(sums, vectors * width, whole ? vectors * width : left, alpha, o + d * kLanes);
 }
 
-template <class T, int lanes>
-HEADSPAN_INLINE void decode_accumulate_lanes(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
-                                             Vec<T> alpha, int first, int last) {
+template <class T, int lanes, class Reader>
+HEADSPAN_INLINE void decode_accumulate_lanes(Reader reader, const typename Reader::Element* const* rows,
+                                             const typename Reader::Element* const* next, const T* scales, int dims,
+                                             const T* p, T* o, Vec<T> alpha, int first, int last) {
   constexpr int registers = kWidestTile * kTallestTile,
                 vectors = 4 * lanes <= registers   ? 4
                           : 2 * lanes <= registers ? 2
@@ -210,16 +226,21 @@ HEADSPAN_INLINE void decode_accumulate_lanes(const T* const* rows, const T* cons
                 block = vectors * kWidth<T>;
   int d = 0;
   for (; d + block <= dims; d += block)
-    decode_accumulate_block<T, lanes, vectors, true>(rows, next, d, dims, p, o, alpha, first, last);
-  if (d < dims) decode_accumulate_block<T, lanes, vectors, false>(rows, next, d, dims, p, o, alpha, first, last);
+    decode_accumulate_block<T, lanes, vectors, true>(reader, rows, next, scales, d, dims, p, o, alpha, first, last);
+  if (d < dims)
+    decode_accumulate_block<T, lanes, vectors, false>(reader, rows, next, scales, d, dims, p, o, alpha, first, last);
 }
 
 template <class T>
-HEADSPAN_NOINLINE void decode_accumulate(const T* const* rows, const T* const* next, int dims, const T* p, T* o,
-                                         Vec<T> alpha, int lanes, int first, int last) {
-  if (!next) next = rows;
-  for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
-    decode_accumulate_lanes<T, n.value>(rows, next, dims, p, o, alpha, first, last);
+HEADSPAN_NOINLINE void decode_accumulate(const DecodeRows<T>& its, int dims, const T* p, T* o, Vec<T> alpha, int lanes,
+                                         int first, int last) {
+  const T* const* const next = its.next ? its.next : its.rows;
+  for_reader<T>(its.storage, [&](auto reader) HEADSPAN_ALWAYS_INLINE {
+    using Rows = const typename decltype(reader)::Element* const*;
+    for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
+      decode_accumulate_lanes<T, n.value>(reader, (Rows)its.rows, (Rows)next, its.scales, dims, p, o, alpha, first,
+                                          last);
+    });
   });
 }
 

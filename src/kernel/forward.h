@@ -74,9 +74,14 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   // Where memory sets the pace, and not the products, the next tile is asked for, a half of it beside each of them.
   const T* next_rows[2 * kTileKeys];
   const T* const* next_values = nullptr;
-  if (next && is_decode<T>(group.lanes) && group.storage == Storage::same) {
-    rows_of(*next, group.key, kTileKeys, next_rows);
-    rows_of(*next, group.value, kTileKeys, next_rows + kTileKeys);
+  if (next && is_decode<T>(group.lanes) && keys.storage == group.storage) {
+    if (group.storage == Storage::same) {
+      rows_of(*next, group.key, kTileKeys, next_rows);
+      rows_of(*next, group.value, kTileKeys, next_rows + kTileKeys);
+    } else {
+      stored_rows_of<T>(group.storage, *next, group.stored_key, kTileKeys, next_rows, nullptr);
+      stored_rows_of<T>(group.storage, *next, group.stored_value, kTileKeys, next_rows + kTileKeys, nullptr);
+    }
     fetch = {next_rows, 1};
     next_values = next_rows + kTileKeys;
   }

@@ -18,7 +18,9 @@ struct Run {
 
 template <class T>
 struct TileKeys {
-  const T *key[kPaddedKeys], *value[kPaddedKeys];
+  const T *key[kPaddedKeys], *value[kPaddedKeys];  // of fewer bytes if `storage` says so
+  Storage storage;
+  T key_scale[kPaddedKeys], value_scale[kPaddedKeys];  // where storage has them
   T position[kAxes][kTileKeys];
   Distances<T> distances;
   T bias[kPaddedKeys];                          // times log2(e)
@@ -87,6 +89,12 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
 template <class T>
 HEADSPAN_NOINLINE void rows_of_cache(const Tile& tile, const Rows<T>& rows, T** to) {
   RowPlaces const& places = *rows.places;
+  ptrdiff_t const begin = tile.first >= places.first ? places.of(tile.first) : places.capacity;
+  if (tile.step == 1 && tile.first + tile.count <= places.count && begin + tile.count <= places.capacity) {
+    T* row = rows.data + begin * rows.stride;  // most tiles: no end of the ring among them
+    for (int r = 0; r < tile.count; r++, row += rows.stride) to[r] = row;
+    return;
+  }
   ptrdiff_t place = -1;  // in the ring; not known yet
   for (int r = 0; r < tile.count; r++) {
     ptrdiff_t const index = key_index(tile, r);
@@ -122,22 +130,32 @@ struct StoredRoom {
   ptrdiff_t key_stride = 0, value_stride = 0;
 };
 
-// Reads rows that are stored in fewer bytes, and asks for those of the next tile.
+// Reads rows that are stored in fewer bytes.
 template <class T>
-HEADSPAN_NOINLINE void read_rows(const Group<T>& group, const Tile& tile, const Tile* next,
-                                 const Rows<const unsigned char>& rows, int dims, T* room, ptrdiff_t stride, int until,
-                                 const T** to) {
+HEADSPAN_NOINLINE void read_rows(const Group<T>& group, const Tile& tile, const Rows<const unsigned char>& rows,
+                                 int dims, T* room, ptrdiff_t stride, int until, const T** to) {
   const unsigned char* stored[kTileKeys];
-  if (next) {
-    size_t const bytes = stored_row_bytes(group.storage, (size_t)dims, sizeof(T));
-    rows_of(*next, rows, next->count, stored);
-    for (int r = 0; r < next->count; r++)
-      for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(stored[r] + at);
-  }
   rows_of(tile, rows, tile.count, stored);
   for (int r = 0; r < until; r++) {
     to[r] = room + (r < tile.count ? r : tile.count - 1) * stride;
     if (r < tile.count) read_row(group.storage, stored[r], dims, room + r * stride);
+  }
+}
+
+// Such rows as they are, with their scales if they have any.
+template <class T>
+HEADSPAN_NOINLINE void stored_rows_of(Storage storage, const Tile& tile, const Rows<const unsigned char>& rows,
+                                      int until, const T** to, T* scales) {
+  const unsigned char* stored[kPaddedKeys];
+  rows_of(tile, rows, until, stored);
+  for (int r = 0; r < until; r++) {
+    if (storage == Storage::int8) {
+      float scale;
+      memcpy(&scale, stored[r], sizeof scale);
+      if (scales) scales[r] = T(scale);
+      stored[r] += sizeof scale;
+    }
+    to[r] = (const T*)stored[r];
   }
 }
 
@@ -148,9 +166,14 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositi
   // Padding, and rows that are fetched ahead: any row that may be read, or the next tile's.
   int const end = keys.padded + kRowsAfter;
   bool const stored = group.storage != Storage::same;
-  if (stored) {
-    read_rows(group, tile, next, group.stored_key, group.head_dim, room.key, room.key_stride, end, keys.key);
-    read_rows(group, tile, next, group.stored_value, group.value_dim, room.value, room.value_stride, end, keys.value);
+  keys.storage = Storage::same;
+  if (stored && is_decode<T>(group.lanes) && !group.skip_masked) {  // memory sets the pace: read once
+    keys.storage = group.storage;
+    stored_rows_of(group.storage, tile, group.stored_key, end, keys.key, keys.key_scale);
+    stored_rows_of(group.storage, tile, group.stored_value, end, keys.value, keys.value_scale);
+  } else if (stored) {
+    read_rows(group, tile, group.stored_key, group.head_dim, room.key, room.key_stride, end, keys.key);
+    read_rows(group, tile, group.stored_value, group.value_dim, room.value, room.value_stride, end, keys.value);
   } else {
     rows_of(tile, group.key, end, keys.key);
     rows_of(tile, group.value, end, keys.value);
@@ -177,11 +200,12 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositi
 // The products of a run with what lies in lanes.
 template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
-                                  T* s, const uint64_t* lane_masks, Vec<T>* best, int lanes) {
+                                  T* s, const uint64_t* lane_masks, Vec<T>* best, int lanes,
+                                  Storage storage = Storage::same, const T* scales = nullptr) {
   constexpr int width = kWidth<T>;
   if (is_decode<T>(lanes))
-    return decode_dot_products(rows, fetch.lists ? fetch.rows : nullptr, dims, q, s, lane_masks, best, lanes, run.first,
-                               run.last);
+    return decode_dot_products<T>({rows, fetch.lists ? fetch.rows : nullptr, storage, scales}, dims, q, s, lane_masks,
+                                  best, lanes, run.first, run.last);
   tile_lanes(run.first_vector, run.last_vector, [&](auto vectors, int v) HEADSPAN_ALWAYS_INLINE {
     uint64_t const lanes_of_v = ~uint64_t(0) >> (kLanes - vectors.value * width) << (v * width);
     bool const masked = lane_masks && (lanes_of_v & ~run.all_seen);
@@ -256,7 +280,8 @@ HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* ro
   for (int i = 0; i < keys.run_count; i++) {
     Run const& run = keys.runs[i];
     if (is_decode<T>(lanes) && !skip_masked)
-      decode_accumulate(rows, next, dims, p, o, *alpha, lanes, run.first, run.last);
+      decode_accumulate<T>({rows, next, keys.storage, keys.value_scale}, dims, p, o, *alpha, lanes, run.first,
+                           run.last);
     else
       tile_lanes(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
         accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, skip_masked, v, run.first, run.last);

@@ -26,12 +26,16 @@ struct Fetch {
 };
 
 // Fetches the lines that begin in so many vectors of a row, from d on.
+template <int vectors, int width, class Element>
+HEADSPAN_INLINE void fetch_lines_of(const Element* row, int d) {
+  const Element* const from = in_register(row + d);
+  unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
+    if ((d + j.value * width) % kLine<Element> == 0) __builtin_prefetch(from + j.value * width, 0, 2);
+  });
+}
 template <int vectors, class T>
 HEADSPAN_INLINE void fetch_lines(const T* row, int d) {
-  const T* const from = in_register(row + d);
-  unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
-    if ((d + j.value * kWidth<T>) % kLine<T> == 0) __builtin_prefetch(from + j.value * kWidth<T>, 0, 2);
-  });
+  fetch_lines_of<vectors, kWidth<T>>(row, d);
 }
 
 // The rows that the next group will need, to be fetched evenly beside the products of some tiles, `products` for each

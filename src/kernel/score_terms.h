@@ -84,7 +84,7 @@ HEADSPAN_INLINE void run_scores(const Run& run, const TileKeys<T>& keys, const S
                                 Vec<T>* best) {
   bool const more = terms.any();
   run_products<T>(run, keys.key, fetch, group.head_dim, q, s, more ? nullptr : keys.lane_masks, more ? nullptr : best,
-                  group.lanes);
+                  group.lanes, keys.storage, keys.key_scale);
   for (int j = run.first_vector; more && j < run.last_vector; j++) {
     int const lane = j * kWidth<T>;
     Vec<T> const highest = add_terms(terms, keys.lane_masks, s + lane, cap_slopes ? cap_slopes + lane : nullptr,

@@ -40,6 +40,9 @@ template <class T>
 using WordVec = typename VectorOf<T>::Words;  // 32 bits for each number
 using VecF = Vec<float>;
 using VecD = Vec<double>;
+// As many as floats.
+typedef uint16_t HalfWords __attribute__((vector_size(kVectorBytes / 2)));
+typedef int8_t SignedBytes __attribute__((vector_size(kVectorBytes / 4)));
 
 template <class T>
 constexpr int kWidth = kVectorBytes / (int)sizeof(T);

@@ -85,7 +85,10 @@ def test_attention_over_what_is_kept(dtype, size, heads):
         out = cache.attend(query[:, :, new], exact[0][:, :, new], exact[1][:, :, new])
         seen = slice(first + size)
         whole = hs.attention(query[:, :, new], key[:, :, seen], value[:, :, seen], span=spans, ramp=8, pattern=pattern)
-        assert np.array_equal(out, whole)
+        if dtype == "int8":  # where few queries meet them, scales are applied to products and weights
+            np.testing.assert_allclose(out, whole, rtol=0, atol=2e-6)
+        else:
+            assert np.array_equal(out, whole)
 
 
 @pytest.mark.parametrize("dtype", STORED)

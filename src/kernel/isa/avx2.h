@@ -16,6 +16,10 @@ HEADSPAN_INLINE __m256i first_lanes(int32_t n) {
 HEADSPAN_INLINE __m256i first_lanes(int64_t n) {
   return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
 }
+HEADSPAN_INLINE VecF from_halves(HalfWords x) { return (VecF)_mm256_cvtph_ps((__m128i)x); }
+HEADSPAN_INLINE VecF from_bytes(SignedBytes x) {
+  return (VecF)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128((int64_t)x)));
+}
 HEADSPAN_INLINE VecF load_first(const float* from, int n) {
   return (VecF)_mm256_maskload_ps(from, first_lanes((int32_t)n));
 }

@@ -10,6 +10,8 @@
 
 namespace headspan::HEADSPAN_ISA {
 
+HEADSPAN_INLINE VecF from_halves(HalfWords x) { return (VecF)_mm512_cvtph_ps((__m256i)x); }
+HEADSPAN_INLINE VecF from_bytes(SignedBytes x) { return (VecF)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)x)); }
 HEADSPAN_INLINE VecF load_first(const float* from, int n) {
   return (VecF)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
 }

@@ -21,6 +21,15 @@ HEADSPAN_INLINE void store_first(T* to, V v, int n) {
   for (int i = 0; i < n; i++) to[i] = v[i];
 }
 
+// Of 16-bit floats. The exponents are 112 apart, which a product makes up for, also where a number is subnormal.
+HEADSPAN_INLINE VecF from_halves(HalfWords x) {
+  IntVec<float> const word = __builtin_convertvector(x, IntVec<float>), magnitude = (word & 0x7fff) << 13;
+  IntVec<float> const finite = (IntVec<float>)((VecF)magnitude * 0x1p112f);
+  return (VecF)(((word & 0x7c00) == 0x7c00 ? magnitude | 0x7f800000 : finite) | (word & 0x8000) << 16);
+}
+
+HEADSPAN_INLINE VecF from_bytes(SignedBytes x) { return __builtin_convertvector(x, VecF); }
+
 // The second operand if either is NaN.
 template <class V>
 HEADSPAN_INLINE V maximum(V a, V b) {
