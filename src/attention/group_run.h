@@ -79,8 +79,9 @@ bool past_caches(const Kernel<T>& kernel, const ArrayView<T, 4>& result) {
 template <class T>
 int useful_threads(const Request<T>& request, const Control& control) {
   double const lanes = static_cast<double>(std::max<std::ptrdiff_t>(request.queries(), 16));  // a vector is the least
+  std::ptrdiff_t const keys = request.cache ? std::min(request.keys(), request.cache->longest()) : request.keys();
   double const flops = 4.0 * static_cast<double>(request.batch() * request.heads()) * lanes *
-                       static_cast<double>(request.keys()) * request.head_dim();
+                       static_cast<double>(keys) * request.head_dim();
   return flops < 1e7 ? 1 : control.threads;
 }
 

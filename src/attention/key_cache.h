@@ -34,6 +34,12 @@ class KeyCache {
   std::ptrdiff_t count() const { return count_; }
   std::ptrdiff_t key_heads() const { return static_cast<std::ptrdiff_t>(heads_.size()); }
   std::ptrdiff_t first(std::ptrdiff_t head) const { return of(head).first; }
+  // Of the rings.
+  std::ptrdiff_t longest() const {
+    std::ptrdiff_t most = 0;
+    for (OfHead const& head : heads_) most = std::max(most, head.capacity);
+    return most;
+  }
   Storage storage() const { return storage_; }
   RowBytes row_bytes() const { return row_bytes_; }
 
