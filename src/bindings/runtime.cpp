@@ -2,6 +2,7 @@
 // Threads, variants and how the module was built.
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <string>
@@ -50,6 +51,28 @@ double fma_peak(const std::string& dtype, int count) {
   throw py::value_error("dtype must be 'float32' or 'float64', got '" + dtype + "'");
 }
 
+// The sum of an array, read once from end to end: the pace of memory.
+double read_sum(const py::array& array, int threads) {
+  ArrayView<const float, 1> const numbers = rows_view<float, 1>(array, "array");
+  constexpr std::ptrdiff_t piece = std::ptrdiff_t(1) << 18, lanes = 128, ahead = 2048;
+  std::ptrdiff_t const pieces = (numbers.shape[0] + piece - 1) / piece;
+  std::vector<double> sums(static_cast<std::size_t>(pieces));
+  py::gil_scoped_release const release;
+  parallel_for(pieces, threads, {}, [&](std::ptrdiff_t task, const StopCheck&) {
+    const float* const from = numbers.data + task * piece;
+    std::ptrdiff_t const count = std::min(piece, numbers.shape[0] - task * piece);
+    float of_lane[lanes] = {};
+    for (std::ptrdiff_t i = 0; i + lanes <= count; i += lanes) {
+      for (std::ptrdiff_t line = 0; line < lanes; line += 16) __builtin_prefetch(from + i + ahead + line);
+      for (std::ptrdiff_t lane = 0; lane < lanes; lane++) of_lane[lane] += from[i + lane];
+    }
+    double sum = std::accumulate(of_lane, of_lane + lanes, 0.0);
+    for (std::ptrdiff_t i = count / lanes * lanes; i < count; i++) sum += static_cast<double>(from[i]);
+    sums[static_cast<std::size_t>(task)] = sum;
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
 }  // namespace
 
 void register_runtime(py::module_& m) {
@@ -58,6 +81,8 @@ void register_runtime(py::module_& m) {
   m.def("variants", &available_variants, "The variants that this machine can run, the best last.");
   m.def("fma_peak", &fma_peak, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
         "Floating-point operations a second that the running variant's multiply-adds reach on so many threads.");
+  m.def("read_sum", &read_sum, py::arg("array"), py::arg("threads"),
+        "The sum of an array of float32, which takes as long as memory needs to give it.");
   m.def("compiler", &compiler);
   m.def("openmp", &has_openmp);
   m.attr("__version__") = HEADSPAN_TEXT(HEADSPAN_VERSION);

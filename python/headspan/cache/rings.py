@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,11 +37,9 @@ class Rings:
     ) -> None:
         self.kept, self._storage = kept, storage
         self._capacities = list(capacities)
-        rows = [(its if its <= _AT_ONCE else _FIRST_ROWS) + len(kept) for its in capacities]
-        keys, values = (
-            [np.zeros((batch, count, storage.elements(dim)), storage.element) for count in rows] for dim in dims
-        )
-        self.restore(keys, values, 0, [0] * len(rows))
+        self._dims = dims
+        lengths = [its if its <= _AT_ONCE else _FIRST_ROWS for its in capacities]
+        self.restore(*self._new_rows(batch, lengths), 0, [0] * len(lengths))
 
     @property
     def count(self) -> int:
@@ -94,13 +93,21 @@ class Rings:
     def _move(self, lengths: Sequence[int]) -> None:
         """Bring what is there into rings of other lengths."""
         count, first = self.count, self.first
-        arrays: tuple[_Arrays, _Arrays] = ([], [])
+        keys, values = self._new_rows(self.keys[0].shape[0], lengths)
         for head, new in enumerate(lengths):
             old, first[head] = self._length(head), max(first[head], count - new)
             rows = np.arange(first[head], count)
-            for to, own in zip(arrays, (self.keys[head], self.values[head]), strict=True):
-                moved = np.zeros((own.shape[0], new + len(self.kept), own.shape[2]), own.dtype)
-                moved[:, rows % new] = own[:, rows % old]
-                moved[:, new:] = own[:, old:]
-                to.append(moved)
-        self.restore(arrays[0], arrays[1], count, first)
+            for to, own in ((keys[head], self.keys[head]), (values[head], self.values[head])):
+                to[:, rows % new] = own[:, rows % old]
+                to[:, new:] = own[:, old:]
+        self.restore(keys, values, count, first)
+
+    def _new_rows(self, batch: int, lengths: Sequence[int]) -> tuple[_Arrays, _Arrays]:
+        """Return empty rows for rings of these lengths: one piece of memory, which may have large pages."""
+        shapes = [
+            (batch, length + len(self.kept), self._storage.elements(dim)) for dim in self._dims for length in lengths
+        ]
+        ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
+        memory = np.zeros(ends[-1], self._storage.element)
+        arrays = [memory[ends[i] : ends[i + 1]].reshape(shape) for i, shape in enumerate(shapes)]
+        return arrays[: len(lengths)], arrays[len(lengths) :]

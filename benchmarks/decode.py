@@ -1,0 +1,101 @@
+"""Continuing a text, against the pace of memory: ``python -m benchmarks.decode``.
+
+One query on many keys, read from arrays, from a `SpanCache` in each of its types, and by torch if it is installed,
+beside a plain sum over as many float32 numbers as keys and values have. All take turns; a figure is the median of the
+rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import headspan as hs
+import numpy as np
+from headspan import _core
+from headspan.cache.storage import STORAGES
+
+# heads, key heads, keys
+CASES = ((8, 8, 65536), (1, 1, 65536), (32, 32, 4096), (32, 4, 16384))
+HEAD_DIM = 64
+REPEATS = 3  # of which the fastest counts, in every round
+
+
+def contenders(heads: int, key_heads: int, keys: int) -> dict[str, Callable[[], object]]:
+    """Return who is measured, by name."""
+    rng = np.random.default_rng(0)
+    query = rng.standard_normal((1, heads, 1, HEAD_DIM), np.float32)
+    both = rng.standard_normal((2, 1, key_heads, keys, HEAD_DIM), np.float32)
+    key, value = both
+    calls: dict[str, Callable[[], object]] = {
+        "a plain sum": lambda: _core.read_sum(both.reshape(-1), hs.get_num_threads()),
+        "arrays": lambda: hs.attention(query, key, value),
+    }
+    for dtype in STORAGES:
+        if dtype != "float64":
+            calls[f"cache, {dtype}"] = _attend(query, key, value, dtype)
+    if importlib.util.find_spec("torch"):
+        calls |= _of_torch(query, key, value)
+    return calls
+
+
+def _attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, dtype: str) -> Callable[[], object]:
+    cache = hs.SpanCache(1, key.shape[1], HEAD_DIM, spans=[key.shape[2]] * query.shape[1], ramp=0, dtype=dtype)
+    cache.append(key, value)
+    return lambda: cache.attend(query)
+
+
+def _of_torch(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> dict[str, Callable[[], object]]:
+    import torch  # type: ignore[import-not-found, unused-ignore]
+
+    torch.set_num_threads(hs.get_num_threads())
+    calls: dict[str, Callable[[], object]] = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        tensors = [torch.from_numpy(array).to(dtype) for array in (query, key, value)]
+
+        def call(tensors: Sequence[torch.Tensor] = tensors) -> object:
+            with torch.no_grad():
+                return torch.nn.functional.scaled_dot_product_attention(*tensors, enable_gqa=True)
+
+        calls[f"torch sdpa, {str(dtype).removeprefix('torch.')}"] = call
+    return calls
+
+
+def _time(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    for heads, key_heads, keys in CASES:
+        calls = contenders(heads, key_heads, keys)
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(rounds):
+            for name, call in calls.items():
+                times[name].append(_time(call))
+        size = 2 * key_heads * keys * HEAD_DIM * 4
+        rate = size / statistics.median(times["a plain sum"]) / 1e9
+        print(f"\n{heads} heads on {key_heads} key heads, {keys} keys: {size / 2**20:.0f} MiB at {rate:.1f} GB/s")
+        print(f"{'':22}{'ms':>8}{'of the pace of memory':>24}{'of float32 arrays':>20}")
+        for name, its in times.items():
+            own = STORAGES[name.removeprefix("cache, ")] if name.startswith("cache, ") else None
+            narrow = own.elements(HEAD_DIM) * own.element.itemsize if own else 2 * HEAD_DIM if "bfloat16" in name else 0
+            share = (narrow or 4 * HEAD_DIM) / (4 * HEAD_DIM)
+            pace = statistics.median(share * s / t for s, t in zip(times["a plain sum"], its, strict=True))
+            of_arrays = statistics.median(t / a for t, a in zip(its, times["arrays"], strict=True))
+            print(f"{name:22}{statistics.median(its) * 1e3:8.2f}{pace:24.0%}{of_arrays:20.2f}")
+
+
+if __name__ == "__main__":
+    main()
