@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import headspan as hs
 import numpy as np
 from headspan import _core
-from headspan.cache.storage import STORAGES
+from headspan.ops.storage import STORAGES
 
 # heads, key heads, keys
 CASES = ((8, 8, 65536), (1, 1, 65536), (32, 32, 4096), (32, 4, 16384))

@@ -93,3 +93,35 @@ def test_memory_and_state(dtype):
 def test_an_unknown_type():
     with pytest.raises(TypeError, match="bfloat16"):
         hs.SpanCache(1, 1, 8, dtype="float8")
+
+
+@pytest.mark.parametrize("dtype", ["float32", *STORED])
+@pytest.mark.parametrize("options", [{"sinks": 0}, {"sinks": 4}, {"pattern": "a window"}], ids=str)
+def test_the_cost_of_a_token_is_what_the_cache_holds(dtype, options):
+    spans, sinks = [5, 10, 20, 30, 40, 7], options.get("sinks", 0)
+    pattern = hs.patterns.Local(12) if "pattern" in options else None
+    cache = hs.SpanCache(2, 3, 64, spans=spans, ramp=2, pattern=pattern, sink_tokens=sinks, dtype=dtype)
+    whole = hs.patterns.Full() | hs.patterns.Global(range(sinks)) if sinks else pattern
+    sizes = {"tokens": 5000, "heads": 6, "head_dim": 64, "batch": 2, "span": spans, "ramp": 2, "pattern": whole}
+    token = hs.cost(**sizes, decode=True, key_heads=3, dtype=dtype)
+    assert token.cache_bytes == cache.nbytes
+    assert token.read_bytes == token.cache_bytes  # every row that is kept is seen
+    reaches = np.minimum(np.add(spans, 1), 10**9 if pattern is None else 12)
+    assert list(token.head_pairs) == list(2 * (reaches + 1 + sinks))
+
+
+def test_a_short_text_costs_what_there_is():
+    token = hs.cost(tokens=10, heads=2, head_dim=8, span=[3, 100], ramp=1, decode=True)
+    assert list(token.head_pairs) == [4, 10]
+    assert token.read_bytes == token.cache_bytes == (4 + 10) * 2 * 8 * 4
+    whole = hs.cost(tokens=10, heads=2, head_dim=8)
+    assert whole.read_bytes is None
+    assert whole.cache_bytes is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"key_heads": 4}, {"dtype": "float8"}, {"key_tokens": 3}, {"decode": 1}, {"key_heads": 0}], ids=str
+)
+def test_a_wrong_cost_of_a_token(wrong):
+    with pytest.raises((TypeError, ValueError)):
+        hs.cost(**{"tokens": 10, "heads": 6, "head_dim": 8, "decode": True} | wrong)

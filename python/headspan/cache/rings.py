@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from headspan import _core
 from headspan._check import Array
-from headspan.cache.storage import Storage
+from headspan.ops.storage import Storage
 
 # A ring is as long as it has to be from the start, for memory that is not used yet costs nothing; beyond so many rows
 # it begins with a few and grows with the text.

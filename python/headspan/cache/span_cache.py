@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.cache import reach
 from headspan.cache.rings import Rings
-from headspan.cache.storage import storage_of
+from headspan.ops import reach
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import forward
+from headspan.ops.storage import storage_of
 from headspan.patterns import Full, Global
 from headspan.patterns.base import Pattern
 

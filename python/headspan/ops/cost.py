@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple, Unpack
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._help import as_written
-from headspan.ops.arguments.options import Options, takes_options
+from headspan.ops import reach
+from headspan.ops.arguments.options import DEFAULTS, Options, takes_options
 from headspan.ops.arguments.request import Request
 from headspan.ops.runtime import get_num_threads
+from headspan.ops.storage import storage_of
+from headspan.patterns.per_head import per_head
 
 
 @as_written
@@ -29,6 +33,8 @@ class Cost(NamedTuple):
         What the forward pass takes when every pair is computed, allowed or not.
     head_pairs : ndarray of int64, shape (heads,)
         Pairs of each head, over all batch items.
+    read_bytes, cache_bytes : int or None
+        Of keys and values: what a token reads, and what a `SpanCache` holds for it; only with `decode`.
     """
 
     pairs: int
@@ -36,6 +42,8 @@ class Cost(NamedTuple):
     backward_flops: int
     dense_flops: int
     head_pairs: npt.NDArray[np.int64]
+    read_bytes: int | None = None
+    cache_bytes: int | None = None
 
 
 @takes_options
@@ -46,6 +54,9 @@ def cost(
     head_dim: int,
     key_tokens: int | None = None,
     batch: int = 1,
+    decode: bool = False,
+    key_heads: int | None = None,
+    dtype: object = np.float32,
     **options: Unpack[Options],
 ) -> Cost:
     """Count the pairs and the floating-point operations of an attention.
@@ -56,6 +67,12 @@ def cost(
         Sizes of the query.
     key_tokens : int, optional
         As many as tokens unless given.
+    decode : bool
+        Whether the work is that of one more token, the last of `tokens`, on keys and values in a `SpanCache`.
+    key_heads : int, optional
+        With `decode`: heads of keys and values, as many as `heads` unless given.
+    dtype : dtype or str
+        With `decode`: as what the cache keeps them, see `SpanCache`.
     **options
         As for `attention`, so that the options of a call can be given as they are; those that leave no pair out change
         nothing.
@@ -80,7 +97,19 @@ def cost(
     (1001000, 164493, array([ 41139, 123354]))
     >>> hs.cost(tokens=1000, heads=1, head_dim=64, segment_ids=[0] * 500 + [1] * 500).pairs
     250500
+
+    A text of 100,000 tokens goes on; keys and values in half the bytes:
+
+    >>> token = hs.cost(tokens=100_000, heads=2, head_dim=64, span=[10, 1000], ramp=1, decode=True, dtype="bfloat16")
+    >>> token.pairs, token.read_bytes
+    (1012, 259072)
     """
+    if _check.flag("decode", decode):
+        if key_tokens is not None:
+            raise ValueError("key_tokens are for whole inputs; with decode the last of `tokens` sees all of them")
+        whole = cost(tokens=1, heads=heads, head_dim=head_dim, key_tokens=tokens, batch=batch, **options)
+        read, held = _decoding(tokens, heads, head_dim, batch, key_heads, dtype, options)
+        return whole._replace(read_bytes=read, cache_bytes=held)
     sizes = {"tokens": tokens, "heads": heads, "head_dim": head_dim, "batch": batch}
     tokens, heads, head_dim, batch = (_check.integer(name, n, at_least=1) for name, n in sizes.items())
     keys = tokens if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
@@ -99,3 +128,30 @@ def cost(
     pairs = int(head_pairs.sum())
     dense = 4 * head_dim * batch * heads * tokens * (keys + memory)
     return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, dense, head_pairs)
+
+
+def _decoding(
+    tokens: int,
+    heads: int,
+    head_dim: int,
+    batch: int,
+    key_heads: int | None,
+    dtype: object,
+    options: Mapping[str, Any],
+) -> tuple[int, int]:
+    """Return the bytes of keys and values that a token reads, and that a cache holds."""
+    count = heads if key_heads is None else _check.integer("key_heads", key_heads, at_least=1)
+    if heads % count:
+        raise ValueError(f"heads must be a multiple of key_heads, not {heads} and {count}")
+    _, storage = storage_of(dtype)
+    row = 2 * storage.elements(head_dim) * storage.element.itemsize
+    patterns = per_head(options.get("pattern"), 1, heads, 1, tokens)
+    span = options.get("span")
+    spans = np.broadcast_to(np.asarray(np.inf if span is None else span, np.float64), (heads,))
+    furthest = np.minimum(reach.of_spans(spans, options.get("ramp", DEFAULTS["ramp"])), tokens - 1)
+    if patterns:
+        furthest = np.minimum(furthest, [reach.of_pattern(its) for its in patterns])
+    rows = furthest.reshape(count, -1).max(axis=1) + 1
+    kept = sorted({token for its in patterns for token in its.global_tokens})
+    beyond = sum(sum(token < tokens - its for token in kept) for its in rows)
+    return int(batch * row * (rows.sum() + beyond)), int(batch * row * (rows.sum() + count * len(kept)))
