@@ -15,6 +15,15 @@ namespace headspan {
 
 enum class Storage { same, float16, bfloat16, int8 };
 
+struct StorageName {
+  const char* name;
+  Storage storage;
+};
+constexpr StorageName kStorages[] = {{"same", Storage::same},
+                                     {"float16", Storage::float16},
+                                     {"bfloat16", Storage::bfloat16},
+                                     {"int8", Storage::int8}};
+
 HEADSPAN_INLINE size_t stored_row_bytes(Storage storage, size_t dims, size_t element_bytes) {
   if (storage == Storage::same) return dims * element_bytes;
   return storage == Storage::int8 ? sizeof(float) + (dims + 3) / 4 * 4 : dims * 2;
@@ -47,15 +56,12 @@ HEADSPAN_INLINE uint16_t to_bfloat16(float x) {
 }
 HEADSPAN_INLINE uint16_t to_float16(float x) {
   uint32_t const bits = bits_of_float(x), magnitude = bits & 0x7fffffff, sign = bits >> 16 & 0x8000;
-  uint32_t rounded;
-  if (magnitude > 0x7f800000)
-    rounded = 0x7e00;  // NaN
-  else if (magnitude >= 0x477ff000)
-    rounded = 0x7c00;  // beyond the largest, 65504, by half a step or more
-  else if (magnitude < 0x38800000)
-    rounded = bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000;  // a step of 2^-24, as numbers below 1 have
-  else
-    rounded = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  // All of them, and then chosen from: without a branch a vector of numbers takes as long as one.
+  uint32_t const normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  uint32_t const small = bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000;  // steps of 2^-24, as below 1
+  uint32_t rounded = magnitude < 0x38800000 ? small : normal;
+  rounded = magnitude >= 0x477ff000 ? 0x7c00 : rounded;  // beyond the largest, 65504, by half a step or more
+  rounded = magnitude > 0x7f800000 ? 0x7e00 : rounded;   // NaN
   return (uint16_t)(rounded | sign);
 }
 
@@ -77,10 +83,11 @@ HEADSPAN_INLINE void write_row(Storage storage, const float* row, ptrdiff_t dims
     }
     return;
   }
-  for (ptrdiff_t d = 0; d < dims; d++) {
-    uint16_t const x = storage == Storage::float16 ? to_float16(row[d]) : to_bfloat16(row[d]);
-    memcpy(to + 2 * d, &x, sizeof x);
-  }
+  uint16_t* const numbers = (uint16_t*)to;
+  if (storage == Storage::float16)
+    for (ptrdiff_t d = 0; d < dims; d++) numbers[d] = to_float16(row[d]);
+  else
+    for (ptrdiff_t d = 0; d < dims; d++) numbers[d] = to_bfloat16(row[d]);
 }
 
 template <class T>

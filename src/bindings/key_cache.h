@@ -25,6 +25,12 @@ ArrayView<const Bytes, rank> bytes_view(const py::array& array, const char* name
   return view;
 }
 
+inline Storage storage_named(const std::string& name) {
+  for (StorageName const& row : kStorages)
+    if (name == row.name) return row.storage;
+  throw py::value_error("there is no storage named " + name);
+}
+
 class PyKeyCache {
  public:
   // For every key head arrays (batch, rows, elements), with a row at the end for each of the kept tokens; `first`: the
@@ -104,19 +110,6 @@ class PyKeyCache {
     return KeyCache(std::move(heads), std::move(kept), count, storage_named(stored), row);
   }
   static bool contiguous(const py::array& array) { return (array.flags() & py::array::c_style) != 0; }
-  static Storage storage_named(const std::string& name) {
-    static constexpr struct {
-      const char* name;
-      Storage storage;
-    } table[] = {{"same", Storage::same},
-                 {"float16", Storage::float16},
-                 {"bfloat16", Storage::bfloat16},
-                 {"int8", Storage::int8}};
-    for (auto const& row : table)
-      if (name == row.name) return row.storage;
-    throw py::value_error("there is no storage named " + name);
-  }
-
   ArrayView<const Bytes, 4> rows(const py::array& given, std::ptrdiff_t bytes, const char* name) const {
     ArrayView<const Bytes, 4> const view = bytes_view<4>(given, name);
     require_shape(view, {keys_[0].shape(0), static_cast<std::ptrdiff_t>(keys_.size()), view.shape[2], bytes}, name);

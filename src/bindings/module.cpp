@@ -7,4 +7,5 @@ PYBIND11_MODULE(_core, m) {
   headspan::active_variant();  // a wrong HEADSPAN_ISA ends the import
   headspan::bindings::register_runtime(m);
   headspan::bindings::register_attention(m);
+  headspan::bindings::register_narrow(m);
 }

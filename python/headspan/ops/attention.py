@@ -81,7 +81,8 @@ def attention(
     Parameters
     ----------
     query : array_like, shape (batch, heads, tokens, head_dim)
-        float32 or float64; leading axes may be left out.
+        float32 or float64; leading axes may be left out. float16 and bfloat16 (of ml_dtypes) are computed with in
+        float32, and what comes out, gradients too, is rounded to their type; log-sum-exps and weights are float32.
     key, value : array_like, shape (batch, key heads, key tokens, head_dim)
         Of the same type; heads is a multiple of the key heads. Query i stands at position
         ``i + key tokens - tokens``, so that the last query sees the last key. The head_dim of value may be another.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from headspan import _check
 from headspan._check import Array
 from headspan.ops.arguments.options import Options, takes_options
+from headspan.ops.arguments.narrow import is_narrow
 from headspan.ops.arguments.request import Request
 from headspan.ops.runtime import get_num_threads
 
@@ -60,7 +61,7 @@ def attention_weights(
     >>> hs.attention_weights(q, k, span=40, pool=100).sum(axis=-1).round(6).min()
     np.float64(1.0)
     """
-    key = _check.float_array("key", key)
+    key = key if is_narrow(key) else _check.float_array("key", key)
     values = key  # the weights are the same for any
     if options.get("memory_key") is not None and options.get("memory_value") is not None:
         options["memory_value"] = options["memory_key"]

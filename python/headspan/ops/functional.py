@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headspan import _check
 from headspan._check import Array
+from headspan.ops.arguments.narrow import narrowed, widened
 from headspan.ops.arguments.request import Request
 from headspan.ops.runtime import get_num_threads
 
@@ -64,10 +65,14 @@ def forward(
     ValueError
         For an `out` of another type, shape or layout.
     """
-    into = None if out is None else request.to_4d(out)
+    wide = None if request.narrow is not None else out
+    into = None if wide is None else request.to_4d(wide)
     full_out, lse, statistics = request.core.forward(into, with_lse, with_saved, _threads(threads))
+    result = request.as_given(full_out) if wide is None else wide
+    if request.narrow is not None:
+        result = narrowed(result, request.narrow, _of_type("out", out, result.shape, request))
     return (
-        request.as_given(full_out) if out is None else out,
+        result,
         None if lse is None else request.as_given(lse),
         None if statistics is None else Saved(full_out, statistics),
     )
@@ -113,6 +118,8 @@ def backward(
         For a wrong type.
     """
     shape = request.as_given(saved.out).shape
+    if request.narrow is not None:
+        grad_out = widened(_of_type("grad_out", _check.as_array("grad_out", grad_out), None, request))
     beside = ("query", request.query)
     full_grad_out = request.to_4d(_check.gradient("grad_out", grad_out, shape, beside=beside))
     full_grad_lse = None
@@ -123,7 +130,8 @@ def backward(
         if name not in ARRAYS and name not in request.parameters:
             raise ValueError(f"{name} was not given, or has no gradient")
     given = into or {}
-    wanted = {name: request.to_4d(given[name]) if name in given else None for name in names}
+    wide = {} if request.narrow is not None else given
+    wanted = {name: request.to_4d(wide[name]) if name in wide else None for name in names}
     found = request.core.backward(*saved, full_grad_out, full_grad_lse, wanted, _threads(threads))
     return {name: _as_argument(request, name, gradient, given) for name, gradient in found.items()}
 
@@ -131,7 +139,20 @@ def backward(
 def _as_argument(request: Request, name: str, gradient: Array, given: Mapping[str, Array]) -> Array:
     if name in request.parameters:
         return request.parameters[name].gradient(gradient)
+    if request.narrow is not None:
+        its = request.as_given(gradient)
+        return narrowed(its, request.narrow, _of_type(name, given.get(name), its.shape, request))
     return given[name] if name in given else request.as_given(gradient)
+
+
+def _of_type(name: str, array: Any, shape: tuple[int, ...] | None, request: Request) -> Any:
+    """Refuse an array of another type or shape than the 16-bit floats that results are rounded to."""
+    if array is None:
+        return None
+    if array.dtype != request.narrow or (shape is not None and array.shape != shape):
+        wanted = f"{request.narrow}" + ("" if shape is None else f" of shape {shape}")
+        raise TypeError(f"{name} must be {wanted}, not {array.dtype} of shape {array.shape}")
+    return array
 
 
 def _threads(threads: int | None) -> int:

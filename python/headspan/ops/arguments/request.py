@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from headspan import _check, _core
 from headspan._check import Array
-from headspan.ops.arguments import dropout, visibility
+from headspan.ops.arguments import dropout, narrow, visibility
 from headspan.ops.arguments.gathered import Gathered
 from headspan.ops.arguments.options import DEFAULTS, NAMES, refuse_unknown
 from headspan.ops.arguments.parameters import KeyBias, Memory, Parameter, PerQuery
@@ -30,6 +32,9 @@ _PLAIN: dict[str, Callable[[str, Any], object]] = {
     "seed": dropout.seed,
 }
 
+# Options that must be of the type of query.
+_OF_TYPE = ("pair_bias", "memory_key", "memory_value")
+
 
 class Request:
     """What is asked of the core: made once, checked once.
@@ -42,6 +47,8 @@ class Request:
         How many axes they were given with.
     parameters : dict of Parameter
         The options that were given and have a gradient, by name.
+    narrow : dtype or None
+        That of query, key and value if they are 16-bit floats, for which results are rounded.
     causal : bool
         As given, or what suits the pattern.
     patterns : list of Pattern
@@ -60,6 +67,9 @@ class Request:
     ) -> None:
         if not options.keys() <= NAMES:
             refuse_unknown(options)
+        self.narrow: np.dtype[Any] | None = None
+        if narrow.is_narrow(query):
+            query, key, value, options = self._widened(query, key, value, options)
         query, key = _check.float_array("query", query), _check.float_array("key", key)
         value = _check.float_array("value", value)
         self.query, self.key, self.value = query, key, value
@@ -111,6 +121,24 @@ class Request:
             self.core = Gathered(self.query, self.key, self.value, for_core, orders)
         else:
             self.core = _core.Request(self.query, self.key, self.value, for_core)
+
+    def _widened(
+        self, query: Any, key: object, value: object, options: Mapping[str, Any]
+    ) -> tuple[Array, Array, Array, dict[str, Any]]:
+        """Take 16-bit floats for the float32 numbers that they are."""
+        arrays: dict[str, Any] = {"query": query, "key": key, "value": value}
+        for name, array in arrays.items():
+            if getattr(array, "dtype", None) != query.dtype:
+                given = getattr(array, "dtype", type(array).__name__)
+                raise TypeError(f"{name} is {given} but query is {query.dtype}; they must be alike")
+        self.narrow = query.dtype
+        # These are of the type of query, too.
+        options = {
+            name: narrow.widened(option) if name in _OF_TYPE and narrow.is_narrow(option) else option
+            for name, option in options.items()
+        }
+        wide_query, wide_key, wide_value = (narrow.widened(array) for array in arrays.values())
+        return wide_query, wide_key, wide_value, options
 
     def _add_arrays(self, given: dict[str, Any], for_core: dict[str, Any]) -> float:
         """Check the options that are arrays, and hand them to the core; return what is beyond every distance."""

@@ -1,0 +1,46 @@
+"""Arrays of 16-bit floats: computed with in float32, and given back in their type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _core
+from headspan._check import Array
+from headspan.ops.runtime import get_num_threads
+
+NAMES = ("float16", "bfloat16")  # of types; the second is that of ml_dtypes
+
+
+def is_narrow(x: object) -> bool:
+    """Whether these are 16-bit floats."""
+    dtype = getattr(x, "dtype", None)
+    return isinstance(dtype, np.dtype) and dtype.itemsize == 2 and dtype.name in NAMES
+
+
+def widened(array: npt.NDArray[Any]) -> Array:
+    """Return the same numbers in float32."""
+    rows = _rows(array)
+    wide: Array = _core.widened(rows.view(np.uint16), array.dtype.name, get_num_threads()).reshape(array.shape)
+    return wide
+
+
+def narrowed(array: Array, dtype: np.dtype[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """Return float32 numbers rounded to a narrow type, in `out` if it is given."""
+    rows = _core.narrowed(_rows(array), dtype.name, get_num_threads())
+    narrow: npt.NDArray[Any] = rows.view(dtype).reshape(array.shape)
+    if out is None:
+        return narrow
+    out[...] = narrow
+    return out
+
+
+def _rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Bring an array to four axes, the last of which is contiguous."""
+    if array.ndim > 4:
+        array = array.reshape(-1, *array.shape[-3:])
+    array = array[(None,) * (4 - array.ndim)]
+    plain = array.flags.aligned and array.dtype.isnative and array.strides[-1] == array.itemsize
+    return array if plain and all(s % array.itemsize == 0 for s in array.strides) else np.ascontiguousarray(array)
