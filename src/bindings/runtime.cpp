@@ -50,6 +50,14 @@ double fma_peak(const std::string& dtype, int count) {
   throw py::value_error("dtype must be 'float32' or 'float64', got '" + dtype + "'");
 }
 
+// Memory for results that the caller lays out, of the same pool as that of results which the core makes.
+py::array empty(const std::vector<std::ptrdiff_t>& shape, const py::dtype& dtype) {
+  for (std::ptrdiff_t n : shape) require(n >= 0, "shape", " must not be negative");
+  if (dtype.equal(py::dtype::of<float>())) return new_array<float>(shape);
+  require(dtype.equal(py::dtype::of<double>()), "dtype", " must be float32 or float64");
+  return new_array<double>(shape);
+}
+
 }  // namespace
 
 void register_runtime(py::module_& m) {
@@ -58,6 +66,7 @@ void register_runtime(py::module_& m) {
   m.def("variants", &available_variants, "The variants that this machine can run, the best last.");
   m.def("fma_peak", &fma_peak, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
         "Floating-point operations a second that the running variant's multiply-adds reach on so many threads.");
+  m.def("empty", &empty, py::arg("shape"), py::arg("dtype"), "An array without values, a large one in memory kept.");
   m.def("compiler", &compiler);
   m.def("openmp", &has_openmp);
   m.attr("__version__") = HEADSPAN_TEXT(HEADSPAN_VERSION);

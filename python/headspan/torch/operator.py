@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import ARRAYS, Saved, backward, forward
+from headspan.ops.runtime import empty
 from headspan.torch import schema
 from headspan.torch.arrays import array_of
 from headspan.torch.batching import backward_rule, forward_rule
@@ -40,7 +40,7 @@ def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = 
     request = _request(tensors, plain)
     batch, heads, tokens, _ = request.query.shape
     # Heads lie beside each other, so that joining them costs no copy.
-    memory = np.empty((batch, tokens, heads, request.value.shape[3]), request.query.dtype)
+    memory = empty((batch, tokens, heads, request.value.shape[3]), request.query.dtype)
     out = request.as_given(memory.swapaxes(1, 2))
     threads = torch.get_num_threads()
     _, lse, saved = forward(request, out=out, with_lse=return_lse, with_saved=return_statistics, threads=threads)
@@ -80,7 +80,7 @@ def _backward(
     for name, its in zip(ARRAYS, (request.query, request.key, request.value), strict=True):
         if name in names:
             batch, heads, tokens, dim = its.shape
-            into[name] = request.as_given(np.empty((batch, tokens, heads, dim), its.dtype).swapaxes(1, 2))
+            into[name] = request.as_given(empty((batch, tokens, heads, dim), its.dtype).swapaxes(1, 2))
     upstream = (array_of(grad_out), None if grad_lse is None else array_of(grad_lse))
     found = backward(request, saved, *upstream, needs=names, into=into, threads=torch.get_num_threads())
     return [torch.from_numpy(found[name]) for name in names]
