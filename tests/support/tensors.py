@@ -1,5 +1,8 @@
 """Arguments of an attention as tensors. Who imports this is skipped where torch is not installed."""
 
+import contextlib
+import warnings
+
 import numpy as np
 import pytest
 from headspan.ops.arguments.options import DIFFERENTIABLE
@@ -38,3 +41,11 @@ def qkv(*shape, dtype=torch.float64, grad=True):
     """Random ones of one shape."""
     torch.manual_seed(0)
     return [torch.randn(shape or (2, 4, 9, 3), dtype=dtype, requires_grad=grad) for _ in range(3)]
+
+
+@contextlib.contextmanager
+def warnings_of_torch():
+    """What torch warns of itself about while it compiles and exports."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -9,5 +9,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from headspan.torch.functional import attention
+from headspan.torch.layers import AdaptiveSpanAttention, TransformerBlock
+from headspan.torch.spans import AdaptiveSpan, DynamicSpan
 
-__all__ = ["attention"]
+__all__ = ["AdaptiveSpan", "AdaptiveSpanAttention", "DynamicSpan", "TransformerBlock", "attention"]

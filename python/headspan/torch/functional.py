@@ -156,7 +156,7 @@ def _for_torch(name: str, given: Any) -> Any:
 def _tensor(name: str, given: Any) -> torch.Tensor:
     """Return what NumPy reads as an array as a tensor, in its type."""
     if type(given) is float:  # the usual case, without a detour
-        return torch.tensor(given, dtype=torch.float64)
+        return torch.tensor(given, dtype=torch.float64, device="cpu")
     if torch.compiler.is_compiling():  # which does not follow what is asked of arrays of NumPy
         tensor = torch.as_tensor(given)
         whole = isinstance(given, np.ndarray) or not tensor.is_floating_point()

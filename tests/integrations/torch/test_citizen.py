@@ -1,13 +1,10 @@
 """What torch does with an operator: compiles, exports and checkpoints it, and counts on its memory and threads."""
 
-import contextlib
-import warnings
-
 import headspan as hs
 import numpy as np
 import pytest
 from headspan.patterns import Global, Local
-from tensors import ARRAYS, arguments_of, as_tensors, qkv, same, torch
+from tensors import ARRAYS, arguments_of, as_tensors, qkv, same, torch, warnings_of_torch
 from torch.utils.checkpoint import checkpoint
 
 from headspan.torch import attention, operator  # isort: skip
@@ -22,14 +19,6 @@ COMPILED = {
     "a pattern": {"pattern": Local(3) | Global(0), "dropout": 0.3, "seed": 2**64 - 1},
     "patterns": {"pattern": [Local(3), Local(2), Local(1), Global(0)], "softcap": 2.0, "scale": 0.5},
 }
-
-
-@contextlib.contextmanager
-def warnings_of_torch():
-    """What torch warns of itself about while it compiles and exports."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 class Model(torch.nn.Module):
@@ -181,6 +170,7 @@ def test_autocast_brings_mixed_types_to_the_widest():
         attention(query, key, narrow)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(attention(query, key, narrow), attention(query, key, narrow.float()))
+        assert torch.equal(attention(narrow, key, value), attention(narrow.float(), key, value))
         layer = torch.nn.Linear(3, 3)
         assert attention(layer(query), layer(key), layer(value)).dtype == torch.bfloat16
     with torch.autocast("cpu", torch.bfloat16, enabled=False), pytest.raises(TypeError, match="value is"):
