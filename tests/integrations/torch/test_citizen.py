@@ -1,11 +1,13 @@
 """What torch does with an operator: compiles, exports and checkpoints it, and counts on its memory and threads."""
 
+import functools
+
 import headspan as hs
 import numpy as np
 import pytest
 from headspan.patterns import Global, Local
 from tensors import ARRAYS, arguments_of, as_tensors, qkv, same, torch, warnings_of_torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from headspan.torch import attention, operator  # isort: skip
 
@@ -127,6 +129,19 @@ def test_checkpoints(use_reentrant, monkeypatch):
         assert torch.equal(ours.grad, theirs)
 
 
+def test_a_checkpoint_may_keep_attention_and_compute_the_rest_again(monkeypatch):
+    calls = []
+    original = operator.forward
+    monkeypatch.setattr(operator, "forward", lambda *a, **k: calls.append(1) or original(*a, **k))
+    tensors = qkv()
+    kept = functools.partial(create_selective_checkpoint_contexts, [torch.ops.headspan.attention.default])
+    out = checkpoint(lambda *x: attention(*x).sin(), *tensors, use_reentrant=False, context_fn=kept)
+    found = torch.autograd.grad(out.sum(), tensors)
+    assert len(calls) == 1
+    for ours, theirs in zip(found, torch.autograd.grad(attention(*tensors).sin().sum(), tensors), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_saved_tensors_may_be_moved_elsewhere_meanwhile():
     tensors = qkv()
     plain = torch.autograd.grad(attention(*tensors, span=2.5).sum(), tensors)
@@ -230,6 +245,13 @@ def test_a_tensor_whose_last_axis_is_not_contiguous():
     assert same(out, hs.attention(*(x.detach().numpy().swapaxes(-1, -2) for x in tensors), span=2.5))
     out.sum().backward()
     assert all(torch.isfinite(x.grad).all() for x in tensors)
+
+
+def test_a_tensor_that_is_negative_by_a_flag():
+    query, key, value = qkv(grad=False)
+    negative = torch.complex(query, query).conj().imag
+    assert negative.is_neg()
+    assert torch.equal(attention(negative, key, value), attention(-query, key, value))
 
 
 def test_shapes_without_numbers():

@@ -2,7 +2,7 @@
 
 import pytest
 from headspan.ops.arguments.options import DIFFERENTIABLE
-from tensors import qkv, torch
+from tensors import qkv, torch, warnings_of_torch
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacrev, vmap
 
@@ -109,6 +109,23 @@ def test_vmap_is_one_call(monkeypatch):
     monkeypatch.setattr(operator, "forward", lambda *a, **k: calls.append(1) or original(*a, **k))
     vmap(attention)(*(torch.randn(5, 2, 4, 9, 3) for _ in range(3)))
     assert calls == [1]
+
+
+def test_maps_within_maps():
+    query, key, value = torch.randn(3, 2, 3, 2, 4, 9, 3, dtype=torch.float64)
+    found = vmap(vmap(attention, (None, 0, 0)), (0, None, None))(query[:, 0], key[0], value[0])
+    for i in range(2):
+        for j in range(3):
+            torch.testing.assert_close(found[i, j], attention(query[i, 0], key[0, j], value[0, j]))
+
+
+def test_transforms_are_compiled():
+    tensors = [*qkv(grad=False), SPAN]
+    stacked = [torch.stack([x, x / 2, x / 3]) for x in tensors]
+    with warnings_of_torch():
+        for function, given in ((grad(loss, 3), tensors), (vmap(loss), stacked), (vmap(grad(loss, 3)), stacked)):
+            compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+            torch.testing.assert_close(compiled(*given), function(*given))
 
 
 def test_jacobians_and_ensembles():
