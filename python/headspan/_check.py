@@ -32,6 +32,8 @@ def as_array(name: str, x: object) -> npt.NDArray[Any]:
         else:
             reason = str(error).strip().partition("\n")[0].rstrip(".")
             what = f"what NumPy can read as an array, not {type(x).__name__} ({reason})"
+            if getattr(x, "requires_grad", False):
+                what += "; headspan.torch.attention takes tensors and has their gradients"
         raise TypeError(f"{name} must be {what}") from error
     if array is not x:  # not the usual case
         if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):

@@ -19,10 +19,8 @@ struct StorageName {
   const char* name;
   Storage storage;
 };
-constexpr StorageName kStorages[] = {{"same", Storage::same},
-                                     {"float16", Storage::float16},
-                                     {"bfloat16", Storage::bfloat16},
-                                     {"int8", Storage::int8}};
+constexpr StorageName kStorages[] = {
+    {"same", Storage::same}, {"float16", Storage::float16}, {"bfloat16", Storage::bfloat16}, {"int8", Storage::int8}};
 
 HEADSPAN_INLINE size_t stored_row_bytes(Storage storage, size_t dims, size_t element_bytes) {
   if (storage == Storage::same) return dims * element_bytes;

@@ -73,6 +73,14 @@ double read_sum(const py::array& array, int threads) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
+// Memory for results that the caller lays out, of the same pool as that of results which the core makes.
+py::array empty(const std::vector<std::ptrdiff_t>& shape, const py::dtype& dtype) {
+  for (std::ptrdiff_t n : shape) require(n >= 0, "shape", " must not be negative");
+  if (dtype.equal(py::dtype::of<float>())) return new_array<float>(shape);
+  require(dtype.equal(py::dtype::of<double>()), "dtype", " must be float32 or float64");
+  return new_array<double>(shape);
+}
+
 }  // namespace
 
 void register_runtime(py::module_& m) {
@@ -83,6 +91,7 @@ void register_runtime(py::module_& m) {
         "Floating-point operations a second that the running variant's multiply-adds reach on so many threads.");
   m.def("read_sum", &read_sum, py::arg("array"), py::arg("threads"),
         "The sum of an array of float32, which takes as long as memory needs to give it.");
+  m.def("empty", &empty, py::arg("shape"), py::arg("dtype"), "An array without values, a large one in memory kept.");
   m.def("compiler", &compiler);
   m.def("openmp", &has_openmp);
   m.attr("__version__") = HEADSPAN_TEXT(HEADSPAN_VERSION);

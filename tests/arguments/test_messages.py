@@ -3,6 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
+from bad_calls import Tensor
 from cases import normals
 from headspan.patterns import Blocks
 
@@ -52,6 +53,12 @@ CALLS = {
     "steps in no order": (
         lambda: hs.plot.span_history([3, 1, 2], np.ones((3, 2))),
         ValueError, "steps must not decrease, but do after 3",
+    ),
+    "a tensor that needs a gradient": (
+        lambda: hs.attention(Tensor(), QUERY, QUERY),
+        TypeError,
+        "query must be what NumPy can read as an array, not Tensor (Can't call numpy() on Tensor that requires grad); "
+        "headspan.torch.attention takes tensors and has their gradients",
     ),
     "an option that is none": (
         lambda: hs.attention(QUERY, QUERY, QUERY, spans=3),

@@ -5,6 +5,7 @@ import gc
 import headspan as hs
 import numpy as np
 import pytest
+from headspan.ops.runtime import empty
 from helpers import run_python
 
 # 2 MB, and 5 MB, which asks for pages of its own.
@@ -13,6 +14,24 @@ SIZES = {"2 MB": (1, 4, 2048, 64), "5 MB": (1, 4, 5120, 64)}
 
 def problem(shape):
     return np.random.default_rng(0).standard_normal((3, *shape), dtype=np.float32)
+
+
+def test_memory_for_results_that_a_caller_lays_out():
+    """Is that which results are kept in: the one that follows gets it again."""
+    shape = (3, 5, 2**15)
+    first = empty(shape, np.dtype(np.float64))
+    address = first.ctypes.data
+    first[:] = 1
+    held = empty(shape, np.dtype(np.float64))
+    assert not np.shares_memory(held, first)
+    del first
+    again = empty(shape[::-1], np.dtype(np.float64))
+    assert again.ctypes.data == address
+    assert again.shape == shape[::-1]
+    assert empty((2, 0), np.dtype(np.float32)).shape == (2, 0)
+    assert empty((2,), np.dtype(np.float32)).dtype == np.float32
+    with pytest.raises(ValueError, match="dtype must be float32 or float64"):
+        empty((2,), np.dtype(np.int64))
 
 
 @pytest.mark.parametrize("shape", SIZES.values(), ids=SIZES)

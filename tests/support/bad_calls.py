@@ -11,7 +11,9 @@ RAGGED = [[1.0], [1.0, 2.0]]
 
 
 class Tensor:
-    """What another library's array says that is not to leave it."""
+    """What a tensor of torch says that is not to leave it."""
+
+    requires_grad = True
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad.\nUse tensor.detach().numpy() instead.")

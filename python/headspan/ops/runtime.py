@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from headspan import _check, _core
+from headspan._check import Array
 
 _threads = 0  # 0: as many as OpenMP gives
 
@@ -50,6 +55,15 @@ def get_num_threads() -> int:
     True
     """
     return _threads or _core.default_threads()
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array of float32 or float64 without values, to be given to the core for its results.
+
+    Its memory is that which results of the core are kept in: what the system hands out it clears before, page by page,
+    which takes as long as a third of an attention within a short span.
+    """
+    return _core.empty(shape, dtype)
 
 
 def build_info() -> dict[str, object]:

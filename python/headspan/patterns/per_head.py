@@ -42,17 +42,25 @@ def _rows(given: object, batch: int, heads: int) -> Sequence[Sequence[Pattern]]:
     """Return for each batch item, or for all, the pattern of each head, or of all."""
     if isinstance(given, Pattern):
         return [[given]]
+    rows, is_nested = listed(given)
+    if not is_nested:
+        if len(rows[0]) != heads:
+            raise ValueError(f"pattern must be one or a list of {heads}, one for each head, not of {len(rows[0])}")
+        return rows
+    if len(rows) != batch:
+        raise ValueError(f"pattern must hold a list for each item of a batch of {batch}, not {len(rows)} lists")
+    for row in rows:
+        if len(row) not in (1, heads):
+            raise ValueError(f"pattern must hold 1 or {heads} patterns for each batch item, not {len(row)}")
+    return rows
+
+
+def listed(given: object) -> tuple[Sequence[Sequence[Pattern]], bool]:
+    """Return the rows of a list of lists of patterns, or its one row, and whether it is one of lists."""
     if _are_patterns(given):
-        if len(given) != heads:
-            raise ValueError(f"pattern must be one or a list of {heads}, one for each head, not of {len(given)}")
-        return [given]
+        return [given], False
     if isinstance(given, list | tuple) and all(_are_patterns(row) for row in given):
-        if len(given) != batch:
-            raise ValueError(f"pattern must hold a list for each item of a batch of {batch}, not {len(given)} lists")
-        for row in given:
-            if len(row) not in (1, heads):
-                raise ValueError(f"pattern must hold 1 or {heads} patterns for each batch item, not {len(row)}")
-        return given
+        return given, True
     hint = f"the class {given.__name__}; write {given.__name__}(...)" if isinstance(given, type) else ""
     if hasattr(given, "__array__"):
         hint = f"{type(given).__name__}; patterns.Blocks(mask, block_size=1) makes a pattern of a mask of all pairs"

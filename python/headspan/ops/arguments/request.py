@@ -23,7 +23,7 @@ from headspan.patterns.per_head import per_head
 
 _LOG2_E = 1.4426950408889634
 # Options that are no arrays, and their checks.
-_PLAIN: dict[str, Callable[[str, Any], object]] = {
+PLAIN: dict[str, Callable[[str, Any], object]] = {
     "scale": _check.number,
     "ramp": partial(_check.number, at_least=0),
     "softcap": partial(_check.within, low=1e-6, high=1e6),
@@ -85,9 +85,9 @@ class Request:
         for_core = {"scale": shape[-1] ** -0.5, **(for_core or {})}
         arrays: dict[str, Any] = {}
         for name, option in options.items():
-            if name in _PLAIN:
+            if name in PLAIN:
                 if option is not None or name in DEFAULTS:
-                    for_core[name] = _PLAIN[name](name, option)
+                    for_core[name] = PLAIN[name](name, option)
             elif option is not None and name != "causal":
                 arrays[name] = option
         if for_core.get("dropout") and "seed" not in for_core:

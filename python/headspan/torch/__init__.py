@@ -1,0 +1,15 @@
+"""headspan in PyTorch: attention with learned spans as an operator on tensors of the CPU, and layers made of it."""
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "headspan.torch needs PyTorch: pip install 'headspan[torch]'",
+        name=error.name,
+    ) from error
+
+from headspan.torch.functional import attention
+from headspan.torch.layers import AdaptiveSpanAttention, TransformerBlock
+from headspan.torch.spans import AdaptiveSpan, DynamicSpan
+
+__all__ = ["AdaptiveSpan", "AdaptiveSpanAttention", "DynamicSpan", "TransformerBlock", "attention"]

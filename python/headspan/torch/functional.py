@@ -1,0 +1,168 @@
+"""Attention of tensors: what is given is brought to what the operator of torch takes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal, Unpack, overload
+
+import numpy as np
+import torch
+
+from headspan import _check
+from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, takes_options
+from headspan.ops.arguments.request import PLAIN
+from headspan.torch import operator, schema
+
+_HALF = (torch.bfloat16, torch.float16)
+
+
+@overload
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    return_lse: Literal[False] = ...,
+    **options: Unpack[Options],
+) -> torch.Tensor: ...
+@overload
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    return_lse: Literal[True],
+    **options: Unpack[Options],
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+@takes_options
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    return_lse: bool = False,
+    **options: Any,
+) -> Any:
+    """Attention in which every head, or every token, has its own span, of tensors on the CPU.
+
+    Takes the arguments of `headspan.attention`, which says what they are, and gives the same numbers, to the bit. Every
+    option may be a tensor, too, and those that `headspan.Gradients` lists have a gradient. Tensors are read where they
+    are, whatever their strides; only a last axis that is not contiguous costs a copy.
+
+    Parameters
+    ----------
+    query : Tensor, shape (batch, heads, tokens, head_dim)
+        float32 or float64; leading axes may be left out. bfloat16 and float16 are converted to float32 on the way in,
+        and computed in it.
+    key, value : Tensor, shape (batch, key heads, key tokens, head_dim)
+        Of the same type. Under `torch.autocast` types may be mixed, and the widest of the three is that of all: nothing
+        is converted to a narrower one.
+    **options
+        See `headspan.attention`.
+    return_lse : bool
+        Whether to return the log-sum-exp too.
+
+    Returns
+    -------
+    out : Tensor, shape (batch, heads, tokens, head_dim of value)
+        Of the type of query. In memory the heads of a token lie beside each other, so that
+        ``out.transpose(1, 2).flatten(2)`` copies nothing.
+    lse : Tensor, shape (batch, heads, tokens)
+        Only with `return_lse`; of float32 for narrower types.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value, or tensors on another device.
+    TypeError
+        For a wrong or mixed type.
+    NotImplementedError
+        For second derivatives and for those in forward mode, which there are none of.
+
+    Notes
+    -----
+    It is an operator of torch: `torch.compile` and `torch.export` take it as a whole (patterns are made outside of what
+    is compiled), checkpoints compute it again, and `torch.func` has its gradient and maps it (`vmap`) as one larger
+    batch, or call by call where memory keys, a table of biases or dropout ask for it. Only gradients that are needed
+    are computed. As many threads work as `torch.get_num_threads` says.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from headspan.torch import attention
+    >>> query, key, value = torch.randn(3, 1, 2, 100, 16)
+    >>> span = torch.tensor([4.0, 50.0], requires_grad=True)
+    >>> attention(query, key, value, span=span).sum().backward()
+    >>> span.grad.shape
+    torch.Size([2])
+    """
+    with_lse = _check.flag("return_lse", return_lse)
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(given, torch.Tensor):
+            what = type(given).__name__
+            raise TypeError(f"{name} must be a tensor of torch, not {what}; headspan.attention takes arrays")
+        _on_cpu(name, given)
+    query, key, value = _alike(query, key, value)
+    dtype = query.dtype
+    if dtype in _HALF:
+        query, key, value = query.float(), key.float(), value.float()
+    if options:
+        refuse_unknown(options)
+        options = {name: _for_torch(name, given) for name, given in options.items()}
+    if not with_lse:
+        (out,) = operator.attention(query, key, value, **options)
+        return out if out.dtype is dtype else out.to(dtype)
+    out, lse = operator.attention(query, key, value, **options, return_lse=True)
+    return out if out.dtype is dtype else out.to(dtype), lse
+
+
+def _alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Bring what autocast has mixed to the widest type; elsewhere refuse what computing in float32 would hide."""
+    types = (query.dtype, key.dtype, value.dtype)
+    if types[0] is types[1] is types[2]:
+        return query, key, value
+    if torch.is_autocast_enabled("cpu"):
+        widest = functools.reduce(torch.promote_types, types)
+        return query.to(widest), key.to(widest), value.to(widest)
+    for name, its in zip(("key", "value"), types[1:], strict=True):
+        if its is not types[0] and (its in _HALF or types[0] in _HALF):
+            raise TypeError(f"{name} is {its} but query is {types[0]}; {name}.to({types[0]}) makes them alike")
+    return query, key, value
+
+
+def _on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    if not (tensor.is_cpu or tensor.is_meta):
+        raise ValueError(
+            f"{name} must be on the CPU, where headspan computes, not on {tensor.device}; see {name}.cpu()"
+        )
+    return tensor
+
+
+def _for_torch(name: str, given: Any) -> Any:
+    """Return an option as the operator takes it."""
+    if given is None and name not in DEFAULTS:
+        return None
+    if name in schema.TENSORS:
+        tensor = _on_cpu(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
+        return tensor.float() if tensor.dtype in _HALF else tensor
+    if name == "pattern":
+        return schema.written_pattern(given)
+    if name == "causal":
+        return _check.flag(name, given)
+    checked: Any = PLAIN[name](name, given)
+    return schema.written_seed(checked) if name == "seed" else checked
+
+
+def _tensor(name: str, given: Any) -> torch.Tensor:
+    """Return what NumPy reads as an array as a tensor, in its type."""
+    if type(given) is float:  # the usual case, without a detour
+        return torch.tensor(given, dtype=torch.float64, device="cpu")
+    if torch.compiler.is_compiling():  # which does not follow what is asked of arrays of NumPy
+        tensor = torch.as_tensor(given)
+        whole = isinstance(given, np.ndarray) or not tensor.is_floating_point()
+        return tensor if whole else torch.as_tensor(given, dtype=torch.float64)
+    array = _check.as_array(name, given)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be real numbers, not {array.dtype}")
+    dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+    return torch.from_numpy(np.require(array, dtype, ["C", "W"]))

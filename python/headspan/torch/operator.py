@@ -1,0 +1,181 @@
+"""Attention as an operator of torch: its schema, what computes it, the shapes of what it gives, and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+
+from headspan.ops.arguments.request import Request
+from headspan.ops.functional import ARRAYS, Saved, backward, forward
+from headspan.ops.runtime import empty
+from headspan.torch import schema
+from headspan.torch.arrays import array_of
+from headspan.torch.batching import backward_rule, forward_rule
+from headspan.torch.schema import TENSORS, WITH_GRADIENT
+
+_OPTIONS = TENSORS[len(ARRAYS) :]
+_library = torch.library.Library("headspan", "DEF")
+_library.define(schema.FORWARD)
+_library.define(schema.BACKWARD)
+attention = torch.ops.headspan.attention.default
+_attention_backward = torch.ops.headspan.attention_backward.default
+
+
+def _request(tensors: Sequence[Any], plain: dict[str, Any]) -> Request:
+    query, key, value, *others = [None if x is None else array_of(x) for x in tensors]
+    if others:
+        plain |= {name: x for name, x in zip(_OPTIONS, others, strict=False) if x is not None}
+    if plain.get("pattern") is not None:
+        plain["pattern"] = schema.read_pattern(plain["pattern"])
+    if plain.get("seed") is not None:
+        plain["seed"] = schema.read_seed(plain["seed"])
+    return Request(query, key, value, plain)
+
+
+def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = False, **plain: Any) -> Any:
+    request = _request(tensors, plain)
+    batch, heads, tokens, _ = request.query.shape
+    # Heads lie beside each other, so that joining them costs no copy.
+    memory = empty((batch, tokens, heads, request.value.shape[3]), request.query.dtype)
+    out = request.as_given(memory.swapaxes(1, 2))
+    threads = torch.get_num_threads()
+    _, lse, saved = forward(request, out=out, with_lse=return_lse, with_saved=return_statistics, threads=threads)
+    results = [torch.from_numpy(out)]
+    if lse is not None:
+        results.append(torch.from_numpy(lse))
+    if saved is not None:
+        results.append(torch.from_numpy(request.as_given(saved.statistics)))
+    return results
+
+
+def _forward_shapes(*tensors: Any, return_lse: bool = False, return_statistics: bool = False, **plain: Any) -> Any:
+    query, _, value, *_ = tensors
+    results = [_beside(query, (*query.shape[:-1], value.shape[-1]))]
+    if return_lse:
+        results.append(query.new_empty(query.shape[:-1]))
+    if return_statistics:
+        results.append(query.new_empty((*query.shape[:-1], 2)))
+    return results
+
+
+def _beside(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Return a tensor whose heads lie beside each other, as those do that `_forward` and `_backward` give."""
+    if len(shape) < 3:
+        return tensor.new_empty(shape)
+    *batch, heads, tokens, dim = shape
+    return tensor.new_empty((*batch, tokens, heads, dim)).transpose(-3, -2)
+
+
+def _backward(
+    grad_out: Any, grad_lse: Any, out: Any, statistics: Any, *tensors: Any, needs: list[bool], **plain: Any
+) -> Any:
+    request = _request(tensors, plain)
+    saved = Saved(request.to_4d(array_of(out)), request.to_4d(array_of(statistics)))
+    names = [name for name, needed in zip(WITH_GRADIENT, needs, strict=False) if needed]
+    into = {}
+    for name, its in zip(ARRAYS, (request.query, request.key, request.value), strict=True):
+        if name in names:
+            batch, heads, tokens, dim = its.shape
+            into[name] = request.as_given(empty((batch, tokens, heads, dim), its.dtype).swapaxes(1, 2))
+    upstream = (array_of(grad_out), None if grad_lse is None else array_of(grad_lse))
+    found = backward(request, saved, *upstream, needs=names, into=into, threads=torch.get_num_threads())
+    return [torch.from_numpy(found[name]) for name in names]
+
+
+def _backward_shapes(
+    grad_out: Any, grad_lse: Any, out: Any, statistics: Any, *tensors: Any, needs: list[bool], **plain: Any
+) -> Any:
+    needed = [x for x, wanted in zip(tensors, needs, strict=False) if wanted]
+    arrays = sum(needs[: len(ARRAYS)])
+    return [_beside(x, x.shape) if i < arrays else x.new_empty(x.shape) for i, x in enumerate(needed)]
+
+
+class _Refusing(torch.autograd.Function):
+    """A function that says what it has no derivatives for."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(
+            "attention has no forward-mode derivatives; torch.func.vjp, grad and jacrev go backward"
+        )
+
+
+class _Attention(_Refusing):
+    @staticmethod
+    def forward(ctx: Any, keyset: Any, plain: dict[str, Any], *tensors: Any) -> Any:
+        results = _within_function(attention, keyset, *tensors, **plain | {"return_statistics": True})
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(results[0], results[-1], *tensors)
+        ctx.plain = {name: x for name, x in plain.items() if not name.startswith("return_")}
+        ctx.with_lse = plain.get("return_lse", False)
+        if not plain.get("return_statistics"):
+            return tuple(results[:-1])
+        ctx.mark_non_differentiable(results[-1])
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Any, *others: Any) -> Any:
+        out, statistics, *tensors = ctx.saved_tensors
+        needed = ctx.needs_input_grad[2:]
+        grad_lse = others[0] if ctx.with_lse else None
+        if grad_out is None:
+            grad_out = torch.zeros_like(out)
+        found = iter(_attention_backward(grad_out, grad_lse, out, statistics, *tensors, **ctx.plain, needs=needed))
+        return None, None, *(next(found) if wanted else None for wanted in needed)
+
+
+class _AttentionBackward(_Refusing):
+    @staticmethod
+    def forward(ctx: Any, keyset: Any, plain: dict[str, Any], *tensors: Any) -> Any:
+        return tuple(_within_function(_attention_backward, keyset, *tensors, **plain))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotImplementedError("attention has no second derivatives")
+
+
+def _within_function(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
+    if not torch._C._are_functorch_transforms_active():
+        return _below_autograd(op, keyset, *tensors, **plain)
+    # A function records nothing of what it does, but outer transformations of torch.func have to.
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        return _below_autograd(op, keyset, *tensors, **plain)
+
+
+def _below_autograd(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
+    below = keyset & torch._C._after_autograd_keyset
+    if below == _CPU:  # the usual case, without a detour: nothing else stands between
+        return _KERNELS[op](*tensors, **plain)
+    with torch._C._AutoDispatchBelowAutograd():
+        return op.redispatch(below, *tensors, **plain)
+
+
+def _autograd_of(op: Any, function: type[_Refusing]) -> Any:
+    def kernel(keyset: Any, *tensors: Any, **plain: Any) -> Any:
+        differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+        if differentiated or forward_ad._current_level >= 0:
+            # Not Function.apply, which would begin again: the dispatcher is at one layer of torch.func, or at none.
+            apply = super(torch.autograd.Function, function).apply
+            if torch._C._are_functorch_transforms_active():
+                with enable_single_level_autograd_function():
+                    return list(apply(keyset, plain, *tensors))
+            return list(apply(keyset, plain, *tensors))
+        return _below_autograd(op, keyset, *tensors, **plain)
+
+    return kernel
+
+
+_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_KERNELS = {attention: _forward, _attention_backward: _backward}
+for _op, _shapes, _function, _rule in (
+    (attention, _forward_shapes, _Attention, forward_rule),
+    (_attention_backward, _backward_shapes, _AttentionBackward, backward_rule),
+):
+    _library.impl(_op, _KERNELS[_op], "CPU")
+    _library.impl(_op, _autograd_of(_op, _function), "Autograd", with_keyset=True)
+    torch.library.register_fake(_op, _shapes, lib=_library)
+    torch.library.register_vmap(_op, _rule(_op), lib=_library)

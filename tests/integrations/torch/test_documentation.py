@@ -1,0 +1,40 @@
+"""The names of headspan.torch, their documentation, and the examples that run with torch."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import pydoc
+
+import pytest
+from helpers import ROOT, examples
+from tensors import torch
+
+import headspan.torch  # isort: skip
+
+PUBLIC = "AdaptiveSpan AdaptiveSpanAttention DynamicSpan TransformerBlock attention"
+MODULES = sorted(m.name for m in pkgutil.walk_packages(headspan.torch.__path__, "headspan.torch."))
+
+
+def test_these_names_and_no_others():
+    assert sorted(headspan.torch.__all__) == sorted(PUBLIC.split())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name):
+    with torch.random.fork_rng():
+        assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("name", PUBLIC.split())
+def test_public_names_have_examples_and_sections(name):
+    documented = getattr(headspan.torch, name)
+    text = inspect.getdoc(documented)
+    assert all(f"\n{section}\n---" in text for section in ("Parameters", "Raises", "Examples"))
+    assert any(test.examples for test in doctest.DocTestFinder(recurse=False).find(documented))
+    opening = pydoc.plain(pydoc.render_doc(documented)).splitlines()[:10]
+    assert not [line for line in opening if "Union[" in line or "numpy._typing" in line or "ForwardRef" in line]
+
+
+def test_readme_examples():
+    exec(examples(ROOT / "README.md"), {})

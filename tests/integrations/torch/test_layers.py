@@ -1,0 +1,280 @@
+"""Layers with learned spans: what they compute, what their spans learn, and that they are layers as others are."""
+
+import copy
+import pickle
+import re
+
+import headspan as hs
+import numpy as np
+import pytest
+from headspan.patterns import Global, Local
+from tensors import torch, warnings_of_torch
+from torch.utils.checkpoint import checkpoint
+
+from headspan.torch import AdaptiveSpan, AdaptiveSpanAttention, DynamicSpan, TransformerBlock  # isort: skip
+
+WIDTH, HEADS = 24, 4
+VARIANTS = {
+    "static": {},
+    "dynamic": {"dynamic": True},
+    "shared keys": {"key_heads": 2},
+    "without rotary": {"rotary": False},
+    "sinks and a soft cap": {"sinks": True, "softcap": 1.5},
+    "a pattern": {"pattern": Local(5) | Global(0)},
+    "patterns": {"pattern": [Local(5), Local(2), Local(3, dilation=2), Local(9)], "dynamic": True},
+}
+variants = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+
+
+def layer_of(kind=AdaptiveSpanAttention, **variant):
+    torch.manual_seed(0)
+    layer = kind(WIDTH, HEADS, limit=12, ramp=3, **variant).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(0, 0.4)
+        for its in layer.modules():
+            if isinstance(its, AdaptiveSpan):
+                its.fraction.copy_(torch.tensor([0.05, 0.3, 0.61, 0.9]))
+    return layer
+
+
+def tokens(count=15, batch=2):
+    return torch.randn(batch, count, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def turned(x, positions):
+    """Rotary positions as a product of complex numbers; x is (batch, tokens, heads, head_dim)."""
+    half = x.shape[-1] // 2
+    angles = np.asarray(positions, float)[..., :, None, None] * 10000.0 ** (-np.arange(half) / half)
+    z = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([z.real, z.imag], -1)
+
+
+def dense(layer, x, **options):
+    """What the layer is to compute, by the dense definition."""
+    weights = {name: p.detach().numpy() for name, p in layer.named_parameters()}
+    x = x.numpy()
+    heads = [x @ weights[f"{name}_proj.weight"].T for name in "qkv"]
+    heads = [part.reshape(*x.shape[:2], -1, WIDTH // HEADS) for part in heads]
+    if layer.rotary:
+        places = [options.get(name, np.arange(x.shape[1])) for name in ("query_positions", "key_positions")]
+        heads[:2] = (turned(part, its) for part, its in zip(heads[:2], places, strict=True))
+    if "span.fraction" in weights:
+        span = 12 * np.clip(weights["span.fraction"], 0, 1)
+    else:
+        span = hs.dynamic_span(x, weights["span.projection.weight"], weights["span.projection.bias"], 12)
+    given = {"span": span, "ramp": 3, "sinks": weights.get("sinks"), "softcap": layer.softcap}
+    out = hs.reference.attention(*(part.swapaxes(1, 2) for part in heads), **given, pattern=layer.pattern, **options)
+    return out.swapaxes(1, 2).reshape(x.shape) @ weights["out_proj.weight"].T
+
+
+@variants
+def test_the_layer_computes_the_definition(variant):
+    layer, x = layer_of(**variant), tokens()
+    options = {"causal": True} if "pattern" in variant else {}
+    out, span = layer(x, return_span=True, **options)
+    np.testing.assert_allclose(out.detach(), dense(layer, x, **options), rtol=1e-11, atol=1e-11)
+    assert span.shape == ((2, HEADS, 15) if variant.get("dynamic") else (HEADS,))
+    assert torch.equal(layer(x, **options), out)
+
+
+@variants
+def test_gradcheck(variant):
+    layer, x = layer_of(**variant), tokens(7)
+    names, values = zip(*layer.named_parameters(), strict=True)
+
+    def out(x, *values):
+        given = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(layer, given, (x,), {"causal": True})
+
+    inputs = [part.detach().clone().requires_grad_() for part in (x, *values)]
+    assert torch.autograd.gradcheck(out, inputs, fast_mode=True)
+
+
+def test_padding_and_documents_are_those_of_attention():
+    layer, x = layer_of(), tokens()
+    padded = layer(x, key_lengths=torch.tensor([15, 6]), causal=False)
+    torch.testing.assert_close(padded[1:, :6], layer(x[1:, :6], causal=False))
+    packed = layer(x, segment_ids=[0] * 6 + [1] * 9)
+    torch.testing.assert_close(packed[:, 6:], layer(x[:, 6:]))
+
+
+def test_positions_turn_queries_and_keys():
+    layer, x = layer_of(), tokens()
+    shifted = np.arange(15) + 7.5
+    torch.testing.assert_close(layer(x, query_positions=shifted, key_positions=shifted), layer(x))
+    torch.testing.assert_close(layer(x, key_positions=shifted), layer(x))
+    places = {
+        "query_positions": np.linspace(3, 20, 15),
+        "key_positions": np.sort(np.random.default_rng(0).random(15) * 20),
+    }
+    np.testing.assert_allclose(layer(x, **places).detach(), dense(layer, x, **places), rtol=1e-11, atol=1e-11)
+
+
+def trained(span, gradient, steps, optimizer=torch.optim.SGD, lr=0.1):
+    optimizer = optimizer(span.parameters(), lr=lr)
+    seen = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        span().backward(torch.tensor(gradient))
+        optimizer.step()
+        seen.append(span().detach().clone())
+    return torch.stack(seen)
+
+
+@pytest.mark.parametrize(("optimizer", "steps"), [(torch.optim.SGD, 1), (torch.optim.Adam, 20)])
+def test_a_span_stays_within_its_limits_and_comes_back_from_them(optimizer, steps):
+    """However long it was pushed outward; momentum takes some steps to turn."""
+    span = AdaptiveSpan(2, limit=10.0, initial=[1.0, 9.0])
+    for pushed in (50, 500):
+        seen = trained(span, [1.0, -1.0], pushed, optimizer)
+        assert (seen >= 0).all()
+        assert (seen <= 10).all()
+        assert span().tolist() == [0.0, 10.0]
+        trained(span, [-1.0, 1.0], steps, optimizer)
+        assert span()[0] > 0
+        assert span()[1] < 10
+
+
+def test_steps_are_those_of_clamping_after_each():
+    """Of plain gradient descent with steps that never lead farther out than the next one leads back."""
+    span = AdaptiveSpan(1, limit=1.0, initial=0.25)
+    share, rate = 0.25, 0.25
+    optimizer = torch.optim.SGD(span.parameters(), lr=rate)
+    for gradient in (1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0, -1.0, 1.0):
+        optimizer.zero_grad()
+        span().backward(torch.tensor([gradient]))
+        optimizer.step()
+        share = min(max(share - rate * gradient, 0.0), 1.0)
+        assert span().item() == share
+
+
+def test_penalty_is_the_mean_span_and_shortens_spans():
+    span = AdaptiveSpan(3, limit=100, initial=[10, 20, 60])
+    assert span.penalty().item() == pytest.approx(30)
+    assert hs.span_penalty(span().detach().numpy(), 1.0)[0] == pytest.approx(span.penalty().item())
+    optimizer = torch.optim.SGD(span.parameters(), lr=1e-3)
+    for _ in range(100):
+        optimizer.zero_grad()
+        span.penalty().backward()
+        optimizer.step()
+    assert span().tolist() == [0.0, 0.0, 0.0]
+
+
+def test_spans_find_what_a_task_needs():
+    """Each token is to give the one before last: the span of a hard task grows, and the penalty takes the rest."""
+    torch.manual_seed(0)
+    layer = AdaptiveSpanAttention(16, 2, limit=40, ramp=4)
+    with torch.no_grad():
+        layer.span.fraction.fill_(0.9)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(150):
+        x = torch.randn(4, 40, 16)
+        loss = (layer(x)[:, 2:] - x[:, :-2]).square().mean()
+        optimizer.zero_grad()
+        (loss + 0.02 * layer.span.penalty()).backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert layer.span.penalty() < 10
+    assert layer.span().max() > 0
+    assert np.mean(losses[-10:]) < 0.75 * losses[0]
+
+
+@variants
+def test_a_block_is_trained_saved_and_loaded(variant, tmp_path):
+    block, x = layer_of(TransformerBlock, **variant), tokens()
+    before = block(x, causal=True)
+    optimizer = torch.optim.AdamW(block.parameters(), lr=1e-2)
+    out, span = block(x, return_span=True, causal=True)
+    (out.square().mean() + 0.01 * span.mean()).backward()
+    assert all(torch.isfinite(p.grad).all() for p in block.parameters())
+    assert all(p.grad.abs().max() > 0 for p in block.parameters())
+    optimizer.step()
+    after = block(x, causal=True)
+    assert not torch.equal(before, after)
+    torch.save(block.state_dict(), tmp_path / "block.pt")
+    other = TransformerBlock(WIDTH, HEADS, limit=12, ramp=3, **variant).double()
+    other.load_state_dict(torch.load(tmp_path / "block.pt"))
+    for its in (other, copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
+        assert torch.equal(its(x, causal=True), after)
+
+
+def test_names_of_the_parameters():
+    names = AdaptiveSpanAttention(WIDTH, HEADS, limit=12, ramp=3, sinks=True).state_dict()
+    assert [*names] == [
+        "sinks", "span.fraction", "q_proj.weight", "k_proj.weight", "v_proj.weight", "out_proj.weight",
+    ]  # fmt: skip
+
+
+@variants
+def test_compiled_as_one_graph_and_checkpointed(variant):
+    block, x = layer_of(TransformerBlock, **variant), tokens()
+    expected = block(x, causal=True)
+    gradients = torch.autograd.grad(expected.square().sum(), [*block.parameters()])
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    functions = {
+        "compiled": lambda: compiled(x, causal=True),
+        "checkpointed": lambda: checkpoint(block, x, causal=True, use_reentrant=False),
+    }
+    for function in functions.values():
+        with warnings_of_torch():
+            out = function()
+        torch.testing.assert_close(out, expected)
+        found = torch.autograd.grad(out.square().sum(), [*block.parameters()])
+        for ours, theirs in zip(found, gradients, strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_autocast_and_bfloat16(dynamic):
+    block, x = layer_of(TransformerBlock, dynamic=dynamic, sinks=True).float(), tokens().float()
+    expected = block(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        out, span = block(x, return_span=True)
+    assert span.dtype == torch.float32
+    assert (out - expected).abs().max() < 0.05 * expected.abs().max()
+    out.float().square().mean().backward()
+    assert all(torch.isfinite(p.grad).all() and p.grad.dtype == p.dtype for p in block.parameters())
+    out, span = block.bfloat16()(x.bfloat16(), return_span=True)
+    assert out.dtype == torch.bfloat16
+    assert span.dtype == torch.float32
+
+
+def test_without_numbers_and_shown():
+    with torch.device("meta"):
+        block = TransformerBlock(WIDTH, HEADS, limit=12, ramp=3, key_heads=2, pattern=Local(3))
+        assert block(torch.empty(2, 5, WIDTH)).shape == (2, 5, WIDTH)
+    assert "num_heads=4, key_heads=2, ramp=3" in repr(block)
+    assert "Local(" in repr(block)
+    assert "limit=12" in repr(block)
+
+
+WRONG = {
+    "heads that do not divide": (lambda: AdaptiveSpanAttention(10, 4, limit=9, ramp=1),
+                                 "embed_dim must be a multiple of num_heads, not 10 and 4"),
+    "key heads that do not": (lambda: AdaptiveSpanAttention(24, 4, limit=9, ramp=1, key_heads=3),
+                              "num_heads must be a multiple of key_heads, not 4 and 3"),
+    "odd heads": (lambda: AdaptiveSpanAttention(12, 4, limit=9, ramp=1),
+                  "head_dim must be even to be turned, not 3; see rotary"),
+    "no limit": (lambda: AdaptiveSpanAttention(24, 4, limit=0, ramp=1), "limit must be greater than 0, not 0"),
+    "a ramp below 0": (lambda: TransformerBlock(24, 4, limit=9, ramp=-1), "ramp must be at least 0, not -1"),
+    "a soft cap of 0": (lambda: AdaptiveSpanAttention(24, 4, limit=9, ramp=1, softcap=0), "softcap must lie between"),
+    "no pattern": (lambda: AdaptiveSpanAttention(24, 4, limit=9, ramp=1, pattern=Local),
+                   "the class Local; write Local(...)"),
+    "a span of no head": (lambda: AdaptiveSpan(0, 9), "num_heads must be at least 1, not 0"),
+    "a start beyond the limit": (lambda: AdaptiveSpan(2, 9, initial=[1, 10]),
+                                 "initial must lie between 0 and the limit of 9, not be 10"),
+    "starts of other heads": (lambda: AdaptiveSpan(2, 9, initial=[1, 2, 3]),
+                              "initial must be a number or of shape (2,)"),
+    "no width": (lambda: DynamicSpan(0, 2, 9), "embed_dim must be at least 1, not 0"),
+    "tokens of another width": (lambda: layer_of()(torch.ones(2, 5, 7)),
+                                "x must be of shape (batch, tokens, 24), not (2, 5, 7)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments(case):
+    call, sentence = WRONG[case]
+    with pytest.raises((ValueError, TypeError), match=re.escape(sentence)):
+        call()
