@@ -7,6 +7,7 @@
 #include <string>
 
 #include "attention/key_cache.h"
+#include "kernel/dispatch.h"
 #include "numpy_views.h"
 
 namespace headspan::bindings {
@@ -64,7 +65,7 @@ class PyKeyCache {
     for (std::ptrdiff_t batch = 0; batch < from.shape[0]; batch++)
       for (std::ptrdiff_t head = 0; head < from.shape[1]; head++)
         for (std::ptrdiff_t i = 0; i < from.shape[2]; i++, row += bytes)
-          write_row(cache_.storage(), from.at(batch, head, i), from.shape[3], row);
+          active_variant().write_row(cache_.storage(), from.at(batch, head, i), from.shape[3], row);
     return std::move(to);
   }
 

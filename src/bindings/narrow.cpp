@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Whole arrays of 16-bit floats to float32 and back.
+#include "kernel/dispatch.h"
 #include "key_cache.h"
 #include "numpy_views.h"
 
@@ -26,7 +27,8 @@ py::array widened(const py::array& given, const std::string& stored, int threads
   ArrayView<float, 4> const to = writable_view<float, 4>(result);
   py::gil_scoped_release const release;
   for_each_row(from, threads, [&](std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t i) {
-    read_row(storage, reinterpret_cast<const Bytes*>(from.at(batch, head, i)), from.shape[3], to.at(batch, head, i));
+    active_variant().read_row(storage, reinterpret_cast<const Bytes*>(from.at(batch, head, i)), from.shape[3],
+                              to.at(batch, head, i));
   });
   return std::move(result);
 }
@@ -39,7 +41,8 @@ py::array narrowed(const py::array& given, const std::string& stored, int thread
   ArrayView<std::uint16_t, 4> const to = writable_view<std::uint16_t, 4>(result);
   py::gil_scoped_release const release;
   for_each_row(from, threads, [&](std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t i) {
-    write_row(storage, from.at(batch, head, i), from.shape[3], reinterpret_cast<Bytes*>(to.at(batch, head, i)));
+    active_variant().write_row(storage, from.at(batch, head, i), from.shape[3],
+                               reinterpret_cast<Bytes*>(to.at(batch, head, i)));
   });
   return std::move(result);
 }

@@ -182,6 +182,9 @@ struct Variant {
   bool (*available)();
   Kernel<float> (*float32)();
   Kernel<double> (*float64)();
+  // Rows of fewer bytes, see stored_rows.h.
+  void (*read_row)(Storage, const unsigned char* row, ptrdiff_t dims, float* to);
+  void (*write_row)(Storage, const float* row, ptrdiff_t dims, unsigned char* to);
 };
 
 }  // namespace headspan
