@@ -210,6 +210,7 @@ QueryGroup<T> group_of_heads(const Request<T>& request, const Plan& plan, std::p
   std::ptrdiff_t const first = key_head * request.heads_per_key_head(), tokens = request.queries();
   GroupQueries queries;
   queries.lanes = static_cast<int>(request.heads_per_key_head() * tokens);
+  queries.of_several_heads = true;
   for (int lane = 0; lane < kLanes; lane++) {
     std::ptrdiff_t const number = lane < queries.lanes ? lane : 0;
     queries.heads_on[lane] = number / tokens;

@@ -16,7 +16,8 @@ namespace headspan {
 struct GroupQueries {
   int lanes;
   std::ptrdiff_t query[kLanes];
-  std::ptrdiff_t heads_on[kLanes] = {};  // how many heads after that of the group the lane's is
+  bool of_several_heads = false;
+  std::ptrdiff_t heads_on[kLanes];  // if so, how many heads after that of the group the lane's is
   double span[kLanes];                   // infinity: unlimited
 };
 
@@ -62,7 +63,7 @@ class GroupSchedule {
   std::ptrdiff_t query(int lane) const { return queries_.query[lane]; }
   const std::ptrdiff_t* queries() const { return queries_.query; }  // of all lanes
   std::ptrdiff_t index(int lane) const { return index_[lane]; }
-  std::ptrdiff_t heads_on(int lane) const { return queries_.heads_on[lane]; }
+  std::ptrdiff_t heads_on(int lane) const { return queries_.of_several_heads ? queries_.heads_on[lane] : 0; }
   double span(int lane) const { return queries_.span[lane]; }  // infinity for global tokens
   PairRules const& rules() const { return rules_; }
 
