@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How vectors of numbers are read from rows of keys and values: as they are, or from fewer bytes. See stored_rows.h for
+// How vectors of numbers are read from rows of keys and values: as they are, or from fewer bytes. See stored_row.h for
 // what the bytes mean.
 #pragma once
 
-#include "base/stored_rows.h"
+#include "stored_row.h"
 #include "transpose.h"
 
 namespace headspan::HEADSPAN_ISA {

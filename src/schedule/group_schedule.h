@@ -18,7 +18,7 @@ struct GroupQueries {
   std::ptrdiff_t query[kLanes];
   bool of_several_heads = false;
   std::ptrdiff_t heads_on[kLanes];  // if so, how many heads after that of the group the lane's is
-  double span[kLanes];                   // infinity: unlimited
+  double span[kLanes];              // infinity: unlimited
 };
 
 // The queries of group number `index` of a stage of a head of a batch item, with their spans, span_of(query). Where
