@@ -11,12 +11,12 @@
 
 #include "class_rows.h"
 #include "group_run.h"
-#include "key_gradient_rows.h"
-#include "ordered_accumulator.h"
-#include "parameter_gradients.h"
 #include "prefetch.h"
 #include "request.h"
-#include "shared_sums.h"
+#include "sums/key_gradient_rows.h"
+#include "sums/ordered_accumulator.h"
+#include "sums/parameter_gradients.h"
+#include "sums/shared_sums.h"
 
 namespace headspan {
 

@@ -7,7 +7,7 @@
 
 #include "prefetch.h"
 #include "request.h"
-#include "split_keys.h"
+#include "sums/split_keys.h"
 #include "tasks.h"
 
 namespace headspan {

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "matmul.h"
-#include "readers.h"
-#include "transpose.h"
+#include "vectors/readers.h"
+#include "vectors/transpose.h"
 
 namespace headspan::HEADSPAN_ISA {
 

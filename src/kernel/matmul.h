@@ -4,8 +4,8 @@
 // packed, a gathered key costs what a neighbouring one does, and a softmax over keys is plain vector arithmetic.
 #pragma once
 
-#include "positions.h"
 #include "prefetch.h"
+#include "scores/positions.h"
 
 namespace headspan::HEADSPAN_ISA {
 

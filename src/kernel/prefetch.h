@@ -3,7 +3,7 @@
 #pragma once
 
 #include "interface.h"
-#include "simd.h"
+#include "vectors/simd.h"
 
 namespace headspan::HEADSPAN_ISA {
 

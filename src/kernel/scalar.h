@@ -11,7 +11,7 @@
 #include "base/span_mask.h"
 #include "interface.h"
 #include "peak.h"
-#include "stored_row.h"
+#include "vectors/stored_row.h"
 
 namespace headspan::HEADSPAN_ISA {
 

@@ -2,9 +2,9 @@
 // Workspace of the kernels, carved from one block in a fixed order.
 #pragma once
 
-#include "dropout.h"
-#include "lane_span_mask.h"
-#include "score_terms.h"
+#include "scores/dropout.h"
+#include "scores/lane_span_mask.h"
+#include "scores/score_terms.h"
 
 namespace headspan::HEADSPAN_ISA {
 

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 #define HEADSPAN_VECTOR_BYTES 64
-#include "kernel/simd.h"
+#include "kernel/vectors/simd.h"
 
 namespace headspan::HEADSPAN_ISA {
 

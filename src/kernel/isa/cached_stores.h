@@ -3,7 +3,7 @@
 // the caches do.
 #pragma once
 
-#include "kernel/simd.h"
+#include "kernel/vectors/simd.h"
 
 namespace headspan::HEADSPAN_ISA {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/span_mask.h"
-#include "matmul.h"
+#include "kernel/matmul.h"
 
 namespace headspan::HEADSPAN_ISA {
 

@@ -3,7 +3,7 @@
 // row by row: the other way round every line of a row would be a miss of its own.
 #pragma once
 
-#include "interface.h"
+#include "kernel/interface.h"
 #include "vector_math.h"
 
 namespace headspan::HEADSPAN_ISA {

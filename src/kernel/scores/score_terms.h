@@ -7,7 +7,7 @@
 // that no product knows them and calls without them do not pay.
 #pragma once
 
-#include "key_tile.h"
+#include "kernel/key_tile.h"
 #include "soft_cap.h"
 
 namespace headspan::HEADSPAN_ISA {

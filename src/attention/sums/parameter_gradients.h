@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "query_group.h"
+#include "attention/query_group.h"
 
 namespace headspan {
 

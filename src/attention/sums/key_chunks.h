@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "group_run.h"
+#include "attention/group_run.h"
 
 namespace headspan {
 

@@ -3,7 +3,7 @@
 // 0 or 1 / (1 - rate), out = sum of f * p * value while the sum of the row and its log-sum-exp stay what they are.
 #pragma once
 
-#include "key_tile.h"
+#include "kernel/key_tile.h"
 
 namespace headspan::HEADSPAN_ISA {
 

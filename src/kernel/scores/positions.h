@@ -4,8 +4,8 @@
 // else in double.
 #pragma once
 
-#include "interface.h"
-#include "vector_math.h"
+#include "kernel/interface.h"
+#include "kernel/vectors/vector_math.h"
 
 namespace headspan::HEADSPAN_ISA {
 
