@@ -47,11 +47,22 @@ class Request:
     ) -> _Array: ...
     def pairs(self, threads: int) -> npt.NDArray[np.int64]: ...
 
+page_rows: int
+
+class Pages:
+    def __init__(
+        self,
+        keys: Sequence[npt.NDArray[Any]],
+        values: Sequence[npt.NDArray[Any]],
+        table: npt.NDArray[np.int64],
+    ) -> None: ...
+
 class KeyCache:
     def __init__(
         self,
         keys: Sequence[npt.NDArray[Any]],
         values: Sequence[npt.NDArray[Any]],
+        pages: Pages,
         kept: Sequence[int],
         count: int,
         first: Sequence[int],

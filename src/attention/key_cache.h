@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "base/array_view.h"
@@ -17,11 +18,15 @@ using Bytes = unsigned char;
 
 class KeyCache {
  public:
-  // The rows of all batch items, item by item: `capacity` of the ring, then one for each of the kept ones.
+  // The rows of all batch items, item by item: `capacity` of the ring, then one for each of the kept ones. Or, where
+  // all rows are kept, the pages of each item, `capacity` being that of an item's.
   struct OfHead {
     Bytes *key, *value;
     std::ptrdiff_t capacity;
     std::ptrdiff_t first;  // the oldest row of the ring
+    std::vector<void*> key_pages, value_pages;
+
+    bool paged() const { return !key_pages.empty(); }
   };
   struct RowBytes {
     std::ptrdiff_t key, value;
@@ -44,13 +49,28 @@ class KeyCache {
   RowBytes row_bytes() const { return row_bytes_; }
 
   RowPlaces places(std::ptrdiff_t head) const {
-    return {of(head).first, count_, of(head).capacity, kept_.data(), static_cast<std::ptrdiff_t>(kept_.size())};
+    return {of(head).first, count_, of(head).capacity, kept_.data(),
+            of(head).paged() ? 0 : static_cast<std::ptrdiff_t>(kept_.size())};
+  }
+  // Null: a ring.
+  void* const* key_pages(std::ptrdiff_t batch, std::ptrdiff_t head) const {
+    return of(head).paged() ? of(head).key_pages.data() + batch * (of(head).capacity / kPageRows) : nullptr;
+  }
+  void* const* value_pages(std::ptrdiff_t batch, std::ptrdiff_t head) const {
+    return of(head).paged() ? of(head).value_pages.data() + batch * (of(head).capacity / kPageRows) : nullptr;
+  }
+  // How many rows there may be in all.
+  std::ptrdiff_t room() const {
+    std::ptrdiff_t least = std::numeric_limits<std::ptrdiff_t>::max();
+    for (OfHead const& head : heads_)
+      if (head.paged()) least = std::min(least, head.capacity);
+    return least;
   }
   Bytes* keys(std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return of(head).key + batch * rows(head) * row_bytes_.key;
+    return of(head).paged() ? nullptr : of(head).key + batch * rows(head) * row_bytes_.key;
   }
   Bytes* values(std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return of(head).value + batch * rows(head) * row_bytes_.value;
+    return of(head).paged() ? nullptr : of(head).value + batch * rows(head) * row_bytes_.value;
   }
 
   // Rows behind the last one: key and value (batch, key heads, more rows, bytes), as they are stored.
@@ -58,8 +78,8 @@ class KeyCache {
     std::ptrdiff_t const more = key.shape[2];
     for (std::ptrdiff_t head = 0; head < key_heads(); head++) {
       for (std::ptrdiff_t batch = 0; batch < key.shape[0]; batch++) {
-        copy_rows(key, batch, head, keys(batch, head), row_bytes_.key);
-        copy_rows(value, batch, head, values(batch, head), row_bytes_.value);
+        copy_rows(key, batch, head, {keys(batch, head), key_pages(batch, head), row_bytes_.key});
+        copy_rows(value, batch, head, {values(batch, head), value_pages(batch, head), row_bytes_.value});
       }
       OfHead& its = heads_[static_cast<std::size_t>(head)];
       its.first = std::max(its.first, count_ + more - its.capacity);
@@ -75,18 +95,27 @@ class KeyCache {
   std::ptrdiff_t rows(std::ptrdiff_t head) const {
     return of(head).capacity + static_cast<std::ptrdiff_t>(kept_.size());
   }
-  void copy_rows(const ArrayView<const Bytes, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, Bytes* to,
-                 std::ptrdiff_t bytes) const {
+  struct Place {
+    Bytes* ring;
+    void* const* pages;
+    std::ptrdiff_t bytes;  // of a row
+  };
+  void copy_rows(const ArrayView<const Bytes, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, Place to) const {
     std::ptrdiff_t const more = from.shape[2], capacity = of(head).capacity;
-    auto const copy = [&](std::ptrdiff_t row, std::ptrdiff_t place) {
-      std::copy_n(from.at(batch, head, row), bytes, to + place * bytes);
+    auto const copy = [&](std::ptrdiff_t row, Bytes* place) {
+      std::copy_n(from.at(batch, head, row), to.bytes, place);
     };
+    if (to.pages) {
+      for (std::ptrdiff_t row = 0; row < more; row++)
+        copy(row, static_cast<Bytes*>(to.pages[(count_ + row) / kPageRows]) + (count_ + row) % kPageRows * to.bytes);
+      return;
+    }
     for (std::ptrdiff_t row = std::max<std::ptrdiff_t>(0, more - capacity); row < more; row++)
-      copy(row, (count_ + row) % capacity);
+      copy(row, to.ring + (count_ + row) % capacity * to.bytes);
     auto const is_before = [](std::int64_t token, std::ptrdiff_t row) { return token < row; };
     for (auto token = std::lower_bound(kept_.begin(), kept_.end(), count_, is_before);
          token != kept_.end() && *token < count_ + more; token++)
-      copy(*token - count_, capacity + (token - kept_.begin()));
+      copy(*token - count_, to.ring + (capacity + (token - kept_.begin())) * to.bytes);
   }
 
   std::vector<OfHead> heads_;

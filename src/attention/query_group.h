@@ -102,17 +102,22 @@ class QueryGroup {
   void set_rows_of_cache(const Request<T>& request, std::ptrdiff_t key_head) {
     KeyCache const& cache = *request.cache;
     places_ = cache.places(key_head);
-    auto const rows_of = [&](const Bytes* rows, std::ptrdiff_t bytes, const ArrayView<const Bytes, 4>& more) {
-      return Rows<const Bytes>{rows, bytes, 1, &places_, more ? more.at(batch, key_head) : nullptr, more.stride[2]};
+    auto const rows_of = [&](const Bytes* ring, void* const* pages, std::ptrdiff_t bytes,
+                             const ArrayView<const Bytes, 4>& more) {
+      const Bytes* const following = more ? more.at(batch, key_head) : nullptr;
+      return Rows<const Bytes>{ring, bytes, 1, &places_, pages, following, more.stride[2]};
     };
     group.storage = cache.storage();
-    group.stored_key = rows_of(cache.keys(batch, key_head), cache.row_bytes().key, request.new_key);
-    group.stored_value = rows_of(cache.values(batch, key_head), cache.row_bytes().value, request.new_value);
+    group.stored_key =
+        rows_of(cache.keys(batch, key_head), cache.key_pages(batch, key_head), cache.row_bytes().key, request.new_key);
+    group.stored_value = rows_of(cache.values(batch, key_head), cache.value_pages(batch, key_head),
+                                 cache.row_bytes().value, request.new_value);
     if (cache.storage() != Storage::same) return;
     auto const as_numbers = [](Rows<const Bytes> const& rows) {
       auto const size = static_cast<std::ptrdiff_t>(sizeof(T));
-      return Rows<const T>{reinterpret_cast<const T*>(rows.data),      rows.stride / size,          1, rows.places,
-                           reinterpret_cast<const T*>(rows.following), rows.following_stride / size};
+      return Rows<const T>{
+          reinterpret_cast<const T*>(rows.data),      rows.stride / size,          1, rows.places, rows.pages,
+          reinterpret_cast<const T*>(rows.following), rows.following_stride / size};
     };
     group.key = as_numbers(group.stored_key);
     group.value = as_numbers(group.stored_value);

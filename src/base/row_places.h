@@ -4,6 +4,8 @@
 //     row  0 1 2 3 ...  first .................... count ...............
 //          only `kept`  in the ring, row i at      not in the cache yet:
 //          ones         place i % capacity         in an array of their own
+//
+// Or, where all are kept, in pages of kPageRows rows each, which lie anywhere.
 #pragma once
 
 #include <stddef.h>
@@ -13,13 +15,15 @@
 
 namespace headspan {
 
+constexpr ptrdiff_t kPageRows = 256;  // a power of two, and no tile is longer
+
 struct RowPlaces {
   ptrdiff_t first, count;
   ptrdiff_t capacity;   // of the ring
   const int64_t* kept;  // ascending; these rows have another place behind the ring, one after another
   ptrdiff_t kept_count;
 
-  // Of a row below `count`. What is not there has the place of another row: nobody may see it.
+  // In the ring, of a row below `count`. What is not there has the place of another row: nobody may see it.
   HEADSPAN_ALWAYS_INLINE ptrdiff_t of(ptrdiff_t row) const {
     if (row >= first) return row % capacity;
     ptrdiff_t low = 0, high = kept_count;

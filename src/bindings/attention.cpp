@@ -297,11 +297,21 @@ void register_attention(py::module_& m) {
                                                 "pattern that it keeps clear of, or None.")
       .def(py::init<Pattern::Description>(), py::arg("conjunctions"))
       .def("mask", &mask, py::arg("queries"), py::arg("keys"));
+  py::class_<PyPages>(m, "Pages",
+                      "Slabs (heads, pages, page_rows, elements), and which of all pages each batch item has, (batch, "
+                      "pages).")
+      .def(py::init([](std::vector<py::array> keys, std::vector<py::array> values,
+                       py::array_t<std::int64_t, py::array::c_style | py::array::forcecast> table) {
+             return PyPages{std::move(keys), std::move(values), std::move(table)};
+           }),
+           py::arg("keys"), py::arg("values"), py::arg("table"));
+  m.attr("page_rows") = kPageRows;
   py::class_<PyKeyCache, std::shared_ptr<PyKeyCache>>(
       m, "KeyCache", "Keys and values of a text that is continued, in arrays (batch, rows, dims) for every key head.")
-      .def(py::init<std::vector<py::array>, std::vector<py::array>, std::vector<std::int64_t>, std::ptrdiff_t,
+      .def(py::init<std::vector<py::array>, std::vector<py::array>, PyPages, std::vector<std::int64_t>, std::ptrdiff_t,
                     std::vector<std::ptrdiff_t>, std::string>(),
-           py::arg("keys"), py::arg("values"), py::arg("kept"), py::arg("count"), py::arg("first"), py::arg("stored"))
+           py::arg("keys"), py::arg("values"), py::arg("pages"), py::arg("kept"), py::arg("count"), py::arg("first"),
+           py::arg("stored"))
       .def("encoded", &PyKeyCache::encoded, py::arg("rows"))
       .def("append", &PyKeyCache::append, py::arg("key"), py::arg("value"))
       .def("truncate", &PyKeyCache::truncate, py::arg("count"))

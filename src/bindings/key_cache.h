@@ -32,16 +32,28 @@ inline Storage storage_named(const std::string& name) {
   throw py::value_error("there is no storage named " + name);
 }
 
+// Pages for the key heads that keep all rows: slabs (such heads, pages, kPageRows, elements) of keys and of values, and
+// which pages of them, counted over all slabs, each batch item has, (batch, pages).
+struct PyPages {
+  std::vector<py::array> keys, values;
+  py::array_t<std::int64_t> table;
+};
+
 class PyKeyCache {
  public:
-  // For every key head arrays (batch, rows, elements), with a row at the end for each of the kept tokens; `first`: the
-  // oldest row that each ring still has. `stored`: as what, or "same".
-  PyKeyCache(std::vector<py::array> keys, std::vector<py::array> values, std::vector<std::int64_t> kept,
+  // For every key head arrays (batch, rows, elements), with a row at the end for each of the kept tokens, or without
+  // rows for heads that have pages; `first`: the oldest row that each ring still has. `stored`: as what, or "same".
+  PyKeyCache(std::vector<py::array> keys, std::vector<py::array> values, PyPages pages, std::vector<std::int64_t> kept,
              std::ptrdiff_t count, const std::vector<std::ptrdiff_t>& first, const std::string& stored)
-      : keys_(std::move(keys)), values_(std::move(values)), cache_(make(std::move(kept), count, first, stored)) {}
+      : keys_(std::move(keys)),
+        values_(std::move(values)),
+        pages_(std::move(pages)),
+        cache_(make(std::move(kept), count, first, stored)) {}
 
   void append(const py::array& key, const py::array& value) {
-    cache_.append(rows(key, cache_.row_bytes().key, "key"), rows(value, cache_.row_bytes().value, "value"));
+    ArrayView<const Bytes, 4> const rows_of_key = rows(key, cache_.row_bytes().key, "key");
+    require(rows_of_key.shape[2] <= cache_.room() - cache_.count(), "key", " has more rows than there is room for");
+    cache_.append(rows_of_key, rows(value, cache_.row_bytes().value, "value"));
   }
   void truncate(std::ptrdiff_t count) {
     require(count >= 0, "count", " is negative");
@@ -97,18 +109,57 @@ class PyKeyCache {
     std::vector<KeyCache::OfHead> heads;
     KeyCache::RowBytes const row{bytes_view<3>(keys_[0], "keys").shape[2],
                                  bytes_view<3>(values_[0], "values").shape[2]};
+    std::size_t heads_with_pages = 0;
     for (std::size_t head = 0; head < keys_.size(); head++) {
       ArrayView<const Bytes, 3> const key = bytes_view<3>(keys_[head], "keys"),
                                       value = bytes_view<3>(values_[head], "values");
+      if (key.shape[1] == 0) {
+        heads.push_back(paged_head(static_cast<std::ptrdiff_t>(heads_with_pages++), row, count));
+        continue;
+      }
       std::ptrdiff_t const ring = key.shape[1] - static_cast<std::ptrdiff_t>(kept.size());
       require(contiguous(keys_[head]) && contiguous(values_[head]) && ring > 0 && value.shape[1] == key.shape[1] &&
                   value.shape[0] == key.shape[0] && key.shape[0] == keys_[0].shape(0) && key.shape[2] == row.key &&
                   value.shape[2] == row.value && first[head] >= 0,
               "keys", " have another shape");
       heads.push_back({static_cast<Bytes*>(keys_[head].mutable_data()),
-                       static_cast<Bytes*>(values_[head].mutable_data()), ring, first[head]});
+                       static_cast<Bytes*>(values_[head].mutable_data()),
+                       ring,
+                       first[head],
+                       {},
+                       {}});
     }
     return KeyCache(std::move(heads), std::move(kept), count, storage_named(stored), row);
+  }
+  KeyCache::OfHead paged_head(std::ptrdiff_t number, KeyCache::RowBytes row, std::ptrdiff_t count) {
+    require(pages_.table.ndim() == 2 && pages_.table.shape(0) == keys_[0].shape(0) && pages_.table.shape(1) > 0 &&
+                count <= pages_.table.shape(1) * kPageRows,
+            "page_table", " has another shape");
+    std::vector<void*> const keys = pages_of(pages_.keys, number, row.key),
+                             values = pages_of(pages_.values, number, row.value);
+    require(keys.size() == values.size(), "page_values", " have another shape");
+    KeyCache::OfHead head{nullptr, nullptr, pages_.table.shape(1) * kPageRows, 0, {}, {}};
+    auto const table = pages_.table.unchecked<2>();
+    for (std::ptrdiff_t batch = 0; batch < table.shape(0); batch++)
+      for (std::ptrdiff_t i = 0; i < table.shape(1); i++) {
+        require(table(batch, i) >= 0 && table(batch, i) < static_cast<std::int64_t>(keys.size()), "page_table",
+                " has a page that is not there");
+        head.key_pages.push_back(keys[static_cast<std::size_t>(table(batch, i))]);
+        head.value_pages.push_back(values[static_cast<std::size_t>(table(batch, i))]);
+      }
+    return head;
+  }
+  // All pages of a head.
+  static std::vector<void*> pages_of(std::vector<py::array>& slabs, std::ptrdiff_t head, std::ptrdiff_t bytes) {
+    std::vector<void*> pages;
+    for (py::array& slab : slabs) {
+      require(slab.ndim() == 4 && contiguous(slab) && slab.shape(0) > head && slab.shape(2) == kPageRows &&
+                  slab.shape(3) * slab.itemsize() == bytes,
+              "page_keys", " have another shape");
+      for (std::ptrdiff_t page = 0; page < slab.shape(1); page++)
+        pages.push_back(static_cast<Bytes*>(slab.mutable_data()) + (head * slab.shape(1) + page) * kPageRows * bytes);
+    }
+    return pages;
   }
   static bool contiguous(const py::array& array) { return (array.flags() & py::array::c_style) != 0; }
   ArrayView<const Bytes, 4> rows(const py::array& given, std::ptrdiff_t bytes, const char* name) const {
@@ -118,6 +169,7 @@ class PyKeyCache {
   }
 
   std::vector<py::array> keys_, values_;
+  PyPages pages_;
   KeyCache cache_;
 };
 

@@ -20,14 +20,19 @@ struct Rows {
   T* data;
   ptrdiff_t stride;    // elements from one row to the next; a row itself is contiguous
   ptrdiff_t step = 1;  // only every n-th index has a row
-  // Of a cache, whose rows are at these places; those that it does not have yet follow elsewhere. Null: plain rows.
+  // Of a cache, whose rows are at these places or in these pages; those that it does not have yet follow elsewhere.
+  // Null: plain rows.
   const RowPlaces* places = nullptr;
+  void* const* pages = nullptr;
   T* following = nullptr;
   ptrdiff_t following_stride = 0;
   // Asked for with > 1: of `step == 1 ? index : index / step` compilers make a division, which takes long.
   HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const {
-    if (places) return index < places->count ? data + places->of(index) * stride : following_row(index);
+    if (places) return index < places->count ? row_of_cache(index) : following_row(index);
     return data + (step > 1 ? index / step : index) * stride;
+  }
+  HEADSPAN_ALWAYS_INLINE T* row_of_cache(ptrdiff_t index) const {
+    return pages ? (T*)pages[index / kPageRows] + index % kPageRows * stride : data + places->of(index) * stride;
   }
   HEADSPAN_ALWAYS_INLINE T* following_row(ptrdiff_t index) const {
     return following + (index - places->count) * following_stride;

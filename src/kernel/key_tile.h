@@ -85,14 +85,27 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
   }
 }
 
+// Whether the tile's keys lie beside each other in a cache, as most do: no end of the ring or of a page among them.
+template <class T>
+HEADSPAN_INLINE bool beside_each_other(const Tile& tile, const Rows<T>& rows) {
+  RowPlaces const& places = *rows.places;
+  ptrdiff_t const end = tile.first + tile.count;
+  if (tile.step != 1 || end > places.count) return false;
+  if (rows.pages) return tile.first / kPageRows == (end - 1) / kPageRows;
+  return tile.first >= places.first && places.of(tile.first) + tile.count <= places.capacity;
+}
+
 // to[r] = the row of the tile's key r, in a cache. Of neighbours one goes round the ring without a division.
 template <class T>
 HEADSPAN_NOINLINE void rows_of_cache(const Tile& tile, const Rows<T>& rows, T** to) {
   RowPlaces const& places = *rows.places;
-  ptrdiff_t const begin = tile.first >= places.first ? places.of(tile.first) : places.capacity;
-  if (tile.step == 1 && tile.first + tile.count <= places.count && begin + tile.count <= places.capacity) {
-    T* row = rows.data + begin * rows.stride;  // most tiles: no end of the ring among them
+  if (beside_each_other(tile, rows)) {
+    T* row = rows.row_of_cache(tile.first);
     for (int r = 0; r < tile.count; r++, row += rows.stride) to[r] = row;
+    return;
+  }
+  if (rows.pages) {
+    for (int r = 0; r < tile.count; r++) to[r] = rows.row(key_index(tile, r));
     return;
   }
   ptrdiff_t place = -1;  // in the ring; not known yet

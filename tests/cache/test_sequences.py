@@ -18,7 +18,7 @@ class CacheAndArray(RuleBasedStateMachine):
     @initialize(
         key_heads=st.integers(1, 2),
         share=st.integers(1, 3),
-        spans=st.lists(st.one_of(st.integers(0, 90), st.just(10**9)), min_size=6, max_size=6),
+        spans=st.lists(st.one_of(st.integers(0, 90), st.sampled_from([10**9, 1e30])), min_size=6, max_size=6),
         ramp=st.sampled_from([0, 1, 8, 32]),
         sinks=st.integers(0, 3),
         dtype=st.sampled_from(["float32", "float64", "float16", "bfloat16", "int8"]),
@@ -86,6 +86,11 @@ class CacheAndArray(RuleBasedStateMachine):
     @rule(factor=st.sampled_from([1, 0.9, 0.5]))
     def shrink(self, factor):
         self.spans = np.floor(self.spans * factor)
+        self.cache.spans = self.spans
+
+    @rule(most=st.sampled_from([300, 60, 10**9]))
+    def end_what_is_without_limit(self, most):
+        self.spans = np.minimum(self.spans, most)
         self.cache.spans = self.spans
 
     @rule(by_state=st.booleans())

@@ -166,7 +166,7 @@ def test_spans_shrink_while_the_text_goes_on():
 
 
 def test_a_failing_call_leaves_the_cache_as_it_was(monkeypatch):
-    query, key, value = problem(2, 2, 1, 100, "float32")
+    query, key, value = problem(2, 2, 1, 1000, "float32")
     cache = hs.SpanCache(1, 2, 8, value_dim=6)
     cache.append(key[:, :, :60], value[:, :, :60])
     state = cache.state_dict()
@@ -188,6 +188,26 @@ def test_a_failing_call_leaves_the_cache_as_it_was(monkeypatch):
         assert same, name
     cache.append(key[:, :, 60:], value[:, :, 60:])
     assert np.array_equal(cache.attend(query[:, :, -1:]), hs.attention(query[:, :, -1:], key, value))
+
+
+def test_beams_share_what_they_share():
+    """Of heads without limit; what each of them goes on with is its own, also after tokens were taken back."""
+    arguments = {"spans": [1e30, 9], "ramp": 4}
+    query, key, value = problem(2, 2, 4, 1400, "float32")
+    key[:, :, :1200], value[:, :, :1200] = key[:1, :, :1200], value[:1, :, :1200]
+    cache = hs.SpanCache(1, 2, 8, value_dim=6, slack=300, **arguments)
+    cache.append(key[:1, :, :1200], value[:1, :, :1200])
+    before = cache.nbytes
+    cache.reorder([0, 0, 0, 0])
+    rings = 3 * (13 + 300) * (8 + 6) * 4
+    assert cache.nbytes - before - rings < 4 * 256 * (8 + 6) * 4
+    for _ in range(2):  # the second time from within what they share
+        for first, last in ((1200, 1300), (1300, 1301), (1301, 1400)):
+            new = slice(first, last)
+            out = cache.attend(query[:, :, new], key[:, :, new], value[:, :, new])
+            assert np.array_equal(out, whole(query[:, :, new], key[:, :, :last], value[:, :, :last], arguments))
+        cache.truncate(1100)
+        cache.append(key[:, :, 1100:1200], value[:, :, 1100:1200])
 
 
 BAD = {

@@ -70,9 +70,10 @@ class SpanCache:
 
     Notes
     -----
-    A key head has a ring of ``reach + 1 + slack`` rows, reach being the furthest of its heads', ``span + ramp``. After
-    Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, section 3.2, with a window for
-    each head as in Xiao et al., "DuoAttention", ICLR 2025, section 2.3.
+    A key head has a ring of ``reach + 1 + slack`` rows, reach being the furthest of its heads', ``span + ramp``; one
+    without limit has pages, which beams share (Kwon et al., "PagedAttention", SOSP 2023, section 4.4). Sinks: Xiao et
+    al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, section 3.2; a window for each head:
+    Xiao et al., "DuoAttention", ICLR 2025, section 2.3.
 
     Examples
     --------
@@ -247,7 +248,7 @@ class SpanCache:
                     f"count must leave what the next token can see, which key head {head} no longer has for {count}; "
                     f"slack={self._slack} is how many tokens can be taken back at any time"
                 )
-        self._rings.core.truncate(count)
+        self._rings.truncate(count)
 
     def reorder(self, items: npt.ArrayLike) -> None:
         """Let batch item i go on from what item ``items[i]`` was, as beams do; there may be more or fewer than before.
@@ -275,6 +276,7 @@ class SpanCache:
     def state_dict(self) -> dict[str, Any]:
         """Return all there is to it: numbers, arrays, lists of arrays, and patterns as text."""
         pattern = self._given_pattern
+        keys, values = self._rings.state()
         specs = [its.to_spec() for its in ([pattern] if isinstance(pattern, Pattern) else pattern or [])]
         return {
             "batch": self._batch,
@@ -289,8 +291,8 @@ class SpanCache:
             "slack": self._slack,
             "count": self.count,
             "first": self._rings.first,
-            "keys": [array.copy() for array in self._rings.keys],
-            "values": [array.copy() for array in self._rings.values],
+            "keys": keys,
+            "values": values,
         }
 
     @classmethod
@@ -304,8 +306,7 @@ class SpanCache:
             read = Pattern.from_spec
             pattern = read(pattern) if isinstance(pattern, str) else [read(spec) for spec in pattern]
         cache = cls(*sizes, pattern=pattern, **state)
-        keys, values = ([np.array(each) for each in part] for part in (keys, values))
-        cache._rings.restore(keys, values, count, first)
+        cache._rings.load(keys, values, count, first)
         return cache
 
     def _virtual_rows(self, count: int, dim: int) -> Array:
