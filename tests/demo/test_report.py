@@ -1,7 +1,6 @@
 """The report: its numbers, that it stands alone, and that it says what went wrong."""
 
 import base64
-import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -308,39 +307,6 @@ def test_another_text_is_refused_and_nothing_written(tmp_path):
     assert [path.name for path in run.path.iterdir()] == ["config.json"]
 
 
-def test_mean_weight_at_each_distance():
-    weights = np.arange(2 * 3 * 3.0).reshape(2, 3, 3)
-    expected = [[(0 + 4 + 8) / 3, (3 + 7) / 2, 6], [(9 + 13 + 17) / 3, (12 + 16) / 2, 15]]
-    assert np.allclose(_measure._mean_by_distance(weights), expected)
-
-
-def test_look_shows_the_widest_head_and_weights_that_sum_to_one():
-    query, key, value = np.random.default_rng(0).standard_normal((3, 2, 2, 70, 8))
-    spans = np.array([[3.0, 9.0], [20.0, 1.0]])
-    seen = _measure.sample_maps([(query, key, value)] * 2, spans, 4, blocks=7)
-    assert (seen.block, seen.close_head, seen.close_tokens) == (10, (1, 0), 48)
-    assert seen.maps.shape == (2, 2, 7, 7)
-    assert np.allclose(seen.maps.sum(axis=-1), 1)
-    whole = hs.attention_weights(query[:1], key[:1], span=spans[1], ramp=4)[0, 0]
-    assert np.allclose(seen.close, whole[-48:, -48:])
-    assert seen.profiles[0, 0, :7].min() > 0
-    assert seen.profiles[0, 0, 7:].max() == 0
-
-
-def test_spans_are_drawn_where_they_are():
-    values = np.array([[0.0, 3.0], [40.0, 512.0]])
-    ax = _pictures.spans(values, 512, 32).axes[0]
-    dots = [line.get_ydata() for line in ax.lines if line.get_marker() not in ("None", None)]
-    assert np.array_equal(np.stack(dots), values)
-    assert [line.tolist() for line in ax.collections[1].get_segments()] == [
-        [[x, z], [x, z + 32]] for x, z in zip((1.75, 2.25), values[1], strict=True)
-    ]
-    low, high = ax.get_ylim()
-    assert low <= 0
-    assert high > 544
-    assert ax.get_ylabel() == "span (characters)"
-
-
 def test_wherever_a_span_is_shown_its_reach_is(finished):
     _, summary, page = finished
     spans = np.array(summary["spans"])
@@ -370,39 +336,6 @@ def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_m
     close = _pictures.close_map(weights, list("abcdefgh"), "")
     np.testing.assert_array_equal(close.axes[0].images[0].get_array().mask, weights == 0)
     assert "What is grey is not computed" in finished[2]
-
-
-def test_maps_are_grey_in_the_files_too_and_other_pictures_let_the_page_through():
-    ones = np.eye(2)
-    grey = f"fill: {plot_style.NOTHING}"
-    for figure, maps in ((_pictures.attention_maps(ones[None, None], 1, np.ones((1, 1)), 0), 1),
-                         (_pictures.close_map(ones, ["a", "b"], ""), 1),
-                         (_pictures.spans(ones, 4, 1), 0)):  # fmt: skip
-        svg = _pictures.to_svg(figure, "p")
-        assert svg.count(grey) == maps
-        assert "fill: #ffffff" not in svg
-        assert f"var(--nothing, {plot_style.NOTHING})" in _pictures.for_page(svg) or not maps
-        corner = matplotlib.image.imread(io.BytesIO(_pictures.to_png(figure)))[0, 0]
-        assert corner.tolist() == [1, 1, 1, 1]
-
-
-def test_one_layer_one_head_one_block_can_be_drawn():
-    ones = np.ones((1, 1))
-    figures = [
-        _pictures.spans(ones, 1, 0),
-        _pictures.span_history(np.array([0]), ones[None], 1, 0),
-        _pictures.attention_maps(ones[None, None], 1, ones, 0),
-        _pictures.distance_profiles(ones[None], ones, 0),
-        _pictures.close_map(ones, ["$"], "$x_{$ <&>"[:1]),
-        _pictures.bits_bars(["a"], [np.nan]),
-    ]
-    for number, picture in enumerate(figures):
-        ET.fromstring(_pictures.to_svg(picture, f"p{number}"))
-
-
-def test_bytes_become_characters_one_can_see():
-    data = np.frombuffer(b"A \n\t$\x00\xff", np.uint8)
-    assert _pictures.glyphs(data) == ["A", "\u2423", "\u21b5", "\u2192", "$", "\u00b7", "\u00b7"]
 
 
 def test_bits_of_the_bytes_of_a_character_are_added():

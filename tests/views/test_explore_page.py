@@ -152,8 +152,10 @@ def test_bill_is_that_of_cost(opened, span):
     ]
     flops = [float(text.split("\u00a0")[0]) for text in (cells[4], cells[6])]
     np.testing.assert_allclose(flops, [4 * 8 * cost.head_pairs[0] / 1e3, cost.forward_flops / 1e3], rtol=5e-3)
-    kept = 10 if span is None else 6  # distances 0 .. 5 have a mask above 0
-    assert cells[8] == f"{kept * 2 * 8 * 4}\u00a0B" or cells[8] == f"{kept * 2 * 8 * 4 / 1024:.2f}\u00a0KiB"
+    one = {"tokens": 10, "heads": 1, "head_dim": 8, "span": None if span is None else span[0]}
+    kept = hs.cost(**one, ramp=3, decode=True).read_bytes
+    assert kept == (10 if span is None else 6) * 2 * 8 * 4  # distances 0 .. 5 have a mask above 0
+    assert cells[8] == f"{kept}\u00a0B" or cells[8] == f"{kept / 1024:.2f}\u00a0KiB"
 
 
 def test_pooled_maps_are_shown_as_they_are(opened):

@@ -148,10 +148,12 @@ def _decoding(
     patterns = per_head(options.get("pattern"), 1, heads, 1, tokens)
     span = options.get("span")
     spans = np.broadcast_to(np.asarray(np.inf if span is None else span, np.float64), (heads,))
-    furthest = np.minimum(reach.of_spans(spans, options.get("ramp", DEFAULTS["ramp"])), tokens - 1)
+    furthest = reach.of_spans(spans, options.get("ramp", DEFAULTS["ramp"]))
     if patterns:
         furthest = np.minimum(furthest, [reach.of_pattern(its) for its in patterns])
-    rows = furthest.reshape(count, -1).max(axis=1) + 1
+    furthest = furthest.reshape(count, -1).max(axis=1)
+    rows = np.minimum(furthest, tokens - 1) + 1
     kept = sorted({token for its in patterns for token in its.global_tokens})
     beyond = sum(sum(token < tokens - its for token in kept) for its in rows)
-    return int(batch * row * (rows.sum() + beyond)), int(batch * row * (rows.sum() + count * len(kept)))
+    limited = int((furthest < reach.UNLIMITED).sum())  # the others keep all in any case
+    return int(batch * row * (rows.sum() + beyond)), int(batch * row * (rows.sum() + limited * len(kept)))

@@ -26,6 +26,8 @@ class Saving:
         Pairs of a query and a key computed in one batch, over all layers.
     forward, full_forward, both, full_both : float
         Medians in seconds over the rounds: the forward pass, and forward and backward.
+    cache, full_cache : int
+        Bytes of keys and values that writing on from so many tokens keeps, over all layers.
     rounds : int
     shape : tuple of int
         (batch, heads, tokens, head_dim) of every layer.
@@ -37,6 +39,8 @@ class Saving:
     full_forward: float
     both: float
     full_both: float
+    cache: int
+    full_cache: int
     rounds: int
     shape: tuple[int, ...]
 
@@ -77,6 +81,8 @@ def measure_saving(layers: list[Layer], spans: Array, ramp: float, rounds: int =
         rounds,
     )
     pairs = sum(cost.pairs for cost in costs)
+    one = {**sizes, "batch": 1, "decode": True}
+    kept = [hs.cost(**one, span=span, ramp=ramp).cache_bytes or 0 for span in (*spans, None)]
     return Saving(
         pairs=pairs,
         full_pairs=full.pairs * len(layers),
@@ -84,6 +90,8 @@ def measure_saving(layers: list[Layer], spans: Array, ramp: float, rounds: int =
         full_forward=seconds[1],
         both=seconds[2],
         full_both=seconds[3],
+        cache=sum(kept[:-1]),
+        full_cache=kept[-1] * len(layers),
         rounds=rounds,
         shape=shape,
     )

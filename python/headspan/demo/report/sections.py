@@ -155,16 +155,23 @@ def saved(saving: measure.Saving | None) -> str:
         f"{saving.full_pairs:,}",
         f"{saving.full_pairs / saving.pairs:.1f} times",
     )
+    cache = (
+        "keys and values kept to write on",
+        f"{saving.cache / 1024:,.0f} KiB",
+        f"{saving.full_cache / 1024:,.0f} KiB",
+        f"{saving.full_cache / saving.cache:.1f} times",
+    )
     rows = [
         pairs,
         times("forward", saving.forward, saving.full_forward),
         times("forward and backward", saving.both, saving.full_both),
+        cache,
     ]
     head = ["", "learned spans", "full causal attention", "saved"]
     return (
         "<h2>What do the spans save?</h2>"
         f"{number_table(head, rows)}"
-        f"<p>Pairs are counted, times are measured: the attention of all layers for {batch} "
+        f"<p>Pairs and bytes are counted, times are measured: the attention of all layers for {batch} "
         f"windows of {tokens} characters, {heads} heads of {head_dim} channels, median of "
         f"{saving.rounds} rounds in which the two kinds take turns, {hs.get_num_threads()} "
         "threads.</p>"

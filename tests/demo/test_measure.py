@@ -1,0 +1,39 @@
+"""The numbers of a report."""
+
+import headspan as hs
+import numpy as np
+from headspan.demo.report import measure, sections
+
+
+def test_mean_weight_at_each_distance():
+    weights = np.arange(2 * 3 * 3.0).reshape(2, 3, 3)
+    expected = [[(0 + 4 + 8) / 3, (3 + 7) / 2, 6], [(9 + 13 + 17) / 3, (12 + 16) / 2, 15]]
+    assert np.allclose(measure._mean_by_distance(weights), expected)
+
+
+def test_look_shows_the_widest_head_and_weights_that_sum_to_one():
+    query, key, value = np.random.default_rng(0).standard_normal((3, 2, 2, 70, 8))
+    spans = np.array([[3.0, 9.0], [20.0, 1.0]])
+    seen = measure.sample_maps([(query, key, value)] * 2, spans, 4, blocks=7)
+    assert (seen.block, seen.close_head, seen.close_tokens) == (10, (1, 0), 48)
+    assert seen.maps.shape == (2, 2, 7, 7)
+    assert np.allclose(seen.maps.sum(axis=-1), 1)
+    whole = hs.attention_weights(query[:1], key[:1], span=spans[1], ramp=4)[0, 0]
+    assert np.allclose(seen.close, whole[-48:, -48:])
+    assert seen.profiles[0, 0, :7].min() > 0
+    assert seen.profiles[0, 0, 7:].max() == 0
+
+
+def test_work_and_memory_saved_are_those_of_the_spans():
+    layers = [tuple(np.random.default_rng(i).standard_normal((3, 2, 2, 70, 8), np.float32)) for i in range(2)]
+    spans = np.array([[3.0, 9.0], [20.0, 1.0]])
+    saving = measure.measure_saving(layers, spans, ramp=4, rounds=1)
+    caches = [hs.SpanCache(1, 2, 8, spans=span, ramp=4) for span in spans]
+    assert saving.cache == sum(cache.nbytes for cache in caches)
+    assert saving.full_cache == 2 * 2 * 70 * (8 + 8) * 4
+    maps = [hs.attention_weights(*layers[i][:2], span=spans[i], ramp=4) for i in range(2)]
+    assert saving.pairs == np.count_nonzero(maps)
+    assert saving.full_pairs == 2 * 2 * 2 * (70 * 71 // 2)
+    text = sections.saved(saving)
+    assert f"{saving.cache / 1024:,.0f} KiB" in text
+    assert f"{saving.full_cache / saving.cache:.1f} times" in text
