@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/attributes.h"
+#include "base/stored_rows.h"
 
 namespace headspan {
 
@@ -27,10 +28,19 @@ struct VectorFunctions {
   void (*exp2)(const T* x, T* to);
 };
 
+// Numbers of fewer bytes as floats: a vector of them, and its first n and zeros.
+struct Widening {
+  Storage storage;
+  void (*all)(const void* from, float* to);
+  void (*first)(const void* from, int n, float* to);
+};
+constexpr int kWidenings = 3;
+
 struct VectorIsa {
   const char* name;
   VectorFunctions<float> (*float32)();
   VectorFunctions<double> (*float64)();
+  const Widening* widenings;
 };
 
 }  // namespace headspan

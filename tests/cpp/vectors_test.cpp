@@ -32,7 +32,7 @@ void for_each_isa(Check check) {
     if (std::find(here.begin(), here.end(), isa->name) == here.end()) continue;
     std::string const name = isa->name;
     CAPTURE(name);
-    check(functions_of<T>(*isa));
+    check(functions_of<T>(*isa), *isa);
     checked++;
   }
   CHECK(checked > 0);
@@ -72,7 +72,7 @@ constexpr T kInfinite = std::numeric_limits<T>::infinity();
 }  // namespace
 
 TEST_CASE_TEMPLATE("exp2 is right to a few ulp, and exact for whole numbers", T, float, double) {
-  for_each_isa<T>([](const VectorFunctions<T>& f) {
+  for_each_isa<T>([](const VectorFunctions<T>& f, const VectorIsa&) {
     int const least = std::numeric_limits<T>::min_exponent;  // -125, -1021
     for (int power = least; power <= 100; power++)
       CHECK(exp2_of<T>(f, static_cast<T>(power)) == std::ldexp(T(1), power));
@@ -87,7 +87,7 @@ TEST_CASE_TEMPLATE("exp2 is right to a few ulp, and exact for whole numbers", T,
 }
 
 TEST_CASE_TEMPLATE("exp2 is exactly 1 at 0, next to 1 beside it, 0 far below, and NaN for NaN", T, float, double) {
-  for_each_isa<T>([](const VectorFunctions<T>& f) {
+  for_each_isa<T>([](const VectorFunctions<T>& f, const VectorIsa&) {
     for (int lane = 0; lane < f.width; lane++) {
       CHECK(exp2_of<T>(f, T(0), lane) == 1);
       CHECK(exp2_of<T>(f, T(-0.0), lane) == 1);
@@ -103,7 +103,7 @@ TEST_CASE_TEMPLATE("exp2 is exactly 1 at 0, next to 1 beside it, 0 far below, an
 }
 
 TEST_CASE_TEMPLATE("partial loads and stores touch the first n elements and no others", T, float, double) {
-  for_each_isa<T>([](const VectorFunctions<T>& f) {
+  for_each_isa<T>([](const VectorFunctions<T>& f, const VectorIsa&) {
     Random random(2);
     for (int n = 0; n < f.width; n++) {
       Row<T> const from = some_row<T>(random, 1, 2);
@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("partial loads and stores touch the first n elements and no o
 }
 
 TEST_CASE_TEMPLATE("maximum, select, absolute and all_zero are so lane by lane", T, float, double) {
-  for_each_isa<T>([](const VectorFunctions<T>& f) {
+  for_each_isa<T>([](const VectorFunctions<T>& f, const VectorIsa&) {
     T const nan = std::numeric_limits<T>::quiet_NaN();
     for (int seed = 0; seed < 200; seed++) {
       Random random(seed);
@@ -155,7 +155,7 @@ TEST_CASE_TEMPLATE("maximum, select, absolute and all_zero are so lane by lane",
 }
 
 TEST_CASE_TEMPLATE("fraction and scale_by_power take x apart as x - floor(x) and 2^floor(x)", T, float, double) {
-  for_each_isa<T>([](const VectorFunctions<T>& f) {
+  for_each_isa<T>([](const VectorFunctions<T>& f, const VectorIsa&) {
     for (int seed = 0; seed < 500; seed++) {
       Random random(seed);
       Row<T> x = some_row<T>(random, -120, 100), p = some_row<T>(random, 1, 2), to;
@@ -167,6 +167,54 @@ TEST_CASE_TEMPLATE("fraction and scale_by_power take x apart as x - floor(x) and
       }
       f.scale_by_power(p.x, x.x, to.x);
       for (int i = 0; i < f.width; i++) CHECK(to.x[i] == std::ldexp(p.x[i], static_cast<int>(std::floor(x.x[i]))));
+    }
+  });
+}
+
+namespace {
+
+// What 16 bits are worth, by arithmetic.
+double value_of(Storage storage, std::uint32_t bits) {
+  int const fraction_bits = storage == Storage::float16 ? 10 : 7, exponent_bits = 15 - fraction_bits;
+  int const most = (1 << exponent_bits) - 1, bias = most / 2;
+  int const exponent = static_cast<int>(bits >> fraction_bits) & most;
+  double const fraction = std::ldexp(static_cast<double>(bits & ((1u << fraction_bits) - 1)), -fraction_bits);
+  double const sign = bits >> 15 ? -1 : 1;
+  if (exponent == most) return fraction > 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
+  return sign * (exponent ? std::ldexp(1 + fraction, exponent - bias) : std::ldexp(fraction, 1 - bias));
+}
+
+bool is(float got, double wanted) {
+  return std::isnan(wanted) ? std::isnan(got)
+                            : got == static_cast<float>(wanted) && std::signbit(got) == std::signbit(wanted);
+}
+
+}  // namespace
+
+TEST_CASE("numbers of fewer bytes are worth what their bits say") {
+  for_each_isa<float>([](const VectorFunctions<float>& f, const VectorIsa& isa) {
+    for (int kind = 0; kind < kWidenings; kind++) {
+      Widening const& widening = isa.widenings[kind];
+      bool const bytes = widening.storage == Storage::int8;
+      int wrong = 0;
+      for (int begin = 0; begin < (bytes ? 1 << 8 : 1 << 16); begin += f.width) {
+        std::uint16_t halves[kMostWidth];
+        std::int8_t small[kMostWidth];
+        for (int i = 0; i < f.width; i++) {
+          halves[i] = static_cast<std::uint16_t>(begin + i);
+          small[i] = static_cast<std::int8_t>(begin + i);
+        }
+        const void* const from = bytes ? static_cast<const void*>(small) : halves;
+        Row<float> all, first;
+        widening.all(from, all.x);
+        int const n = begin / f.width % f.width;
+        widening.first(from, n, first.x);
+        for (int i = 0; i < f.width; i++) {
+          double const wanted = bytes ? small[i] : value_of(widening.storage, halves[i]);
+          wrong += !is(all.x[i], wanted) + !is(first.x[i], i < n ? wanted : 0);
+        }
+      }
+      CHECK(wrong == 0);
     }
   });
 }
