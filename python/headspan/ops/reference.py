@@ -95,11 +95,10 @@ def attention(
     b = np.asarray(given["key_bias"], np.float64)[..., None, :] if "key_bias" in given else np.float64(0)
 
     m = np.clip((z - x + ramp) / ramp, 0, 1) if ramp else np.where(x <= z, 1.0, 0.0)
-    seen = allowed & (b > -np.inf) & (np.asarray(given.get("pair_bias", 0)) > -np.inf)
+    added = sum((TERMS[name].dense(given, offsets) for name in sorted(TERMS.keys() & given.keys())), np.float64(0))
+    seen = allowed & (b > -np.inf) & (added > -np.inf)
     m = np.where(seen, np.where(free, 1.0, m), 0.0)
-    s = _products(q, k, scale / t, given) - slope * x + b
-    for name in TERMS.keys() & given.keys():
-        s = s + TERMS[name].dense(given, offsets)
+    s = _products(q, k, scale / t, given) - slope * x + b + added
     if "memory_key" in given:
         s, m, v = _with_memory(q, s, m, v, scale / t, given)
     top = np.maximum(np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0), sink)

@@ -170,12 +170,17 @@ class Request:
                 for_core["removed"] = bias.removed
         for name, parameter in parameters.items():
             for_core[name] = parameter.array
-        if "distance_buckets" in given and "distance_bias" not in given:
-            raise ValueError("distance_buckets are of a distance_bias, which must be given beside them")
+        for name, kind in TERMS.items():
+            for other in given.keys() & kind.beside:
+                if name not in given:
+                    raise ValueError(f"{other} says more about {name}, which must be given beside it")
         terms = {name: TERMS[name](given, sizes, self._grid(given)) for name in TERMS if name in given}
         if terms:
             parameters |= terms
             for_core["terms"] = {name: term.arrays for name, term in terms.items()}
+            for name, term in terms.items():
+                if term.by_index and segments is not None and segments.gathered:
+                    raise ValueError(f"{name} goes by index, and cannot be given with {segments.names} that come back")
         for_core |= visibility.limits(given, sizes, segments)
         return furthest
 

@@ -25,9 +25,15 @@ class Term(Parameter, ABC):
     ----------
     arrays : tuple of ndarray
         What the core makes its term of: numbers on four axes, integers on one.
+    beside : tuple of str
+        Options that say more about it, and have no meaning without it.
+    by_index : bool
+        Whether it goes by where tokens are in the arrays, as patterns do.
     """
 
     arrays: tuple[npt.NDArray[Any], ...]
+    beside: tuple[str, ...] = ()
+    by_index = False
 
     @abstractmethod
     def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None: ...
@@ -47,6 +53,8 @@ class Term(Parameter, ABC):
 
 class DistanceBias(Term):
     """A table of numbers by distance, or by offset on a grid."""
+
+    beside = ("distance_buckets",)
 
     def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
         table = self._take("distance_bias", given["distance_bias"], sizes)
