@@ -15,7 +15,7 @@ pytestmark = pytest.mark.numerical
 
 RNG = np.random.default_rng(5)
 CLUSTERS = RNG.integers(0, 7, (2, 130))
-NOT_BESIDE = {"segment_ids", "query_segments", "prefix_lengths", "dropout"}
+NOT_BESIDE = {"segment_ids", "query_segments", "prefix_lengths", "dropout", "block_gates"}
 STEPS = np.cumsum(np.resize([0, 0.25, 1, 2.5, 0, 0, 1], 130))
 PACKED = {"query_segments": np.repeat([0, 1, 2], [30, 5, 35]), "key_segments": np.repeat([0, 1, 2], [40, 60, 30])}
 OTHER_ORDER = {"query_segments": np.repeat([2, 7, 0, 1], [20, 5, 25, 20]), "key_segments": PACKED["key_segments"]}

@@ -166,6 +166,8 @@ PARAMETERS = {
         ("another type", TypeError, ones(5, 6, dtype=np.float32)),
         ("string", (TypeError, ValueError), "all"),
     ],
+    "block_gates": [("without blocks", ValueError, ones(1, 1)), ("string", TypeError, "open")],
+    "gate_block": [("without gates", ValueError, 4)],
     "softcap": [
         ("NaN", ValueError, NAN),
         ("zero", ValueError, 0),

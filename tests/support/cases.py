@@ -155,10 +155,10 @@ def draw_options(rng, ndim, sizes, keys, head_dim):
     if rng.random() < 0.4:
         shape = parameter_shape(rng, ndim, sizes, per_token=False)
         options["alibi_slopes"] = dress(rng, np.floor(64 * rng.uniform(-0.02, 0.2, shape)) / 64)
-    return options | draw_terms(rng, ndim, sizes)
+    return options | draw_terms(rng, ndim, sizes, keys)
 
 
-def draw_terms(rng, ndim, sizes):
+def draw_terms(rng, ndim, sizes, keys):
     """Score terms that fit any problem, each on a share of the cases."""
     options = {}
     if rng.random() < 0.2:
@@ -172,6 +172,12 @@ def draw_terms(rng, ndim, sizes):
         if rng.random() < 0.5:
             reach = int(rng.choice([0, 3, 70]))
             options["distance_buckets"] = rng.integers(0, options["distance_bias"].shape[-1], 2 * reach + 1)
+    if rng.random() < 0.2 and sizes[2] <= keys:
+        block = (int(rng.choice([1, 16, 64, 100])), int(rng.choice([1, 3, 64, 200])))
+        heads = [(), (1,), (sizes[1],)][int(rng.integers(3 if ndim > 2 else 2))]
+        shape = (*heads, *(-(-keys // side) for side in block))
+        options["block_gates"] = np.ceil(8 * rng.uniform(0, 1.2, shape)) / 8
+        options["gate_block"] = block if rng.random() < 0.5 else np.array(block)
     if rng.random() < 0.15:
         options["dropout"], options["seed"] = float(rng.choice([0.05, 0.5, 0.9])), int(rng.integers(2**63))
     return options

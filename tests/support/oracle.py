@@ -10,7 +10,7 @@ from collections import namedtuple
 
 import numpy as np
 from limits_oracle import in_reach, placed
-from term_oracle import by_offset, dropout_factors, fold_offsets
+from term_oracle import by_offset, dropout_factors, fold_blocks, fold_offsets, of_blocks
 
 OPTIONS = (
     "span",
@@ -188,6 +188,8 @@ def with_memory_columns(
     distance_bias=None,
     distance_buckets=None,
     pair_bias=None,
+    block_gates=None,
+    gate_block=None,
     dropout=0,
     seed=None,
     offsets=None,
@@ -224,6 +226,10 @@ def with_memory_columns(
         score = score + lift(pair_bias)
         mask = np.where(np.isneginf(lift(pair_bias)), 0.0, mask)
         ramp_side = ramp_side & (mask > 0)
+    if block_gates is not None:
+        gate = of_blocks(block_gates, gate_block, *sizes[:2], dtype)
+        mask, ramp_side = mask * (gate > 0), ramp_side & (gate > 0)
+        score = score + np.log(np.where(gate > 0, gate, 1))
     memory = of_memory.shape[-1]
     score = np.concatenate([np.broadcast_to(score, (*of_memory.shape[:-1], keys)), of_memory], axis=-1)
     mask, distance, ramp_side = widen(mask, memory, 1), widen(distance, memory, 0), widen(ramp_side, memory, False)
@@ -351,6 +357,11 @@ def gradients(query, key, value, grad_out, grad_lse=None, **options):
         axes = tuple(axis for axis in range(2) if lift(options["pair_bias"]).shape[axis] == 1)
         parts = (part.sum(axis=axes, keepdims=True).reshape(shape) for part in (d_score, d_score_mass))
         result["pair_bias"] = Gradient(*parts)
+    if options.get("block_gates") is not None:
+        gates, block = options["block_gates"], options["gate_block"]
+        gate = of_blocks(gates, block, q.shape[2], keys, np.asarray(query).dtype)
+        parts = (np.divide(part, gate, out=np.zeros_like(part), where=gate > 0) for part in (d_score, d_score_mass))
+        result["block_gates"] = Gradient(*(fold_blocks(part, gates, block) for part in parts))
     return result
 
 

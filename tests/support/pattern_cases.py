@@ -179,7 +179,7 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
     if "Neighborhood" in "".join(kinds):  # tables of its axes have a test of their own
         options.pop("distance_bias", None), options.pop("distance_buckets", None)
     on_a_line = "Neighborhood" not in kinds
-    come_back = tree is None and "dropout" not in options
+    come_back = tree is None and not {"dropout", "block_gates"} & options.keys()
     options |= draw_limits(rng, ndim, (batch, heads, queries, keys), share, on_a_line, come_back)
     if not options.get("causal", True):
         options.pop("prefix_lengths", None)

@@ -1,4 +1,4 @@
-"""Terms of a pair in the oracle: numbers by distance or offset, and dropout."""
+"""Terms of a pair in the oracle: numbers by distance or offset, factors of blocks, and dropout."""
 
 import numpy as np
 
@@ -33,6 +33,25 @@ def fold_offsets(terms, table, offsets, buckets):
     for head in range(terms.shape[1]):
         np.add.at(sums[head % len(sums)], tuple(index), terms[:, head])
     return sums.reshape(shape)
+
+
+def of_blocks(gates, block, queries, keys, dtype):
+    """The factor of each pair as a (1, heads or 1, queries, keys) float64 array."""
+    gates = np.asarray(np.asarray(gates, dtype=dtype), dtype=np.float64)
+    rows, columns = np.broadcast_to(block, 2)
+    places = [(i + keys - queries) // rows for i in range(queries)], [j // columns for j in range(keys)]
+    return gates.reshape(1, -1, *gates.shape[-2:])[:, :, places[0]][..., places[1]]
+
+
+def fold_blocks(terms, gates, block):
+    """Sums a term per pair into the gates of the blocks."""
+    queries, keys = terms.shape[-2:]
+    sums = np.zeros((1, *np.shape(gates))[-3:])
+    rows, columns = np.broadcast_to(block, 2)
+    for i, j in np.ndindex(queries, keys):
+        for head in range(terms.shape[1]):
+            sums[head % len(sums), (i + keys - queries) // rows, j // columns] += terms[:, head, i, j].sum()
+    return sums.reshape(np.shape(gates))
 
 
 def mixed(x, multipliers, shifts, bits):

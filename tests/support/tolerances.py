@@ -21,6 +21,7 @@ TOLERANCES = {
     ("memory_value", "float64"): 1e-11,
     ("distance_bias", "float64"): 1e-11,
     ("pair_bias", "float64"): 1e-11,
+    ("block_gates", "float64"): 1e-11,
     ("key_bias", "float64"): 1e-11,
     ("weights", "float64"): 1e-11,
     ("out", "float32"): 3e-5,
@@ -36,6 +37,7 @@ TOLERANCES = {
     ("memory_value", "float32"): 5e-6,
     ("distance_bias", "float32"): 5e-6,
     ("pair_bias", "float32"): 5e-6,
+    ("block_gates", "float32"): 5e-6,
     ("key_bias", "float32"): 5e-6,
     ("weights", "float32"): 3e-5,
 }

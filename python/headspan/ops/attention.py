@@ -22,7 +22,7 @@ class Gradients(NamedTuple):
     Attributes
     ----------
     query, key, value : ndarray
-    span, temperature, alibi_slopes, sinks, key_bias, distance_bias, pair_bias : ndarray or None
+    span, temperature, alibi_slopes, sinks, key_bias, distance_bias, pair_bias, block_gates : ndarray or None
         None where the argument was None.
     memory_key, memory_value : ndarray or None
         As these.
@@ -40,6 +40,7 @@ class Gradients(NamedTuple):
     key_bias: Array | None
     distance_bias: Array | None
     pair_bias: Array | None
+    block_gates: Array | None
 
 
 _NONE: dict[str, Any] = dict.fromkeys(DIFFERENTIABLE)
@@ -157,6 +158,13 @@ def attention(
     pair_bias : array_like, optional
         Added to the score of each pair; -inf removes it. Of shape (tokens, key tokens) with axes of heads and of batch
         items before, which may be 1, and of the type of query. It is read where a pair is computed, and not copied.
+    block_gates : array_like, optional
+        A factor of at least 0 of all pairs of a block, in the softmax: of shape (query blocks, key blocks) or (heads or
+        1, query blocks, key blocks), for as many blocks as the keys fill, of queries too. 0 removes a block, and it is
+        left out of the work if `Blocks` of the gates above 0 is among the patterns; its gradient is 0 then, so that it
+        stays.
+    gate_block : int or (int, int), optional
+        Tokens of a block of `block_gates`, or queries and keys of one, as of `Blocks`.
     dropout : float
         The share of the weights that are set to 0 after the softmax, at random; the others are divided by one less that
         share. The log-sum-exp is that without dropout.

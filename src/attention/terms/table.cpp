@@ -7,6 +7,8 @@
 namespace headspan {
 
 template <class T>
+std::unique_ptr<ScoreTerm<T>> make_block_gates(const TermArrays<T>&);
+template <class T>
 std::unique_ptr<ScoreTerm<T>> make_distance_bias(const TermArrays<T>&);
 template <class T>
 std::unique_ptr<ScoreTerm<T>> make_pair_bias(const TermArrays<T>&);
@@ -17,6 +19,7 @@ std::unique_ptr<ScoreTerm<T>> make_score_term(const std::string& name, const Ter
     const char* name;
     std::unique_ptr<ScoreTerm<T>> (*make)(const TermArrays<T>&);
   } table[] = {
+      {"block_gates", make_block_gates<T>},
       {"distance_bias", make_distance_bias<T>},
       {"pair_bias", make_pair_bias<T>},
   };

@@ -45,6 +45,7 @@ MAPPED = {
     "distance_bias": (3, 4, 5),
     "pair_bias": (3, 4, 9, 9),
     "pair_bias of batch items": (3, 2, 1, 9, 9),
+    "block_gates": (3, 4, 3, 2),
 }
 
 
@@ -59,6 +60,7 @@ def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
     option = torch.rand(MAPPED[case] if mapped[3] else MAPPED[case][1:], dtype=torch.float64) + 0.3
     others = {"memory_key": "memory_value", "memory_value": "memory_key"}
     more = {others[name]: torch.randn(2, 3, dtype=torch.float64)} if name in others else {}
+    more |= {"gate_block": (3, 5)} if name == "block_gates" else {}
 
     def result(*tensors):
         query, key, value, option = tensors

@@ -42,6 +42,8 @@ class Options(TypedDict, total=False):
     distance_bias: npt.ArrayLike | None
     distance_buckets: npt.ArrayLike | None
     pair_bias: npt.ArrayLike | None
+    block_gates: npt.ArrayLike | None
+    gate_block: npt.ArrayLike | None
     dropout: float
     seed: int | None
 
@@ -60,6 +62,7 @@ DIFFERENTIABLE = (
     "key_bias",
     "distance_bias",
     "pair_bias",
+    "block_gates",
 )
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -159,4 +159,60 @@ class PairBias(Term):
         return np.asarray(given["pair_bias"], np.float64)
 
 
-TERMS: dict[str, type[Term]] = {"distance_bias": DistanceBias, "pair_bias": PairBias}
+class BlockGates(Term):
+    """A factor of all pairs of a block, as its logarithm."""
+
+    beside = ("gate_block",)
+    by_index = True
+
+    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
+        gates = self._take("block_gates", given["block_gates"], sizes)
+        if gates.size and gates.min() < 0:
+            raise ValueError(f"block_gates must not be negative, but hold {gates.min():g}")
+        if "gate_block" not in given:
+            raise ValueError("block_gates need gate_block, the number of tokens of a block or (queries, keys)")
+        if sizes.queries > sizes.keys:
+            raise ValueError(
+                f"block_gates need as many keys as queries, not {sizes.queries} queries and {sizes.keys} keys"
+            )
+        queries, keys = _sides(given["gate_block"])
+        blocks = (-(-sizes.keys // queries), -(-sizes.keys // keys))  # of queries as many as there might be
+        lead = gates.shape[:-2]
+        if gates.ndim not in (2, 3) or lead not in ((), (1,), (sizes.heads,)) or gates.shape[-2:] != blocks:
+            forms = f"{blocks}, or with heads in front,"
+            raise ValueError(f"block_gates must be of shape {forms} for {sizes.keys} keys, not of shape {gates.shape}")
+        self._gates = gates.reshape(1, -1, *blocks)
+        with np.errstate(divide="ignore"):
+            logs = np.ascontiguousarray(np.log(self._gates.astype(np.float64)), dtype=sizes.dtype)
+        self.arrays = logs, np.array([queries, keys, sizes.keys - sizes.queries], np.int64)
+
+    def gradient(self, unshared: Array) -> Array:
+        """Sum over everything that shared a gate; that of a logarithm is g times that of g."""
+        total = unshared.sum(axis=0).reshape(unshared.shape[1], *self._gates.shape[2:])
+        total = total if self._gates.shape[1] == len(total) else total.sum(axis=0, keepdims=True)
+        gates = self._gates[0].astype(np.float64)
+        result: Array = np.divide(total, gates, out=np.zeros_like(gates), where=gates > 0).reshape(self.shape)
+        return result.astype(self.dtype)
+
+    @staticmethod
+    def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
+        """Give the term of every pair."""
+        gates, sides = np.asarray(given["block_gates"], np.float64), _sides(given["gate_block"])
+        queries, keys = offsets[0].shape[-2:]
+        p, j = np.arange(keys - queries, keys)[:, None] // sides[0], np.arange(keys) // sides[1]
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(gates[..., p, j]))
+
+
+def _sides(block: object) -> tuple[int, int]:
+    """Return how many queries and how many keys a block has."""
+    sides = _check.as_array("gate_block", block)
+    if sides.dtype.kind not in "iu" or sides.shape not in ((), (2,)):
+        raise TypeError(f"gate_block must be an integer or (queries, keys), not {_check.describe(block)}")
+    if sides.min() < 1:
+        raise ValueError(f"gate_block must be at least 1, not {sides.min()}")
+    queries, keys = np.broadcast_to(sides, (2,)).tolist()
+    return queries, keys
+
+
+TERMS: dict[str, type[Term]] = {"distance_bias": DistanceBias, "pair_bias": PairBias, "block_gates": BlockGates}
