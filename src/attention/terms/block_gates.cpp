@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A factor of all pairs of a block, as its logarithm added to their scores.
+#include <algorithm>
+
 #include "score_term.h"
 
 namespace headspan {
@@ -17,43 +19,54 @@ class BlockGates : public ScoreTerm<T> {
         key_block_(*arrays.integers.at(0).at(1)),
         first_(*arrays.integers.at(0).at(2)) {}
 
-  // Neighbouring keys of a block share their row.
+  // Neighbouring keys of a block share their row, and neighbouring lanes of one their number.
   void rows(const GroupPlace<T>& place, const Tile& tile, T* room, const T** rows) const override {
-    const T* of_lane[kLanes];
-    for (int lane = 0; lane < kLanes; lane++)
-      of_lane[lane] = logs_.at(0, logs_.shape[1] == 1 ? 0 : place.head, block_of(place.query[lane]));
-    for_each_run(tile, [&](int begin, int end, std::ptrdiff_t block) {
-      T* const row = room + begin * kLanes;
-      for (int lane = 0; lane < kLanes; lane++)
-        row[lane] = static_cast<T>(of_lane[lane][block * logs_.stride[3]] * kLog2e);
-      for (int r = begin; r < end; r++) rows[r] = row;
-    });
+    Runs const lanes = runs_of(kLanes, query_block_, [&](int lane) { return first_ + place.query[lane]; });
+    Runs const keys = runs_of(tile.count, key_block_, [&](int r) { return key_index(tile, r); });
+    for (int k = 0; k < keys.count; k++) {
+      T* const row = room + keys.begin[k] * kLanes;
+      for (int l = 0; l < lanes.count; l++) {
+        T const log = *logs_.at(0, logs_.shape[1] == 1 ? 0 : place.head, lanes.block[l], keys.block[k]);
+        std::fill(row + lanes.begin[l], row + lanes.begin[l + 1], static_cast<T>(log * kLog2e));
+      }
+      for (int r = keys.begin[k]; r < keys.begin[k + 1]; r++) rows[r] = row;
+    }
   }
 
   std::ptrdiff_t gradient_size() const override { return logs_.shape[2] * logs_.shape[3]; }
   bool groups_share() const override { return true; }
   void add_gradient(const GroupPlace<T>& place, const Tile& tile, const T* ds, double* gradient) const override {
-    for_each_run(tile, [&](int begin, int end, std::ptrdiff_t block) {
+    Runs const lanes = runs_of(place.group->lanes, query_block_, [&](int lane) { return first_ + place.query[lane]; });
+    Runs const keys = runs_of(tile.count, key_block_, [&](int r) { return key_index(tile, r); });
+    for (int k = 0; k < keys.count; k++) {
       T sum[kLanes] = {};
-      for (int r = begin; r < end; r++)
+      for (int r = keys.begin[k]; r < keys.begin[k + 1]; r++)
         for (int lane = 0; lane < kLanes; lane++) sum[lane] += ds[r * kLanes + lane];
-      for (int lane = 0; lane < place.group->lanes; lane++)
-        gradient[block_of(place.query[lane]) * logs_.shape[3] + block] += static_cast<double>(sum[lane]);
-    });
+      for (int l = 0; l < lanes.count; l++) {
+        double& of_block = gradient[lanes.block[l] * logs_.shape[3] + keys.block[k]];
+        for (int lane = lanes.begin[l]; lane < lanes.begin[l + 1]; lane++) of_block += static_cast<double>(sum[lane]);
+      }
+    }
   }
 
  private:
-  std::ptrdiff_t block_of(std::ptrdiff_t query) const { return (first_ + query) / query_block_; }
-
-  // Calls work(begin, end, block) for the keys of a tile from `begin` to before `end`, which lie in one block.
-  template <class Work>
-  void for_each_run(const Tile& tile, Work work) const {
-    for (int begin = 0, end = 0; begin < tile.count; begin = end) {
-      std::ptrdiff_t const block = key_index(tile, begin) / key_block_, first = block * key_block_;
-      for (end = begin + 1; end < tile.count; end++)
-        if (std::ptrdiff_t const key = key_index(tile, end); key < first || key >= first + key_block_) break;
-      work(begin, end, block);
+  // Neighbours that lie in one block: run i is of those from begin[i] to before begin[i + 1].
+  struct Runs {
+    int count = 0;
+    int begin[std::max(kLanes, kTileKeys) + 1];
+    std::ptrdiff_t block[std::max(kLanes, kTileKeys)];
+  };
+  template <class Index>
+  static Runs runs_of(int count, std::ptrdiff_t side, Index index) {
+    Runs runs;
+    for (int i = 0; i < count; runs.count++) {
+      std::ptrdiff_t const block = index(i) / side, first = block * side;
+      runs.begin[runs.count] = i;
+      runs.block[runs.count] = block;
+      while (i < count && index(i) >= first && index(i) < first + side) i++;
     }
+    runs.begin[runs.count] = count;
+    return runs;
   }
 
   ArrayView<const T, 4> const logs_;
