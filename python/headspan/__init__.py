@@ -18,6 +18,7 @@ from headspan.ops.attention import Gradients, attention, attention_vjp
 from headspan.ops.attention_map import attention_weights
 from headspan.ops.buckets import t5_buckets
 from headspan.ops.cost import Cost, cost
+from headspan.ops.gates import learned_blocks
 from headspan.ops.importance import importance_from, importance_from_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
 from headspan.ops.runtime import build_info, get_num_threads, set_num_threads
@@ -49,6 +50,7 @@ __all__ = [
     "hybrid_parameters",
     "importance_from",
     "importance_from_vjp",
+    "learned_blocks",
     "load_run",
     "merge_attention",
     "merge_attention_vjp",

@@ -1,4 +1,7 @@
-"""Factors of blocks, where they close and where they are given wrongly; their numbers are in all random cases."""
+"""Factors of blocks: what they learn, where they close, and how they are given wrongly.
+
+Their numbers are in all random cases.
+"""
 
 import headspan as hs
 import numpy as np
@@ -46,4 +49,86 @@ def test_gates_that_do_not_fit(words, wrong):
     query = normals(0, 2, options.pop("queries", 40), 8)
     with pytest.raises((TypeError, ValueError), match=words) as caught:
         hs.attention(query, normals(1, 2, 40, 8), normals(2, 2, 40, 8), **options)
+    assert "\n" not in str(caught.value)
+
+
+FORMS = {
+    "squares": ((3, 3), 16, False),
+    "of each head": ((2, 3, 3), 16, False),
+    "of all heads": ((1, 3, 3), 16, False),
+    "rectangles": ((2, 5, 2), (8, 24), False),
+    "tied": ((3,), 16, True),
+    "tied, of each head": ((2, 3), 16, True),
+}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("shape", "block", "tied"), FORMS.values(), ids=FORMS)
+def test_gradients_of_learned_blocks_are_those_of_the_loss(shape, block, tied, causal):
+    query, key, value, weight = (normals(i, 3, 2, 40, 8) for i in range(4))
+    gates = np.random.default_rng(3).uniform(0.1, 0.9, shape)
+    gates.flat[-1] = 0  # the farthest is closed
+
+    def loss(gates):
+        options, _ = hs.learned_blocks(gates, block, tokens=40, tied=tied)
+        return np.vdot(weight, hs.attention(query, key, value, causal=causal, **options))
+
+    options, gates_vjp = hs.learned_blocks(gates, block, tokens=40, tied=tied)
+    _, vjp = hs.attention_vjp(query, key, value, causal=causal, **options)
+    found = gates_vjp(vjp(weight).block_gates)
+    assert found.shape == gates.shape
+    assert found.flat[-1] == 0
+    for index in list(np.ndindex(shape))[:-1]:
+        there, back = gates.copy(), gates.copy()
+        there[index] += 1e-6
+        back[index] -= 1e-6
+        np.testing.assert_allclose(found[index], (loss(there) - loss(back)) / 2e-6, rtol=0, atol=1e-7)
+
+
+def test_closed_blocks_cost_nothing_and_own_ones_are_open():
+    gates = np.zeros((2, 4, 4))
+    gates[1, 3, 0] = 5.0
+    options, vjp = hs.learned_blocks(gates, 25, tokens=100)
+    assert list(options["block_gates"][1, 3]) == [1, 0, 0, 1]
+    pairs = hs.cost(tokens=100, heads=2, head_dim=8, causal=False, **options).head_pairs
+    assert list(pairs) == [4 * 25 * 25, 5 * 25 * 25]
+    assert list(np.flatnonzero(vjp(np.ones((2, 4, 4))))) == [16 + 12]
+
+
+@pytest.mark.parametrize("weight", [0.003, 0.03])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_planted_pattern_is_found(seed, weight):
+    """The diagonal and two random blocks of each row, from the outputs of attention over these alone."""
+    rng = np.random.default_rng(seed)
+    blocks, size = 8, 8
+    planted = np.eye(blocks, dtype=bool)
+    for row in range(blocks):
+        planted[row, rng.choice(np.flatnonzero(~planted[row]), 2, replace=False)] = True
+    gates, mean, square = np.ones((blocks, blocks)), 0.0, 0.0
+    for step in range(1, 181):
+        query, key, value = rng.standard_normal((3, 4, 1, blocks * size, 16))
+        wanted = hs.attention(query, key, value, pattern=hs.patterns.Blocks(planted, size), causal=False)
+        options, gates_vjp = hs.learned_blocks(gates, size, tokens=blocks * size)
+        out, vjp = hs.attention_vjp(query, key, value, causal=False, **options)
+        gradient = gates_vjp(vjp(2 * (out - wanted) / out.size).block_gates) + hs.span_penalty(gates, weight)[1]
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.99 * square + 0.01 * gradient**2
+        move = (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-8)
+        gates = np.where(gates > 0, np.clip(gates - 0.03 * move, 0, 1), 0)
+    assert np.array_equal(options["block_gates"][0] > 0, planted)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ("gates must be of shape", {"gates": np.ones((3, 2))}), ("gates must be finite", {"gates": [[np.nan] * 3] * 3}),
+        ("gates must be real", {"gates": "open"}), ("block_size", {"block_size": 0}), ("tokens", {"tokens": 0}),
+        ("squares", {"block_size": (16, 8), "tied": True}), ("tied", {"tied": 1}),
+        (r"shape \(3,\) or", {"tied": True, "gates": np.ones(4)}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_learned_blocks_given_wrongly(words, wrong):
+    arguments = {"gates": np.ones((3, 3)), "block_size": 16, "tokens": 40} | wrong
+    with pytest.raises((TypeError, ValueError), match=words) as caught:
+        hs.learned_blocks(arguments.pop("gates"), arguments.pop("block_size"), **arguments)
     assert "\n" not in str(caught.value)
