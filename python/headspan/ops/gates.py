@@ -57,8 +57,8 @@ def learned_blocks(
 
     References
     ----------
-    Learned as spans are in Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2, by an L1
-    penalty on what multiplies the exponentials, there a mask of the distance and here a factor of the block.
+    Learned as spans are in Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2: by an
+    L1 penalty on what multiplies the exponentials, there a mask of the distance and here a factor of the block.
 
     Examples
     --------
