@@ -1,0 +1,230 @@
+"""Attention to near keys one by one and to farther ones as means of groups that double with the distance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.ops.attention import attention, attention_vjp
+from headspan.patterns import Blocks
+
+
+class _Hierarchy(NamedTuple):
+    """Keys and values with their means in front of them.
+
+    Attributes
+    ----------
+    groups : list of int
+        How many means of 2, 4, 8, ... tokens there are, which lie in this order; the tokens follow.
+    options : dict
+        For `attention` over all of these.
+    """
+
+    key: Array
+    value: Array
+    groups: list[int]
+    options: dict[str, Any]
+
+
+def hierarchical_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    block_size: int = 64,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: npt.ArrayLike | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """Causal attention whose work is that of ``n log n`` pairs: the farther away keys are, the larger are their groups.
+
+    A query sees the tokens of its own block and of one or two before it one by one. What lies before them it sees in
+    groups of 2, then of 4, of 8 and so on, one or two stretches of `block_size` groups each. A group of c tokens counts
+    as one key, the mean of theirs, with a score that is ``log(c)`` higher, and the mean of their values: exact where
+    the keys of a group are equal, and else an approximation that is the better, the more alike they are. Whether it is
+    better than a window of as many pairs depends on what is asked for far away: measure both.
+
+    Parameters
+    ----------
+    query : array_like, shape (batch, heads, tokens, head_dim)
+        float32 or float64; leading axes may be left out. As many as there are keys, or fewer, the last ones.
+    key, value : array_like, shape (batch, key heads, key tokens, head_dim)
+    block_size : int
+        Tokens of a block, and groups of a stretch: more of them see more, and pairs grow in proportion.
+    scale, softcap, sinks
+        As for `attention`.
+    return_lse : bool
+        Whether to return the log-sum-exp too.
+
+    Returns
+    -------
+    out : ndarray, shape (batch, heads, tokens, head_dim of value)
+    lse : ndarray, shape (batch, heads, tokens)
+        Only with `return_lse`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong or mixed type.
+
+    References
+    ----------
+    Zhu and Soricut, "H-Transformer-1D: Fast One-Dimensional Hierarchical Attention for Sequences", ACL 2021, section 4,
+    with one softmax over all levels and the logarithm of the size of a group as its weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 1000, 16))
+    >>> hs.hierarchical_attention(q, k, v, block_size=16).shape
+    (1, 2, 1000, 16)
+    """
+    query, hierarchy, _ = _prepared(query, key, value, block_size)
+    options = hierarchy.options | {"scale": scale, "softcap": softcap, "sinks": sinks, "return_lse": return_lse}
+    return attention(query, hierarchy.key, hierarchy.value, **options)
+
+
+def hierarchical_attention_vjp(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    block_size: int = 64,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: npt.ArrayLike | None = None,
+    return_lse: bool = False,
+) -> tuple[Any, Callable[..., Any]]:
+    """Hierarchical attention, and the function that takes a gradient back through it.
+
+    Parameters
+    ----------
+    query, key, value, block_size, scale, softcap, sinks, return_lse
+        As for `hierarchical_attention`.
+
+    Returns
+    -------
+    out : ndarray, or (out, lse) with `return_lse`
+    vjp : callable
+        ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of query, key, value and sinks.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value; also by `vjp`.
+    TypeError
+        For a wrong or mixed type; also by `vjp`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 1000, 16))
+    >>> out, vjp = hs.hierarchical_attention_vjp(q, k, v, block_size=16)
+    >>> vjp(np.ones_like(out)).key.shape
+    (1, 2, 1000, 16)
+    """
+    query, hierarchy, tokens = _prepared(query, key, value, block_size)
+    options = hierarchy.options | {"scale": scale, "softcap": softcap, "sinks": sinks, "return_lse": return_lse}
+    result, inner = attention_vjp(query, hierarchy.key, hierarchy.value, **options)
+
+    def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> Any:
+        """Gradients of query, key, value and sinks."""
+        found = inner(grad_out) if grad_lse is None else inner(grad_out, grad_lse)
+        of_tokens = {name: _from_means(getattr(found, name), hierarchy.groups, tokens) for name in ("key", "value")}
+        return found._replace(**of_tokens, key_bias=None)
+
+    return result, vjp
+
+
+def _prepared(
+    query: npt.ArrayLike, key: npt.ArrayLike, value: npt.ArrayLike, block_size: int
+) -> tuple[Array, _Hierarchy, int]:
+    """Return the checked query, the keys and values with their means, and how many tokens there are."""
+    arrays = [_check.float_array(name, x) for name, x in (("query", query), ("key", key), ("value", value))]
+    side = _check.integer("block_size", block_size, at_least=1)
+    for name, array in zip(("query", "key", "value"), arrays, strict=True):
+        if not 2 <= array.ndim <= 4:
+            raise ValueError(f"{name} must have 2 to 4 axes, not shape {array.shape}")
+    queries, tokens = arrays[0].shape[-2], arrays[1].shape[-2]
+    if arrays[2].shape[-2] != tokens:
+        raise ValueError(f"key and value must have as many tokens, not {tokens} and {arrays[2].shape[-2]}")
+    if not 0 < queries <= tokens:
+        raise ValueError(f"query must have 1 to {tokens} tokens, as many as key at most, not {queries}")
+    groups = _groups(tokens, side)
+    means = [_with_means(array, groups) for array in arrays[1:]]
+    bias = np.concatenate([*(np.full(n, (i + 1) * math.log(2)) for i, n in enumerate(groups)), np.zeros(tokens)])
+    pattern = Blocks(_mask(tokens, side, groups), side)
+    options = {"pattern": pattern, "key_bias": bias, "causal": True}
+    return arrays[0], _Hierarchy(means[0], means[1], groups, options), tokens
+
+
+def _groups(tokens: int, side: int) -> list[int]:
+    """Return how many means there are of 2, of 4 tokens and so on: whole stretches, as far as any query sees them."""
+    groups: list[int] = []
+    while (stretches := tokens // (side << (len(groups) + 1))) > 0:
+        groups.append(stretches * side)
+    return groups
+
+
+def _with_means(array: Array, groups: list[int]) -> Array:
+    """Return rows behind the means of groups of 2 of them, of 4 and so on, each level from the one below."""
+    levels, below = [], array
+    for count in groups:
+        below = 0.5 * (below[..., 0 : 2 * count : 2, :] + below[..., 1 : 2 * count : 2, :])
+        levels.append(below)
+    return np.concatenate([*levels, array], axis=-2)
+
+
+def _from_means(gradient: Array, groups: list[int], tokens: int) -> Array:
+    """Return the gradient of the rows from that of the rows with their means."""
+    starts = np.cumsum([0, *groups])
+    *means, rows = (gradient[..., start : start + n, :] for start, n in zip(starts, [*groups, tokens], strict=True))
+    above: Array | None = None  # what the level above is the mean of has a half of its gradient each
+    for level in (*reversed(means), rows):
+        whole = level.copy()
+        if above is not None:
+            whole[..., : 2 * above.shape[-2], :] += np.repeat(0.5 * above, 2, axis=-2)
+        above = whole
+    return whole
+
+
+def _mask(tokens: int, side: int, groups: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the blocks that the blocks of queries see, as (indptr, indices), the means counting as tokens before all.
+
+    ::
+
+        tokens     |0 ......................... first | first ... own |
+        seen as     ... means of 4 | means of 2       | one by one
+
+    A level begins at an even block of the one below, so that a stretch of its groups is two blocks of that.
+    """
+    own = np.arange(-(-tokens // side))
+    before = np.cumsum([0, *(n // side for n in groups)])  # blocks in front of each level, and of the tokens
+    rows, columns = [], []
+
+    def see(begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], offset: int) -> None:
+        count = end - begin
+        rows.append(np.repeat(own, count))
+        columns.append(np.arange(count.sum()) - np.repeat(np.cumsum(count) - count - begin, count) + offset)
+
+    first = np.maximum(own - 1, 0) // 2 * 2
+    see(first, own + 1, int(before[-1]))
+    for offset in before[:-1]:
+        end = first // 2
+        first = np.maximum(end - 1, 0) // 2 * 2
+        see(first, end, int(offset))
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    order = np.lexsort((column, row))
+    counts = np.concatenate([np.zeros(before[-1], np.int64), np.bincount(row, minlength=len(own))])
+    return np.concatenate([[0], np.cumsum(counts)]), column[order]

@@ -1,0 +1,116 @@
+"""Hierarchical attention against its definition, key by key."""
+
+import headspan as hs
+import numpy as np
+import pytest
+from cases import DTYPES, normals
+
+
+def means_of(tokens, query, side):
+    """The groups that a query sees, as (begin, size), from its own token back to the first."""
+    own = query // side
+    begin = max(own - 1, 0) // 2 * 2 * side
+    groups = [(token, 1) for token in range(begin, query + 1)]
+    size = 1
+    while begin > 0:
+        size *= 2
+        stretch = side * size  # tokens of one
+        end, begin = begin, max(begin // stretch - 1, 0) // 2 * 2 * stretch
+        groups += [(first, size) for first in range(begin, end, size)]
+    return groups
+
+
+def defined(query, key, value, side, scale=None, sink=None):
+    """Outputs and log-sum-exps of one head, in float64."""
+    query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
+    tokens, scale = len(key), query.shape[-1] ** -0.5 if scale is None else scale
+    out, lse = np.zeros((len(query), value.shape[1])), np.zeros(len(query))
+    for i, q in enumerate(query):
+        groups = means_of(tokens, i + tokens - len(query), side)
+        keys, values = (np.array([x[first : first + size].mean(0) for first, size in groups]) for x in (key, value))
+        weights = np.exp(scale * keys @ q) * [size for _, size in groups]
+        total = weights.sum() + (0 if sink is None else np.exp(sink))
+        out[i], lse[i] = weights @ values / total, np.log(total)
+    return out, lse
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "queries"), [(1, 1), (7, 7), (64, 64), (333, 333), (300, 41)])
+@pytest.mark.parametrize("side", [1, 4, 7, 16, 400])
+def test_values_are_those_of_the_definition(side, tokens, queries, dtype):
+    query = normals(0, 2, 4, queries, 8, dtype=dtype)
+    key, value = (normals(i, 2, 2, tokens, n, dtype=dtype) for i, n in ((1, 8), (2, 5)))
+    options = {"scale": 0.5, "sinks": [0.5, -1, 0, 2]}
+    out, lse = hs.hierarchical_attention(query, key, value, block_size=side, return_lse=True, **options)
+    tolerance = 1e-11 if dtype == "float64" else 3e-5
+    for batch, head in np.ndindex(2, 4):
+        arrays = query[batch, head], key[batch, head // 2], value[batch, head // 2]
+        expected = defined(*arrays, side, scale=0.5, sink=options["sinks"][head])
+        np.testing.assert_allclose(out[batch, head], expected[0], rtol=0, atol=tolerance)
+        np.testing.assert_allclose(lse[batch, head], expected[1], rtol=0, atol=tolerance)
+
+
+def test_every_token_is_in_one_group():
+    for query in (0, 1, 5, 63, 64, 200, 332):
+        seen = np.zeros(333, int)
+        for first, size in means_of(333, query, 4):
+            seen[first : first + size] += 1
+        assert list(seen) == [1] * (query + 1) + [0] * (332 - query)
+
+
+@pytest.mark.parametrize("side", [1, 7, 16])
+def test_gradients_are_those_of_the_values(side):
+    query, key, value = normals(0, 2, 41, 6), normals(1, 1, 90, 6), normals(2, 1, 90, 5)
+    grad_out, grad_lse = normals(3, 2, 41, 5), normals(4, 2, 41)
+
+    def loss(*arrays, **options):
+        out, lse = hs.hierarchical_attention(*arrays, block_size=side, return_lse=True, **options)
+        return np.vdot(out, grad_out) + np.vdot(lse, grad_lse)
+
+    arrays, sinks = [query, key, value], np.array([0.5, -1.0])
+    _, vjp = hs.hierarchical_attention_vjp(*arrays, block_size=side, sinks=sinks, return_lse=True)
+    found = vjp(grad_out, grad_lse)
+    assert found.key_bias is None
+    for which, gradient in enumerate(found[:3]):
+        assert gradient.shape == arrays[which].shape
+        for index in [(0, 0, 0), (0, -1, -1), *np.random.default_rng(side).integers(0, (1, 41, 5), (12, 3))]:
+            moved = [[x.copy() for x in arrays] for _ in range(2)]
+            for sign, its in zip((1, -1), moved, strict=True):
+                its[which][tuple(index)] += sign * 1e-5
+            there, back = (loss(*its, sinks=sinks) for its in moved)
+            np.testing.assert_allclose(gradient[tuple(index)], (there - back) / 2e-5, rtol=0, atol=1e-7)
+    there, back = (loss(*arrays, sinks=sinks + np.array([sign * 1e-5, 0])) for sign in (1, -1))
+    np.testing.assert_allclose(found.sinks[0], (there - back) / 2e-5, rtol=0, atol=1e-7)
+
+
+def test_equal_keys_of_a_group_are_exact():
+    query, value = normals(0, 2, 500, 8), normals(1, 2, 500, 8)
+    key = np.repeat(normals(2, 2, 1, 8), 500, axis=1)
+    found = hs.hierarchical_attention(query, key, value, block_size=8)
+    np.testing.assert_allclose(found, hs.attention(query, key, value), rtol=0, atol=1e-12)
+
+
+def test_a_changed_future_changes_nothing_before_it():
+    query, key, value = (normals(i, 2, 300, 8, dtype="float32") for i in range(3))
+    before = hs.hierarchical_attention(query, key, value, block_size=8)
+    for array in (query, key, value):
+        array[:, 150:] *= -3
+    after = hs.hierarchical_attention(query, key, value, block_size=8)
+    assert after[:, :150].tobytes() == before[:, :150].tobytes()
+    assert (after[:, 150:] != before[:, 150:]).any()
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ("block_size", {"block_size": 0}), ("block_size", {"block_size": 2.5}), ("query", {"query": np.ones((9, 3))}),
+        ("query", {"query": np.ones(3)}), ("as many", {"value": np.ones((7, 3))}), ("key", {"key": "near"}),
+        ("query", {"query": np.ones((0, 3))}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_calls(words, wrong):
+    arguments = {"query": np.ones((8, 3)), "key": np.ones((8, 3)), "value": np.ones((8, 3))} | wrong
+    with pytest.raises((TypeError, ValueError), match=words) as caught:
+        hs.hierarchical_attention(**arguments)
+    assert "\n" not in str(caught.value)
