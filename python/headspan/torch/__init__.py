@@ -16,6 +16,7 @@ from headspan.torch.layers import (
     HybridAttention,
     SpanPredictor,
     TransformerBlock,
+    convert,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "SpanPredictor",
     "TransformerBlock",
     "attention",
+    "convert",
 ]
