@@ -15,6 +15,8 @@ MODELS = {
     "modernbert": (lambda: model_of(transformers.ModernBertModel, transformers.ModernBertConfig(
         vocab_size=50, hidden_size=24, intermediate_size=16, num_hidden_layers=3, num_attention_heads=4,
         pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)), 3),
+    "distilbert": (lambda: model_of(transformers.DistilBertModel, transformers.DistilBertConfig(
+        vocab_size=50, dim=24, hidden_dim=16, n_layers=2, n_heads=4)), 2),
     "t5": (lambda: model_of(transformers.T5EncoderModel, transformers.T5Config(**SMALL)), 1),
 }  # fmt: skip
 

@@ -45,10 +45,12 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
     Modules stay the objects they are and keep their weights, hooks and names: a state dict of before is loaded, spans
     then stay as they are. They are called as before, but give attention weights only where ``need_weights=True`` is
     given. A causal mask is recognised, by ``is_causal`` or by what it holds, and costs nothing; another one is added to
-    the scores. The layers of torch no longer take their way past the module in eval mode, nor nested tensors.
+    the scores. The layers of torch no longer take their way past the module in eval mode, nor nested tensors. With
+    more keys than queries, as from a decoder to an encoder, the last query is beside the last key.
 
     In a model of transformers each attention gets the spans as `headspan_span`, beside `headspan_ramp`, and the
-    attention function "headspan", which reads them.
+    attention function "headspan", which reads them; there a state dict of before is loaded with ``strict=False``. Of a
+    model of several parts, one part can be given.
 
     Examples
     --------
@@ -93,13 +95,14 @@ def _is_of_torch(module: nn.Module) -> bool:
 
 
 def _is_of_transformers(module: nn.Module) -> bool:
-    """Whether it is what calls attention functions, by what all of them have and no other module of a model does."""
-    return all(hasattr(module, name) for name in ("config", "layer_idx", "is_causal"))
+    """Whether it is what calls attention functions, by what all of them have, and but for whole models nothing else."""
+    return hasattr(module, "config") and hasattr(module, "is_causal") and not hasattr(module, "set_attn_implementation")
 
 
 def _span_of(module: Any, limit: float) -> AdaptiveSpan:
     """Return spans for the heads of an attention, where its weights are."""
-    heads = getattr(module, "num_heads", None) or module.config.num_attention_heads
+    own = (getattr(module, name, None) for name in ("num_heads", "num_attention_heads", "n_heads"))
+    heads = next((count for count in own if count is not None), None) or module.config.num_attention_heads
     with torch.device(next(module.parameters()).device):
         return AdaptiveSpan(heads, limit, initial=limit)
 
