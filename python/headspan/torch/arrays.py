@@ -17,6 +17,7 @@ _TYPES = {
     )
 }
 HALF = (torch.bfloat16, torch.float16)
+READABLE = frozenset((*_TYPES, *HALF))
 
 
 class _Memory:

@@ -12,7 +12,7 @@ from headspan import _check
 from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, takes_options
 from headspan.ops.arguments.request import PLAIN
 from headspan.torch import operator, schema
-from headspan.torch.arrays import HALF
+from headspan.torch.arrays import HALF, READABLE
 
 
 @overload
@@ -100,7 +100,7 @@ def attention(
         if not isinstance(given, torch.Tensor):
             what = type(given).__name__
             raise TypeError(f"{name} must be a tensor of torch, not {what}; headspan.attention takes arrays")
-        _on_cpu(name, given)
+        _readable(name, given)
     query, key, value = _alike(query, key, value)
     if options:
         refuse_unknown(options)
@@ -126,11 +126,13 @@ def _alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple
     return query, key, value
 
 
-def _on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if not (tensor.is_cpu or tensor.is_meta):
         raise ValueError(
             f"{name} must be on the CPU, where headspan computes, not on {tensor.device}; see {name}.cpu()"
         )
+    if tensor.dtype not in READABLE:
+        raise TypeError(f"{name} must be of a type of NumPy, or bfloat16, not {tensor.dtype}; see {name}.float()")
     return tensor
 
 
@@ -139,7 +141,7 @@ def _for_torch(name: str, given: Any) -> Any:
     if given is None and name not in DEFAULTS:
         return None
     if name in schema.TENSORS:
-        return _on_cpu(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
+        return _readable(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
     if name == "pattern":
         return schema.written_pattern(given)
     if name == "causal":
