@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-# How NumPy writes a type, and its bytes; those of torch that are not computed with as they are are not here.
+# How NumPy writes a type, and its bytes; those of torch that NumPy does not have are not here.
 _TYPES = {
     getattr(torch, name): (np.dtype(name).str, np.dtype(name).itemsize)
     for name in (
-        *("float32", "float64", "complex64", "complex128", "bool"),
+        *("float16", "float32", "float64", "complex64", "complex128", "bool"),
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     )
 }
@@ -38,9 +38,13 @@ class _Memory:
 
 
 def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """Return the numbers of a tensor on the CPU as an array, in the same memory but for 16-bit floats.
+    """Return the numbers of a tensor on the CPU as an array, in the same memory.
 
-    These are copied to float32, in which they are computed with. Unlike ``tensor.numpy()`` it leaves the storage
-    resizable, as it must be where parameters are sharded and gathered.
+    Unlike ``tensor.numpy()`` it leaves the storage resizable, as it must be where parameters are sharded and gathered.
     """
-    return np.asarray(_Memory(tensor.float() if tensor.dtype in HALF else tensor))
+    return np.asarray(_Memory(tensor))
+
+
+def wide_array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """Return the numbers of a tensor on the CPU as `array_of` does, 16-bit floats as a copy in float32."""
+    return array_of(tensor.float() if tensor.dtype in HALF else tensor)

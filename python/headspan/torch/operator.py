@@ -13,7 +13,7 @@ from headspan.ops.arguments.request import Request
 from headspan.ops.functional import ARRAYS, Saved, backward, forward
 from headspan.ops.runtime import empty
 from headspan.torch import schema
-from headspan.torch.arrays import HALF, array_of
+from headspan.torch.arrays import HALF, wide_array_of
 from headspan.torch.batching import backward_rule, forward_rule
 from headspan.torch.schema import TENSORS, WITH_GRADIENT
 
@@ -26,7 +26,7 @@ _attention_backward = torch.ops.headspan.attention_backward.default
 
 
 def _request(tensors: Sequence[Any], plain: dict[str, Any]) -> Request:
-    query, key, value, *others = [None if x is None else array_of(x) for x in tensors]
+    query, key, value, *others = [None if x is None else wide_array_of(x) for x in tensors]
     if others:
         plain |= {name: x for name, x in zip(_OPTIONS, others, strict=False) if x is not None}
     if plain.get("pattern") is not None:
@@ -81,14 +81,14 @@ def _backward(
     grad_out: Any, grad_lse: Any, out: Any, statistics: Any, *tensors: Any, needs: list[bool], **plain: Any
 ) -> Any:
     request = _request(tensors, plain)
-    saved = Saved(request.to_4d(array_of(out)), request.to_4d(array_of(statistics)))
+    saved = Saved(request.to_4d(wide_array_of(out)), request.to_4d(wide_array_of(statistics)))
     names = [name for name, needed in zip(WITH_GRADIENT, needs, strict=False) if needed]
     into = {}
     for name, its in zip(ARRAYS, (request.query, request.key, request.value), strict=True):
         if name in names:
             batch, heads, tokens, dim = its.shape
             into[name] = request.as_given(empty((batch, tokens, heads, dim), its.dtype).swapaxes(1, 2))
-    upstream = (array_of(grad_out), None if grad_lse is None else array_of(grad_lse))
+    upstream = (wide_array_of(grad_out), None if grad_lse is None else wide_array_of(grad_lse))
     found = backward(request, saved, *upstream, needs=names, into=into, threads=torch.get_num_threads())
     types = [x.dtype for x, needed in zip(tensors, needs, strict=False) if needed]
     return [torch.from_numpy(found[name]).to(dtype) for name, dtype in zip(names, types, strict=True)]
