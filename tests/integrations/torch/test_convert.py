@@ -89,6 +89,27 @@ def test_long_spans_change_nothing(form, mask):
     agree(result(other, inputs_of(form), **mask), result(module, inputs_of(form), need_weights=False, **theirs))
 
 
+def test_masks_that_are_learned_have_a_gradient():
+    module = attention_of(batch_first=True)
+    other, _ = converted(module)
+    x = random(BATCH, TOKENS, WIDTH)
+    masks = {"attn_mask": SQUARE + random(TOKENS, TOKENS), "key_padding_mask": random(BATCH, TOKENS)}
+    gradients = []
+    for its in (other, module):
+        given = {name: mask.clone().requires_grad_() for name, mask in masks.items()}
+        out, _ = its(x, x, x, need_weights=False, **given)
+        gradients.append(torch.autograd.grad(out.square().sum(), [*given.values()]))
+    agree(*gradients)
+
+
+def test_a_model_without_numbers_yet():
+    with torch.device("meta"):
+        model = torch.nn.TransformerEncoderLayer(WIDTH, HEADS)
+    (span,) = convert(model, limit=5, ramp=1)
+    assert span.fraction.is_meta
+    assert model(torch.empty(TOKENS, BATCH, WIDTH, device="meta")).shape == (TOKENS, BATCH, WIDTH)
+
+
 @pytest.mark.parametrize("average", [False, True])
 def test_weights_where_they_are_asked_for(average):
     module = attention_of()

@@ -103,7 +103,7 @@ def _span_of(module: Any, limit: float) -> AdaptiveSpan:
     """Return spans for the heads of an attention, where its weights are."""
     own = (getattr(module, name, None) for name in ("num_heads", "num_attention_heads", "n_heads"))
     heads = next((count for count in own if count is not None), None) or module.config.num_attention_heads
-    with torch.device(next(module.parameters()).device):
+    with torch.device(next(module.parameters(), torch.empty(0)).device):
         return AdaptiveSpan(heads, limit, initial=limit)
 
 
