@@ -22,10 +22,10 @@ MODULES = sorted(
     if not m.name.startswith(LEFT_OUT)
 )
 README = ROOT / "README.md"
-ARCHITECTURE, GLOSSARY, HYBRID, MODELS, RECIPES = (
-    ROOT / "docs" / f"{name}.md" for name in ("architecture", "glossary", "hybrid", "models", "recipes")
+ARCHITECTURE, DROP_INS, GLOSSARY, HYBRID, MODELS, RECIPES = (
+    ROOT / "docs" / f"{name}.md" for name in ("architecture", "drop-ins", "glossary", "hybrid", "models", "recipes")
 )
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ARCHITECTURE, GLOSSARY, MODELS, RECIPES]
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ARCHITECTURE, DROP_INS, GLOSSARY, MODELS, RECIPES]
 # A path from the root of the project, wherever it stands; what is in <> stands for any name.
 PATH = re.compile(r"(?<![\w./-])(?:src|python|tests|docs|benchmarks|notebooks)/[\w./-]*")
 FILE = re.compile(r"`([\w.-]+\.(?:cpp|h|in|cmake|txt|py|pyi|js|md|toml|json|cff|ya?ml))`")

@@ -36,6 +36,11 @@ def layer_norm(
     return unit * weight + bias, vjp
 
 
+def temperature_of(share: Any, temperature_range: float, sharpen_longer: bool) -> Any:
+    """Return the temperature that follows from the predicted share of the largest span; of an array or a tensor."""
+    return 1 + temperature_range * (1 - share) if sharpen_longer else 0.5 + temperature_range * share
+
+
 class BranchGradients(NamedTuple):
     """Gradients of a branch."""
 

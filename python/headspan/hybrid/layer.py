@@ -11,8 +11,8 @@ import numpy.typing as npt
 from headspan import _check
 from headspan._check import Array
 from headspan._renamed import renamed
-from headspan.hybrid.blocks import branch, layer_norm, predict
-from headspan.hybrid.parameters import HybridParameters, Per, check_input, check_parameters, check_per
+from headspan.hybrid.blocks import branch, layer_norm, predict, temperature_of
+from headspan.hybrid.parameters import HybridParameters, Per, check_causal, check_input, check_parameters, check_per
 
 Vjp = Callable[..., tuple[Array, HybridParameters]]
 
@@ -218,18 +218,13 @@ def hybrid_attention_vjp(
     smallest = _check.number("epsilon", epsilon, at_least=float(_check.FINFO[rows.dtype].tiny))
     sharpen = _check.flag("sharpen_longer", sharpen_longer)
     with_span = _check.flag("return_span", return_span)
-    options = {"ramp": ramp, "causal": _check.flag("causal", causal), "include_self": include_self}
-    if options["causal"] and per_checked != "token":
-        raise ValueError(f"per must be 'token' when causal, since a mean over all tokens looks ahead, not {per!r}")
+    options = {"ramp": ramp, "causal": check_causal(causal, per_checked), "include_self": include_self}
 
     normed, norm_vjp = layer_norm(rows, p.norm_weight, p.norm_bias, smallest)
     wide, global_vjp = branch(normed, p.global_qkv, shape, options)
     share, share_vjp = predict(wide, p.predictor_weight, p.predictor_bias, shape, per_checked)
     span = longest * share
-    if p.log_temperature is None:
-        temperature = 1 + c * (1 - share) if sharpen else 0.5 + c * share
-    else:
-        temperature = np.exp(p.log_temperature)
+    temperature = temperature_of(share, c, sharpen) if p.log_temperature is None else np.exp(p.log_temperature)
     near, local_vjp = branch(normed, p.local_qkv, shape, options | {"span": span, "temperature": temperature})
     both = np.concatenate((near, wide), axis=1)
     out = (both @ p.projection + p.projection_bias).reshape(given_shape)

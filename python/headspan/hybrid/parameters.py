@@ -130,11 +130,19 @@ def check_per(per: object) -> str:
     return per
 
 
-def check_heads(dim: int, heads: object, name: str) -> int:
-    """Return the number of heads, which share out the channels; `name` says what has these."""
-    count = _check.integer("heads", heads, at_least=1)
+def check_causal(causal: object, per: str) -> bool:
+    """Return whether tokens see no later ones, which a mean over all of them would."""
+    checked = _check.flag("causal", causal)
+    if checked and per != "token":
+        raise ValueError(f"per must be 'token' when causal, since a mean over all tokens looks ahead, not {per!r}")
+    return checked
+
+
+def check_heads(dim: int, heads: object, name: str, *, given: str = "heads") -> int:
+    """Return the number of heads, which share out the channels; `name` says what has these, `given` what the heads."""
+    count = _check.integer(given, heads, at_least=1)
     if dim % count:
-        raise ValueError(f"heads must divide {name}, {dim}, not {count}")
+        raise ValueError(f"{given} must divide {name}, {dim}, not {count}")
     return count
 
 

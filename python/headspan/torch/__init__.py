@@ -9,7 +9,23 @@ except ModuleNotFoundError as error:
     ) from error
 
 from headspan.torch.functional import attention
-from headspan.torch.layers import AdaptiveSpanAttention, TransformerBlock
-from headspan.torch.spans import AdaptiveSpan, DynamicSpan
+from headspan.torch.layers import (
+    AdaptiveSpan,
+    AdaptiveSpanAttention,
+    DynamicSpan,
+    HybridAttention,
+    SpanPredictor,
+    TransformerBlock,
+    convert,
+)
 
-__all__ = ["AdaptiveSpan", "AdaptiveSpanAttention", "DynamicSpan", "TransformerBlock", "attention"]
+__all__ = [
+    "AdaptiveSpan",
+    "AdaptiveSpanAttention",
+    "DynamicSpan",
+    "HybridAttention",
+    "SpanPredictor",
+    "TransformerBlock",
+    "attention",
+    "convert",
+]

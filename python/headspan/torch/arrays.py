@@ -16,6 +16,8 @@ _TYPES = {
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     )
 }
+HALF = (torch.bfloat16, torch.float16)
+READABLE = frozenset((*_TYPES, *HALF))
 
 
 class _Memory:
@@ -41,3 +43,8 @@ def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
     Unlike ``tensor.numpy()`` it leaves the storage resizable, as it must be where parameters are sharded and gathered.
     """
     return np.asarray(_Memory(tensor))
+
+
+def wide_array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """Return the numbers of a tensor on the CPU as `array_of` does, 16-bit floats as a copy in float32."""
+    return array_of(tensor.float() if tensor.dtype in HALF else tensor)

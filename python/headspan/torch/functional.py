@@ -12,8 +12,7 @@ from headspan import _check
 from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, takes_options
 from headspan.ops.arguments.request import PLAIN
 from headspan.torch import operator, schema
-
-_HALF = (torch.bfloat16, torch.float16)
+from headspan.torch.arrays import HALF, READABLE
 
 
 @overload
@@ -47,13 +46,13 @@ def attention(
 
     Takes the arguments of `headspan.attention`, which says what they are, and gives the same numbers, to the bit. Every
     option may be a tensor, too, and those that `headspan.Gradients` lists have a gradient. Tensors are read where they
-    are, whatever their strides; only a last axis that is not contiguous costs a copy.
+    are, whatever their strides; only 16-bit floats and a last axis that is not contiguous cost a copy.
 
     Parameters
     ----------
     query : Tensor, shape (batch, heads, tokens, head_dim)
-        float32 or float64; leading axes may be left out. bfloat16 and float16 are converted to float32 on the way in,
-        and computed in it.
+        float32 or float64; leading axes may be left out. bfloat16 and float16 are computed with in float32, and what
+        the backward pass needs of them is kept as it was given.
     key, value : Tensor, shape (batch, key heads, key tokens, head_dim)
         Of the same type. Under `torch.autocast` types may be mixed, and the widest of the three is that of all: nothing
         is converted to a narrower one.
@@ -101,19 +100,16 @@ def attention(
         if not isinstance(given, torch.Tensor):
             what = type(given).__name__
             raise TypeError(f"{name} must be a tensor of torch, not {what}; headspan.attention takes arrays")
-        _on_cpu(name, given)
+        _readable(name, given)
     query, key, value = _alike(query, key, value)
-    dtype = query.dtype
-    if dtype in _HALF:
-        query, key, value = query.float(), key.float(), value.float()
     if options:
         refuse_unknown(options)
         options = {name: _for_torch(name, given) for name, given in options.items()}
     if not with_lse:
         (out,) = operator.attention(query, key, value, **options)
-        return out if out.dtype is dtype else out.to(dtype)
+        return out
     out, lse = operator.attention(query, key, value, **options, return_lse=True)
-    return out if out.dtype is dtype else out.to(dtype), lse
+    return out, lse
 
 
 def _alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -125,16 +121,18 @@ def _alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple
         widest = functools.reduce(torch.promote_types, types)
         return query.to(widest), key.to(widest), value.to(widest)
     for name, its in zip(("key", "value"), types[1:], strict=True):
-        if its is not types[0] and (its in _HALF or types[0] in _HALF):
+        if its is not types[0] and (its in HALF or types[0] in HALF):
             raise TypeError(f"{name} is {its} but query is {types[0]}; {name}.to({types[0]}) makes them alike")
     return query, key, value
 
 
-def _on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def _readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if not (tensor.is_cpu or tensor.is_meta):
         raise ValueError(
             f"{name} must be on the CPU, where headspan computes, not on {tensor.device}; see {name}.cpu()"
         )
+    if tensor.dtype not in READABLE:
+        raise TypeError(f"{name} must be of a type of NumPy, or bfloat16, not {tensor.dtype}; see {name}.float()")
     return tensor
 
 
@@ -143,8 +141,7 @@ def _for_torch(name: str, given: Any) -> Any:
     if given is None and name not in DEFAULTS:
         return None
     if name in schema.TENSORS:
-        tensor = _on_cpu(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
-        return tensor.float() if tensor.dtype in _HALF else tensor
+        return _readable(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
     if name == "pattern":
         return schema.written_pattern(given)
     if name == "causal":

@@ -13,7 +13,7 @@ from headspan.ops.arguments.request import Request
 from headspan.ops.functional import ARRAYS, Saved, backward, forward
 from headspan.ops.runtime import empty
 from headspan.torch import schema
-from headspan.torch.arrays import array_of
+from headspan.torch.arrays import HALF, wide_array_of
 from headspan.torch.batching import backward_rule, forward_rule
 from headspan.torch.schema import TENSORS, WITH_GRADIENT
 
@@ -26,7 +26,7 @@ _attention_backward = torch.ops.headspan.attention_backward.default
 
 
 def _request(tensors: Sequence[Any], plain: dict[str, Any]) -> Request:
-    query, key, value, *others = [None if x is None else array_of(x) for x in tensors]
+    query, key, value, *others = [None if x is None else wide_array_of(x) for x in tensors]
     if others:
         plain |= {name: x for name, x in zip(_OPTIONS, others, strict=False) if x is not None}
     if plain.get("pattern") is not None:
@@ -44,46 +44,54 @@ def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = 
     out = request.as_given(memory.swapaxes(1, 2))
     threads = torch.get_num_threads()
     _, lse, saved = forward(request, out=out, with_lse=return_lse, with_saved=return_statistics, threads=threads)
-    results = [torch.from_numpy(out)]
+    exact = torch.from_numpy(out)
+    results = [exact.to(tensors[0].dtype)]
     if lse is not None:
         results.append(torch.from_numpy(lse))
     if saved is not None:
+        if results[0] is not exact:
+            results.append(exact)
         results.append(torch.from_numpy(request.as_given(saved.statistics)))
     return results
 
 
 def _forward_shapes(*tensors: Any, return_lse: bool = False, return_statistics: bool = False, **plain: Any) -> Any:
     query, _, value, *_ = tensors
-    results = [_beside(query, (*query.shape[:-1], value.shape[-1]))]
+    exact = torch.float32 if query.dtype in HALF else query.dtype
+    shape = (*query.shape[:-1], value.shape[-1])
+    results = [_beside(query, shape)]
     if return_lse:
-        results.append(query.new_empty(query.shape[:-1]))
+        results.append(query.new_empty(query.shape[:-1], dtype=exact))
     if return_statistics:
-        results.append(query.new_empty((*query.shape[:-1], 2)))
+        if query.dtype in HALF:
+            results.append(_beside(query, shape, exact))
+        results.append(query.new_empty((*query.shape[:-1], 2), dtype=exact))
     return results
 
 
-def _beside(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+def _beside(tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
     """Return a tensor whose heads lie beside each other, as those do that `_forward` and `_backward` give."""
     if len(shape) < 3:
-        return tensor.new_empty(shape)
+        return tensor.new_empty(shape, dtype=dtype)
     *batch, heads, tokens, dim = shape
-    return tensor.new_empty((*batch, tokens, heads, dim)).transpose(-3, -2)
+    return tensor.new_empty((*batch, tokens, heads, dim), dtype=dtype).transpose(-3, -2)
 
 
 def _backward(
     grad_out: Any, grad_lse: Any, out: Any, statistics: Any, *tensors: Any, needs: list[bool], **plain: Any
 ) -> Any:
     request = _request(tensors, plain)
-    saved = Saved(request.to_4d(array_of(out)), request.to_4d(array_of(statistics)))
+    saved = Saved(request.to_4d(wide_array_of(out)), request.to_4d(wide_array_of(statistics)))
     names = [name for name, needed in zip(WITH_GRADIENT, needs, strict=False) if needed]
     into = {}
     for name, its in zip(ARRAYS, (request.query, request.key, request.value), strict=True):
         if name in names:
             batch, heads, tokens, dim = its.shape
             into[name] = request.as_given(empty((batch, tokens, heads, dim), its.dtype).swapaxes(1, 2))
-    upstream = (array_of(grad_out), None if grad_lse is None else array_of(grad_lse))
+    upstream = (wide_array_of(grad_out), None if grad_lse is None else wide_array_of(grad_lse))
     found = backward(request, saved, *upstream, needs=names, into=into, threads=torch.get_num_threads())
-    return [torch.from_numpy(found[name]) for name in names]
+    types = [x.dtype for x, needed in zip(tensors, needs, strict=False) if needed]
+    return [torch.from_numpy(found[name]).to(dtype) for name, dtype in zip(names, types, strict=True)]
 
 
 def _backward_shapes(
@@ -109,12 +117,14 @@ class _Attention(_Refusing):
     def forward(ctx: Any, keyset: Any, plain: dict[str, Any], *tensors: Any) -> Any:
         results = _within_function(attention, keyset, *tensors, **plain | {"return_statistics": True})
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(results[0], results[-1], *tensors)
+        # What is for the backward pass alone comes last: the result before it was rounded to 16 bits, and statistics.
+        kept = 2 if tensors[0].dtype in HALF else 1
+        ctx.save_for_backward(results[-2 if kept == 2 else 0], results[-1], *tensors)
         ctx.plain = {name: x for name, x in plain.items() if not name.startswith("return_")}
         ctx.with_lse = plain.get("return_lse", False)
         if not plain.get("return_statistics"):
-            return tuple(results[:-1])
-        ctx.mark_non_differentiable(results[-1])
+            return tuple(results[:-kept])
+        ctx.mark_non_differentiable(*results[-kept:])
         return tuple(results)
 
     @staticmethod

@@ -12,7 +12,9 @@ from tensors import torch
 
 import headspan.torch  # isort: skip
 
-PUBLIC = "AdaptiveSpan AdaptiveSpanAttention DynamicSpan TransformerBlock attention"
+PUBLIC = """
+    AdaptiveSpan AdaptiveSpanAttention DynamicSpan HybridAttention SpanPredictor TransformerBlock attention convert
+    """
 MODULES = sorted(m.name for m in pkgutil.walk_packages(headspan.torch.__path__, "headspan.torch."))
 
 

@@ -73,6 +73,15 @@ def test_another_device(argument):
             attention(**tensors)
 
 
+@pytest.mark.parametrize("argument", ["query", "span"])
+def test_a_type_that_numpy_does_not_have(argument):
+    tensors = {name: torch.ones(x.shape) for name, x in QKV.items()} | {"span": torch.ones(4)}
+    tensors[argument] = tensors[argument].to(torch.float8_e4m3fn)
+    sentence = f"{argument} must be of a type of NumPy, or bfloat16, not torch.float8_e4m3fn; see {argument}.float()"
+    with pytest.raises(TypeError, match=re.escape(sentence)):
+        attention(**tensors)
+
+
 def test_tensors_that_need_a_gradient_are_sent_here_by_the_functions_for_arrays():
     query = torch.ones(1, 4, 5, 3, requires_grad=True)
     with pytest.raises(TypeError, match=r"not Tensor .*; headspan\.torch\.attention takes tensors"):

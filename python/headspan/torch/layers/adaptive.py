@@ -1,4 +1,4 @@
-"""Layers of attention whose spans are learned."""
+"""Self-attention whose heads learn how far they look, and the block of a transformer around it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headspan.ops.arguments.options import Options
 from headspan.ops.arguments.request import PLAIN
 from headspan.patterns.base import Pattern
 from headspan.torch.functional import attention
+from headspan.torch.layers.spans import AdaptiveSpan, DynamicSpan
 from headspan.torch.schema import written_pattern
-from headspan.torch.spans import AdaptiveSpan, DynamicSpan
 
 _ROTARY_BASE = 10000.0
 

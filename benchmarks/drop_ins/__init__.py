@@ -1,0 +1,1 @@
+"""Small models as others write them, and the same with the diffs of docs/drop-ins.md."""

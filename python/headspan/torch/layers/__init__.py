@@ -1,0 +1,16 @@
+"""Layers of PyTorch whose spans are learned, and what puts spans into the attention of a model that there is."""
+
+from headspan.torch.layers.adaptive import AdaptiveSpanAttention, TransformerBlock
+from headspan.torch.layers.convert import convert
+from headspan.torch.layers.hybrid import HybridAttention, SpanPredictor
+from headspan.torch.layers.spans import AdaptiveSpan, DynamicSpan
+
+__all__ = [
+    "AdaptiveSpan",
+    "AdaptiveSpanAttention",
+    "DynamicSpan",
+    "HybridAttention",
+    "SpanPredictor",
+    "TransformerBlock",
+    "convert",
+]

@@ -1,0 +1,157 @@
+"""`torch.nn.MultiheadAttention` whose heads learn how far they look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from headspan.torch.functional import attention
+from headspan.torch.layers.spans import AdaptiveSpan
+
+
+class SpanMultiheadAttention(nn.MultiheadAttention):
+    """What `headspan.torch.convert` makes of a `torch.nn.MultiheadAttention`, whose weights it keeps.
+
+    It is called in the same way, with three differences. Weights are returned only where ``need_weights=True`` is
+    given, at a cost that grows with the cube of the tokens. A query that sees no key gives 0, as everywhere in
+    headspan, and not NaN. Dropout draws other weights.
+
+    Attributes
+    ----------
+    span : AdaptiveSpan
+        Of distances between tokens; with more keys than queries, the last query is beside the last key.
+    ramp : float
+
+    References
+    ----------
+    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019.
+    """
+
+    span: AdaptiveSpan
+    ramp: float
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = False,
+        attn_mask: torch.Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend; arguments and results are those of `torch.nn.MultiheadAttention`."""
+        if query.is_nested or key.is_nested or value.is_nested:
+            raise ValueError(
+                "query, key and value must be padded, and not nested; key_padding_mask says where they are"
+            )
+        is_batched = query.ndim == 3
+        query, key, value = (self._by_head(x) for x in self._projected(query, key, value))
+        options = self._options(query, key, key_padding_mask, attn_mask, is_causal)
+        out = attention(query, key, value, **options).transpose(1, 2).flatten(2)
+        out = self.out_proj(out if self.batch_first else out.transpose(0, 1))
+        weights = _weights(query, key, options) if need_weights else None
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if is_batched:
+            return out, weights
+        return out.squeeze(0 if self.batch_first else 1), None if weights is None else weights.squeeze(0)
+
+    def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        weight, bias = self.in_proj_weight, self.in_proj_bias
+        if weight is not None and query is key and key is value:
+            parts: tuple[torch.Tensor, ...] = functional.linear(query, weight, bias).chunk(3, -1)
+            return parts
+        separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        weights = separate if weight is None else weight.chunk(3)
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
+        return tuple(functional.linear(*each) for each in zip((query, key, value), weights, biases, strict=True))
+
+    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+        """Bring tokens to (batch, heads, tokens, head_dim)."""
+        if x.ndim == 2:
+            x = x.unsqueeze(0)
+        elif not self.batch_first:
+            x = x.transpose(0, 1)
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+
+    def _options(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        key_padding_mask: torch.Tensor | None,
+        attn_mask: torch.Tensor | None,
+        is_causal: bool,
+    ) -> dict[str, Any]:
+        """Return who sees whom, and what else there is, as options of attention."""
+        batch, heads, queries, _ = query.shape
+        keys = key.shape[2]
+        options: dict[str, Any] = {"span": self.span(), "ramp": self.ramp, "causal": False}
+        if is_causal and attn_mask is None and queries != keys:
+            raise ValueError(f"is_causal needs as many queries as keys, not {queries} and {keys}; see attn_mask")
+        if attn_mask is not None:
+            _check_mask("attn_mask", attn_mask, (queries, keys), (batch * heads, queries, keys))
+        if queries == keys and (is_causal or _hides_what_is_later(attn_mask)):
+            options["causal"] = True
+        elif attn_mask is not None:
+            bias = _added(attn_mask, query.dtype)
+            options["pair_bias"] = bias if bias.ndim == 2 else bias.unflatten(0, (batch, heads))
+        if key_padding_mask is not None:
+            _check_mask("key_padding_mask", key_padding_mask, (batch, keys), *[(keys,)] * (batch == 1))
+            options["key_bias"] = _added(key_padding_mask, query.dtype).unsqueeze(-2)
+        if self.bias_k is not None:
+            options["memory_key"] = self.bias_k.view(heads, 1, -1).to(query.dtype)
+            options["memory_value"] = self.bias_v.view(heads, 1, -1).to(query.dtype)
+        if self.add_zero_attn:
+            options["sinks"] = 0.0  # a score of 0, that of a key of zeros, whose value adds nothing
+        if self.training and self.dropout:
+            options |= {"dropout": self.dropout, "seed": int(torch.randint(2**62, ()))}
+        return options
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """Take weights of before the conversion, too, which leave the spans as they are."""
+        state_dict.setdefault(f"{prefix}span.fraction", self.span.fraction.detach())
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+def give_spans(module: nn.MultiheadAttention, span: AdaptiveSpan, ramp: float) -> None:
+    """Make of a module one with spans, in place, so that all who hold it or its weights have the same."""
+    module.__class__ = SpanMultiheadAttention
+    module.span, module.ramp = span, ramp
+    # In eval mode the layers of torch would compute past the module, but not where these are said to differ.
+    module._qkv_same_embed_dim = False
+
+
+def _weights(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+    """Return the weights themselves: what attention makes of values that each name their key."""
+    keys = key.shape[2]
+    names = torch.eye(keys, dtype=query.dtype, device=query.device).expand(*key.shape[:2], keys, keys)
+    if "memory_value" in options:
+        options = options | {"memory_value": query.new_zeros(1, keys)}
+    return attention(query, key, names, **options)
+
+
+def _check_mask(name: str, mask: torch.Tensor, *shapes: tuple[int, ...]) -> None:
+    if tuple(mask.shape) not in shapes:
+        raise ValueError(f"{name} must be of shape {' or '.join(map(str, shapes))}, not {tuple(mask.shape)}")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(f"{name} must be of bool or of floats, not {mask.dtype}")
+
+
+def _added(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a mask as what is added to scores."""
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
+
+
+def _hides_what_is_later(mask: torch.Tensor | None) -> bool:
+    """Whether a mask is the causal one and nothing more, as far as that can be looked at."""
+    if mask is None or mask.ndim != 2 or mask.requires_grad or mask.is_meta or torch.compiler.is_compiling():
+        return False
+    hidden = mask if mask.dtype == torch.bool else mask == -torch.inf
+    return torch.equal(hidden, torch.ones_like(hidden).triu(1)) and (hidden is mask or not mask.tril().any())

@@ -1,0 +1,66 @@
+"""Spans in models of transformers: attached to each attention, where the attention function finds them."""
+
+import pytest
+from peers import DECODER, model_of, tokens, torch, transformers
+from transformers.modeling_utils import AttentionInterface
+
+from headspan.torch import attention, convert  # isort: skip
+
+SMALL = {"vocab_size": 50, "d_model": 24, "d_kv": 6, "d_ff": 16, "num_layers": 1, "num_heads": 4}
+MODELS = {
+    "llama": (lambda: model_of(transformers.LlamaModel, transformers.LlamaConfig(**DECODER)), 2),
+    "gpt2": (lambda: model_of(
+        transformers.GPT2Model, transformers.GPT2Config(vocab_size=50, n_embd=24, n_layer=2, n_head=4)), 2),
+    "gemma3": (lambda: model_of(transformers.Gemma3TextModel, transformers.Gemma3TextConfig(**DECODER)), 2),
+    "modernbert": (lambda: model_of(transformers.ModernBertModel, transformers.ModernBertConfig(
+        vocab_size=50, hidden_size=24, intermediate_size=16, num_hidden_layers=3, num_attention_heads=4,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)), 3),
+    "distilbert": (lambda: model_of(transformers.DistilBertModel, transformers.DistilBertConfig(
+        vocab_size=50, dim=24, hidden_dim=16, n_layers=2, n_heads=4)), 2),
+    "t5": (lambda: model_of(transformers.T5EncoderModel, transformers.T5Config(**SMALL)), 1),
+}  # fmt: skip
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """An attention function as plain as can be, which reads the spans; and the modules that have called it."""
+    modules = []
+
+    def attend(module, query, key, value, attention_mask, *, scaling=None, position_bias=None, **others):
+        modules.append(module)
+        options = {"causal": module.is_causal, "scale": scaling, "pair_bias": position_bias}
+        out = attention(query, key, value, span=module.headspan_span(), ramp=module.headspan_ramp, **options)
+        return out.transpose(1, 2), None
+
+    monkeypatch.setitem(AttentionInterface._global_mapping, "headspan", attend)
+    return modules
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_spans_are_attached_to_every_attention(name, seen):
+    make, layers = MODELS[name]
+    model, ids = make(), tokens(11)
+    expected = model(ids).last_hidden_state
+    spans = convert(model, limit=11, ramp=3)
+    assert len(spans) == layers
+    assert all(span.fraction.shape == (4,) for span in spans)
+    found = model(ids).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert [its.headspan_span for its in seen] == spans
+    with torch.no_grad():
+        for span in spans:
+            span.fraction.fill_(0.2)
+    found = model(ids).last_hidden_state
+    assert (found - expected).abs().max() > 1e-3
+    found.square().sum().backward()
+    assert all(span.fraction.grad.abs().max() > 0 for span in spans)
+    with pytest.raises(ValueError, match="model has learned spans already, in "):
+        convert(model, limit=11, ramp=3)
+
+
+def test_a_model_that_calls_no_attention_functions_is_refused(seen, monkeypatch):
+    model = MODELS["llama"][0]()
+    monkeypatch.setattr(type(model), "_can_set_attn_implementation", classmethod(lambda cls: False))
+    with pytest.raises(ValueError, match="model must call attention functions, which LlamaModel does not"):
+        convert(model, limit=11, ramp=3)
+    assert not any(hasattr(its, "headspan_span") for its in model.modules())
