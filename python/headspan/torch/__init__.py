@@ -18,6 +18,7 @@ from headspan.torch.layers import (
     TransformerBlock,
     convert,
 )
+from headspan.torch.transformers import record, register, set_spans
 
 __all__ = [
     "AdaptiveSpan",
@@ -28,4 +29,7 @@ __all__ = [
     "TransformerBlock",
     "attention",
     "convert",
+    "record",
+    "register",
+    "set_spans",
 ]

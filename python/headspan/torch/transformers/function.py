@@ -77,7 +77,9 @@ def attention_function(
     cache = getattr(key, "_headspan_cache", None)
     if cache is not None:  # its keys are as long as the spans, and it knows how far they reach
         del options["scale"]
-        out = cache.attend(query, scale=scaling, **{k: v for k, v in options.items() if v is not None}, **_begin(attention_mask))
+        out = cache.attend(
+            query, scale=scaling, **{k: v for k, v in options.items() if v is not None}, **_begin(attention_mask)
+        )
         return out.transpose(1, 2), None
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     options |= _who_sees_whom(attention_mask, query, key, bool(causal), sliding_window)
@@ -119,6 +121,8 @@ def _begin(attention_mask: _Tensor | None) -> dict[str, Any]:
     if attention_mask is None:
         return {}
     if not is_ranges(attention_mask):
-        raise NotImplementedError("a mask of pairs cannot be given with a cache of heads: use attn_implementation='eager'")
+        raise NotImplementedError(
+            "a mask of pairs cannot be given with a cache of heads: use attn_implementation='eager'"
+        )
     begin = attention_mask[:, 0, 0, BEGIN]
     return {"key_begin": begin} if bool(begin.any()) else {}

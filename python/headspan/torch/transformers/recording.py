@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headspan.explorer import explore
+import headspan
 from headspan.ops.attention_map import attention_weights
 from headspan.torch.arrays import array_of
 
@@ -44,11 +44,13 @@ class Recorded:
         NotImplementedError
             For what the view does not show: biases of pairs, soft caps and sinks.
         """
-        shown = {name: o for name, o in self.options.items() if name in ("span", "ramp", "scale", "causal", "pattern")}
-        left = self.options.keys() - shown.keys() - {"key_ranges", "query_positions"}
+        shown = {name: o for name, o in self.options.items() if name in ("span", "ramp", "causal", "pattern")}
+        left = self.options.keys() - shown.keys() - {"key_ranges", "query_positions", "scale"}
         if left:
             raise NotImplementedError(f"the view does not show {', '.join(sorted(left))}: look at weights()")
         query, key = self.query[item], self.key[item]
+        usual = query.shape[-1] ** -0.5  # the view knows no other
+        query = query * query.dtype.type(self.options.get("scale", usual) / usual)
         if "key_ranges" in self.options:
             ranges = self.options["key_ranges"][item]
             begin, end = int(ranges[-1, 0]), int(ranges[-1, 1])
@@ -56,9 +58,11 @@ class Recorded:
             if "query_positions" in self.options or not (
                 np.array_equal(ranges[:, 1], np.maximum(whole, begin)) and (ranges[:, 0] == begin).all()
             ):
-                raise NotImplementedError("the view does not show windows and texts that lie beside each other: look at weights()")
+                raise NotImplementedError(
+                    "the view does not show windows and texts that lie beside each other: look at weights()"
+                )
             shown |= {"causal": True, "key_begin": begin, "key_lengths": end}
-        return explore(query, np.repeat(key, len(query) // len(key), axis=0), **shown, **how)
+        return headspan.explore(query, np.repeat(key, len(query) // len(key), axis=0), **shown, **how)
 
 
 class Recording(dict[int, Recorded]):
@@ -83,6 +87,11 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
     ------
     Recording
         The last call of each layer, by its number: `Recorded.weights` has its map, `Recorded.explore` shows it.
+
+    Raises
+    ------
+    NotImplementedError
+        By `Recorded.explore`, for what the view does not show.
 
     Examples
     --------
@@ -115,7 +124,8 @@ def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, option
         for name, option in options.items()
         if option is not None and name not in left_out
     }
-    asked[0][int(module.layer_idx)] = Recorded(_copy_of(query), _copy_of(key), plain)  # type: ignore[arg-type]
+    layer: Any = getattr(module, "layer_idx", None)
+    asked[0][len(asked[0]) if layer is None else layer] = Recorded(_copy_of(query), _copy_of(key), plain)
 
 
 def _copy_of(tensor: torch.Tensor) -> _Array:

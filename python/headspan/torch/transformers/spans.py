@@ -67,7 +67,7 @@ def set_spans(
 
 def _of_layers(spans: Any, config: Any) -> list[list[float] | None]:
     layers, heads = config.num_hidden_layers, config.num_attention_heads
-    each = [spans] * layers if np.ndim(spans) == 0 else list(spans)
+    each = list(spans) if isinstance(spans, Sequence) or np.ndim(spans) else [spans] * layers
     if len(each) != layers:
         raise ValueError(f"spans must be of all {layers} layers, not of {len(each)}")
     result: list[list[float] | None] = []
@@ -80,7 +80,9 @@ def _of_layers(spans: Any, config: Any) -> list[list[float] | None]:
         if low < 0:
             raise ValueError(f"spans must not be negative, but hold {low:g}")
         if array.shape not in ((), (1,), (heads,)):
-            raise ValueError(f"spans of layer {layer} must be one for each of {heads} heads, not of shape {array.shape}")
+            raise ValueError(
+                f"spans of layer {layer} must be one for each of {heads} heads, not of shape {array.shape}"
+            )
         result.append(np.broadcast_to(array.astype(np.float64), (heads,)).tolist())
     return result
 
