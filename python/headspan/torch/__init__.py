@@ -8,8 +8,9 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from headspan.torch.distributed import halo_attention
 from headspan.torch.functional import attention
 from headspan.torch.layers import AdaptiveSpanAttention, TransformerBlock
 from headspan.torch.spans import AdaptiveSpan, DynamicSpan
 
-__all__ = ["AdaptiveSpan", "AdaptiveSpanAttention", "DynamicSpan", "TransformerBlock", "attention"]
+__all__ = ["AdaptiveSpan", "AdaptiveSpanAttention", "DynamicSpan", "TransformerBlock", "attention", "halo_attention"]

@@ -101,7 +101,7 @@ def attention(
         if not isinstance(given, torch.Tensor):
             what = type(given).__name__
             raise TypeError(f"{name} must be a tensor of torch, not {what}; headspan.attention takes arrays")
-        _on_cpu(name, given)
+        on_cpu(name, given)
     query, key, value = _alike(query, key, value)
     dtype = query.dtype
     if dtype in _HALF:
@@ -130,7 +130,8 @@ def _alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple
     return query, key, value
 
 
-def _on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that can be computed with, or say how it becomes one."""
     if not (tensor.is_cpu or tensor.is_meta):
         raise ValueError(
             f"{name} must be on the CPU, where headspan computes, not on {tensor.device}; see {name}.cpu()"
@@ -143,7 +144,7 @@ def _for_torch(name: str, given: Any) -> Any:
     if given is None and name not in DEFAULTS:
         return None
     if name in schema.TENSORS:
-        tensor = _on_cpu(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
+        tensor = on_cpu(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
         return tensor.float() if tensor.dtype in _HALF else tensor
     if name == "pattern":
         return schema.written_pattern(given)

@@ -12,7 +12,7 @@ from tensors import torch
 
 import headspan.torch  # isort: skip
 
-PUBLIC = "AdaptiveSpan AdaptiveSpanAttention DynamicSpan TransformerBlock attention"
+PUBLIC = "AdaptiveSpan AdaptiveSpanAttention DynamicSpan TransformerBlock attention halo_attention"
 MODULES = sorted(m.name for m in pkgutil.walk_packages(headspan.torch.__path__, "headspan.torch."))
 
 
