@@ -92,9 +92,12 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, exchange: Exchange, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.exchange = exchange
         start = int(exchange.starts[exchange.rank])
-        laid_out = tuple(x.new_zeros(*x.shape[:2], exchange.last - exchange.first, x.shape[3]) for x in tensors)
+        own = exchange.own
+        laid_out = tuple(x.new_empty(*x.shape[:2], exchange.last - exchange.first, x.shape[3]) for x in tensors)
         for into, x in zip(laid_out, tensors, strict=True):
-            into[:, :, exchange.own] = x
+            into[:, :, own] = x
+            into[:, :, : own.start] = 0
+            into[:, :, own.stop :] = 0
         outgoing = exchange.parts(tensors, start, given=True)
         incoming = exchange.parts(laid_out, exchange.first, given=False)
         for places, found in zip(incoming, exchange.swap(outgoing, incoming), strict=True):
@@ -107,7 +110,8 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         exchange = ctx.exchange
         start = int(exchange.starts[exchange.rank])
-        own = [x[:, :, exchange.own].clone() for x in gradients]
+        # These gradients are nobody else's, since what is laid out has one use: they are added to where they are.
+        own = [x[:, :, exchange.own] for x in gradients]
         outgoing = exchange.parts(gradients, exchange.first, given=False)
         incoming = exchange.parts(own, start, given=True)
         for places, found in zip(incoming, exchange.swap(outgoing, incoming), strict=True):
