@@ -65,7 +65,9 @@ class Whole(NamedTuple):
     ) -> Whole:
         """Return it, or refuse what a slice and its halo do not decide."""
         for name, given in options.items():
-            if name not in OPTIONS and given is not None and not (name == "dropout" and given == 0):
+            if name in ("dropout", "seed") and not options.get("dropout"):
+                continue
+            if name not in OPTIONS and given is not None:
                 raise ValueError(
                     f"{name} has no halo; where tokens lie over ranks leave it out, or gather all tokens for attention"
                 )

@@ -86,6 +86,10 @@ def attention(
     batch, or call by call where memory keys, a table of biases or dropout ask for it. Only gradients that are needed
     are computed. As many threads work as `torch.get_num_threads` says.
 
+    Of a `DTensor` the shards of heads and of batch items are computed on the ranks that have them, with their parts of
+    options; plain tensors beside it are taken for the same on all ranks. Where more is needed (other shards, a pattern
+    for each head, dropout) torch gathers it first. For tokens that lie over ranks see `halo_attention`.
+
     Examples
     --------
     >>> import torch
@@ -109,6 +113,11 @@ def attention(
     if options:
         refuse_unknown(options)
         options = {name: _for_torch(name, given) for name, given in options.items()}
+    if type(query) is not torch.Tensor and hasattr(query, "device_mesh"):
+        # Loaded only now, with all that torch has for distributed tensors.
+        from headspan.torch.distributed.sharding import replicated
+
+        options = replicated(query.device_mesh, options)
     if not with_lse:
         (out,) = operator.attention(query, key, value, **options)
         return out if out.dtype is dtype else out.to(dtype)

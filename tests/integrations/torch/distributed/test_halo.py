@@ -139,8 +139,9 @@ def counted(sent):
 def check_all():
     count = dist.get_world_size()
     for lengths_name, lengths in LENGTHS.items():
-        for name, given in CASES.items():
-            check_case(f"{name}, {lengths_name}", lengths[:count], given)
+        if count == 3 or lengths_name in ("uneven", "an empty slice"):
+            for name, given in CASES.items():
+                check_case(f"{name}, {lengths_name}", lengths[:count], given)
     check_groups()
     check_what_differs()
 
