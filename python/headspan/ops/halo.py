@@ -131,8 +131,8 @@ class Whole(NamedTuple):
         most, _ = self._groups()
         return self._aligned(start, max(0, start - most + 1)), self._aligned(stop, min(self.tokens, stop + most - 1))
 
-    def _aligned(self, end: int, else_: int) -> int:
-        return end if end == self.tokens or end % self._groups()[1] == 0 else else_
+    def _aligned(self, end: int, otherwise: int) -> int:
+        return end if end == self.tokens or end % self._groups()[1] == 0 else otherwise
 
     def stretch(self, first: int, last: int) -> tuple[int, int]:
         """Return the tokens that have to be laid out for those from first to last to be computed in the same order."""

@@ -106,7 +106,7 @@ def attention(
             what = type(given).__name__
             raise TypeError(f"{name} must be a tensor of torch, not {what}; headspan.attention takes arrays")
         on_cpu(name, given)
-    query, key, value = _alike(query, key, value)
+    query, key, value = alike(query, key, value)
     dtype = query.dtype
     if dtype in _HALF:
         query, key, value = query.float(), key.float(), value.float()
@@ -125,7 +125,7 @@ def attention(
     return out if out.dtype is dtype else out.to(dtype), lse
 
 
-def _alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Bring what autocast has mixed to the widest type; elsewhere refuse what computing in float32 would hide."""
     types = (query.dtype, key.dtype, value.dtype)
     if types[0] is types[1] is types[2]:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from headspan.ops.arguments.options import refuse_unknown, takes_options
 from headspan.ops.halo import Whole, starts_of
 from headspan.torch.distributed.exchange import Exchange
-from headspan.torch.functional import attention, on_cpu
+from headspan.torch.functional import alike, attention, on_cpu
 
 _PER_TOKEN = {"span": 0.0, "temperature": 1.0}  # options that may be, and what they are for tokens of others
 
@@ -61,7 +61,8 @@ def halo_attention(
     tokens. `DistributedDataParallel` averages instead, as is right for a loss that is a mean over each rank's tokens.
 
     `headspan.cost` counts with ``ranks=`` the bytes that are sent. Besides, a slice is laid out with its halo, and with
-    zeros up to where groups of queries begin, which are multiples of 64 tokens: slices that begin there cost least.
+    zeros up to where groups of queries begin: at multiples of 64 tokens, with blocks or strides also of theirs. Slices
+    that begin there cost least.
 
     References
     ----------
@@ -82,7 +83,7 @@ def halo_attention(
     >>> dist.destroy_process_group()
     """
     refuse_unknown(options)
-    _check_alike(query, key, value)
+    query, key, value = _checked(query, key, value)
     group = _group_of(group)
     starts = starts_of(_lengths(group, query, key, value))
     batch, heads, tokens, _ = query.shape
@@ -120,25 +121,28 @@ def halo_attention(
     return out.split((start - begin, stop - start, end - stop), 2)[1]
 
 
-def _check_alike(query: Any, key: Any, value: Any) -> None:
+def _checked(query: Any, key: Any, value: Any) -> tuple[torch.Tensor, ...]:
     """Refuse what could not be sent as it is."""
-    for name, given in (("query", query), ("key", key), ("value", value)):
+    tensors = {"query": query, "key": key, "value": value}
+    for name, given in tensors.items():
         if not isinstance(given, torch.Tensor):
             raise TypeError(f"{name} must be a tensor of torch, not {type(given).__name__}")
         on_cpu(name, given)
         if given.ndim != 4:
-            raise ValueError(
-                f"{name} must have the axes (batch, heads, tokens, head_dim), not shape {tuple(given.shape)}"
-            )
-        if given.dtype != query.dtype:
-            raise TypeError(
-                f"{name} is {given.dtype} but query is {query.dtype}; {name}.to({query.dtype}) makes them alike"
-            )
+            shape = tuple(given.shape)
+            raise ValueError(f"{name} must have the axes (batch, heads, tokens, head_dim), not shape {shape}")
     if value.shape[:3] != key.shape[:3] or (query.shape[0], query.shape[2]) != (key.shape[0], key.shape[2]):
         shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
         raise ValueError(
             f"query, key and value must be of the same tokens of this rank, value of the heads of key, not of {shapes}"
         )
+    alike_tensors = alike(query, key, value)
+    for name, given in zip(tensors, alike_tensors, strict=True):
+        if given.dtype != alike_tensors[0].dtype:
+            raise TypeError(
+                f"{name} is {given.dtype} but query is {query.dtype}; {name}.to({query.dtype}) makes them alike"
+            )
+    return alike_tensors
 
 
 def _group_of(given: Any) -> Any:

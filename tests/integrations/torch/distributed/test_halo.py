@@ -8,6 +8,7 @@ from headspan.patterns import Blockwise, Fixed, Full, Global, Local, Random, Str
 from tensors import torch
 
 import torch.distributed as dist  # isort: skip
+from torch.utils.checkpoint import checkpoint  # isort: skip
 from headspan.torch import attention, halo_attention  # isort: skip
 
 HEADS = 4
@@ -142,12 +143,12 @@ def check_all():
         if count == 3 or lengths_name in ("uneven", "an empty slice"):
             for name, given in CASES.items():
                 check_case(f"{name}, {lengths_name}", lengths[:count], given)
-    check_groups()
+    check_company()
     check_what_differs()
 
 
-def check_groups():
-    """A mesh, and a group of some ranks, which have nothing to do with the others."""
+def check_company():
+    """In a mesh, in a checkpoint under autocast, and in a group of some ranks that others have nothing to do with."""
     _, arguments = drawn((70, 51), span=30.0)
     rank = dist.get_rank()
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
@@ -155,6 +156,13 @@ def check_groups():
     expected = attention(**arguments)
     found = halo_attention(**parts, span=30.0, group=mesh)
     assert torch.equal(found, expected.tensor_split(dist.get_world_size(), 2)[rank])
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = parts | {"value": parts["value"].bfloat16().requires_grad_()}
+        checkpoint(halo_attention, *narrow.values(), span=30.0, seed=1, use_reentrant=False).sum().backward()
+        wide = arguments | {"value": arguments["value"].bfloat16().requires_grad_()}
+        attention(**wide).sum().backward()
+    expected_gradient = wide["value"].grad.tensor_split(dist.get_world_size(), 2)[rank]
+    torch.testing.assert_close(narrow["value"].grad, expected_gradient, rtol=0.02, atol=0.02)
     pair = dist.new_group([0, 1])
     if rank < 2:
         parts = {name: arguments[name].tensor_split(2, 2)[rank] for name in ("query", "key", "value")}
