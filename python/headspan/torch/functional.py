@@ -115,7 +115,7 @@ def attention(
         options = {name: _for_torch(name, given) for name, given in options.items()}
     if type(query) is not torch.Tensor and hasattr(query, "device_mesh"):
         # Loaded only now, with all that torch has for distributed tensors.
-        from headspan.torch.distributed.sharding import replicated
+        from headspan.torch.sharding import replicated
 
         options = replicated(query.device_mesh, options)
     if not with_lse:
