@@ -8,6 +8,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from headspan.torch.distributed import halo_attention
 from headspan.torch.functional import attention
 from headspan.torch.layers import (
     AdaptiveSpan,
@@ -28,4 +29,5 @@ __all__ = [
     "TransformerBlock",
     "attention",
     "convert",
+    "halo_attention",
 ]

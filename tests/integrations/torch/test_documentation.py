@@ -14,6 +14,7 @@ import headspan.torch  # isort: skip
 
 PUBLIC = """
     AdaptiveSpan AdaptiveSpanAttention DynamicSpan HybridAttention SpanPredictor TransformerBlock attention convert
+    halo_attention
     """
 MODULES = sorted(m.name for m in pkgutil.walk_packages(headspan.torch.__path__, "headspan.torch."))
 
