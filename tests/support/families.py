@@ -36,12 +36,8 @@ def model_of(family, **changes):
     name, sizes = (DECODERS | OTHERS)[family]
     text = "Text" if name == "Gemma3" else ""
     config = getattr(transformers, f"{name}{text}Config")(**sizes | changes)
-    ending = {
-        "t5": "ForConditionalGeneration",
-        "bert": "ForMaskedLM",
-        "modernbert": "ForMaskedLM",
-        "gpt2": "LMHeadModel",
-    }
+    ending = dict.fromkeys(("bert", "modernbert"), "ForMaskedLM")
+    ending |= {"t5": "ForConditionalGeneration", "gpt2": "LMHeadModel"}
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = getattr(transformers, name + ending.get(family, "ForCausalLM"))(config).eval()

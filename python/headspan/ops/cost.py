@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -14,6 +15,7 @@ from headspan._help import as_written
 from headspan.ops import reach
 from headspan.ops.arguments.options import DEFAULTS, Options, takes_options
 from headspan.ops.arguments.request import Request
+from headspan.ops.halo import Whole, sent_rows, starts_of
 from headspan.ops.runtime import get_num_threads
 from headspan.ops.storage import storage_of
 from headspan.patterns.per_head import per_head
@@ -35,6 +37,8 @@ class Cost(NamedTuple):
         Pairs of each head, over all batch items.
     read_bytes, cache_bytes : int or None
         Of keys and values: what a token reads, and what a `SpanCache` holds for it; only with `decode`.
+    sent_bytes : int or None
+        Of keys and values: what all ranks together send forward, and of gradients backward again; only with `ranks`.
     """
 
     pairs: int
@@ -44,6 +48,7 @@ class Cost(NamedTuple):
     head_pairs: npt.NDArray[np.int64]
     read_bytes: int | None = None
     cache_bytes: int | None = None
+    sent_bytes: int | None = None
 
 
 @takes_options
@@ -55,6 +60,7 @@ def cost(
     key_tokens: int | None = None,
     batch: int = 1,
     decode: bool = False,
+    ranks: int | Sequence[int] | None = None,
     key_heads: int | None = None,
     dtype: object = np.float32,
     **options: Unpack[Options],
@@ -69,10 +75,13 @@ def cost(
         As many as tokens unless given.
     decode : bool
         Whether the work is that of one more token, the last of `tokens`, on keys and values in a `SpanCache`.
+    ranks : int or sequence of int, optional
+        Over how many ranks the tokens lie, for `headspan.torch.halo_attention`: in slices that differ by one token at
+        most, the longer ones first, or as many tokens on each as are listed.
     key_heads : int, optional
-        With `decode`: heads of keys and values, as many as `heads` unless given.
+        With `decode` or `ranks`: heads of keys and values, as many as `heads` unless given.
     dtype : dtype or str
-        With `decode`: as what the cache keeps them, see `SpanCache`.
+        With `decode`: as what the cache keeps them, see `SpanCache`. With `ranks`: the type of the tensors.
     **options
         As for `attention`, so that the options of a call can be given as they are; those that leave no pair out change
         nothing.
@@ -103,7 +112,18 @@ def cost(
     >>> token = hs.cost(tokens=100_000, heads=2, head_dim=64, span=[10, 1000], ramp=1, decode=True, dtype="bfloat16")
     >>> token.pairs, token.read_bytes
     (1012, 259072)
+
+    And on four ranks: a head gets the 31 or 1000 keys before each slice but the first, which has none.
+
+    >>> hs.cost(tokens=8000, heads=2, head_dim=64, span=[0, 969], ranks=4).sent_bytes == 3 * (31 + 1000) * 2 * 64 * 4
+    True
     """
+    if ranks is not None:
+        if decode or key_tokens is not None:
+            wrong = "decode" if decode else "key_tokens"
+            raise ValueError(f"ranks have slices of whole inputs, and cannot be given with {wrong}")
+        whole = cost(tokens=tokens, heads=heads, head_dim=head_dim, batch=batch, **options)
+        return whole._replace(sent_bytes=_sending(tokens, heads, head_dim, batch, ranks, key_heads, dtype, options))
     if _check.flag("decode", decode):
         if key_tokens is not None:
             raise ValueError("key_tokens are for whole inputs; with decode the last of `tokens` sees all of them")
@@ -128,6 +148,39 @@ def cost(
     pairs = int(head_pairs.sum())
     dense = 4 * head_dim * batch * heads * tokens * (keys + memory)
     return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, dense, head_pairs)
+
+
+def _sending(
+    tokens: int,
+    heads: int,
+    head_dim: int,
+    batch: int,
+    ranks: int | Sequence[int],
+    key_heads: int | None,
+    dtype: object,
+    options: Mapping[str, Any],
+) -> int:
+    """Return the bytes of keys and values that go from rank to rank."""
+    if isinstance(ranks, Sequence):
+        lengths = [_check.integer("ranks", length, at_least=0) for length in ranks]
+        if sum(lengths) != tokens:
+            raise ValueError(f"ranks must have the {tokens} tokens together, not {sum(lengths)}")
+    else:
+        count = _check.integer("ranks", ranks, at_least=1)
+        lengths = [(tokens + count - 1 - rank) // count for rank in range(count)]
+    name, storage = storage_of(dtype)
+    if name == "int8":
+        raise ValueError("dtype must be the type of the tensors with ranks, not int8")
+    shared = heads if key_heads is None else _check.integer("key_heads", key_heads, at_least=1)
+    sizes = {"tokens": tokens, "batch": batch, "heads": heads, "key_heads": shared}
+    whole = Whole.of(options, **sizes, dtype=storage.arithmetic)
+    starts, span = starts_of(lengths), options.get("span")
+    of_each = [slice(*ends) for ends in itertools.pairwise(starts.tolist())]
+    spans = [span] * len(of_each)
+    if span is not None and np.ndim(span) == 3:
+        spans = [np.broadcast_to(span, (batch, heads, tokens))[..., own] for own in of_each]
+    windows = [whole.window(its, own.start, own.stop) for its, own in zip(spans, of_each, strict=True)]
+    return int(batch * sent_rows(np.array(windows), starts) * 2 * head_dim * storage.element.itemsize)
 
 
 def _decoding(

@@ -1,4 +1,4 @@
-"""How many tokens back somebody can look: what a cache has to keep."""
+"""How many tokens back or ahead somebody can look: what a cache has to keep, and a slice of the tokens to get."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def of_spans(spans: npt.NDArray[np.float64], ramp: float) -> npt.NDArray[np.int6
     return np.where(furthest < UNLIMITED, furthest, UNLIMITED).astype(np.int64)
 
 
-def of_pattern(pattern: Pattern | None) -> int:
-    """Return how far back a pattern lets a token see, but for global tokens, which are kept for themselves."""
+def of_pattern(pattern: Pattern | None, *, ahead: bool = False) -> int:
+    """Return how far back or ahead a pattern lets a token see, but for global tokens, which are kept for themselves."""
     if pattern is None:
         return UNLIMITED
-    return max(min(map(_of_primitive, conjunction)) for conjunction in pattern._conjunctions())
+    return max(min(_of_primitive(part, ahead) for part in conjunction) for conjunction in pattern._conjunctions())
 
 
-def _of_primitive(primitive: Primitive) -> int:
+def _of_primitive(primitive: Primitive, ahead: bool) -> int:
     if isinstance(primitive, Local):
-        return primitive.before * primitive.dilation
+        return (primitive.after if ahead else primitive.before) * primitive.dilation
     if isinstance(primitive, Blockwise):
-        return (primitive.back + 1) * primitive.block_size - 1
+        return ((primitive.ahead if ahead else primitive.back) + 1) * primitive.block_size - 1
     return 0 if isinstance(primitive, Global) else UNLIMITED

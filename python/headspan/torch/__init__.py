@@ -8,6 +8,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from headspan.torch.distributed import halo_attention
 from headspan.torch.functional import attention
 from headspan.torch.layers import (
     AdaptiveSpan,
@@ -29,6 +30,7 @@ __all__ = [
     "TransformerBlock",
     "attention",
     "convert",
+    "halo_attention",
     "record",
     "register",
     "set_spans",

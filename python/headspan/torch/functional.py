@@ -85,6 +85,10 @@ def attention(
     batch, or call by call where memory keys, a table of biases or dropout ask for it. Only gradients that are needed
     are computed. As many threads work as `torch.get_num_threads` says.
 
+    Of a `DTensor` the shards of heads and of batch items are computed on the ranks that have them, with their parts of
+    options; plain tensors beside it are taken for the same on all ranks. Where more is needed (other shards, a pattern
+    for each head, dropout) torch gathers it first. For tokens that lie over ranks see `halo_attention`.
+
     Examples
     --------
     >>> import torch
@@ -100,11 +104,16 @@ def attention(
         if not isinstance(given, torch.Tensor):
             what = type(given).__name__
             raise TypeError(f"{name} must be a tensor of torch, not {what}; headspan.attention takes arrays")
-        _readable(name, given)
-    query, key, value = _alike(query, key, value)
+        readable(name, given)
+    query, key, value = alike(query, key, value)
     if options:
         refuse_unknown(options)
         options = {name: _for_torch(name, given) for name, given in options.items()}
+    if type(query) is not torch.Tensor and hasattr(query, "device_mesh"):
+        # Loaded only now, with all that torch has for distributed tensors.
+        from headspan.torch.sharding import replicated
+
+        options = replicated(query.device_mesh, options)
     if not with_lse:
         (out,) = operator.attention(query, key, value, **options)
         return out
@@ -112,7 +121,7 @@ def attention(
     return out, lse
 
 
-def _alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Bring what autocast has mixed to the widest type; elsewhere refuse what computing in float32 would hide."""
     types = (query.dtype, key.dtype, value.dtype)
     if types[0] is types[1] is types[2]:
@@ -126,7 +135,8 @@ def _alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple
     return query, key, value
 
 
-def _readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that can be computed with, or say how it becomes one."""
     if not (tensor.is_cpu or tensor.is_meta):
         raise ValueError(
             f"{name} must be on the CPU, where headspan computes, not on {tensor.device}; see {name}.cpu()"
@@ -141,7 +151,7 @@ def _for_torch(name: str, given: Any) -> Any:
     if given is None and name not in DEFAULTS:
         return None
     if name in schema.TENSORS:
-        return _readable(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
+        return readable(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
     if name == "pattern":
         return schema.written_pattern(given)
     if name == "causal":

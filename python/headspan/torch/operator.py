@@ -22,7 +22,7 @@ _library = torch.library.Library("headspan", "DEF")
 _library.define(schema.FORWARD)
 _library.define(schema.BACKWARD)
 attention = torch.ops.headspan.attention.default
-_attention_backward = torch.ops.headspan.attention_backward.default
+attention_backward = torch.ops.headspan.attention_backward.default
 
 
 def _request(tensors: Sequence[Any], plain: dict[str, Any]) -> Request:
@@ -134,14 +134,14 @@ class _Attention(_Refusing):
         grad_lse = others[0] if ctx.with_lse else None
         if grad_out is None:
             grad_out = torch.zeros_like(out)
-        found = iter(_attention_backward(grad_out, grad_lse, out, statistics, *tensors, **ctx.plain, needs=needed))
+        found = iter(attention_backward(grad_out, grad_lse, out, statistics, *tensors, **ctx.plain, needs=needed))
         return None, None, *(next(found) if wanted else None for wanted in needed)
 
 
 class _AttentionBackward(_Refusing):
     @staticmethod
     def forward(ctx: Any, keyset: Any, plain: dict[str, Any], *tensors: Any) -> Any:
-        return tuple(_within_function(_attention_backward, keyset, *tensors, **plain))
+        return tuple(_within_function(attention_backward, keyset, *tensors, **plain))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -180,10 +180,10 @@ def _autograd_of(op: Any, function: type[_Refusing]) -> Any:
 
 
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-_KERNELS = {attention: _forward, _attention_backward: _backward}
+_KERNELS = {attention: _forward, attention_backward: _backward}
 for _op, _shapes, _function, _rule in (
     (attention, _forward_shapes, _Attention, forward_rule),
-    (_attention_backward, _backward_shapes, _AttentionBackward, backward_rule),
+    (attention_backward, _backward_shapes, _AttentionBackward, backward_rule),
 ):
     _library.impl(_op, _KERNELS[_op], "CPU")
     _library.impl(_op, _autograd_of(_op, _function), "Autograd", with_keyset=True)

@@ -11,7 +11,6 @@ from headspan.torch.functional import attention
 from headspan.torch.transformers import recording, spans
 from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE
 
-_Tensor = torch.Tensor
 # What some layers hand on and no other implementation of theirs may leave out.
 _REFUSED = {
     "indices": "the keys that a layer has chosen for each query",
@@ -23,19 +22,19 @@ _REFUSED = {
 
 def attention_function(
     module: torch.nn.Module,
-    query: _Tensor,
-    key: _Tensor,
-    value: _Tensor,
-    attention_mask: _Tensor | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     is_causal: bool | None = None,
-    s_aux: _Tensor | None = None,
-    position_bias: _Tensor | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
     **others: Any,
-) -> tuple[_Tensor, None]:
+) -> tuple[torch.Tensor, None]:
     """Return the outputs of a layer, (batch, tokens, heads, head_dim), and None for its weights.
 
     Parameters
@@ -73,14 +72,12 @@ def attention_function(
         options["sinks"] = sinks.to(torch.float32 if query.dtype.itemsize < 4 else query.dtype)
     if dropout:
         options |= {"dropout": float(dropout), "seed": int(torch.randint(2**62, ()))}
-    options |= spans.of_layer(module)
     cache = getattr(key, "_headspan_cache", None)
-    if cache is not None:  # its keys are as long as the spans, and it knows how far they reach
-        del options["scale"]
-        out = cache.attend(
-            query, scale=scaling, **{k: v for k, v in options.items() if v is not None}, **_begin(attention_mask)
-        )
+    if cache is not None:  # it has its own spans, and keys as far as these reach
+        options |= _begin(attention_mask)
+        out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
+    options |= spans.of_layer(module)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     options |= _who_sees_whom(attention_mask, query, key, bool(causal), sliding_window)
     if position_bias is not None:
@@ -91,17 +88,16 @@ def attention_function(
     return out.transpose(1, 2), None
 
 
-def is_ranges(attention_mask: _Tensor | None) -> bool:
+def is_ranges(attention_mask: torch.Tensor | None) -> bool:
     """Whether a mask is one that `mask_function` made."""
     return attention_mask is not None and attention_mask.dtype == torch.int64
 
 
 def _who_sees_whom(
-    attention_mask: _Tensor | None, query: _Tensor, key: _Tensor, causal: bool, sliding_window: int | None
+    attention_mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor, causal: bool, window: int | None
 ) -> dict[str, Any]:
     if attention_mask is None:
-        window = {} if sliding_window is None or not causal else {"pattern": Local(sliding_window - 1)}
-        return {"causal": causal, **window}
+        return {"causal": causal, "pattern": Local(window - 1) if window is not None and causal else None}
     if is_ranges(attention_mask):
         ranges = attention_mask[:, 0]
         places = ranges[0, :, PLACE]
@@ -116,13 +112,11 @@ def _who_sees_whom(
     return {"causal": False, "pair_bias": bias}
 
 
-def _begin(attention_mask: _Tensor | None) -> dict[str, Any]:
+def _begin(attention_mask: torch.Tensor | None) -> dict[str, Any]:
     """Return what a cache has to know of a mask: how much padding is on the left."""
     if attention_mask is None:
         return {}
     if not is_ranges(attention_mask):
-        raise NotImplementedError(
-            "a mask of pairs cannot be given with a cache of heads: use attn_implementation='eager'"
-        )
+        raise NotImplementedError("attention_mask must not be a mask of pairs where each head has a cache of its own")
     begin = attention_mask[:, 0, 0, BEGIN]
     return {"key_begin": begin} if bool(begin.any()) else {}

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-_Tensor = torch.Tensor
 # What is in the last axis of a mask, for each query: the first key that it sees and the one behind the last, where it
 # stands among the keys, and how many keys of its batch item are padding on the left.
 FIRST, END, PLACE, BEGIN = range(4)
@@ -16,20 +15,20 @@ FIRST, END, PLACE, BEGIN = range(4)
 class Range(NamedTuple):
     """Keys from `first` to before `end`, each (batch or 1, queries), counted as queries are."""
 
-    first: _Tensor
-    end: _Tensor
+    first: torch.Tensor
+    end: torch.Tensor
 
 
 def mask_function(
     batch_size: int,
     q_length: int,
     kv_length: int,
-    q_offset: int | _Tensor = 0,
+    q_offset: int | torch.Tensor = 0,
     kv_offset: int = 0,
     mask_function: Callable[..., Any] | None = None,
-    attention_mask: _Tensor | None = None,
+    attention_mask: torch.Tensor | None = None,
     **_others: Any,
-) -> _Tensor | None:
+) -> torch.Tensor | None:
     """Return who sees whom for a call of the model, as `AttentionMaskInterface` asks for it.
 
     Parameters
@@ -72,7 +71,7 @@ def mask_function(
     return torch.stack(parts, dim=-1)[:, None]
 
 
-def _valid(attention_mask: _Tensor | None, kv_length: int, kv_offset: int) -> _Tensor | None:
+def _valid(attention_mask: torch.Tensor | None, kv_length: int, kv_offset: int) -> torch.Tensor | None:
     """Return which of the keys are no padding, or None if all are none."""
     if attention_mask is None:
         return None
@@ -81,7 +80,7 @@ def _valid(attention_mask: _Tensor | None, kv_length: int, kv_offset: int) -> _T
     return None if bool(mask.all()) else mask
 
 
-def _edges(valid: _Tensor) -> tuple[_Tensor, _Tensor]:
+def _edges(valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the first key that is no padding and the one behind the last."""
     count = valid.sum(-1, keepdim=True)
     begin = valid.int().argmax(-1, keepdim=True)
@@ -110,7 +109,7 @@ def _names_of(rule: Any) -> set[str]:
     return set().union(*(_names_of(each) for each in inner)) if inner else {_name_of(rule)}
 
 
-def _range_of(rule: Any, query: _Tensor, all_keys: Range) -> Range:
+def _range_of(rule: Any, query: torch.Tensor, all_keys: Range) -> Range:
     """Return what a rule leaves to each query."""
     name = _name_of(rule)
     if name in ("and_masks", "or_masks"):
@@ -119,7 +118,7 @@ def _range_of(rule: Any, query: _Tensor, all_keys: Range) -> Range:
     if name not in _RULES:
         what = getattr(rule, "__qualname__", repr(rule))
         raise NotImplementedError(
-            f"the mask {what} is none that attn_implementation='headspan' knows as a range of keys: use 'sdpa' or 'eager'"
+            f"the mask {what} is none that attn_implementation='headspan' knows: use 'sdpa' or 'eager'"
         )
     return _RULES[name](query, all_keys, **(_closure(rule) if rule.__closure__ else {}))
 
@@ -141,41 +140,41 @@ def _either(parts: list[Range]) -> Range:
     return Range(first, end)
 
 
-def _causal(query: _Tensor, all_keys: Range) -> Range:
+def _causal(query: torch.Tensor, all_keys: Range) -> Range:
     return Range(all_keys.first, query + 1)
 
 
-def _bidirectional(query: _Tensor, all_keys: Range) -> Range:
+def _bidirectional(query: torch.Tensor, all_keys: Range) -> Range:
     return all_keys
 
 
-def _sliding(query: _Tensor, all_keys: Range, sliding_window: int) -> Range:
+def _sliding(query: torch.Tensor, all_keys: Range, sliding_window: int) -> Range:
     return Range(query - sliding_window + 1, all_keys.end)
 
 
-def _sliding_both_ways(query: _Tensor, all_keys: Range, sliding_window: int) -> Range:
+def _sliding_both_ways(query: torch.Tensor, all_keys: Range, sliding_window: int) -> Range:
     return Range(query - sliding_window, query + sliding_window + 1)
 
 
-def _chunked(query: _Tensor, all_keys: Range, chunk_size: int, left_padding: _Tensor) -> Range:
+def _chunked(query: torch.Tensor, all_keys: Range, chunk_size: int, left_padding: torch.Tensor) -> Range:
     left = left_padding.reshape(-1, 1)
     first = left + torch.div(query - left, chunk_size, rounding_mode="floor") * chunk_size
     return Range(first, first + chunk_size)
 
 
-def _packed(query: _Tensor, all_keys: Range, packed_sequence_mask: _Tensor) -> Range:
+def _packed(query: torch.Tensor, all_keys: Range, packed_sequence_mask: torch.Tensor) -> Range:
     ids = packed_sequence_mask.contiguous()
     return Range(torch.searchsorted(ids, ids), torch.searchsorted(ids, ids, right=True))
 
 
-def _within_packed(query: _Tensor, all_keys: Range, mask_function: Any, position_ids: _Tensor) -> Range:
+def _within_packed(query: torch.Tensor, all_keys: Range, mask_function: Any, position_ids: torch.Tensor) -> Range:
     """Return a rule of positions that begin again with every text; it stands beside one that keeps these apart."""
     shift = query - position_ids
     inner = _range_of(mask_function, position_ids, Range(all_keys.first - shift, all_keys.end - shift))
     return Range(inner.first + shift, inner.end + shift)
 
 
-def _blocks(query: _Tensor, all_keys: Range, block_sequence_ids: _Tensor) -> Range:
+def _blocks(query: torch.Tensor, all_keys: Range, block_sequence_ids: torch.Tensor) -> Range:
     """Return the block of neighbours with the same id that a query lies in; none for ids below 0."""
     ids = block_sequence_ids
     starts = torch.cat([torch.ones_like(ids[:, :1], dtype=torch.bool), ids[:, 1:] != ids[:, :-1]], dim=1)

@@ -58,9 +58,7 @@ class Recorded:
             if "query_positions" in self.options or not (
                 np.array_equal(ranges[:, 1], np.maximum(whole, begin)) and (ranges[:, 0] == begin).all()
             ):
-                raise NotImplementedError(
-                    "the view does not show windows and texts that lie beside each other: look at weights()"
-                )
+                raise NotImplementedError("the view does not show windows and packed texts: look at weights()")
             shown |= {"causal": True, "key_begin": begin, "key_lengths": end}
         return headspan.explore(query, np.repeat(key, len(query) // len(key), axis=0), **shown, **how)
 

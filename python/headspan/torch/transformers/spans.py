@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 
 from headspan import _check
-from headspan.ops.arguments.request import PLAIN
 
 
 def set_spans(
@@ -26,8 +25,8 @@ def set_spans(
     model : PreTrainedModel
         A decoder without an encoder.
     spans : array_like or None
-        In tokens: one for all heads, or (layers, heads), or a list with the spans of the heads of each layer, or one for
-        them all, or None for no limit. None takes all spans away.
+        In tokens: one for all heads, or (layers, heads), or a list with the spans of the heads of each layer, or one
+        for them all, or None for no limit. None takes all spans away.
     ramp : float
         As for `headspan.attention`.
 
@@ -58,11 +57,11 @@ def set_spans(
         raise ValueError("model must be a decoder alone: spans of encoders and decoders would be taken for each other")
     if spans is not None and config._attn_implementation != "headspan":
         raise ValueError(
-            "model must compute with attn_implementation='headspan' to have spans, not "
-            f"{config._attn_implementation!r}: headspan.torch.register(), then model.set_attn_implementation('headspan')"
+            f"spans need a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
+            "headspan.torch.register(), then model.set_attn_implementation('headspan')"
         )
     config.headspan_spans = None if spans is None else _of_layers(spans, config)
-    config.headspan_ramp = float(PLAIN["ramp"]("ramp", ramp))  # type: ignore[arg-type]
+    config.headspan_ramp = _check.number("ramp", ramp, at_least=0)
 
 
 def _of_layers(spans: Any, config: Any) -> list[list[float] | None]:
@@ -92,9 +91,9 @@ def of_layer(module: torch.nn.Module) -> dict[str, Any]:
     learned = getattr(module, "headspan_span", None)
     if learned is not None:
         return {"span": learned(), "ramp": module.headspan_ramp}
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     spans = getattr(config, "headspan_spans", None)
-    its = None if spans is None else spans[module.layer_idx]  # type: ignore[index]
+    its = None if spans is None else spans[module.layer_idx]
     if its is None:
         return {}
-    return {"span": torch.tensor(its), "ramp": config.headspan_ramp}  # type: ignore[union-attr]
+    return {"span": torch.tensor(its), "ramp": config.headspan_ramp}

@@ -1,5 +1,7 @@
 """What layers computed attention of, looked at; and what cannot be computed, refused by its name."""
 
+import sys
+
 import numpy as np
 import pytest
 from families import model_of, tokens
@@ -81,9 +83,8 @@ def test_masks_that_are_no_ranges_are_refused():
     mask[0, 4] = 0
     with pytest.raises(NotImplementedError, match="attention_mask"):
         model(input_ids=ids, attention_mask=mask)
-    rule = transformers.masking_utils.or_masks(
-        transformers.masking_utils.causal_mask_function, lambda b, h, q, k: q > 3
-    )
+    rules = transformers.masking_utils
+    rule = rules.or_masks(rules.causal_mask_function, lambda b, h, q, k: q > 3)
     make = transformers.AttentionMaskInterface._global_mapping["headspan"]
     with pytest.raises(NotImplementedError, match="lambda"):
         make(2, 30, 30, mask_function=rule)
@@ -128,3 +129,9 @@ def test_rules_are_the_pairs_of_transformers():
             assert torch.equal(seen, wanted), (name, first)
             assert torch.equal(found[0, :, 2], torch.arange(first, first + count) - offset)
             assert (found[..., :2].diff(dim=1) >= 0).all()
+
+
+def test_without_transformers_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"headspan\[transformers\]"):
+        headspan.torch.register()

@@ -60,9 +60,8 @@ def test_logits_with_spans(family, kind):
                 its.first = first - int(left_out)
             given = {} if cache is None else {"cache": cache}
             places = torch.arange(first, last)[None].expand(2, -1)
-            parts.append(
-                model(input_ids=ids[:, first:last], attention_mask=mask[:, :last], position_ids=places, **given).logits
-            )
+            given |= {"attention_mask": mask[:, :last], "position_ids": places}
+            parts.append(model(input_ids=ids[:, first:last], **given).logits)
         found[implementation] = torch.cat(parts, dim=1)
     keep = mask.bool()
     torch.testing.assert_close(found["headspan"][keep], found["dense"][keep], rtol=0, atol=1e-4)

@@ -1,0 +1,253 @@
+"""Attention over tokens that lie over ranks: the numbers of one process, and no more bytes than its cost says."""
+
+import headspan as hs
+import numpy as np
+import pytest
+import ranks
+from headspan.patterns import Blockwise, Fixed, Full, Global, Local, Random, Strided
+from tensors import torch
+
+import torch.distributed as dist  # isort: skip
+from torch.utils.checkpoint import checkpoint  # isort: skip
+from headspan.torch import attention, halo_attention  # isort: skip
+
+HEADS = 4
+# What each of three ranks holds; two ranks hold the first two of each.
+LENGTHS = {
+    "even": (64, 64, 64),
+    "uneven": (70, 51, 79),
+    "reach over several": (90, 3, 40),
+    "an empty slice": (0, 75, 30),
+    "a short text": (7, 5, 9),
+}
+CASES = {
+    "spans": {"span": [0.0, 2.5, 20.0, 100.0]},
+    "both ways": {"span": [0.0, 2.5, 20.0, 100.0], "causal": False, "alibi_slopes": [0.1, 0.2, 0.0, 0.3]},
+    "no halo": {"span": 0.0, "ramp": 0.0},
+    "no limit": {"softcap": 3.0},
+    "all see all": {"causal": False},
+    "not itself": {"span": 9.0, "ramp": 7.5, "include_self": False, "sinks": [0.0, 1.0, 2.0, -1.0]},
+    "shared keys": {"span": [0.0, 9.0, 30.0, 1.0], "ramp": 1.0, "key_heads": 2, "causal": False},
+    "batch items": {"span": [[1.0, 2.0, 3.0, 4.0], [50.0, 0.0, 7.0, 9.0]], "ramp": 3.0, "key_heads": 1},
+    "spans of tokens": {"span": "drawn", "ramp": 5.0, "temperature": "drawn"},
+    "spans of tokens, both ways": {"span": "drawn", "ramp": 0.0, "causal": False, "key_heads": 2},
+    "a table": {"span": 15.0, "ramp": 4.0, "distance_bias": np.linspace(-1, 1, 17), "causal": False},
+    "a window": {"pattern": Local(20, 10), "span": [9.0, 99.0, 99.0, 0.0], "ramp": 2.0, "causal": False},
+    "a window in steps": {"pattern": Local(9, 4, dilation=2), "causal": True},
+    "small blocks": {"pattern": Blockwise(20, 1, 1), "span": 30.0, "causal": False},
+    "large blocks": {"pattern": Blockwise(50, back=1) & Local(30), "distance_bias": np.linspace(-1, 1, 9)},
+    "strides": {"pattern": Local(5) | Strided(3) | Strided(4, 1), "span": 40.0},
+    "columns": {"pattern": Fixed(16, 3) | Local(8), "span": 60.0},
+    "a pattern a head": {"pattern": [Local(3), Local(40), Full(), Blockwise(33)], "span": 25.0},
+    "in float64": {"span": [0.0, 2.5, 20.0, 100.0], "dtype": torch.float64},
+    "in bfloat16": {"span": [0.0, 2.5, 20.0, 100.0], "dtype": torch.bfloat16},
+}
+
+
+# Of gradients, which are summed in another order.
+ERRORS = {torch.float32: 2e-6, torch.float64: 1e-13, torch.bfloat16: 0.02}
+
+
+def drawn(lengths, *, key_heads=HEADS, dtype=torch.float32, **options):
+    """The arguments of all tokens, and what comes back from the loss."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = sum(lengths)
+    tensors = {
+        name: torch.randn(2, heads, tokens, dim, generator=generator).to(dtype)
+        for name, heads, dim in (
+            *(("query", HEADS, 8), ("key", key_heads, 8)),
+            *(("value", key_heads, 5), ("grad", HEADS, 5)),
+        )
+    }
+    for name in options:
+        if isinstance(options[name], str):
+            options[name] = 1 + 40 * torch.rand(2, HEADS, tokens, generator=generator) ** 3
+    return tensors.pop("grad"), tensors | options
+
+
+def learned(arguments):
+    """Tensors of their own, with gradients where there are any."""
+    made = {}
+    for name, given in arguments.items():
+        has_gradient = name in (
+            "query",
+            "key",
+            "value",
+            "span",
+            "alibi_slopes",
+            "sinks",
+            "temperature",
+            "distance_bias",
+        )
+        tensor = given if torch.is_tensor(given) or not has_gradient else torch.tensor(given, dtype=torch.float64)
+        made[name] = tensor.detach().clone().requires_grad_() if has_gradient else given
+    return made
+
+
+def check_case(named, lengths, given):
+    """One rank's part of the test."""
+    grad, arguments = drawn(lengths, **given)
+    query, key, value = (arguments[name] for name in ("query", "key", "value"))
+    rank = dist.get_rank()
+    start = sum(lengths[:rank])
+
+    def own(x):
+        return x[:, :, start : start + lengths[rank]] if torch.is_tensor(x) and x.ndim >= 3 else x
+
+    alone, shared = learned(arguments), learned({name: own(x) for name, x in arguments.items()})
+    expected = attention(**alone)
+    expected.backward(grad)
+    sent = []
+    found = halo_attention(**shared)
+    assert torch.equal(found, own(expected)), named
+    original, dist.all_to_all_single = dist.all_to_all_single, counted(sent)
+    try:
+        halo_attention(**shared).backward(own(grad))
+    finally:
+        dist.all_to_all_single = original
+    for name, its in shared.items():
+        if torch.is_tensor(its) and its.requires_grad:
+            gradient, whole = its.grad, own(alone[name].grad)
+            if its.ndim < 3:
+                dist.all_reduce(gradient)
+            scale = max(1.0, alone[name].grad.abs().max().item())
+            error = (gradient - whole).abs().max().item() if whole.numel() else 0.0
+            assert error <= ERRORS[query.dtype] * scale, (named, name, error)
+    sizes = {"tokens": sum(lengths), "heads": HEADS, "batch": 2, "ranks": lengths, "key_heads": key.shape[1]}
+    sizes["dtype"] = str(query.dtype).removeprefix("torch.")
+    options = {name: x for name, x in arguments.items() if name not in ("query", "key", "value")}
+    # A cost has one head_dim; here keys and values differ.
+    costs = [hs.cost(**sizes, head_dim=x.shape[3], **options).sent_bytes for x in (key, value)]
+    for ours in sent[-2:]:  # forward and backward
+        of_all = torch.tensor(ours)
+        dist.all_reduce(of_all)
+        assert 2 * of_all == sum(costs), named
+
+
+def counted(sent):
+    """What sends as torch does, and notes how many bytes go out."""
+    original = dist.all_to_all_single
+
+    def send(into, x, into_sizes, sizes, group):
+        assert sizes[dist.get_rank()] == 0
+        assert x.dtype == torch.uint8
+        sent.append(sum(sizes))
+        return original(into, x, into_sizes, sizes, group=group)
+
+    return send
+
+
+def check_all():
+    count = dist.get_world_size()
+    for lengths_name, lengths in LENGTHS.items():
+        if count == 3 or lengths_name in ("uneven", "an empty slice"):
+            for name, given in CASES.items():
+                check_case(f"{name}, {lengths_name}", lengths[:count], given)
+    check_company()
+    check_what_differs()
+
+
+def check_company():
+    """In a mesh, in a checkpoint under autocast, and in a group of some ranks that others have nothing to do with."""
+    _, arguments = drawn((70, 51), span=30.0)
+    rank = dist.get_rank()
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    parts = {name: arguments[name].tensor_split(dist.get_world_size(), 2)[rank] for name in ("query", "key", "value")}
+    expected = attention(**arguments)
+    found = halo_attention(**parts, span=30.0, group=mesh)
+    assert torch.equal(found, expected.tensor_split(dist.get_world_size(), 2)[rank])
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = parts | {"value": parts["value"].bfloat16().requires_grad_()}
+        checkpoint(halo_attention, *narrow.values(), span=30.0, seed=1, use_reentrant=False).sum().backward()
+        wide = arguments | {"value": arguments["value"].bfloat16().requires_grad_()}
+        attention(**wide).sum().backward()
+    expected_gradient = wide["value"].grad.tensor_split(dist.get_world_size(), 2)[rank]
+    torch.testing.assert_close(narrow["value"].grad, expected_gradient, rtol=0.02, atol=0.02)
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        parts = {name: arguments[name].tensor_split(2, 2)[rank] for name in ("query", "key", "value")}
+        assert torch.equal(halo_attention(**parts, span=30.0, group=pair), expected.tensor_split(2, 2)[rank])
+
+
+def check_what_differs():
+    """All ranks say that their tensors do not suit each other; none waits for the others."""
+    query, key, value = torch.randn(3, 1, 2 + dist.get_rank(), 9, 4)
+    with pytest.raises(
+        ValueError, match=r"batch, heads, .* must be the same on all ranks, not \[1, 2, 2, 4, 4, 4\] and"
+    ):
+        halo_attention(query, key, value)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_slices_have_the_numbers_of_all_tokens_for_the_bytes_of_the_halo(count):
+    ranks.run(check_all, count)
+
+
+@pytest.fixture
+def one_rank():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+WRONG = {
+    "key_positions": (np.arange(9), "key_positions has no halo; where tokens lie over ranks leave it out, or gather"),
+    "segment_ids": (np.zeros(9, int), "segment_ids has no halo"),
+    "key_lengths": (9, "key_lengths has no halo"),
+    "key_bias": (np.zeros(9), "key_bias has no halo"),
+    "pair_bias": (np.zeros((9, 9)), "pair_bias has no halo"),
+    "dropout": (0.5, "dropout has no halo"),
+    "pattern": (
+        Local(3) | Global(0),
+        "pattern has Global, which has no halo, as have Full, Local, Strided, Fixed, Block",
+    ),
+    "pattern of one's own": (Random(2, 4), "pattern has Random, which has no halo"),
+    "span": (-1.0, "span must not be negative, but holds -1"),
+    "causal": (1, "causal must be True or False, not 1"),
+    "ramp": (-1, "ramp must be at least 0, not -1"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_has_no_halo_is_refused(name, one_rank):
+    wrong, says = WRONG[name]
+    query, key, value = torch.randn(3, 1, 2, 9, 4)
+    with pytest.raises((ValueError, TypeError)) as raised:
+        halo_attention(query, key, value, **{name.split()[0]: wrong})
+    assert str(raised.value).startswith(says)
+
+
+def test_a_call_without_ranks_says_how_there_are_some():
+    with pytest.raises(
+        ValueError, match=r"halo_attention needs ranks, which torch\.distributed\.init_process_group makes"
+    ):
+        halo_attention(*torch.randn(3, 1, 2, 9, 4))
+
+
+def test_tensors_that_do_not_suit_each_other(one_rank):
+    query, key, value = torch.randn(3, 1, 2, 9, 4)
+    for wrong, says in (
+        (
+            (query[0], key[0], value[0]),
+            r"query must have the axes \(batch, heads, tokens, head_dim\), not shape \(2, 9, 4\)",
+        ),
+        (
+            (query, key.double(), value),
+            r"key is torch\.float64 but query is torch\.float32; key\.to\(torch\.float32\) makes",
+        ),
+        ((query, key[:, :, 1:], value), r"query, key and value must be of the same tokens of this rank, value of"),
+        (
+            (query, key, value[:, :1]),
+            r"query, key and value must be of the same tokens of this rank, value of the heads",
+        ),
+        ((query[:, :1], key, value), r"heads must be a multiple of key_heads, not 1 and 2"),
+        ((query, key, value.numpy()), r"value must be a tensor of torch, not ndarray"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=says):
+            halo_attention(*wrong)
+    with pytest.raises(
+        ValueError, match=r"group must be a mesh of one dimension, such as mesh\['sequence'\], not of 2"
+    ):
+        halo_attention(query, key, value, group=dist.init_device_mesh("cpu", (1, 1)))
+    with pytest.raises(TypeError, match=r"'spam' is none of the options of an attention; did you mean 'span'\?"):
+        halo_attention(query, key, value, spam=3)

@@ -1,0 +1,87 @@
+"""Layers with learned spans in torch's ways to train on several ranks: the steps of one process on the whole batch."""
+
+import copy
+
+import ranks
+from tensors import torch
+
+import torch.distributed as dist  # isort: skip
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # isort: skip
+from torch.nn.parallel import DistributedDataParallel  # isort: skip
+from headspan.torch import AdaptiveSpan, TransformerBlock  # isort: skip
+
+WIDTH = 24
+
+
+INSIDE = [0.1, 0.9, 0.4, 0.7]
+AT_BOUNDS = [0.0, 1.0, 0.4, 1.01]  # the last one has been taken too far by a step
+
+
+def model_of(spans=INSIDE, **options):
+    """Two blocks."""
+    torch.manual_seed(0)
+    blocks = (TransformerBlock(WIDTH, 4, limit=12, ramp=3, sinks=True, **options) for _ in range(2))
+    model = torch.nn.Sequential(*blocks).double()
+    with torch.no_grad():
+        for its in model.modules():
+            if isinstance(its, AdaptiveSpan):
+                its.fraction.copy_(torch.tensor(spans))
+    return model
+
+
+def train(model, *batches, steps=3):
+    """So many steps on the mean over batches of equal size; returns the losses."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for x in batches:
+            loss = (model(x) - x.roll(1, 1)).square().mean() / len(batches)
+            loss.backward()
+        losses.append(loss.item())
+        optimizer.step()
+    return losses
+
+
+def check(spans, together, **options):
+    """One rank trains on its half of the batch, in two ways, and alone on all of it."""
+    whole = torch.randn(4, 15, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    halves = whole.chunk(2)
+    model = model_of(spans, **options)
+    before = copy.deepcopy(model.state_dict())
+    replicated, sharded = DistributedDataParallel(copy.deepcopy(model)), copy.deepcopy(model)
+    for block in sharded:
+        fully_shard(block)
+    fully_shard(sharded)
+    train(model, *([whole] if together else halves))
+    for its in (replicated, sharded):
+        train(its, halves[dist.get_rank()])
+    for name, expected in model.state_dict().items():
+        assert not torch.equal(expected, before[name]), name
+        for found in (replicated.module.state_dict()[name], sharded.state_dict()[name].full_tensor()):
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def check_mixed_precision():
+    """Parameters in bfloat16 while they are computed with; gradients are summed in float32."""
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    model = model_of().float()
+    for block in model:
+        fully_shard(block, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    x = torch.randn(2, 15, WIDTH, generator=torch.Generator().manual_seed(dist.get_rank()))
+    losses = train(model, x, steps=8)
+    assert losses[-1] < 0.9 * losses[0]
+    assert model[0].attention.span.fraction.dtype == torch.float32
+
+
+def check_all():
+    check(INSIDE, True)
+    check(INSIDE, True, dynamic=True, key_heads=2)
+    # What leads out of the bounds is taken from the gradient of each backward pass, before it is added to others.
+    check(AT_BOUNDS, False)
+    check_mixed_precision()
+
+
+def test_steps_on_two_ranks_are_those_of_one_process():
+    ranks.run(check_all, 2)
