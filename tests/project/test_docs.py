@@ -22,8 +22,9 @@ MODULES = sorted(
     if not m.name.startswith(LEFT_OUT)
 )
 README = ROOT / "README.md"
-ARCHITECTURE, DROP_INS, GLOSSARY, HYBRID, MODELS, RECIPES = (
-    ROOT / "docs" / f"{name}.md" for name in ("architecture", "drop-ins", "glossary", "hybrid", "models", "recipes")
+ARCHITECTURE, DROP_INS, GLOSSARY, HYBRID, MODELS, RECIPES, TRANSFORMERS = (
+    ROOT / "docs" / f"{name}.md"
+    for name in ("architecture", "drop-ins", "glossary", "hybrid", "models", "recipes", "transformers")
 )
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ARCHITECTURE, DROP_INS, GLOSSARY, MODELS, RECIPES]
 # A path from the root of the project, wherever it stands; what is in <> stands for any name.
@@ -109,14 +110,14 @@ def paths_of(text):
     return {path.rstrip(".") for path in PATH.findall(text)} | set(FILE.findall(text))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("document", [*DOCUMENTS, TRANSFORMERS], ids=lambda path: path.stem)
 def test_named_files_exist(document):
     named = paths_of(document.read_text())
     assert named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, HYBRID], ids=lambda path: path.stem)
+@pytest.mark.parametrize("document", [*DOCUMENTS, HYBRID, TRANSFORMERS], ids=lambda path: path.stem)
 def test_links_lead_somewhere(document):
     prose = re.sub(r"^ *```.*?^ *```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
     targets = re.findall(r"\]\(([^)#\s]+)\)", prose)

@@ -19,6 +19,7 @@ from headspan.torch.layers import (
     TransformerBlock,
     convert,
 )
+from headspan.torch.transformers import record, register, set_spans
 
 __all__ = [
     "AdaptiveSpan",
@@ -30,4 +31,7 @@ __all__ = [
     "attention",
     "convert",
     "halo_attention",
+    "record",
+    "register",
+    "set_spans",
 ]

@@ -2,9 +2,8 @@
 
 import pytest
 from peers import DECODER, model_of, tokens, torch, transformers
-from transformers.modeling_utils import AttentionInterface
 
-from headspan.torch import attention, convert  # isort: skip
+from headspan.torch import convert  # isort: skip
 
 SMALL = {"vocab_size": 50, "d_model": 24, "d_kv": 6, "d_ff": 16, "num_layers": 1, "num_heads": 4}
 MODELS = {
@@ -21,23 +20,8 @@ MODELS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def seen(monkeypatch):
-    """An attention function as plain as can be, which reads the spans; and the modules that have called it."""
-    modules = []
-
-    def attend(module, query, key, value, attention_mask, *, scaling=None, position_bias=None, **others):
-        modules.append(module)
-        options = {"causal": module.is_causal, "scale": scaling, "pair_bias": position_bias}
-        out = attention(query, key, value, span=module.headspan_span(), ramp=module.headspan_ramp, **options)
-        return out.transpose(1, 2), None
-
-    monkeypatch.setitem(AttentionInterface._global_mapping, "headspan", attend)
-    return modules
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_spans_are_attached_to_every_attention(name, seen):
+def test_spans_are_attached_to_every_attention(name):
     make, layers = MODELS[name]
     model, ids = make(), tokens(11)
     expected = model(ids).last_hidden_state
@@ -46,7 +30,7 @@ def test_spans_are_attached_to_every_attention(name, seen):
     assert all(span.fraction.shape == (4,) for span in spans)
     found = model(ids).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
-    assert [its.headspan_span for its in seen] == spans
+    assert [its.headspan_span for its in model.modules() if hasattr(its, "headspan_span")] == spans
     with torch.no_grad():
         for span in spans:
             span.fraction.fill_(0.2)
@@ -58,7 +42,7 @@ def test_spans_are_attached_to_every_attention(name, seen):
         convert(model, limit=11, ramp=3)
 
 
-def test_a_model_that_calls_no_attention_functions_is_refused(seen, monkeypatch):
+def test_a_model_that_calls_no_attention_functions_is_refused(monkeypatch):
     model = MODELS["llama"][0]()
     monkeypatch.setattr(type(model), "_can_set_attn_implementation", classmethod(lambda cls: False))
     with pytest.raises(ValueError, match="model must call attention functions, which LlamaModel does not"):

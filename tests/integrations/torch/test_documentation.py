@@ -14,7 +14,7 @@ import headspan.torch  # isort: skip
 
 PUBLIC = """
     AdaptiveSpan AdaptiveSpanAttention DynamicSpan HybridAttention SpanPredictor TransformerBlock attention convert
-    halo_attention
+    halo_attention record register set_spans
     """
 MODULES = sorted(m.name for m in pkgutil.walk_packages(headspan.torch.__path__, "headspan.torch."))
 
@@ -33,7 +33,8 @@ def test_docstring_examples(name):
 def test_public_names_have_examples_and_sections(name):
     documented = getattr(headspan.torch, name)
     text = inspect.getdoc(documented)
-    assert all(f"\n{section}\n---" in text for section in ("Parameters", "Raises", "Examples"))
+    given = ("Parameters",) if inspect.signature(documented).parameters else ()
+    assert all(f"\n{section}\n---" in text for section in (*given, "Raises", "Examples"))
     assert any(test.examples for test in doctest.DocTestFinder(recurse=False).find(documented))
     opening = pydoc.plain(pydoc.render_doc(documented)).splitlines()[:10]
     assert not [line for line in opening if "Union[" in line or "numpy._typing" in line or "ForwardRef" in line]
@@ -41,3 +42,8 @@ def test_public_names_have_examples_and_sections(name):
 
 def test_readme_examples():
     exec(examples(ROOT / "README.md"), {})
+
+
+def test_examples_of_the_page_of_transformers():
+    pytest.importorskip("transformers", reason="needs torch and transformers: nox -s peers")
+    exec(examples(ROOT / "docs" / "transformers.md"), {})

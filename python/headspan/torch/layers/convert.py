@@ -10,6 +10,7 @@ from torch import nn
 from headspan.ops.arguments.request import PLAIN
 from headspan.torch.layers.multihead import give_spans
 from headspan.torch.layers.spans import AdaptiveSpan
+from headspan.torch.transformers.register import NAME, register
 
 
 def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan]:
@@ -111,6 +112,7 @@ def _switch(model: nn.Module) -> None:
     """Let the models of transformers within a model call the attention function that reads the spans."""
     for its in model.modules():
         if hasattr(its, "set_attn_implementation"):
-            its.set_attn_implementation("headspan")
-            if its.config._attn_implementation != "headspan":
+            register()
+            its.set_attn_implementation(NAME)
+            if its.config._attn_implementation != NAME:
                 raise ValueError(f"model must call attention functions, which {type(its).__name__} does not")

@@ -1,0 +1,122 @@
+"""Attention as the layers of transformers call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from headspan.patterns import Local
+from headspan.torch.functional import attention
+from headspan.torch.transformers import recording, spans
+from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE
+
+# What some layers hand on and no other implementation of theirs may leave out.
+_REFUSED = {
+    "indices": "the keys that a layer has chosen for each query",
+    "block_indices": "the blocks that a layer has chosen for each query",
+    "head_mask": "a mask of heads",
+    "layer_head_mask": "a mask of heads",
+}
+
+
+def attention_function(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    is_causal: bool | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """Return the outputs of a layer, (batch, tokens, heads, head_dim), and None for its weights.
+
+    Parameters
+    ----------
+    module : Module
+        The layer; its spans are those of `set_spans` or `convert`.
+    query : Tensor, shape (batch, heads, tokens, head_dim)
+    key, value : Tensor, shape (batch, key heads, key tokens, head_dim)
+        Not repeated for the heads that share them.
+    attention_mask : Tensor or None
+        Ranges of keys, as `mask_function` gives them, or a mask of pairs that the caller has made.
+    dropout, scaling, sliding_window, softcap, is_causal
+        As layers give them.
+    s_aux : Tensor, shape (heads,)
+        Sinks.
+    position_bias : Tensor, shape (1, heads, tokens, key tokens)
+        T5's.
+
+    Raises
+    ------
+    NotImplementedError
+        For what some layers ask for and this does not compute.
+    """
+    for name, what in _REFUSED.items():
+        if others.get(name) is not None:
+            raise NotImplementedError(f"{name}, {what}, cannot be honoured: use attn_implementation='eager'")
+    if others.get("output_attentions"):
+        raise NotImplementedError(
+            "output_attentions cannot be had with attn_implementation='headspan', which keeps no weights: "
+            "headspan.torch.record(model) computes them when they are looked at"
+        )
+    sinks = others.get("sinks") if s_aux is None else s_aux
+    options: dict[str, Any] = {"scale": scaling, "softcap": softcap}
+    if sinks is not None:
+        options["sinks"] = sinks.to(torch.float32 if query.dtype.itemsize < 4 else query.dtype)
+    if dropout:
+        options |= {"dropout": float(dropout), "seed": int(torch.randint(2**62, ()))}
+    cache = getattr(key, "_headspan_cache", None)
+    if cache is not None:  # it has its own spans, and keys as far as these reach
+        options |= _begin(attention_mask)
+        out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
+        return out.transpose(1, 2), None
+    options |= spans.of_layer(module)
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    options |= _who_sees_whom(attention_mask, query, key, bool(causal), sliding_window)
+    if position_bias is not None:
+        bias = position_bias.to(query.dtype)
+        options["pair_bias"] = bias if "pair_bias" not in options else options["pair_bias"] + bias
+    recording.note(module, query, key, options)
+    out = attention(query, key, value, **{name: option for name, option in options.items() if option is not None})
+    return out.transpose(1, 2), None
+
+
+def is_ranges(attention_mask: torch.Tensor | None) -> bool:
+    """Whether a mask is one that `mask_function` made."""
+    return attention_mask is not None and attention_mask.dtype == torch.int64
+
+
+def _who_sees_whom(
+    attention_mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor, causal: bool, window: int | None
+) -> dict[str, Any]:
+    if attention_mask is None:
+        return {"causal": causal, "pattern": Local(window - 1) if window is not None and causal else None}
+    if is_ranges(attention_mask):
+        ranges = attention_mask[:, 0]
+        places = ranges[0, :, PLACE]
+        moved = {} if int(places[-1]) == key.shape[2] - 1 else {"query_positions": places}
+        return {"causal": False, "key_ranges": ranges[..., [FIRST, END]], **moved}
+    mask = attention_mask[..., : key.shape[2]]
+    if mask.dtype == torch.bool:
+        bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+    else:  # where pairs are left out by the least number there is
+        bias = mask.to(query.dtype)
+        bias = bias.masked_fill(bias <= torch.finfo(query.dtype).min / 2, -torch.inf)
+    return {"causal": False, "pair_bias": bias}
+
+
+def _begin(attention_mask: torch.Tensor | None) -> dict[str, Any]:
+    """Return what a cache has to know of a mask: how much padding is on the left."""
+    if attention_mask is None:
+        return {}
+    if not is_ranges(attention_mask):
+        raise NotImplementedError("attention_mask must not be a mask of pairs where each head has a cache of its own")
+    begin = attention_mask[:, 0, 0, BEGIN]
+    return {"key_begin": begin} if bool(begin.any()) else {}

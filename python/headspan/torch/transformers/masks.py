@@ -1,0 +1,202 @@
+"""What transformers says of who sees whom, as a range of keys for every query and never as a mask of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+# What is in the last axis of a mask, for each query: the first key that it sees and the one behind the last, where it
+# stands among the keys, and how many keys of its batch item are padding on the left.
+FIRST, END, PLACE, BEGIN = range(4)
+
+
+class Range(NamedTuple):
+    """Keys from `first` to before `end`, each (batch or 1, queries), counted as queries are."""
+
+    first: torch.Tensor
+    end: torch.Tensor
+
+
+def mask_function(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | torch.Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] | None = None,
+    attention_mask: torch.Tensor | None = None,
+    **_others: Any,
+) -> torch.Tensor | None:
+    """Return who sees whom for a call of the model, as `AttentionMaskInterface` asks for it.
+
+    Parameters
+    ----------
+    batch_size, q_length, kv_length, q_offset, kv_offset : int
+        The first query and the first key are tokens `q_offset` and `kv_offset`.
+    mask_function : callable
+        The rule of pairs, made of those of `transformers.masking_utils`.
+    attention_mask : Tensor, shape (batch, tokens)
+        Which tokens are no padding.
+
+    Returns
+    -------
+    Tensor or None, shape (batch, 1, queries, 4)
+        None where the rule is causality alone, or none at all, and there is no padding.
+
+    Raises
+    ------
+    NotImplementedError
+        For a rule of which a query does not see a range of keys, or that is none of transformers' own.
+    """
+    names = _names_of(mask_function)
+    offset = int(q_offset)
+    valid = _valid(attention_mask, kv_length, kv_offset)
+    plain = names in ({"causal_mask_function"}, {"bidirectional_mask_function"})
+    if plain and valid is None and (offset + q_length == kv_offset + kv_length or "causal_mask_function" not in names):
+        return None
+    query = offset + torch.arange(q_length)[None]
+    seen = _range_of(mask_function, query, Range(query * 0 + kv_offset, query * 0 + kv_offset + kv_length))
+    shape = (batch_size, q_length)
+    begin = torch.zeros(batch_size, 1, dtype=torch.int64)
+    end = torch.full_like(begin, kv_length)
+    if valid is not None:
+        begin, end = _edges(valid)
+    first = (seen.first - kv_offset).clamp(min=0).expand(shape).maximum(begin)
+    last = (seen.end - kv_offset).clamp(max=kv_length).expand(shape).minimum(end)
+    # Those that see nothing stand where the next ones begin, so that ranges ascend.
+    first = first.minimum(torch.full_like(first, kv_length))
+    parts = (first, last.maximum(first), (query - kv_offset).expand(shape), begin.expand(shape))
+    return torch.stack(parts, dim=-1)[:, None]
+
+
+def _valid(attention_mask: torch.Tensor | None, kv_length: int, kv_offset: int) -> torch.Tensor | None:
+    """Return which of the keys are no padding, or None if all are none."""
+    if attention_mask is None:
+        return None
+    missing = kv_length + kv_offset - attention_mask.shape[-1]
+    mask = torch.nn.functional.pad(attention_mask, (0, max(missing, 0))).bool()[:, kv_offset : kv_offset + kv_length]
+    return None if bool(mask.all()) else mask
+
+
+def _edges(valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first key that is no padding and the one behind the last."""
+    count = valid.sum(-1, keepdim=True)
+    begin = valid.int().argmax(-1, keepdim=True)
+    end = torch.where(count > 0, valid.shape[-1] - valid.flip(-1).int().argmax(-1, keepdim=True), begin)
+    if bool((end - begin != count).any()):
+        raise NotImplementedError(
+            "attention_mask must have its padding on the left and on the right, not within a text, for "
+            "attn_implementation='headspan'"
+        )
+    return begin, end
+
+
+def _closure(rule: Callable[..., Any]) -> dict[str, Any]:
+    return dict(zip(rule.__code__.co_freevars, (cell.cell_contents for cell in rule.__closure__ or ()), strict=True))
+
+
+def _name_of(rule: Any) -> str:
+    if getattr(rule, "__module__", None) != "transformers.masking_utils":
+        return ""
+    return str(rule.__qualname__).partition(".")[0]
+
+
+def _names_of(rule: Any) -> set[str]:
+    """Return the names of all rules that a rule is made of."""
+    inner = _closure(rule).get("mask_functions", ()) if _name_of(rule) in ("and_masks", "or_masks") else ()
+    return set().union(*(_names_of(each) for each in inner)) if inner else {_name_of(rule)}
+
+
+def _range_of(rule: Any, query: torch.Tensor, all_keys: Range) -> Range:
+    """Return what a rule leaves to each query."""
+    name = _name_of(rule)
+    if name in ("and_masks", "or_masks"):
+        parts = [_range_of(each, query, all_keys) for each in _closure(rule)["mask_functions"]]
+        return _both(parts) if name == "and_masks" else _either(parts)
+    if name not in _RULES:
+        what = getattr(rule, "__qualname__", repr(rule))
+        raise NotImplementedError(
+            f"the mask {what} is none that attn_implementation='headspan' knows: use 'sdpa' or 'eager'"
+        )
+    return _RULES[name](query, all_keys, **(_closure(rule) if rule.__closure__ else {}))
+
+
+def _both(parts: list[Range]) -> Range:
+    first, end = parts[0]
+    for part in parts[1:]:
+        first, end = torch.maximum(first, part.first), torch.minimum(end, part.end)
+    return Range(first, end)
+
+
+def _either(parts: list[Range]) -> Range:
+    """Both hold the query itself, if anything, so that together they are a range again."""
+    first, end = parts[0]
+    for part in parts[1:]:
+        some = part.first < part.end
+        first = torch.where(some, torch.minimum(first, part.first), first)
+        end = torch.where(some, torch.maximum(end, part.end), end)
+    return Range(first, end)
+
+
+def _causal(query: torch.Tensor, all_keys: Range) -> Range:
+    return Range(all_keys.first, query + 1)
+
+
+def _bidirectional(query: torch.Tensor, all_keys: Range) -> Range:
+    return all_keys
+
+
+def _sliding(query: torch.Tensor, all_keys: Range, sliding_window: int) -> Range:
+    return Range(query - sliding_window + 1, all_keys.end)
+
+
+def _sliding_both_ways(query: torch.Tensor, all_keys: Range, sliding_window: int) -> Range:
+    return Range(query - sliding_window, query + sliding_window + 1)
+
+
+def _chunked(query: torch.Tensor, all_keys: Range, chunk_size: int, left_padding: torch.Tensor) -> Range:
+    left = left_padding.reshape(-1, 1)
+    first = left + torch.div(query - left, chunk_size, rounding_mode="floor") * chunk_size
+    return Range(first, first + chunk_size)
+
+
+def _packed(query: torch.Tensor, all_keys: Range, packed_sequence_mask: torch.Tensor) -> Range:
+    ids = packed_sequence_mask.contiguous()
+    return Range(torch.searchsorted(ids, ids), torch.searchsorted(ids, ids, right=True))
+
+
+def _within_packed(query: torch.Tensor, all_keys: Range, mask_function: Any, position_ids: torch.Tensor) -> Range:
+    """Return a rule of positions that begin again with every text; it stands beside one that keeps these apart."""
+    shift = query - position_ids
+    inner = _range_of(mask_function, position_ids, Range(all_keys.first - shift, all_keys.end - shift))
+    return Range(inner.first + shift, inner.end + shift)
+
+
+def _blocks(query: torch.Tensor, all_keys: Range, block_sequence_ids: torch.Tensor) -> Range:
+    """Return the block of neighbours with the same id that a query lies in; none for ids below 0."""
+    ids = block_sequence_ids
+    starts = torch.cat([torch.ones_like(ids[:, :1], dtype=torch.bool), ids[:, 1:] != ids[:, :-1]], dim=1)
+    runs = starts.cumsum(-1).contiguous()
+    for item, its_starts in zip(ids, starts, strict=True):
+        named = item[its_starts & (item >= 0)]
+        if named.numel() != named.unique().numel():
+            raise NotImplementedError("block_sequence_ids that come back are no range of keys: use 'sdpa' or 'eager'")
+    own = runs.gather(1, query.expand(len(ids), -1))
+    first, end = torch.searchsorted(runs, own), torch.searchsorted(runs, own, right=True)
+    inside = ids.gather(1, query.expand(len(ids), -1)) >= 0
+    return Range(torch.where(inside, first, 0), torch.where(inside, end, 0))
+
+
+# By the names that these rules have in transformers.masking_utils; what they hold has its name there, too.
+_RULES: dict[str, Callable[..., Range]] = {
+    "causal_mask_function": _causal,
+    "bidirectional_mask_function": _bidirectional,
+    "sliding_window_overlay": _sliding,
+    "sliding_window_bidirectional_overlay": _sliding_both_ways,
+    "chunked_overlay": _chunked,
+    "packed_sequence_mask_function": _packed,
+    "remap_positions_for_packed_sequence": _within_packed,
+    "blockwise_overlay": _blocks,
+}

@@ -1,0 +1,131 @@
+"""Queries and keys of the layers of a model, kept while it runs, so that its attention can be looked at afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import headspan
+from headspan.ops.attention_map import attention_weights
+from headspan.torch.arrays import array_of
+
+_Array = npt.NDArray[Any]
+
+
+class Recorded:
+    """What a layer computed attention of.
+
+    Attributes
+    ----------
+    query : ndarray, shape (batch, heads, tokens, head_dim)
+    key : ndarray, shape (batch, key heads, key tokens, head_dim)
+    options : dict
+        Of `headspan.attention`.
+    """
+
+    def __init__(self, query: _Array, key: _Array, options: dict[str, Any]) -> None:
+        self.query, self.key, self.options = query, key, options
+
+    def weights(self, **how: Any) -> _Array:
+        """Return the weights of all pairs, or of those that the arguments of `headspan.attention_weights` choose."""
+        return attention_weights(self.query, self.key, **self.options, **how)
+
+    def explore(self, item: int = 0, **how: Any) -> Any:
+        """Return the interactive view of a batch item; the arguments are those of `headspan.explore`.
+
+        Raises
+        ------
+        NotImplementedError
+            For what the view does not show: biases of pairs, soft caps and sinks.
+        """
+        shown = {name: o for name, o in self.options.items() if name in ("span", "ramp", "causal", "pattern")}
+        left = self.options.keys() - shown.keys() - {"key_ranges", "query_positions", "scale"}
+        if left:
+            raise NotImplementedError(f"the view does not show {', '.join(sorted(left))}: look at weights()")
+        query, key = self.query[item], self.key[item]
+        usual = query.shape[-1] ** -0.5  # the view knows no other
+        query = query * query.dtype.type(self.options.get("scale", usual) / usual)
+        if "key_ranges" in self.options:
+            ranges = self.options["key_ranges"][item]
+            begin, end = int(ranges[-1, 0]), int(ranges[-1, 1])
+            whole = np.arange(len(ranges)) + end - len(ranges) + 1
+            if "query_positions" in self.options or not (
+                np.array_equal(ranges[:, 1], np.maximum(whole, begin)) and (ranges[:, 0] == begin).all()
+            ):
+                raise NotImplementedError("the view does not show windows and packed texts: look at weights()")
+            shown |= {"causal": True, "key_begin": begin, "key_lengths": end}
+        return headspan.explore(query, np.repeat(key, len(query) // len(key), axis=0), **shown, **how)
+
+
+class Recording(dict[int, Recorded]):
+    """The last call of each layer, by its number."""
+
+
+_RECORDING: ContextVar[tuple[Recording, frozenset[int]] | None] = ContextVar("recording", default=None)
+
+
+@contextmanager
+def record(model: torch.nn.Module) -> Iterator[Recording]:
+    """Keep the queries and keys of a model of transformers that runs within, to look at what its heads see.
+
+    The model must compute with ``attn_implementation="headspan"``. Nothing is computed beside what the model does; maps
+    are, when they are asked for, and pooled ones in the memory of the picture.
+
+    Parameters
+    ----------
+    model : Module
+
+    Yields
+    ------
+    Recording
+        The last call of each layer, by its number: `Recorded.weights` has its map, `Recorded.explore` shows it.
+
+    Raises
+    ------
+    NotImplementedError
+        By `Recorded.explore`, for what the view does not show.
+
+    Examples
+    --------
+    >>> import torch, headspan.torch
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> headspan.torch.register()
+    >>> sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes, attn_implementation="headspan"))
+    >>> with headspan.torch.record(model) as layers:
+    ...     _ = model(torch.arange(40)[None])
+    >>> layers[1].weights(pool=4).shape
+    (1, 4, 10, 10)
+    """
+    recording = Recording()
+    token = _RECORDING.set((recording, frozenset(map(id, model.modules()))))
+    try:
+        yield recording
+    finally:
+        _RECORDING.reset(token)
+
+
+def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
+    """Keep what a layer computes attention of, if somebody is recording it."""
+    asked = _RECORDING.get()
+    if asked is None or id(module) not in asked[1]:
+        return
+    left_out = ("dropout", "seed")
+    plain = {
+        name: _copy_of(option) if isinstance(option, torch.Tensor) else option
+        for name, option in options.items()
+        if option is not None and name not in left_out
+    }
+    layer: Any = getattr(module, "layer_idx", None)
+    asked[0][len(asked[0]) if layer is None else layer] = Recorded(_copy_of(query), _copy_of(key), plain)
+
+
+def _copy_of(tensor: torch.Tensor) -> _Array:
+    wide = tensor.detach().float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.detach()
+    return np.array(array_of(wide))

@@ -1,0 +1,42 @@
+"""The attention of headspan among those of transformers."""
+
+from __future__ import annotations
+
+from headspan.torch.transformers.function import attention_function
+from headspan.torch.transformers.masks import mask_function
+
+NAME = "headspan"
+
+
+def register() -> None:
+    """Let models of transformers compute their attention with headspan: ``attn_implementation="headspan"``.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Without transformers.
+
+    Notes
+    -----
+    Causality, sliding windows, chunks, padding on both sides, packed texts and static caches become a range of keys for
+    each query, and no mask of pairs is made. Soft caps, sinks, T5's biases and dropout are computed; what a layer asks
+    for beyond that is refused by its name. See ``docs/transformers.md``.
+
+    Examples
+    --------
+    >>> import torch, headspan.torch
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> headspan.torch.register()
+    >>> sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes, attn_implementation="headspan"))
+    >>> model(torch.arange(10)[None]).logits.shape
+    torch.Size([1, 10, 50])
+    """
+    try:
+        from transformers import AttentionInterface, AttentionMaskInterface
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "headspan.torch.register needs transformers: pip install 'headspan[transformers]'", name=error.name
+        ) from error
+    AttentionInterface.register(NAME, attention_function)
+    AttentionMaskInterface.register(NAME, mask_function)

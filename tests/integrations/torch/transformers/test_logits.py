@@ -1,0 +1,104 @@
+"""Logits of models of transformers with headspan's attention, against those with theirs."""
+
+import pytest
+from families import DECODERS, OTHERS, WITHOUT_SDPA, logits, model_of, no_pairs, tokens
+from peers import torch
+
+__all__ = ["no_pairs"]
+
+KEEP = {"none": slice(None), "left": (0, slice(9)), "right": (1, slice(21, None))}
+TEXTS = torch.cat([torch.arange(13), torch.arange(17)])[None].expand(2, -1)  # two, one behind the other
+
+
+def close(found, expected, keep):
+    torch.testing.assert_close(found[keep], expected[keep], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@pytest.mark.parametrize("family", [*DECODERS, *OTHERS])
+@torch.no_grad()
+def test_logits_with_padding(family, padding):
+    model, ids = model_of(family), tokens()
+    mask = torch.ones_like(ids)
+    if padding != "none":
+        mask[KEEP[padding]] = 0
+    keep = mask.bool()[:, :20] if family == "t5" else mask.bool()
+    if family == "t5":
+        keep = torch.ones_like(keep)  # what is padded are the tokens that the decoder looks at
+    expected = logits(model, "eager", ids, attention_mask=mask)
+    assert expected.abs().max() > 0.1
+    close(logits(model, "headspan", ids, attention_mask=mask), expected, keep)
+    if family not in WITHOUT_SDPA:
+        close(logits(model, "sdpa", ids, attention_mask=mask), expected, keep)
+
+
+@pytest.mark.parametrize("family", DECODERS)
+@torch.no_grad()
+def test_logits_of_packed_texts(family):
+    model, ids = model_of(family), tokens()
+    expected = logits(model, "eager", ids, position_ids=TEXTS, use_cache=False)
+    found = logits(model, "headspan", ids, position_ids=TEXTS, use_cache=False)
+    close(found, expected, slice(None))
+    if family != "gpt_oss":  # which gives other logits alone with any attention
+        close(found[:, 13:], logits(model, "headspan", ids[:, 13:]), slice(None))
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "bert", "modernbert"])
+@torch.no_grad()
+def test_no_mask_of_pairs_is_made(family, no_pairs):
+    model, ids = model_of(family), tokens()
+    mask = torch.ones_like(ids)
+    mask[KEEP["left"]] = 0
+    for given in ({}, {"attention_mask": mask}, {"position_ids": TEXTS, "use_cache": False}):
+        if "position_ids" in given and family in OTHERS:
+            continue
+        assert logits(model, "headspan", ids, **given).isfinite().all()
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_gradients_of_a_training_step(family):
+    model, ids = model_of(family).train(), tokens()
+    for dropout in (its for its in model.modules() if isinstance(its, torch.nn.Dropout)):
+        dropout.p = 0.0
+    mask = torch.ones_like(ids)
+    mask[KEEP["right"]] = 0
+    found = {}
+    for implementation in ("eager", "headspan"):
+        model.zero_grad()
+        model.set_attn_implementation(implementation)
+        labels = ids.masked_fill(mask == 0, -100)
+        model(input_ids=ids, attention_mask=mask, labels=labels).loss.backward()
+        found[implementation] = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    assert found["headspan"].keys() == found["eager"].keys()
+    for name, expected in found["eager"].items():
+        torch.testing.assert_close(found["headspan"][name], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_dropout_is_drawn_anew_and_from_torch():
+    model, ids = model_of("llama", attention_dropout=0.5).train(), tokens()
+    results = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        results.append(logits(model, "headspan", ids))
+    assert torch.equal(results[0], results[1])
+    assert not torch.allclose(results[0], results[2], atol=1e-3)
+    model.eval()
+    assert torch.equal(logits(model, "headspan", ids), logits(model, "headspan", ids))
+
+
+@torch.no_grad()
+def test_a_mask_of_pairs_that_is_given_is_taken():
+    model, ids = model_of("llama"), tokens()
+    seen = torch.ones(30, 30, dtype=torch.bool).tril()[None, None].repeat(2, 1, 1, 1)
+    seen[:, :, 20, 3:9] = False
+    for mask in (seen, torch.where(seen, 0.0, torch.finfo(torch.float32).min)):
+        expected = logits(model, "eager", ids, attention_mask=torch.where(seen, 0.0, torch.finfo(torch.float32).min))
+        close(logits(model, "headspan", ids, attention_mask=mask), expected, slice(None))
+
+
+@torch.no_grad()
+def test_16_bits_are_as_near_as_those_of_torch():
+    exact = logits(model_of("llama"), "eager", tokens())
+    half = model_of("llama").bfloat16()
+    errors = {its: (logits(half, its, tokens()).float() - exact).abs().max() for its in ("sdpa", "headspan")}
+    assert errors["headspan"] < 1.5 * errors["sdpa"]

@@ -1,0 +1,101 @@
+"""Spans of the layers of a model, against the dense definition as an attention of transformers."""
+
+import pytest
+from families import model_of, tokens
+from peers import torch, transformers
+from transformers.masking_utils import sdpa_mask
+
+import headspan.torch  # isort: skip
+
+RAMP = 4.0
+SPANS = [[2, 5.5, 0, 100], [30, 1, 7.25, 3]]
+
+
+def dense(module, query, key, value, attention_mask, scaling=None, s_aux=None, **_):
+    """Scores of all pairs, the soft mask of the spans on their exponentials, and a sink in the sum."""
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
+    queries = query.shape[2]
+    seen = torch.ones(queries, key.shape[2], dtype=torch.bool).tril(key.shape[2] - queries)
+    seen = seen if attention_mask is None else attention_mask
+    place = module.first + torch.arange(queries)
+    distance = place[:, None] - torch.arange(key.shape[2])
+    spans = torch.tensor(SPANS[module.layer_idx])[:, None, None]
+    soft = ((RAMP + spans - distance) / RAMP).clamp(0, 1) * seen
+    weights = soft * (scaling * query @ key.transpose(2, 3)).exp()
+    total = weights.sum(-1, keepdim=True) + (0 if s_aux is None else s_aux.exp()[:, None, None])
+    return (weights / total.clamp(min=1e-30) @ value).transpose(1, 2), None
+
+
+transformers.AttentionInterface.register("dense", dense)
+transformers.AttentionMaskInterface.register("dense", sdpa_mask)
+
+
+def attentions(model):
+    return [its for its in model.modules() if hasattr(its, "layer_idx") and hasattr(its, "q_proj")]
+
+
+@pytest.mark.parametrize("kind", ["none", "dynamic", "static"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gpt_oss"])
+@torch.no_grad()
+def test_logits_with_spans(family, kind):
+    model, ids = model_of(family), tokens(2, 30)
+    mask = torch.ones_like(ids)
+    mask[0, :5] = 0
+    caches = {
+        "none": lambda: None,
+        "dynamic": lambda: transformers.DynamicCache(config=model.config),
+        "static": lambda: transformers.StaticCache(config=model.config, max_cache_len=50),
+    }
+    pieces = ((0, 30),) if kind == "none" else ((0, 14), (14, 15), (15, 30))
+    found = {}
+    for implementation in ("dense", "headspan"):
+        model.set_attn_implementation(implementation)
+        if implementation == "headspan":
+            headspan.torch.set_spans(model, SPANS, ramp=RAMP)
+        cache, parts = caches[kind](), []
+        for first, last in pieces:
+            for its in attentions(model):
+                # A cache of windows holds the last keys only, which the dense definition has to be told.
+                left_out = 0 if cache is None else cache.get_mask_sizes(last - first, its.layer_idx)[1]
+                its.first = first - int(left_out)
+            given = {} if cache is None else {"cache": cache}
+            places = torch.arange(first, last)[None].expand(2, -1)
+            given |= {"attention_mask": mask[:, :last], "position_ids": places}
+            parts.append(model(input_ids=ids[:, first:last], **given).logits)
+        found[implementation] = torch.cat(parts, dim=1)
+    keep = mask.bool()
+    torch.testing.assert_close(found["headspan"][keep], found["dense"][keep], rtol=0, atol=1e-4)
+    headspan.torch.set_spans(model, None)
+    without = model(input_ids=ids, attention_mask=mask).logits
+    assert (without[keep] - found["headspan"][keep]).abs().max() > 1e-2
+
+
+def test_spans_are_saved_with_the_configuration(tmp_path):
+    model = model_of("llama")
+    model.set_attn_implementation("headspan")
+    headspan.torch.set_spans(model, [SPANS[0], None], ramp=RAMP)
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path, attn_implementation="headspan").eval()
+    assert again.config.headspan_spans == [[2.0, 5.5, 0.0, 100.0], None]
+    with torch.no_grad():
+        assert torch.equal(again(tokens()).logits, model(tokens()).logits)
+
+
+@pytest.mark.parametrize(
+    ("words", "spans"),
+    [("2 layers", [3, 4, 5]), ("negative", [-1, 3]), ("layer 1", [3, [1, 2, 3]]), ("finite", [3, float("nan")])],
+)
+def test_spans_that_do_not_fit(words, spans):
+    model = model_of("llama")
+    model.set_attn_implementation("headspan")
+    with pytest.raises(ValueError, match=words):
+        headspan.torch.set_spans(model, spans)
+
+
+def test_models_that_have_no_spans():
+    with pytest.raises(ValueError, match="attn_implementation='headspan'"):
+        headspan.torch.set_spans(model_of("llama"), 3)
+    with pytest.raises(TypeError, match="one of transformers"):
+        headspan.torch.set_spans(torch.nn.Linear(3, 3), 3)
+    with pytest.raises(ValueError, match="a decoder alone"):
+        headspan.torch.set_spans(model_of("t5"), 3)
