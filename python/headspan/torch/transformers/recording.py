@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-import headspan
 from headspan.ops.attention_map import attention_weights
 from headspan.torch.arrays import array_of
 
@@ -36,13 +35,13 @@ class Recorded:
         """Return the weights of all pairs, or of those that the arguments of `headspan.attention_weights` choose."""
         return attention_weights(self.query, self.key, **self.options, **how)
 
-    def explore(self, item: int = 0, **how: Any) -> Any:
-        """Return the interactive view of a batch item; the arguments are those of `headspan.explore`.
+    def trace(self, item: int = 0) -> dict[str, Any]:
+        """Return a batch item as `headspan.explore` takes it: ``headspan.explore(**layers[0].trace())``.
 
         Raises
         ------
         NotImplementedError
-            For what the view does not show: biases of pairs, soft caps and sinks.
+            For what the view does not show: biases of pairs, soft caps, sinks, windows and packed texts.
         """
         shown = {name: o for name, o in self.options.items() if name in ("span", "ramp", "causal", "pattern")}
         left = self.options.keys() - shown.keys() - {"key_ranges", "query_positions", "scale"}
@@ -50,7 +49,8 @@ class Recorded:
             raise NotImplementedError(f"the view does not show {', '.join(sorted(left))}: look at weights()")
         query, key = self.query[item], self.key[item]
         usual = query.shape[-1] ** -0.5  # the view knows no other
-        query = query * query.dtype.type(self.options.get("scale", usual) / usual)
+        shown["query"] = query * query.dtype.type(self.options.get("scale", usual) / usual)
+        shown["key"] = np.repeat(key, len(query) // len(key), axis=0)
         if "key_ranges" in self.options:
             ranges = self.options["key_ranges"][item]
             begin, end = int(ranges[-1, 0]), int(ranges[-1, 1])
@@ -60,7 +60,7 @@ class Recorded:
             ):
                 raise NotImplementedError("the view does not show windows and packed texts: look at weights()")
             shown |= {"causal": True, "key_begin": begin, "key_lengths": end}
-        return headspan.explore(query, np.repeat(key, len(query) // len(key), axis=0), **shown, **how)
+        return shown
 
 
 class Recording(dict[int, Recorded]):
@@ -84,12 +84,13 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
     Yields
     ------
     Recording
-        The last call of each layer, by its number: `Recorded.weights` has its map, `Recorded.explore` shows it.
+        The last call of each layer, by its number: `Recorded.weights` has its map, `Recorded.trace` is what
+        the view takes.
 
     Raises
     ------
     NotImplementedError
-        By `Recorded.explore`, for what the view does not show.
+        By `Recorded.trace`, for what the view does not show.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 import sys
 
+import headspan as hs
 import numpy as np
 import pytest
 from families import model_of, tokens
@@ -51,14 +52,18 @@ def test_the_view_of_a_layer():
     mask = torch.ones_like(ids)
     mask[0, :9] = 0
     layers = recorded(model, ids, attention_mask=mask)
-    view = layers[0].explore(item=0)
-    assert view is not None
+    given = layers[0].trace(item=0)
+    assert given["key_begin"] == 9
+    drawn = {name: given[name] for name in given.keys() - {"query", "key"}}
+    weights = hs.attention_weights(given["query"], given["key"], **drawn)
+    np.testing.assert_allclose(weights[:, 9:], layers[0].weights()[0, :, 9:], atol=1e-6)
+    assert hs.explore(**given) is not None
     windows = recorded(model_of("mistral"), ids)
     with pytest.raises(NotImplementedError, match="windows"):
-        windows[0].explore()
+        windows[0].trace()
     capped = recorded(model_of("gemma2"), ids)
     with pytest.raises(NotImplementedError, match="softcap"):
-        capped[0].explore()
+        capped[0].trace()
 
 
 @pytest.mark.parametrize(
