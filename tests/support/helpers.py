@@ -31,11 +31,14 @@ def run_python(code, *arguments, timeout=120, **environment):
     return done.stdout
 
 
+USES_TORCH = re.compile(r"import torch|headspan\.torch")
+
+
 def examples(document):
     """The blocks of Python in a document, one after another, as a reader would type them, as far as torch is there."""
     blocks = re.findall(r"^ *```python\n(.*?)^ *```", document.read_text(), flags=re.DOTALL | re.MULTILINE)
     torch = importlib.util.find_spec("torch")
-    return "\n".join(textwrap.dedent(block) for block in blocks if torch or "import torch" not in block)
+    return "\n".join(textwrap.dedent(block) for block in blocks if torch or not USES_TORCH.search(block))
 
 
 def compile_library(source, path, *options):
