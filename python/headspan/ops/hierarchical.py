@@ -12,6 +12,7 @@ import numpy.typing as npt
 from headspan import _check
 from headspan._check import Array
 from headspan.ops.attention import attention, attention_vjp
+from headspan.ops.runtime import empty
 from headspan.patterns import Blocks
 
 
@@ -179,11 +180,17 @@ def _groups(tokens: int, side: int) -> list[int]:
 
 def _with_means(array: Array, groups: list[int]) -> Array:
     """Return rows behind the means of groups of 2 of them, of 4 and so on, each level from the one below."""
-    levels, below = [], array
+    *lead, tokens, dim = array.shape
+    before = sum(groups)
+    whole = empty((*lead, before + tokens, dim), array.dtype)
+    whole[..., before:, :] = array
+    below, start = whole[..., before:, :], 0
     for count in groups:
-        below = 0.5 * (below[..., 0 : 2 * count : 2, :] + below[..., 1 : 2 * count : 2, :])
-        levels.append(below)
-    return np.concatenate([*levels, array], axis=-2)
+        level = whole[..., start : start + count, :]
+        np.add(below[..., 0 : 2 * count : 2, :], below[..., 1 : 2 * count : 2, :], out=level)
+        level *= 0.5
+        below, start = level, start + count
+    return whole
 
 
 def _from_means(gradient: Array, groups: list[int], tokens: int) -> Array:
