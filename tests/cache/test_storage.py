@@ -125,3 +125,22 @@ def test_a_short_text_costs_what_there_is():
 def test_a_wrong_cost_of_a_token(wrong):
     with pytest.raises((TypeError, ValueError)):
         hs.cost(**{"tokens": 10, "heads": 6, "head_dim": 8, "decode": True} | wrong)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", *STORED])
+def test_16_bit_floats_are_taken_for_the_numbers_that_they_are(dtype, name):
+    given = np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
+    query, key, value = (
+        normals(i, 2, heads, 90, 8, dtype=np.float32).astype(given) for i, heads in enumerate((4, 2, 2))
+    )
+    caches = [hs.SpanCache(2, 2, 8, spans=[3, 9, 30, 50], ramp=4, dtype=dtype) for _ in range(2)]
+    for first, last in ((0, 70), (70, 71), (71, 90)):
+        new = [array[:, :, first:last] for array in (query, key, value)]
+        out, lse = caches[0].attend(*new, return_lse=True)
+        wide, wide_lse = caches[1].attend(*(array.astype(np.float32) for array in new), return_lse=True)
+        assert out.dtype == given
+        assert np.array_equal(out, wide.astype(given))
+        assert np.array_equal(lse, wide_lse)
+    with pytest.raises(TypeError, match="float64"):
+        hs.SpanCache(2, 2, 8, dtype="float64").append(key, value)

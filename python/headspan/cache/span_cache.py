@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan.cache.limits import Limits
 from headspan.cache.rings import Rings
-from headspan.ops import reach
+from headspan.ops.arguments import narrow
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import forward
 from headspan.ops.storage import storage_of
-from headspan.patterns import Full, Global
 from headspan.patterns.base import Pattern
 
 # What may be given for each query; the others say what the cache has to keep, and are its own.
@@ -43,8 +43,9 @@ class SpanCache:
         spans do; global tokens are kept for good.
     dtype : dtype or str
         As what keys and values are kept: float32 or float64, in which queries, keys and values are given then; or
-        float16, bfloat16 or int8, a half and a quarter of the bytes, with float32 for all that is given and computed.
-        int8 rows have a scale each, the largest number of the row divided by 127.
+        float16, bfloat16 or int8, a half and a quarter of the bytes, computed with in float32. Wherever that is so,
+        float16 and ml_dtypes' bfloat16 may be given, too, and results have the type of query. int8 rows have a scale
+        each, the largest number of the row divided by 127.
     value_dim : int, optional
         head_dim of the values; that of the keys unless given.
     sink_tokens : int
@@ -109,17 +110,10 @@ class SpanCache:
         self._dims = (dims[0], dims[1])
         self._kept_as, storage = storage_of(dtype)
         self._dtype = storage.arithmetic
-        self._ramp = _check.number("ramp", ramp, at_least=0)
-        self._sink_tokens = _check.integer("sink_tokens", sink_tokens, at_least=0)
         self._slack = _check.integer("slack", slack, at_least=0)
-        self._spans = None if spans is None else self._checked_spans(spans)
-        self._heads = key_heads if self._spans is None else self._spans.size
-        self._given_pattern = pattern
-        self._patterns = self._with_sinks(pattern, self._sink_tokens)
-        kept = sorted({token for its in self._patterns for token in its.global_tokens})
+        self._limits = Limits(self._key_heads, spans, ramp, pattern, sink_tokens, self._dtype)
         self._row = np.zeros(max(self._dims), self._dtype)
-        self._reach = self._reaches(self._spans)
-        self._rings = Rings(self._batch, self._dims, storage, self._capacities(self._reach), kept)
+        self._rings = Rings(self._batch, self._dims, storage, self._capacities(), self._limits.kept)
 
     @property
     def count(self) -> int:
@@ -134,22 +128,13 @@ class SpanCache:
     @property
     def spans(self) -> npt.NDArray[np.float64] | None:
         """Spans of the heads."""
-        return None if self._spans is None else self._spans.copy()
+        return None if self._limits.spans is None else self._limits.spans.copy()
 
     @spans.setter
     def spans(self, spans: npt.ArrayLike) -> None:
-        shorter = self._checked_spans(spans)
-        if shorter.size != self._heads:
-            raise ValueError(f"spans must be of shape ({self._heads},), not {shorter.shape}")
-        if self._spans is not None and (shorter > self._spans).any():
-            head = int(np.argmax(shorter > self._spans))
-            raise ValueError(
-                f"spans may only become shorter, since what they do not reach is gone, but that of head {head} would "
-                f"grow from {self._spans[head]:g} to {shorter[head]:g}"
-            )
-        reaches = self._reaches(shorter)
-        self._rings.shorten(self._capacities(reaches))
-        self._spans, self._reach = shorter, reaches
+        limits = self._limits.shortened(spans)
+        self._rings.shorten(self._capacities(limits))
+        self._limits = limits
 
     def append(self, key: npt.ArrayLike, value: npt.ArrayLike) -> None:
         """Add tokens.
@@ -216,19 +201,23 @@ class SpanCache:
             if name not in _OPTIONS:
                 raise TypeError(f"{name!r} is none of what a cache takes beside its own, {', '.join(sorted(_OPTIONS))}")
         with_lse, clip = _check.flag("return_lse", return_lse), _check.flag("clip", clip)
-        query = _check.float_array("query", query)
+        narrow_type = query.dtype if narrow.is_narrow(query) else None  # type: ignore[union-attr]
+        query = _check.float_array("query", query if narrow_type is None else narrow.widened(query))  # type: ignore[arg-type]
         new = None if key is None and value is None else self._checked_rows(key, value)
         count = self.count + (0 if new is None else new[0].shape[2])
         if count == 0:
             raise ValueError("attend needs a token, but the cache is empty and no key is given")
         keys, values = (self._virtual_rows(count, dim) for dim in self._dims)
-        spans = self._spans_of(query, span, clip, count)
-        own = {"span": spans, "ramp": self._ramp, "pattern": self._pattern_of(count)}
+        tokens = query.shape[2] if query.ndim == 4 else 0
+        spans = self._limits.spans_of((self._batch, tokens), span, clip, count, self._rings.first)
+        own = {"span": spans, "ramp": self._limits.ramp, "pattern": self._limits.pattern_of(count)}
         cache = {"cache": self._rings.core} | ({} if new is None else {"new_key": new[0], "new_value": new[1]})
         request = Request(query, keys, values, {**own, **options}, for_core=cache)
         out, lse, _ = forward(request, with_lse=with_lse, with_saved=False)
         if new is not None:
             self._rings.append(*new)
+        if narrow_type is not None:
+            out = narrow.narrowed(out, narrow_type)
         return (out, lse) if with_lse else out
 
     def truncate(self, count: int) -> None:
@@ -242,7 +231,7 @@ class SpanCache:
         count = _check.integer("count", count, at_least=0)
         if count > self.count:
             raise ValueError(f"count must be at most the {self.count} tokens that there are, not {count}")
-        for head, (first, its) in enumerate(zip(self._rings.first, self._reach, strict=True)):
+        for head, (first, its) in enumerate(zip(self._rings.first, self._limits.reach, strict=True)):
             if first > max(count - its, 0):
                 raise ValueError(
                     f"count must leave what the next token can see, which key head {head} no longer has for {count}; "
@@ -275,7 +264,7 @@ class SpanCache:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all there is to it: numbers, arrays, lists of arrays, and patterns as text."""
-        pattern = self._given_pattern
+        pattern = self._limits.given_pattern
         keys, values = self._rings.state()
         specs = [its.to_spec() for its in ([pattern] if isinstance(pattern, Pattern) else pattern or [])]
         return {
@@ -284,10 +273,10 @@ class SpanCache:
             "head_dim": self._dims[0],
             "value_dim": self._dims[1],
             "spans": self.spans,
-            "ramp": self._ramp,
+            "ramp": self._limits.ramp,
             "pattern": specs[0] if isinstance(pattern, Pattern) else specs or None,
             "dtype": self._kept_as,
-            "sink_tokens": self._sink_tokens,
+            "sink_tokens": self._limits.sink_tokens,
             "slack": self._slack,
             "count": self.count,
             "first": self._rings.first,
@@ -316,26 +305,14 @@ class SpanCache:
 
     # ---- what is given
 
-    def _checked_spans(self, spans: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        array = _check.as_array("spans", spans)
-        low, _ = _check.limits("spans", array)
-        if low < 0:
-            raise ValueError(f"spans must not be negative, but hold {low:g}")
-        array = np.atleast_1d(array)
-        if array.ndim != 1 or array.size % self._key_heads:
-            raise ValueError(
-                f"spans must be one for each head, as many as the {self._key_heads} key heads or a multiple of them, "
-                f"not of shape {array.shape}"
-            )
-        return array.astype(self._dtype).astype(np.float64)  # as attention takes them
-
     def _checked_rows(self, key: object, value: object) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return new rows as they are kept."""
         arrays = []
         for name, given, dim in (("key", key, self._dims[0]), ("value", value, self._dims[1])):
             if given is None:
                 raise ValueError(f"key and value go together, but {name} was not given")
-            array = _check.float_array(name, given)
+            wide = self._dtype == np.float32 and narrow.is_narrow(given)
+            array = _check.float_array(name, narrow.widened(given) if wide else given)  # type: ignore[arg-type]
             if array.dtype != self._dtype:
                 raise TypeError(f"{name} must be {self._dtype}, as the cache computes, not {array.dtype}")
             wanted = (self._batch, self._key_heads, dim)
@@ -348,53 +325,5 @@ class SpanCache:
             raise ValueError(f"key and value must be as many, not {arrays[0].shape[2]} and {arrays[1].shape[2]}")
         return self._rings.encoded(arrays[0]), self._rings.encoded(arrays[1])
 
-    def _with_sinks(self, pattern: Pattern | Sequence[Pattern] | None, count: int) -> list[Pattern]:
-        """Return the pattern of all heads, or that of each, with the sinks among so many tokens."""
-        given = [] if pattern is None else [pattern] if isinstance(pattern, Pattern) else list(pattern)
-        if any(not isinstance(its, Pattern) for its in given) or len(given) not in (0, 1, self._heads):
-            raise TypeError(f"pattern must be a Pattern, or a list of {self._heads} for the heads, not {pattern!r}")
-        if not self._sink_tokens:
-            return given
-        sinks = Global(range(min(self._sink_tokens, count)))
-        return [its | sinks for its in given or [Full()]]
-
-    def _pattern_of(self, count: int) -> Any:
-        """Return the pattern of a call with so many keys."""
-        patterns = self._patterns
-        if count < self._sink_tokens:
-            patterns = self._with_sinks(self._given_pattern, count)
-        return patterns[0] if len(patterns) == 1 else patterns or None
-
-    def _spans_of(self, query: Array, span: npt.ArrayLike | None, clip: bool, count: int) -> Any:
-        """Return the spans of a call, and refuse queries that reach what is no longer there."""
-        tokens, own = query.shape[2] if query.ndim == 4 else 0, self._spans
-        spans: Any = own
-        reaches = self._reach
-        if span is not None:
-            spans = _check.per_query(
-                "span", _check.as_array("span", span), (self._batch, self._heads, tokens), with_tokens=True
-            )
-            of_head = np.broadcast_to(spans, (self._batch, self._heads, tokens)).max(axis=(0, 2), initial=0)
-            if clip and own is not None:
-                spans = np.minimum(spans, own[:, None])
-                of_head = np.minimum(of_head, own)
-            reaches = self._reaches(of_head)
-        for head, (first, its) in enumerate(zip(self._rings.first, reaches, strict=True)):
-            oldest = max(count - tokens - its, 0)
-            if first > oldest:
-                raise ValueError(
-                    f"the queries reach back to token {oldest}, but of key head {head} the cache keeps what is after "
-                    f"token {first - 1}: the longest span that it was made for decides, and slack= more tokens"
-                )
-        return spans
-
-    def _reaches(self, spans: npt.NDArray[np.float64] | None) -> list[int]:
-        """How far back each key head is seen."""
-        furthest = np.full(self._heads, reach.UNLIMITED) if spans is None else reach.of_spans(spans, self._ramp)
-        if self._patterns:
-            furthest = np.minimum(furthest, [reach.of_pattern(its) for its in self._patterns])
-        of_key_head: list[int] = furthest.reshape(self._key_heads, -1).max(axis=1).tolist()
-        return of_key_head
-
-    def _capacities(self, reaches: list[int]) -> list[int]:
-        return [its + 1 + self._slack for its in reaches]
+    def _capacities(self, limits: Limits | None = None) -> list[int]:
+        return [its + 1 + self._slack for its in (limits or self._limits).reach]
