@@ -8,6 +8,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from headspan.torch.cache import SpanCache
 from headspan.torch.distributed import halo_attention
 from headspan.torch.functional import attention
 from headspan.torch.layers import (
@@ -19,18 +20,20 @@ from headspan.torch.layers import (
     TransformerBlock,
     convert,
 )
-from headspan.torch.transformers import record, register, set_spans
+from headspan.torch.transformers import head_cache, record, register, set_spans
 
 __all__ = [
     "AdaptiveSpan",
     "AdaptiveSpanAttention",
     "DynamicSpan",
     "HybridAttention",
+    "SpanCache",
     "SpanPredictor",
     "TransformerBlock",
     "attention",
     "convert",
     "halo_attention",
+    "head_cache",
     "record",
     "register",
     "set_spans",

@@ -49,22 +49,48 @@ def set_spans(
     >>> model.config.headspan_spans
     [[4.0, 8.0, 16.0, 100.0], None]
     """
+    config = decoder_config(model)
+    if spans is not None and config._attn_implementation != "headspan":
+        raise ValueError(
+            f"spans need a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
+            "headspan.torch.register(), then model.set_attn_implementation('headspan')"
+        )
+    config.headspan_spans = None if spans is None else of_layers(spans, config)
+    config.headspan_ramp = _check.number("ramp", ramp, at_least=0)
+
+
+def decoder_config(model: torch.nn.Module) -> Any:
+    """Return the configuration of a decoder, or refuse what is none."""
     config = getattr(model, "config", None)
     if config is None or not hasattr(config, "get_text_config"):
         raise TypeError(f"model must be one of transformers, not {type(model).__name__}")
     config = config.get_text_config(decoder=True)
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError("model must be a decoder alone: spans of encoders and decoders would be taken for each other")
-    if spans is not None and config._attn_implementation != "headspan":
-        raise ValueError(
-            f"spans need a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
-            "headspan.torch.register(), then model.set_attn_implementation('headspan')"
-        )
-    config.headspan_spans = None if spans is None else _of_layers(spans, config)
-    config.headspan_ramp = _check.number("ramp", ramp, at_least=0)
+    return config
 
 
-def _of_layers(spans: Any, config: Any) -> list[list[float] | None]:
+def of_model(model: torch.nn.Module, config: Any) -> list[list[float] | None]:
+    """Return the spans that a model has, layer by layer: those that it learns, else those of its configuration."""
+    written = getattr(config, "headspan_spans", None)
+    result = [None] * config.num_hidden_layers if written is None else list(written)
+    for module in model.modules():
+        if hasattr(module, "headspan_span") and hasattr(module, "layer_idx"):
+            result[module.layer_idx] = module.headspan_span().detach().tolist()
+    return result
+
+
+def ramp_of(model: torch.nn.Module, config: Any) -> float:
+    """Return the ramp of the spans that a model has."""
+    learned = {module.headspan_ramp for module in model.modules() if hasattr(module, "headspan_ramp")}
+    if len(learned) > 1:
+        raise ValueError(f"ramp must be given where layers have different ones, here {sorted(learned)}")
+    ramp: float = learned.pop() if learned else getattr(config, "headspan_ramp", 32)
+    return ramp
+
+
+def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
+    """Return spans as they are given for the heads of each layer."""
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     each = list(spans) if isinstance(spans, Sequence) or np.ndim(spans) else [spans] * layers
     if len(each) != layers:

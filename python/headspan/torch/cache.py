@@ -1,0 +1,191 @@
+"""A cache as long as each head's span, for tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headspan.cache import SpanCache as _SpanCache
+from headspan.patterns.base import Pattern
+from headspan.torch.arrays import READABLE, wide_array_of
+
+_NAMES = {getattr(torch, name): name for name in ("float32", "float64", "float16", "bfloat16", "int8")}
+
+
+class SpanCache:
+    """Keys and values that are as long for every key head as its heads can see: `headspan.SpanCache` of tensors.
+
+    For texts that are continued, without gradients. Tensors are of float32, bfloat16 or float16, or of float64 for a
+    cache of that type; results have the type of query.
+
+    Parameters
+    ----------
+    batch, key_heads, head_dim : int
+    spans : array_like, shape (heads,), optional
+    ramp : float
+    pattern : Pattern or list of Pattern, optional
+    dtype : torch.dtype or str
+        As what keys and values are kept: float32, float64, float16, bfloat16 or int8.
+    value_dim : int, optional
+    sink_tokens, slack : int
+        All as for `headspan.SpanCache`, which says what they are.
+
+    Attributes
+    ----------
+    count, nbytes, spans
+        As of `headspan.SpanCache`.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong type.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from headspan.torch import SpanCache
+    >>> q, k, v = torch.randn(3, 1, 2, 100, 16)
+    >>> cache = SpanCache(1, 2, 16, spans=[4, 30], ramp=8, dtype=torch.bfloat16)
+    >>> prompt = cache.attend(q[:, :, :90], k[:, :, :90], v[:, :, :90])
+    >>> for i in range(90, 100):
+    ...     out = cache.attend(q[:, :, [i]], k[:, :, [i]], v[:, :, [i]])
+    >>> cache.count, cache.nbytes
+    (100, 3200)
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        key_heads: int,
+        head_dim: int,
+        *,
+        spans: npt.ArrayLike | torch.Tensor | None = None,
+        ramp: float = 32,
+        pattern: Pattern | Sequence[Pattern] | None = None,
+        dtype: torch.dtype | str = torch.float32,
+        value_dim: int | None = None,
+        sink_tokens: int = 0,
+        slack: int = 0,
+    ) -> None:
+        self._cache = _SpanCache(
+            batch,
+            key_heads,
+            head_dim,
+            spans=_plain(spans),
+            ramp=ramp,
+            pattern=pattern,
+            dtype=_NAMES.get(dtype, dtype),
+            value_dim=value_dim,
+            sink_tokens=sink_tokens,
+            slack=slack,
+        )
+
+    @property
+    def count(self) -> int:
+        """Tokens so far."""
+        return self._cache.count
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of keys and values."""
+        return self._cache.nbytes
+
+    @property
+    def spans(self) -> torch.Tensor | None:
+        """Spans of the heads; may be set to shorter ones while the text goes on."""
+        spans = self._cache.spans
+        return None if spans is None else torch.from_numpy(spans)
+
+    @spans.setter
+    def spans(self, spans: npt.ArrayLike | torch.Tensor) -> None:
+        self._cache.spans = _plain(spans)
+
+    def append(self, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Add tokens, (batch, key_heads, tokens, dims), as `headspan.SpanCache.append` does."""
+        self._cache.append(_array("key", key), _array("value", value))
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor | None = None,
+        value: torch.Tensor | None = None,
+        *,
+        span: npt.ArrayLike | torch.Tensor | None = None,
+        clip: bool = False,
+        return_lse: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Attend to all tokens, the new ones among them, and add these, as `headspan.SpanCache.attend` does.
+
+        Returns
+        -------
+        out : Tensor, shape (batch, heads, tokens, value_dim)
+            Of the type of query.
+        lse : Tensor, shape (batch, heads, tokens)
+            Only with `return_lse`.
+
+        Raises
+        ------
+        ValueError
+            For a wrong shape or value, tensors that need a gradient, or a query that reaches what is no longer there.
+        TypeError
+            For a wrong type or option.
+        """
+        new = [None if x is None else _array(name, x) for name, x in (("key", key), ("value", value))]
+        plain: dict[str, Any] = {name: _plain(option) for name, option in options.items()}
+        plain |= {"span": _plain(span), "clip": clip, "return_lse": return_lse}
+        result = self._cache.attend(_array("query", query), *new, **plain)
+        out, lse = result if return_lse else (result, None)
+        tensor = torch.from_numpy(out).to(query.dtype)
+        return tensor if lse is None else (tensor, torch.from_numpy(lse))
+
+    def truncate(self, count: int) -> None:
+        """Take the last tokens back, so that `count` are left, as far as `slack` allows."""
+        self._cache.truncate(count)
+
+    def reorder(self, items: npt.ArrayLike | torch.Tensor) -> None:
+        """Let batch item i go on from what item ``items[i]`` was, as beams do; there may be more or fewer."""
+        self._cache.reorder(_plain(items))
+
+    def copy(self) -> Self:
+        """Return a cache of its own that goes on from here."""
+        return type(self).from_state_dict(self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all there is to it: numbers, texts, tensors and lists of tensors, as ``torch.save`` keeps them."""
+        state = self._cache.state_dict()
+        tensors = {name: [torch.from_numpy(array) for array in state[name]] for name in ("keys", "values")}
+        return state | tensors | {"spans": self.spans}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Make a cache of what `state_dict` gave."""
+        arrays = {name: [tensor.numpy() for tensor in state[name]] for name in ("keys", "values")}
+        cache = cls.__new__(cls)
+        cache._cache = _SpanCache.from_state_dict({**state, **arrays, "spans": _plain(state["spans"])})
+        return cache
+
+
+def _plain(given: Any) -> Any:
+    """Return an option as NumPy reads it."""
+    return wide_array_of(given.detach()) if isinstance(given, torch.Tensor) else given
+
+
+def _array(name: str, tensor: Any) -> npt.NDArray[Any]:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(
+            f"{name} must be a tensor of torch, not {type(tensor).__name__}; headspan.SpanCache takes arrays"
+        )
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{name} must be on the CPU, not on {tensor.device}; {name}.cpu() brings it there")
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{name} needs a gradient, which a cache has none of: attend within torch.no_grad()")
+    if tensor.dtype not in READABLE:
+        raise TypeError(f"{name} must be of float32, float64, bfloat16 or float16, not {tensor.dtype}")
+    return np.asarray(wide_array_of(tensor.detach()))

@@ -1,0 +1,211 @@
+"""A cache of transformers in which every head keeps what it can reach and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headspan import _check
+from headspan.patterns import Local
+from headspan.torch.cache import SpanCache
+from headspan.torch.transformers import spans as spans_of_model
+
+_UNLIMITED = 1e30
+
+
+class HeadLayer:
+    """Keys and values of a layer, which the attention function reads through `attend`.
+
+    What `update` returns are the new keys alone, with this layer as an attribute: only the attention function
+    "headspan" knows what to do with them.
+    """
+
+    is_sliding = False  # its window, if it has one, is among the reaches of its heads
+    is_compileable = False
+    supports_early_init = False
+    record_past = False
+
+    def __init__(self, spans: list[float], ramp: float, window: int | None, options: dict[str, Any]) -> None:
+        self._spans, self._ramp, self._window, self._options = spans, ramp, window, options
+        self._cache: SpanCache | None = None
+        self._new: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether there is a cache yet."""
+        return self._cache is not None
+
+    @property
+    def is_croppable(self) -> bool:
+        """Whether tokens can be taken back."""
+        return bool(self._options["slack"])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of keys and values."""
+        return 0 if self._cache is None else self._cache.nbytes
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take the new keys and values, until they are attended to."""
+        if self._new is not None:
+            raise RuntimeError(
+                "a HeadCache was updated and not read: its model must compute with attn_implementation='headspan'"
+            )
+        if self._cache is None:
+            batch, key_heads, _, dim = key.shape
+            dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
+            pattern = None if self._window is None else Local(self._window - 1)
+            more = {name: self._options[name] for name in ("sink_tokens", "slack")}
+            given = {"spans": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | more
+            self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **given)
+        key = key.detach()
+        self._new = key, value.detach()
+        key._headspan_cache = self
+        return key, value
+
+    def attend(self, query: torch.Tensor, *, key_begin: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
+        """Return attention of the newest tokens over all, (batch, heads, tokens, head_dim)."""
+        if self._new is None or self._cache is None:
+            raise RuntimeError("a HeadCache was read twice for one update")
+        if key_begin is not None:
+            if self._options["sink_tokens"]:
+                raise NotImplementedError("sink_tokens are the first ones, which with padding on the left are padding")
+            options["key_begin"] = key_begin
+        new, self._new = self._new, None
+        result: torch.Tensor = self._cache.attend(query.detach(), *new, **options)
+        return result
+
+    def get_seq_length(self) -> int:
+        """Return the tokens so far."""
+        return 0 if self._cache is None else self._cache.count
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return how many keys there are for a mask, and the first of them: all, as far as others are concerned."""
+        return self.get_seq_length() + query_length, 0
+
+    def get_max_length(self) -> int:
+        """Return that there is no maximum."""
+        return -1
+
+    def reset(self) -> None:
+        """Forget all."""
+        self._cache = self._new = None
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Take back so many tokens, given as a negative number."""
+        if self._cache is not None and tokens_to_remove:
+            self._cache.truncate(self._cache.count - abs(tokens_to_remove))
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Let the items go on from others."""
+        if self._cache is not None:
+            self._cache.reorder(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each item."""
+        if self._cache is not None:
+            items = self._cache._cache._batch
+            self._cache.reorder(np.repeat(np.arange(items), repeats))
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep chosen items."""
+        self.reorder_cache(torch.arange(len(indices))[indices] if indices.dtype == torch.bool else indices)
+
+
+def head_cache(
+    model: torch.nn.Module,
+    spans: npt.ArrayLike | Sequence[npt.ArrayLike | None] | None = None,
+    *,
+    ramp: float | None = None,
+    sink_tokens: int = 0,
+    dtype: torch.dtype | str | None = None,
+    slack: int = 0,
+) -> Any:
+    """Return a cache for ``model.generate(past_key_values=...)`` in which every head keeps what it can reach.
+
+    A `DynamicCache` keeps all tokens for all heads. Of this one, each key head is as long as the furthest of the spans
+    of the heads that share it, plus the ramp and the sinks, and a layer's sliding window where it has one.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        A decoder with ``attn_implementation="headspan"``.
+    spans : array_like, optional
+        As of `set_spans`; those that the model has unless given.
+    ramp : float, optional
+        That of the model's spans unless given.
+    sink_tokens : int
+        So many first tokens are kept and seen at any distance.
+    dtype : torch.dtype or str, optional
+        As what keys and values are kept, see `headspan.torch.SpanCache`; the type of the keys unless given.
+    slack : int
+        How many tokens `crop` can take back, as assisted decoding does.
+
+    Returns
+    -------
+    transformers.Cache
+        With `nbytes`, the memory of all layers.
+
+    Raises
+    ------
+    ValueError
+        For a model that computes otherwise, or spans that do not fit.
+    TypeError
+        For a wrong type.
+
+    References
+    ----------
+    Xiao et al., "DuoAttention", ICLR 2025, section 2.3, with a window for each head.
+
+    Examples
+    --------
+    >>> import torch, headspan.torch
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> headspan.torch.register()
+    >>> sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes, attn_implementation="headspan"))
+    >>> headspan.torch.set_spans(model, [[2, 4, 8, 16], [4, 4, 4, 4]], ramp=4)
+    >>> cache = headspan.torch.head_cache(model)
+    >>> ids = torch.arange(3, 40)[None]
+    >>> model.generate(ids, cache=cache, max_new_tokens=5, do_sample=False, pad_token_id=0).shape
+    torch.Size([1, 42])
+    >>> cache.nbytes
+    4992
+    """
+    from transformers.cache_utils import Cache, CacheLayerMixin, get_layer_types_and_kwargs
+
+    config = spans_of_model.decoder_config(model)
+    if config._attn_implementation != "headspan":
+        raise ValueError(
+            f"a cache of heads needs a model with attn_implementation='headspan', not {config._attn_implementation!r}"
+        )
+    of_layers = spans_of_model.of_model(model, config) if spans is None else spans_of_model.of_layers(spans, config)
+    if ramp is None:
+        ramp = spans_of_model.ramp_of(model, config)
+    ramp = _check.number("ramp", ramp, at_least=0)
+    kinds, arguments = get_layer_types_and_kwargs(config)
+    strange = sorted(set(kinds) - {"full_attention", "sliding_attention"})
+    if strange:
+        raise ValueError(f"a cache of heads is for full attention and sliding windows, not for {', '.join(strange)}")
+
+    class Layer(HeadLayer, CacheLayerMixin):
+        def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+            """Wait for the first keys."""
+
+    class HeadCache(Cache):
+        @property
+        def nbytes(self) -> int:
+            return sum(layer.nbytes for layer in self.layers)
+
+    options = {"sink_tokens": sink_tokens, "dtype": dtype, "slack": slack}
+    unlimited = [_UNLIMITED] * config.num_attention_heads
+    return HeadCache(
+        layers=[
+            Layer(unlimited if its is None else its, ramp, more.get("sliding_window"), options)
+            for its, more in zip(of_layers, arguments, strict=True)
+        ]
+    )

@@ -1,0 +1,131 @@
+"""A cache of heads in `generate`: the same tokens as the whole cache gives with the same spans, in less memory."""
+
+import pytest
+from families import DECODERS, model_of, tokens
+from peers import torch, transformers
+
+import headspan.torch  # isort: skip
+
+RAMP = 4.0
+SPANS = [[2, 5.5, 0, 40], [30, 1, 7.25, 3]]
+
+
+def spanned(family, spans=SPANS):
+    model = model_of(family)
+    model.set_attn_implementation("headspan")
+    headspan.torch.set_spans(model, spans, ramp=RAMP)
+    return model
+
+
+def prompt(padded=False, count=25):
+    ids = tokens(2, count)
+    mask = torch.ones_like(ids)
+    if padded:
+        ids[0, :5], mask[0, :5] = 0, 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+WAYS = {
+    "greedy": {"do_sample": False},
+    "sampled": {"do_sample": True, "temperature": 1.5},
+    "beams": {"do_sample": False, "num_beams": 3},
+    "sampled beams": {"do_sample": True, "num_beams": 2},
+}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "gpt_oss"])
+def test_generated_tokens(family, way, padded):
+    """As with a cache of everything, whose logits with spans are held against the dense definition elsewhere."""
+    model = spanned(family)
+    found = []
+    for cache in (None, headspan.torch.head_cache(model)):
+        torch.manual_seed(0)
+        given = {} if cache is None else {"cache": cache}
+        found.append(model.generate(**prompt(padded), **given, **way, max_new_tokens=40, pad_token_id=0))
+    assert torch.equal(*found)
+    assert found[0].shape[1] > 40
+
+
+@pytest.mark.parametrize("family", DECODERS)
+@torch.no_grad()
+def test_logits_of_pieces(family):
+    model, ids = spanned(family), tokens(2, 60)
+    cache, parts = headspan.torch.head_cache(model), []
+    for first, last in ((0, 30), (30, 31), (31, 45), (45, 60)):
+        places = torch.arange(first, last)[None].expand(2, -1)
+        parts.append(model(input_ids=ids[:, first:last], position_ids=places, cache=cache).logits)
+    whole = model(input_ids=ids, position_ids=torch.arange(60)[None].expand(2, -1)).logits
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_memory_is_that_of_the_reaches():
+    model = spanned("llama")
+    cache = headspan.torch.head_cache(model)
+    model(input_ids=tokens(1, 200), cache=cache)
+    rows = (5.5 + RAMP) // 1 + 1 + 40 + RAMP + 30 + RAMP + (7.25 + RAMP) // 1 + 1  # key heads have two heads each
+    assert cache.nbytes == rows * 2 * 8 * 4
+    half = headspan.torch.head_cache(model, dtype=torch.bfloat16)
+    model(input_ids=tokens(1, 200), cache=half)
+    assert half.nbytes == cache.nbytes / 2
+    whole = transformers.DynamicCache(config=model.config)
+    model(input_ids=tokens(1, 200), cache=whole)
+    assert cache.nbytes < 0.3 * sum(layer.keys.nbytes + layer.values.nbytes for layer in whole.layers)
+
+
+@torch.no_grad()
+def test_sinks_are_seen_at_any_distance():
+    model, ids = spanned("llama"), tokens(1, 120)
+    caches = [headspan.torch.head_cache(model, sink_tokens=count) for count in (0, 4)]
+    logits = [model(input_ids=ids, cache=cache).logits[0, -1] for cache in caches]
+    assert (logits[0] - logits[1]).abs().max() > 1e-3
+    cache = headspan.torch.head_cache(model, sink_tokens=2)
+    with pytest.raises(NotImplementedError, match="padding"):
+        model(**prompt(padded=True), cache=cache)
+
+
+@torch.no_grad()
+def test_tokens_are_taken_back():
+    model, ids = spanned("llama"), tokens(1, 60)
+    cache = headspan.torch.head_cache(model, slack=8)
+    assert cache.is_croppable
+    assert not headspan.torch.head_cache(model).is_croppable
+    model(input_ids=ids[:, :50], cache=cache)
+    wrong = tokens(1, 8)
+    model(input_ids=wrong, cache=cache)
+    cache.crop(-8)
+    assert cache.get_seq_length() == 50
+    found = model(input_ids=ids[:, 50:], cache=cache).logits
+    torch.testing.assert_close(found, model(input_ids=ids).logits[:, 50:], rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="slack"):
+        cache.crop(-20)
+
+
+def test_learned_spans_are_those_of_the_cache():
+    model = model_of("llama")
+    model.set_attn_implementation("headspan")
+    spans = headspan.torch.convert(model, limit=40, ramp=RAMP)
+    with torch.no_grad():
+        for layer, span in enumerate(spans):
+            span.fraction.copy_(torch.tensor(SPANS[layer]) / 40)
+    cache = headspan.torch.head_cache(model)
+    given = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(model.generate(**prompt(), cache=cache, **given), model.generate(**prompt(), **given))
+
+
+def test_a_model_that_does_not_read_it_is_found_out():
+    model = model_of("llama")
+    with pytest.raises(ValueError, match="attn_implementation='headspan'"):
+        headspan.torch.head_cache(model, 3)
+    model.set_attn_implementation("headspan")
+    cache = headspan.torch.head_cache(model, 3)
+    model.set_attn_implementation("sdpa")
+    with torch.no_grad():
+        model(input_ids=tokens(1, 5), cache=cache)
+        with pytest.raises(RuntimeError, match="not read"):
+            model(input_ids=tokens(1, 5), cache=cache)
+    model.set_attn_implementation("headspan")
+    with pytest.raises(ValueError, match="2 layers"):
+        headspan.torch.head_cache(model, [3, 4, 5])
