@@ -20,7 +20,7 @@ from headspan.torch.layers import (
     TransformerBlock,
     convert,
 )
-from headspan.torch.transformers import head_cache, record, register, set_spans
+from headspan.torch.transformers import duo_attention_spans, head_cache, moa_spans, record, register, set_spans
 
 __all__ = [
     "AdaptiveSpan",
@@ -32,8 +32,10 @@ __all__ = [
     "TransformerBlock",
     "attention",
     "convert",
+    "duo_attention_spans",
     "halo_attention",
     "head_cache",
+    "moa_spans",
     "record",
     "register",
     "set_spans",

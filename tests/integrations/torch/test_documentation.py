@@ -14,7 +14,7 @@ import headspan.torch  # isort: skip
 
 PUBLIC = """
     AdaptiveSpan AdaptiveSpanAttention DynamicSpan HybridAttention SpanCache SpanPredictor TransformerBlock attention
-    convert halo_attention head_cache record register set_spans
+    convert duo_attention_spans halo_attention head_cache moa_spans record register set_spans
     """
 MODULES = sorted(m.name for m in pkgutil.walk_packages(headspan.torch.__path__, "headspan.torch."))
 
