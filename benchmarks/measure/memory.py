@@ -51,6 +51,12 @@ def _status(field: str) -> int:
     raise ValueError(f"/proc/self/status has no {field}")
 
 
+def resident() -> int:
+    """Bytes that this process has in memory, but for what malloc keeps for later."""
+    _trim()
+    return _status("VmRSS")
+
+
 def _trim() -> None:
     """Give back what malloc keeps: memory that is free already would hide what the call takes."""
     gc.collect()

@@ -1,5 +1,9 @@
 """A cache of heads in `generate`: the same tokens as the whole cache gives with the same spans, in less memory."""
 
+import gc
+import os
+from pathlib import Path
+
 import pytest
 from families import DECODERS, model_of, tokens
 from peers import torch, transformers
@@ -48,6 +52,40 @@ def test_generated_tokens(family, way, padded):
     assert found[0].shape[1] > 40
 
 
+@pytest.mark.parametrize("ramp", [0.0, RAMP])
+@torch.no_grad()
+def test_tokens_of_a_dense_mask(ramp):
+    """As from plain attention over all tokens, to whose scores the logarithm of the mask of each head is added."""
+    spans, count = torch.tensor([2, 5.5, 0, 40]), 70
+    model, ids = model_of("llama"), tokens(2, 25)
+    distance = (torch.arange(count)[:, None] - torch.arange(count)).to(torch.float64)
+    behind = spans[:, None, None] - distance
+    soft = ((behind + ramp) / ramp).clamp(0, 1) if ramp else (behind >= 0).to(torch.float64)
+    mask = torch.where(distance >= 0, soft, 0).log().to(torch.float32).clamp(min=-1e30)[None].expand(2, -1, -1, -1)
+    expected = ids
+    while expected.shape[1] < count:
+        size = expected.shape[1]
+        logits = model(input_ids=expected, attention_mask=mask[..., :size, :size], use_cache=False).logits
+        expected = torch.cat([expected, logits[:, -1:].argmax(dim=-1)], dim=1)
+    model.set_attn_implementation("headspan")
+    cache = headspan.torch.head_cache(model, [spans.tolist()] * 2, ramp=ramp)
+    given = {"min_new_tokens": count - 25, "max_new_tokens": count - 25, "do_sample": False, "pad_token_id": 0}
+    found = model.generate(ids, cache=cache, eos_token_id=None, **given)
+    assert torch.equal(found, expected)
+
+
+def test_drafts_are_taken_back():
+    model, ids = spanned("llama"), tokens(1, 5).repeat(1, 5)  # a prompt that repeats itself has drafts in it
+    given = {"max_new_tokens": 40, "do_sample": False, "pad_token_id": 0}
+    cropped = []
+    cache = headspan.torch.head_cache(model, slack=8)
+    crop = cache.crop
+    cache.crop = lambda count: (cropped.append(count), crop(count))
+    found = model.generate(ids, cache=cache, prompt_lookup_num_tokens=4, **given)
+    assert any(cropped)
+    assert torch.equal(found, model.generate(ids, **given))
+
+
 @pytest.mark.parametrize("family", DECODERS)
 @torch.no_grad()
 def test_logits_of_pieces(family):
@@ -73,6 +111,25 @@ def test_the_memory_is_that_of_the_reaches():
     whole = transformers.DynamicCache(config=model.config)
     model(input_ids=tokens(1, 200), cache=whole)
     assert cache.nbytes < 0.3 * sum(layer.keys.nbytes + layer.values.nbytes for layer in whole.layers)
+
+
+def resident():
+    """Bytes that this process has in memory."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@torch.no_grad()
+def test_the_process_grows_by_the_reaches():
+    """Of two layers that 6000 tokens went through, 188 MiB, their last 2000 are left."""
+    cache = headspan.torch.head_cache(spanned("llama"), 2000, ramp=0)
+    before = resident()
+    for layer in cache.layers:
+        for _ in range(60):
+            layer.update(torch.randn(1, 2, 100, 1024), torch.randn(1, 2, 100, 1024))
+            layer.attend(torch.randn(1, 4, 1, 1024))
+    assert cache.nbytes == 2 * 2 * 2 * 2001 * 1024 * 4
+    assert resident() - before < 1.3 * cache.nbytes
 
 
 @torch.no_grad()
