@@ -55,6 +55,10 @@ class HeadLayer:
             raise RuntimeError(
                 "a HeadCache was updated and not read: its model must compute with attn_implementation='headspan'"
             )
+        if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad):
+            raise ValueError(
+                "a HeadCache has no gradients: call the model within torch.no_grad(), or without a cache to train it"
+            )
         if self._cache is None:
             batch, key_heads, _, dim = key.shape
             dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
@@ -76,7 +80,7 @@ class HeadLayer:
                 raise NotImplementedError("sink_tokens are the first ones, which with padding on the left are padding")
             options["key_begin"] = key_begin
         new, self._new = self._new, None
-        result: torch.Tensor = self._cache.attend(query.detach(), *new, **options)
+        result: torch.Tensor = self._cache.attend(query, *new, **options)
         return result
 
     def get_seq_length(self) -> int:
@@ -148,7 +152,8 @@ def head_cache(
     Returns
     -------
     transformers.Cache
-        With `nbytes`, the memory of all layers.
+        With `nbytes`, the memory of all layers. It has no gradients: models are called within ``torch.no_grad()``, as
+        `generate` does.
 
     Raises
     ------

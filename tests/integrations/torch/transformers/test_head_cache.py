@@ -186,3 +186,19 @@ def test_a_model_that_does_not_read_it_is_found_out():
     model.set_attn_implementation("headspan")
     with pytest.raises(ValueError, match="2 layers"):
         headspan.torch.head_cache(model, [3, 4, 5])
+
+
+def test_gradients_are_refused():
+    """Rather than left out in silence."""
+    model, ids = spanned("llama"), tokens(1, 5)
+    cache = headspan.torch.head_cache(model)
+    with pytest.raises(ValueError, match="has no gradients"):
+        model(input_ids=ids, cache=cache)
+    model.requires_grad_(False)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj.requires_grad_()
+    with pytest.raises(ValueError, match="query needs a gradient"):
+        model(input_ids=ids, cache=headspan.torch.head_cache(model))
+    with torch.no_grad():
+        model(input_ids=ids, cache=cache)
+    assert cache.get_seq_length() == 5
