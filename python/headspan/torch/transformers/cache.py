@@ -129,7 +129,7 @@ def head_cache(
     dtype: torch.dtype | str | None = None,
     slack: int = 0,
 ) -> Any:
-    """Return a cache for ``model.generate(past_key_values=...)`` in which every head keeps what it can reach.
+    """Return a cache for ``model.generate(cache=...)`` in which every head keeps what it can reach.
 
     A `DynamicCache` keeps all tokens for all heads. Of this one, each key head is as long as the furthest of the spans
     of the heads that share it, plus the ramp and the sinks, and a layer's sliding window where it has one.

@@ -74,6 +74,8 @@ def attention_function(
         options |= {"dropout": float(dropout), "seed": int(torch.randint(2**62, ()))}
     cache = getattr(key, "_headspan_cache", None)
     if cache is not None:  # it has its own spans, and keys as far as these reach
+        if position_bias is not None:
+            raise NotImplementedError("position_bias cannot be given where each head has a cache of its own")
         options |= _begin(attention_mask)
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
