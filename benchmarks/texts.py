@@ -1,0 +1,82 @@
+"""Packed and padded texts in a model of transformers, against torch's masks: ``python -m benchmarks.texts``.
+
+A Llama of 2 layers of 8 heads of 64, on texts of 4096 tokens: whole, one text; packed, eight texts one behind the
+other; padded, two texts, one of which is padding in its left half. With ``attn_implementation="headspan"``, which makes
+ranges of keys, and with "sdpa", which makes masks of pairs. Both take turns; a figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import headspan.torch
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+TOKENS, TEXTS = 4096, 8
+
+
+def model_of(implementation: str) -> LlamaForCausalLM:
+    """Return the model, the same for each attention."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 2, "num_attention_heads": 8}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=1000, **sizes, attn_implementation=implementation))
+
+
+def inputs() -> dict[str, dict[str, torch.Tensor | bool]]:
+    """Return what the model is called with, by name."""
+    ids = torch.randint(1, 1000, (1, TOKENS))
+    places = torch.arange(TOKENS // TEXTS).repeat(TEXTS)[None]
+    items = torch.randint(1, 1000, (2, TOKENS))
+    mask = torch.ones_like(items)
+    mask[0, : TOKENS // 2] = 0
+    return {
+        "whole": {"input_ids": ids, "use_cache": False},
+        "packed": {"input_ids": ids, "position_ids": places, "use_cache": False},
+        "padded": {"input_ids": items, "attention_mask": mask, "use_cache": False},
+    }
+
+
+def step(model: LlamaForCausalLM, given: dict[str, torch.Tensor | bool]) -> None:
+    """Go forward and backward."""
+    model.zero_grad()
+    model(**given, labels=given["input_ids"]).loss.backward()
+
+
+def forward(model: LlamaForCausalLM, given: dict[str, torch.Tensor | bool]) -> None:
+    """Go forward only."""
+    with torch.no_grad():
+        model(**given)
+
+
+def medians(calls: list[Callable[[], None]], rounds: int) -> list[float]:
+    """Return the median time of each call, which take turns."""
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds + 1):
+        for call, its in zip(calls, times, strict=True):
+            started = time.perf_counter()
+            call()
+            its.append(time.perf_counter() - started)
+    return [statistics.median(its[1:]) for its in times]  # the first round warms up
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.texts", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    headspan.torch.register()
+    models = [model_of(name) for name in ("headspan", "sdpa")]
+    print(f"{'':8} {'':20} {'headspan':>10} {'sdpa':>10} {'times':>6}")
+    for name, given in inputs().items():
+        for what, work in (("forward", forward), ("forward and backward", step)):
+            ours, theirs = medians([partial(work, model, given) for model in models], rounds)
+            print(f"{name:8} {what:20} {1e3 * ours:7.1f} ms {1e3 * theirs:7.1f} ms {theirs / ours:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
