@@ -36,10 +36,10 @@ class Pieces:
         while begin < last:
             if not there or cursor.key() == SIZES or _first(cursor.key()) != begin:
                 raise OSError(f"rows from {begin} on are damaged in the store at {self._path}: a record is missing")
-            key, value = self._decoded(begin, cursor.value())
-            end = begin + key.shape[1]
-            if end > first:
-                yield begin, key, value
+            record = cursor.value()
+            end = begin + rows_of(self._sizes, record)
+            if end > first or end == begin:  # what was not asked for may be damaged; what is no row is
+                yield begin, *self._decoded(begin, record)
             begin, there = end, cursor.next()
 
     def _decoded(self, first: int, record: memoryview) -> Rows:
