@@ -1,5 +1,9 @@
 """Processes that are killed, damaged files, full disks: nothing acknowledged is lost, and errors say what is."""
 
+import errno
+import resource
+import shutil
+
 import headspan as hs
 import killed
 import numpy as np
@@ -118,9 +122,29 @@ with hs.KeyValueStore(sys.argv[1], 2, 4) as store:
 def test_a_full_disk_loses_nothing(tmp_path, limit):
     """A limit on the length of files stands for it."""
     message = run_python(FULL, tmp_path / "store", limit)
-    assert "nothing was written to the store at" in message
+    assert "nothing was added to the store at" in message
     with hs.KeyValueStore(tmp_path / "store", readonly=True) as store:
         assert len(store) % 700 == 9000 % 700
+
+
+def test_a_disk_without_room_is_said_to_be_full(tmp_path, monkeypatch):
+    """By what the system says of it, since LMDB calls it an input/output error."""
+    key = normals(0, 2, 500, 8)
+    with hs.KeyValueStore(tmp_path / "store", 2, 8, dtype="float64") as store:
+        store.append(key, key)
+        usage = shutil.disk_usage(tmp_path)
+        monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=4096))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
+        try:
+            with pytest.raises(OSError, match="the disk is full; nothing was added") as caught:
+                store.append(key, key)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert caught.value.errno == errno.ENOSPC
+        assert np.array_equal(store.rows(0, len(store))[0], key)
+        store.append(key, key)
+        assert len(store) == 1000
 
 
 def test_the_map_grows_by_itself(tmp_path, monkeypatch):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from typing import IO, Any
 
 # The map is an address range; the file is as long as what is in it. A full one is doubled.
 FIRST_MAP = 1 << 30
+_OVERHEAD = 1 << 18  # bytes of pages of the tree that a transaction writes anew, and more
 
 
 class Database:
@@ -60,9 +63,7 @@ class Database:
                     # What failed may have left the environment in a state that it calls fatal.
                     self._env.close()
                     self._env = self._opened(create=False)
-                    raise OSError(
-                        f"nothing was written to the store at {self._path}, and what was there can be read: {error}"
-                    ) from error
+                    raise self._unwritten(error, size) from error
 
     def sync_folder(self) -> None:
         """Bring the names of new files to disk, and that of the folder."""
@@ -82,6 +83,13 @@ class Database:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
+
+    def _unwritten(self, error: Exception, size: int) -> OSError:
+        """Say why nothing was written; LMDB takes a write that the disk had no room for as any other that fails."""
+        kept = f"nothing was added to the store at {self._path}, and what was there can be read"
+        if isinstance(error, self._lmdb.DiskError) or shutil.disk_usage(self._path).free < size + _OVERHEAD:
+            return OSError(errno.ENOSPC, f"the disk is full; {kept}")
+        return OSError(f"{kept}: {error}")
 
     def _begin(self, *, write: bool) -> Any:
         if self._env is None:
