@@ -215,6 +215,34 @@ def test_threads_share_a_store(tmp_path, monkeypatch):
     assert wrong == []
 
 
+FORKED = """
+import os, sys
+import headspan as hs
+import numpy as np
+
+store = hs.KeyValueStore(sys.argv[1], 1, 2)
+store.append(np.ones((1, 3, 2), np.float32), np.ones((1, 3, 2), np.float32))
+sys.stdout.flush()
+if child := os.fork():
+    os.waitpid(child, 0)
+    store.append(np.ones((1, 3, 2), np.float32), np.ones((1, 3, 2), np.float32))
+    print(len(store))
+else:
+    try:
+        len(store)
+    except ValueError as error:
+        print(error)
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+def test_what_was_opened_before_a_fork_is_the_parents(tmp_path):
+    refused, count = run_python(FORKED, tmp_path / "store").splitlines()
+    assert "must be opened after a fork, in each process" in refused
+    assert count == "6"
+
+
 def test_without_lmdb_an_error_names_the_extra(tmp_path):
     code = (
         "import sys; sys.modules['lmdb'] = None\nimport headspan as hs\n"

@@ -28,7 +28,7 @@ class Database:
         except ImportError as error:
             raise ImportError("KeyValueStore needs lmdb: pip install 'headspan[store]'") from error
         self._lmdb, self._path, self._readonly = lmdb, path, readonly
-        self._lock = threading.RLock()
+        self._lock, self._process = threading.RLock(), os.getpid()
         self._writer: IO[bytes] | None = None
         self._env: Any = self._opened(create=not readonly)
         if not readonly:
@@ -94,6 +94,8 @@ class Database:
     def _begin(self, *, write: bool) -> Any:
         if self._env is None:
             raise ValueError(f"the store at {self._path} is closed")
+        if os.getpid() != self._process:
+            raise ValueError(f"the store at {self._path} must be opened after a fork, in each process, and was before")
         try:
             return self._env.begin(write=write, buffers=True)
         except self._lmdb.MapResizedError:  # by the writer, in another process
@@ -102,7 +104,9 @@ class Database:
 
     def _opened(self, *, create: bool) -> Any:
         try:
-            return self._lmdb.open(os.fspath(self._path), map_size=FIRST_MAP, readonly=self._readonly, create=create)
+            return self._lmdb.open(
+                os.fspath(self._path.resolve()), map_size=FIRST_MAP, readonly=self._readonly, create=create
+            )
         except self._lmdb.Error as error:
             if "already open" in str(error):
                 raise OSError(
