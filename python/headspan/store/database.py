@@ -42,11 +42,12 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Any]:
         """Give a transaction that sees one state; memory that it hands out is gone when it ends."""
-        with self._lock, self._begin(write=False) as transaction:
+        with self._lock:
             try:
-                yield transaction
+                with self._begin(write=False) as transaction:
+                    yield transaction
             except self._lmdb.Error as error:
-                raise OSError(f"the store at {self._path} is damaged: {error}") from error
+                raise OSError(f"the store at {self._path} cannot be read: {error}") from error
 
     def write(self, change: Callable[[Any], None], size: int) -> None:
         """Make a change that adds about so many bytes, whole or not at all; on disk when this returns."""

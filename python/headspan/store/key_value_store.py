@@ -63,8 +63,7 @@ class KeyValueStore:
     -----
     The file is one of LMDB (Chu, "MDB: A Memory-Mapped Database and Backend for OpenLDAP", 2011), a tree of pages that
     are never written in place. Checksums are those of the rows; the tree's own pages have none. A piece is verified
-    when an opened store first reads it. Processes that are forked open the store
-    afterwards, each for itself.
+    when an opened store first reads it. Processes that are forked open the store afterwards, each for itself.
 
     Examples
     --------
