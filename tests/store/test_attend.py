@@ -1,5 +1,7 @@
 """Attention over a store against that over its keys in memory."""
 
+import tracemalloc
+
 import headspan as hs
 import numpy as np
 import pytest
@@ -123,6 +125,23 @@ def test_pieces_beyond_the_span_are_not_read(stored, monkeypatch):
         read.clear()
     store.attend(query, span=10, query_positions=[5, 6, 7])
     assert read == [(0, 4096)]
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 0.2), ("float64", 0.2), ("float16", 2.5)])
+def test_memory_is_that_of_a_piece(tmp_path, dtype, most):
+    """Rows are read where they lie in the file; only float16 is widened, a piece at a time."""
+    query = normals(0, 4, 3, 64).astype("float64" if dtype == "float64" else "float32")
+    with hs.KeyValueStore(tmp_path / "store", 1, 64, dtype=dtype) as store:
+        key = normals(1, 1, 4096 * 8 + 100, 64).astype(query.dtype)
+        store.append(key, key)
+        tracemalloc.start()
+        try:
+            store.attend(query)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    piece = 4096 * 2 * 64 * query.itemsize
+    assert peak < most * piece
 
 
 def test_an_empty_store_gives_nothing(tmp_path):

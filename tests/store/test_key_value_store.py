@@ -232,6 +232,7 @@ else:
         len(store)
     except ValueError as error:
         print(error)
+    store.close()
     sys.stdout.flush()
     os._exit(0)
 """

@@ -42,6 +42,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Any]:
         """Give a transaction that sees one state; memory that it hands out is gone when it ends."""
+        self._check_process()
         with self._lock:
             try:
                 with self._begin(write=False) as transaction:
@@ -51,15 +52,17 @@ class Database:
 
     def write(self, change: Callable[[Any], None], size: int) -> None:
         """Make a change that adds about so many bytes, whole or not at all; on disk when this returns."""
+        self._check_process()
         with self._lock:
             while True:
                 try:
-                    with self._begin(write=True) as transaction:
-                        change(transaction)
-                    return
-                except self._lmdb.MapFullError:
-                    length = self._env.info()["map_size"]
-                    self._env.set_mapsize(length + max(length, 2 * size))
+                    try:
+                        with self._begin(write=True) as transaction:
+                            change(transaction)
+                        return
+                    except self._lmdb.MapFullError:
+                        length = self._env.info()["map_size"]
+                        self._env.set_mapsize(length + max(length, 2 * size))
                 except self._lmdb.Error as error:
                     # What failed may have left the environment in a state that it calls fatal.
                     self._env.close()
@@ -77,6 +80,8 @@ class Database:
 
     def close(self) -> None:
         """Let go of the file; once is enough."""
+        if os.getpid() != self._process:
+            return  # it is the parent's, and so are its locks
         with self._lock:
             if self._env is not None:
                 self._env.close()
@@ -84,6 +89,11 @@ class Database:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
+
+    def _check_process(self) -> None:
+        """Refuse to work in a forked process, before the lock, which a thread of the parent may have had."""
+        if os.getpid() != self._process:
+            raise ValueError(f"the store at {self._path} must be opened after a fork, in each process, and was before")
 
     def _unwritten(self, error: Exception, size: int) -> OSError:
         """Say why nothing was written; LMDB takes a write that the disk had no room for as any other that fails."""
@@ -95,8 +105,6 @@ class Database:
     def _begin(self, *, write: bool) -> Any:
         if self._env is None:
             raise ValueError(f"the store at {self._path} is closed")
-        if os.getpid() != self._process:
-            raise ValueError(f"the store at {self._path} must be opened after a fork, in each process, and was before")
         try:
             return self._env.begin(write=write, buffers=True)
         except self._lmdb.MapResizedError:  # by the writer, in another process
@@ -124,7 +132,7 @@ class Database:
         self._writer = (self._path / "writer.lock").open("ab")
         try:
             fcntl.lockf(self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except (BlockingIOError, PermissionError) as error:  # as systems differ
             raise OSError(
-                f"the store at {self._path} has a writer already, and may have one; readonly=True reads beside it"
+                f"the store at {self._path} has a writer already, and may have only one; readonly=True reads beside it"
             ) from error
