@@ -43,7 +43,7 @@ def peak_growth(case: Case, passes: str, contender: str, threads: int) -> int | 
         return None
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
     """Bytes of a field of the kernel's account of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
@@ -74,10 +74,10 @@ def _measure(case: Case, passes: str, name: str, threads: int) -> int:
     if contender.compiled:
         prepared.call()  # the compiler's memory is not the call's
     _trim()
-    before = _status("VmRSS")
+    before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to what is resident now
     prepared.call()
-    return max(0, _status("VmHWM") - before) + prepared.held
+    return max(0, status("VmHWM") - before) + prepared.held
 
 
 if __name__ == "__main__":

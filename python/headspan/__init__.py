@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from headspan import plot
     from headspan.demo.loaded import load_run
     from headspan.explorer import explore
+    from headspan.store import KeyValueStore
 
 __all__ = [
     "Cost",
     "Gradients",
     "HybridParameters",
+    "KeyValueStore",
     "SpanCache",
     "__version__",
     "attention",
@@ -69,13 +71,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what draws, and what trained, when it is first asked for: attention alone needs none of it."""
+    """Load what draws, what trained and what is on disk when it is first asked for: attention needs none of it."""
     if name == "plot":
         return import_module("headspan.plot")
     if name == "explore":
         return import_module("headspan.explorer").explore
     if name == "load_run":
         return import_module("headspan.demo.loaded").load_run
+    if name == "KeyValueStore":
+        return import_module("headspan.store").KeyValueStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,11 +10,12 @@ from helpers import run_python
 
 NAMES = {
     "headspan": """
-        Cost Gradients HybridParameters SpanCache __version__ attention attention_vjp attention_weights build_info cost
-        dynamic_span dynamic_span_vjp explore get_num_threads hierarchical_attention hierarchical_attention_vjp
-        hybrid_attention hybrid_attention_vjp hybrid_parameters importance_from importance_from_vjp learned_blocks
-        load_run merge_attention merge_attention_vjp patterns plot reference segments_from set_num_threads soft_mask
-        span_penalty t5_buckets
+        Cost Gradients HybridParameters KeyValueStore SpanCache __version__ attention attention_vjp
+        attention_weights build_info cost dynamic_span dynamic_span_vjp explore get_num_threads
+        hierarchical_attention hierarchical_attention_vjp hybrid_attention hybrid_attention_vjp
+        hybrid_parameters importance_from importance_from_vjp learned_blocks load_run merge_attention
+        merge_attention_vjp patterns plot reference segments_from set_num_threads soft_mask span_penalty
+        t5_buckets
         """,
     "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
     "headspan.lm": "ModelConfig Parameters init_parameters logits loss surprisal trace window_bits",
@@ -94,7 +95,7 @@ import sys
 
 before = set(sys.modules)
 {code}
-shown = ("headspan.", "matplotlib", "anywidget", "autograd", "tqdm", "json", "html")
+shown = ("headspan.", "matplotlib", "anywidget", "lmdb", "autograd", "tqdm", "json", "html")
 print(*(name for name in set(sys.modules) - before if name.startswith(shown)))
 """
 
@@ -114,6 +115,9 @@ def test_attention_alone_loads_nothing_that_draws_or_trains():
 def test_what_draws_is_loaded_when_it_is_first_used():
     drawing, looking = loaded("import headspan; headspan.plot.spans"), loaded("import headspan; headspan.explore")
     trained = loaded("import headspan; headspan.load_run")
+    kept = loaded("import headspan; headspan.KeyValueStore")
+    assert "headspan.store" in kept
+    assert "lmdb" not in kept
     assert "headspan.plot" in drawing
     assert "headspan.explorer" in looking
     assert "headspan.demo.loaded" in trained

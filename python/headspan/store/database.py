@@ -1,0 +1,138 @@
+"""The file of a store: transactions of LMDB that are retried, one writer, and errors that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+# The map is an address range; the file is as long as what is in it. A full one is doubled.
+FIRST_MAP = 1 << 30
+_OVERHEAD = 1 << 18  # bytes of pages of the tree that a transaction writes anew, and more
+
+
+class Database:
+    """Bytes by key, on disk.
+
+    A lock is held through every transaction: the map must not be made longer while another thread reads from it.
+    """
+
+    def __init__(self, path: Path, *, readonly: bool) -> None:
+        try:
+            import lmdb
+        except ImportError as error:
+            raise ImportError("KeyValueStore needs lmdb: pip install 'headspan[store]'") from error
+        self._lmdb, self._path, self._readonly = lmdb, path, readonly
+        self._lock, self._process = threading.RLock(), os.getpid()
+        self._writer: IO[bytes] | None = None
+        self._env: Any = self._opened(create=not readonly)
+        if not readonly:
+            try:
+                self._become_writer()
+                self._env.reader_check()  # forgets readers that were killed, for whom old pages would be kept
+            except BaseException:
+                self.close()
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[Any]:
+        """Give a transaction that sees one state; memory that it hands out is gone when it ends."""
+        self._check_process()
+        with self._lock:
+            try:
+                with self._begin(write=False) as transaction:
+                    yield transaction
+            except self._lmdb.Error as error:
+                raise OSError(f"the store at {self._path} cannot be read: {error}") from error
+
+    def write(self, change: Callable[[Any], None], size: int) -> None:
+        """Make a change that adds about so many bytes, whole or not at all; on disk when this returns."""
+        self._check_process()
+        with self._lock:
+            while True:
+                try:
+                    try:
+                        with self._begin(write=True) as transaction:
+                            change(transaction)
+                        return
+                    except self._lmdb.MapFullError:
+                        length = self._env.info()["map_size"]
+                        self._env.set_mapsize(length + max(length, 2 * size))
+                except self._lmdb.Error as error:
+                    # What failed may have left the environment in a state that it calls fatal.
+                    self._env.close()
+                    self._env = self._opened(create=False)
+                    raise self._unwritten(error, size) from error
+
+    def sync_folder(self) -> None:
+        """Bring the names of new files to disk, and that of the folder."""
+        for folder in (self._path, self._path.parent):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Let go of the file; once is enough."""
+        if os.getpid() != self._process:
+            return  # it is the parent's, and so are its locks
+        with self._lock:
+            if self._env is not None:
+                self._env.close()
+                self._env = None
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def _check_process(self) -> None:
+        """Refuse to work in a forked process, before the lock, which a thread of the parent may have had."""
+        if os.getpid() != self._process:
+            raise ValueError(f"the store at {self._path} must be opened after a fork, in each process, and was before")
+
+    def _unwritten(self, error: Exception, size: int) -> OSError:
+        """Say why nothing was written; LMDB takes a write that the disk had no room for as any other that fails."""
+        kept = f"nothing was added to the store at {self._path}, and what was there can be read"
+        if isinstance(error, self._lmdb.DiskError) or shutil.disk_usage(self._path).free < size + _OVERHEAD:
+            return OSError(errno.ENOSPC, f"the disk is full; {kept}")
+        return OSError(f"{kept}: {error}")
+
+    def _begin(self, *, write: bool) -> Any:
+        if self._env is None:
+            raise ValueError(f"the store at {self._path} is closed")
+        try:
+            return self._env.begin(write=write, buffers=True)
+        except self._lmdb.MapResizedError:  # by the writer, in another process
+            self._env.set_mapsize(0)
+            return self._env.begin(write=write, buffers=True)
+
+    def _opened(self, *, create: bool) -> Any:
+        try:
+            return self._lmdb.open(
+                os.fspath(self._path.resolve()), map_size=FIRST_MAP, readonly=self._readonly, create=create
+            )
+        except self._lmdb.Error as error:
+            if "already open" in str(error):
+                raise OSError(
+                    f"the store at {self._path} is already open in this process, whose threads may share it"
+                ) from error
+            raise OSError(f"the store at {self._path} cannot be opened: {error}") from error
+
+    def _become_writer(self) -> None:
+        """Hold a lock that a second writer meets; it is gone with this process, however that ends."""
+        import fcntl
+
+        # After LMDB has opened the file: it refuses to do so twice in a process, where this lock would be granted twice
+        # and given up with the first of the two.
+        self._writer = (self._path / "writer.lock").open("ab")
+        try:
+            fcntl.lockf(self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:  # as systems differ
+            raise OSError(
+                f"the store at {self._path} has a writer already, and may have only one; readonly=True reads beside it"
+            ) from error
