@@ -54,7 +54,7 @@ def status(field: str) -> int:
 def resident() -> int:
     """Bytes that this process has in memory, but for what malloc keeps for later."""
     _trim()
-    return _status("VmRSS")
+    return status("VmRSS")
 
 
 def _trim() -> None:
