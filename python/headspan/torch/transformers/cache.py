@@ -22,6 +22,11 @@ class HeadLayer:
 
     What `update` returns are the new keys alone, with this layer as an attribute: only the attention function
     "headspan" knows what to do with them.
+
+    Attributes
+    ----------
+    window : int or None
+        The keys that the layer sees, its own among them, where it slides.
     """
 
     is_sliding = False  # its window, if it has one, is among the reaches of its heads
@@ -30,7 +35,7 @@ class HeadLayer:
     record_past = False
 
     def __init__(self, spans: list[float], ramp: float, window: int | None, options: dict[str, Any]) -> None:
-        self._spans, self._ramp, self._window, self._options = spans, ramp, window, options
+        self._spans, self._ramp, self.window, self._options = spans, ramp, window, options
         self._cache: SpanCache | None = None
         self._new: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -62,7 +67,7 @@ class HeadLayer:
         if self._cache is None:
             batch, key_heads, _, dim = key.shape
             dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
-            pattern = None if self._window is None else Local(self._window - 1)
+            pattern = None if self.window is None else Local(self.window - 1)
             more = {name: self._options[name] for name in ("sink_tokens", "slack")}
             given = {"spans": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | more
             self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **given)
