@@ -218,7 +218,8 @@ def head_cache(
         def nbytes(self) -> int:
             return sum(layer.nbytes for layer in self.layers)
 
-    options = {"sink_tokens": sink_tokens, "dtype": dtype, "slack": slack}
+    options: dict[str, Any] = {"sink_tokens": sink_tokens, "dtype": dtype, "slack": slack}
+    SpanCache(1, 1, 1, **{name: its for name, its in options.items() if its is not None})  # refuses what is wrong now
     unlimited = [_UNLIMITED] * config.num_attention_heads
     return HeadCache(
         layers=[

@@ -63,3 +63,12 @@ def test_what_a_layer_hands_on(words, change):
         function(torch.nn.Module(), query, key, value, **given)
     assert "\n" not in str(caught.value)
     assert function(torch.nn.Module(), query, key, value, None)[0].shape == (1, 5, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "given"),
+    [(ValueError, "sink_tokens", -1), (TypeError, "slack", "many"), (TypeError, "dtype", "int3")],
+)
+def test_what_it_is_made_with_is_checked_at_once(error, name, given):
+    with pytest.raises(error, match=name):
+        headspan.torch.head_cache(spanned(), **{name: given})
