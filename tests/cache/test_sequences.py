@@ -1,5 +1,8 @@
 """Any sequence of operations on a cache against a plain array of all keys."""
 
+import copy
+import pickle
+
 import headspan as hs
 import numpy as np
 import pytest
@@ -10,6 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from storage_oracle import rounded
 
 SLACK = 6
+COPIES = {
+    "copy": hs.SpanCache.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda cache: pickle.loads(pickle.dumps(cache)),
+    "state": lambda cache: hs.SpanCache.from_state_dict(cache.state_dict()),
+}
 
 
 class CacheAndArray(RuleBasedStateMachine):
@@ -93,10 +102,10 @@ class CacheAndArray(RuleBasedStateMachine):
         self.spans = np.minimum(self.spans, most)
         self.cache.spans = self.spans
 
-    @rule(by_state=st.booleans())
-    def go_on_with_a_copy(self, by_state):
+    @rule(way=st.sampled_from(sorted(COPIES)))
+    def go_on_with_a_copy(self, way):
         old = self.cache
-        self.cache = hs.SpanCache.from_state_dict(old.state_dict()) if by_state else old.copy()
+        self.cache = COPIES[way](old)
         old.append(self.draw(3, 4), self.draw(3, 3))  # which the copy must not see
 
     @invariant()

@@ -262,6 +262,9 @@ class SpanCache:
         """Return a cache of its own that goes on from here."""
         return type(self).from_state_dict(self.state_dict())
 
+    def __reduce__(self) -> tuple[Any, ...]:  # for pickle and copy.deepcopy: what the core has is no object of Python
+        return type(self).from_state_dict, (self.state_dict(),)
+
     def state_dict(self) -> dict[str, Any]:
         """Return all there is to it: numbers, arrays, lists of arrays, and patterns as text."""
         pattern = self._limits.given_pattern

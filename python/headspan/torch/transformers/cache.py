@@ -22,6 +22,11 @@ class HeadLayer:
 
     What `update` returns are the new keys alone, with this layer as an attribute: only the attention function
     "headspan" knows what to do with them.
+
+    Attributes
+    ----------
+    window : int or None
+        The keys that the layer sees, its own among them, where it slides.
     """
 
     is_sliding = False  # its window, if it has one, is among the reaches of its heads
@@ -30,7 +35,7 @@ class HeadLayer:
     record_past = False
 
     def __init__(self, spans: list[float], ramp: float, window: int | None, options: dict[str, Any]) -> None:
-        self._spans, self._ramp, self._window, self._options = spans, ramp, window, options
+        self._spans, self._ramp, self.window, self._options = spans, ramp, window, options
         self._cache: SpanCache | None = None
         self._new: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -62,7 +67,7 @@ class HeadLayer:
         if self._cache is None:
             batch, key_heads, _, dim = key.shape
             dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
-            pattern = None if self._window is None else Local(self._window - 1)
+            pattern = None if self.window is None else Local(self.window - 1)
             more = {name: self._options[name] for name in ("sink_tokens", "slack")}
             given = {"spans": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | more
             self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **given)
@@ -87,22 +92,29 @@ class HeadLayer:
         """Return the tokens so far."""
         return 0 if self._cache is None else self._cache.count
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return how many keys there are for a mask, and the first of them: all, as far as others are concerned."""
-        return self.get_seq_length() + query_length, 0
+    def get_mask_sizes(self, query_length: int | torch.Tensor) -> tuple[int, int]:
+        """Return how many keys there are for a mask, and the first of them: all, as far as others are concerned.
+
+        Older versions of transformers give the places of the queries.
+        """
+        new = len(query_length) if isinstance(query_length, torch.Tensor) else query_length
+        return self.get_seq_length() + new, 0
 
     def get_max_length(self) -> int:
         """Return that there is no maximum."""
         return -1
+
+    get_max_cache_shape = get_max_length  # its name in older versions
 
     def reset(self) -> None:
         """Forget all."""
         self._cache = self._new = None
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Take back so many tokens, given as a negative number."""
+        """Take back so many tokens, given as a negative number; or leave so many, as older versions say it."""
         if self._cache is not None and tokens_to_remove:
-            self._cache.truncate(self._cache.count - abs(tokens_to_remove))
+            count = self._cache.count
+            self._cache.truncate(count + tokens_to_remove if tokens_to_remove < 0 else min(tokens_to_remove, count))
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Let the items go on from others."""
@@ -181,7 +193,7 @@ def head_cache(
     >>> cache.nbytes
     4992
     """
-    from transformers.cache_utils import Cache, CacheLayerMixin, get_layer_types_and_kwargs
+    from transformers.cache_utils import Cache, CacheLayerMixin
 
     config = spans_of_model.decoder_config(model)
     if config._attn_implementation != "headspan":
@@ -192,7 +204,7 @@ def head_cache(
     if ramp is None:
         ramp = spans_of_model.ramp_of(model, config)
     ramp = _check.number("ramp", ramp, at_least=0)
-    kinds, arguments = get_layer_types_and_kwargs(config)
+    kinds, windows = _layers_of(config)
     strange = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if strange:
         raise ValueError(f"a cache of heads is for full attention and sliding windows, not for {', '.join(strange)}")
@@ -206,11 +218,28 @@ def head_cache(
         def nbytes(self) -> int:
             return sum(layer.nbytes for layer in self.layers)
 
-    options = {"sink_tokens": sink_tokens, "dtype": dtype, "slack": slack}
+    options: dict[str, Any] = {"sink_tokens": sink_tokens, "dtype": dtype, "slack": slack}
+    SpanCache(1, 1, 1, **{name: its for name, its in options.items() if its is not None})  # refuses what is wrong now
     unlimited = [_UNLIMITED] * config.num_attention_heads
     return HeadCache(
         layers=[
-            Layer(unlimited if its is None else its, ramp, more.get("sliding_window"), options)
-            for its, more in zip(of_layers, arguments, strict=True)
+            Layer(unlimited if its is None else its, ramp, window, options)
+            for its, window in zip(of_layers, windows, strict=True)
         ]
     )
+
+
+def _layers_of(config: Any) -> tuple[list[str], list[int | None]]:
+    """Return of which kind each layer is, and its window if it slides."""
+    try:
+        from transformers.cache_utils import get_layer_types_and_kwargs
+    except ImportError:  # older versions, in which all windows of a model are one
+        window = getattr(config, "sliding_window", None)
+        chunked = getattr(config, "attention_chunk_size", None) is not None
+        plain = "chunked_attention" if chunked else "full_attention" if window is None else "sliding_attention"
+        kinds = list(getattr(config, "layer_types", None) or [plain] * config.num_hidden_layers)
+        shared = getattr(config, "num_kv_shared_layers", 0)
+        kinds[len(kinds) - shared :] = ["dummy"] * shared  # as the function that came later calls them
+        return kinds, [window if kind == "sliding_attention" else None for kind in kinds]
+    kinds, arguments = get_layer_types_and_kwargs(config)
+    return kinds, [its.get("sliding_window") for its in arguments]

@@ -9,7 +9,7 @@ import torch
 from headspan.patterns import Local
 from headspan.torch.functional import attention
 from headspan.torch.transformers import recording, spans
-from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE
+from headspan.torch.transformers.masks import END, FIRST, PLACE
 
 # What some layers hand on and no other implementation of theirs may leave out.
 _REFUSED = {
@@ -72,16 +72,16 @@ def attention_function(
         options["sinks"] = sinks.to(torch.float32 if query.dtype.itemsize < 4 else query.dtype)
     if dropout:
         options |= {"dropout": float(dropout), "seed": int(torch.randint(2**62, ()))}
+    causal = bool(is_causal if is_causal is not None else getattr(module, "is_causal", True))
     cache = getattr(key, "_headspan_cache", None)
     if cache is not None:  # it has its own spans, and keys as far as these reach
         if position_bias is not None:
-            raise NotImplementedError("position_bias cannot be given where each head has a cache of its own")
-        options |= _begin(attention_mask)
+            raise NotImplementedError("position_bias cannot be honoured where each head has a cache of its own")
+        options |= _with_cache(attention_mask, cache.window, causal or query.shape[2] == 1)
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
     options |= spans.of_layer(module)
-    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    options |= _who_sees_whom(attention_mask, query, key, bool(causal), sliding_window)
+    options |= _who_sees_whom(attention_mask, query, key, causal, sliding_window)
     if position_bias is not None:
         bias = position_bias.to(query.dtype)
         options["pair_bias"] = bias if "pair_bias" not in options else options["pair_bias"] + bias
@@ -114,11 +114,17 @@ def _who_sees_whom(
     return {"causal": False, "pair_bias": bias}
 
 
-def _begin(attention_mask: torch.Tensor | None) -> dict[str, Any]:
-    """Return what a cache has to know of a mask: how much padding is on the left."""
+def _with_cache(attention_mask: torch.Tensor | None, window: int | None, causal: bool) -> dict[str, Any]:
+    """Return how much padding is on the left; all else a cache goes by itself, and what differs from it is refused."""
+    refusal = "cannot be honoured where each head has a cache of its own, which is causal: use a DynamicCache"
     if attention_mask is None:
+        if not causal:
+            raise NotImplementedError(f"is_causal=False {refusal}")
         return {}
     if not is_ranges(attention_mask):
-        raise NotImplementedError("attention_mask must not be a mask of pairs where each head has a cache of its own")
-    begin = attention_mask[:, 0, 0, BEGIN]
-    return {"key_begin": begin} if bool(begin.any()) else {}
+        raise NotImplementedError(f"attention_mask of pairs {refusal}")
+    first, end, place, begin = attention_mask[:, 0].unbind(-1)
+    own_first = begin if window is None else begin.maximum(place - window + 1)
+    if bool(((first < end) & ((first != own_first) | (end > place + 1))).any()):
+        raise NotImplementedError(f"a mask that is more than padding and the layer's window {refusal}")
+    return {"key_begin": begin[:, 0]} if bool(begin.any()) else {}

@@ -21,12 +21,13 @@ class Range(NamedTuple):
 
 def mask_function(
     batch_size: int,
-    q_length: int,
-    kv_length: int,
+    q_length: int = 0,
+    kv_length: int = 0,
     q_offset: int | torch.Tensor = 0,
     kv_offset: int = 0,
     mask_function: Callable[..., Any] | None = None,
     attention_mask: torch.Tensor | None = None,
+    cache_position: torch.Tensor | None = None,
     **_others: Any,
 ) -> torch.Tensor | None:
     """Return who sees whom for a call of the model, as `AttentionMaskInterface` asks for it.
@@ -39,6 +40,8 @@ def mask_function(
         The rule of pairs, made of those of `transformers.masking_utils`.
     attention_mask : Tensor, shape (batch, tokens)
         Which tokens are no padding.
+    cache_position : Tensor, shape (queries,)
+        Where queries stand, as older versions say it instead of `q_length` and `q_offset`.
 
     Returns
     -------
@@ -50,6 +53,8 @@ def mask_function(
     NotImplementedError
         For a rule of which a query does not see a range of keys, or that is none of transformers' own.
     """
+    if cache_position is not None:
+        q_length, q_offset = len(cache_position), cache_position[0]
     names = _names_of(mask_function)
     offset = int(q_offset)
     valid = _valid(attention_mask, kv_length, kv_offset)

@@ -1,5 +1,6 @@
 """A cache of heads in `generate`: the same tokens as the whole cache gives with the same spans, in less memory."""
 
+import copy
 import gc
 import os
 from pathlib import Path
@@ -158,6 +159,18 @@ def test_tokens_are_taken_back():
     torch.testing.assert_close(found, model(input_ids=ids).logits[:, 50:], rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="slack"):
         cache.crop(-20)
+
+
+@torch.no_grad()
+def test_a_prompt_is_continued_twice():
+    """A cache that has read a prompt is copied, as transformers' pages on caches show it."""
+    model, ids = spanned("llama"), tokens(2, 60)
+    cache = headspan.torch.head_cache(model)
+    model(input_ids=ids[:, :40], cache=cache)
+    for _ in range(2):
+        found = model(input_ids=ids[:, 40:], cache=copy.deepcopy(cache)).logits
+        torch.testing.assert_close(found, model(input_ids=ids).logits[:, 40:], rtol=0, atol=1e-5)
+    assert cache.get_seq_length() == 40
 
 
 def test_learned_spans_are_those_of_the_cache():
