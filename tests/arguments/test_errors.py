@@ -4,7 +4,8 @@ import copy
 
 import headspan as hs
 import pytest
-from bad_calls import GOOD, TABLE, check_sentence, public, same
+from bad_calls import GOOD, TABLE, public
+from bad_values import check_sentence, same
 
 ROWS = [
     pytest.param(function, argument, error, value, id=f"{function}-{argument}-{what}")

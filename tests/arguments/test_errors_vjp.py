@@ -3,7 +3,8 @@
 import headspan as hs
 import numpy as np
 import pytest
-from bad_calls import DYNAMIC, GOOD, HYBRID, INF, MERGE, QKV, TABLE, check_sentence, ones, public
+from bad_calls import DYNAMIC, GOOD, HYBRID, MERGE, QKV, TABLE, public
+from bad_values import INF, check_sentence, ones
 
 GRAD_OUT = [
     ("other tokens", ValueError, ones(1, 4, 6, 2)),

@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from bad_calls import Tensor
+from bad_values import Tensor
 from cases import normals
 from headspan.patterns import Blocks
 

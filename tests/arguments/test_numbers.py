@@ -5,7 +5,7 @@ from fractions import Fraction
 import headspan as hs
 import numpy as np
 import pytest
-from bad_calls import check_sentence
+from bad_values import check_sentence
 from cases import DTYPES, normals
 from tolerances import check_close
 

@@ -1,30 +1,8 @@
-"""A table of bad calls, the good ones that it spoils, and what an error has to say."""
-
-import re
+"""A table of bad calls, and the good ones that it spoils."""
 
 import headspan as hs
 import numpy as np
-
-NAN, INF = float("nan"), float("inf")
-OBJECTS = np.array([1.0, None, 2.0], dtype=object)
-RAGGED = [[1.0], [1.0, 2.0]]
-
-
-class Tensor:
-    """What a tensor of torch says that is not to leave it."""
-
-    requires_grad = True
-
-    def __array__(self, dtype=None, copy=None):
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad.\nUse tensor.detach().numpy() instead.")
-
-    def __repr__(self):
-        return "Tensor()"
-
-
-def ones(*shape, dtype=np.float64):
-    return np.ones(shape, dtype=dtype)
-
+from bad_values import INF, NAN, OBJECTS, RAGGED, Tensor, ones
 
 # Heads 4 on 2 key heads, 5 queries on 6 keys, dims 3 and 2: no two sizes are the same.
 QKV = {"query": ones(1, 4, 5, 3), "key": ones(1, 2, 6, 3), "value": ones(1, 2, 6, 2)}
@@ -42,9 +20,12 @@ GOOD = {
     "attention": QKV,
     "attention_vjp": QKV,
     "attention_weights": {"query": QKV["query"], "key": QKV["key"]},
+    "hierarchical_attention": QKV,
+    "hierarchical_attention_vjp": QKV,
     "hybrid_attention": HYBRID,
     "hybrid_attention_vjp": HYBRID,
     "hybrid_parameters": {"dim": 6, "heads": 3},
+    "learned_blocks": {"gates": ones(3, 3), "block_size": 2, "tokens": 6},
     "merge_attention": MERGE,
     "merge_attention_vjp": MERGE,
     "cost": {"tokens": 10, "heads": 4, "head_dim": 3},
@@ -316,9 +297,20 @@ MERGED = {
         ("infinite", ValueError, [ones(2, 5), np.full((2, 5), INF)]),
     ],
 }
+HIERARCHY = ARRAYS | {"block_size": [*SIZE, ("None", TypeError, None)]}
+HIERARCHY |= {name: (PARAMETERS | SCORES)[name] for name in ("scale", "softcap", "sinks")}
 TABLE = {
     "attention": ARRAYS | PARAMETERS | SCORES,
     "attention_vjp": ARRAYS | PARAMETERS | SCORES,
+    "hierarchical_attention": HIERARCHY,
+    "hierarchical_attention_vjp": HIERARCHY,
+    "learned_blocks": {
+        "gates": [("NaN", ValueError, np.full((3, 3), NAN)), ("other blocks", ValueError, ones(2, 3)),
+                  ("one axis", ValueError, ones(3)), ("string", TypeError, "open"), ("None", TypeError, None)],
+        "block_size": [*SIZE, ("three sides", ValueError, (1, 2, 3)), ("string", TypeError, "2")],
+        "tokens": [*SIZE, ("more than the gates have", ValueError, 9), ("None", TypeError, None)],
+        "tied": FLAG,
+    },
     "reference.attention": {"window": PARAMETERS["window"]},
     "attention_weights": {name: ARRAYS[name] for name in ("query", "key")} | PARAMETERS | SCORES | {
         "rows": INDICES,
@@ -387,22 +379,3 @@ def public(name):
     for part in name.split("."):
         target = getattr(target, part)
     return target
-
-
-def check_sentence(error, argument):
-    """One line, one sentence, with the name of the argument and no machinery."""
-    text = str(error)
-    assert text
-    assert "\n" not in text, text
-    assert len(text) < 300, text
-    assert not re.search(r"[.!?]\s+[A-Z]", text), f"more than one sentence: {text}"
-    if argument != "n":
-        assert argument in text, f"does not name {argument}: {text}"
-    for noise in ("Traceback", "pybind11", "incompatible function", "_core", "<class", "std::"):
-        assert noise not in text, text
-
-
-def same(one, two):
-    if isinstance(one, (list, tuple)):
-        return all(same(a, b) for a, b in zip(one, two, strict=True))
-    return np.array_equal(np.asarray(one), np.asarray(two)) or one == two

@@ -7,7 +7,8 @@ import sys
 import headspan as hs
 import numpy as np
 import pytest
-from bad_calls import QKV, TABLE, check_sentence
+from bad_calls import QKV, TABLE
+from bad_values import check_sentence
 from tensors import torch
 from torch._subclasses import FakeTensorMode
 
