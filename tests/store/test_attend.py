@@ -92,11 +92,9 @@ def test_many_results_are_merged_on_the_way(tmp_path, monkeypatch, dtype):
     with hs.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6, dtype=dtype) as store:
         store.append(key, value)
         for some in (query, query[:, :1]):
-            check(
-                store.attend(some, return_lse=True),
-                hs.attention(some, key, value, causal=False, return_lse=True),
-                dtype,
-            )
+            for options in ({}, {"span": [0, 30, 1000, 3500], "sinks": 1, "alibi_slopes": 1e-3}):
+                expected = hs.attention(some, key, value, causal=False, return_lse=True, **options)
+                check(store.attend(some, return_lse=True, **options), expected, dtype)
 
 
 def test_merged_with_a_window_that_is_not_in_the_store(stored):
