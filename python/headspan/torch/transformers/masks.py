@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -66,8 +67,9 @@ def mask_function(
     names = _names_of(mask_function)
     if config is not None:
         _refuse_own_attention(config.__class__)
-        # Rules beyond these, and a static cache that has one query, say so for reasons of transformers' own.
-        if not allow_is_causal_skip and q_length > 1 and "causal_mask_function" in names <= _CAUSAL:
+        # For rules beyond these, and one query of a static cache, transformers says so by itself.
+        asked = not allow_is_causal_skip and "causal_mask_function" in names <= _CAUSAL and q_length > 1
+        if asked and _models_may_ask():
             raise NotImplementedError(
                 f"the model of {type(config).__name__} computes with a mask of pairs itself, which "
                 "attn_implementation='headspan' does not make: use 'sdpa' or 'eager'"
@@ -103,6 +105,14 @@ def _refuse_own_attention(kind: type) -> None:
             f"{model.__name__} computes attention with code of its own, so that attn_implementation='headspan' cannot "
             "be honoured: use 'eager'"
         )
+
+
+@functools.cache
+def _models_may_ask() -> bool:
+    """Return whether models say that they want a mask of pairs; in older versions static caches alone do."""
+    from transformers.masking_utils import create_causal_mask
+
+    return "allow_is_causal_skip" in inspect.signature(create_causal_mask).parameters
 
 
 def _valid(attention_mask: torch.Tensor | None, kv_length: int, kv_offset: int) -> torch.Tensor | None:
