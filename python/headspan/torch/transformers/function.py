@@ -61,6 +61,11 @@ def attention_function(
     for name, what in _REFUSED.items():
         if others.get(name) is not None:
             raise NotImplementedError(f"{name}, {what}, cannot be honoured: use attn_implementation='eager'")
+    if others.get("cu_seq_lens_q") is not None and not is_ranges(attention_mask):
+        raise NotImplementedError(
+            "cu_seq_lens_q, the lengths of packed texts, must come with position_ids, attention_mask=None and "
+            "use_cache=False, which tell attn_implementation='headspan' where texts begin"
+        )
     if others.get("output_attentions"):
         raise NotImplementedError(
             "output_attentions cannot be had with attn_implementation='headspan', which keeps no weights: "
@@ -92,14 +97,16 @@ def attention_function(
 
 def is_ranges(attention_mask: torch.Tensor | None) -> bool:
     """Whether a mask is one that `mask_function` made."""
-    return attention_mask is not None and attention_mask.dtype == torch.int64
+    return attention_mask is not None and attention_mask.dtype == torch.int64 and attention_mask.shape[-1] == 4
 
 
 def _who_sees_whom(
     attention_mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor, causal: bool, window: int | None
 ) -> dict[str, Any]:
     if attention_mask is None:
-        return {"causal": causal, "pattern": Local(window - 1) if window is not None and causal else None}
+        if window is not None and not causal:
+            raise NotImplementedError("sliding_window cannot be honoured without causality or a mask that has it")
+        return {"causal": causal, "pattern": None if window is None else Local(window - 1)}
     if is_ranges(attention_mask):
         ranges = attention_mask[:, 0]
         places = ranges[0, :, PLACE]
@@ -108,6 +115,8 @@ def _who_sees_whom(
     mask = attention_mask[..., : key.shape[2]]
     if mask.dtype == torch.bool:
         bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+    elif not mask.is_floating_point():
+        raise TypeError(f"attention_mask of pairs must be of bool, or of floats that are added, not {mask.dtype}")
     else:  # where pairs are left out by the least number there is
         bias = mask.to(query.dtype)
         bias = bias.masked_fill(bias <= torch.finfo(query.dtype).min / 2, -torch.inf)

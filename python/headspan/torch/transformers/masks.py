@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,6 +30,8 @@ def mask_function(
     mask_function: Callable[..., Any] | None = None,
     attention_mask: torch.Tensor | None = None,
     cache_position: torch.Tensor | None = None,
+    config: Any = None,
+    allow_is_causal_skip: bool = True,
     **_others: Any,
 ) -> torch.Tensor | None:
     """Return who sees whom for a call of the model, as `AttentionMaskInterface` asks for it.
@@ -42,6 +46,10 @@ def mask_function(
         Which tokens are no padding.
     cache_position : Tensor, shape (queries,)
         Where queries stand, as older versions say it instead of `q_length` and `q_offset`.
+    config : PreTrainedConfig
+        Of the model that asks.
+    allow_is_causal_skip : bool
+        False where the model computes with the mask itself, as DeepSeek's choice of keys does.
 
     Returns
     -------
@@ -51,11 +59,21 @@ def mask_function(
     Raises
     ------
     NotImplementedError
-        For a rule of which a query does not see a range of keys, or that is none of transformers' own.
+        For a rule of which a query does not see a range of keys, or that is none of transformers' own; for a model
+        that computes with the mask itself, or attention with code of its own.
     """
     if cache_position is not None:
         q_length, q_offset = len(cache_position), cache_position[0]
     names = _names_of(mask_function)
+    if config is not None:
+        _refuse_own_attention(config.__class__)
+        # For rules beyond these, and one query of a static cache, transformers says so by itself.
+        asked = not allow_is_causal_skip and "causal_mask_function" in names <= _CAUSAL and q_length > 1
+        if asked and _models_may_ask():
+            raise NotImplementedError(
+                f"the model of {type(config).__name__} computes with a mask of pairs itself, which "
+                "attn_implementation='headspan' does not make: use 'sdpa' or 'eager'"
+            )
     offset = int(q_offset)
     valid = _valid(attention_mask, kv_length, kv_offset)
     plain = names in ({"causal_mask_function"}, {"bidirectional_mask_function"})
@@ -74,6 +92,27 @@ def mask_function(
     first = first.minimum(torch.full_like(first, kv_length))
     parts = (first, last.maximum(first), (query - kv_offset).expand(shape), begin.expand(shape))
     return torch.stack(parts, dim=-1)[:, None]
+
+
+@functools.cache
+def _refuse_own_attention(kind: type) -> None:
+    """Refuse models whose attention calls no function: it would take ranges for a mask, and none for no causality."""
+    from transformers import MODEL_MAPPING  # who calls this has it
+
+    model = MODEL_MAPPING.get(kind, None)
+    if isinstance(model, type) and not getattr(model, "_can_set_attn_implementation", lambda: True)():
+        raise NotImplementedError(
+            f"{model.__name__} computes attention with code of its own, so that attn_implementation='headspan' cannot "
+            "be honoured: use 'eager'"
+        )
+
+
+@functools.cache
+def _models_may_ask() -> bool:
+    """Return whether models say that they want a mask of pairs; in older versions static caches alone do."""
+    from transformers.masking_utils import create_causal_mask
+
+    return "allow_is_causal_skip" in inspect.signature(create_causal_mask).parameters
 
 
 def _valid(attention_mask: torch.Tensor | None, kv_length: int, kv_offset: int) -> torch.Tensor | None:
@@ -205,3 +244,5 @@ _RULES: dict[str, Callable[..., Range]] = {
     "remap_positions_for_packed_sequence": _within_packed,
     "blockwise_overlay": _blocks,
 }
+# Rules for which no mask of pairs is needed unless the model asks for it.
+_CAUSAL = {"causal_mask_function", "sliding_window_overlay", "chunked_overlay"}

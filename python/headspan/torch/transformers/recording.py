@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,25 +41,25 @@ class Recorded:
         Raises
         ------
         NotImplementedError
-            For what the view does not show: biases of pairs, soft caps, sinks, windows and packed texts.
+            For what the view does not show: biases of pairs, soft caps, sinks, and spans beside a static cache.
         """
         shown = {name: o for name, o in self.options.items() if name in ("span", "ramp", "causal", "pattern")}
-        left = self.options.keys() - shown.keys() - {"key_ranges", "query_positions", "scale"}
+        left = self.options.keys() - shown.keys() - {"key_ranges", "scale"}
+        if "span" not in shown:
+            left -= {"query_positions"}  # which spans alone go by, beside ranges
         if left:
             raise NotImplementedError(f"the view does not show {', '.join(sorted(left))}: look at weights()")
         query, key = self.query[item], self.key[item]
         usual = query.shape[-1] ** -0.5  # the view knows no other
         shown["query"] = query * query.dtype.type(self.options.get("scale", usual) / usual)
-        shown["key"] = np.repeat(key, len(query) // len(key), axis=0)
+        shown["key"] = key
         if "key_ranges" in self.options:
             ranges = self.options["key_ranges"][item]
             begin, end = int(ranges[-1, 0]), int(ranges[-1, 1])
             whole = np.arange(len(ranges)) + end - len(ranges) + 1
-            if "query_positions" in self.options or not (
-                np.array_equal(ranges[:, 1], np.maximum(whole, begin)) and (ranges[:, 0] == begin).all()
-            ):
-                raise NotImplementedError("the view does not show windows and packed texts: look at weights()")
-            shown |= {"causal": True, "key_begin": begin, "key_lengths": end}
+            if np.array_equal(ranges[:, 1], np.maximum(whole, begin)) and (ranges[:, 0] == begin).all():
+                return shown | {"causal": True, "key_begin": begin, "key_lengths": end}
+            shown["key_ranges"] = ranges
         return shown
 
 
@@ -67,7 +67,15 @@ class Recording(dict[int, Recorded]):
     """The last call of each layer, by its number."""
 
 
-_RECORDING: ContextVar[tuple[Recording, frozenset[int]] | None] = ContextVar("recording", default=None)
+class _Asked(NamedTuple):
+    """Who is recorded: modules by their ids, and of those that were heard the number of each."""
+
+    recording: Recording
+    modules: frozenset[int]
+    owners: dict[int, int]
+
+
+_RECORDING: ContextVar[_Asked | None] = ContextVar("recording", default=None)
 
 
 @contextmanager
@@ -89,8 +97,11 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
 
     Raises
     ------
+    ValueError
+        For a model that computes otherwise.
     NotImplementedError
-        By `Recorded.trace`, for what the view does not show.
+        Where two attentions have the same number, as those of an encoder and a decoder do. By `Recorded.trace`, for
+        what the view does not show.
 
     Examples
     --------
@@ -104,8 +115,15 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
     >>> layers[1].weights(pool=4).shape
     (1, 4, 10, 10)
     """
+    configs = [its.config for its in model.modules() if hasattr(its, "config")]
+    names = {getattr(config, "_attn_implementation", None) for config in configs}
+    if names and "headspan" not in names:
+        raise ValueError(
+            f"recording needs a model with attn_implementation='headspan', not {' or '.join(sorted(map(str, names)))}: "
+            "headspan.torch.register(), then model.set_attn_implementation('headspan')"
+        )
     recording = Recording()
-    token = _RECORDING.set((recording, frozenset(map(id, model.modules()))))
+    token = _RECORDING.set(_Asked(recording, frozenset(map(id, model.modules())), {}))
     try:
         yield recording
     finally:
@@ -115,16 +133,22 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
 def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
     """Keep what a layer computes attention of, if somebody is recording it."""
     asked = _RECORDING.get()
-    if asked is None or id(module) not in asked[1]:
+    if asked is None or id(module) not in asked.modules:
         return
+    number = getattr(module, "layer_idx", None)
+    if not isinstance(number, int):
+        number = next((its for its, owner in asked.owners.items() if owner == id(module)), len(asked.owners))
+    if asked.owners.setdefault(number, id(module)) != id(module):
+        raise NotImplementedError(
+            f"two attentions of the model are layer {number}: record one part of it, such as model.encoder"
+        )
     left_out = ("dropout", "seed")
     plain = {
         name: _copy_of(option) if isinstance(option, torch.Tensor) else option
         for name, option in options.items()
         if option is not None and name not in left_out
     }
-    layer: Any = getattr(module, "layer_idx", None)
-    asked[0][len(asked[0]) if layer is None else layer] = Recorded(_copy_of(query), _copy_of(key), plain)
+    asked.recording[number] = Recorded(_copy_of(query), _copy_of(key), plain)
 
 
 def _copy_of(tensor: torch.Tensor) -> _Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from headspan.torch.transformers.function import attention_function
 from headspan.torch.transformers.masks import mask_function
 
@@ -39,4 +41,5 @@ def register() -> None:
             "headspan.torch.register needs transformers: pip install 'headspan[transformers]'", name=error.name
         ) from error
     AttentionInterface.register(NAME, attention_function)
-    AttentionMaskInterface.register(NAME, mask_function)
+    # What it looks at are rules and numbers, not tensors to compute with: one break beside what is compiled, not many.
+    AttentionMaskInterface.register(NAME, torch.compiler.disable(mask_function))

@@ -15,16 +15,20 @@ def prompt(padded):
     return {"input_ids": ids, "attention_mask": mask}
 
 
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("family", DECODERS)
-def test_generated_tokens(family, padded):
+def test_generated_tokens(family, padded, kind):
     model = model_of(family)
-    found = {}
+    found, scores = {}, {}
+    options = {"cache_implementation": kind, "return_dict_in_generate": True, "output_logits": True}
     for implementation in ("eager", "headspan"):
         model.set_attn_implementation(implementation)
-        found[implementation] = model.generate(**prompt(padded), max_new_tokens=20, **PAD)
+        result = model.generate(**prompt(padded), max_new_tokens=20, **options, **PAD)
+        found[implementation], scores[implementation] = result.sequences, torch.stack(result.logits)
     assert torch.equal(found["headspan"], found["eager"])
     assert found["headspan"].shape[1] > 20
+    torch.testing.assert_close(scores["headspan"], scores["eager"], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])

@@ -7,6 +7,7 @@ from peers import torch
 __all__ = ["no_pairs"]
 
 KEEP = {"none": slice(None), "left": (0, slice(9)), "right": (1, slice(21, None))}
+WITHOUT_DROPOUT = {"bert": {"attention_probs_dropout_prob": 0.0}, "t5": {"dropout_rate": 0.0}}
 TEXTS = torch.cat([torch.arange(13), torch.arange(17)])[None].expand(2, -1)  # two, one behind the other
 
 
@@ -55,9 +56,9 @@ def test_no_mask_of_pairs_is_made(family, no_pairs):
         assert logits(model, "headspan", ids, **given).isfinite().all()
 
 
-@pytest.mark.parametrize("family", DECODERS)
+@pytest.mark.parametrize("family", [*DECODERS, *OTHERS])
 def test_gradients_of_a_training_step(family):
-    model, ids = model_of(family).train(), tokens()
+    model, ids = model_of(family, **WITHOUT_DROPOUT.get(family, {})).train(), tokens()
     for dropout in (its for its in model.modules() if isinstance(its, torch.nn.Dropout)):
         dropout.p = 0.0
     mask = torch.ones_like(ids)
@@ -72,6 +73,19 @@ def test_gradients_of_a_training_step(family):
     assert found["headspan"].keys() == found["eager"].keys()
     for name, expected in found["eager"].items():
         torch.testing.assert_close(found["headspan"][name], expected, rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def test_compiled_models():
+    """Rules of pairs are read outside of what is compiled, in every call anew; the rest is compiled around them."""
+    model, ids = model_of("mistral", num_hidden_layers=1), tokens()
+    compiled = torch.compile(model, backend="eager")
+    for side in ("left", "right"):
+        mask = torch.ones_like(ids)
+        mask[KEEP[side]] = 0
+        expected = logits(model, "eager", ids, attention_mask=mask)
+        model.set_attn_implementation("headspan")
+        close(compiled(input_ids=ids, attention_mask=mask).logits, expected, mask.bool())
 
 
 def test_dropout_is_drawn_anew_and_from_torch():

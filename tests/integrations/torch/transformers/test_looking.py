@@ -58,12 +58,55 @@ def test_the_view_of_a_layer():
     weights = hs.attention_weights(given["query"], given["key"], **drawn)
     np.testing.assert_allclose(weights[:, 9:], layers[0].weights()[0, :, 9:], atol=1e-6)
     assert hs.explore(**given) is not None
-    windows = recorded(model_of("mistral"), ids)
-    with pytest.raises(NotImplementedError, match="windows"):
-        windows[0].trace()
     capped = recorded(model_of("gemma2"), ids)
     with pytest.raises(NotImplementedError, match="softcap"):
         capped[0].trace()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_view_of_windows_and_packed_texts(packed):
+    model, ids = model_of("mistral"), tokens()
+    model.set_attn_implementation("headspan")
+    headspan.torch.set_spans(model, [[2, 5, 9, 20], None], ramp=3)
+    places = torch.cat([torch.arange(13), torch.arange(17)])[None].expand(2, -1)
+    layers = recorded(model, ids, **({"position_ids": places, "use_cache": False} if packed else {}))
+    for layer in layers.values():
+        given = layer.trace(item=1)
+        drawn = {name: given[name] for name in given.keys() - {"query", "key"}}
+        weights = hs.attention_weights(given["query"], given["key"], **drawn)
+        np.testing.assert_allclose(weights, layer.weights()[1], atol=1e-6)
+        assert (weights[:, 20, :14] == 0).all()
+        assert hs.explore(**given) is not None
+
+
+def test_layers_of_an_encoder_and_a_decoder_are_not_taken_for_each_other():
+    model, ids = model_of("t5"), tokens()
+    model.set_attn_implementation("headspan")
+    with pytest.raises(NotImplementedError, match=r"layer 0.*encoder"), headspan.torch.record(model):
+        model(input_ids=ids, decoder_input_ids=ids[:, :20])
+    with headspan.torch.record(model.encoder) as layers:
+        model(input_ids=ids, decoder_input_ids=ids[:, :20])
+    assert [its.query.shape[2] for its in layers.values()] == [30, 30]
+
+
+def test_layers_without_a_number_are_counted_once():
+    attend = transformers.AttentionInterface._global_mapping["headspan"]
+    parts = torch.nn.ModuleList([torch.nn.Identity(), torch.nn.Identity()])
+    query = torch.randn(1, 4, 5, 8)
+    with headspan.torch.record(parts) as layers:
+        for _ in range(2):
+            for index, part in enumerate(parts):
+                attend(part, query + index, query, query, None)
+    assert list(layers) == [0, 1]
+    np.testing.assert_array_equal(layers[1].query, (query + 1).numpy())
+
+
+def test_recording_a_model_that_computes_otherwise_is_refused():
+    with (
+        pytest.raises(ValueError, match="attn_implementation='headspan', not eager"),
+        headspan.torch.record(model_of("llama")),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -71,6 +114,8 @@ def test_the_view_of_a_layer():
     [
         ("output_attentions", {"output_attentions": True}), ("indices", {"indices": torch.zeros(1)}),
         ("block_indices", {"block_indices": torch.zeros(1)}), ("head_mask", {"head_mask": torch.ones(4)}),
+        ("cu_seq_lens_q", {"cu_seq_lens_q": torch.tensor([0, 2, 5])}),
+        ("sliding_window", {"sliding_window": 3, "is_causal": False}),
     ],
 )  # fmt: skip
 def test_what_is_refused(words, given):
@@ -81,6 +126,46 @@ def test_what_is_refused(words, given):
     assert "\n" not in str(caught.value)
 
 
+def small(name, **sizes):
+    """A causal model of 4 heads that is made with headspan's attention."""
+    config = getattr(transformers, f"{name}Config")(vocab_size=50, **sizes)
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="headspan").eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
+        ("XGLM", {"d_model": 32, "ffn_dim": 32, "num_layers": 2, "attention_heads": 4}),
+    ],
+)
+@pytest.mark.parametrize("padded", [False, True])
+def test_models_that_call_no_attention_function_are_refused(name, sizes, padded):
+    """They would read ranges as a mask; and without a mask some would see what is ahead."""
+    mask = torch.ones(2, 30, dtype=torch.int64)
+    mask[0, :9] = 1 - padded
+    with pytest.raises(NotImplementedError, match=f"{name}Model .*'eager'"):
+        small(name, **sizes)(tokens(), attention_mask=mask)
+
+
+CHOICE = {"index_topk": 8, "index_n_heads": 2, "index_head_dim": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4}
+LATENT = {"kv_lora_rank": 8, "q_lora_rank": 8, "v_head_dim": 6, "first_k_dense_replace": 2, "head_dim": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("DeepseekV32", {**CHOICE, **LATENT, "num_key_value_heads": 4}), ("Doge", {"num_key_value_heads": 2})],
+)
+@pytest.mark.parametrize("padded", [False, True])
+def test_models_that_compute_with_the_mask_are_refused(name, sizes, padded):
+    """DeepSeek's layers choose keys by it, those of Doge add to it; neither would notice that it is none of pairs."""
+    shared = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    mask = torch.ones(2, 30, dtype=torch.int64)
+    mask[0, :9] = 1 - padded
+    with pytest.raises(NotImplementedError, match=f"{name}Config computes with a mask of pairs"):
+        small(name, **shared, **sizes)(tokens(), attention_mask=mask)
+
+
 def test_masks_that_are_no_ranges_are_refused():
     model, ids = model_of("llama"), tokens()
     model.set_attn_implementation("headspan")
@@ -88,6 +173,8 @@ def test_masks_that_are_no_ranges_are_refused():
     mask[0, 4] = 0
     with pytest.raises(NotImplementedError, match="attention_mask"):
         model(input_ids=ids, attention_mask=mask)
+    with pytest.raises(TypeError, match=r"bool.*int64"):
+        model(input_ids=ids, attention_mask=torch.ones(2, 1, 30, 30, dtype=torch.int64).tril())
     rules = transformers.masking_utils
     rule = rules.or_masks(rules.causal_mask_function, lambda b, h, q, k: q > 3)
     make = transformers.AttentionMaskInterface._global_mapping["headspan"]
