@@ -246,7 +246,7 @@ def test_bad_calls(error, wrong):
         (TypeError, {"dtype": np.int32}), (TypeError, {"pattern": "local"}), (ValueError, {"sink_tokens": -1}),
         (TypeError, {"slack": 0.5}), (ValueError, {"key_heads": 0}), (TypeError, {"pattern": lambda: [Local(3)] * 3}),
     ],
-    ids=str,
+    ids=lambda given: given.__name__ if isinstance(given, type) else " ".join(given),
 )  # fmt: skip
 def test_bad_caches(error, arguments):
     with pytest.raises(error):
