@@ -201,8 +201,10 @@ class SpanCache:
             if name not in _OPTIONS:
                 raise TypeError(f"{name!r} is none of what a cache takes beside its own, {', '.join(sorted(_OPTIONS))}")
         with_lse, clip = _check.flag("return_lse", return_lse), _check.flag("clip", clip)
-        narrow_type = query.dtype if narrow.is_narrow(query) else None  # type: ignore[union-attr]
-        query = _check.float_array("query", query if narrow_type is None else narrow.widened(query))  # type: ignore[arg-type]
+        narrow_type = None
+        if narrow.is_narrow(query):
+            narrow_type, query = query.dtype, narrow.widened(query)
+        query = _check.float_array("query", query)
         new = None if key is None and value is None else self._checked_rows(key, value)
         count = self.count + (0 if new is None else new[0].shape[2])
         if count == 0:
@@ -314,8 +316,9 @@ class SpanCache:
         for name, given, dim in (("key", key, self._dims[0]), ("value", value, self._dims[1])):
             if given is None:
                 raise ValueError(f"key and value go together, but {name} was not given")
-            wide = self._dtype == np.float32 and narrow.is_narrow(given)
-            array = _check.float_array(name, narrow.widened(given) if wide else given)  # type: ignore[arg-type]
+            if self._dtype == np.float32 and narrow.is_narrow(given):
+                given = narrow.widened(given)
+            array = _check.float_array(name, given)
             if array.dtype != self._dtype:
                 raise TypeError(f"{name} must be {self._dtype}, as the cache computes, not {array.dtype}")
             wanted = (self._batch, self._key_heads, dim)

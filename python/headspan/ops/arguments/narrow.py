@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from headspan.ops.runtime import get_num_threads
 NAMES = ("float16", "bfloat16")  # of types; the second is that of ml_dtypes
 
 
-def is_narrow(x: object) -> bool:
+def is_narrow(x: object) -> TypeGuard[npt.NDArray[Any]]:
     """Whether these are 16-bit floats."""
     dtype = getattr(x, "dtype", None)
     return isinstance(dtype, np.dtype) and dtype.itemsize == 2 and dtype.name in NAMES

@@ -14,8 +14,6 @@ from headspan.patterns import Local
 from headspan.torch.cache import SpanCache
 from headspan.torch.transformers import spans as spans_of_model
 
-_UNLIMITED = 1e30
-
 
 class HeadLayer:
     """Keys and values of a layer, which the attention function reads through `attend`.
@@ -220,7 +218,7 @@ def head_cache(
 
     options: dict[str, Any] = {"sink_tokens": sink_tokens, "dtype": dtype, "slack": slack}
     SpanCache(1, 1, 1, **{name: its for name, its in options.items() if its is not None})  # refuses what is wrong now
-    unlimited = [_UNLIMITED] * config.num_attention_heads
+    unlimited = [spans_of_model.UNLIMITED] * config.num_attention_heads
     return HeadCache(
         layers=[
             Layer(unlimited if its is None else its, ramp, window, options)

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-
-_UNLIMITED = 1e30
+from headspan.torch.transformers.spans import UNLIMITED
 
 
 def duo_attention_spans(
@@ -91,7 +90,7 @@ def duo_attention_spans(
         streaming = rank < round(share * table.size)
     else:
         streaming = table < least
-    spans = np.where(streaming, window - 1.0, _UNLIMITED)
+    spans = np.where(streaming, window - 1.0, UNLIMITED)
     return np.repeat(spans, count // table.shape[1], axis=1).tolist(), _check.integer("sinks", sinks, at_least=0)
 
 

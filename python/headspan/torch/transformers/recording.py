@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from headspan.ops.attention_map import attention_weights
-from headspan.torch.arrays import array_of
+from headspan.torch.arrays import wide_array_of
 
 _Array = npt.NDArray[Any]
 
@@ -152,5 +152,4 @@ def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, option
 
 
 def _copy_of(tensor: torch.Tensor) -> _Array:
-    wide = tensor.detach().float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.detach()
-    return np.array(array_of(wide))
+    return np.array(wide_array_of(tensor.detach()))

@@ -11,6 +11,8 @@ import torch
 
 from headspan import _check
 
+UNLIMITED = 1e30  # a span that nothing lies beyond
+
 
 def set_spans(
     model: torch.nn.Module, spans: npt.ArrayLike | Sequence[npt.ArrayLike | None] | None, *, ramp: float = 32
