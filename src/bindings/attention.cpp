@@ -280,6 +280,20 @@ class PyRequest {
   bool causal_ = true, include_self_ = true;
 };
 
+// Numbers come as an array or a list: of chosen blocks there may be very many.
+using NumbersArray = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+using Conjunctions = std::vector<std::vector<std::tuple<std::string, NumbersArray, std::shared_ptr<Pattern>>>>;
+
+std::shared_ptr<Pattern> make_pattern(const Conjunctions& conjunctions) {
+  Pattern::Description description;
+  for (auto const& conjunction : conjunctions) {
+    auto& its = description.emplace_back();
+    for (auto const& [name, numbers, avoid] : conjunction)
+      its.emplace_back(name, Numbers(numbers.data(), numbers.data() + numbers.size()), avoid);
+  }
+  return std::make_shared<Pattern>(description);
+}
+
 py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t keys) {
   require(queries >= 0 && keys > 0, "tokens", " must be positive");
   pattern.check(queries, keys);
@@ -295,7 +309,7 @@ void register_attention(py::module_& m) {
   py::class_<Pattern, std::shared_ptr<Pattern>>(m, "Pattern",
                                                 "A union of conjunctions of primitives, each by name, numbers and the "
                                                 "pattern that it keeps clear of, or None.")
-      .def(py::init<Pattern::Description>(), py::arg("conjunctions"))
+      .def(py::init(&make_pattern), py::arg("conjunctions"))
       .def("mask", &mask, py::arg("queries"), py::arg("keys"));
   py::class_<PyPages>(m, "Pages",
                       "Slabs (heads, pages, page_rows, elements), and which of all pages each batch item has, (batch, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -359,7 +359,7 @@ class Primitive(Pattern):
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         """Raise ValueError if the primitive does not suit so many tokens, in a pattern with these global ones."""
 
-    def _numbers(self) -> list[int]:
+    def _numbers(self) -> Sequence[int] | npt.NDArray[np.int64]:
         """Return what the core needs to know, by default the fields."""
         return [min(getattr(self, f.name), MAX_TOKENS) for f in fields(self)]
 
@@ -367,16 +367,18 @@ class Primitive(Pattern):
         """Return the pattern that it keeps clear of."""
         return None
 
-    def _for_core(self) -> tuple[str, list[int], _core.Pattern | None]:
+    def _for_core(self) -> tuple[str, Sequence[int] | npt.NDArray[np.int64], _core.Pattern | None]:
         avoided = self._avoided()
         return self._name, self._numbers(), None if avoided is None else avoided._in_core
 
     def _brief(self) -> str:
         words = []
         for i, field in enumerate(fields(self)):
+            if not field.init:
+                continue
             value = getattr(self, field.name)
             alike = isinstance(value, tuple) and len(set(value)) == 1
-            if not field.init or value == field.default or (alike and value[:1] == field.default):
+            if value == field.default or (alike and value[:1] == field.default):
                 continue
             if alike and field.name != "shape":
                 value = value[0]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headspan import _check
 from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
 
-_Rows = tuple[tuple[int, ...], tuple[int, ...]]  # (indptr, indices)
+
+class _Rows(NamedTuple):
+    """Blocks of keys of each row of blocks, as of a sparse matrix; the indices of a row ascending, each once."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
 
 
 def _csr_parts(mask: Any) -> list[Any]:
@@ -55,7 +60,7 @@ def _csr(mask: Any) -> tuple[_Rows, int | None]:
             raise ValueError(f"mask of Blocks must have an indptr that ascends from 0 to {columns.size}, the indices")
         if columns.size and columns.min() < 0:
             raise ValueError(f"mask of Blocks must have indices of at least 0, not {columns.min()}")
-        rows = [np.unique(columns[a:b]) for a, b in itertools.pairwise(starts)]
+        rows = _in_order(starts, columns)
     else:
         array = _check.as_array("mask of Blocks", mask)
         if array.dtype != np.bool_:
@@ -63,9 +68,22 @@ def _csr(mask: Any) -> tuple[_Rows, int | None]:
         if array.ndim != 2:
             raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {array.shape}")
         columns_of_mask = array.shape[1]
-        rows = [np.flatnonzero(row) for row in array]
-    starts = np.cumsum([0, *(row.size for row in rows)])
-    return (tuple(starts.tolist()), tuple(np.concatenate([np.empty(0, np.int64), *rows]).tolist())), columns_of_mask
+        rows = _Rows(np.append(0, np.cumsum(array.sum(axis=1))), np.nonzero(array)[1])
+    for part in rows:
+        part.flags.writeable = False  # a pattern can be a key of a dict
+    return rows, columns_of_mask
+
+
+def _in_order(starts: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> _Rows:
+    """Return rows with ascending indices, each once."""
+    row = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    ascends = (np.diff(columns) > 0) | (np.diff(row) > 0)
+    if ascends.all():
+        return _Rows(starts, columns)
+    order = np.lexsort((columns, row))
+    row, columns = row[order], columns[order]
+    new = np.append(True, (np.diff(columns) > 0) | (np.diff(row) > 0))
+    return _Rows(np.append(0, np.cumsum(np.bincount(row[new], minlength=starts.size - 1))), columns[new])
 
 
 def _sides(block_size: Any) -> tuple[int, int]:
@@ -83,7 +101,9 @@ def _suited_tokens(rows: _Rows, columns: int | None, sides: tuple[int, int]) -> 
     indptr, indices = rows
     queries, keys = sides
     of_rows = range((len(indptr) - 2) * queries + 1, (len(indptr) - 1) * queries + 1)
-    least = max(indices, default=-1) + 1 if columns is None else columns  # a list of numbers ends with its last block
+    least = (
+        int(indices.max(initial=-1)) + 1 if columns is None else columns
+    )  # a list of numbers ends with its last block
     end = of_rows.stop if columns is None else columns * keys + 1
     suited = range(max(1, of_rows.start, (least - 1) * keys + 1), min(of_rows.stop, end))
     if not suited:
@@ -181,9 +201,10 @@ class Blocks(Primitive):
                 f"for {keys} the mask must be {wanted}"
             )
 
-    def _numbers(self) -> list[int]:
+    def _numbers(self) -> npt.NDArray[np.int64]:
         ((indptr, indices),) = self.rows[0]
-        return [*(min(side, MAX_TOKENS) for side in _sides(self.block_size)), len(indptr) - 1, *indptr, *indices]
+        sides = [min(side, MAX_TOKENS) for side in _sides(self.block_size)]
+        return np.concatenate([[*sides, len(indptr) - 1], indptr, indices])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Blocks) and self._key() == other._key()
@@ -192,9 +213,10 @@ class Blocks(Primitive):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.rows, self.block_size, self.per_item, self.per_head)
+        rows = tuple(tuple((its.indptr.tobytes(), its.indices.tobytes()) for its in item) for item in self.rows)
+        return (rows, self.block_size, self.per_item, self.per_head)
 
     def __repr__(self) -> str:
-        of_items = [[tuple(map(list, rows)) for rows in item] for item in self.rows]
+        of_items = [[tuple(part.tolist() for part in rows) for rows in item] for item in self.rows]
         masks = [item if self.per_head else item[0] for item in of_items]
         return f"Blocks({masks if self.per_item else masks[0]}, {self.block_size}, per_head={self.per_head})"
