@@ -21,6 +21,7 @@ namespace headspan {
 struct Grouping {
   std::ptrdiff_t stride = 1;                       // indices that are equal modulo this
   std::ptrdiff_t section = 0;                      // and that lie in one section of so many; 0: anywhere
+  bool apart = false;                              // small sections, too, have little in common: no two share a group
   Grid grid;                                       // and that lie in one block of a grid,
   std::ptrdiff_t dilation[kGridAxes] = {1, 1, 1};  // counting every n-th coordinate,
   std::ptrdiff_t sharing[kGridAxes] = {1, 1, 1};   // of which so many see the same

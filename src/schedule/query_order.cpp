@@ -7,10 +7,11 @@ namespace headspan {
 
 namespace {
 
-// Gathers queries into groups: whole sections share a group as long as they fit, larger ones are cut.
+// Gathers queries into groups: whole sections share a group as long as they fit, unless they are to be apart; larger
+// ones are cut.
 class Grouper {
  public:
-  explicit Grouper(QueryOrder& order) : order_(order) { order_.start.push_back(0); }
+  Grouper(QueryOrder& order, bool apart) : order_(order), apart_(apart) { order_.start.push_back(0); }
 
   void section(const std::vector<std::ptrdiff_t>& queries) {
     constexpr std::ptrdiff_t most = kLanes;
@@ -23,7 +24,7 @@ class Grouper {
       query += std::min(most - open(), queries.end() - query);
       order_.query.insert(order_.query.end(), first, query);
     }
-    if (size > most / 2) close();
+    if (apart_ || size > most / 2) close();
   }
   void close() {
     if (open() > 0) order_.start.push_back(static_cast<std::ptrdiff_t>(order_.query.size()));
@@ -32,6 +33,7 @@ class Grouper {
  private:
   std::ptrdiff_t open() const { return static_cast<std::ptrdiff_t>(order_.query.size()) - order_.start.back(); }
   QueryOrder& order_;
+  bool const apart_;
 };
 
 // Calls visit(coordinate) for the box first .. last - 1, the last axis fastest.
@@ -88,7 +90,7 @@ QueryOrder make_query_order(const Grouping& grouping, std::ptrdiff_t queries, st
   QueryOrder order;
   order.query.reserve(static_cast<std::size_t>(queries));
   order.start.reserve(static_cast<std::size_t>(queries / kLanes + 2));
-  Grouper grouper(order);
+  Grouper grouper(order, grouping.apart);
   std::ptrdiff_t const before = keys - queries;  // query = index - before
   std::vector<std::ptrdiff_t> section;
   for (auto token = global_tokens.begin(); token != global_tokens.end(); ++token)

@@ -45,6 +45,7 @@ std::vector<PatternStage> stages_of(const Pattern& pattern, std::ptrdiff_t queri
                               [&](const Draft& other) { return same_groups(other.grouping, grouping); });
     if (draft == drafts.end()) draft = drafts.insert(drafts.end(), {grouping, {}});
     draft->grouping.section = std::max(draft->grouping.section, grouping.section);
+    draft->grouping.apart = draft->grouping.apart && grouping.apart;
     for (int axis = 0; axis < kGridAxes; axis++)
       draft->grouping.sharing[axis] = std::max(draft->grouping.sharing[axis], grouping.sharing[axis]);
     draft->conjunctions.push_back(conjunction);
