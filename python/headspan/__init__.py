@@ -24,6 +24,7 @@ from headspan.ops.importance import importance_from, importance_from_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
 from headspan.ops.runtime import build_info, get_num_threads, set_num_threads
 from headspan.ops.segments import segments_from
+from headspan.ops.selected import selected_blocks
 from headspan.ops.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ __all__ = [
     "plot",
     "reference",
     "segments_from",
+    "selected_blocks",
     "set_num_threads",
     "soft_mask",
     "span_penalty",

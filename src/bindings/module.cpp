@@ -7,5 +7,6 @@ PYBIND11_MODULE(_core, m) {
   headspan::active_variant();  // a wrong HEADSPAN_ISA ends the import
   headspan::bindings::register_runtime(m);
   headspan::bindings::register_attention(m);
+  headspan::bindings::register_blocks(m);
   headspan::bindings::register_narrow(m);
 }

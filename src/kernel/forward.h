@@ -192,4 +192,17 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   }
 }
 
+// ---- products, for those who choose keys by them
+
+template <class T>
+void products_tile(const Group<T>& group, const Tile& tile, T* products, void* workspace) {
+  Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
+  TileKeys<T> keys;
+  prepare(group, tile, *f.lanes, keys, nullptr, f.stored);
+  for (int i = 0; i < keys.run_count; i++)
+    run_products<T>(keys.runs[i], keys.key, {}, group.head_dim, f.q, f.scores, nullptr, nullptr, group.lanes);
+  for (int r = 0; r < tile.count; r++)
+    memcpy(products + r * group.lanes, f.scores + r * kLanes, sizeof(T) * (size_t)group.lanes);
+}
+
 }  // namespace headspan::HEADSPAN_ISA

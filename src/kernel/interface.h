@@ -173,6 +173,10 @@ struct Kernel {
   void (*weights_begin)(const Group<T>&, void* workspace);
   void (*weights_tile)(const Group<T>&, const Tile&, const ForwardRows<T>&, T* weights, void* workspace);
 
+  // After forward_begin: products of the queries with a tile's keys, times scale and log2(e), and nothing else:
+  // products[key * lanes + lane].
+  void (*products_tile)(const Group<T>&, const Tile&, T* products, void* workspace);
+
   void (*backward_begin)(const Group<T>&, BackwardRows<T>&, void* workspace);
   // The tiles may come in any number of steps: only their order counts.
   void (*backward_step)(const Group<T>&, BackwardRows<T>&, const KeyGradients<T>&, const Tile*, int tiles,

@@ -175,6 +175,14 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
     }
 }
 
+template <class T>
+void products_tile(const Group<T>& group, const Tile& tile, T* products, void*) {
+  for (int r = 0; r < tile.count; r++)
+    for (int lane = 0; lane < group.lanes; lane++)
+      products[r * group.lanes + lane] = T(dot(group.query[lane], group.key.row(key_index(tile, r)), group.head_dim) *
+                                           (double)group.scale[lane] * kLog2e);
+}
+
 // Workspace of the backward pass behind the sums: sum(grad_out * out) - grad_lse of each lane.
 template <class T>
 HEADSPAN_INLINE double* deltas(const Group<T>& group, void* workspace) {
@@ -236,8 +244,9 @@ void backward_end(const Group<T>& group, BackwardRows<T>& rows, void* workspace)
 
 template <class T>
 Kernel<T> kernel() {
-  return {false,           workspace_bytes<T>, forward_begin<T>, forward_step<T>, forward_end<T>,     weights_begin<T>,
-          weights_tile<T>, backward_begin<T>,  backward_step<T>, backward_end<T>, multiply_adds<T, T>};
+  return {
+      false,           workspace_bytes<T>, forward_begin<T>,  forward_step<T>,  forward_end<T>,  weights_begin<T>,
+      weights_tile<T>, products_tile<T>,   backward_begin<T>, backward_step<T>, backward_end<T>, multiply_adds<T, T>};
 }
 
 }  // namespace headspan::HEADSPAN_ISA

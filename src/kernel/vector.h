@@ -11,9 +11,9 @@ namespace headspan::HEADSPAN_ISA {
 
 template <class T>
 Kernel<T> kernel() {
-  return {kStoresPastCaches, workspace_bytes<T>, forward_begin<T>,        forward_step<T>,
-          forward_end<T>,    weights_begin<T>,   weights_tile<T>,         backward_begin<T>,
-          backward_step<T>,  backward_end<T>,    multiply_adds<T, Vec<T>>};
+  return {kStoresPastCaches, workspace_bytes<T>, forward_begin<T>, forward_step<T>,
+          forward_end<T>,    weights_begin<T>,   weights_tile<T>,  products_tile<T>,
+          backward_begin<T>, backward_step<T>,   backward_end<T>,  multiply_adds<T, Vec<T>>};
 }
 
 }  // namespace headspan::HEADSPAN_ISA

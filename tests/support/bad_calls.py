@@ -35,6 +35,7 @@ GOOD = {
     "dynamic_span_vjp": DYNAMIC,
     "importance_from": IMPORTANCE,
     "importance_from_vjp": IMPORTANCE,
+    "selected_blocks": {"query": QKV["query"], "key": QKV["key"], "keep": 2},
     "segments_from": {"cumulative_lengths": [0, 2, 5]},
     "t5_buckets": {"buckets": 32},
     "set_num_threads": {"n": 1},
@@ -310,6 +311,15 @@ TABLE = {
         "block_size": [*SIZE, ("three sides", ValueError, (1, 2, 3)), ("string", TypeError, "2")],
         "tokens": [*SIZE, ("more than the gates have", ValueError, 9), ("None", TypeError, None)],
         "tied": FLAG,
+    },
+    "selected_blocks": {name: ARRAYS[name] for name in ("query", "key")} | {
+        "keep": [("negative", ValueError, -1), ("fraction", TypeError, 1.5), ("None", TypeError, None)],
+        "query_block": [*SIZE, ("None", TypeError, None)],
+        "key_block": [*SIZE, ("None", TypeError, None)],
+        "always": [("another name", ValueError, ["own", "next"]), ("one name", ValueError, "last"),
+                   ("number", TypeError, 3), ("None", TypeError, None)],
+        "shortlist": [("fewer than keep", ValueError, 1), ("fraction", TypeError, 2.5)],
+        "causal": FLAG,
     },
     "reference.attention": {"window": PARAMETERS["window"]},
     "attention_weights": {name: ARRAYS[name] for name in ("query", "key")} | PARAMETERS | SCORES | {

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "select_blocks.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "group_run.h"
+
+namespace headspan {
+
+namespace {
+
+constexpr std::ptrdiff_t kNeighbours = 16;  // blocks of a neighbourhood
+
+// The blocks with the largest scores so far, of equals those that came first. NaN is not larger than anything.
+template <class T>
+class Best {
+ public:
+  explicit Best(std::ptrdiff_t most) : scores_(static_cast<std::size_t>(most)), blocks_(scores_.size()) {
+    if (most == 0) least_ = std::numeric_limits<T>::infinity();
+  }
+
+  T least() const { return least_; }  // what a score must exceed
+  void add(T score, std::int64_t block) {
+    std::size_t at = count_ < scores_.size() ? count_++ : count_ - 1;
+    for (; at > 0 && scores_[at - 1] < score; at--) {
+      scores_[at] = scores_[at - 1];
+      blocks_[at] = blocks_[at - 1];
+    }
+    scores_[at] = score;
+    blocks_[at] = block;
+    if (count_ == scores_.size()) least_ = scores_.back();
+  }
+  std::int64_t* begin() { return blocks_.data(); }
+  std::int64_t* end() { return blocks_.data() + count_; }
+
+ private:
+  std::vector<T> scores_;
+  std::vector<std::int64_t> blocks_;
+  std::size_t count_ = 0;
+  T least_ = -std::numeric_limits<T>::infinity();
+};
+
+// Blocks first .. last - 1, twice.
+struct Ranges {
+  std::ptrdiff_t first[2], last[2];
+
+  bool has(std::ptrdiff_t block) const {
+    return (block >= first[0] && block < last[0]) || (block >= first[1] && block < last[1]);
+  }
+  std::ptrdiff_t count() const { return last[0] - first[0] + last[1] - first[1]; }
+  std::ptrdiff_t end() const { return std::max(last[0], last[1]); }
+  // The neighbourhoods that lie within them.
+  Ranges whole() const {
+    Ranges whole;
+    for (int i = 0; i < 2; i++) {
+      whole.first[i] = (first[i] + kNeighbours - 1) / kNeighbours;
+      whole.last[i] = std::max(whole.first[i], last[i] / kNeighbours);
+    }
+    return whole;
+  }
+};
+
+// The means of some blocks of queries as a group of the kernel, and those of keys as its keys.
+template <class T>
+Group<T> group_of_means(const ArrayView<const T, 4>& query, const ArrayView<const T, 4>& key, std::ptrdiff_t batch,
+                        std::ptrdiff_t head, std::ptrdiff_t row, int lanes) {
+  Group<T> group{};
+  group.lanes = lanes;
+  group.head_dim = static_cast<int>(query.shape[3]);
+  group.key = {key.at(batch, head / (query.shape[1] / key.shape[1])), key.stride[2]};
+  group.value = group.key;
+  for (int lane = 0; lane < kLanes; lane++) {
+    group.query[lane] = query.at(batch, head, row + (lane < lanes ? lane : 0));
+    group.scale[lane] = 1;
+    group.span[lane] = std::numeric_limits<T>::infinity();
+    group.sink[lane] = -std::numeric_limits<T>::infinity();
+  }
+  return group;
+}
+
+template <class T>
+class BlockSelection {
+ public:
+  BlockSelection(const ArrayView<const T, 4>& query, const ArrayView<const T, 4>& key, const BlockChoice& choice,
+                 const ArrayView<std::int64_t, 4>& chosen)
+      : query_(query), key_(key), choice_(choice), chosen_(chosen), kernel_(active_kernel<T>()) {}
+
+  void run(const Control& control) {
+    std::ptrdiff_t const heads = query_.shape[1], rows = query_.shape[2], tasks = (rows + kLanes - 1) / kLanes;
+    if (key_.shape[2] > choice_.shortlist) find_neighbourhoods(control);
+    parallel_for(query_.shape[0] * heads * tasks, control.threads, control.interrupted,
+                 [&](std::ptrdiff_t task, const StopCheck& stop) {
+                   std::ptrdiff_t const first = task % tasks * kLanes;
+                   run_rows(task / tasks / heads, task / tasks % heads, first,
+                            static_cast<int>(std::min<std::ptrdiff_t>(rows - first, kLanes)), stop);
+                 });
+  }
+
+ private:
+  void find_neighbourhoods(const Control& control) {
+    std::ptrdiff_t const batch = key_.shape[0], heads = key_.shape[1], count = key_.shape[2] / kNeighbours,
+                         dims = key_.shape[3];
+    means_ =
+        Buffer<T>(checked_product(static_cast<std::size_t>(batch * heads), static_cast<std::size_t>(count * dims)));
+    ArrayView<T, 4> const means{
+        means_.data(), {batch, heads, count, dims}, {heads * count * dims, count * dims, dims, 1}};
+    block_means(key_, kNeighbours, 0, means, control);
+    neighbourhoods_.data = means.data;
+    std::copy_n(means.shape, 4, neighbourhoods_.shape);
+    std::copy_n(means.stride, 4, neighbourhoods_.stride);
+  }
+
+  Ranges allowed(std::ptrdiff_t row) const {
+    const std::int64_t* const its = choice_.allowed.at(row, 0);
+    std::ptrdiff_t const step = choice_.allowed.stride[1];
+    return {{its[0], its[2 * step]}, {its[step], its[3 * step]}};
+  }
+
+  void run_rows(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first, int lanes,
+                const StopCheck& stop) const {
+    ThreadWorkspace<T> const workspace(kernel_, static_cast<int>(query_.shape[3]), 0);
+    Ranges blocks[kLanes], whole[kLanes];
+    for (int lane = 0; lane < lanes; lane++) {
+      Ranges const its = allowed(first + lane);
+      bool const is_long = its.count() > choice_.shortlist;
+      blocks[lane] = is_long ? Ranges{} : its;
+      whole[lane] = is_long ? its.whole() : Ranges{};
+    }
+    std::vector<Best<T>> of_blocks(kLanes, Best<T>(chosen_.shape[3]));
+    std::ptrdiff_t const shortlist = std::min(choice_.shortlist, key_.shape[2]);
+    std::vector<Best<T>> around(kLanes, Best<T>(std::max<std::ptrdiff_t>(shortlist / kNeighbours, 1)));
+    compare(key_, batch, head, first, lanes, blocks, of_blocks, workspace);
+    compare(neighbourhoods_, batch, head, first, lanes, whole, around, workspace);
+    for (int lane = 0; lane < lanes && !stop(); lane++) {
+      if (allowed(first + lane).count() > choice_.shortlist)
+        look_around(batch, head, first + lane, around[static_cast<std::size_t>(lane)],
+                    of_blocks[static_cast<std::size_t>(lane)], workspace);
+      Best<T>& best = of_blocks[static_cast<std::size_t>(lane)];
+      std::sort(best.begin(), best.end());
+      std::int64_t* const to = chosen_.at(batch, head, first + lane);
+      std::fill(std::copy(best.begin(), best.end(), to), to + chosen_.shape[3], -1);
+    }
+  }
+
+  // The best of all that are allowed, each lane's own, for some rows at once.
+  void compare(const ArrayView<const T, 4>& means, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first,
+               int lanes, const Ranges* ranges, std::vector<Best<T>>& best, const ThreadWorkspace<T>& workspace) const {
+    std::ptrdiff_t last = 0;
+    T least[kLanes];
+    for (int lane = 0; lane < lanes; lane++) {
+      last = std::max(last, ranges[lane].end());
+      least[lane] = best[static_cast<std::size_t>(lane)].least();
+    }
+    if (last == 0) return;
+    Group<T> const group = group_of_means(query_, means, batch, head, first, lanes);
+    kernel_.forward_begin(group, workspace.kernel);
+    for (std::ptrdiff_t at = 0; at < last; at += kTileKeys) {
+      int const count = static_cast<int>(std::min<std::ptrdiff_t>(last - at, kTileKeys));
+      T products[kTileKeys * kLanes];
+      kernel_.products_tile(group, {at, 1, nullptr, nullptr, count, false}, products, workspace.kernel);
+      for (int r = 0; r < count; r++)
+        for (int lane = 0; lane < lanes; lane++) {
+          T const score = products[r * lanes + lane];
+          if (!(score > least[lane]) || !ranges[lane].has(at + r)) continue;
+          Best<T>& its = best[static_cast<std::size_t>(lane)];
+          its.add(score, at + r);
+          least[lane] = its.least();
+        }
+    }
+  }
+
+  // The best of what lies in the best neighbourhoods, and beside whole ones.
+  void look_around(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t row, Best<T>& around, Best<T>& best,
+                   const ThreadWorkspace<T>& workspace) const {
+    std::vector<std::int64_t> candidates;
+    candidates.reserve(static_cast<std::size_t>(choice_.shortlist + 5 * kNeighbours));  // fewer than there are blocks
+    auto const add = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
+      for (; first < last; first++) candidates.push_back(first);
+    };
+    Ranges const its = allowed(row), whole = its.whole();
+    std::sort(around.begin(), around.end());
+    const std::int64_t* at = around.begin();
+    for (int i = 0; i < 2; i++) {
+      add(its.first[i], std::min(its.last[i], whole.first[i] * kNeighbours));
+      for (; at != around.end() && *at < whole.last[i]; ++at) add(*at * kNeighbours, (*at + 1) * kNeighbours);
+      add(std::max(its.first[i], whole.last[i] * kNeighbours), its.last[i]);
+    }
+    Group<T> const group = group_of_means(query_, key_, batch, head, row, 1);
+    kernel_.forward_begin(group, workspace.kernel);
+    std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(candidates.size());
+    for (std::ptrdiff_t first = 0; first < count; first += kTileKeys) {
+      const std::int64_t* const of_tile = candidates.data() + first;
+      T products[kTileKeys];
+      int const keys = static_cast<int>(std::min<std::ptrdiff_t>(count - first, kTileKeys));
+      kernel_.products_tile(group, {0, 1, of_tile, nullptr, keys, false}, products, workspace.kernel);
+      for (int r = 0; r < keys; r++)
+        if (products[r] > best.least()) best.add(products[r], of_tile[r]);
+    }
+  }
+
+  const ArrayView<const T, 4>&query_, &key_;
+  const BlockChoice& choice_;
+  const ArrayView<std::int64_t, 4>& chosen_;
+  Kernel<T> const kernel_;
+  ArrayView<const T, 4> neighbourhoods_;
+  Buffer<T> means_;
+};
+
+}  // namespace
+
+template <class T>
+void block_means(const ArrayView<const T, 4>& rows, std::ptrdiff_t size, std::ptrdiff_t before,
+                 const ArrayView<T, 4>& means, const Control& control) {
+  std::ptrdiff_t const tokens = rows.shape[2], dims = rows.shape[3], blocks = means.shape[2], heads = rows.shape[1];
+  constexpr std::ptrdiff_t ahead = 16, line = 64 / sizeof(T);  // memory sets the pace
+  std::ptrdiff_t const at_a_time = std::max<std::ptrdiff_t>(1024 / size, 1);
+  std::ptrdiff_t const tasks = (blocks + at_a_time - 1) / at_a_time;
+  parallel_for(rows.shape[0] * heads * tasks, control.threads, control.interrupted,
+               [&](std::ptrdiff_t task, const StopCheck&) {
+                 std::ptrdiff_t const row = task / tasks, from = task % tasks * at_a_time;
+                 for (std::ptrdiff_t block = from; block < std::min(blocks, from + at_a_time); block++) {
+                   std::ptrdiff_t const first = std::max<std::ptrdiff_t>(block * size - before, 0),
+                                        last = std::min(tokens, (block + 1) * size - before);
+                   T* const mean = means.at(row / heads, row % heads, block);
+                   std::fill_n(mean, dims, T(0));
+                   for (std::ptrdiff_t token = first; token < last; token++) {
+                     const T* const its = rows.at(row / heads, row % heads, token);
+                     if (token + ahead < tokens) {
+                       const T* const later = rows.at(row / heads, row % heads, token + ahead);
+                       for (std::ptrdiff_t d = 0; d < dims; d += line) __builtin_prefetch(later + d);
+                     }
+                     for (std::ptrdiff_t d = 0; d < dims; d++) mean[d] += its[d];
+                   }
+                   T const share = T(1) / static_cast<T>(std::max<std::ptrdiff_t>(last - first, 1));
+                   for (std::ptrdiff_t d = 0; d < dims; d++) mean[d] *= share;
+                 }
+               });
+}
+
+template <class T>
+void select_blocks(const ArrayView<const T, 4>& query, const ArrayView<const T, 4>& key, const BlockChoice& choice,
+                   const ArrayView<std::int64_t, 4>& chosen, const Control& control) {
+  BlockSelection<T>(query, key, choice, chosen).run(control);
+}
+
+template void block_means(const ArrayView<const float, 4>&, std::ptrdiff_t, std::ptrdiff_t, const ArrayView<float, 4>&,
+                          const Control&);
+template void block_means(const ArrayView<const double, 4>&, std::ptrdiff_t, std::ptrdiff_t,
+                          const ArrayView<double, 4>&, const Control&);
+template void select_blocks(const ArrayView<const float, 4>&, const ArrayView<const float, 4>&, const BlockChoice&,
+                            const ArrayView<std::int64_t, 4>&, const Control&);
+template void select_blocks(const ArrayView<const double, 4>&, const ArrayView<const double, 4>&, const BlockChoice&,
+                            const ArrayView<std::int64_t, 4>&, const Control&);
+
+}  // namespace headspan

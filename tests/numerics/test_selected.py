@@ -1,0 +1,131 @@
+"""Blocks of keys that the content chooses, against their definition, block by block."""
+
+import headspan as hs
+import numpy as np
+import pytest
+from cases import DTYPES, normals
+
+NEIGHBOURS = 16
+ALWAYS = ("own", "previous", "first")
+
+
+def defined(query, key, keep, sides, always=ALWAYS, shortlist=None, causal=True):
+    """Which blocks of keys each block of queries of one head sees, as an array of bool."""
+    tokens, before = len(key), len(key) - len(query)
+    shortlist = 16 * keep if shortlist is None else shortlist
+    rows, columns = (-(-tokens // side) for side in sides)
+    means = np.array([key[b * sides[1] : (b + 1) * sides[1]].mean(0) for b in range(columns)])
+    seen = np.zeros((rows, columns), bool)
+    for row in range(rows):
+        first, last = row * sides[0], min((row + 1) * sides[0], tokens)
+        begin, end = max(first - sides[0], 0) if "previous" in always else first, last if "own" in always else first
+        stretch = range(begin // sides[1], max(-(-end // sides[1]), begin // sides[1]))
+        anyway = {*stretch} | ({0} if "first" in always else set())
+        chooses = row - 1 if causal else row
+        its = query[max(chooses * sides[0] - before, 0) : max((chooses + 1) * sides[0] - before, 0)]
+        allowed = [b for b in range(columns) if b not in anyway and (not causal or b < stretch.start)]
+        if causal and (row == 0 or first <= before):
+            allowed = []
+        mean = its.mean(0) if len(its) else np.zeros(query.shape[1])
+        if len(allowed) > shortlist:
+            whole = [
+                n
+                for n in range(columns // NEIGHBOURS)
+                if all(b in allowed for b in range(n * NEIGHBOURS, (n + 1) * NEIGHBOURS))
+            ]
+            score = {n: means[n * NEIGHBOURS : (n + 1) * NEIGHBOURS].mean(0) @ mean for n in whole}
+            best = sorted(whole, key=lambda n: -score[n])[: max(shortlist // NEIGHBOURS, 1)]
+            allowed = [b for b in allowed if b // NEIGHBOURS in best or b // NEIGHBOURS not in whole]
+        chosen = sorted(allowed, key=lambda b: -(means[b] @ mean))[:keep]
+        seen[row, [*anyway, *chosen]] = True
+    return seen
+
+
+def by_token(blocks, sides, tokens, queries):
+    p, j = np.arange(tokens - queries, tokens)[:, None] // sides[0], np.arange(tokens) // sides[1]
+    return blocks[p, j]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("tokens", "queries"), [(1, 1), (7, 7), (64, 64), (333, 333), (300, 41)])
+@pytest.mark.parametrize(
+    ("sides", "keep", "shortlist"),
+    [((16, 4), 3, None), ((64, 4), 0, None), ((10, 3), 2, 500), ((8, 1), 5, 20), ((3, 7), 1, 1), ((500, 500), 9, None)],
+)
+def test_blocks_are_those_of_the_definition(sides, keep, shortlist, tokens, queries, causal, dtype):
+    query, key = normals(0, 2, 4, queries, 8, dtype=dtype), normals(1, 2, 2, tokens, 8, dtype=dtype)
+    options = {"keep": keep, "shortlist": shortlist, "causal": causal}
+    pattern = hs.selected_blocks(query, key, query_block=sides[0], key_block=sides[1], **options)
+    mask = pattern.mask(queries, tokens)
+    for batch, head in np.ndindex(2, 4):
+        blocks = defined(query[batch, head], key[batch, head // 2], sides=sides, **options)
+        assert (mask[batch, head] == by_token(blocks, sides, tokens, queries)).all()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("always", [(), ("own",), ("previous",), ("first", "own"), "own"])
+def test_what_is_always_seen(always, causal):
+    query, key = normals(0, 200, 8), normals(1, 200, 8)
+    pattern = hs.selected_blocks(query, key, keep=2, query_block=16, always=always, shortlist=16, causal=causal)
+    names = {always} if isinstance(always, str) else always
+    blocks = defined(query, key, 2, (16, 4), names, 16, causal)
+    assert (pattern.mask(200)[0] == by_token(blocks, (16, 4), 200, 200)).all()
+
+
+@pytest.mark.parametrize("shortlist", [None, 8, 10_000])
+def test_no_output_depends_on_later_tokens(shortlist):
+    q, k, v = (normals(i, 1, 2, 400, 8, dtype="float32") for i in range(3))
+
+    def attend():
+        pattern = hs.selected_blocks(q, k, keep=4, query_block=32, shortlist=shortlist)
+        return hs.attention(q, k, v, pattern=pattern)
+
+    before = attend()
+    for changed in (399, 385, 200, 131):
+        for array in (q, k, v):
+            array[:, :, changed:] = normals(changed, *array[:, :, changed:].shape, dtype="float32") * 10
+        assert (attend()[:, :, :changed] == before[:, :, :changed]).all()
+
+
+def test_the_choice_follows_the_content():
+    """A query finds the one block of keys that is like the queries before it, wherever it lies."""
+    tokens, rng = 4096, np.random.default_rng(0)
+    q, k = 0.1 * rng.standard_normal((2, tokens, 16))
+    q[:] += 1
+    for place in (100, 1031, 2900):
+        keys = k.copy()
+        keys[place // 4 * 4 : place // 4 * 4 + 4] += 5
+        mask = hs.selected_blocks(q, keys, keep=1, shortlist=64).mask(tokens)[0]
+        assert mask[3500, place]
+        assert mask[3500].sum() == 4 + 64 + 64 + 4  # chosen, own, previous, first
+
+
+def test_nan_chooses_nothing_and_is_not_chosen():
+    q, k = normals(0, 256, 8), normals(1, 256, 8)
+    q[64:128], k[8:12] = np.nan, np.nan
+    mask = hs.selected_blocks(q, k, keep=10, query_block=64, always=["own"]).mask(256)[0]
+    assert mask[128].sum() == 64
+    assert mask[192].sum() == 64 + 40
+    assert not mask[:, 8:12][192:].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_choices_are_the_same_for_any_number_of_threads(dtype):
+    q, k = normals(0, 2, 4, 3000, 32, dtype=dtype), normals(1, 2, 2, 3000, 32, dtype=dtype)
+    patterns = []
+    for threads in (1, 2, 5):
+        hs.set_num_threads(threads)
+        patterns.append(hs.selected_blocks(q, k, keep=6))
+    assert patterns[0] == patterns[1] == patterns[2]
+
+
+def test_gradients_are_those_of_the_chosen_pairs():
+    q, k, v, grad = (normals(i, 1, 2, 150, 8) for i in range(4))
+    pattern = hs.selected_blocks(q, k, keep=3, query_block=16)
+    _, vjp = hs.attention_vjp(q, k, v, pattern=pattern)
+    gradients = vjp(grad)
+    allowed = pattern.mask(150) & np.tri(150, dtype=bool)
+    _, dense_vjp = hs.attention_vjp(q, k, v, pair_bias=np.where(allowed, 0, -1e300))
+    for name in ("query", "key", "value"):
+        np.testing.assert_allclose(getattr(gradients, name), getattr(dense_vjp(grad), name), rtol=0, atol=1e-10)
