@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from headspan.patterns import Blocks, Local
 from helpers import ROOT, examples
 
 
@@ -79,3 +80,44 @@ def test_compressed(recipes, qkv, queries):
     at, key = np.arange(30 - queries, 30)[:, None], np.arange(30)
     allowed = np.hstack([(key <= at) & (at - key <= 5), 4 * np.arange(7) + 3 <= at])
     np.testing.assert_allclose(recipes["compressed"](q, k, v, 4, 5), dense(q, *together, allowed), atol=1e-11)
+
+
+def dense_with_factors(q, k, v, factors, grad_out):
+    """Softmax of exponentials with a factor each: out, and the gradients of q, k, v and the factors."""
+    scale = q.shape[-1] ** -0.5
+    exponentials = np.exp(scale * q @ k.swapaxes(-1, -2))
+    total = (factors * exponentials).sum(axis=-1, keepdims=True)
+    weights = factors * exponentials / total
+    out = weights @ v
+    by_weight = grad_out @ v.swapaxes(-1, -2) - (grad_out * out).sum(axis=-1, keepdims=True)
+    by_score = scale * weights * by_weight
+    by_value = weights.swapaxes(-1, -2) @ grad_out
+    return out, (by_score @ k, by_score.swapaxes(-1, -2) @ q, by_value, exponentials / total * by_weight)
+
+
+@pytest.mark.parametrize("queries", [30, 11])
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_window_beside_gates(recipes, qkv, overlapping, queries):
+    """Some gates are closed, all those of the last blocks of queries, too; pairs that both parts hold count twice."""
+    q, k, v = qkv
+    q, grad_out = q[:, :, -queries:], np.random.default_rng(1).standard_normal((2, 3, queries, 8))
+    gates = np.random.default_rng(2).uniform(0.1, 1, (3, 8, 8))
+    gates[:, -1] = 0
+    gates[np.random.default_rng(3).random(gates.shape) < 0.3] = 0
+    if overlapping:
+        far = {"pattern": Blocks(gates > 0, 4, per_head=True), "block_gates": gates, "gate_block": 4}
+        out, vjp = recipes["together"](q, k, v, {"pattern": Local(5)}, far)
+        near, far = vjp(grad_out)
+        found = [*(a + b for a, b in zip(near[:3], far[:3], strict=True)), far.block_gates]
+    else:
+        out, vjp = recipes["window_beside_gates"](q, k, v, gates, 4, 5)
+        found = vjp(grad_out)
+    at, key = np.arange(30 - queries, 30)[:, None], np.arange(30)
+    near, past = (key <= at) & (at - key <= 5), (key <= at) & (overlapping | (at - key > 5))
+    blocks = at // 4, key // 4
+    expected, (*of_arrays, of_factors) = dense_with_factors(q, k, v, near + past * gates[:, *blocks], grad_out)
+    of_gates = np.zeros_like(gates)
+    np.add.at(of_gates, (slice(None), *np.broadcast_arrays(*blocks)), (of_factors * past).sum(axis=0))
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-11)
+    for ours, theirs in zip(found, [*of_arrays, np.where(gates > 0, of_gates, 0)], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10)
