@@ -25,7 +25,7 @@ from headspan.torch.schema import PLAIN, SAVED, TENSORS, read_pattern
 _AXES = dict.fromkeys((*ARRAYS, *SAVED, "pair_bias"), "bh..")
 _AXES |= dict.fromkeys(("grad_lse", "span", "temperature", "key_bias"), "bh.")
 _AXES |= {"alibi_slopes": "bh", "sinks": "bh", "memory_key": "h..", "memory_value": "h..", "distance_bias": "h."}
-_AXES |= {"key_ranges": "b..", "distance_buckets": "."}
+_AXES |= {"block_gates": "h..", "key_ranges": "b..", "distance_buckets": ".", "gate_block": "."}
 _AXES |= dict.fromkeys(("query_positions", "key_positions", "segment_ids", "query_segments", "key_segments"), "b.")
 _AXES |= dict.fromkeys(("key_begin", "key_lengths", "prefix_lengths"), "b")
 _PER_TOKEN = ("span", "temperature")  # or without their last axis
