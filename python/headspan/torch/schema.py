@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 
 from headspan.ops.arguments.options import DEFAULTS, DIFFERENTIABLE, Options
 from headspan.ops.functional import ARRAYS
@@ -57,8 +58,19 @@ def written_pattern(given: object) -> str:
     return "".join(["".join([f"{_spec(part)}\n" for part in row]) + end for row in rows])
 
 
+# A pattern that is still there need not be read: of thousands of blocks that would take as long as their attention.
+_alive: weakref.WeakValueDictionary[str, Pattern] = weakref.WeakValueDictionary()
+
+
 def _spec(pattern: Pattern) -> str:
-    return pattern.to_spec()
+    written = pattern.to_spec()
+    _alive[written] = pattern
+    return written
+
+
+def _read(line: str) -> Pattern:
+    known = _alive.get(line)
+    return Pattern.from_spec(line) if known is None else known
 
 
 # Constant as long as the pattern is the same, which is looked at. `torch.compiler.assume_constant_result` says so, too,
@@ -70,6 +82,6 @@ _spec._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def read_pattern(written: str) -> Pattern | list[Pattern] | list[list[Pattern]]:
     """Return the pattern or the list again."""
     if written.endswith("\n\n"):
-        return [[Pattern.from_spec(line) for line in row.split("\n")] for row in written[:-2].split("\n\n")]
+        return [[_read(line) for line in row.split("\n")] for row in written[:-2].split("\n\n")]
     *lines, last = written.split("\n")
-    return Pattern.from_spec(last) if last else [Pattern.from_spec(line) for line in lines]
+    return _read(last) if last else [_read(line) for line in lines]
