@@ -72,29 +72,21 @@ def learned_blocks(
     >>> gates -= 0.1 * (gates_vjp(vjp(np.ones_like(out)).block_gates) + grad_penalty)
     """
     given = _check.real_array("gates", gates)
-    count = _check.integer("tokens", tokens, at_least=1)
-    _check.limits("gates", given)
-    pattern = Blocks(np.ones((1, 1), bool), block_size)  # which checks it
-    sides = pattern.block_size if isinstance(pattern.block_size, tuple) else (pattern.block_size,) * 2
-    rows, columns = (-(-count // side) for side in sides)
-    tied = _check.flag("tied", tied)
-    if tied and sides[0] != sides[1]:
-        raise ValueError(f"block_size must be that of squares where gates are tied, not {block_size}")
-    shape = (rows,) if tied else (rows, columns)
+    sides, blocks = gate_grid(block_size, tokens, tied)
+    shape = blocks[:1] if tied else blocks
     if given.ndim not in (len(shape), len(shape) + 1) or given.shape[-len(shape) :] != shape:
         form = ", ".join(map(str, shape))
         lead = "," if tied else ""
         raise ValueError(
-            f"gates must be of shape ({form}{lead}) or (heads, {form}) for {count} tokens, not of shape {given.shape}"
+            f"gates must be of shape ({form}{lead}) or (heads, {form}) for {tokens} tokens, not of shape {given.shape}"
         )
     dtype = given.dtype if given.dtype in _check.FLOATS else _check.DOUBLE
     of_heads = np.clip(given, 0, 1).astype(dtype).reshape(-1, *shape)
-    apart = np.abs(np.arange(rows)[:, None] - np.arange(columns))
-    own = _holds_a_token_and_itself(count, sides, (rows, columns))
+    row, column = np.arange(blocks[0])[:, None], np.arange(blocks[1])
+    own, apart = own_blocks(row, column, sides), abs(row - column)
     factors = np.where(own, dtype.type(1), of_heads[:, apart] if tied else of_heads)
     open_ = factors > 0
-    mask, per_head = (open_, True) if len(factors) > 1 else (open_[0], False)
-    options = {"pattern": Blocks(mask, block_size, per_head), "block_gates": factors, "gate_block": sides}
+    options = {"pattern": open_blocks(open_, sides), "block_gates": factors, "gate_block": sides}
 
     def vjp(grad_block_gates: npt.ArrayLike) -> Array:
         """Gradient of gates."""
@@ -111,9 +103,21 @@ def learned_blocks(
     return options, vjp
 
 
-def _holds_a_token_and_itself(tokens: int, sides: tuple[int, int], blocks: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Return for each block whether a token of its queries is among its keys."""
-    own = np.zeros(blocks, bool)
-    token = np.arange(tokens)
-    own[token // sides[0], token // sides[1]] = True
-    return own
+def gate_grid(block_size: int | tuple[int, int], tokens: int, tied: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return queries and keys of a block, and how many blocks of each so many tokens fill."""
+    count = _check.integer("tokens", tokens, at_least=1)
+    pattern = Blocks(np.ones((1, 1), bool), block_size)  # which checks it
+    sides = pattern.block_size if isinstance(pattern.block_size, tuple) else (pattern.block_size,) * 2
+    if _check.flag("tied", tied) and sides[0] != sides[1]:
+        raise ValueError(f"block_size must be that of squares where gates are tied, not {block_size}")
+    return sides, (-(-count // sides[0]), -(-count // sides[1]))
+
+
+def own_blocks(row: Any, column: Any, sides: tuple[int, int]) -> Any:
+    """Return whether a token of the queries of a block is among its keys, for arrays or tensors of blocks."""
+    return (row * sides[0] < (column + 1) * sides[1]) & (column * sides[1] < (row + 1) * sides[0])
+
+
+def open_blocks(open_: npt.NDArray[np.bool_], sides: tuple[int, int]) -> Blocks:
+    """Return the pattern of open blocks, (heads, blocks, blocks); one for all heads where there is one."""
+    return Blocks(open_, sides, per_head=True) if len(open_) > 1 else Blocks(open_[0], sides)

@@ -13,8 +13,8 @@ from tensors import torch
 import headspan.torch  # isort: skip
 
 PUBLIC = """
-    AdaptiveSpan AdaptiveSpanAttention DynamicSpan HybridAttention SpanCache SpanPredictor TransformerBlock attention
-    convert duo_attention_spans halo_attention head_cache moa_spans record register set_spans
+    AdaptiveSpan AdaptiveSpanAttention DynamicSpan HybridAttention LearnedBlocks SpanCache SpanPredictor
+    TransformerBlock attention convert duo_attention_spans halo_attention head_cache moa_spans record register set_spans
     """
 MODULES = sorted(m.name for m in pkgutil.walk_packages(headspan.torch.__path__, "headspan.torch."))
 

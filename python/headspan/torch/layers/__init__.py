@@ -2,6 +2,7 @@
 
 from headspan.torch.layers.adaptive import AdaptiveSpanAttention, TransformerBlock
 from headspan.torch.layers.convert import convert
+from headspan.torch.layers.gates import LearnedBlocks
 from headspan.torch.layers.hybrid import HybridAttention, SpanPredictor
 from headspan.torch.layers.spans import AdaptiveSpan, DynamicSpan
 
@@ -10,6 +11,7 @@ __all__ = [
     "AdaptiveSpanAttention",
     "DynamicSpan",
     "HybridAttention",
+    "LearnedBlocks",
     "SpanPredictor",
     "TransformerBlock",
     "convert",

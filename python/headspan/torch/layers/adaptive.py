@@ -156,7 +156,8 @@ class AdaptiveSpanAttention(nn.Module):
         return_span : bool
             Whether to return the spans, too, for a penalty on those that tokens predict.
         **options
-            Of `headspan.torch.attention`, beside those that the layer has: `causal`, padding, documents, dropout.
+            Of `headspan.torch.attention`, beside those that the layer has: `causal`, padding, documents, dropout, the
+            gates of `LearnedBlocks`.
 
         Returns
         -------
@@ -174,7 +175,9 @@ class AdaptiveSpanAttention(nn.Module):
             places = torch.arange(x.shape[1]) if placed[0] is None else placed[0]
             key, query = rotate(key, places), rotate(query, places if placed[1] is None else placed[1])
         span = self.span(x) if isinstance(self.span, DynamicSpan) else self.span()
-        own = {"span": span, "ramp": self.ramp, "pattern": self.pattern, "sinks": self.sinks, "softcap": self.softcap}
+        own = {"span": span, "ramp": self.ramp, "sinks": self.sinks, "softcap": self.softcap}
+        if self.pattern is not None:  # else a call may have one, as of gates that are learned
+            own["pattern"] = self.pattern
         out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), **own, **options)
         result = self.out_proj(out.transpose(1, 2).flatten(2))
         return (result, span) if return_span else result

@@ -39,6 +39,12 @@ def _in_full(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def share(x: torch.Tensor) -> torch.Tensor:
+    """Return a parameter as a share between 0 and 1, of float32 at least."""
+    clamped: torch.Tensor = _in_full(_Within.apply(x))
+    return clamped
+
+
 class AdaptiveSpan(nn.Module):
     """A span for each head, learned, between 0 and a limit.
 
@@ -95,8 +101,7 @@ class AdaptiveSpan(nn.Module):
 
     def forward(self) -> torch.Tensor:
         """Return the spans in tokens, of shape (num_heads,)."""
-        spans: torch.Tensor = self.limit * _in_full(_Within.apply(self.fraction))
-        return spans
+        return self.limit * share(self.fraction)
 
     def penalty(self) -> torch.Tensor:
         """Return the mean span in tokens; added to a loss with a weight it keeps spans short."""
