@@ -19,7 +19,7 @@ from headspan.ops.attention_map import attention_weights
 from headspan.ops.buckets import t5_buckets
 from headspan.ops.cost import Cost, cost
 from headspan.ops.gates import learned_blocks
-from headspan.ops.hierarchical import hierarchical_attention, hierarchical_attention_vjp
+from headspan.ops.hierarchical import hierarchical_attention, hierarchical_attention_vjp, hierarchical_cost
 from headspan.ops.importance import importance_from, importance_from_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
 from headspan.ops.runtime import build_info, get_num_threads, set_num_threads
@@ -51,6 +51,7 @@ __all__ = [
     "get_num_threads",
     "hierarchical_attention",
     "hierarchical_attention_vjp",
+    "hierarchical_cost",
     "hybrid_attention",
     "hybrid_attention_vjp",
     "hybrid_parameters",

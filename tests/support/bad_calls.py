@@ -29,6 +29,7 @@ GOOD = {
     "merge_attention": MERGE,
     "merge_attention_vjp": MERGE,
     "cost": {"tokens": 10, "heads": 4, "head_dim": 3},
+    "hierarchical_cost": {"tokens": 10, "heads": 4, "head_dim": 3},
     "soft_mask": {"distance": np.arange(5.0), "span": 2.0, "ramp": 3.0},
     "span_penalty": {"span": np.arange(5.0), "weight": 0.1},
     "dynamic_span": DYNAMIC,
@@ -357,6 +358,10 @@ TABLE = {
         "span": [row for row in PER_TOKEN if row[0] != "tokens do not match"],
         "ramp": PARAMETERS["ramp"],
         "window": PARAMETERS["window"],
+    },
+    "hierarchical_cost": dict.fromkeys(("tokens", "heads", "head_dim", "block_size"), SIZE) | {
+        "key_tokens": [*SIZE, ("fewer than queries", ValueError, 9)],
+        "batch": [*SIZE, ("more pairs than are counted", ValueError, 10**18)],
     },
     "soft_mask": {
         "span": [("NaN", ValueError, NAN), ("negative", ValueError, -1), ("string", TypeError, "a"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,25 +13,24 @@ import numpy.typing as npt
 from headspan import _check
 from headspan._check import Array
 from headspan.ops.attention import attention, attention_vjp
+from headspan.ops.cost import Cost, cost
 from headspan.ops.runtime import empty
 from headspan.patterns import Blocks
 
 
-class _Hierarchy(NamedTuple):
-    """Keys and values with their means in front of them.
+class Levels(NamedTuple):
+    """How keys are laid out, their means in front of them.
 
     Attributes
     ----------
-    groups : list of int
+    groups : tuple of int
         How many means of 2, 4, 8, ... tokens there are, which lie in this order; the tokens follow.
-    options : dict
-        For `attention` over all of these.
+    pattern : Blocks
+        Which of all these a query sees.
     """
 
-    key: Array
-    value: Array
-    groups: list[int]
-    options: dict[str, Any]
+    groups: tuple[int, ...]
+    pattern: Blocks
 
 
 def hierarchical_attention(
@@ -90,9 +90,9 @@ def hierarchical_attention(
     >>> hs.hierarchical_attention(q, k, v, block_size=16).shape
     (1, 2, 1000, 16)
     """
-    query, hierarchy, _ = _prepared(query, key, value, block_size)
-    options = hierarchy.options | {"scale": scale, "softcap": softcap, "sinks": sinks, "return_lse": return_lse}
-    return attention(query, hierarchy.key, hierarchy.value, **options)
+    arrays, layout, _ = _prepared(query, key, value, block_size)
+    options = layout | {"scale": scale, "softcap": softcap, "sinks": sinks, "return_lse": return_lse}
+    return attention(*arrays, **options)
 
 
 def hierarchical_attention_vjp(
@@ -135,50 +135,105 @@ def hierarchical_attention_vjp(
     >>> vjp(np.ones_like(out)).key.shape
     (1, 2, 1000, 16)
     """
-    query, hierarchy, tokens = _prepared(query, key, value, block_size)
-    options = hierarchy.options | {"scale": scale, "softcap": softcap, "sinks": sinks, "return_lse": return_lse}
-    result, inner = attention_vjp(query, hierarchy.key, hierarchy.value, **options)
+    arrays, layout, groups = _prepared(query, key, value, block_size)
+    tokens = arrays[1].shape[-2] - sum(groups)
+    options = layout | {"scale": scale, "softcap": softcap, "sinks": sinks, "return_lse": return_lse}
+    result, inner = attention_vjp(*arrays, **options)
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> Any:
         """Gradients of query, key, value and sinks."""
         found = inner(grad_out) if grad_lse is None else inner(grad_out, grad_lse)
-        of_tokens = {name: _from_means(getattr(found, name), hierarchy.groups, tokens) for name in ("key", "value")}
+        of_tokens = {name: _from_means(getattr(found, name), groups, tokens) for name in ("key", "value")}
         return found._replace(**of_tokens, key_bias=None)
 
     return result, vjp
 
 
+def hierarchical_cost(
+    *, tokens: int, heads: int, head_dim: int, key_tokens: int | None = None, block_size: int = 64, batch: int = 1
+) -> Cost:
+    """Count the pairs and the floating-point operations of `hierarchical_attention`.
+
+    Parameters
+    ----------
+    tokens, heads, head_dim, batch : int
+        Sizes of the query.
+    key_tokens : int, optional
+        As many as tokens unless given; for a token that continues a text `tokens` is 1.
+    block_size : int
+        As for `hierarchical_attention`.
+
+    Returns
+    -------
+    Cost
+        A pair is one of a query and a key or a mean. What the means take, of which there are fewer than tokens, is not
+        among it: each as much as a pair. `dense_flops` are those of attention to every token.
+
+    Raises
+    ------
+    ValueError
+        For a value out of its range.
+    TypeError
+        For a wrong type.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> full, means = (f(tokens=10_000, heads=1, head_dim=64) for f in (hs.cost, hs.hierarchical_cost))
+    >>> full.pairs, means.pairs
+    (50005000, 5386248)
+    """
+    queries = _check.integer("tokens", tokens, at_least=1)
+    keys = queries if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
+    if queries > keys:
+        raise ValueError(f"key_tokens must be at least tokens, {queries}, not {keys}")
+    levels = levels_of(keys, _check.integer("block_size", block_size, at_least=1))
+    sizes: dict[str, Any] = {"tokens": queries, "heads": heads, "head_dim": head_dim, "batch": batch}
+    counted = cost(**sizes, key_tokens=sum(levels.groups) + keys, pattern=levels.pattern, causal=True)
+    return counted._replace(dense_flops=4 * head_dim * batch * heads * queries * keys)
+
+
 def _prepared(
     query: npt.ArrayLike, key: npt.ArrayLike, value: npt.ArrayLike, block_size: int
-) -> tuple[Array, _Hierarchy, int]:
-    """Return the checked query, the keys and values with their means, and how many tokens there are."""
-    arrays = [_check.float_array(name, x) for name, x in (("query", query), ("key", key), ("value", value))]
+) -> tuple[list[Array], dict[str, Any], tuple[int, ...]]:
+    """Return the query, and keys and values behind their means; the options for these; and how many means there are."""
+    given = {"query": query, "key": key, "value": value}
+    arrays = {name: _check.float_array(name, x) for name, x in given.items()}
+    levels = checked_levels(**arrays, block_size=block_size)
+    with_means = [arrays["query"], *(_with_means(arrays[name], levels.groups) for name in ("key", "value"))]
+    bias = np.repeat(*biases(levels.groups, arrays["key"].shape[-2]))
+    return with_means, {"pattern": levels.pattern, "key_bias": bias, "causal": True}, levels.groups
+
+
+def checked_levels(query: Any, key: Any, value: Any, block_size: int) -> Levels:
+    """Return the levels for arrays or tensors, if their shapes suit."""
     side = _check.integer("block_size", block_size, at_least=1)
-    for name, array in zip(("query", "key", "value"), arrays, strict=True):
+    for name, array in (("query", query), ("key", key), ("value", value)):
         if not 2 <= array.ndim <= 4:
-            raise ValueError(f"{name} must have 2 to 4 axes, not shape {array.shape}")
-    queries, tokens = arrays[0].shape[-2], arrays[1].shape[-2]
-    if arrays[2].shape[-2] != tokens:
-        raise ValueError(f"key and value must have as many tokens, not {tokens} and {arrays[2].shape[-2]}")
+            raise ValueError(f"{name} must have 2 to 4 axes, not shape {tuple(array.shape)}")
+    queries, tokens = query.shape[-2], key.shape[-2]
+    if value.shape[-2] != tokens:
+        raise ValueError(f"key and value must have as many tokens, not {tokens} and {value.shape[-2]}")
     if not 0 < queries <= tokens:
         raise ValueError(f"query must have 1 to {tokens} tokens, as many as key at most, not {queries}")
-    groups = _groups(tokens, side)
-    means = [_with_means(array, groups) for array in arrays[1:]]
-    bias = np.concatenate([*(np.full(n, (i + 1) * math.log(2)) for i, n in enumerate(groups)), np.zeros(tokens)])
-    pattern = Blocks(_mask(tokens, side, groups), side)
-    options = {"pattern": pattern, "key_bias": bias, "causal": True}
-    return arrays[0], _Hierarchy(means[0], means[1], groups, options), tokens
+    return levels_of(tokens, side)
 
 
-def _groups(tokens: int, side: int) -> list[int]:
-    """Return how many means there are of 2, of 4 tokens and so on: whole stretches, as far as any query sees them."""
-    groups: list[int] = []
+@functools.lru_cache(maxsize=8)  # layers of a model have the same
+def levels_of(tokens: int, side: int) -> Levels:
+    """Return how so many tokens and the means of groups of them are laid out."""
+    groups: list[int] = []  # whole stretches, as far as any query sees them
     while (stretches := tokens // (side << (len(groups) + 1))) > 0:
         groups.append(stretches * side)
-    return groups
+    return Levels(tuple(groups), Blocks(_mask(tokens, side, groups), side))
 
 
-def _with_means(array: Array, groups: list[int]) -> Array:
+def biases(groups: Sequence[int], tokens: int) -> tuple[list[float], list[int]]:
+    """Return what is added to the scores of a mean of each level and of tokens, and how many of each there are."""
+    return [*((i + 1) * math.log(2) for i in range(len(groups))), 0.0], [*groups, tokens]
+
+
+def _with_means(array: Array, groups: Sequence[int]) -> Array:
     """Return rows behind the means of groups of 2 of them, of 4 and so on, each level from the one below."""
     *lead, tokens, dim = array.shape
     before = sum(groups)
@@ -193,7 +248,7 @@ def _with_means(array: Array, groups: list[int]) -> Array:
     return whole
 
 
-def _from_means(gradient: Array, groups: list[int], tokens: int) -> Array:
+def _from_means(gradient: Array, groups: Sequence[int], tokens: int) -> Array:
     """Return the gradient of the rows from that of the rows with their means."""
     starts = np.cumsum([0, *groups])
     *means, rows = (gradient[..., start : start + n, :] for start, n in zip(starts, [*groups, tokens], strict=True))
@@ -206,7 +261,7 @@ def _from_means(gradient: Array, groups: list[int], tokens: int) -> Array:
     return whole
 
 
-def _mask(tokens: int, side: int, groups: list[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _mask(tokens: int, side: int, groups: Sequence[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the blocks that the blocks of queries see, as (indptr, indices), the means counting as tokens before all.
 
     ::
