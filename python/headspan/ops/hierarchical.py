@@ -199,14 +199,15 @@ def _prepared(
     """Return the query, and keys and values behind their means; the options for these; and how many means there are."""
     given = {"query": query, "key": key, "value": value}
     arrays = {name: _check.float_array(name, x) for name, x in given.items()}
-    levels = checked_levels(**arrays, block_size=block_size)
+    tokens, side = checked_sizes(**arrays, block_size=block_size)
+    levels = levels_of(tokens, side)
     with_means = [arrays["query"], *(_with_means(arrays[name], levels.groups) for name in ("key", "value"))]
-    bias = np.repeat(*biases(levels.groups, arrays["key"].shape[-2]))
+    bias = np.repeat(*biases(levels.groups, tokens))
     return with_means, {"pattern": levels.pattern, "key_bias": bias, "causal": True}, levels.groups
 
 
-def checked_levels(query: Any, key: Any, value: Any, block_size: int) -> Levels:
-    """Return the levels for arrays or tensors, if their shapes suit."""
+def checked_sizes(query: Any, key: Any, value: Any, block_size: int) -> tuple[int, int]:
+    """Return the tokens of keys and of a block, if the shapes of the arrays or tensors suit."""
     side = _check.integer("block_size", block_size, at_least=1)
     for name, array in (("query", query), ("key", key), ("value", value)):
         if not 2 <= array.ndim <= 4:
@@ -216,7 +217,7 @@ def checked_levels(query: Any, key: Any, value: Any, block_size: int) -> Levels:
         raise ValueError(f"key and value must have as many tokens, not {tokens} and {value.shape[-2]}")
     if not 0 < queries <= tokens:
         raise ValueError(f"query must have 1 to {tokens} tokens, as many as key at most, not {queries}")
-    return levels_of(tokens, side)
+    return tokens, side
 
 
 @functools.lru_cache(maxsize=8)  # layers of a model have the same

@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
 
 from headspan.torch.cache import SpanCache
 from headspan.torch.distributed import halo_attention
-from headspan.torch.functional import attention
+from headspan.torch.functional import attention, hierarchical_attention
 from headspan.torch.layers import (
     AdaptiveSpan,
     AdaptiveSpanAttention,
@@ -37,6 +37,7 @@ __all__ = [
     "duo_attention_spans",
     "halo_attention",
     "head_cache",
+    "hierarchical_attention",
     "moa_spans",
     "record",
     "register",

@@ -100,15 +100,15 @@ def attention(
     torch.Size([2])
     """
     with_lse = _check.flag("return_lse", return_lse)
-    for name, given in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(given, torch.Tensor):
-            what = type(given).__name__
-            raise TypeError(f"{name} must be a tensor of torch, not {what}; headspan.attention takes arrays")
-        readable(name, given)
-    query, key, value = alike(query, key, value)
-    if options:
-        refuse_unknown(options)
-        options = {name: _for_torch(name, given) for name, given in options.items()}
+    query, key, value = checked(query, key, value, instead="headspan.attention")
+    refuse_unknown(options)
+    return computed(query, key, value, for_torch(options), with_lse=with_lse)
+
+
+def computed(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any], *, with_lse: bool
+) -> Any:
+    """Call the operator with checked tensors and options as `for_torch` gives them."""
     if type(query) is not torch.Tensor and hasattr(query, "device_mesh"):
         # Loaded only now, with all that torch has for distributed tensors.
         from headspan.torch.sharding import replicated
@@ -119,6 +119,16 @@ def attention(
         return out
     out, lse = operator.attention(query, key, value, **options, return_lse=True)
     return out, lse
+
+
+def checked(query: object, key: object, value: object, *, instead: str) -> tuple[torch.Tensor, ...]:
+    """Return tensors of one type that can be computed with, or say what is wrong and which function takes arrays."""
+    tensors = []
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(given, torch.Tensor):
+            raise TypeError(f"{name} must be a tensor of torch, not {type(given).__name__}; {instead} takes arrays")
+        tensors.append(readable(name, given))
+    return alike(*tensors)
 
 
 def alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -146,8 +156,12 @@ def readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def for_torch(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options as the operator takes them."""
+    return {name: _for_torch(name, given) for name, given in options.items()}
+
+
 def _for_torch(name: str, given: Any) -> Any:
-    """Return an option as the operator takes it."""
     if given is None and name not in DEFAULTS:
         return None
     if name in schema.TENSORS:
