@@ -4,20 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import DTYPES, normals
-
-
-def means_of(tokens, query, side):
-    """The groups that a query sees, as (begin, size), from its own token back to the first."""
-    own = query // side
-    begin = max(own - 1, 0) // 2 * 2 * side
-    groups = [(token, 1) for token in range(begin, query + 1)]
-    size = 1
-    while begin > 0:
-        size *= 2
-        stretch = side * size  # tokens of one
-        end, begin = begin, max(begin // stretch - 1, 0) // 2 * 2 * stretch
-        groups += [(first, size) for first in range(begin, end, size)]
-    return groups
+from hierarchy_oracle import means_of
 
 
 def defined(query, key, value, side, scale=None, sink=None):
@@ -26,7 +13,7 @@ def defined(query, key, value, side, scale=None, sink=None):
     tokens, scale = len(key), query.shape[-1] ** -0.5 if scale is None else scale
     out, lse = np.zeros((len(query), value.shape[1])), np.zeros(len(query))
     for i, q in enumerate(query):
-        groups = means_of(tokens, i + tokens - len(query), side)
+        groups = means_of(i + tokens - len(query), side)
         keys, values = (np.array([x[first : first + size].mean(0) for first, size in groups]) for x in (key, value))
         weights = np.exp(scale * keys @ q) * [size for _, size in groups]
         total = weights.sum() + (0 if sink is None else np.exp(sink))
@@ -53,7 +40,7 @@ def test_values_are_those_of_the_definition(side, tokens, queries, dtype):
 def test_every_token_is_in_one_group():
     for query in (0, 1, 5, 63, 64, 200, 332):
         seen = np.zeros(333, int)
-        for first, size in means_of(333, query, 4):
+        for first, size in means_of(query, 4):
             seen[first : first + size] += 1
         assert list(seen) == [1] * (query + 1) + [0] * (332 - query)
 
@@ -103,7 +90,7 @@ def test_a_changed_future_changes_nothing_before_it():
 @pytest.mark.parametrize(("tokens", "queries"), [(1, 1), (7, 7), (333, 333), (300, 41), (300, 1)])
 @pytest.mark.parametrize("side", [1, 4, 7, 400])
 def test_cost_counts_the_groups_that_queries_see(side, tokens, queries):
-    counted = sum(len(means_of(tokens, query, side)) for query in range(tokens - queries, tokens))
+    counted = sum(len(means_of(query, side)) for query in range(tokens - queries, tokens))
     cost = hs.hierarchical_cost(tokens=queries, heads=3, head_dim=8, key_tokens=tokens, block_size=side, batch=2)
     assert list(cost.head_pairs) == [2 * counted] * 3
     assert (cost.pairs, cost.forward_flops, cost.backward_flops) == (6 * counted, 192 * counted, 480 * counted)

@@ -68,6 +68,13 @@ SIZES = {
         (Blockwise(8, back=1) | Random(2, 8, seed=1) | Global([0, 1]) | (Local(3, dilation=4) & Strided(16)), 64),
         (Global(range(50)) | Local(3), 64),
     ],
+    "block_gates": [
+        ([[1.0]], 64),
+        (np.zeros((3, 2)), (5, 8)),
+        (np.linspace(0, 1, 24 * 9).reshape(24, 3, 3), 1000),
+        (np.ones((1, 120, 120)), 16),
+    ],
+    "hierarchy": [(1,), (65, 1), (512, 16), (513,), (10**6, 64)],
     "limit_sweep": [
         ({"one": {"limit": [64], "bits": [1.0]}},),
         ({str(i): {"limit": [1, 2], "bits": [1, 2], "span": [0, 2], "flops": [1e6, 2e6]} for i in range(9)},),

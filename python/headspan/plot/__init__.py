@@ -11,10 +11,13 @@ matplotlib, shows nothing by itself, and returns the axes (or, with several pane
 `attention_map`        which token looks where
 `dynamic_spans`        how the span moves along a text
 `pattern`              what a pattern allows, and what that costs
+`block_gates`          which blocks a learned pattern has left, and how they got there
+`hierarchy`            how coarsely hierarchical attention sees what lies behind
 `limit_sweep`          what a larger limit of the span buys
 =====================  ==============================================================
 """
 
+from headspan.plot._blocks import block_gates, hierarchy
 from headspan.plot._pattern import pattern
 from headspan.plot._spans import dynamic_spans, soft_mask, span_history, spans
 from headspan.plot._sweep import limit_sweep
@@ -22,8 +25,10 @@ from headspan.plot.maps import attention_map, distance_profile, mean_by_distance
 
 __all__ = [
     "attention_map",
+    "block_gates",
     "distance_profile",
     "dynamic_spans",
+    "hierarchy",
     "limit_sweep",
     "mean_by_distance",
     "pattern",

@@ -129,7 +129,11 @@ def pattern(
     handles = _patches(colours, shares, full, layouts[0], head_dim)
     title = "first part that allows it" if len(names) > 1 else None
     beside = max(len(line) for text in (title or "", *(h.get_label() for h in handles)) for line in text.split("\n"))
-    figure, axes = _grid(len(panels)) if len(panels) > 1 else (None, [style.axes(ax, 5.3 + 0.085 * beside, 4.6)])
+    figure, axes = (
+        style.panels(len(panels), columns=min(len(panels), 4))
+        if len(panels) > 1
+        else (None, [style.axes(ax, 5.3 + 0.085 * beside, 4.6)])
+    )
     for head, (one, p, layout, bill) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
         shades = [colours[part.short_name()] for part in p.alternatives]
         _draw(one, layout, shades, queries, keys)
@@ -219,19 +223,6 @@ def _seen(
         attention_weights(query, key, rows=rows, causal=causal, pattern=pattern, span=span, ramp=ramp) > 0
     )
     return seen.reshape(rows.size, keys)
-
-
-def _grid(panels: int) -> tuple[Figure, list[Axes]]:
-    columns = min(panels, 4)
-    rows = -(-panels // columns)
-    figure, axes = style.matplotlib("pyplot").subplots(
-        rows, columns, figsize=(0.8 + 2.9 * columns, 0.9 + 3.0 * rows), layout="constrained", squeeze=False
-    )
-    for ax in axes.flat[panels:]:
-        ax.set_visible(False)
-    for ax in axes.flat[:panels]:
-        style.plain(ax)
-    return figure, list(axes.flat[:panels])
 
 
 def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) -> None:

@@ -13,6 +13,7 @@ from headspan import _check
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Array = npt.NDArray[Any]
 
@@ -46,6 +47,19 @@ def axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
     assert ax is not None
     plain(ax)
     return ax
+
+
+def panels(count: int, *, columns: int) -> tuple[Figure, list[Axes]]:
+    """Return a new figure and so many axes in it, row by row."""
+    rows = -(-count // columns)
+    figure, grid = matplotlib("pyplot").subplots(
+        rows, columns, figsize=(0.8 + 2.9 * columns, 0.9 + 3.0 * rows), layout="constrained", squeeze=False
+    )
+    for ax in grid.flat[count:]:
+        ax.set_visible(False)
+    for ax in grid.flat[:count]:
+        plain(ax)
+    return figure, list(grid.flat[:count])
 
 
 def plain(ax: Axes) -> None:

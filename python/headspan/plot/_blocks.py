@@ -1,0 +1,210 @@
+"""Pictures of blocks: the gates that they learned, and how coarsely hierarchical attention sees them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan.ops.hierarchical import hierarchical_cost, levels_of
+from headspan.plot import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[Any]
+
+MOST_PANELS = 64
+CELLS = 512  # tokens that are drawn one by one; of more the picture has as many rows and columns
+
+
+def block_gates(
+    block_gates: npt.ArrayLike,
+    gate_block: int | tuple[int, int],
+    *,
+    causal: bool = True,
+    steps: npt.ArrayLike | None = None,
+    ax: Axes | None = None,
+) -> Axes | Figure:
+    """Draw the gates of blocks, a panel a head, and row by row as they were at several steps of a training.
+
+    Closed blocks, whose gate is 0, are grey. The title counts those that are open, of those that hold a pair.
+
+    Parameters
+    ----------
+    block_gates : array_like, shape (blocks, blocks), (heads, blocks, blocks) or (steps, heads, blocks, blocks)
+        As `headspan.learned_blocks` gives them, and as `headspan.attention` takes them. What is beyond 0 and 1 is
+        taken for these.
+    gate_block : int or (int, int)
+        Tokens of a block, or queries and keys of one.
+    causal : bool
+        Whether queries see no later keys; blocks of later keys alone are left blank.
+    steps : array_like of int, shape (steps,), optional
+        The steps that the gates of four axes are of.
+    ax : matplotlib.axes.Axes, optional
+        For gates of one panel.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Or the Figure, if there are several panels.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape or value.
+    TypeError
+        For a wrong type.
+    ModuleNotFoundError
+        Without matplotlib.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> options, _ = hs.learned_blocks([[1, 0, 0], [0.2, 1, 0], [0, 0.7, 1]], 16, tokens=48)
+    >>> hs.plot.block_gates(options["block_gates"], 16).get_title()
+    '5 of 6 blocks open'
+    """
+    gates = np.clip(style.numbers("block_gates", block_gates, 2, 3, 4), 0, 1)
+    sides = _check.pair("gate_block", gate_block)
+    of_steps = _steps(steps, np.ndim(block_gates), len(gates))
+    rows, heads = gates.shape[:2]
+    if rows * heads > MOST_PANELS:
+        raise ValueError(f"block_gates must be of at most {MOST_PANELS} panels, not {rows} x {heads}")
+    row, column = np.arange(gates.shape[2])[:, None], np.arange(gates.shape[3])
+    seen = (column * sides[1] < (row + 1) * sides[0]) | (not _check.flag("causal", causal))
+    if rows * heads == 1:
+        ax = style.axes(ax, 5.4, 4.4)
+        image = _draw_gates(ax, gates[0, 0], seen, sides)
+        ax.set_title(_open(gates[0, 0], seen), size=10)
+        _gate_key(ax.figure, image, [ax])
+        return ax
+    if ax is not None:
+        raise ValueError(f"ax holds one panel, not those of {rows * heads}; leave it out for a figure of them")
+    figure, panels = style.panels(rows * heads, columns=heads if rows > 1 else min(heads, 4))
+    for number, one in enumerate(panels):
+        step, head = divmod(number, heads)
+        its = gates[step, head]
+        image = _draw_gates(one, its, seen, sides)
+        where = f"head {head + 1}" if of_steps is None else f"head {head + 1}, step {of_steps[step]:,}"
+        one.set_title(f"{where}\n{_open(its, seen)}", size=9)
+    _gate_key(figure, image, panels)
+    return figure
+
+
+def _steps(steps: npt.ArrayLike | None, axes: int, count: int) -> list[int] | None:
+    if steps is None:
+        if axes == 4:
+            raise ValueError("steps must be given for block_gates of four axes, the steps that they are of")
+        return None
+    if axes != 4:
+        raise ValueError(f"steps must come with block_gates of four axes, not of {axes}")
+    numbers = _check.as_array("steps", steps)
+    if numbers.dtype.kind not in "iu":
+        raise TypeError(f"steps must be integers, not {numbers.dtype}")
+    if numbers.shape != (count,):
+        raise ValueError(f"steps must be of shape ({count},), one for each of the gates, not {numbers.shape}")
+    return [int(step) for step in numbers]
+
+
+def _draw_gates(ax: Axes, gates: Array, seen: Array, sides: tuple[int, int]) -> Any:
+    """Draw a cell a block: its gate, or that it is closed, or nothing where it holds no pair."""
+    queries, keys = (n * side for n, side in zip(gates.shape, sides, strict=True))
+    extent = style.edges(gates, *sides)
+    closed = style.matplotlib("colors").ListedColormap([style.NOTHING])
+    ax.imshow(np.ma.masked_where(~seen, np.zeros(gates.shape)), cmap=closed, extent=extent, interpolation="nearest")
+    shown = np.ma.masked_where(~seen | (gates == 0), gates)
+    image = ax.imshow(shown, vmin=0, vmax=1, cmap=style.MAP, extent=extent, interpolation="nearest")
+    style.pair_axes(ax, queries, keys)
+    ax.set_facecolor("none")
+    return image
+
+
+def _open(gates: Array, seen: Array) -> str:
+    return f"{int((gates[seen] > 0).sum())} of {int(seen.sum())} blocks open"
+
+
+def _gate_key(figure: Any, image: Any, panels: list[Axes]) -> None:
+    bar = figure.colorbar(image, ax=panels, label="gate (grey: closed, 0)", aspect=30)
+    bar.outline.set_visible(False)
+
+
+def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> Axes:
+    """Draw how coarsely hierarchical attention sees what lies behind: one by one, as means of 2, of 4 and so on.
+
+    The groups of up to 512 tokens are told apart by light and dark. The legend has the share of each level in all pairs
+    that are computed.
+
+    Parameters
+    ----------
+    tokens : int
+    block_size : int
+        As for `headspan.hierarchical_attention`.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        For a value out of its range.
+    TypeError
+        For a wrong type.
+    ModuleNotFoundError
+        Without matplotlib.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> hs.plot.hierarchy(100, block_size=4).get_title()
+    '1,946 of 5,050 pairs (39 %)'
+    """
+    count = _check.integer("tokens", tokens, at_least=1)
+    side = _check.integer("block_size", block_size, at_least=1)
+    pairs = hierarchical_cost(tokens=count, heads=1, head_dim=1, block_size=side).pairs
+    places = np.arange(count) if count <= CELLS else np.linspace(0, count - 1, CELLS).astype(int)
+    levels, of_levels = _levels(count, side, places, pairs)
+    ax = style.axes(ax, 7.4, 4.6)
+    shades = style.matplotlib("colors").to_rgba_array(style.colours(len(of_levels)))
+    later = places > places[:, None]
+    image = shades[levels]
+    if count <= CELLS:
+        light = (places >> levels) % 2 == 1  # every other group
+        image[..., :3] += np.where(light, 0.4, 0)[..., None] * (1 - image[..., :3])
+    image[later, 3] = 0
+    ax.imshow(image, extent=(-0.5, count - 0.5, count - 0.5, -0.5), interpolation="nearest")
+    style.pair_axes(ax, count, count)
+    ax.set_facecolor("none")
+    full = count * (count + 1) // 2
+    ax.set_title(f"{pairs:,} of {full:,} pairs ({100 * pairs / full:.2g} %)", size=10)
+    patch = style.matplotlib("patches").Patch
+    words = ["one by one", *(f"means of {2**level}" for level in range(1, len(of_levels)))]
+    labels = [f"{its}: {100 * n / pairs:.2g} %" for its, n in zip(words, of_levels, strict=True)]
+    style.legend(ax, [patch(facecolor=shade, label=label) for shade, label in zip(shades, labels, strict=True)])
+    return ax
+
+
+def _levels(tokens: int, side: int, places: Array, pairs: int) -> tuple[Array, list[int]]:
+    """Return at which level each query sees each token, of those at some places, and the pairs of each level."""
+    groups, pattern = levels_of(tokens, side)
+    indptr, indices = pattern.rows[0][0]
+    begins = np.cumsum([0, *groups]) // side  # the first block of means of 2, of 4 and so on, and of the tokens
+    of_row = np.diff(indptr[begins[-1] :])
+    queries = np.minimum(side, tokens - side * np.arange(of_row.size))
+    seen = np.repeat(queries, of_row) * side
+    counts = [int(seen[(indices >= a) & (indices < b)].sum()) for a, b in itertools.pairwise(begins)]
+    levels = np.zeros((places.size, places.size), np.int64)
+    for row, query in enumerate(places):
+        its = indices[slice(*indptr[begins[-1] + query // side :][:2])]
+        for level, (a, b) in enumerate(itertools.pairwise(begins), 1):
+            blocks = its[(its >= a) & (its < b)] - a
+            if blocks.size:
+                low, high = (int(n) * side << level for n in (blocks[0], blocks[-1] + 1))
+                levels[row, (places >= low) & (places < high)] = level
+    return levels, [pairs - sum(counts), *(n for n in counts if n)]  # the last level may be beyond all queries
