@@ -21,8 +21,8 @@ NAMES = {
     "headspan.lm": "ModelConfig Parameters init_parameters logits loss surprisal trace window_bits",
     "headspan.patterns": "Blocks Blockwise Fixed Full Global Local Neighborhood Pattern Random Strided",
     "headspan.plot": """
-        attention_map block_gates distance_profile dynamic_spans hierarchy limit_sweep mean_by_distance pattern
-        soft_mask span_history spans
+        attention_map block_gates distance_profile dynamic_spans hierarchy kept_tokens limit_sweep mean_by_distance
+        pattern soft_mask span_history spans
         """,
     "headspan.reference": "attention",
     "headspan.report": "write_report",

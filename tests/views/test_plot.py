@@ -75,6 +75,12 @@ SIZES = {
         (np.ones((1, 120, 120)), 16),
     ],
     "hierarchy": [(1,), (65, 1), (512, 16), (513,), (10**6, 64)],
+    "kept_tokens": [
+        ([1], [[0]]),
+        ([1, 2], np.empty((2, 0), int)),
+        (np.arange(1, 501), np.arange(500)[:, None], np.zeros((500, 1))),
+        ([10**6, 10**6 + 1], np.arange(2000).reshape(2, 1000) * 500, np.ones((2, 1000))),
+    ],
     "limit_sweep": [
         ({"one": {"limit": [64], "bits": [1.0]}},),
         ({str(i): {"limit": [1, 2], "bits": [1, 2], "span": [0, 2], "flops": [1e6, 2e6]} for i in range(9)},),

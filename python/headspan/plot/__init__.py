@@ -13,11 +13,13 @@ matplotlib, shows nothing by itself, and returns the axes (or, with several pane
 `pattern`              what a pattern allows, and what that costs
 `block_gates`          which blocks a learned pattern has left, and how they got there
 `hierarchy`            how coarsely hierarchical attention sees what lies behind
+`kept_tokens`          which tokens of a stream stay in fixed memory
 `limit_sweep`          what a larger limit of the span buys
 =====================  ==============================================================
 """
 
 from headspan.plot._blocks import block_gates, hierarchy
+from headspan.plot._kept import kept_tokens
 from headspan.plot._pattern import pattern
 from headspan.plot._spans import dynamic_spans, soft_mask, span_history, spans
 from headspan.plot._sweep import limit_sweep
@@ -29,6 +31,7 @@ __all__ = [
     "distance_profile",
     "dynamic_spans",
     "hierarchy",
+    "kept_tokens",
     "limit_sweep",
     "mean_by_distance",
     "pattern",
