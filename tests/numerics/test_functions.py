@@ -207,6 +207,22 @@ def test_score_terms_cost_no_pair(dtype):
     assert hs.cost(**sizes, **terms).pairs == hs.cost(**sizes).pairs
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_blocks_that_content_or_gates_leave_out_cost_nothing(batch):
+    """Counted in the dense mask; gates that are 0 without a pattern are computed, and counted."""
+    rng = np.random.default_rng(0)
+    query, key = rng.standard_normal((2, batch, 2, 70, 8))
+    chosen = hs.selected_blocks(query, key, keep=2, query_block=8, key_block=4)
+    gates = np.where(rng.random((2, 9, 9)) < 0.6, 0, 0.5)
+    learned, _ = hs.learned_blocks(gates, 8, tokens=70)
+    sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "batch": batch}
+    for options, items in (({"pattern": chosen}, 1), (learned, batch)):
+        seen = np.broadcast_to(options["pattern"].mask(70) & np.tri(70, dtype=bool), (batch // items, 2, 70, 70))
+        np.testing.assert_array_equal(hs.cost(**sizes, **options).head_pairs, items * seen.sum(axis=(0, 2, 3)))
+    del learned["pattern"]
+    assert hs.cost(**sizes, **learned).pairs == hs.cost(**sizes).pairs
+
+
 def test_memory_keys_cost_a_pair_for_each_query():
     sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "batch": 3, "span": [3.5, 20]}
     memory = {"memory_key": np.ones((2, 5, 8)), "memory_value": np.ones((2, 5, 4))}
