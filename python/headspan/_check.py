@@ -129,7 +129,8 @@ def integer(name: str, x: object, *, at_least: int) -> int:
 
 def pair(name: str, x: object) -> tuple[int, int]:
     """Return ``x``, an integer for both or a pair of them, as two ints of at least 1."""
-    both = x if isinstance(x, tuple) else (x, x)
+    given = as_array(name, x).tolist() if hasattr(x, "__array__") else x
+    both = given if isinstance(given, list | tuple) else (given, given)
     if len(both) != 2:
         raise ValueError(f"{name} must be a number or a pair, not {describe(x)}")
     return integer(name, both[0], at_least=1), integer(name, both[1], at_least=1)

@@ -33,6 +33,17 @@ def test_closed_gates_are_blocks_left_out(block, dtype):
     assert np.array_equal(hs.attention(query, key, value, pattern=pattern, **options), left)
 
 
+def test_sides_of_blocks_are_given_in_any_form():
+    arrays = [normals(i, 2, 40, 8) for i in range(3)]
+    gates = np.random.default_rng(0).uniform(0.1, 1, (5, 2))
+    expected = hs.attention(*arrays, block_gates=gates, gate_block=(8, 24))
+    for form in ([8, 24], np.array([8, 24], np.int16), (np.int64(8), 24)):
+        assert np.array_equal(hs.attention(*arrays, block_gates=gates, gate_block=form), expected)
+        assert hs.patterns.Blocks(gates > 0, form) == hs.patterns.Blocks(gates > 0, (8, 24))
+        assert hs.learned_blocks(gates, form, tokens=40)[0]["gate_block"] == (8, 24)
+    assert hs.patterns.Blocks(np.eye(3, dtype=bool), np.array(16)).block_size == 16
+
+
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [

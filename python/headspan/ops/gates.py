@@ -106,8 +106,7 @@ def learned_blocks(
 def gate_grid(block_size: int | tuple[int, int], tokens: int, tied: bool) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return queries and keys of a block, and how many blocks of each so many tokens fill."""
     count = _check.integer("tokens", tokens, at_least=1)
-    pattern = Blocks(np.ones((1, 1), bool), block_size)  # which checks it
-    sides = pattern.block_size if isinstance(pattern.block_size, tuple) else (pattern.block_size,) * 2
+    sides = _check.pair("block_size", block_size)
     if _check.flag("tied", tied) and sides[0] != sides[1]:
         raise ValueError(f"block_size must be that of squares where gates are tied, not {block_size}")
     return sides, (-(-count // sides[0]), -(-count // sides[1]))

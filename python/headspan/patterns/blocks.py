@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -86,16 +85,6 @@ def _in_order(starts: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> 
     return _Rows(np.append(0, np.cumsum(np.bincount(row[new], minlength=starts.size - 1))), columns[new])
 
 
-def _sides(block_size: Any) -> tuple[int, int]:
-    """Return how many queries and how many keys a block has."""
-    given = tuple(block_size) if isinstance(block_size, Sequence) and not isinstance(block_size, str) else ()
-    if given and len(given) != 2:
-        raise ValueError(f"block_size of Blocks must be a number or (queries, keys), not {block_size}")
-    queries, keys = given or (block_size, block_size)
-    name = "block_size of Blocks"
-    return _check.integer(name, queries, at_least=1), _check.integer(name, keys, at_least=1)
-
-
 def _suited_tokens(rows: _Rows, columns: int | None, sides: tuple[int, int]) -> range:
     """Return for how many tokens a mask has the blocks that they fill; ValueError if for none."""
     indptr, indices = rows
@@ -154,7 +143,7 @@ class Blocks(Primitive):
     _name = "blocks"
 
     def __init__(self, mask: Any, block_size: int | tuple[int, int], per_head: bool = False) -> None:
-        sides = _sides(block_size)
+        sides = _check.pair("block_size of Blocks", block_size)
         object.__setattr__(self, "block_size", sides[0] if sides[0] == sides[1] else sides)
         object.__setattr__(self, "per_head", _check.flag("per_head", per_head))
         masks = _check.sequence("mask of Blocks", mask, "masks, one a head") if per_head else mask
@@ -176,6 +165,11 @@ class Blocks(Primitive):
         object.__setattr__(self, "tokens", tokens)
 
     @property
+    def _sides(self) -> tuple[int, int]:
+        """How many queries and how many keys a block has."""
+        return self.block_size if isinstance(self.block_size, tuple) else (self.block_size, self.block_size)
+
+    @property
     def items(self) -> int | None:
         return len(self.rows) if self.per_item else None
 
@@ -194,7 +188,7 @@ class Blocks(Primitive):
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         if keys not in self.tokens:
-            most, sides = self.tokens.stop - 1, _sides(self.block_size)
+            most, sides = self.tokens.stop - 1, self._sides
             (has, wanted) = (" x ".join(str(-(-tokens // side)) for side in sides) for tokens in (most, keys))
             raise ValueError(
                 f"Blocks with a mask of {has} blocks of {self.block_size} are for {self.tokens.start} to {most} keys; "
@@ -203,7 +197,7 @@ class Blocks(Primitive):
 
     def _numbers(self) -> npt.NDArray[np.int64]:
         ((indptr, indices),) = self.rows[0]
-        sides = [min(side, MAX_TOKENS) for side in _sides(self.block_size)]
+        sides = [min(side, MAX_TOKENS) for side in self._sides]
         return np.concatenate([[*sides, len(indptr) - 1], indptr, indices])
 
     def __eq__(self, other: object) -> bool:

@@ -257,7 +257,7 @@ def test_a_pattern_that_is_still_there_is_not_read_from_text(monkeypatch):
 
 WRONG = {
     "no heads": ({"num_heads": 0}, "num_heads must be at least 1, not 0"),
-    "no block": ({"block_size": 0}, "block_size of Blocks must be at least 1, not 0"),
+    "no block": ({"block_size": 0}, "block_size must be at least 1, not 0"),
     "no tokens": ({"tokens": 0}, "tokens must be at least 1, not 0"),
     "half a token": ({"tokens": 2.5}, "tokens must be an integer, not 2.5"),
     "tied rectangles": (

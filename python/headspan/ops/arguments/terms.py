@@ -175,7 +175,7 @@ class BlockGates(Term):
             raise ValueError(
                 f"block_gates need as many keys as queries, not {sizes.queries} queries and {sizes.keys} keys"
             )
-        queries, keys = _sides(given["gate_block"])
+        queries, keys = _check.pair("gate_block", given["gate_block"])
         blocks = (-(-sizes.keys // queries), -(-sizes.keys // keys))  # of queries as many as there might be
         lead = gates.shape[:-2]
         if gates.ndim not in (2, 3) or lead not in ((), (1,), (sizes.heads,)) or gates.shape[-2:] != blocks:
@@ -197,22 +197,11 @@ class BlockGates(Term):
     @staticmethod
     def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
         """Give the term of every pair."""
-        gates, sides = np.asarray(given["block_gates"], np.float64), _sides(given["gate_block"])
+        gates, sides = np.asarray(given["block_gates"], np.float64), _check.pair("gate_block", given["gate_block"])
         queries, keys = offsets[0].shape[-2:]
         p, j = np.arange(keys - queries, keys)[:, None] // sides[0], np.arange(keys) // sides[1]
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(gates[..., p, j]))
-
-
-def _sides(block: object) -> tuple[int, int]:
-    """Return how many queries and how many keys a block has."""
-    sides = _check.as_array("gate_block", block)
-    if sides.dtype.kind not in "iu" or sides.shape not in ((), (2,)):
-        raise TypeError(f"gate_block must be an integer or (queries, keys), not {_check.describe(block)}")
-    if sides.min() < 1:
-        raise ValueError(f"gate_block must be at least 1, not {sides.min()}")
-    queries, keys = np.broadcast_to(sides, (2,)).tolist()
-    return queries, keys
 
 
 TERMS: dict[str, type[Term]] = {"distance_bias": DistanceBias, "pair_bias": PairBias, "block_gates": BlockGates}
