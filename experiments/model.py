@@ -1,0 +1,206 @@
+"""Small character models with full attention, trained here, whose attention is exchanged at evaluation.
+
+``python experiments/model.py --seed 0`` trains one and writes what it reached to ``experiments/results/``. Weights are
+not kept with the source: they lie in the folder that ``--models`` names, and a seed makes them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    message = "the experiments train their models with PyTorch: pip install 'headspan[torch]'"
+    raise ModuleNotFoundError(message) from error
+from headspan.demo.text import Text, standard_library
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+RESULTS = Path(__file__).parent / "results"
+CONTEXT, LAYERS, HEADS, WIDTH = 1024, 4, 4, 128
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Of a layer's number, query, key and value, each (batch, heads, tokens, head_dim): what the queries get."""
+
+
+def full(_layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention over the whole context, as in training."""
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Turn the pairs of x by their positions: rotary embeddings (Su et al. 2021, equation 34)."""
+    half = x.shape[-1] // 2
+    angles = positions[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
+
+
+class Block(nn.Module):
+    """Attention and two dense layers, each behind a norm and added to what came in."""
+
+    def __init__(self, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.before_attention, self.before_dense = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.query_key_value = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        """Return x with what this block adds, its heads by attend."""
+        batch, tokens, _ = x.shape
+        projected = self.query_key_value(self.before_attention(x)).view(batch, tokens, 3, HEADS, WIDTH // HEADS)
+        query, key, value = projected.permute(2, 0, 3, 1, 4)
+        positions = torch.arange(tokens)
+        heads = attend(self.layer, rotate(query, positions), rotate(key, positions), value)
+        x = x + self.out(heads.transpose(1, 2).reshape(batch, tokens, WIDTH))
+        return x + self.down(F.gelu(self.up(self.before_dense(x))))
+
+
+class Model(nn.Module):
+    """Predicts the next character of each one."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, WIDTH)
+        self.blocks = nn.ModuleList(Block(layer) for layer in range(LAYERS))
+        self.norm = nn.RMSNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, vocabulary)
+        nn.init.normal_(self.embedding.weight, std=0.5)
+        for block in self.blocks:  # so that the sum over layers begins small
+            for last in (block.out, block.down):
+                nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * LAYERS))
+
+    def forward(self, tokens: Tensor, attend: Attend = full) -> Tensor:
+        """Return logits (batch, tokens, vocabulary) of tokens (batch, tokens)."""
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, attend)
+        return self.head(self.norm(x))
+
+
+def windows(text: Text, part: str, count: int, length: int = CONTEXT) -> Tensor:
+    """Cut count windows of length + 1 characters, evenly apart, from a part of the text."""
+    data = text.encode(text.part(part))
+    starts = np.linspace(0, len(data) - length - 1, count).astype(int)
+    return torch.stack([torch.from_numpy(data[start : start + length + 1]) for start in starts])
+
+
+@torch.no_grad()
+def bits(model: Model, rows: Tensor, attend: Attend = full, batch: int = 8) -> np.ndarray:
+    """Return the mean bits per character of each window."""
+    parts = []
+    for rows_of_batch in rows.split(batch):
+        logits = model(rows_of_batch[:, :-1], attend)
+        nats = F.cross_entropy(logits.transpose(1, 2), rows_of_batch[:, 1:], reduction="none")
+        parts.append(nats.mean(1) / math.log(2))
+    return torch.cat(parts).numpy()
+
+
+def train(
+    text: Text,
+    seed: int,
+    steps: int,
+    batch: int = 2,
+    rate: float = 3e-3,
+    short: float = 0.6,
+    model: Model | None = None,
+    attend: Attend = full,
+) -> Model:
+    """Train a model, or train one on, with AdamW and a cosine schedule.
+
+    The first steps, a share of `short`, have windows of a quarter of the context and four times as many: as many
+    characters, for less time.
+    """
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    model = model or Model(len(text.vocabulary))
+    data = torch.from_numpy(text.encode(text.part("train")))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.05)
+    warm = max(1, steps // 20)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+    )
+    began = time.perf_counter()
+    for step in range(steps):
+        shorter = 4 if step < short * steps else 1
+        length = CONTEXT // shorter
+        starts = rng.integers(0, len(data) - length - 1, batch * shorter)
+        rows = torch.stack([data[start : start + length + 1] for start in starts])
+        loss = F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 50 == 0 or step == steps - 1:
+            seconds = time.perf_counter() - began
+            print(f"step {step}: {loss.item() / math.log(2):.4f} bits per character, {seconds:.0f} s", flush=True)
+    return model
+
+
+def load(models: Path, seed: int, text: Text) -> Model:
+    """Read a trained model."""
+    path = models / f"seed{seed}.pt"
+    if not path.exists():
+        raise SystemExit(f"there is no {path}: python experiments/model.py --seed {seed} --models {models}")
+    saved = torch.load(path)
+    if saved["text"] != text.sha256:
+        raise SystemExit(f"{path} was trained on another text, of another version of Python: train it anew")
+    model = Model(len(text.vocabulary))
+    model.load_state_dict(saved["weights"])
+    return model.eval()
+
+
+def write(name: str, result: dict[str, Any]) -> None:
+    """Write what was measured, so that every number of the tables has a line in a file."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def main() -> None:
+    """Train the model of one seed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--models", type=Path, default=Path("build/experiments"))
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    text = standard_library()
+    began = time.perf_counter()
+    model = train(text, arguments.seed, arguments.steps, arguments.batch)
+    seconds = time.perf_counter() - began
+    arguments.models.mkdir(parents=True, exist_ok=True)
+    torch.save({"weights": model.state_dict(), "text": text.sha256}, arguments.models / f"seed{arguments.seed}.pt")
+    reached = bits(model.eval(), windows(text, "validation", 64))
+    write(
+        f"model_seed{arguments.seed}",
+        {
+            "seed": arguments.seed,
+            "steps": arguments.steps,
+            "batch": arguments.batch,
+            "context": CONTEXT,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "seconds": round(seconds),
+            "text": {"name": text.name, "bytes": len(text.data), "sha256": text.sha256},
+            "bits_per_character": round(float(reached.mean()), 4),
+        },
+    )
+    print(f"{reached.mean():.4f} bits per character on 64 windows of the validation part")
+
+
+if __name__ == "__main__":
+    main()
