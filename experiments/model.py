@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 try:
     import torch
 except ModuleNotFoundError as error:
     message = "the experiments train their models with PyTorch: pip install 'headspan[torch]'"
     raise ModuleNotFoundError(message) from error
+import headspan as hs
 from headspan.demo.text import Text, standard_library
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 RESULTS = Path(__file__).parent / "results"
-CONTEXT, LAYERS, HEADS, WIDTH = 1024, 4, 4, 128
+CONTEXT, LAYERS, HEADS, WIDTH, TAPS = 1024, 4, 4, 128, 4
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Of a layer's number, query, key and value, each (batch, heads, tokens, head_dim): what the queries get."""
@@ -47,21 +49,32 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """Attention and two dense layers, each behind a norm and added to what came in."""
+    """Attention and two dense layers, each behind a norm and added to what came in.
+
+    Each channel of queries and keys is mixed with itself at the TAPS - 1 tokens before (So et al., "Primer", 2021,
+    section 3): a head can then look for what once followed the last characters, which small models learn to do in
+    minutes, and without which they have little use for keys that are far away.
+    """
 
     def __init__(self, layer: int) -> None:
         super().__init__()
         self.layer = layer
         self.before_attention, self.before_dense = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
         self.query_key_value = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.taps = nn.Parameter(torch.cat([torch.ones(1, 2 * WIDTH), 0.1 * torch.randn(TAPS - 1, 2 * WIDTH)]))
         self.out = nn.Linear(WIDTH, WIDTH, bias=False)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
         """Return x with what this block adds, its heads by attend."""
         batch, tokens, _ = x.shape
-        projected = self.query_key_value(self.before_attention(x)).view(batch, tokens, 3, HEADS, WIDTH // HEADS)
-        query, key, value = projected.permute(2, 0, 3, 1, 4)
+        query_key, value = self.query_key_value(self.before_attention(x)).split([2 * WIDTH, WIDTH], dim=-1)
+        before = F.pad(query_key, (0, 0, TAPS - 1, 0))
+        query_key = sum(before[:, TAPS - 1 - tap :][:, :tokens] * self.taps[tap] for tap in range(TAPS))
+        query, key, value = (
+            part.view(batch, tokens, HEADS, WIDTH // HEADS).transpose(1, 2)
+            for part in (*query_key.split(WIDTH, dim=-1), value)
+        )
         positions = torch.arange(tokens)
         heads = attend(self.layer, rotate(query, positions), rotate(key, positions), value)
         x = x + self.out(heads.transpose(1, 2).reshape(batch, tokens, WIDTH))
@@ -114,7 +127,7 @@ def train(
     steps: int,
     batch: int = 2,
     rate: float = 3e-3,
-    short: float = 0.6,
+    short: float = 0.3,
     model: Model | None = None,
     attend: Attend = full,
 ) -> Model:
@@ -150,17 +163,39 @@ def train(
     return model
 
 
-def load(models: Path, seed: int, text: Text) -> Model:
-    """Read a trained model."""
-    path = models / f"seed{seed}.pt"
-    if not path.exists():
-        raise SystemExit(f"there is no {path}: python experiments/model.py --seed {seed} --models {models}")
-    saved = torch.load(path)
-    if saved["text"] != text.sha256:
-        raise SystemExit(f"{path} was trained on another text, of another version of Python: train it anew")
-    model = Model(len(text.vocabulary))
-    model.load_state_dict(saved["weights"])
-    return model.eval()
+Array = NDArray[np.float32]
+
+
+def on_arrays(attend: Callable[[Array, Array, Array], Array]) -> Attend:
+    """Return an attention for the model of one that takes arrays of NumPy."""
+    return lambda _layer, *parts: torch.from_numpy(attend(*(part.contiguous().numpy() for part in parts)))
+
+
+class Study:
+    """A trained model and windows of a part of the text, on which attentions are compared with full attention."""
+
+    def __init__(self, models: Path, seed: int, part: str, count: int) -> None:
+        text = standard_library()
+        path = models / f"seed{seed}.pt"
+        if not path.exists():
+            raise SystemExit(f"there is no {path}: python experiments/model.py --seed {seed} --models {models}")
+        saved = torch.load(path)
+        if saved["text"] != text.sha256:
+            raise SystemExit(f"{path} was trained on another text, that of another Python: train it anew")
+        self.model = Model(len(text.vocabulary))
+        self.model.load_state_dict(saved["weights"])
+        self.model.eval()
+        self.rows = windows(text, part, count)
+        self.full = bits(self.model, self.rows)
+        self.about = {"seed": seed, "part": part, "windows": count, "full": round(float(self.full.mean()), 4)}
+
+    def excess(self, attend: Callable[[Array, Array, Array], Array]) -> dict[str, float]:
+        """Return by how many bits per character an attention is worse than full attention, and its standard error."""
+        more = bits(self.model, self.rows, on_arrays(attend)) - self.full
+        return {
+            "excess": round(float(more.mean()), 4),
+            "standard_error": round(float(more.std(ddof=1)) / math.sqrt(len(more)), 4),
+        }
 
 
 def write(name: str, result: dict[str, Any]) -> None:
@@ -169,29 +204,35 @@ def write(name: str, result: dict[str, Any]) -> None:
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
+def arguments(description: str, **defaults: int) -> argparse.Namespace:
+    """Read the seed, the folder of models and further numbers, and set the threads."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--models", type=Path, default=Path("build/experiments"))
+    for name, default in {"threads": 1, **defaults}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    hs.set_num_threads(given.threads)
+    return given
+
+
 def main() -> None:
     """Train the model of one seed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--models", type=Path, default=Path("build/experiments"))
-    parser.add_argument("--threads", type=int, default=1)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    given = arguments("Train the model of a seed.", steps=1200, batch=2)
     text = standard_library()
     began = time.perf_counter()
-    model = train(text, arguments.seed, arguments.steps, arguments.batch)
+    model = train(text, given.seed, given.steps, given.batch)
     seconds = time.perf_counter() - began
-    arguments.models.mkdir(parents=True, exist_ok=True)
-    torch.save({"weights": model.state_dict(), "text": text.sha256}, arguments.models / f"seed{arguments.seed}.pt")
+    given.models.mkdir(parents=True, exist_ok=True)
+    torch.save({"weights": model.state_dict(), "text": text.sha256}, given.models / f"seed{given.seed}.pt")
     reached = bits(model.eval(), windows(text, "validation", 64))
     write(
-        f"model_seed{arguments.seed}",
+        f"model_seed{given.seed}",
         {
-            "seed": arguments.seed,
-            "steps": arguments.steps,
-            "batch": arguments.batch,
+            "seed": given.seed,
+            "steps": given.steps,
+            "batch": given.batch,
             "context": CONTEXT,
             "parameters": sum(p.numel() for p in model.parameters()),
             "seconds": round(seconds),
