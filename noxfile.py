@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent
 SOURCES = sorted(
     str(p.relative_to(ROOT)) for top in ("src", "tests") for p in (ROOT / top).rglob("*") if p.suffix in {".h", ".cpp"}
 )
-PYTHON = ["python", "tests", "benchmarks", "examples", "notebooks", "noxfile.py"]
+PYTHON = ["python", "tests", "benchmarks", "examples", "experiments", "notebooks", "noxfile.py"]
 
 
 _wheels: list[Path] = []  # of this run

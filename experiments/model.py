@@ -1,0 +1,247 @@
+"""Small character models with full attention, trained here, whose attention is exchanged at evaluation.
+
+``python experiments/model.py --seed 0`` trains one and writes what it reached to ``experiments/results/``. Weights are
+not kept with the source: they lie in the folder that ``--models`` names, and a seed makes them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    message = "the experiments train their models with PyTorch: pip install 'headspan[torch]'"
+    raise ModuleNotFoundError(message) from error
+import headspan as hs
+from headspan.demo.text import Text, standard_library
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+RESULTS = Path(__file__).parent / "results"
+CONTEXT, LAYERS, HEADS, WIDTH, TAPS = 1024, 4, 4, 128, 4
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Of a layer's number, query, key and value, each (batch, heads, tokens, head_dim): what the queries get."""
+
+
+def full(_layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention over the whole context, as in training."""
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Turn the pairs of x by their positions: rotary embeddings (Su et al. 2021, equation 34)."""
+    half = x.shape[-1] // 2
+    angles = positions[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
+
+
+class Block(nn.Module):
+    """Attention and two dense layers, each behind a norm and added to what came in.
+
+    Each channel of queries and keys is mixed with itself at the TAPS - 1 tokens before (So et al., "Primer", 2021,
+    section 3): a head can then look for what once followed the last characters, which small models learn to do in
+    minutes, and without which they have little use for keys that are far away.
+    """
+
+    def __init__(self, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.before_attention, self.before_dense = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.query_key_value = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.taps = nn.Parameter(torch.cat([torch.ones(1, 2 * WIDTH), 0.1 * torch.randn(TAPS - 1, 2 * WIDTH)]))
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        """Return x with what this block adds, its heads by attend."""
+        batch, tokens, _ = x.shape
+        query_key, value = self.query_key_value(self.before_attention(x)).split([2 * WIDTH, WIDTH], dim=-1)
+        before = F.pad(query_key, (0, 0, TAPS - 1, 0))
+        query_key = sum(before[:, TAPS - 1 - tap :][:, :tokens] * self.taps[tap] for tap in range(TAPS))
+        query, key, value = (
+            part.view(batch, tokens, HEADS, WIDTH // HEADS).transpose(1, 2)
+            for part in (*query_key.split(WIDTH, dim=-1), value)
+        )
+        positions = torch.arange(tokens)
+        heads = attend(self.layer, rotate(query, positions), rotate(key, positions), value)
+        x = x + self.out(heads.transpose(1, 2).reshape(batch, tokens, WIDTH))
+        return x + self.down(F.gelu(self.up(self.before_dense(x))))
+
+
+class Model(nn.Module):
+    """Predicts the next character of each one."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, WIDTH)
+        self.blocks = nn.ModuleList(Block(layer) for layer in range(LAYERS))
+        self.norm = nn.RMSNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, vocabulary)
+        nn.init.normal_(self.embedding.weight, std=0.5)
+        for block in self.blocks:  # so that the sum over layers begins small
+            for last in (block.out, block.down):
+                nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * LAYERS))
+
+    def forward(self, tokens: Tensor, attend: Attend = full) -> Tensor:
+        """Return logits (batch, tokens, vocabulary) of tokens (batch, tokens)."""
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, attend)
+        return self.head(self.norm(x))
+
+
+def windows(text: Text, part: str, count: int, length: int = CONTEXT) -> Tensor:
+    """Cut count windows of length + 1 characters, evenly apart, from a part of the text."""
+    data = text.encode(text.part(part))
+    starts = np.linspace(0, len(data) - length - 1, count).astype(int)
+    return torch.stack([torch.from_numpy(data[start : start + length + 1]) for start in starts])
+
+
+@torch.no_grad()
+def bits(model: Model, rows: Tensor, attend: Attend = full, batch: int = 8) -> np.ndarray:
+    """Return the mean bits per character of each window."""
+    parts = []
+    for rows_of_batch in rows.split(batch):
+        logits = model(rows_of_batch[:, :-1], attend)
+        nats = F.cross_entropy(logits.transpose(1, 2), rows_of_batch[:, 1:], reduction="none")
+        parts.append(nats.mean(1) / math.log(2))
+    return torch.cat(parts).numpy()
+
+
+def train(
+    text: Text,
+    seed: int,
+    steps: int,
+    batch: int = 2,
+    rate: float = 3e-3,
+    short: float = 0.3,
+    model: Model | None = None,
+    attend: Attend = full,
+) -> Model:
+    """Train a model, or train one on, with AdamW and a cosine schedule.
+
+    The first steps, a share of `short`, have windows of a quarter of the context and four times as many: as many
+    characters, for less time.
+    """
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    model = model or Model(len(text.vocabulary))
+    data = torch.from_numpy(text.encode(text.part("train")))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.05)
+    warm = max(1, steps // 20)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+    )
+    began = time.perf_counter()
+    for step in range(steps):
+        shorter = 4 if step < short * steps else 1
+        length = CONTEXT // shorter
+        starts = rng.integers(0, len(data) - length - 1, batch * shorter)
+        rows = torch.stack([data[start : start + length + 1] for start in starts])
+        loss = F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 50 == 0 or step == steps - 1:
+            seconds = time.perf_counter() - began
+            print(f"step {step}: {loss.item() / math.log(2):.4f} bits per character, {seconds:.0f} s", flush=True)
+    return model
+
+
+Array = NDArray[np.float32]
+
+
+def on_arrays(attend: Callable[[Array, Array, Array], Array]) -> Attend:
+    """Return an attention for the model of one that takes arrays of NumPy."""
+    return lambda _layer, *parts: torch.from_numpy(attend(*(part.contiguous().numpy() for part in parts)))
+
+
+class Study:
+    """A trained model and windows of a part of the text, on which attentions are compared with full attention."""
+
+    def __init__(self, models: Path, seed: int, part: str, count: int) -> None:
+        text = standard_library()
+        path = models / f"seed{seed}.pt"
+        if not path.exists():
+            raise SystemExit(f"there is no {path}: python experiments/model.py --seed {seed} --models {models}")
+        saved = torch.load(path)
+        if saved["text"] != text.sha256:
+            raise SystemExit(f"{path} was trained on another text, that of another Python: train it anew")
+        self.model = Model(len(text.vocabulary))
+        self.model.load_state_dict(saved["weights"])
+        self.model.eval()
+        self.rows = windows(text, part, count)
+        self.full = bits(self.model, self.rows)
+        self.about = {"seed": seed, "part": part, "windows": count, "full": round(float(self.full.mean()), 4)}
+
+    def excess(self, attend: Callable[[Array, Array, Array], Array]) -> dict[str, float]:
+        """Return by how many bits per character an attention is worse than full attention, and its standard error."""
+        more = bits(self.model, self.rows, on_arrays(attend)) - self.full
+        return {
+            "excess": round(float(more.mean()), 4),
+            "standard_error": round(float(more.std(ddof=1)) / math.sqrt(len(more)), 4),
+        }
+
+
+def write(name: str, result: dict[str, Any]) -> None:
+    """Write what was measured, so that every number of the tables has a line in a file."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def arguments(description: str, **defaults: int) -> argparse.Namespace:
+    """Read the seed, the folder of models and further numbers, and set the threads."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--models", type=Path, default=Path("build/experiments"))
+    for name, default in {"threads": 1, **defaults}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    hs.set_num_threads(given.threads)
+    return given
+
+
+def main() -> None:
+    """Train the model of one seed."""
+    given = arguments("Train the model of a seed.", steps=1200, batch=2)
+    text = standard_library()
+    began = time.perf_counter()
+    model = train(text, given.seed, given.steps, given.batch)
+    seconds = time.perf_counter() - began
+    given.models.mkdir(parents=True, exist_ok=True)
+    torch.save({"weights": model.state_dict(), "text": text.sha256}, given.models / f"seed{given.seed}.pt")
+    reached = bits(model.eval(), windows(text, "validation", 64))
+    write(
+        f"model_seed{given.seed}",
+        {
+            "seed": given.seed,
+            "steps": given.steps,
+            "batch": given.batch,
+            "context": CONTEXT,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "seconds": round(seconds),
+            "text": {"name": text.name, "bytes": len(text.data), "sha256": text.sha256},
+            "bits_per_character": round(float(reached.mean()), 4),
+        },
+    )
+    print(f"{reached.mean():.4f} bits per character on 64 windows of the validation part")
+
+
+if __name__ == "__main__":
+    main()

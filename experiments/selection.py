@@ -1,0 +1,161 @@
+"""What it costs a trained model to see a few blocks of keys: chosen by content, by chance, by nearness, by an oracle.
+
+``python experiments/selection.py --seed 0`` exchanges the attention of all layers of the model of that seed and writes
+the bits per character to ``experiments/results/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import headspan as hs
+import numpy as np
+from headspan.patterns import Blocks, Local, Pattern
+from model import CONTEXT, HEADS, Array, Study, arguments, write
+from numpy.typing import NDArray
+
+Scores = Callable[["Cut", Array, Array], Array]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How queries and keys are cut into blocks, and which are seen without being chosen.
+
+    A query sees its own block of queries up to itself, `previous` such blocks before it, the first block of keys, and
+    `keep` chosen blocks of keys that lie between.
+    """
+
+    query_block: int
+    key_block: int
+    keep: int
+    previous: int = 1
+
+    @property
+    def always(self) -> NDArray[np.bool_]:
+        """(blocks of queries, blocks of keys) that are seen anyway."""
+        begins, keys = self._begins
+        seen = (keys >= begins - self.previous * self.query_block) & (keys < begins + self.query_block)
+        return seen | (keys < self.key_block)
+
+    @property
+    def open(self) -> NDArray[np.bool_]:
+        """(blocks of queries, blocks of keys) that can be chosen: those before what is seen anyway."""
+        begins, keys = self._begins
+        return ~self.always & (keys < begins)
+
+    @property
+    def _begins(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.arange(0, CONTEXT, self.query_block)[:, None], np.arange(0, CONTEXT, self.key_block)
+
+    def pattern(self, scores: Array) -> Blocks:
+        """Return the pattern of the blocks with the highest scores (batch, heads, query blocks, key blocks)."""
+        scores = np.where(self.open, scores, -np.inf)
+        best = np.argpartition(-scores, self.keep, axis=-1)[..., : self.keep] if self.keep else np.zeros(0)
+        chosen = np.zeros(scores.shape, bool)
+        if self.keep:
+            np.put_along_axis(chosen, best, True, axis=-1)
+        return Blocks(chosen & self.open | self.always, block_size=(self.query_block, self.key_block), per_head=True)
+
+
+def at_random(cut: Cut, query: Array, _key: Array) -> Array:
+    """Draw the blocks, anew for each call."""
+    rng = np.random.default_rng(0)
+    return rng.random((*query.shape[:2], *cut.open.shape), dtype=np.float32)
+
+
+def latest(cut: Cut, query: Array, _key: Array) -> Array:
+    """Prefer the newest blocks."""
+    return np.broadcast_to(np.arange(cut.open.shape[1], dtype=np.float32), (*query.shape[:2], *cut.open.shape))
+
+
+def received(cut: Cut, query: Array, key: Array) -> Array:
+    """Sum the weights that a block of keys gets from a block of queries: an oracle, which computes all pairs."""
+    return hs.attention_weights(query, key, pool=(cut.query_block, cut.key_block))
+
+
+def from_block(before: int) -> Scores:
+    """Score by the mean query of the block so many before (0: its own, which is not causal) and the mean keys."""
+
+    def scores(cut: Cut, query: Array, key: Array) -> Array:
+        means = query.reshape(*query.shape[:2], -1, cut.query_block, query.shape[-1]).mean(axis=3)
+        return _products(np.roll(means, before, axis=2), key, cut)
+
+    return scores
+
+
+def from_first(cut: Cut, query: Array, key: Array) -> Array:
+    """Score by the first query of the block, which all others come after, and the mean keys."""
+    return _products(query[:, :, :: cut.query_block], key, cut)
+
+
+def _products(queries: Array, key: Array, cut: Cut) -> Array:
+    means = key.reshape(*key.shape[:2], -1, cut.key_block, key.shape[-1]).mean(axis=3)
+    return queries @ means.swapaxes(-1, -2)
+
+
+CRITERIA: dict[str, Scores] = {
+    "random": at_random,
+    "latest": latest,
+    "own block": from_block(0),
+    "previous block": from_block(1),
+    "first query": from_first,
+    "received weight": received,
+}
+
+
+def patterned(
+    pattern_of: Callable[[Array, Array], Pattern], pairs: list[float]
+) -> Callable[[Array, Array, Array], Array]:
+    """Return the attention of headspan with a pattern of each layer's queries and keys, noting its pairs a query."""
+
+    def attend(query: Array, key: Array, value: Array) -> Array:
+        pattern = pattern_of(query, key)
+        cost = hs.cost(tokens=CONTEXT, heads=HEADS, head_dim=query.shape[-1], batch=len(query), pattern=pattern)
+        pairs.append(cost.pairs / (len(query) * HEADS * CONTEXT))
+        return hs.attention(query, key, value, pattern=pattern)
+
+    return attend
+
+
+def window_of(pairs: float) -> Local:
+    """Return the local window that has so many pairs a query, on average over the context."""
+    sizes = np.arange(1, CONTEXT + 1)
+    return Local(int(np.abs(sizes - sizes * (sizes - 1) / (2 * CONTEXT) - pairs).argmin()))
+
+
+def main() -> None:
+    """Measure all choices on the model of one seed."""
+    given = arguments(__doc__.splitlines()[0], windows=32)
+    study = Study(given.models, given.seed, "test", given.windows)
+    rows = []
+
+    def measure(name: str, pattern_of: Callable[[Array, Array], Pattern], **about: object) -> float:
+        pairs: list[float] = []
+        found = study.excess(patterned(pattern_of, pairs))
+        rows.append({"choice": name, **about, "pairs": round(float(np.mean(pairs)), 1), **found})
+        print(rows[-1], flush=True)
+        return float(np.mean(pairs))
+
+    def compare(cut: Cut, criteria: Iterable[str]) -> None:
+        """Measure what chooses with one cut, and the window of as many pairs."""
+        about = asdict(cut)
+        for name in criteria:
+            pairs = measure(name, lambda q, k, score=CRITERIA[name]: cut.pattern(score(cut, q, k)), **about)
+        measure("window", lambda q, k: window_of(pairs), **about)
+
+    for keep in (0, 4, 11, 24, 48):
+        compare(Cut(16, 4, keep), CRITERIA)
+    for cut in (Cut(16, 8, 5), Cut(16, 16, 3), Cut(32, 4, 5), Cut(32, 4, 11, previous=0), Cut(64, 4, 8, previous=0)):
+        compare(cut, ("previous block", "first query", "received weight"))
+    cut = Cut(16, 4, 11)
+    sizes = {"keep": cut.keep, "query_block": cut.query_block, "key_block": cut.key_block}
+    for shortlist in (256, 64, 32, 16):
+        choose = partial(hs.selected_blocks, **sizes, shortlist=shortlist)
+        measure("hs.selected_blocks", choose, **asdict(cut), shortlist=shortlist)
+    write(f"selection_seed{given.seed}", {**study.about, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What it costs a trained model to remember a few rows of a stream: the newest, the first and the newest, the heaviest.
+
+``python experiments/streams.py --seed 0`` exchanges the attention of all layers of the model of that seed. Decay and
+window are chosen on the validation part of the text; what is written to ``experiments/results/`` says both parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import headspan as hs
+import numpy as np
+from model import Array, Study, arguments, write
+
+DECAYS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
+SINKS = 4
+
+
+class Memory(Protocol):
+    """What takes a stream in pieces."""
+
+    def attend(self, query: Array, key: Array, value: Array) -> Array:
+        """Return what the queries of a piece get."""
+
+
+Make = Callable[[int, int, int], Memory]
+"""Of batch, heads and head_dim."""
+
+
+def kept(**rule: float) -> Make:
+    """Return memories that keep what receives weight."""
+    return lambda *sizes: hs.StreamingAttention(*sizes, **rule)
+
+
+def sinks_and_window(slots: int) -> Make:
+    """Return memories of the first tokens and the newest, as many as slots, beside the token itself."""
+    return lambda batch, heads, head_dim: hs.SpanCache(
+        batch, heads, head_dim, spans=[slots - SINKS] * heads, ramp=0, sink_tokens=SINKS
+    )
+
+
+def in_pieces(make: Make, piece: int) -> Callable[[Array, Array, Array], Array]:
+    """Return an attention that hands the tokens to a new memory, so many at a time."""
+
+    def attend(query: Array, key: Array, value: Array) -> Array:
+        batch, heads, tokens, head_dim = query.shape
+        memory = make(batch, heads, head_dim)
+        parts = [slice(first, first + piece) for first in range(0, tokens, piece)]
+        return np.concatenate([memory.attend(query[:, :, i], key[:, :, i], value[:, :, i]) for i in parts], axis=2)
+
+    return attend
+
+
+def main() -> None:
+    """Choose a decay on one part of the text, and measure it and its rivals on another."""
+    given = arguments(__doc__.splitlines()[0], windows=16, piece=1)
+    validation = Study(given.models, given.seed, "validation", given.windows)
+    test = Study(given.models, given.seed, "test", given.windows)
+    chosen, rows = [], []
+
+    def measure(study: Study, name: str, make: Make, **about: float) -> dict[str, object]:
+        found = {"memory": name, **about, **study.excess(in_pieces(make, given.piece))}
+        print(study.about["part"], found, flush=True)
+        return found
+
+    for slots in (64, 96):
+        rules = [{"slots": slots, "window": window, "decay": decay} for window in (16, 32) for decay in DECAYS]
+        tried = [measure(validation, "received weight", kept(**rule), **rule) for rule in rules]
+        chosen += tried
+        best = rules[int(np.argmin([row["excess"] for row in tried]))]
+        rows.append(measure(test, "window", kept(slots=slots, window=slots, decay=1.0), slots=slots))
+        rows.append(measure(test, "first tokens and window", sinks_and_window(slots), slots=slots))
+        for window in (16, 32):
+            rule = {"slots": slots, "window": window, "decay": 1.0}
+            rows.append(measure(test, "received weight", kept(**rule), **rule))
+        rows.append(measure(test, "received weight, chosen decay", kept(**best), **best))
+        rows.append(measure(test, "chosen decay, merged", kept(**best, merge=True), **best))
+    write(f"streams_seed{given.seed}", {**test.about, "piece": given.piece, "chosen on": chosen, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
