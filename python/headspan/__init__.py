@@ -26,6 +26,8 @@ from headspan.ops.runtime import build_info, get_num_threads, set_num_threads
 from headspan.ops.segments import segments_from
 from headspan.ops.selected import selected_blocks
 from headspan.ops.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
+from headspan.retrieval.attention import retrieval_attention, retrieval_attention_vjp
+from headspan.retrieval.key_index import KeyIndex
 
 if TYPE_CHECKING:
     from headspan import plot
@@ -37,6 +39,7 @@ __all__ = [
     "Cost",
     "Gradients",
     "HybridParameters",
+    "KeyIndex",
     "KeyValueStore",
     "SpanCache",
     "__version__",
@@ -64,6 +67,8 @@ __all__ = [
     "patterns",
     "plot",
     "reference",
+    "retrieval_attention",
+    "retrieval_attention_vjp",
     "segments_from",
     "selected_blocks",
     "set_num_threads",

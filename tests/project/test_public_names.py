@@ -10,12 +10,9 @@ from helpers import run_python
 
 NAMES = {
     "headspan": """
-        Cost Gradients HybridParameters KeyValueStore SpanCache __version__ attention attention_vjp
+        Cost Gradients HybridParameters KeyIndex KeyValueStore SpanCache __version__ attention attention_vjp
         attention_weights build_info cost dynamic_span dynamic_span_vjp explore get_num_threads
-        hierarchical_attention hierarchical_attention_vjp hierarchical_cost hybrid_attention
-        hybrid_attention_vjp hybrid_parameters importance_from importance_from_vjp learned_blocks load_run
-        merge_attention merge_attention_vjp patterns plot reference segments_from selected_blocks
-        set_num_threads soft_mask span_penalty t5_buckets
+        hierarchical_attention hierarchical_attention_vjp hierarchical_cost hybrid_attention hybrid_attention_vjp hybrid_parameters importance_from importance_from_vjp learned_blocks load_run merge_attention merge_attention_vjp patterns plot reference retrieval_attention retrieval_attention_vjp segments_from selected_blocks set_num_threads soft_mask span_penalty t5_buckets
         """,
     "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
     "headspan.lm": "ModelConfig Parameters init_parameters logits loss surprisal trace window_bits",
@@ -96,7 +93,7 @@ import sys
 
 before = set(sys.modules)
 {code}
-shown = ("headspan.", "matplotlib", "anywidget", "lmdb", "autograd", "tqdm", "json", "html")
+shown = ("headspan.", "matplotlib", "anywidget", "faiss", "lmdb", "autograd", "tqdm", "json", "html")
 print(*(name for name in set(sys.modules) - before if name.startswith(shown)))
 """
 
@@ -109,6 +106,7 @@ def test_attention_alone_loads_nothing_that_draws_or_trains():
     rooms = {name.split(".")[1] for name in loaded("import headspan")}
     assert rooms == {
         "_check", "_core", "_help", "_load", "_renamed", "cache", "hybrid", "ops", "patterns", "reference",
+        "retrieval",
     }  # fmt: skip
     assert not any(name.partition(".")[0] != "headspan" for name in loaded("import headspan"))
 

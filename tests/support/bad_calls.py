@@ -2,6 +2,7 @@
 
 import headspan as hs
 import numpy as np
+from bad_memory import MEMORY, RETRIEVED_ROWS
 from bad_values import INF, NAN, OBJECTS, RAGGED, Tensor, ones
 
 # Heads 4 on 2 key heads, 5 queries on 6 keys, dims 3 and 2: no two sizes are the same.
@@ -16,6 +17,7 @@ HYBRID = {
     "limit": 10.0,
     "per": "head",
 }
+RETRIEVAL = QKV | RETRIEVED_ROWS
 GOOD = {
     "attention": QKV,
     "attention_vjp": QKV,
@@ -28,6 +30,8 @@ GOOD = {
     "learned_blocks": {"gates": ones(3, 3), "block_size": 2, "tokens": 6},
     "merge_attention": MERGE,
     "merge_attention_vjp": MERGE,
+    "retrieval_attention": RETRIEVAL,
+    "retrieval_attention_vjp": RETRIEVAL,
     "cost": {"tokens": 10, "heads": 4, "head_dim": 3},
     "hierarchical_cost": {"tokens": 10, "heads": 4, "head_dim": 3},
     "soft_mask": {"distance": np.arange(5.0), "span": 2.0, "ramp": 3.0},
@@ -301,7 +305,11 @@ MERGED = {
 }
 HIERARCHY = ARRAYS | {"block_size": [*SIZE, ("None", TypeError, None)]}
 HIERARCHY |= {name: (PARAMETERS | SCORES)[name] for name in ("scale", "softcap", "sinks")}
+OPTIONS = {name: rows for name, rows in (PARAMETERS | SCORES).items() if not name.startswith("memory")}
+RETRIEVED = ARRAYS | OPTIONS | MEMORY | {"return_lse": FLAG}
 TABLE = {
+    "retrieval_attention": RETRIEVED,
+    "retrieval_attention_vjp": RETRIEVED,
     "attention": ARRAYS | PARAMETERS | SCORES,
     "attention_vjp": ARRAYS | PARAMETERS | SCORES,
     "hierarchical_attention": HIERARCHY,

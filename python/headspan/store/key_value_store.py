@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
+from headspan._check import Array
+from headspan.store.arguments import checked_rows, checked_sizes
 from headspan.store.database import Database
 from headspan.store.pieces import SIZES, Pieces
-from headspan.store.records import DTYPES, PIECE, Rows, Sizes
+from headspan.store.records import PIECE, Rows, Sizes
 from headspan.store.streaming import Streaming
 
 
@@ -97,7 +99,7 @@ class KeyValueStore:
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"path must be that of a folder, not {_check.describe(path)}")
         self.path = Path(path)
-        given = _checked_sizes(key_heads, head_dim, value_dim, dtype)
+        given = checked_sizes(key_heads, head_dim, value_dim, dtype)
         self._readonly = _check.flag("readonly", readonly)
         if not (self.path / "data.mdb").exists():
             self._check_new(given)
@@ -174,7 +176,7 @@ class KeyValueStore:
         """
         if self._readonly:
             raise ValueError(f"the store at {self.path} was opened with readonly=True, and cannot be appended to")
-        rows = self._checked_rows(key, value)
+        rows = checked_rows(self._sizes, key, value)
         if rows[0].shape[1]:
             size = rows[0].shape[1] * self._sizes.row_bytes
             self._database.write(lambda transaction: self._pieces.add(transaction, rows), size)
@@ -200,18 +202,76 @@ class KeyValueStore:
         OSError
             If rows are damaged.
         """
-        first, last = _check.integer("first", first, at_least=0), _check.integer("last", last, at_least=0)
+        key, value = self._copies(first, last, (self.head_dim, self.value_dim))
+        return key, value
+
+    def keys(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Give keys without their values, a piece at a time, as copies.
+
+        Parameters
+        ----------
+        first, last : int
+            As for `rows`; up to the end, as it is now, unless given.
+
+        Yields
+        ------
+        first : int
+            The number of the first row of the piece.
+        key : ndarray, shape (key_heads, at most 4096, head_dim)
+
+        Raises
+        ------
+        ValueError
+            For rows that are not there.
+        TypeError
+            For what is no integer.
+        OSError
+            If rows are damaged.
+        """
+        first = _check.integer("first", first, at_least=0)
+        last = len(self) if last is None else _check.integer("last", last, at_least=0)
+        for low in range(first, last, PIECE):
+            yield low, self._copies(low, min(low + PIECE, last), (self.head_dim,))[0]
+
+    def gather(self, indices: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+        """Read the rows that were retrieved, and no others, as `headspan.retrieval_attention` takes them.
+
+        Parameters
+        ----------
+        indices : array_like of int
+            Numbers of rows, of any shape, as `headspan.KeyIndex.retrieve` gives them; -1 stands for none.
+
+        Returns
+        -------
+        key : ndarray, shape (key_heads, n, head_dim)
+            Of the n different rows that are named, in their order, and of the type that is computed in: float32 if
+            float16 is kept.
+        value : ndarray, shape (key_heads, n, value_dim)
+        within : ndarray of int64, shape of indices
+            Which of these the indices are.
+
+        Raises
+        ------
+        ValueError
+            For rows that are not there.
+        TypeError
+            For what is no integer.
+        OSError
+            If rows are damaged.
+        """
+        array = _check.as_array("indices", indices)
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"indices must be integers, not {array.dtype}")
         with self._database.read() as transaction:
             count = self._pieces.count(transaction)
-            if not first <= last <= count:
-                raise ValueError(f"first and last must be 0 <= first <= last <= {count}, not {first} and {last}")
-            heads, dims = self.key_heads, (self.head_dim, self.value_dim)
-            key, value = (np.empty((heads, last - first, dim), self.dtype) for dim in dims)
-            for begin, *parts in self._pieces.between(transaction, first, last):
-                low, high = max(first, begin), min(last, begin + parts[0].shape[1])
-                for whole, part in zip((key, value), parts, strict=True):
-                    whole[:, low - first : high - first] = part[:, low - begin : high - begin]
-        return key, value
+            if array.size and not -1 <= array.min() <= array.max() < count:
+                wrong = array.min() if array.min() < -1 else array.max()
+                raise ValueError(f"indices must lie between -1, for none, and {count - 1}, but hold {wrong}")
+            rows = np.unique(array[array >= 0]).astype(np.int64)
+            dims = (self.head_dim, self.value_dim)
+            key, value = (np.empty((self.key_heads, rows.size, dim), self._sizes.arithmetic) for dim in dims)
+            self._pieces.gather(transaction, rows, (key, value))
+        return key, value, np.where(array < 0, -1, np.searchsorted(rows, array))
 
     def attend(self, query: npt.ArrayLike, *, return_lse: bool = False, **options: Any) -> Any:
         """Attend to all rows, as they come from disk, a piece at a time.
@@ -262,7 +322,19 @@ class KeyValueStore:
             out, lse = streaming.result()
         return (out, lse) if return_lse else out
 
-    # ---- what is given
+    def _copies(self, first: int, last: int, dims: tuple[int, ...]) -> list[npt.NDArray[Any]]:
+        """Return the keys of some rows, and their values if there are dims for them, too."""
+        first, last = _check.integer("first", first, at_least=0), _check.integer("last", last, at_least=0)
+        with self._database.read() as transaction:
+            count = self._pieces.count(transaction)
+            if not first <= last <= count:
+                raise ValueError(f"first and last must be 0 <= first <= last <= {count}, not {first} and {last}")
+            copies = [np.empty((self.key_heads, last - first, dim), self.dtype) for dim in dims]
+            for begin, *parts in self._pieces.between(transaction, first, last):
+                low, high = max(first, begin), min(last, begin + parts[0].shape[1])
+                for copy, part in zip(copies, parts, strict=False):
+                    copy[:, low - first : high - first] = part[:, low - begin : high - begin]
+        return copies
 
     def _kept_sizes(self, given: dict[str, Any]) -> Sizes:
         """Return the sizes that the store has, after it got those given if it is new."""
@@ -293,43 +365,3 @@ class KeyValueStore:
             raise FileNotFoundError(errno.ENOENT, "there is no store to read", str(self.path))
         if not {"key_heads", "head_dim"} <= given.keys():
             raise ValueError(f"key_heads and head_dim are needed to make a store, and there is none at {self.path}")
-
-    def _checked_rows(self, key: object, value: object) -> Rows:
-        """Return new rows of the type that they are kept in."""
-        arrays = []
-        for name, given, dim in (("key", key, self.head_dim), ("value", value, self.value_dim)):
-            array = _check.as_array(name, given)
-            if array.dtype not in (self.dtype, self._sizes.arithmetic):
-                raise TypeError(f"{name} must be {self._sizes.arithmetic}, as the store is, not {array.dtype}")
-            if array.ndim != 3 or (array.shape[0], array.shape[2]) != (self.key_heads, dim):
-                raise ValueError(f"{name} must be of shape ({self.key_heads}, tokens, {dim}), not {array.shape}")
-            arrays.append(_narrowed(name, array, self.dtype))
-        if arrays[0].shape[1] != arrays[1].shape[1]:
-            raise ValueError(f"key and value must be as many, not {arrays[0].shape[1]} and {arrays[1].shape[1]}")
-        return arrays[0], arrays[1]
-
-
-def _checked_sizes(key_heads: object, head_dim: object, value_dim: object, dtype: Any) -> dict[str, Any]:
-    """Return the sizes that were given, by name."""
-    numbers = {"key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim}
-    given: dict[str, Any] = {
-        name: _check.integer(name, its, at_least=1) for name, its in numbers.items() if its is not None
-    }
-    if dtype is not None:
-        try:
-            given["dtype"] = np.dtype(dtype).name
-        except TypeError:
-            given["dtype"] = ""
-        if given["dtype"] not in DTYPES:
-            raise TypeError(f"dtype must be one of {', '.join(DTYPES)}, not {_check.describe(dtype)}")
-    return given
-
-
-def _narrowed(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    if array.dtype == dtype:
-        return array
-    with np.errstate(over="ignore"):
-        narrow = array.astype(dtype)
-    if (np.isinf(narrow) & np.isfinite(array)).any():
-        raise ValueError(f"{name} must fit into {dtype}, but holds {np.abs(array[np.isfinite(array)]).max():g}")
-    return narrow

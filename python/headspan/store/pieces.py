@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from headspan.store.records import PIECE, Rows, Sizes, decode, encode, rows_of
 
 SIZES = b"\xff sizes"  # where they are kept, after the keys of all records
@@ -41,6 +44,15 @@ class Pieces:
             if end > first or end == begin:  # what was not asked for may be damaged; what is no row is
                 yield begin, *self._decoded(begin, record)
             begin, there = end, cursor.next()
+
+    def gather(self, transaction: Any, rows: npt.NDArray[np.int64], into: Rows) -> None:
+        """Copy chosen rows, whose numbers ascend, into arrays; other records than theirs are not read."""
+        for piece in np.unique(rows // PIECE):
+            own = rows[slice(*np.searchsorted(rows, [piece * PIECE, (piece + 1) * PIECE]))]
+            for begin, *parts in self.between(transaction, int(own[0]), int(own[-1]) + 1):
+                chosen = slice(*np.searchsorted(rows, [begin, begin + parts[0].shape[1]]))
+                for whole, part in zip(into, parts, strict=True):
+                    whole[:, chosen] = part[:, rows[chosen] - begin]
 
     def _decoded(self, first: int, record: memoryview) -> Rows:
         rows = decode(self._sizes, first, record, verify=first not in self._verified)

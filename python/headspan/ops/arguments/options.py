@@ -7,6 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypedDict, TypeVar, cast
 
 import numpy.typing as npt
@@ -69,10 +70,15 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_options(function: _Function) -> _Function:
-    """Let a function that takes ``**options`` name each of them, in its signature and where its docstring says so."""
+    """Let a function that takes ``**options`` name each of them, in its signature and where its docstring says so.
+
+    Those are left out that it has as arguments of its own.
+    """
     signature = inspect.signature(function)
     named = []
     for name, written in Options.__annotations__.items():  # kept as they are written, and not what they stand for
+        if name in signature.parameters:
+            continue
         its = getattr(written, "__forward_arg__", written)
         named.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=its)
@@ -82,12 +88,13 @@ def takes_options(function: _Function) -> _Function:
     last = [p for p in others if p.kind is inspect.Parameter.KEYWORD_ONLY]
     cast(Any, function).__signature__ = signature.replace(parameters=[*first, *named, *last])
     if function.__doc__:
-        function.__doc__ = re.sub(r"^ *.*\*\*options.*$", _name_options, function.__doc__, flags=re.MULTILINE)
+        listed = ", ".join(its.name for its in named)
+        function.__doc__ = re.sub(r"^ *.*\*\*options.*$", partial(_name_options, listed), function.__doc__, flags=re.M)
     return function
 
 
-def _name_options(line: re.Match[str]) -> str:
-    text = line[0].replace("**options", ", ".join(Options.__annotations__))
+def _name_options(listed: str, line: re.Match[str]) -> str:
+    text = line[0].replace("**options", listed)
     indent = " " * (len(text) - len(text.lstrip()))
     lines = textwrap.wrap(text.strip(), 120 - len(indent), break_on_hyphens=False)
     return "\n".join(indent + part.removesuffix(",") for part in lines)

@@ -1,0 +1,274 @@
+"""An index over keys, in memory or of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.retrieval.exact import PIECE, Indices, search
+from headspan.retrieval.inverted import SAMPLE, InvertedFile
+
+if TYPE_CHECKING:
+    from headspan.store import KeyValueStore
+
+
+class KeyIndex:
+    """An index that finds, for a query, the keys with the largest dot products: a memory for `retrieval_attention`.
+
+    Without `nlist` it goes through all keys, a piece at a time, and what it finds is exact: the same for every number
+    of threads, the key that comes first where products are equal. With `nlist` it is an inverted file of faiss: keys
+    lie in so many lists, a query looks into `nprobe` of them, and may miss some.
+
+    Parameters
+    ----------
+    key_heads, head_dim : int
+    dtype : dtype or str, optional
+        Of keys and queries: float32, unless given, or float64.
+    nlist : int, optional
+        Lists of an inverted file (``pip install 'headspan[faiss]'``), of float32. About the square root of the number
+        of keys is usual. Their centres are learned from the first keys that are added, of which there should be 40 a
+        list or more.
+    nprobe : int
+        Lists that a query looks into: more find more, and take longer.
+
+    Attributes
+    ----------
+    key_heads, head_dim : int
+    dtype : dtype
+
+    Raises
+    ------
+    ValueError
+        For a wrong value.
+    TypeError
+        For a wrong type, or `nlist` with float64.
+    ImportError
+        For `nlist` without faiss.
+
+    References
+    ----------
+    Inverted files: Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs", IEEE Transactions on Big Data
+    2021, section 2.2. Memories of keys, searched with queries: Wu et al., "Memorizing Transformers", ICLR 2022, section
+    3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> key = np.random.default_rng(0).standard_normal((2, 1000, 16), dtype=np.float32)
+    >>> key /= np.linalg.norm(key, axis=-1, keepdims=True)
+    >>> index = hs.KeyIndex(2, 16)
+    >>> index.add(key)
+    >>> found = index.retrieve(key[:, [3, 5]], 4)  # (key heads, queries, 4)
+    >>> found[:, :, 0]
+    array([[3, 5],
+           [3, 5]])
+    """
+
+    def __init__(
+        self,
+        key_heads: int,
+        head_dim: int,
+        *,
+        dtype: npt.DTypeLike | None = None,
+        nlist: int | None = None,
+        nprobe: int = 16,
+    ) -> None:
+        self.key_heads = _check.integer("key_heads", key_heads, at_least=1)
+        self.head_dim = _check.integer("head_dim", head_dim, at_least=1)
+        self.dtype = _checked_dtype(dtype)
+        lists = None if nlist is None else _check.integer("nlist", nlist, at_least=1)
+        probes = _check.integer("nprobe", nprobe, at_least=1)
+        if lists and self.dtype != np.float32:
+            raise TypeError(f"dtype must be float32 with nlist, as faiss computes, not {self.dtype}")
+        self._inverted = InvertedFile(self.key_heads, self.head_dim, lists, probes) if lists else None
+        self._store: KeyValueStore | None = None
+        self._keys = np.empty((self.key_heads, 0, self.head_dim), self.dtype)  # with room behind those there are
+        self._count = 0
+
+    @classmethod
+    def of_store(cls, store: KeyValueStore, *, nlist: int | None = None, nprobe: int = 16) -> Self:
+        """Make an index over the keys of a store, without its values.
+
+        They are read when something is retrieved: each time all of them a piece at a time, in fixed memory; or with
+        `nlist` once, into the inverted file, which lies in memory. What has been appended to the store since is there.
+
+        Parameters
+        ----------
+        store : KeyValueStore
+        nlist, nprobe : int
+            As for `KeyIndex`; the centres are learned from a sample of all keys that there are when it is first used.
+
+        Returns
+        -------
+        KeyIndex
+
+        Raises
+        ------
+        ValueError
+            For a wrong value.
+        TypeError
+            For a wrong type.
+        ImportError
+            For `nlist` without faiss.
+        """
+        if not hasattr(store, "gather"):
+            raise TypeError(f"store must be a KeyValueStore, not {_check.describe(store)}")
+        dtype = np.float64 if store.dtype == np.float64 else np.float32
+        index = cls(store.key_heads, store.head_dim, dtype=dtype, nlist=nlist, nprobe=nprobe)
+        index._store = store
+        return index
+
+    def __len__(self) -> int:
+        return self._count if self._store is None else len(self._store)
+
+    def add(self, key: npt.ArrayLike) -> None:
+        """Put keys behind those there are.
+
+        Parameters
+        ----------
+        key : array_like, shape (key_heads, rows, head_dim)
+            Copied.
+
+        Raises
+        ------
+        ValueError
+            For a wrong shape, numbers that are not finite, fewer first keys than `nlist`, or the index of a store, to
+            which keys are appended instead. Nothing is added then.
+        TypeError
+            For a wrong type.
+        """
+        if self._store is not None:
+            raise ValueError("key must be appended to the store, whose keys this index finds by itself")
+        keys = self._of_our_type("key", key)
+        if keys.ndim != 3 or (keys.shape[0], keys.shape[2]) != (self.key_heads, self.head_dim):
+            raise ValueError(f"key must be of shape ({self.key_heads}, rows, {self.head_dim}), not {keys.shape}")
+        _check.limits("key", keys)
+        if not keys.size:
+            return
+        if self._inverted is None:
+            self._append(keys)
+        else:
+            if not self._inverted.is_trained:
+                self._inverted.train(keys)
+            self._inverted.add(keys)
+        self._count += keys.shape[1]
+
+    def retrieve(self, query: npt.ArrayLike, k: int, *, before: npt.ArrayLike | None = None) -> Indices:
+        """Find the keys with the largest products.
+
+        Parameters
+        ----------
+        query : array_like, shape (batch, heads, tokens, head_dim)
+            Of the type of the index; leading axes may be left out. heads is a multiple of the key heads, and neighbours
+            share one, as in `attention`.
+        k : int
+            How many.
+        before : int or array_like of int, shape (tokens,), optional
+            Each query sees only keys whose number is less. A causal model retrieves from what lies before its window:
+            for query i at position p a limit of ``p - window`` or less.
+
+        Returns
+        -------
+        ndarray of int64, shape (batch, heads, tokens, k)
+            The largest product first; -1 where there are not so many keys, or, with `nlist`, were not found.
+
+        Raises
+        ------
+        ValueError
+            For a wrong shape or value, or products that are beyond the type.
+        TypeError
+            For a wrong type.
+        """
+        queries = self._of_our_type("query", query)
+        count = _check.integer("k", k, at_least=0)
+        shape = queries.shape
+        heads = shape[-3] if len(shape) > 2 else 1
+        if not 2 <= len(shape) <= 4 or shape[-1] != self.head_dim:
+            raise ValueError(f"query must be of shape (batch, heads, tokens, {self.head_dim}), not {shape}")
+        if not heads or heads % self.key_heads:
+            raise ValueError(f"query must have a multiple of the {self.key_heads} key heads, not {heads} heads")
+        _check.limits("query", queries)
+        batch, tokens = shape[0] if len(shape) == 4 else 1, shape[-2]
+        limits = self._limits(before, tokens)
+        grouped = queries.reshape(batch, self.key_heads, heads // self.key_heads, tokens, self.head_dim)
+        flat = np.ascontiguousarray(grouped.swapaxes(0, 1)).reshape(self.key_heads, -1, self.head_dim)
+        found = self._search(flat, count, np.tile(limits, batch * heads // self.key_heads))
+        whole = found.reshape(self.key_heads, batch, heads // self.key_heads, tokens, count).swapaxes(0, 1)
+        return whole.reshape(*shape[:-1], count)
+
+    def _search(self, query: Array, k: int, before: Indices) -> Indices:
+        if self._inverted is None:
+            return search(query, self._pieces(int(before.max(initial=0))), k, before)
+        if self._store is not None:
+            self._catch_up(self._store, self._inverted)
+        return self._inverted.search(query, k, before)
+
+    def _pieces(self, last: int) -> Iterator[tuple[int, Array]]:
+        """Give the keys up to a last one, a piece at a time."""
+        if self._store is not None:
+            for first, keys in self._store.keys(0, last):
+                yield first, self._finite(first, keys)
+            return
+        for first in range(0, last, PIECE):
+            yield first, self._keys[:, first : min(first + PIECE, last)]
+
+    def _catch_up(self, store: KeyValueStore, inverted: InvertedFile) -> None:
+        """Put what a store has got into the lists."""
+        count = len(store)
+        if count and not inverted.is_trained:
+            pieces = -(-count // PIECE)
+            every = max(pieces // -(-SAMPLE * inverted.nlist // PIECE), 1)  # so that they lie all over the store
+            starts = range(0, count, every * PIECE)
+            parts = [part for at in starts for part in store.keys(at, min(at + PIECE, count))]
+            inverted.train(np.concatenate([self._finite(*part) for part in parts], axis=1))
+        for first, keys in store.keys(len(inverted), count):
+            inverted.add(self._finite(first, keys))
+
+    def _finite(self, first: int, keys: npt.NDArray[Any]) -> Array:
+        """Return keys of a store in the type that is computed in."""
+        _check.limits(f"the keys of the store from row {first} on", keys)
+        return keys.astype(self.dtype, copy=False)
+
+    def _append(self, keys: Array) -> None:
+        """Put keys into the room behind the others, and make twice as much when it is full."""
+        end = self._count + keys.shape[1]
+        if end > self._keys.shape[1]:
+            room = np.empty((self.key_heads, max(end, 2 * self._keys.shape[1]), self.head_dim), self.dtype)
+            room[:, : self._count] = self._keys[:, : self._count]
+            self._keys = room
+        self._keys[:, self._count : end] = keys
+
+    def _limits(self, before: npt.ArrayLike | None, tokens: int) -> Indices:
+        """Return for each query how many keys it may see."""
+        if before is None:
+            return np.full(tokens, len(self), np.int64)
+        array = _check.as_array("before", before)
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"before must be integers, not {array.dtype}")
+        if array.shape not in ((), (tokens,)):
+            raise ValueError(f"before must be a number or of shape ({tokens},), not {array.shape}")
+        if array.size and array.min() < 0:
+            raise ValueError(f"before must not be negative, but holds {array.min()}")
+        return np.broadcast_to(np.minimum(array, len(self)).astype(np.int64), tokens)
+
+    def _of_our_type(self, name: str, given: object) -> Array:
+        array = _check.float_array(name, given)
+        if array.dtype != self.dtype:
+            raise TypeError(f"{name} must be {self.dtype}, as the index is, not {array.dtype}")
+        return array
+
+
+def _checked_dtype(dtype: npt.DTypeLike | None) -> np.dtype[Any]:
+    try:
+        its = np.dtype(np.float32 if dtype is None else dtype)
+    except TypeError:
+        its = np.dtype(object)
+    if its not in _check.FLOATS:
+        raise TypeError(f"dtype must be float32 or float64, not {_check.describe(dtype)}")
+    return its
