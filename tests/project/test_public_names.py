@@ -10,8 +10,8 @@ from helpers import run_python
 
 NAMES = {
     "headspan": """
-        Cost Gradients HybridParameters KeyValueStore SpanCache __version__ attention attention_vjp
-        attention_weights build_info cost dynamic_span dynamic_span_vjp explore get_num_threads
+        Cost Gradients HybridParameters KeyValueStore SpanCache StreamingAttention __version__ attention
+        attention_vjp attention_weights build_info cost dynamic_span dynamic_span_vjp explore get_num_threads
         hierarchical_attention hierarchical_attention_vjp hybrid_attention hybrid_attention_vjp
         hybrid_parameters importance_from importance_from_vjp learned_blocks load_run merge_attention
         merge_attention_vjp patterns plot reference segments_from set_num_threads soft_mask span_penalty
