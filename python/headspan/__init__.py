@@ -11,7 +11,7 @@ from headspan._load import __version__
 
 # isort: split
 from headspan import patterns, reference
-from headspan.cache import SpanCache
+from headspan.cache import SpanCache, StreamingAttention
 from headspan.hybrid.layer import hybrid_attention, hybrid_attention_vjp
 from headspan.hybrid.parameters import HybridParameters, hybrid_parameters
 from headspan.ops.attention import Gradients, attention, attention_vjp
@@ -42,6 +42,7 @@ __all__ = [
     "KeyIndex",
     "KeyValueStore",
     "SpanCache",
+    "StreamingAttention",
     "__version__",
     "attention",
     "attention_vjp",

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan.cache import given
 from headspan.cache.limits import Limits
 from headspan.cache.rings import Rings
 from headspan.ops.arguments import narrow
@@ -201,10 +202,7 @@ class SpanCache:
             if name not in _OPTIONS:
                 raise TypeError(f"{name!r} is none of what a cache takes beside its own, {', '.join(sorted(_OPTIONS))}")
         with_lse, clip = _check.flag("return_lse", return_lse), _check.flag("clip", clip)
-        narrow_type = None
-        if narrow.is_narrow(query):
-            narrow_type, query = query.dtype, narrow.widened(query)
-        query = _check.float_array("query", query)
+        query, narrow_type = given.query_of(query)
         new = None if key is None and value is None else self._checked_rows(key, value)
         count = self.count + (0 if new is None else new[0].shape[2])
         if count == 0:
@@ -312,24 +310,8 @@ class SpanCache:
 
     def _checked_rows(self, key: object, value: object) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return new rows as they are kept."""
-        arrays = []
-        for name, given, dim in (("key", key, self._dims[0]), ("value", value, self._dims[1])):
-            if given is None:
-                raise ValueError(f"key and value go together, but {name} was not given")
-            if self._dtype == np.float32 and narrow.is_narrow(given):
-                given = narrow.widened(given)
-            array = _check.float_array(name, given)
-            if array.dtype != self._dtype:
-                raise TypeError(f"{name} must be {self._dtype}, as the cache computes, not {array.dtype}")
-            wanted = (self._batch, self._key_heads, dim)
-            if array.ndim != 4 or (*array.shape[:2], array.shape[3]) != wanted:
-                raise ValueError(
-                    f"{name} must be of shape ({self._batch}, {self._key_heads}, tokens, {dim}), not {array.shape}"
-                )
-            arrays.append(array)
-        if arrays[0].shape[2] != arrays[1].shape[2]:
-            raise ValueError(f"key and value must be as many, not {arrays[0].shape[2]} and {arrays[1].shape[2]}")
-        return self._rings.encoded(arrays[0]), self._rings.encoded(arrays[1])
+        own = given.rows(key, value, self._batch, self._key_heads, self._dims, self._dtype)
+        return self._rings.encoded(own[0]), self._rings.encoded(own[1])
 
     def _capacities(self, limits: Limits | None = None) -> list[int]:
         return [its + 1 + self._slack for its in (limits or self._limits).reach]

@@ -1,0 +1,89 @@
+"""A stream in fixed memory: ``python -m benchmarks.streams --tokens 1_000_000``.
+
+Time of a token and memory of the process as a stream goes on, token by token and in chunks: 8 heads, of which half have
+short spans, or none has. What is resident is all of it, the interpreter too, in a process that does nothing else. Times
+are medians of the last 4000 calls before a mark, and beside them stands the middle half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import headspan as hs
+import numpy as np
+
+from benchmarks.measure.memory import resident
+
+HEADS, HEAD_DIM = 8, 64
+SPANS = {"half with spans": [60] * 4 + [np.inf] * 4, "none with spans": [np.inf] * 8}
+MARKS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
+DRAWN = 1 << 12  # tokens, which come again and again
+MOST_TIMES = 4000  # of calls before a mark
+
+
+def follow(heads: str, chunk: int, slots: int, tokens: int, merge: bool) -> list[dict[str, Any]]:
+    """Let a stream go on; return what was measured at each mark."""
+    rng = np.random.default_rng(0)
+    query, key, value = rng.standard_normal((3, 1, HEADS, DRAWN, HEAD_DIM), np.float32)
+    stream = hs.StreamingAttention(
+        1, HEADS, HEAD_DIM, slots=slots, window=slots // 2, decay=0.95, spans=SPANS[heads], ramp=4, merge=merge
+    )
+    marks = [*(mark for mark in MARKS if mark < tokens), tokens]
+    times: list[float] = []
+    rows = []
+    while marks:
+        first = stream.count % DRAWN
+        new = np.s_[:, :, first : first + chunk]
+        begin = time.perf_counter()
+        stream.attend(query[new], key[new], value[new])
+        times.append(time.perf_counter() - begin)
+        del times[:-MOST_TIMES]
+        if stream.count >= marks[0]:
+            low, middle, high = (each * 1e6 / chunk for each in statistics.quantiles(times, n=4))
+            rows.append(
+                {"heads": heads, "chunk": chunk, "slots": slots, "merge": merge, "tokens": stream.count,
+                 "microseconds": middle, "from": low, "to": high, "stream_bytes": stream.nbytes,
+                 "resident_bytes": resident()}
+            )  # fmt: skip
+            marks.pop(0)
+    return rows
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__)
+    parser.add_argument("--tokens", type=int, default=100_000)
+    parser.add_argument("--slots", type=int, default=256)
+    parser.add_argument("--chunks", type=int, nargs="+", default=[1, 16, 256])
+    parser.add_argument("--merge", action="store_true")
+    parser.add_argument("--json", type=Path, help="a file to be written")
+    options = parser.parse_args()
+    if any(DRAWN % chunk for chunk in options.chunks):
+        parser.error(f"chunks must divide {DRAWN}")
+    names = ("heads", "chunk", "tokens", "us a token", "middle half", "stream, MiB", "resident, MiB")
+    print("".join(f"{name:>16}" for name in names))
+    rows = []
+    for heads in SPANS:
+        for chunk in options.chunks:
+            with get_context("spawn").Pool(1) as pool:  # a process whose memory nothing else has used
+                its = pool.apply(follow, (heads, chunk, options.slots, options.tokens, options.merge))
+            rows += its
+            for row in its:
+                middle = f"{row['from']:.1f} - {row['to']:.1f}"
+                print(
+                    f"{heads:>16}{chunk:16}{row['tokens']:16}{row['microseconds']:16.1f}{middle:>16}"
+                    f"{row['stream_bytes'] / 2**20:16.2f}{row['resident_bytes'] / 2**20:16.1f}",
+                    flush=True,
+                )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

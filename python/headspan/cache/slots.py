@@ -1,0 +1,246 @@
+"""A fixed number of rows for each key head: the newest tokens, and of all others those that were attended to most."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan._check import Array
+from headspan.ops.arguments.request import Request
+from headspan.ops.functional import Saved, backward, forward
+
+PIECE = 256  # tokens that attend at once, and for which there is room beyond the slots
+
+
+class Rule(NamedTuple):
+    """Which rows stay.
+
+    Attributes
+    ----------
+    slots, window : int
+        Rows in all, and those of the newest tokens.
+    decay : float
+    merge : bool
+    """
+
+    slots: int
+    window: int
+    decay: float
+    merge: bool
+
+
+class Slots:
+    """Rows of pairs of a batch item and a key head, each pair with tokens of its own, in the order of their positions.
+
+    Attributes
+    ----------
+    rows : int
+        How many each pair has now, at most `slots`. Arrays have room for `PIECE` more, and what is behind is scratch.
+    count : int
+        Tokens so far.
+    key, value : ndarray, shape (pairs, slots + PIECE, dim)
+    received : ndarray of float64, shape (pairs, slots + PIECE)
+        The weight that queries gave each row, with decay.
+    positions : ndarray of int64, shape (pairs, slots + PIECE)
+    tokens : ndarray of float64, shape (pairs, slots + PIECE)
+        How many tokens were merged in each row.
+    """
+
+    def __init__(self, axes: tuple[int, int], dims: tuple[int, int], rule: Rule, dtype: np.dtype[Any]) -> None:
+        self._axes, self._rule = axes, rule  # batch items and key heads
+        pairs, room = axes[0] * axes[1], rule.slots + PIECE
+        self.rows = self.count = 0
+        # Memory that is not used yet costs nothing.
+        self.key, self.value = (np.zeros((pairs, room, dim), dtype) for dim in dims)
+        self.received = np.zeros((pairs, room))
+        self.positions = np.zeros((pairs, room), np.int64)
+        self.tokens = np.ones((pairs, room))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all arrays."""
+        return sum(array.nbytes for array in self._arrays())
+
+    def state(self) -> dict[str, Any]:
+        """Return copies of all rows, and how many tokens there were."""
+        names = ("key", "value", "received", "positions", "tokens")
+        arrays = {name: its[:, : self.rows].copy() for name, its in zip(names, self._arrays(), strict=True)}
+        return {"count": self.count, **arrays}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.count, self.rows = state["count"], state["key"].shape[1]
+        for name in ("key", "value", "received", "positions", "tokens"):
+            getattr(self, name)[:, : self.rows] = state[name]
+
+    def advance(
+        self, query: Array, key: Array, value: Array, options: Mapping[str, Any]
+    ) -> tuple[Array, Array, Callable[[], Slots]]:
+        """Attend to all rows and to new tokens, piece by piece.
+
+        Parameters
+        ----------
+        query : ndarray, shape (batch, heads, queries, head_dim)
+            Of the last of the new tokens.
+        key, value : ndarray, shape (batch, key heads, tokens, dim)
+        options
+            Of `headspan.attention`; arrays have the axes (batch, heads) or (batch, heads, queries or 1).
+
+        Returns
+        -------
+        out : ndarray, shape (batch, heads, queries, dim of value)
+        lse : ndarray, shape (batch, heads, queries)
+        keep : callable
+            Returns slots that have these tokens, which may be the same object. Until then nothing has changed.
+        """
+        tokens, skipped = key.shape[2], key.shape[2] - query.shape[2]
+        out, lse = np.empty((*query.shape[:3], value.shape[3]), query.dtype), np.empty(query.shape[:3], query.dtype)
+        slots = self if tokens <= PIECE else copy.deepcopy(self)
+        received, new = None, 0
+        for first in range(0, tokens, PIECE):
+            if first > 0:
+                slots._keep(new, received)
+            part = np.s_[:, :, first : first + PIECE]
+            new = min(PIECE, tokens - first)
+            slots._write(key[part], value[part])
+            asked = slice(max(first - skipped, 0), max(first + new - skipped, 0))
+            its = {name: _tokens_of(option, asked) for name, option in options.items()}
+            received = None
+            if asked.start < asked.stop:
+                out[:, :, asked], lse[:, :, asked], received = slots._attend(query[:, :, asked], new, its)
+
+        def keep() -> Slots:
+            slots._keep(new, received)
+            return slots
+
+        return out, lse, keep
+
+    def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.key, self.value, self.received, self.positions, self.tokens
+
+    def _write(self, key: Array, value: Array) -> None:
+        """Put new tokens behind the rows, where nothing counts yet."""
+        tokens = key.shape[2]
+        new = np.s_[:, self.rows : self.rows + tokens]
+        for rows, its in ((self.key, key), (self.value, value)):
+            rows.reshape(*self._axes, *rows.shape[1:])[:, *new] = its
+        self.received[new], self.tokens[new] = 0, 1
+        self.positions[new] = np.arange(self.count, self.count + tokens)
+
+    def _attend(
+        self, query: Array, new: int, options: Mapping[str, Any]
+    ) -> tuple[Array, Array, npt.NDArray[np.float64]]:
+        """Return out, lse, and what these queries give each row, with the decay within the piece."""
+        rows, axes, pairs = self.rows + new, query.shape[:3], len(self.key)
+        shared = query.shape[0] * query.shape[1] // pairs
+        # A batch item and key head is a batch item of one key head for the core: each has positions of its own.
+        query = query.reshape(pairs, shared, *query.shape[2:])
+        options = {name: _fold(its, pairs, shared) for name, its in options.items()}
+        if options.keys() & {"span", "alibi_slopes"}:  # go by distance
+            options["query_positions"] = np.arange(self.count + new - axes[2], self.count + new)
+            options["key_positions"] = self.positions[:, :rows]
+        if self._rule.merge:
+            options["key_bias"] = np.log(self.tokens[:, None, :rows])
+        key = self.key[:, None, :rows]
+        out, lse, saved = forward(Request(query, key, self.value[:, None, :rows], options), with_lse=True)
+        assert lse is not None
+        assert saved is not None
+        received = self._received(query, key, saved, options)
+        return out.reshape(*axes, -1), lse.reshape(axes), received
+
+    def _received(self, query: Array, key: Array, saved: Saved, options: dict[str, Any]) -> npt.NDArray[np.float64]:
+        """Sum the weights of each key: the gradient of a value that has one dimension."""
+        options.pop("sinks", None)  # the statistics have them
+        pairs, heads, queries, dim = query.shape
+        statistics = saved.statistics
+        if queries == 1 and heads > 1 and "alibi_slopes" not in options:
+            # Heads that share the keys as queries of one head fill lanes that would stay empty: a third of the time.
+            query, statistics = query.reshape(pairs, 1, heads, dim), statistics.reshape(pairs, 1, heads, 2)
+            options |= {name: its.reshape(pairs, 1, heads) for name, its in options.items() if _per_head(name, its)}
+            options["causal"] = False
+            if "query_positions" in options:
+                options["query_positions"] = np.repeat(options["query_positions"], heads)
+        last = np.zeros(query.shape[2]) if queries == 1 else np.arange(queries - 1, -1, -1)
+        share = np.broadcast_to((self._rule.decay**last).astype(query.dtype)[:, None], (*query.shape[:3], 1))
+        request = Request(query, key, np.zeros((*key.shape[:3], 1), key.dtype), options)
+        found = backward(request, Saved(np.zeros_like(share), statistics), share, needs=("value",))["value"]
+        received = found[:, 0, :, 0].astype(np.float64)
+        received[np.isnan(received)] = 0  # says nothing about the key; counted, it would keep it for good
+        return received
+
+    def _keep(self, new: int, received: npt.NDArray[np.float64] | None) -> None:
+        """Count new tokens that were written, and let go of what is too many."""
+        rows = self.rows + new
+        self.received[:, : self.rows] *= self._rule.decay**new
+        if received is not None:
+            self.received[:, :rows] += received
+        too_many = rows - self._rule.slots
+        if too_many > 0:
+            self._let_go(self._least(rows, too_many))
+        self.rows, self.count = min(rows, self._rule.slots), self.count + new
+
+    def _least(self, rows: int, too_many: int) -> npt.NDArray[np.bool_]:
+        """Choose so many rows before the window that received least; of equal ones the older."""
+        received = self.received[:, : rows - self._rule.window]
+        limit = np.partition(received, too_many - 1)[:, too_many - 1, None]
+        below, equal = received < limit, received == limit
+        chosen = below | (equal & (equal.cumsum(axis=1) <= too_many - below.sum(axis=1, keepdims=True)))
+        window = np.zeros((len(received), self._rule.window), bool)
+        return np.concatenate([chosen, window], axis=1)
+
+    def _let_go(self, least: npt.NDArray[np.bool_]) -> None:
+        """Move the rows behind those that are let go of to the front, pair by pair."""
+        moved = self._arrays()[: None if self._rule.merge else -1]  # numbers of tokens are all 1
+        for pair, gone in enumerate(least):
+            first, stay = int(gone.argmax()), np.flatnonzero(~gone)
+            if self._rule.merge:
+                self._merge(pair, np.flatnonzero(gone), stay)
+            for array in moved:
+                _close(array[pair], first, stay)
+
+    def _merge(self, pair: int, gone: npt.NDArray[np.int64], stay: npt.NDArray[np.int64]) -> None:
+        """Add each row that goes to the staying one with the most similar key."""
+        key, value, tokens = self.key[pair], self.value[pair], self.tokens[pair]
+        gone = gone[np.isfinite(key[gone]).all(axis=1) & np.isfinite(value[gone]).all(axis=1)]
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            kept = key[stay]
+            length = np.sqrt((kept * kept).sum(axis=1))
+            cosine = (key[gone] @ kept.T) / np.where(length > 0, length, 1)
+        like = stay[np.where(np.isnan(cosine), -np.inf, cosine).argmax(axis=1)]
+        into, which = np.unique(like, return_inverse=True)
+        total = tokens[into]
+        np.add.at(total, which, tokens[gone])
+        for array in (key, value):
+            sums = array[into] * tokens[into, None]
+            np.add.at(sums, which, array[gone] * tokens[gone, None])
+            array[into] = sums / total[:, None]
+        tokens[into] = total
+        np.add.at(self.received[pair], like, self.received[pair, gone])
+
+
+def _close(rows: npt.NDArray[Any], first: int, stay: npt.NDArray[np.int64]) -> None:
+    """Bring the rows that stay to the front; those before the first that goes are there."""
+    if stay[-1] == len(stay):  # one goes, as from token to token: a plain move is faster
+        width = rows[0].size
+        flat = rows.reshape(-1)
+        flat[first * width : len(stay) * width] = flat[(first + 1) * width : (len(stay) + 1) * width]
+    else:
+        rows[first : len(stay)] = rows[stay[first:]]
+
+
+def _per_head(name: str, option: Any) -> bool:
+    return name in ("span", "temperature") and np.ndim(option) > 0
+
+
+def _fold(option: Any, pairs: int, shared: int) -> Any:
+    """Bring an option with axes of batch items and heads to (pairs, heads of a key head, ...)."""
+    return option.reshape(pairs, shared, *option.shape[2:]) if np.ndim(option) else option
+
+
+def _tokens_of(option: Any, tokens: slice) -> Any:
+    """Return an option of some queries only."""
+    return option[:, :, tokens] if np.ndim(option) == 3 and option.shape[2] > 1 else option
