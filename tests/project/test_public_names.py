@@ -10,7 +10,12 @@ from helpers import run_python
 
 NAMES = {
     "headspan": """
-        Cost Gradients HybridParameters KeyIndex KeyValueStore SpanCache StreamingAttention __version__ attention attention_vjp attention_weights build_info cost dynamic_span dynamic_span_vjp explore get_num_threads hierarchical_attention hierarchical_attention_vjp hierarchical_cost hybrid_attention hybrid_attention_vjp hybrid_parameters importance_from importance_from_vjp learned_blocks load_run merge_attention merge_attention_vjp patterns plot reference retrieval_attention retrieval_attention_vjp segments_from selected_blocks set_num_threads soft_mask span_penalty t5_buckets
+        Cost Gradients HybridParameters KeyIndex KeyValueStore SpanCache StreamingAttention __version__ attention
+        attention_vjp attention_weights build_info cost dynamic_span dynamic_span_vjp explore get_num_threads
+        hierarchical_attention hierarchical_attention_vjp hierarchical_cost hybrid_attention hybrid_attention_vjp
+        hybrid_parameters importance_from importance_from_vjp learned_blocks load_run merge_attention
+        merge_attention_vjp patterns plot reference retrieval_attention retrieval_attention_vjp segments_from
+        selected_blocks set_num_threads soft_mask span_penalty t5_buckets
         """,
     "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
     "headspan.lm": "ModelConfig Parameters init_parameters logits loss surprisal trace window_bits",
