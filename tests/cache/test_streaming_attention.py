@@ -25,6 +25,7 @@ CASES = {
     "spans alone": ({"spans": [4, 10], "ramp": 0}, (1, 2, 2), [1, 30, 5, 1, 40, 1]),
     "a span that reaches further": ({"spans": [60, 70.5], "ramp": 8}, (1, 2, 2), [1, 30, 5, 1, 40, 1, 100]),
     "grouped heads with and without": ({"spans": [9, INF, 2, 3], "ramp": 4}, (2, 4, 2), [20, 1, 1, 40, 1, 1]),
+    "grouped token by token": ({"spans": [9, INF, 40, 30], "ramp": 4}, (2, 4, 2), [1] * 70),
     "merged": ({"merge": True}, (2, 2, 2), [1] * 40 + [30, 3, 70, 1]),
     "merged, spans and grouped": ({"merge": True, "spans": [9, INF, 2, 3], "ramp": 4}, (1, 4, 2), [20, 1, 40, 1, 1]),
 }  # fmt: skip
@@ -63,6 +64,18 @@ def chunks_of(lengths):
     return [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
 
 
+def check_rows(stream, plain, key_heads, tolerance):
+    """The rows that slots hold, and what is known of them."""
+    far = stream.state_dict()["far"]
+    heads = [] if far is None else [h for h in range(key_heads) if plain[0][h].slots < 10**9]
+    pairs = [of_item[head] for of_item in plain for head in heads]
+    for pair, its in enumerate(pairs):
+        assert [row["at"] for row in its.rows] == far["positions"][pair].tolist()
+        for name in ("received", "tokens", "key", "value"):
+            expected = np.array([row[name] for row in its.rows])
+            assert np.allclose(far[name][pair], expected, rtol=tolerance, atol=tolerance), name
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("arguments", "sizes", "lengths"), CASES.values(), ids=CASES)
 def test_against_the_definition(arguments, sizes, lengths, dtype):
@@ -77,6 +90,7 @@ def test_against_the_definition(arguments, sizes, lengths, dtype):
         assert np.allclose(out, expected, rtol=tolerance, atol=tolerance)
         assert np.allclose(lse, expected_lse, rtol=tolerance, atol=tolerance)
     assert stream.count == sum(lengths)
+    check_rows(stream, plain, key_heads, tolerance)
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -92,6 +106,7 @@ def test_options_of_a_query(options, merge):
         new = query[:, :, its], key[:, :, its], value[:, :, its]
         out = stream.attend(*new, **options)
         assert np.allclose(out, streaming_oracle.attend(plain, *new, **each)[0], rtol=1e-10, atol=1e-10)
+    check_rows(stream, plain, 2, 1e-10)
 
 
 def test_temperatures_of_single_queries():
@@ -231,6 +246,18 @@ def test_narrow_arrays_are_computed_in_float32():
     assert out.dtype == np.float16
     expected = wide.attend(*(array.astype(np.float32) for array in (query, key, value)))
     assert np.array_equal(out, expected.astype(np.float16))
+
+
+def test_what_is_behind_the_rows_is_not_read():
+    query, key, value = problem(2, 2, 1, 80, "float32")
+    stream, _ = both({"merge": True, "spans": [INF, 100]}, (1, 2, 2), "float32")
+    stream.attend(query[:, :, :60], key[:, :, :60], value[:, :, :60])
+    twin = hs.StreamingAttention.from_state_dict(stream.state_dict())
+    for array in (stream._far.key, stream._far.value, stream._far.received, stream._far.tokens):
+        array[:, 24:] = np.nan
+    for its in (slice(60, 61), slice(61, 80)):
+        new = query[:, :, its], key[:, :, its], value[:, :, its]
+        assert stream.attend(*new).tobytes() == twin.attend(*new).tobytes()
 
 
 @pytest.mark.parametrize("merge", [False, True])
