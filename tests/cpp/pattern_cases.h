@@ -101,8 +101,9 @@ class SomePattern {
   }
   Term blocks(Random& random, std::ptrdiff_t size) const {
     std::ptrdiff_t const of_keys = random.one_in(2) ? size : random.between(1, 90);
-    std::ptrdiff_t const columns = (keys + of_keys - 1) / of_keys, rows = random.between(0, (keys + size - 1) / size);
-    Numbers numbers{size, of_keys, rows, 0}, of_rows;
+    std::ptrdiff_t const columns = (keys + of_keys - 1) / of_keys, rows = random.between(0, (keys + size - 1) / size),
+                         first = random.one_in(2) ? 0 : random.between(0, (keys + size - 1) / size - rows);
+    Numbers numbers{size, of_keys, first, rows, 0}, of_rows;
     for (std::ptrdiff_t row = 0; row < rows; row++) {
       for (std::ptrdiff_t column = 0; column < columns; column++)
         if (random.one_in(3)) of_rows.push_back(column);
@@ -138,9 +139,9 @@ class SomePattern {
       return column >= row - n[1] && column <= row + n[2];
     }
     if (name == "blocks") {
-      std::ptrdiff_t const row = down(p, n[0]);
-      if (row < 0 || row >= n[2]) return false;
-      auto const starts = n.begin() + 3 + row, columns = n.begin() + 4 + n[2];
+      std::ptrdiff_t const row = down(p, n[0]) - n[2];
+      if (row < 0 || row >= n[3]) return false;
+      auto const starts = n.begin() + 4 + row, columns = n.begin() + 5 + n[3];
       return std::count(columns + starts[0], columns + starts[1], j / n[1]) > 0;
     }
     return in_neighborhood(n, p, j);

@@ -13,11 +13,25 @@ from headspan import _check
 from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
 
 
-class _Rows(NamedTuple):
-    """Blocks of keys of each row of blocks, as of a sparse matrix; the indices of a row ascending, each once."""
+class Lists(NamedTuple):
+    """Blocks of keys of each row of blocks, as of a sparse matrix; the indices of a row ascending, each once.
+
+    Attributes
+    ----------
+    indptr, indices : ndarray
+        Of the last rows; those before them have no blocks.
+    total : int
+        How many rows there are: with a few queries on many keys by far most have none.
+    """
 
     indptr: npt.NDArray[np.int64]
     indices: npt.NDArray[np.int64]
+    total: int
+
+    @property
+    def before(self) -> int:
+        """How many rows there are before those of indptr."""
+        return self.total + 1 - len(self.indptr)
 
 
 def _csr_parts(mask: Any) -> list[Any]:
@@ -37,7 +51,7 @@ def _depth(mask: Any) -> int:
     return np.ndim(mask) - 2
 
 
-def _csr(mask: Any) -> tuple[_Rows, int | None]:
+def _csr(mask: Any) -> tuple[Lists, int | None]:
     """(indptr, indices) of a mask in whatever form, the indices of a row ascending; and its columns, where it says."""
     columns_of_mask = None
     if hasattr(mask, "tocsr"):  # of SciPy, in whatever format
@@ -46,20 +60,19 @@ def _csr(mask: Any) -> tuple[_Rows, int | None]:
         columns_of_mask = mask.shape[1]
         mask = mask.tocsr(copy=True)
         mask.eliminate_zeros()
-    if hasattr(mask, "indptr") and hasattr(mask, "indices"):
-        mask = (mask.indptr, mask.indices)
-    if parts := _csr_parts(mask):
+    of_sparse = hasattr(mask, "indptr") and hasattr(mask, "indices")
+    if parts := _csr_parts((mask.indptr, mask.indices) if of_sparse else mask):
         indptr, indices = parts
         if any(part.size and part.dtype.kind not in "iu" for part in parts):
             raise TypeError(
                 f"mask of Blocks must have integers as indptr and indices, not {indptr.dtype} and {indices.dtype}"
             )
         starts, columns = indptr.astype(np.int64), indices.astype(np.int64)
-        if not starts.size or starts[0] != 0 or starts[-1] != columns.size or (np.diff(starts) < 0).any():
+        if not starts.size or starts[0] != 0 or starts[-1] != columns.size or (starts[1:] < starts[:-1]).any():
             raise ValueError(f"mask of Blocks must have an indptr that ascends from 0 to {columns.size}, the indices")
         if columns.size and columns.min() < 0:
             raise ValueError(f"mask of Blocks must have indices of at least 0, not {columns.min()}")
-        rows = _in_order(starts, columns)
+        rows = _in_order(starts, columns, mask.total if isinstance(mask, Lists) else starts.size - 1)
     else:
         array = _check.as_array("mask of Blocks", mask)
         if array.dtype != np.bool_:
@@ -67,37 +80,36 @@ def _csr(mask: Any) -> tuple[_Rows, int | None]:
         if array.ndim != 2:
             raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {array.shape}")
         columns_of_mask = array.shape[1]
-        rows = _Rows(np.append(0, np.cumsum(array.sum(axis=1))), np.nonzero(array)[1])
-    for part in rows:
-        part.flags.writeable = False  # a pattern can be a key of a dict
+        rows = _in_order(np.append(0, np.cumsum(array.sum(axis=1))), np.nonzero(array)[1], len(array))
+    rows.indptr.flags.writeable = rows.indices.flags.writeable = False  # a pattern can be a key of a dict
     return rows, columns_of_mask
 
 
-def _in_order(starts: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> _Rows:
-    """Return rows with ascending indices, each once."""
+def _in_order(starts: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], total: int) -> Lists:
+    """Return rows with ascending indices, each once, from the first one on that has any."""
+    starts = starts[np.searchsorted(starts, 0, side="right") - 1 :].copy()
+    begins = np.flatnonzero(columns[1:] <= columns[:-1]) + 1  # of rows, if they are in order
+    if (starts[np.searchsorted(starts, begins)] == begins).all():
+        return Lists(starts, columns, total)
     row = np.repeat(np.arange(starts.size - 1), np.diff(starts))
-    ascends = (np.diff(columns) > 0) | (np.diff(row) > 0)
-    if ascends.all():
-        return _Rows(starts, columns)
     order = np.lexsort((columns, row))
     row, columns = row[order], columns[order]
     new = np.append(True, (np.diff(columns) > 0) | (np.diff(row) > 0))
-    return _Rows(np.append(0, np.cumsum(np.bincount(row[new], minlength=starts.size - 1))), columns[new])
+    starts = np.append(0, np.cumsum(np.bincount(row[new], minlength=starts.size - 1)))
+    return Lists(starts, columns[new], total)
 
 
-def _suited_tokens(rows: _Rows, columns: int | None, sides: tuple[int, int]) -> range:
+def _suited_tokens(rows: Lists, columns: int | None, sides: tuple[int, int]) -> range:
     """Return for how many tokens a mask has the blocks that they fill; ValueError if for none."""
-    indptr, indices = rows
     queries, keys = sides
-    of_rows = range((len(indptr) - 2) * queries + 1, (len(indptr) - 1) * queries + 1)
-    least = (
-        int(indices.max(initial=-1)) + 1 if columns is None else columns
-    )  # a list of numbers ends with its last block
+    of_rows = range((rows.total - 1) * queries + 1, rows.total * queries + 1)
+    # Lists of numbers end with their last block.
+    least = int(rows.indices.max(initial=-1)) + 1 if columns is None else columns
     end = of_rows.stop if columns is None else columns * keys + 1
     suited = range(max(1, of_rows.start, (least - 1) * keys + 1), min(of_rows.stop, end))
     if not suited:
         shape = "(blocks, blocks)" if queries == keys else f"of blocks of {queries} queries and {keys} keys"
-        raise ValueError(f"mask of Blocks must have the shape {shape}, not ({len(indptr) - 1}, {least})")
+        raise ValueError(f"mask of Blocks must have the shape {shape}, not ({rows.total}, {least})")
     return suited
 
 
@@ -135,7 +147,7 @@ class Blocks(Primitive):
     array([1, 0, 0, 1])
     """
 
-    rows: tuple[tuple[_Rows, ...], ...] = field(init=False)  # of each batch item and head
+    rows: tuple[tuple[Lists, ...], ...] = field(init=False)  # of each batch item and head
     block_size: int | tuple[int, int]
     per_head: bool = False
     per_item: bool = field(init=False)
@@ -196,21 +208,29 @@ class Blocks(Primitive):
             )
 
     def _numbers(self) -> npt.NDArray[np.int64]:
-        ((indptr, indices),) = self.rows[0]
+        (rows,) = self.rows[0]
         sides = [min(side, MAX_TOKENS) for side in self._sides]
-        return np.concatenate([[*sides, len(indptr) - 1], indptr, indices])
+        return np.concatenate([[*sides, rows.before, len(rows.indptr) - 1], rows.indptr, rows.indices])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Blocks) and self._key() == other._key()
+        if not isinstance(other, Blocks) or self._brief_key() != other._brief_key():
+            return False
+        pairs = zip(self._lists(), other._lists(), strict=True)
+        return all(one is another or np.array_equal(one, another) for one, another in pairs)
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._brief_key())
 
-    def _key(self) -> tuple[Any, ...]:
-        rows = tuple(tuple((its.indptr.tobytes(), its.indices.tobytes()) for its in item) for item in self.rows)
-        return (rows, self.block_size, self.per_item, self.per_head)
+    def _brief_key(self) -> tuple[Any, ...]:
+        """Return what equal ones have in common, their sizes and some of their numbers, of which there may be many."""
+        some = tuple((its.size, its[:: its.size // 64 + 1].tobytes()) for its in self._lists())
+        totals = tuple(tuple(rows.total for rows in item) for item in self.rows)
+        return (some, totals, self.block_size, self.per_item, self.per_head)
+
+    def _lists(self) -> list[npt.NDArray[np.int64]]:
+        return [its for item in self.rows for rows in item for its in (rows.indptr, rows.indices)]
 
     def __repr__(self) -> str:
-        of_items = [[tuple(part.tolist() for part in rows) for rows in item] for item in self.rows]
+        of_items = [[([0] * r.before + r.indptr.tolist(), r.indices.tolist()) for r in item] for item in self.rows]
         masks = [item if self.per_head else item[0] for item in of_items]
         return f"Blocks({masks if self.per_item else masks[0]}, {self.block_size}, per_head={self.per_head})"

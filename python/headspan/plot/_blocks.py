@@ -193,15 +193,16 @@ def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> A
 def _levels(tokens: int, side: int, places: Array, pairs: int) -> tuple[Array, list[int]]:
     """Return at which level each query sees each token, of those at some places, and the pairs of each level."""
     groups, pattern = levels_of(tokens, side)
-    indptr, indices = pattern.rows[0][0]
+    indptr, indices, _ = lists = pattern.rows[0][0]
     begins = np.cumsum([0, *groups]) // side  # the first block of means of 2, of 4 and so on, and of the tokens
-    of_row = np.diff(indptr[begins[-1] :])
+    own = int(begins[-1]) - lists.before  # the first row of queries
+    of_row = np.diff(indptr[own:])
     queries = np.minimum(side, tokens - side * np.arange(of_row.size))
     seen = np.repeat(queries, of_row) * side
     counts = [int(seen[(indices >= a) & (indices < b)].sum()) for a, b in itertools.pairwise(begins)]
     levels = np.zeros((places.size, places.size), np.int64)
     for row, query in enumerate(places):
-        its = indices[slice(*indptr[begins[-1] + query // side :][:2])]
+        its = indices[slice(*indptr[own + query // side :][:2])]
         for level, (a, b) in enumerate(itertools.pairwise(begins), 1):
             blocks = its[(its >= a) & (its < b)] - a
             if blocks.size:

@@ -15,7 +15,7 @@ from headspan.ops.arguments.parameters import PerQuery
 from headspan.ops.arguments.sizes import Sizes, check_alike
 from headspan.ops.attention import Gradients, attention, attention_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
-from headspan.patterns import Blocks
+from headspan.patterns.blocks import Blocks, Lists
 
 _OF_BOTH = ("scale", "temperature", "softcap")
 
@@ -198,7 +198,7 @@ class _Memory:
         lists = lists.reshape(*self._lead, lists.shape[-1])
         keys = max(self.rows, tokens)
         self.arrays = (its["query"], *(_with_rows(its[name], keys) for name in names[3:]))
-        masks = [[_as_sparse(of_head, keys) for of_head in of_item] for of_item in lists]
+        masks = [[_of_last_queries(of_head, keys) for of_head in of_item] for of_item in lists]
         pattern = Blocks(masks if len(shape) == 4 else masks[0], 1, per_head=True)
         shared = {name: options[name] for name in _OF_BOTH if name in options}
         self.options: dict[str, Any] = {"causal": False, "pattern": pattern, **shared}
@@ -257,9 +257,7 @@ def _with_rows(array: Array, count: int) -> Array:
     return longer
 
 
-def _as_sparse(lists: npt.NDArray[np.int64], keys: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the lists of a head as (indptr, indices); the queries are the last rows of as many as there are keys."""
+def _of_last_queries(lists: npt.NDArray[np.int64], keys: int) -> Lists:
+    """Return the lists of a head as rows of blocks: as many rows as there are keys, the last ones of the queries."""
     seen = lists >= 0
-    counts = np.zeros(keys + 1, np.int64)
-    counts[keys + 1 - len(lists) :] = seen.sum(axis=1)
-    return np.cumsum(counts), lists[seen]
+    return Lists(np.append(0, np.cumsum(seen.sum(axis=1))), lists[seen], keys)

@@ -11,18 +11,19 @@ namespace {
 
 class Blocks : public Primitive {
  public:
-  // Queries and keys of a block, rows, rows + 1 offsets into what follows, and for each row its ascending blocks of
-  // keys.
+  // Queries and keys of a block, the first row that has blocks, rows from there on, rows + 1 offsets into what follows,
+  // and for each of these rows its ascending blocks of keys.
   explicit Blocks(const Numbers& numbers)
       : numbers_(numbers),
         query_block_(numbers_.at(0)),
         key_block_(numbers_.at(1)),
-        rows_(numbers_.at(2)),
-        starts_(numbers_.data() + 3) {
+        first_row_(numbers_.at(2)),
+        rows_(numbers_.at(3)),
+        starts_(numbers_.data() + 4) {
     columns_ = starts_ + rows_ + 1;
-    std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(numbers_.size()) - 4 - rows_;
-    bool const well_formed = query_block_ > 0 && key_block_ > 0 && rows_ >= 0 && count >= 0 && starts_[0] == 0 &&
-                             starts_[rows_] == count && std::is_sorted(starts_, starts_ + rows_ + 1);
+    std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(numbers_.size()) - 5 - rows_;
+    bool const well_formed = query_block_ > 0 && key_block_ > 0 && first_row_ >= 0 && rows_ >= 0 && count >= 0 &&
+                             starts_[0] == 0 && starts_[rows_] == count && std::is_sorted(starts_, starts_ + rows_ + 1);
     if (!well_formed) throw std::invalid_argument("blocks are not well formed");
     apart_ = is_better_apart();
   }
@@ -70,8 +71,9 @@ class Blocks : public Primitive {
     if (together < 2) return false;
     double of_groups = 0, of_rows = 0;
     std::vector<std::int64_t> met;
-    for (std::ptrdiff_t row = 0; row < rows_; row += every * together) {
-      std::ptrdiff_t const last = std::min(row + together, rows_);
+    std::ptrdiff_t const end_row = first_row_ + rows_;
+    for (std::ptrdiff_t row = first_row_; row < end_row; row += every * together) {
+      std::ptrdiff_t const last = std::min(row + together, end_row);
       met.assign(begin(row), end(last - 1));
       of_rows += static_cast<double>(met.size());
       std::sort(met.begin(), met.end());
@@ -79,12 +81,14 @@ class Blocks : public Primitive {
     }
     return 1.25 * of_rows * static_cast<double>(std::max(query_block_, least)) < of_groups * kLanes;
   }
-  bool has(std::ptrdiff_t row) const { return row >= 0 && row < rows_; }
-  const std::int64_t* begin(std::ptrdiff_t row) const { return columns_ + (has(row) ? starts_[row] : 0); }
-  const std::int64_t* end(std::ptrdiff_t row) const { return columns_ + (has(row) ? starts_[row + 1] : 0); }
+  bool has(std::ptrdiff_t row) const { return row >= first_row_ && row - first_row_ < rows_; }
+  const std::int64_t* begin(std::ptrdiff_t row) const { return columns_ + (has(row) ? starts_[row - first_row_] : 0); }
+  const std::int64_t* end(std::ptrdiff_t row) const {
+    return columns_ + (has(row) ? starts_[row - first_row_ + 1] : 0);
+  }
 
   Numbers const numbers_;
-  std::ptrdiff_t query_block_, key_block_, rows_;
+  std::ptrdiff_t query_block_, key_block_, first_row_, rows_;
   const std::int64_t *starts_, *columns_;
   bool apart_;
 };
