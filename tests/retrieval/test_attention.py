@@ -170,8 +170,9 @@ def test_options_are_those_of_the_local_part(options):
     assert all(getattr(gradients, name) is not None for name in given)
 
 
-def test_the_same_bits_for_every_number_of_threads():
-    arrays, indices, options = draw("grouped heads", "a gate a head")
+@pytest.mark.parametrize("case", ["grouped heads", "one query", "many rows"])  # groups of many queries, and of one
+def test_the_same_bits_for_every_number_of_threads(case):
+    arrays, indices, options = draw(case, "a gate a head")
     many = {name: np.concatenate([its] * 3, axis=2).astype(np.float32) for name, its in arrays.items()}
     chosen = np.concatenate([indices] * 3, axis=2)
     before, results = hs.get_num_threads(), []

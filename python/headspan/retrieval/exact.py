@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan._check import Array
 
-PIECE = 4096  # at most so many keys at a time,
-_QUERIES = 128  # and queries: their products stay in the second-level cache
+PIECE = 8192  # so many keys at a time,
+_QUERIES = 256  # and queries: fewer, and a product is over before other threads have begun; more leave the caches
 
 Indices = npt.NDArray[np.int64]
 
 
-def search(query: Array, pieces: Iterable[tuple[int, Array]], k: int, before: Indices) -> Indices:
+class Piece(NamedTuple):
+    """Some keys.
+
+    Attributes
+    ----------
+    first : int
+        The number of the first one.
+    keys : ndarray, shape (key heads, rows, head_dim)
+    longest : ndarray, shape (key heads,)
+        Lengths, which no key is longer than.
+    """
+
+    first: int
+    keys: Array
+    longest: npt.NDArray[np.float64]
+
+
+def search(query: Array, pieces: Iterable[Piece], k: int, before: Indices) -> Indices:
     """Return the indices of the k keys with the largest products, the largest first; -1 where there are not so many.
 
     Equal products go to the key that comes first, and what is equal is a matter of the numbers alone: matrix products,
@@ -25,21 +43,20 @@ def search(query: Array, pieces: Iterable[tuple[int, Array]], k: int, before: In
     Parameters
     ----------
     query : ndarray, shape (key heads, queries, head_dim)
-    pieces : iterable of (int, ndarray)
-        The number of the first key, and at most `PIECE` keys of shape (key heads, rows, head_dim), in their order.
+    pieces : iterable of Piece
+        In their order.
     k : int
     before : ndarray of int, shape (queries,)
         Each query sees the keys whose number is less.
     """
     heads, queries, _ = query.shape
-    room = _Room(query.dtype, min(queries, _QUERIES) * PIECE)
+    room = _Room(query.dtype)
     cuts = [slice(first, first + _QUERIES) for first in range(0, queries, _QUERIES)]
     blocks = [[_Block(query[head, cut], k, before[cut], room) for cut in cuts] for head in range(heads)]
-    for first, keys in pieces:
-        for of_head, its in zip(blocks, keys, strict=True):
-            longest = float(_lengths(its.astype(np.float64)).max(initial=0))
+    for piece in pieces:
+        for of_head, keys, longest in zip(blocks, piece.keys, piece.longest, strict=True):
             for block in of_head:
-                block.meet(first, its, longest)
+                block.meet(piece.first, keys, float(longest))
     found = np.empty((heads, queries, k), np.int64)
     for head, of_head in enumerate(blocks):
         for cut, block in zip(cuts, of_head, strict=True):
@@ -47,14 +64,26 @@ def search(query: Array, pieces: Iterable[tuple[int, Array]], k: int, before: In
     return found
 
 
+def longest(keys: Array) -> npt.NDArray[np.float64]:
+    """Return the length of the longest key of each head."""
+    return np.array([_lengths(its.astype(np.float64)).max(initial=0) for its in keys])
+
+
+def together(queries: int) -> int:
+    """Return how many keys make a piece for so many queries: more where a few queries are soon through with them."""
+    return PIECE * max(_QUERIES // 16 // max(queries, 1), 1)
+
+
 class _Room:
     """Where products are written, and which of them are large: new memory takes longer than the products do."""
 
-    def __init__(self, dtype: np.dtype[np.floating], size: int) -> None:
-        self._products, self._large = np.empty(size, dtype), np.empty(size, np.bool_)
+    def __init__(self, dtype: np.dtype[np.floating]) -> None:
+        self._products, self._large = np.empty(0, dtype), np.empty(0, np.bool_)
 
     def of(self, rows: int, columns: int) -> tuple[Array, npt.NDArray[np.bool_]]:
         size, shape = rows * columns, (rows, columns)
+        if size > self._products.size:
+            self._products, self._large = np.empty(size, self._products.dtype), np.empty(size, np.bool_)
         return self._products[:size].reshape(shape), self._large[:size].reshape(shape)
 
 

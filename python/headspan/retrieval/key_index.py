@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.retrieval.exact import PIECE, Indices, search
+from headspan.retrieval.exact import PIECE, Indices, Piece, longest, search, together
 from headspan.retrieval.inverted import SAMPLE, InvertedFile
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class KeyIndex:
     ----------
     key_heads, head_dim : int
     dtype : dtype
+    nprobe : int
+        May be set.
 
     Raises
     ------
@@ -83,12 +85,13 @@ class KeyIndex:
         self.head_dim = _check.integer("head_dim", head_dim, at_least=1)
         self.dtype = _checked_dtype(dtype)
         lists = None if nlist is None else _check.integer("nlist", nlist, at_least=1)
-        probes = _check.integer("nprobe", nprobe, at_least=1)
+        self.nprobe = _check.integer("nprobe", nprobe, at_least=1)
         if lists and self.dtype != np.float32:
             raise TypeError(f"dtype must be float32 with nlist, as faiss computes, not {self.dtype}")
-        self._inverted = InvertedFile(self.key_heads, self.head_dim, lists, probes) if lists else None
+        self._inverted = InvertedFile(self.key_heads, self.head_dim, lists) if lists else None
         self._store: KeyValueStore | None = None
         self._keys = np.empty((self.key_heads, 0, self.head_dim), self.dtype)  # with room behind those there are
+        self._longest: list[npt.NDArray[np.float64]] = []  # of each PIECE of keys, the longest key of each head
         self._count = 0
 
     @classmethod
@@ -204,19 +207,21 @@ class KeyIndex:
 
     def _search(self, query: Array, k: int, before: Indices) -> Indices:
         if self._inverted is None:
-            return search(query, self._pieces(int(before.max(initial=0))), k, before)
+            return search(query, self._pieces(int(before.max(initial=0)), together(len(before))), k, before)
         if self._store is not None:
             self._catch_up(self._store, self._inverted)
-        return self._inverted.search(query, k, before)
+        return self._inverted.search(query, k, before, _check.integer("nprobe", self.nprobe, at_least=1))
 
-    def _pieces(self, last: int) -> Iterator[tuple[int, Array]]:
-        """Give the keys up to a last one, a piece at a time."""
+    def _pieces(self, last: int, size: int) -> Iterator[Piece]:
+        """Give the keys up to a last one, so many at a time, or as they lie in the store."""
         if self._store is not None:
-            for first, keys in self._store.keys(0, last):
-                yield first, self._finite(first, keys)
+            for first, part in self._store.keys(0, last):
+                keys = self._finite(first, part)
+                yield Piece(first, keys, longest(keys))
             return
-        for first in range(0, last, PIECE):
-            yield first, self._keys[:, first : min(first + PIECE, last)]
+        for first in range(0, last, size):
+            lengths = np.max(self._longest[first // PIECE : (first + size) // PIECE], axis=0)
+            yield Piece(first, self._keys[:, first : min(first + size, last)], lengths)
 
     def _catch_up(self, store: KeyValueStore, inverted: InvertedFile) -> None:
         """Put what a store has got into the lists."""
@@ -243,6 +248,9 @@ class KeyIndex:
             room[:, : self._count] = self._keys[:, : self._count]
             self._keys = room
         self._keys[:, self._count : end] = keys
+        whole = self._count // PIECE
+        pieces = [self._keys[:, first : min(first + PIECE, end)] for first in range(whole * PIECE, end, PIECE)]
+        self._longest[whole:] = map(longest, pieces)
 
     def _limits(self, before: npt.ArrayLike | None, tokens: int) -> Indices:
         """Return for each query how many keys it may see."""
