@@ -174,20 +174,27 @@ def on_arrays(attend: Callable[[Array, Array, Array], Array]) -> Attend:
 class Study:
     """A trained model and windows of a part of the text, on which attentions are compared with full attention."""
 
-    def __init__(self, models: Path, seed: int, part: str, count: int) -> None:
+    def __init__(self, given: argparse.Namespace, part: str) -> None:
         text = standard_library()
-        path = models / f"seed{seed}.pt"
+        path = given.models / f"{given.name}.pt"
         if not path.exists():
-            raise SystemExit(f"there is no {path}: python experiments/model.py --seed {seed} --models {models}")
+            train_it = f"python experiments/model.py --seed {given.seed} --steps {given.steps} --models {given.models}"
+            raise SystemExit(f"there is no {path}: {train_it}")
         saved = torch.load(path)
         if saved["text"] != text.sha256:
             raise SystemExit(f"{path} was trained on another text, that of another Python: train it anew")
         self.model = Model(len(text.vocabulary))
         self.model.load_state_dict(saved["weights"])
         self.model.eval()
-        self.rows = windows(text, part, count)
+        self.rows = windows(text, part, given.windows)
         self.full = bits(self.model, self.rows)
-        self.about = {"seed": seed, "part": part, "windows": count, "full": round(float(self.full.mean()), 4)}
+        self.about = {
+            "seed": given.seed,
+            "steps": given.steps,
+            "part": part,
+            "windows": given.windows,
+            "full": round(float(self.full.mean()), 4),
+        }
 
     def excess(self, attend: Callable[[Array, Array, Array], Array]) -> dict[str, float]:
         """Return by how many bits per character an attention is worse than full attention, and its standard error."""
@@ -205,13 +212,14 @@ def write(name: str, result: dict[str, Any]) -> None:
 
 
 def arguments(description: str, **defaults: int) -> argparse.Namespace:
-    """Read the seed, the folder of models and further numbers, and set the threads."""
+    """Read which model it is, the folder of models and further numbers, and set the threads."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--models", type=Path, default=Path("build/experiments"))
-    for name, default in {"threads": 1, **defaults}.items():
+    for name, default in {"steps": 4000, "threads": 1, **defaults}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
+    given.name = f"steps{given.steps}_seed{given.seed}"
     torch.set_num_threads(given.threads)
     hs.set_num_threads(given.threads)
     return given
@@ -219,16 +227,16 @@ def arguments(description: str, **defaults: int) -> argparse.Namespace:
 
 def main() -> None:
     """Train the model of one seed."""
-    given = arguments("Train the model of a seed.", steps=1200, batch=2)
+    given = arguments("Train the model of a seed.", batch=2)
     text = standard_library()
     began = time.perf_counter()
     model = train(text, given.seed, given.steps, given.batch)
     seconds = time.perf_counter() - began
     given.models.mkdir(parents=True, exist_ok=True)
-    torch.save({"weights": model.state_dict(), "text": text.sha256}, given.models / f"seed{given.seed}.pt")
+    torch.save({"weights": model.state_dict(), "text": text.sha256}, given.models / f"{given.name}.pt")
     reached = bits(model.eval(), windows(text, "validation", 64))
     write(
-        f"model_seed{given.seed}",
+        f"model_{given.name}",
         {
             "seed": given.seed,
             "steps": given.steps,

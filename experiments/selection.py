@@ -128,7 +128,7 @@ def window_of(pairs: float) -> Local:
 def main() -> None:
     """Measure all choices on the model of one seed."""
     given = arguments(__doc__.splitlines()[0], windows=32)
-    study = Study(given.models, given.seed, "test", given.windows)
+    study = Study(given, "test")
     rows = []
 
     def measure(name: str, pattern_of: Callable[[Array, Array], Pattern], **about: object) -> float:
@@ -154,7 +154,7 @@ def main() -> None:
     for shortlist in (256, 64, 32, 16):
         choose = partial(hs.selected_blocks, **sizes, shortlist=shortlist)
         measure("hs.selected_blocks", choose, **asdict(cut), shortlist=shortlist)
-    write(f"selection_seed{given.seed}", {**study.about, "rows": rows})
+    write(f"selection_{given.name}", {**study.about, "rows": rows})
 
 
 if __name__ == "__main__":

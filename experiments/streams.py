@@ -55,8 +55,8 @@ def in_pieces(make: Make, piece: int) -> Callable[[Array, Array, Array], Array]:
 def main() -> None:
     """Choose a decay on one part of the text, and measure it and its rivals on another."""
     given = arguments(__doc__.splitlines()[0], windows=16, piece=1)
-    validation = Study(given.models, given.seed, "validation", given.windows)
-    test = Study(given.models, given.seed, "test", given.windows)
+    validation = Study(given, "validation")
+    test = Study(given, "test")
     chosen, rows = [], []
 
     def measure(study: Study, name: str, make: Make, **about: float) -> dict[str, object]:
@@ -76,7 +76,7 @@ def main() -> None:
             rows.append(measure(test, "received weight", kept(**rule), **rule))
         rows.append(measure(test, "received weight, chosen decay", kept(**best), **best))
         rows.append(measure(test, "chosen decay, merged", kept(**best, merge=True), **best))
-    write(f"streams_seed{given.seed}", {**test.about, "piece": given.piece, "chosen on": chosen, "rows": rows})
+    write(f"streams_{given.name}", {**test.about, "piece": given.piece, "chosen on": chosen, "rows": rows})
 
 
 if __name__ == "__main__":
