@@ -50,7 +50,13 @@ struct Ranges {
     return (block >= first[0] && block < last[0]) || (block >= first[1] && block < last[1]);
   }
   std::ptrdiff_t count() const { return last[0] - first[0] + last[1] - first[1]; }
-  std::ptrdiff_t end() const { return std::max(last[0], last[1]); }
+  // After the last block; a range without blocks lies anywhere.
+  std::ptrdiff_t end() const {
+    std::ptrdiff_t end = 0;
+    for (int i = 0; i < 2; i++)
+      if (first[i] < last[i]) end = std::max(end, last[i]);
+    return end;
+  }
   // The neighbourhoods that lie within them.
   Ranges whole() const {
     Ranges whole;
