@@ -1,6 +1,6 @@
 """Attention of tensors as functions, without parameters of their own."""
 
-from headspan.torch.functional.attention import alike, attention, readable
+from headspan.torch.functional.attend import alike, attention, readable
 from headspan.torch.functional.hierarchical import hierarchical_attention
 
 __all__ = ["alike", "attention", "hierarchical_attention", "readable"]

@@ -12,7 +12,7 @@ import torch
 from headspan import _check
 from headspan.ops.hierarchical import biases, checked_sizes, levels_of
 from headspan.torch.arrays import HALF
-from headspan.torch.functional.attention import checked, computed, for_torch
+from headspan.torch.functional.attend import checked, computed, for_torch
 from headspan.torch.schema import written_pattern
 
 

@@ -12,7 +12,7 @@ from headspan import _check
 from headspan.ops.arguments.options import Options
 from headspan.ops.arguments.request import PLAIN
 from headspan.patterns.base import Pattern
-from headspan.torch.functional.attention import attention
+from headspan.torch.functional import attention
 from headspan.torch.layers.spans import AdaptiveSpan, DynamicSpan
 from headspan.torch.schema import written_pattern
 
