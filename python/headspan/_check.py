@@ -192,11 +192,17 @@ def real_array(name: str, x: object) -> npt.NDArray[Any]:
     return array
 
 
-def indices(name: str, x: object, *, axes: tuple[str, ...], below: int) -> npt.NDArray[Any]:
-    """Return ``x`` as an array of integers from 0 to less than ``below``, with as many axes as are named."""
+def integers(name: str, x: object) -> npt.NDArray[Any]:
+    """Return ``x`` as an array of integers."""
     array = as_array(name, x)
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, not {array.dtype}")
+    return array
+
+
+def indices(name: str, x: object, *, axes: tuple[str, ...], below: int) -> npt.NDArray[Any]:
+    """Return ``x`` as an array of integers from 0 to less than ``below``, with as many axes as are named."""
+    array = integers(name, x)
     if array.ndim != len(axes):
         raise ValueError(f"{name} must be of shape ({', '.join(axes)}{',' * (len(axes) == 1)}), not {array.shape}")
     low, high = limits(name, array)

@@ -103,9 +103,7 @@ def _steps(steps: npt.ArrayLike | None, axes: int, count: int) -> list[int] | No
         return None
     if axes != 4:
         raise ValueError(f"steps must come with block_gates of four axes, not of {axes}")
-    numbers = _check.as_array("steps", steps)
-    if numbers.dtype.kind not in "iu":
-        raise TypeError(f"steps must be integers, not {numbers.dtype}")
+    numbers = _check.integers("steps", steps)
     if numbers.shape != (count,):
         raise ValueError(f"steps must be of shape ({count},), one for each of the gates, not {numbers.shape}")
     return [int(step) for step in numbers]

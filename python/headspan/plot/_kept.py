@@ -65,14 +65,10 @@ def kept_tokens(
     >>> ax.get_title()
     '3 of 5 tokens kept'
     """
-    counts = _check.as_array("count", count)
-    if counts.dtype.kind not in "iu":
-        raise TypeError(f"count must be integers, not {counts.dtype}")
+    counts = _check.integers("count", count)
     if counts.ndim != 1 or counts.size == 0 or counts[0] < 1 or (np.diff(counts.astype(np.int64)) <= 0).any():
         raise ValueError("count must be numbers that ascend from 1 or more, at least one of them, along one axis")
-    kept = _check.as_array("positions", positions)
-    if kept.dtype.kind not in "iu":
-        raise TypeError(f"positions must be integers, not {kept.dtype}")
+    kept = _check.integers("positions", positions)
     if kept.ndim != 2 or kept.shape[0] != counts.size:
         raise ValueError(f"positions must be of shape ({counts.size}, rows), not {kept.shape}")
     wrong = (kept < -1) | (kept >= counts[:, None])

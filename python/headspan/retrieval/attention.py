@@ -235,9 +235,7 @@ def _checked_rows(arrays: Mapping[str, Array]) -> int:
 
 def _checked_indices(given: npt.ArrayLike, lead: tuple[int, ...], rows: int) -> npt.NDArray[np.int64]:
     """Return the rows that each query sees, ascending, those that stand for none first."""
-    array = _check.as_array("indices", given)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"indices must be integers, not {array.dtype}")
+    array = _check.integers("indices", given)
     if array.ndim != len(lead) + 1 or array.shape[:-1] != lead:
         raise ValueError(f"indices must be of shape ({', '.join(map(str, lead))}, k), not {array.shape}")
     low, high = _check.limits("indices", array)

@@ -256,13 +256,10 @@ class KeyIndex:
         """Return for each query how many keys it may see."""
         if before is None:
             return np.full(tokens, len(self), np.int64)
-        array = _check.as_array("before", before)
-        if array.dtype.kind not in "iu":
-            raise TypeError(f"before must be integers, not {array.dtype}")
+        array = _check.integers("before", before)
         if array.shape not in ((), (tokens,)):
             raise ValueError(f"before must be a number or of shape ({tokens},), not {array.shape}")
-        if array.size and array.min() < 0:
-            raise ValueError(f"before must not be negative, but holds {array.min()}")
+        _check.non_negative("before", array)
         return np.broadcast_to(np.minimum(array, len(self)).astype(np.int64), tokens)
 
     def _of_our_type(self, name: str, given: object) -> Array:

@@ -259,9 +259,7 @@ class KeyValueStore:
         OSError
             If rows are damaged.
         """
-        array = _check.as_array("indices", indices)
-        if array.dtype.kind not in "iu":
-            raise TypeError(f"indices must be integers, not {array.dtype}")
+        array = _check.integers("indices", indices)
         with self._database.read() as transaction:
             count = self._pieces.count(transaction)
             if array.size and not -1 <= array.min() <= array.max() < count:

@@ -110,9 +110,7 @@ class Segments:
 
 
 def _ids(name: str, given: object, tokens: int, sizes: Sizes) -> Integers:
-    array = _check.as_array(name, given)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, not {array.dtype}")
+    array = _check.integers(name, given)
     array = per_token(name, array, tokens, sizes)
     if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
         raise ValueError(f"{name} must be less than 2**63, but hold {array.max()}")

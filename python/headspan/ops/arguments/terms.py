@@ -117,9 +117,7 @@ def _entries(
     if buckets is None:
         entries = _distances(shape[0])
     else:
-        entries = _check.as_array("distance_buckets", buckets)
-        if entries.dtype.kind not in "iu":
-            raise TypeError(f"distance_buckets must be integers, not {entries.dtype}")
+        entries = _check.integers("distance_buckets", buckets)
         if entries.ndim != 1 or entries.size % 2 == 0:
             raise ValueError(
                 "distance_buckets must have one axis of odd length, for keys as far ahead as behind, "

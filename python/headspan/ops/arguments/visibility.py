@@ -88,9 +88,7 @@ def _check_order(name: str, array: _Reals, segments: _Integers | None = None) ->
 
 def key_counts(name: str, given: object, sizes: Sizes) -> _Integers:
     """Return a number of keys for every batch item."""
-    array = _check.as_array(name, given)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, not {array.dtype}")
+    array = _check.integers(name, given)
     batch, keys = sizes.batch, sizes.keys
     if array.shape not in ((), (1,), (batch,)):
         raise ValueError(f"{name} must be a number or of shape ({batch},), not of shape {array.shape}")
@@ -124,9 +122,7 @@ def limits(given: Mapping[str, Any], sizes: Sizes, segments: Segments | None) ->
 
 def _ranges(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
     """Return the first key of each query and where its keys end, each of shape (batch or 1, queries)."""
-    array = _check.as_array("key_ranges", given)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"key_ranges must be integers, not {array.dtype}")
+    array = _check.integers("key_ranges", given)
     forms = [(sizes.queries, 2)] + ([(sizes.batch, sizes.queries, 2)] if sizes.ndim == 4 else [])
     if array.shape not in forms and not (sizes.ndim == 4 and array.shape == (1, *forms[0])):
         raise ValueError(f"key_ranges must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
