@@ -35,6 +35,20 @@ def rows(
     return arrays[0], arrays[1]
 
 
+def sizes(batch: int, key_heads: int, head_dim: int, value_dim: int | None) -> tuple[int, int, tuple[int, int]]:
+    """Return batch items, key heads, and the dims of keys and of values, which are those of keys unless given."""
+    named = {"batch": batch, "key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim or head_dim}
+    items, heads, *dims = (_check.integer(name, n, at_least=1) for name, n in named.items())
+    return items, heads, (dims[0], dims[1])
+
+
+def refuse_others(options: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raise TypeError for an option that a cache of this kind does not take for each call."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{name!r} is none of what {what} takes beside its own, {', '.join(sorted(known))}")
+
+
 def query_of(query: object) -> tuple[Array, np.dtype[Any] | None]:
     """Return a query in the type that is computed in, and the narrow type that results are rounded to, or None."""
     if narrow.is_narrow(query):

@@ -106,9 +106,7 @@ class SpanCache:
         sink_tokens: int = 0,
         slack: int = 0,
     ) -> None:
-        sizes = {"batch": batch, "key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim or head_dim}
-        self._batch, self._key_heads, *dims = (_check.integer(name, n, at_least=1) for name, n in sizes.items())
-        self._dims = (dims[0], dims[1])
+        self._batch, self._key_heads, self._dims = given.sizes(batch, key_heads, head_dim, value_dim)
         self._kept_as, storage = storage_of(dtype)
         self._dtype = storage.arithmetic
         self._slack = _check.integer("slack", slack, at_least=0)
@@ -198,9 +196,7 @@ class SpanCache:
         TypeError
             For a wrong type or option.
         """
-        for name in options:
-            if name not in _OPTIONS:
-                raise TypeError(f"{name!r} is none of what a cache takes beside its own, {', '.join(sorted(_OPTIONS))}")
+        given.refuse_others(options, _OPTIONS, "a cache")
         with_lse, clip = _check.flag("return_lse", return_lse), _check.flag("clip", clip)
         query, narrow_type = given.query_of(query)
         new = None if key is None and value is None else self._checked_rows(key, value)

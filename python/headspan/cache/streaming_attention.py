@@ -130,9 +130,7 @@ class StreamingAttention:
         dtype: npt.DTypeLike = np.float32,
         value_dim: int | None = None,
     ) -> None:
-        sizes = {"batch": batch, "key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim or head_dim}
-        self._batch, self._key_heads, *dims = (_check.integer(name, n, at_least=1) for name, n in sizes.items())
-        self._dims = (dims[0], dims[1])
+        self._batch, self._key_heads, self._dims = given.sizes(batch, key_heads, head_dim, value_dim)
         kept_as, storage = storage_of(dtype)
         if storage.stored != "same":
             raise TypeError(f"dtype must be float32 or float64, not {kept_as}")
@@ -227,11 +225,7 @@ class StreamingAttention:
         TypeError
             For a wrong type or option.
         """
-        for name in options:
-            if name not in _OPTIONS:
-                raise TypeError(
-                    f"{name!r} is none of what a stream takes beside its own, {', '.join(sorted(_OPTIONS))}"
-                )
+        given.refuse_others(options, _OPTIONS, "a stream")
         with_lse = _check.flag("return_lse", return_lse)
         query, narrow_type = given.query_of(query)
         rows = self._checked_rows(key, value)

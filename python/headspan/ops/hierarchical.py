@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan.ops.arguments.sizes import check_last
 from headspan.ops.attention import attention, attention_vjp
 from headspan.ops.cost import Cost, cost
 from headspan.ops.runtime import empty
@@ -215,8 +216,7 @@ def checked_sizes(query: Any, key: Any, value: Any, block_size: int) -> tuple[in
     queries, tokens = query.shape[-2], key.shape[-2]
     if value.shape[-2] != tokens:
         raise ValueError(f"key and value must have as many tokens, not {tokens} and {value.shape[-2]}")
-    if not 0 < queries <= tokens:
-        raise ValueError(f"query must have 1 to {tokens} tokens, as many as key at most, not {queries}")
+    check_last(queries, tokens)
     return tokens, side
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headspan import _check, _core
 from headspan._check import Array
-from headspan.ops.arguments.sizes import check_alike
+from headspan.ops.arguments.sizes import check_alike, check_last
 from headspan.ops.runtime import get_num_threads
 from headspan.patterns import Blocks
 
@@ -108,9 +108,7 @@ def _checked(query: npt.ArrayLike, key: npt.ArrayLike) -> list[Array]:
     """Return query and key on four axes."""
     arrays = {"query": _check.float_array("query", query), "key": _check.float_array("key", key)}
     check_alike({**arrays, "value": arrays["key"]})
-    queries, tokens = (array.shape[-2] for array in arrays.values())
-    if not 0 < queries <= tokens:
-        raise ValueError(f"query must have 1 to {tokens} tokens, as many as key at most, not {queries}")
+    check_last(*(array.shape[-2] for array in arrays.values()))
     return [array.reshape((1,) * (4 - array.ndim) + array.shape) for array in arrays.values()]
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-MOST_PANELS = 64
 CELLS = 512  # tokens that are drawn one by one; of more the picture has as many rows and columns
 
 
@@ -73,8 +72,8 @@ def block_gates(
     sides = _check.pair("gate_block", gate_block)
     of_steps = _steps(steps, np.ndim(block_gates), len(gates))
     rows, heads = gates.shape[:2]
-    if rows * heads > MOST_PANELS:
-        raise ValueError(f"block_gates must be of at most {MOST_PANELS} panels, not {rows} x {heads}")
+    if rows * heads > style.MOST_PANELS:
+        raise ValueError(f"block_gates must be of at most {style.MOST_PANELS} panels, not {rows} x {heads}")
     row, column = np.arange(gates.shape[2])[:, None], np.arange(gates.shape[3])
     seen = (column * sides[1] < (row + 1) * sides[0]) | (not _check.flag("causal", causal))
     if rows * heads == 1:

@@ -27,7 +27,6 @@ Array = npt.NDArray[Any]
 CELLS = 64  # more tokens are pooled in blocks
 BLOCKS = 128
 MOST_PAIRS = 2**27  # looked at, for each part; of larger layouts only some rows are
-MOST_PANELS = 64
 PALEST = 0.3  # a block with a single pair can still be seen
 _CHUNK = 2**22
 
@@ -151,8 +150,8 @@ def _panels(given: object, span: npt.ArrayLike | None, queries: int, keys: int) 
     of_heads = given.heads if isinstance(given, Pattern) else len(given) if isinstance(given, list | tuple) else None
     spans = None if span is None else np.atleast_1d(_check.real_array("span", span))
     wanted = of_heads or (1 if spans is None else spans.size)
-    if not 1 <= wanted <= MOST_PANELS:
-        raise ValueError(f"pattern must be for 1 to {MOST_PANELS} heads, not for {wanted}")
+    if not 1 <= wanted <= style.MOST_PANELS:
+        raise ValueError(f"pattern must be for 1 to {style.MOST_PANELS} heads, not for {wanted}")
     if of_heads == 0:
         raise ValueError("pattern must be a Pattern or a list of at least one, not an empty list")
     panels = per_head(given, 1, wanted, queries, keys)

@@ -21,6 +21,7 @@ Array = npt.NDArray[Any]
 COLOURS = ("#0666b2", "#e86d02", "#1ea960", "#cc0026", "#a84672", "#8f66ff")
 MAP = "viridis"
 GREY = "#7d8590"
+MOST_PANELS = 64  # of a figure
 NOTHING = "#d9dce1"  # where no pair is: lighter than any weight that matters, and no colour of the map
 TOKENS_ON_AXIS = 64
 

@@ -44,6 +44,12 @@ def per_token(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> 
     return array[None] if array.ndim == 1 else array
 
 
+def check_last(queries: int, tokens: int) -> None:
+    """Refuse queries that cannot be the last tokens."""
+    if not 0 < queries <= tokens:
+        raise ValueError(f"query must have 1 to {tokens} tokens, as many as key at most, not {queries}")
+
+
 def check_alike(arrays: dict[str, Array]) -> None:
     """Refuse a query, key and value, in this order, whose types or shapes do not suit each other."""
     _check.same_dtype(arrays)
