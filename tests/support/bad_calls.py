@@ -3,13 +3,13 @@
 import headspan as hs
 import numpy as np
 from bad_memory import MEMORY, RETRIEVED_ROWS
+from bad_merge import MERGE, MERGED
 from bad_values import INF, NAN, OBJECTS, RAGGED, Tensor, ones
 
 # Heads 4 on 2 key heads, 5 queries on 6 keys, dims 3 and 2: no two sizes are the same.
 QKV = {"query": ones(1, 4, 5, 3), "key": ones(1, 2, 6, 3), "value": ones(1, 2, 6, 2)}
 DYNAMIC = {"x": ones(2, 5, 3), "weight": ones(4, 3), "bias": ones(4), "limit": 10.0}
 IMPORTANCE = {name: DYNAMIC[name] for name in ("x", "weight", "bias")}
-MERGE = {"outs": [ones(2, 5, 3), ones(2, 5, 3)], "lses": [ones(2, 5), ones(2, 5)]}
 HYBRID = {
     "x": ones(2, 5, 6),
     "parameters": hs.hybrid_parameters(6, 3, per="head"),
@@ -285,23 +285,6 @@ HYBRID_ARGUMENTS = {
     "epsilon": [*LIMIT, ("zero", ValueError, 0)],
     "return_span": FLAG,
     "window": PARAMETERS["window"],
-}
-MERGED = {
-    "outs": [
-        ("empty", ValueError, []),
-        ("one too few", ValueError, MERGE["outs"][:1]),
-        ("shapes differ", ValueError, [ones(2, 5, 3), ones(2, 4, 3)]),
-        ("mixed dtypes", TypeError, [ones(2, 5, 3), ones(2, 5, 3, dtype=np.float32)]),
-        ("integers", TypeError, [ones(2, 5, 3, dtype=int)] * 2),
-        ("number", TypeError, 3.0),
-    ],
-    "lses": [
-        ("one too many", ValueError, [ones(2, 5)] * 3),
-        ("other shape", ValueError, [ones(2, 5), ones(2, 6)]),
-        ("extra axis", ValueError, [ones(2, 5, 1)] * 2),
-        ("mixed dtypes", TypeError, [ones(2, 5, dtype=np.float32)] * 2),
-        ("infinite", ValueError, [ones(2, 5), np.full((2, 5), INF)]),
-    ],
 }
 HIERARCHY = ARRAYS | {"block_size": [*SIZE, ("None", TypeError, None)]}
 HIERARCHY |= {name: (PARAMETERS | SCORES)[name] for name in ("scale", "softcap", "sinks")}
