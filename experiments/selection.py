@@ -60,7 +60,7 @@ class Cut:
 
 
 def at_random(cut: Cut, query: Array, _key: Array) -> Array:
-    """Draw the blocks, anew for each call."""
+    """Draw the blocks, the same in every layer."""
     rng = np.random.default_rng(0)
     return rng.random((*query.shape[:2], *cut.open.shape), dtype=np.float32)
 

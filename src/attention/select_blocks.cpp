@@ -128,11 +128,12 @@ class BlockSelection {
                 const StopCheck& stop) const {
     ThreadWorkspace<T> const workspace(kernel_, static_cast<int>(query_.shape[3]), 0);
     Ranges blocks[kLanes], whole[kLanes];
+    bool is_long[kLanes];
     for (int lane = 0; lane < lanes; lane++) {
       Ranges const its = allowed(first + lane);
-      bool const is_long = its.count() > choice_.shortlist;
-      blocks[lane] = is_long ? Ranges{} : its;
-      whole[lane] = is_long ? its.whole() : Ranges{};
+      is_long[lane] = its.count() > choice_.shortlist;
+      blocks[lane] = is_long[lane] ? Ranges{} : its;
+      whole[lane] = is_long[lane] ? its.whole() : Ranges{};
     }
     std::vector<Best<T>> of_blocks(kLanes, Best<T>(chosen_.shape[3]));
     std::ptrdiff_t const shortlist = std::min(choice_.shortlist, key_.shape[2]);
@@ -140,7 +141,7 @@ class BlockSelection {
     compare(key_, batch, head, first, lanes, blocks, of_blocks, workspace);
     compare(neighbourhoods_, batch, head, first, lanes, whole, around, workspace);
     for (int lane = 0; lane < lanes && !stop(); lane++) {
-      if (allowed(first + lane).count() > choice_.shortlist)
+      if (is_long[lane])
         look_around(batch, head, first + lane, around[static_cast<std::size_t>(lane)],
                     of_blocks[static_cast<std::size_t>(lane)], workspace);
       Best<T>& best = of_blocks[static_cast<std::size_t>(lane)];
