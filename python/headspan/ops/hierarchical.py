@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -220,7 +219,6 @@ def checked_sizes(query: Any, key: Any, value: Any, block_size: int) -> tuple[in
     return tokens, side
 
 
-@functools.lru_cache(maxsize=8)  # layers of a model have the same
 def levels_of(tokens: int, side: int) -> Levels:
     """Return how so many tokens and the means of groups of them are laid out."""
     groups: list[int] = []  # whole stretches, as far as any query sees them

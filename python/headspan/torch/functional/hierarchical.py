@@ -11,6 +11,7 @@ import torch
 
 from headspan import _check
 from headspan.ops.hierarchical import biases, checked_sizes, levels_of
+from headspan.patterns.base import Pattern
 from headspan.torch.arrays import HALF
 from headspan.torch.functional.attend import checked, computed, for_torch
 from headspan.torch.schema import written_pattern
@@ -85,16 +86,17 @@ def hierarchical_attention(
 
 
 def _levels(tokens: int, side: int) -> tuple[tuple[int, ...], str]:
-    return _written_levels(tokens, side)
+    return _written_levels(tokens, side)[:2]
 
 
 _levels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in headspan.torch.schema
 
 
-@functools.lru_cache(maxsize=8)
-def _written_levels(tokens: int, side: int) -> tuple[tuple[int, ...], str]:
-    levels = levels_of(tokens, side)
-    return levels.groups, written_pattern(levels.pattern)
+@functools.lru_cache(maxsize=8)  # layers of a model have the same
+def _written_levels(tokens: int, side: int) -> tuple[tuple[int, ...], str, Pattern]:
+    """Return how many means there are, and the pattern as text; and itself, since one that is there is not read anew."""
+    groups, pattern = levels_of(tokens, side)
+    return groups, written_pattern(pattern), pattern
 
 
 def _with_means(x: torch.Tensor, groups: Sequence[int]) -> torch.Tensor:
