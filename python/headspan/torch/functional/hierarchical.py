@@ -94,7 +94,7 @@ _levels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in he
 
 @functools.lru_cache(maxsize=8)  # layers of a model have the same
 def _written_levels(tokens: int, side: int) -> tuple[tuple[int, ...], str, Pattern]:
-    """Return how many means there are, and the pattern as text; and itself, since one that is there is not read anew."""
+    """Return how many means there are, and the pattern as text; and itself, so that it is not read anew."""
     groups, pattern = levels_of(tokens, side)
     return groups, written_pattern(pattern), pattern
 
