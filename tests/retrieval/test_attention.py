@@ -142,8 +142,8 @@ def test_leading_axes_may_be_left_out(axes):
 )  # fmt: skip
 def test_options_are_those_of_the_local_part(options):
     """The same as attention over both, told apart by a pattern, where the options can say the same of both."""
-    if "pattern" in options:
-        options["pattern"] = options["pattern"](5)
+    if "pattern" in options:  # a dict of its own: pytest keeps what it was given until the process ends
+        options = {**options, "pattern": options["pattern"](5)}
     query, key, value = normals(0, 3, 1, 2, 60, 8)
     memory = normals(1, 2, 1, 2, 40, 8)
     indices = np.random.default_rng(2).integers(0, 40, (1, 2, 60, 6))
