@@ -104,7 +104,8 @@ class BackwardPass {
   }
 
   // One group of a head, a few tiles at a time when it is their turn. `cleared`: the head's rows below have been. It
-  // may be behind only for a group that has none before it at work, as these clear up to where they leave.
+  // may be behind only for a group that has none before it at work, as these clear up to where they leave, and past all
+  // keys that come before their place: global tokens, which the group itself may not see.
   void run_in_turn(const Chunk& all, std::ptrdiff_t stage, std::ptrdiff_t task, OrderedAccumulator& order,
                    std::atomic<std::ptrdiff_t>& cleared, const StopCheck& stop) const {
     constexpr int tiles_at_a_time = 2;
@@ -124,7 +125,7 @@ class BackwardPass {
           int const n = std::min(tiles_at_a_time, count - i);
           std::ptrdiff_t const rank = queries.schedule.rank_after(tiles[i + n - 1]);
           if (!order.await(task, rank, stop)) return false;
-          clear_until(keys_end(tiles + i, n));
+          clear_until(std::max(keys_end(tiles + i, n), queries.schedule.exempt_end()));
           run(key_rows, tiles + i, n);
           if (ascends) order.publish(task, rank);
         }

@@ -73,6 +73,10 @@ class GroupSchedule {
   // A number by which the tiles of all groups of a stage ascend that have the same global tokens: keys below it are
   // done with after this tile.
   std::ptrdiff_t rank_after(const Tile& tile) const;
+  // Past the last of the global tokens, which come before all other keys; 0 if there are none.
+  std::ptrdiff_t exempt_end() const {
+    return rules_.exempt_keys ? static_cast<std::ptrdiff_t>(rules_.exempt_keys->back()) + 1 : 0;
+  }
   // False for a group of several classes, which takes their keys class by class.
   bool ascends() const;
 

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import headspan as hs
 import numpy as np
 import oracle
+import pattern_draws
+import pattern_oracle
 import pytest
 from bits import all_bits, check_untouched, make_arguments, poisoned, spread_over_keys
 from cases import DTYPES, normals
@@ -102,6 +104,23 @@ def test_bits_do_not_depend_on_threads(threads, shape, options, dtype):
         for _ in range(2):
             for name, bits in all_bits(arrays, grad_out, grad_lse, **options).items():
                 assert bits.tobytes() == expected[name].tobytes(), f"{name}, {count} threads"
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", pattern_draws.PRIMITIVES)
+def test_no_bit_of_a_pattern_depends_on_threads(threads, name, causal, include_self):
+    """One head, so that its groups add to the same keys in turn; with spans, which global tokens are free from."""
+    room = pattern_draws.Room(1003, 1003, 1, None, 0, 1)
+    pattern = pattern_oracle.build(pattern_draws.PRIMITIVES[name].draw(np.random.default_rng(5), room))
+    arrays, grad_out, grad_lse = make_arguments((1, 1, 1003, 1003, 8), "float32")
+    options = {"pattern": pattern, "span": 300.5, "causal": causal, "include_self": include_self}
+    hs.set_num_threads(1)
+    expected = all_bits(arrays, grad_out, grad_lse, **options)
+    for count in (2, 3, 5) * 4:
+        hs.set_num_threads(count)
+        for its, bits in all_bits(arrays, grad_out, grad_lse, **options).items():
+            assert bits.tobytes() == expected[its].tobytes(), f"{its}, {count} threads"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
