@@ -108,11 +108,17 @@ def test_bits_do_not_depend_on_threads(threads, shape, options, dtype):
 
 @pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("name", pattern_draws.PRIMITIVES)
+@pytest.mark.parametrize("name", [*pattern_draws.PRIMITIVES, "a late global token"])
 def test_no_bit_of_a_pattern_depends_on_threads(threads, name, causal, include_self):
-    """One head, so that its groups add to the same keys in turn; with spans, which global tokens are free from."""
-    room = pattern_draws.Room(1003, 1003, 1, None, 0, 1)
-    pattern = pattern_oracle.build(pattern_draws.PRIMITIVES[name].draw(np.random.default_rng(5), room))
+    """One head, so that its groups add to the same keys in turn; with spans, which global tokens are free from.
+
+    The group of a global token that does not see itself has none of these keys.
+    """
+    if name == "a late global token":
+        pattern = hs.patterns.Global([903])
+    else:
+        room = pattern_draws.Room(1003, 1003, 1, None, 0, 1)
+        pattern = pattern_oracle.build(pattern_draws.PRIMITIVES[name].draw(np.random.default_rng(5), room))
     arrays, grad_out, grad_lse = make_arguments((1, 1, 1003, 1003, 8), "float32")
     options = {"pattern": pattern, "span": 300.5, "causal": causal, "include_self": include_self}
     hs.set_num_threads(1)
