@@ -127,7 +127,7 @@ def window_of(pairs: float) -> Local:
 
 def main() -> None:
     """Measure all choices on the model of one seed."""
-    given = arguments(__doc__.splitlines()[0], windows=32)
+    given = arguments(__doc__.splitlines()[0], windows=16)
     study = Study(given, "test")
     rows = []
 
@@ -145,13 +145,13 @@ def main() -> None:
             pairs = measure(name, lambda q, k, score=CRITERIA[name]: cut.pattern(score(cut, q, k)), **about)
         measure("window", lambda q, k: window_of(pairs), **about)
 
-    for keep in (0, 4, 11, 24, 48):
+    for keep in (4, 11, 24):
         compare(Cut(16, 4, keep), CRITERIA)
-    for cut in (Cut(16, 8, 5), Cut(16, 16, 3), Cut(32, 4, 5), Cut(32, 4, 11, previous=0), Cut(64, 4, 8, previous=0)):
-        compare(cut, ("previous block", "first query", "received weight"))
-    cut = Cut(16, 4, 11)
-    sizes = {"keep": cut.keep, "query_block": cut.query_block, "key_block": cut.key_block}
-    for shortlist in (256, 64, 32, 16):
+        compare(Cut(1, 4, keep, previous=23), ("first query", "received weight"))
+    for cut in (Cut(2, 4, 11, previous=11), Cut(4, 4, 11, previous=5), Cut(8, 4, 11, previous=2)):
+        compare(cut, ("first query",))
+    for cut, shortlist in ((Cut(1, 4, 11, previous=23), None), (Cut(1, 4, 11, previous=23), 32)):
+        sizes = {"keep": cut.keep, "query_block": cut.query_block, "key_block": cut.key_block, "window": cut.previous}
         choose = partial(hs.selected_blocks, **sizes, shortlist=shortlist)
         measure("hs.selected_blocks", choose, **asdict(cut), shortlist=shortlist)
     write(f"selection_{given.name}", {**study.about, "rows": rows})

@@ -310,6 +310,7 @@ TABLE = {
         "key_block": [*SIZE, ("None", TypeError, None)],
         "always": [("another name", ValueError, ["own", "next"]), ("one name", ValueError, "last"),
                    ("number", TypeError, 3), ("None", TypeError, None)],
+        "window": [("negative", ValueError, -1), ("fraction", TypeError, 2.5)],
         "shortlist": [("fewer than keep", ValueError, 1), ("fraction", TypeError, 2.5)],
         "causal": FLAG,
     },

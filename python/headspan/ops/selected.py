@@ -26,14 +26,20 @@ def selected_blocks(
     query_block: int = 64,
     key_block: int = 4,
     always: Iterable[str] = _ALWAYS,
+    window: int | None = None,
     shortlist: int | None = None,
     causal: bool = True,
 ) -> Blocks:
     """Choose the blocks of keys that suit each block of queries best, as a pattern for `attention`.
 
     A block of keys is as good as the product of the mean of its keys and the mean of the queries, of a batch item and
-    head. With `causal` that is the mean of the queries one block before, so that no token has a say in what earlier
-    ones see: a changed future changes no earlier output. The choice is a constant for gradients.
+    head. With `causal` the first query of a block stands for all of them, so that no token has a say in what earlier
+    ones see: a changed future changes no earlier output (to the bit from 16 queries a block on; smaller blocks are
+    computed together, and the order of their sums is not the same for all choices). The choice is a constant for
+    gradients.
+
+    The smaller the blocks of queries, the better a choice suits each of them, and the longer it takes to choose: with
+    ``query_block=1`` each query chooses for itself.
 
     Parameters
     ----------
@@ -45,14 +51,17 @@ def selected_blocks(
     query_block, key_block : int
         Tokens of a block of queries and of keys.
     always : iterable of str
-        What is seen anyway, in whole blocks of keys: ``"own"``, the tokens of the block of queries; ``"previous"``, as
-        many before it; ``"first"``, the first block of keys.
+        What is seen anyway, in whole blocks of keys: ``"own"``, the tokens of the block of queries; ``"previous"``,
+        the `window` before it; ``"first"``, the first block of keys.
+    window : int, optional
+        How many tokens ``"previous"`` are; as many as a block of queries has, unless given.
     shortlist : int, optional
         How many blocks are compared one by one for a block of queries, 16 times `keep` unless given. Where more are
         allowed, 16 neighbours at a time are first compared by their common mean, and the best of these make the
         shortlist; blocks whose neighbours are not all allowed come on top. The work is then that of a sixteenth.
     causal : bool
-        Whether a block of queries chooses among the blocks of keys before it alone, by the queries before it.
+        Whether a block of queries chooses among the blocks of keys before it alone, by its first query. Where only
+        the last queries are given this is the first of those that are.
 
     Returns
     -------
@@ -70,7 +79,8 @@ def selected_blocks(
     References
     ----------
     Means of keys as what stands for a block, and a choice by their products: Lu et al., "MoBA: Mixture of Block
-    Attention for Long-Context LLMs", 2025, section 2.2, there for each query; blocks of queries share a choice here.
+    Attention for Long-Context LLMs", 2025, section 2.2, there for each query; a block of queries may share a choice
+    here.
 
     Examples
     --------
@@ -88,18 +98,21 @@ def selected_blocks(
     count = _check.integer("keep", keep, at_least=0)
     rows = _check.integer("query_block", query_block, at_least=1)
     columns = _check.integer("key_block", key_block, at_least=1)
+    back = rows if window is None else _check.integer("window", window, at_least=0)
     most = 16 * count if shortlist is None else _check.integer("shortlist", shortlist, at_least=count)
     causal, threads = _check.flag("causal", causal), get_num_threads()
     tokens, before = keys.shape[2], keys.shape[2] - queries.shape[2]
-    blocks = _Anyway(tokens, (rows, columns), _names(always))
-    means = _core.block_means(queries, rows, before, blocks.rows, threads)
+    blocks = _Anyway(tokens, (rows, columns), _names(always), back)
     allowed = blocks.others(causal)
-    if causal:  # a block goes by the one before it, and without one chooses nothing
-        means = np.concatenate([np.zeros_like(means[:, :, :1]), means[:, :, :-1]], axis=2)
-        allowed[: -(-(before + 1) // rows)] = 0
+    allowed[: before // rows] = 0  # of blocks without a query
+    if causal:
+        first = np.maximum(np.arange(blocks.rows) * rows - before, 0)
+        choosing = np.ascontiguousarray(queries[:, :, first])
+    else:
+        choosing = _core.block_means(queries, rows, before, blocks.rows, threads)
     of_keys = _core.block_means(keys, columns, 0, blocks.columns, threads)
     count = min(count, int((allowed[:, 1::2] - allowed[:, ::2]).sum(axis=1).max()))
-    chosen = _core.select_blocks(means, of_keys, allowed, count, most, threads)
+    chosen = _core.select_blocks(choosing, of_keys, allowed, count, most, threads)
     masks = [[blocks.with_chosen(of_head) for of_head in item] for item in chosen]
     return Blocks(masks if len(masks) > 1 else masks[0], (rows, columns), per_head=True)
 
@@ -129,11 +142,11 @@ class _Anyway:
         | first |    others    | from ... previous ... own ... to |    others, unless causal    |
     """
 
-    def __init__(self, tokens: int, sides: tuple[int, int], always: set[str]) -> None:
+    def __init__(self, tokens: int, sides: tuple[int, int], always: set[str], window: int) -> None:
         first = np.arange(0, tokens, sides[0])  # token of each block of queries
         self.rows, self.columns = len(first), -(-tokens // sides[1])
         self._before = int("first" in always)
-        begin = np.maximum(first - sides[0], 0) if "previous" in always else first
+        begin = np.maximum(first - window, 0) if "previous" in always else first
         end = np.minimum(first + sides[0], tokens) if "own" in always else first
         self._from, self._to = begin // sides[1], -(-end // sides[1])
         self._to = np.maximum(self._to, self._from)
