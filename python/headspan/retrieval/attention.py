@@ -87,7 +87,7 @@ def retrieval_attention(
     (2, 1000, 16)
     """
     with_lse = _check.flag("return_lse", return_lse)
-    memory = _Memory(query, key, value, memory_key, memory_value, indices, gate, options)
+    memory = MemoryPart(query, key, value, memory_key, memory_value, indices, gate, options)
     local = attention(query, key, value, return_lse=True, **options)
     far = attention(*memory.arrays, return_lse=True, **memory.options)
     out, lse = merge_attention(*memory.gated(local, far))
@@ -142,7 +142,7 @@ def retrieval_attention_vjp(
     ((2, 50, 16), (2,))
     """
     with_lse = _check.flag("return_lse", return_lse)
-    memory = _Memory(query, key, value, memory_key, memory_value, indices, gate, options)
+    memory = MemoryPart(query, key, value, memory_key, memory_value, indices, gate, options)
     local, local_vjp = attention_vjp(query, key, value, return_lse=True, **options)
     far, far_vjp = attention_vjp(*memory.arrays, return_lse=True, **memory.options)
     (out, lse), merge_vjp = merge_attention_vjp(*memory.gated(local, far))
@@ -163,8 +163,8 @@ def retrieval_attention_vjp(
     return ((out, lse) if with_lse else out), vjp
 
 
-class _Memory:
-    """The memory part of a call.
+class MemoryPart:
+    """The memory part of a call of `retrieval_attention`, whose arguments it takes and checks.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
 
 from headspan.torch.cache import SpanCache
 from headspan.torch.distributed import halo_attention
-from headspan.torch.functional import attention, hierarchical_attention
+from headspan.torch.functional import attention, hierarchical_attention, retrieval_attention
 from headspan.torch.layers import (
     AdaptiveSpan,
     AdaptiveSpanAttention,
@@ -41,5 +41,6 @@ __all__ = [
     "moa_spans",
     "record",
     "register",
+    "retrieval_attention",
     "set_spans",
 ]

@@ -2,5 +2,6 @@
 
 from headspan.torch.functional.attend import alike, attention, readable
 from headspan.torch.functional.hierarchical import hierarchical_attention
+from headspan.torch.functional.retrieval import retrieval_attention
 
-__all__ = ["alike", "attention", "hierarchical_attention", "readable"]
+__all__ = ["alike", "attention", "hierarchical_attention", "readable", "retrieval_attention"]
