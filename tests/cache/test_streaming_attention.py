@@ -190,6 +190,26 @@ def test_memory_does_not_grow(merge):
     assert before == rows * ((8 + 6) * 4 + 3 * 8) + 7 * (8 + 6) * 4
 
 
+def test_cost_of_the_next_token():
+    """Of heads with slots the rows that stay and itself; of a head with a span what that reaches."""
+    stream = hs.StreamingAttention(2, 2, 8, slots=16, window=4, decay=0.9, spans=[2, 3, np.inf, 40], ramp=2)
+    for tokens, far in ((0, 1), (10, 11), (100, 17)):
+        rows = normals(tokens, 2, 2, tokens - stream.count, 8, dtype="float32")
+        stream.append(rows, rows)
+        cost = stream.cost()
+        assert stream.count == tokens
+        assert cost.head_pairs.tolist() == [2 * x for x in (min(4, tokens + 1), min(5, tokens + 1), far, far)]
+        assert (cost.pairs, cost.forward_flops) == (sum(cost.head_pairs), 32 * sum(cost.head_pairs))
+        assert cost.dense_flops == 32 * 2 * 4 * (tokens + 1)
+        assert cost.cache_bytes == stream.nbytes
+        assert cost.read_bytes == 2 * (min(5, tokens + 1) + far) * (8 + 8) * 4
+    assert hs.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(heads=6).pairs == 6
+    with pytest.raises(ValueError, match="heads must be 4, not 8"):
+        stream.cost(heads=8)
+    with pytest.raises(ValueError, match="heads must be a multiple of 2, not 3"):
+        hs.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(heads=3)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_give_the_same_bits(threads):
     query, key, value = problem(6, 3, 2, 1500, "float32")

@@ -16,6 +16,7 @@ from headspan.cache.slots import Rule, Slots
 from headspan.cache.span_cache import SpanCache
 from headspan.ops import reach
 from headspan.ops.arguments import narrow
+from headspan.ops.cost import Cost, cost
 from headspan.ops.storage import storage_of
 
 # What may be given for each query: one number, or for each head, and perhaps for each of its queries.
@@ -172,6 +173,46 @@ class StreamingAttention:
         spans = self._limits.spans
         return None if spans is None else np.where(spans >= _BEYOND_ALL, np.inf, spans)
 
+    def cost(self, heads: int | None = None) -> Cost:
+        """Count the work of attention of the next token: it meets what has stayed, and itself.
+
+        Parameters
+        ----------
+        heads : int, optional
+            Of the queries; as many as there are spans, or key heads without, unless given.
+
+        Returns
+        -------
+        Cost
+            `dense_flops` are those of attention to all tokens so far, `cache_bytes` is `nbytes`. The received weights,
+            which take a pass of their own over the rows in slots, are not counted.
+
+        Raises
+        ------
+        ValueError
+            For a number of heads that does not suit.
+        TypeError
+            For a wrong type.
+        """
+        spans = self._limits.spans
+        usual = self._key_heads if spans is None else spans.size
+        count = usual if heads is None else _check.integer("heads", heads, at_least=1)
+        if count % self._key_heads or (spans is not None and count != usual):
+            wanted = f"a multiple of {self._key_heads}" if spans is None else str(usual)
+            raise ValueError(f"heads must be {wanted}, not {count}")
+        rows = np.full(count, min(self.count, self._rule.slots) + 1)
+        if self._near is not None:  # which there is only with spans
+            near = np.isin(np.arange(count), self._near_heads.queries(count))
+            last, ramp = self.count + 1, self._limits.ramp
+            reached = cost(tokens=1, heads=count, head_dim=self._dims[0], key_tokens=last, span=spans, ramp=ramp)
+            rows = np.where(near, reached.head_pairs, rows)
+        pairs, dims = self._batch * int(rows.sum()), self._dims[0]
+        read = rows.reshape(self._key_heads, -1).max(axis=1).sum() * sum(self._dims) * self._dtype.itemsize
+        return Cost(
+            pairs, 4 * dims * pairs, 10 * dims * pairs, 4 * dims * self._batch * count * (self.count + 1),
+            self._batch * rows, self._batch * int(read), self.nbytes,
+        )  # fmt: skip
+
     def append(self, key: npt.ArrayLike, value: npt.ArrayLike) -> None:
         """Add tokens without queries: with their pieces, received weights decay.
 
@@ -297,7 +338,7 @@ class StreamingAttention:
             own = its.of_options(self._with_spans(options, axes))
             *found, keep = self._far.advance(its.of_queries(query), its.of_keys(key), its.of_keys(value), own)
             its.put(results, found)
-        if self._near is not None:
+        if self._near is not None and self.count + key.shape[2] > 0:
             its = self._near_heads
             new = its.of_queries(query), its.of_keys(key), its.of_keys(value)
             its.put(results, self._near.attend(*new, return_lse=True, **its.of_options(options)))
