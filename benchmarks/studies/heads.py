@@ -1,4 +1,4 @@
-"""Continuing a text with a cache of heads, against a whole one: ``python -m benchmarks.heads``.
+"""Continuing a text with a cache of heads, against a whole one: ``python -m benchmarks.studies.heads``.
 
 A model of transformers with 8 layers of 8 heads, one with a span of 1000 and seven with 32, writes a token: with
 `headspan.torch.head_cache`; by torch's `scaled_dot_product_attention` with a `StaticCache`, whose memory is there
@@ -96,7 +96,7 @@ def measure(context: int, rounds: int) -> None:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.heads", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.heads", description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--contexts", type=int, nargs="+", default=CONTEXTS)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Time against length: ``python -m benchmarks.lengths --most 1_048_576``.
+"""Time against length: ``python -m benchmarks.studies.lengths --most 1_048_576``.
 
 One head of 64, forward only, in turn: full attention, the local window, hierarchical attention and blocks that the
 content chooses (and what choosing them takes), all but the first of about as many pairs a query. A row also says how
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,8 @@ from typing import Any
 import headspan as hs
 import numpy as np
 from headspan.patterns import Local, Pattern
+
+from benchmarks.measure.turns import medians
 
 HEAD_DIM = 64
 SHORTEST, FULL_UP_TO = 4096, 65_536
@@ -53,20 +53,12 @@ def measure(tokens: int, rounds: int) -> dict[str, Any]:
     """Time everybody at a length, in turn; medians."""
     window = pairs(tokens)
     timed = contenders(tokens, window)
-    for call in timed.values():
-        call()
-    times: dict[str, list[float]] = {name: [] for name in timed}
-    for _ in range(rounds):
-        for name, call in timed.items():
-            begin = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - begin)
-    return {"tokens": tokens, "window": window, **{name: statistics.median(its) * 1e3 for name, its in times.items()}}
+    return {"tokens": tokens, "window": window, **{name: 1e3 * its for name, its in medians(timed, rounds).items()}}
 
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.lengths", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.lengths", description=__doc__)
     parser.add_argument("--most", type=int, default=1 << 20, help="tokens of the longest")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, help="a file to be written")

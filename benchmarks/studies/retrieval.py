@@ -1,4 +1,4 @@
-"""Keys retrieved from a memory: ``python -m benchmarks.retrieval --keys 524288 --queries 4096``.
+"""Keys retrieved from a memory: ``python -m benchmarks.studies.retrieval --keys 524288 --queries 4096``.
 
 How long searching takes, a query, and which share of the 32 keys with the largest products it finds: exactly, by
 headspan and by faiss, and in an inverted file. Then attention to 32 retrieved keys a query, forward and backward: in
@@ -12,7 +12,6 @@ them say.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +22,8 @@ import headspan as hs
 import numpy as np
 import numpy.typing as npt
 from headspan.demo.text import standard_library
+
+from benchmarks.measure.turns import medians
 
 K = 32
 LISTS, PROBES = 1024, (1, 4, 16, 64)
@@ -65,18 +66,6 @@ def of_words(keys: int, queries: int, dim: int) -> tuple[Array, Array]:
         raise SystemExit(f"the standard library has {len(rows)} words, fewer than {keys} keys and {queries} queries")
     rows = (rows[: keys + queries] - rows.mean(axis=0)).astype(np.float32)
     return rows[:keys], rows[keys:]
-
-
-def medians(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each call, which take turns."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(rounds + 1):
-        for name, call in calls.items():
-            begin = time.perf_counter()
-            call()
-            if number:  # the first is to warm up
-                times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(its) for name, its in times.items()}
 
 
 def searching(key: Array, query: Array, rounds: int) -> None:
@@ -177,7 +166,7 @@ def copied_back(
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.retrieval", description=__doc__)
     parser.add_argument("--keys", type=int, default=1 << 19)
     parser.add_argument("--queries", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,4 +1,4 @@
-"""A store on disk: ``python -m benchmarks.store --keys 10_000_000 --folder /where/the/disk/is``.
+"""A store on disk: ``python -m benchmarks.studies.store --keys 10_000_000 --folder /where/the/disk/is``.
 
 How long appending and opening take; attention over all keys as they come from disk, the first time, when each piece is
 verified, and again; the memory that this takes for itself, which the pages of the file are no part of; and the time in
@@ -71,7 +71,7 @@ def own_memory(path: str, heads: int, tokens: int) -> tuple[float, int]:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.store", description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", help="where the store is made; the system's for temporary files unless given")

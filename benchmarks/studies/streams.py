@@ -1,4 +1,4 @@
-"""A stream in fixed memory: ``python -m benchmarks.streams --tokens 1_000_000``.
+"""A stream in fixed memory: ``python -m benchmarks.studies.streams --tokens 1_000_000``.
 
 Time of a token and memory of the process as a stream goes on, token by token and in chunks: 8 heads, of which half have
 short spans, or none has. What is resident is all of it, the interpreter too, in a process that does nothing else. Times
@@ -57,7 +57,7 @@ def follow(heads: str, chunk: int, slots: int, tokens: int, merge: bool) -> list
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.streams", description=__doc__)
     parser.add_argument("--tokens", type=int, default=100_000)
     parser.add_argument("--slots", type=int, default=256)
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 16, 256])

@@ -1,4 +1,4 @@
-"""Continuing a text, against the pace of memory: ``python -m benchmarks.decode``.
+"""Continuing a text, against the pace of memory: ``python -m benchmarks.studies.decode``.
 
 One query on many keys, read from arrays, from a `SpanCache` in each of its types, and by torch if it is installed,
 beside a plain sum over as many float32 numbers as keys and values have. All take turns; a figure is the median of the
@@ -75,7 +75,7 @@ def _time(call: Callable[[], object]) -> float:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.decode", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     for heads, key_heads, keys in CASES:

@@ -1,4 +1,4 @@
-"""Attention over ranks against one process, each with one thread: ``python -m benchmarks.ranks``, with ``--ranks 4``.
+"""Attention over ranks against one process, each with one thread: ``python -m benchmarks.studies.ranks --ranks 4``.
 
 Forward and backward. In every round all tokens in one process, while other ranks wait, and then the slices together.
 """

@@ -1,4 +1,4 @@
-"""Packed and padded texts in a model of transformers, against torch's masks: ``python -m benchmarks.texts``.
+"""Packed and padded texts in a model of transformers, against torch's masks: ``python -m benchmarks.studies.texts``.
 
 A Llama of 2 layers of 8 heads of 64, on texts of 4096 tokens: whole, one text; packed, eight texts one behind the
 other; padded, two texts, one of which is padding in its left half. With ``attn_implementation="headspan"``, which makes
@@ -8,14 +8,13 @@ ranges of keys, and with "sdpa", which makes masks of pairs. Both take turns; a 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
 from functools import partial
 
 import headspan.torch
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from benchmarks.measure.turns import medians
 
 TOKENS, TEXTS = 4096, 8
 
@@ -53,20 +52,9 @@ def forward(model: LlamaForCausalLM, given: dict[str, torch.Tensor | bool]) -> N
         model(**given)
 
 
-def medians(calls: list[Callable[[], None]], rounds: int) -> list[float]:
-    """Return the median time of each call, which take turns."""
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds + 1):
-        for call, its in zip(calls, times, strict=True):
-            started = time.perf_counter()
-            call()
-            its.append(time.perf_counter() - started)
-    return [statistics.median(its[1:]) for its in times]  # the first round warms up
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.texts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.texts", description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds
     headspan.torch.register()
@@ -74,7 +62,8 @@ def main() -> None:
     print(f"{'':8} {'':20} {'headspan':>10} {'sdpa':>10} {'times':>6}")
     for name, given in inputs().items():
         for what, work in (("forward", forward), ("forward and backward", step)):
-            ours, theirs = medians([partial(work, model, given) for model in models], rounds)
+            calls = {str(number): partial(work, model, given) for number, model in enumerate(models)}
+            ours, theirs = medians(calls, rounds).values()
             print(f"{name:8} {what:20} {1e3 * ours:7.1f} ms {1e3 * theirs:7.1f} ms {theirs / ours:6.2f}")
 
 

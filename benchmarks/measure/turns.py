@@ -1,0 +1,19 @@
+"""Calls that take turns, for studies of what belongs together."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def medians(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each call, which take turns; a round before is to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 1):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            if number:
+                times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(its) for name, its in times.items()}

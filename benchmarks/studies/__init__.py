@@ -1,0 +1,1 @@
+"""Studies of one thing each, with a command each: ``python -m benchmarks.studies.NAME``."""
