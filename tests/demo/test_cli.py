@@ -368,3 +368,12 @@ def test_names_that_the_terminal_cannot_show(folder, monkeypatch):
     assert (folder / name / "report.html").exists()
     sys.stdout.seek(0)
     assert "run folder d\\xfcrr \\udcfc\n" in sys.stdout.read()
+
+
+def test_an_engine_that_is_not_installed_leaves_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "text.txt").write_bytes(small_text().data)
+    assert cli.main(["train", "text.txt", *SIZES, "--engine", "torch", "--out", "run"]) == 1
+    assert "the engine torch needs PyTorch: pip install 'headspan[torch]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

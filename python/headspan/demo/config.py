@@ -9,6 +9,8 @@ import numpy as np
 from headspan import _check
 from headspan.patterns.base import MAX_TOKENS
 
+ENGINES = ("numpy", "torch")
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -74,6 +76,9 @@ class TrainConfig:
         Peak rate of Adam for the spans, in characters.
     span_penalty : float
         What one character of mean span adds to the loss (in nats).
+    engine : str
+        What computes the loss and its gradient: ``"numpy"``, or ``"torch"``, which needs PyTorch. The numbers of a run
+        are the same but for rounding, and so is all else of it.
     seed : int
     log_every, evaluate_every : int
         Steps between two rows of the metrics, and between two looks at the validation text (when
@@ -88,6 +93,7 @@ class TrainConfig:
     weight_decay: float = 0.1
     span_rate: float = 1.0
     span_penalty: float = 2e-6
+    engine: str = "numpy"
     seed: int = 0
     log_every: int = 20
     evaluate_every: int = 200
@@ -97,6 +103,8 @@ class TrainConfig:
         _check.fields(self, _check.integer, ("batch", "context", "warmup", "log_every", "evaluate_every"), at_least=1)
         rates = ("learning_rate", "weight_decay", "span_rate", "span_penalty")
         _check.fields(self, _check.number, rates, at_least=0)
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine must be of {', '.join(map(repr, ENGINES))}, not {self.engine!r}")
         _check.check_size("a batch", (self.batch, self.context + 1), np.dtype(np.int64).itemsize)
         if self.evaluate_every % self.log_every:
             raise ValueError(

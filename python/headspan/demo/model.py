@@ -105,13 +105,13 @@ def _check_length(name: str, tokens: Array, least: int) -> None:
         raise ValueError(f"{name} must have a length of at least {least}, not {tokens.shape[-1]}")
 
 
-def _turns(tokens: int, config: ModelConfig, real: Any) -> Array:
-    """Rotary positions as complex numbers of modulus 1, shape (tokens, width / 2)."""
+def turns(tokens: int, config: ModelConfig, real: Any) -> Array:
+    """Return rotary positions as complex numbers of modulus 1, shape (tokens, width / 2)."""
     planes = config.head_dim // 2
     frequency = ROTARY_BASE ** (-np.arange(planes) / planes)
     angle = np.arange(tokens)[:, None] * np.tile(frequency, config.heads)
-    turns: Array = np.exp(1j * angle).astype(np.result_type(real, np.complex64))
-    return turns
+    its: Array = np.exp(1j * angle).astype(np.result_type(real, np.complex64))
+    return its
 
 
 def _split_heads(x: Any, heads: int) -> Any:
@@ -128,7 +128,7 @@ def _hidden_states(parameters: Parameters, config: ModelConfig, tokens: Array, r
     """Return the final residual stream (batch, tokens, width); record(q, k, v) is told per layer."""
     tokens = _batch("tokens", tokens, config)
     x = embed(parameters["embedding"], tokens)
-    turn = _turns(tokens.shape[1], config, x.dtype)
+    turn = turns(tokens.shape[1], config, x.dtype)
     for layer in range(config.layers):
 
         def weight(name: str, layer: int = layer) -> Any:

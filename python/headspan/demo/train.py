@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headspan.autograd import value_and_grad
 from headspan.demo.config import ModelConfig, TrainConfig
-from headspan.demo.model import Parameters, init_parameters, loss, parameter_shapes, window_bits
+from headspan.demo.engines import objective
+from headspan.demo.model import init_parameters, parameter_shapes, window_bits
 from headspan.demo.optimizer import Adam, schedule
 from headspan.demo.runs import Run, RunError, State
 from headspan.demo.text import Text
@@ -146,13 +146,7 @@ class _Trainer:
             name: config.weight_decay if array.ndim == 2 and name not in ("span", "embedding") else 0.0
             for name, array in state.parameters.items()
         }
-        self._value_and_grad = value_and_grad(self._loss)
-
-    def _loss(self, parameters: Parameters, batch: Array) -> Any:
-        nats = loss(parameters, self.model, batch[:, :-1], batch[:, 1:])
-        spans = parameters["span"]
-        weight = np.float32(self.config.span_penalty / spans.size)
-        return nats + weight * spans.sum()
+        self._value_and_grad = objective(config.engine, model, config.span_penalty)
 
     def step(self, batch: Array) -> float:
         """Update the state and return the loss in bits per character; NaN if anything overflows, and no update."""
@@ -160,7 +154,7 @@ class _Trainer:
         spans = state.parameters["span"]
         penalty = config.span_penalty * float(spans.mean(dtype=np.float64))
         loss, gradients = self._value_and_grad(state.parameters, batch)
-        bits = (float(loss) - penalty) / math.log(2)
+        bits = (loss - penalty) / math.log(2)
         if not math.isfinite(bits) or not all(np.isfinite(np.vdot(g, g)) for g in gradients.values()):
             return math.nan
         share = schedule(state.step, config.steps, config.warmup)

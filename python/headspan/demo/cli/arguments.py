@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from headspan.demo.config import ModelConfig, TrainConfig
+from headspan.demo.config import ENGINES, ModelConfig, TrainConfig
 
 DEMO_MINUTES = 5.0
 
@@ -26,6 +26,7 @@ TRAINING_OPTIONS = {
     "context": "characters in a window",
     "learning_rate": "peak rate of Adam",
     "span_penalty": "added to the loss for each character of mean span, in nats",
+    "engine": f"what computes the gradient, {' or '.join(ENGINES)}",
     "seed": "seed of everything that is drawn",
 }
 
@@ -83,7 +84,7 @@ def _add_training(parser: argparse.ArgumentParser, minutes: float | None) -> Non
     for config, options in ((TrainConfig, TRAINING_OPTIONS), (ModelConfig, MODEL_OPTIONS)):
         for name, text in options.items():
             default = getattr(config, name)
-            text = f"{text} (default: {default:g})"
+            text = f"{text} (default: {default if isinstance(default, str) else format(default, 'g')})"
             parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), help=text, dest=name)
     _add_open(parser)
 

@@ -15,6 +15,7 @@ from headspan.demo.baselines import baselines_of, run_of, step_of, train_baselin
 from headspan.demo.cli.arguments import MODEL_OPTIONS, TRAINING_OPTIONS, chosen
 from headspan.demo.cli.bar import Bar
 from headspan.demo.config import ModelConfig, TrainConfig
+from headspan.demo.engines import objective
 from headspan.demo.loaded import encode, load_run
 from headspan.demo.model import init_parameters
 from headspan.demo.report.numbers import document
@@ -69,7 +70,9 @@ def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
         model = ModelConfig(len(text.vocabulary), **chosen(options, MODEL_OPTIONS))
     except ValueError as error:
         raise RunError(str(error)) from None
-    init_parameters(model, training.seed)  # a model too large for the memory leaves no folder behind
+    # A model too large for the memory, or an engine that is not there, leaves no folder behind.
+    init_parameters(model, training.seed)
+    objective(training.engine, model, training.span_penalty)
     path = options.out or next_folder(Path("runs"), "demo" if demo else options.file.stem)
     config = {"command": options.line, **as_config(model, training, text)}
     return Run.create(path, config), text

@@ -1,0 +1,70 @@
+"""The engine of PyTorch gives the run that the one of NumPy gives, but for rounding."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from lm_helpers import SIZES, TRAINING, small_model, small_run, small_text
+from tensors import torch
+
+pytest.importorskip("autograd", reason="needs autograd: pip install 'headspan[demo]'")
+
+from headspan.demo.cli import main  # isort: skip
+from headspan.demo.engines import objective  # isort: skip
+from headspan.demo.model import init_parameters  # isort: skip
+from headspan.demo.runs import Run  # isort: skip
+from headspan.demo.train import configs, draw_batch, train  # isort: skip
+
+ENGINES = ("numpy", "torch")
+
+
+def test_loss_and_gradient_of_a_batch():
+    text = small_text()
+    model = small_model(text)
+    parameters = {name: array.astype(np.float64) for name, array in init_parameters(model, 3).items()}
+    parameters["span"] += np.linspace(-2, 2, parameters["span"].size).reshape(parameters["span"].shape)
+    windows = draw_batch(text.encode(text.part("train")), TRAINING, 0)
+    (value, gradients), (other, others) = (objective(name, model, 2**-6)(parameters, windows) for name in ENGINES)
+    assert value == pytest.approx(other, abs=1e-12)
+    assert gradients.keys() == others.keys()
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(others[name], gradient, rtol=0, atol=1e-12, err_msg=name)
+    assert all(array.flags.writeable for array in parameters.values())
+
+
+def test_losses_of_the_first_steps_and_the_run_folder(tmp_path):
+    text = small_text()
+    rows = {}
+    for engine in ENGINES:
+        training = dataclasses.replace(TRAINING, steps=20, log_every=1, evaluate_every=10, engine=engine)
+        run = small_run(tmp_path / engine, text, training)
+        assert train(run, text) == "finished"
+        rows[engine] = run.metrics()
+    assert len(rows["numpy"]) == 20
+    for one, other in zip(*rows.values(), strict=True):
+        assert one.keys() == other.keys()
+        assert one["bits"] == pytest.approx(other["bits"], abs=1e-4)
+        np.testing.assert_allclose(one["spans"], other["spans"], rtol=0, atol=1e-2)
+
+
+def test_a_run_goes_on_with_its_engine(tmp_path):
+    text = small_text()
+    training = dataclasses.replace(TRAINING, engine="torch")
+    straight, stopped = (small_run(tmp_path / name, text, training) for name in ("straight", "stopped"))
+    train(straight, text)
+    train(stopped, text, steps=3)
+    again = Run.open(stopped.path)
+    assert configs(again)[1].engine == "torch"
+    train(again, text)
+    for name, array in straight.load().parameters.items():
+        assert np.array_equal(array, stopped.load().parameters[name]), name
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_bytes(small_text().data)
+    assert main(["train", "text.txt", *SIZES, "--engine", "torch", "--out", "run"]) == 0
+    assert (tmp_path / "run" / "report.html").exists()
+    assert not torch.is_inference_mode_enabled()
+    assert main(["train", "text.txt", "--engine", "jax"]) == 1
+    assert "engine must be of 'numpy', 'torch', not 'jax'" in capsys.readouterr().err
