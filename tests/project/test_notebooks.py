@@ -43,6 +43,7 @@ def test_there_are_notebooks():
         "03_patterns_and_hybrids",
         "04_long_context",
         "05_encoder",
+        "06_images",
         "07_time_series",
         "10_learned_patterns",
     ]
@@ -153,7 +154,7 @@ def test_links_lead_somewhere(path):
 @pytest.mark.slow
 @notebooks
 def test_runs(path, tmp_path, monkeypatch):
-    for name in ("nbclient", "ipykernel", "matplotlib", "anywidget", "autograd", "statsmodels"):
+    for name in ("nbclient", "ipykernel", "matplotlib", "anywidget", "autograd", "statsmodels", "sklearn", "skimage"):
         pytest.importorskip(name, reason=f"needs {name}: pip install 'headspan[notebooks]'")
     from notebooks.store import as_stored, executed
 
