@@ -16,6 +16,8 @@ from helpers import ROOT
 
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+DATA = ["statsmodels", "sklearn", "skimage", "captcha"]
+NEEDED = ["nbclient", "ipykernel", "matplotlib", "anywidget", "autograd", *DATA]
 PICTURE, NOTEBOOK = 60_000, 400_000  # bytes at most
 # What a machine may say otherwise: numbers, and which instructions it has.
 NUMBER = re.compile(r"(?<=instructions: )\w+|[-+]?\d[\d,.]*(?:e[-+]?\d+)?")
@@ -45,6 +47,7 @@ def test_there_are_notebooks():
         "05_encoder",
         "06_images",
         "07_time_series",
+        "08_audio",
         "10_learned_patterns",
     ]
 
@@ -154,7 +157,7 @@ def test_links_lead_somewhere(path):
 @pytest.mark.slow
 @notebooks
 def test_runs(path, tmp_path, monkeypatch):
-    for name in ("nbclient", "ipykernel", "matplotlib", "anywidget", "autograd", "statsmodels", "sklearn", "skimage"):
+    for name in NEEDED:
         pytest.importorskip(name, reason=f"needs {name}: pip install 'headspan[notebooks]'")
     from notebooks.store import as_stored, executed
 
