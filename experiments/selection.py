@@ -148,7 +148,7 @@ def main() -> None:
     for keep in (4, 11, 24):
         compare(Cut(16, 4, keep), CRITERIA)
         compare(Cut(1, 4, keep, previous=23), ("first query", "received weight"))
-    compare(Cut(1, 2, 22, previous=23), ("first query",))
+        compare(Cut(1, 2, 2 * keep, previous=23), ("first query",))
     for cut in (Cut(2, 4, 11, previous=11), Cut(4, 4, 11, previous=5), Cut(8, 4, 11, previous=2)):
         compare(cut, ("first query",))
     for cut, shortlist in ((Cut(1, 4, 11, previous=23), None), (Cut(1, 4, 11, previous=23), 32)):
