@@ -44,6 +44,7 @@ def test_there_are_notebooks():
         "04_long_context",
         "05_encoder",
         "07_time_series",
+        "09_long_text",
         "10_learned_patterns",
     ]
 
