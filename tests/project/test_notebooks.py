@@ -48,6 +48,7 @@ def test_there_are_notebooks():
         "06_images",
         "07_time_series",
         "08_audio",
+        "09_long_text",
         "10_learned_patterns",
     ]
 
