@@ -50,6 +50,7 @@ struct Shape {
   std::ptrdiff_t batch, heads, key_heads, queries, keys, head_dim;
   bool causal;
   headspan::Pattern::Description pattern;  // empty: none
+  bool include_self = true;
 };
 
 // All results of one problem, in one vector of bits.
@@ -84,6 +85,7 @@ std::vector<double> results(const Shape& s, int threads) {
   problem.key_lengths = key_lengths.template view<const std::int64_t>();
   problem.scale = 0.3;
   problem.causal = s.causal;
+  problem.include_self = s.include_self;
   Control control;
   control.threads = threads;
   control.interrupted = [] { return false; };
@@ -144,13 +146,14 @@ int main() {
   Patterns const window{{{"local", {60, 60, 1}, {}}}};
   auto const avoid = std::make_shared<headspan::Pattern>(window);
   Patterns const drawn{window[0], {{"random", {2, 32, 1}, avoid}}, {{"global", {0, 299}, {}}}};
+  Patterns const late{{{"global", {803}, {}}}};
   Patterns const grid{{{"neighborhood", {2, 1, 13, 23, 5, 7, 1, 1, 0, 1, 1, 2}, {}}}, {{"global", {0}, {}}}};
   const Shape shapes[] = {
       {1, 1, 1, 700, 700, 16, true, {}},      {1, 4, 4, 450, 450, 16, true, {}},
       {1, 2, 2, 400, 900, 16, false, local},  {2, 4, 2, 130, 200, 17, true, {}},
       {1, 3, 1, 200, 129, 8, false, {}},      {3, 2, 2, 1, 65, 5, true, {}},
       {1, 1, 1, 500, 500, 16, true, classes}, {1, 3, 3, 260, 300, 8, false, drawn},
-      {1, 1, 1, 300, 300, 8, false, grid},
+      {1, 1, 1, 300, 300, 8, false, grid},    {1, 1, 1, 900, 900, 8, false, late, false},
   };
   int failed = 0, passed = 0;
   for (const Shape& shape : shapes) ++(same_for_all_threads(shape) ? passed : failed);
