@@ -115,7 +115,6 @@ def _or_none(name: str, given: Any, dtype: torch.dtype) -> torch.Tensor | None:
     return readable(name, tensor).to(dtype)
 
 
-@torch.compiler.disable
 def _far(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -138,6 +137,9 @@ def _far(
     part = MemoryPart(near[0], near[1], near[2], rows[0], rows[1], indices, numbers["gate"], given)
     results: tuple[torch.Tensor, torch.Tensor] = _Far.apply(part, query, memory_key, memory_value, temperature)
     return results
+
+
+_far._torchdynamo_disable = True  # type: ignore[attr-defined]  # `torch.compiler.disable` would load the compiler
 
 
 class _Far(torch.autograd.Function):
