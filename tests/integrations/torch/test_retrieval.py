@@ -110,6 +110,7 @@ def test_the_gate_learns_whether_the_memory_helps():
 
 
 def test_compiled_around():
+    """The compiler leaves the memory part as it is, and follows none of it."""
     tensors, found = drawn(torch.float32)
 
     def doubled(*given):
@@ -117,7 +118,11 @@ def test_compiled_around():
 
     with warnings_of_torch():
         compiled = torch.compile(doubled)(*tensors)
+        followed = torch._dynamo.explain(doubled)(*tensors)
     torch.testing.assert_close(compiled, doubled(*tensors))
+    results = [torch.autograd.grad(out.square().sum(), tensors) for out in (compiled, doubled(*tensors))]
+    torch.testing.assert_close(*results)
+    assert followed.graph_break_count <= 2  # to leave the compiler and to come back
 
 
 @pytest.mark.parametrize(

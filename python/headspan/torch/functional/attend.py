@@ -123,12 +123,14 @@ def computed(
 
 def checked(query: object, key: object, value: object, *, instead: str) -> tuple[torch.Tensor, ...]:
     """Return tensors of one type that can be computed with, or say what is wrong and which function takes arrays."""
-    tensors = []
-    for name, given in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(given, torch.Tensor):
-            raise TypeError(f"{name} must be a tensor of torch, not {type(given).__name__}; {instead} takes arrays")
-        tensors.append(readable(name, given))
-    return alike(*tensors)
+    return alike(*(tensor(*its, instead=instead) for its in (("query", query), ("key", key), ("value", value))))
+
+
+def tensor(name: str, given: object, *, instead: str) -> torch.Tensor:
+    """Return a tensor that can be computed with, or say which function takes what is none."""
+    if not isinstance(given, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor of torch, not {type(given).__name__}; {instead} takes arrays")
+    return readable(name, given)
 
 
 def alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -165,7 +167,7 @@ def _for_torch(name: str, given: Any) -> Any:
     if given is None and name not in DEFAULTS:
         return None
     if name in schema.TENSORS:
-        return readable(name, given) if isinstance(given, torch.Tensor) else _tensor(name, given)
+        return real_tensor(name, given)
     if name == "pattern":
         return schema.written_pattern(given)
     if name == "causal":
@@ -174,8 +176,10 @@ def _for_torch(name: str, given: Any) -> Any:
     return schema.written_seed(checked) if name == "seed" else checked
 
 
-def _tensor(name: str, given: Any) -> torch.Tensor:
-    """Return what NumPy reads as an array as a tensor, in its type."""
+def real_tensor(name: str, given: Any) -> torch.Tensor:
+    """Return a tensor that can be computed with: as it is, or of what NumPy reads as an array, in its type."""
+    if isinstance(given, torch.Tensor):
+        return readable(name, given)
     if type(given) is float:  # the usual case, without a detour
         return torch.tensor(given, dtype=torch.float64, device="cpu")
     if torch.compiler.is_compiling():  # which does not follow what is asked of arrays of NumPy

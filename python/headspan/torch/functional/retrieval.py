@@ -13,8 +13,9 @@ from headspan.ops.functional import backward, forward
 from headspan.ops.merge import merge_attention_vjp
 from headspan.retrieval.attention import MemoryPart
 from headspan.torch.arrays import array_of, wide_array_of
-from headspan.torch.functional.attend import attention, checked, readable
+from headspan.torch.functional.attend import attention, checked, readable, real_tensor, tensor
 
+_OF_ARRAYS = "headspan.retrieval_attention"
 _OF_MEMORY = ("query", "key", "value", "temperature")
 
 
@@ -80,66 +81,51 @@ def retrieval_attention(
     torch.Size([2])
     """
     with_lse = _check.flag("return_lse", return_lse)
-    query, key, value = checked(query, key, value, instead="headspan.retrieval_attention")
-    memory = _memory(memory_key, memory_value, key)
+    query, key, value = checked(query, key, value, instead=_OF_ARRAYS)
+    memory = _rows("memory_key", memory_key, key), _rows("memory_value", memory_value, key)
     local, local_lse = attention(query, key, value, return_lse=True, **options)
     shared = {name: options[name] for name in ("scale", "softcap") if options.get(name) is not None}
     temperature = _or_none("temperature", options.get("temperature"), local_lse.dtype)
     beta = _or_none("gate", gate, local_lse.dtype)
-    found = array_of(readable("indices", indices)) if isinstance(indices, torch.Tensor) else indices
-    far, far_lse = _far(query, key, value, *memory, found, beta, temperature, shared)
-    if beta is not None:
-        far_lse = far_lse + beta[..., None]
-    out, lse = _Merge.apply(local.to(far.dtype), far, local_lse, far_lse)
+    joined = torch.compiler.disable(_joined) if torch.compiler.is_compiling() else _joined
+    out, lse = joined((local, local_lse), (query, key, value), memory, indices, beta, temperature, shared)
     out = out.to(query.dtype)
     return (out, lse) if with_lse else out
 
 
-def _memory(memory_key: object, memory_value: object, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rows of the memory as tensors that can be computed with."""
-    its = []
-    for name, given in (("memory_key", memory_key), ("memory_value", memory_value)):
-        if not isinstance(given, torch.Tensor):
-            raise TypeError(f"{name} must be a tensor of torch, as key is, not {type(given).__name__}")
-        if given.dtype is not key.dtype:
-            raise TypeError(f"{name} is {given.dtype} but key is {key.dtype}; {name}.to({key.dtype}) makes them alike")
-        its.append(readable(name, given))
-    return its[0], its[1]
+def _rows(name: str, given: object, key: torch.Tensor) -> torch.Tensor:
+    """Return rows of the memory, which are of the type of key."""
+    rows = tensor(name, given, instead=_OF_ARRAYS)
+    if rows.dtype is not key.dtype:
+        raise TypeError(f"{name} is {rows.dtype} but key is {key.dtype}; {name}.to({key.dtype}) makes them alike")
+    return rows
 
 
 def _or_none(name: str, given: Any, dtype: torch.dtype) -> torch.Tensor | None:
     """Return a parameter of heads as a tensor of the type of what it is added to."""
-    if given is None:
-        return None
-    tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(_check.as_array(name, given))
-    return readable(name, tensor).to(dtype)
+    return None if given is None else real_tensor(name, given).to(dtype)
 
 
-def _far(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    memory_key: torch.Tensor,
-    memory_value: torch.Tensor,
-    indices: npt.ArrayLike,
+def _joined(
+    local: tuple[torch.Tensor, torch.Tensor],
+    near: tuple[torch.Tensor, ...],
+    memory: tuple[torch.Tensor, ...],
+    indices: npt.ArrayLike | torch.Tensor,
     gate: torch.Tensor | None,
     temperature: torch.Tensor | None,
     shared: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the queries get of the memory, and its log-sum-exp without the gate."""
-    near = [wide_array_of(x.detach()) for x in (query, key, value)]
-    rows = [wide_array_of(x.detach()) for x in (memory_key, memory_value)]
-    numbers = {
-        name: None if given is None else array_of(given.detach())
-        for name, given in (("gate", gate), ("temperature", temperature))
-    }
-    given = {**shared, "temperature": numbers["temperature"]}
-    part = MemoryPart(near[0], near[1], near[2], rows[0], rows[1], indices, numbers["gate"], given)
-    results: tuple[torch.Tensor, torch.Tensor] = _Far.apply(part, query, memory_key, memory_value, temperature)
-    return results
-
-
-_far._torchdynamo_disable = True  # type: ignore[attr-defined]  # `torch.compiler.disable` would load the compiler
+    """Return the results and the log-sum-exp of the local part, as given, and of the memory part as one."""
+    found = array_of(readable("indices", indices)) if isinstance(indices, torch.Tensor) else indices
+    query, key, value, memory_key, memory_value = (wide_array_of(x.detach()) for x in (*near, *memory))
+    its_gate, its_temperature = (None if x is None else array_of(x.detach()) for x in (gate, temperature))
+    options = {**shared, "temperature": its_temperature}
+    part = MemoryPart(query, key, value, memory_key, memory_value, found, its_gate, options)
+    far, far_lse = _Far.apply(part, near[0], *memory, temperature)
+    if gate is not None:
+        far_lse = far_lse + gate[..., None]
+    merged: tuple[torch.Tensor, torch.Tensor] = _Merge.apply(local[0].to(far.dtype), far, local[1], far_lse)
+    return merged
 
 
 class _Far(torch.autograd.Function):
