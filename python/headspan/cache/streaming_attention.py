@@ -16,7 +16,7 @@ from headspan.cache.slots import Rule, Slots
 from headspan.cache.span_cache import SpanCache
 from headspan.ops import reach
 from headspan.ops.arguments import narrow
-from headspan.ops.cost import Cost, cost
+from headspan.ops.cost import Cost, cost, of_pairs
 from headspan.ops.storage import storage_of
 
 # What may be given for each query: one number, or for each head, and perhaps for each of its queries.
@@ -176,6 +176,8 @@ class StreamingAttention:
     def cost(self, heads: int | None = None) -> Cost:
         """Count the work of attention of the next token: it meets what has stayed, and itself.
 
+        Of heads with slots all rows count, though a span may leave some out.
+
         Parameters
         ----------
         heads : int, optional
@@ -197,21 +199,17 @@ class StreamingAttention:
         spans = self._limits.spans
         usual = self._key_heads if spans is None else spans.size
         count = usual if heads is None else _check.integer("heads", heads, at_least=1)
-        if count % self._key_heads or (spans is not None and count != usual):
-            wanted = f"a multiple of {self._key_heads}" if spans is None else str(usual)
-            raise ValueError(f"heads must be {wanted}, not {count}")
+        if not self._takes(count):
+            raise ValueError(f"heads must be {self._heads_taken}, not {count}")
         rows = np.full(count, min(self.count, self._rule.slots) + 1)
         if self._near is not None:  # which there is only with spans
             near = np.isin(np.arange(count), self._near_heads.queries(count))
             last, ramp = self.count + 1, self._limits.ramp
             reached = cost(tokens=1, heads=count, head_dim=self._dims[0], key_tokens=last, span=spans, ramp=ramp)
             rows = np.where(near, reached.head_pairs, rows)
-        pairs, dims = self._batch * int(rows.sum()), self._dims[0]
-        read = rows.reshape(self._key_heads, -1).max(axis=1).sum() * sum(self._dims) * self._dtype.itemsize
-        return Cost(
-            pairs, 4 * dims * pairs, 10 * dims * pairs, 4 * dims * self._batch * count * (self.count + 1),
-            self._batch * rows, self._batch * int(read), self.nbytes,
-        )  # fmt: skip
+        read = self._batch * int(rows.reshape(self._key_heads, -1).max(axis=1).sum())
+        counted = of_pairs(self._batch * rows, self._dims[0], self._batch * count * (self.count + 1))
+        return counted._replace(read_bytes=read * sum(self._dims) * self._dtype.itemsize, cache_bytes=self.nbytes)
 
     def append(self, key: npt.ArrayLike, value: npt.ArrayLike) -> None:
         """Add tokens without queries: with their pieces, received weights decay.
@@ -312,19 +310,28 @@ class StreamingAttention:
     def _parts(self) -> list[SpanCache | Slots]:
         return [part for part in (self._near, self._far) if part is not None]
 
+    def _takes(self, heads: int) -> bool:
+        """Whether queries may have so many heads."""
+        spans = self._limits.spans
+        return heads > 0 and (heads % self._key_heads == 0 if spans is None else heads == spans.size)
+
+    @property
+    def _heads_taken(self) -> str:
+        """How many those may be, in words."""
+        spans = self._limits.spans
+        return f"a multiple of {self._key_heads}" if spans is None else str(spans.size)
+
     def _checked_rows(self, key: object, value: object) -> tuple[Array, Array]:
         return given.rows(key, value, self._batch, self._key_heads, self._dims, self._dtype)
 
     def _check_query(self, query: Array, tokens: int) -> None:
         if query.dtype != self._dtype:
             raise TypeError(f"query must be {self._dtype}, as the stream computes, not {query.dtype}")
-        spans, shape = self._limits.spans, query.shape
-        heads = f"a multiple of {self._key_heads}" if spans is None else str(spans.size)
-        suits = len(shape) == 4 and (shape[1] % self._key_heads == 0 if spans is None else shape[1] == spans.size)
-        if not suits or (shape[0], shape[3]) != (self._batch, self._dims[0]) or shape[1] == 0:
-            raise ValueError(
-                f"query must be of shape ({self._batch}, {heads}, queries, {self._dims[0]}), not {query.shape}"
-            )
+        shape = query.shape
+        suits = len(shape) == 4 and self._takes(shape[1]) and (shape[0], shape[3]) == (self._batch, self._dims[0])
+        if not suits:
+            wanted = f"({self._batch}, {self._heads_taken}, queries, {self._dims[0]})"
+            raise ValueError(f"query must be of shape {wanted}, not {shape}")
         if shape[2] > tokens:
             raise ValueError(f"query must be of the {tokens} new tokens or of the last of them, not {shape[2]} long")
 

@@ -145,9 +145,13 @@ def cost(
     others = {name: option for name, option in options.items() if name not in ("memory_key", "memory_value")}
     counted = Request(query, key, key, others).core.pairs(get_num_threads())
     head_pairs = np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)) + batch * tokens * memory
+    return of_pairs(head_pairs, head_dim, batch * heads * tokens * (keys + memory))
+
+
+def of_pairs(head_pairs: npt.NDArray[np.int64], head_dim: int, dense_pairs: int) -> Cost:
+    """Return what so many pairs of each head take, and so many in all where none is left out."""
     pairs = int(head_pairs.sum())
-    dense = 4 * head_dim * batch * heads * tokens * (keys + memory)
-    return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, dense, head_pairs)
+    return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, 4 * head_dim * dense_pairs, head_pairs)
 
 
 def _sending(
