@@ -151,8 +151,9 @@ def main() -> None:
         compare(Cut(1, 2, 2 * keep, previous=23), ("first query",))
     for cut in (Cut(2, 4, 11, previous=11), Cut(4, 4, 11, previous=5), Cut(8, 4, 11, previous=2)):
         compare(cut, ("first query",))
-    for cut, shortlist in ((Cut(1, 4, 11, previous=23), None), (Cut(1, 4, 11, previous=23), 32)):
-        sizes = {"keep": cut.keep, "query_block": cut.query_block, "key_block": cut.key_block, "window": cut.previous}
+    cut = Cut(1, 4, 11, previous=23)
+    sizes = {"keep": cut.keep, "query_block": cut.query_block, "key_block": cut.key_block, "window": cut.previous}
+    for shortlist in (None, 32):
         choose = partial(hs.selected_blocks, **sizes, shortlist=shortlist)
         measure("hs.selected_blocks", choose, **asdict(cut), shortlist=shortlist)
     write(f"selection_{given.name}", {**study.about, "rows": rows})

@@ -1,8 +1,8 @@
 """Time against length: ``python -m benchmarks.studies.lengths --most 1_048_576``.
 
-One head of 64, forward only, in turn: full attention, the local window, hierarchical attention and blocks that the
-content chooses (and what choosing them takes), all but the first of about as many pairs a query. A row also says how
-much longer everybody took than at a quarter of the length: 16 would be quadratic, 4 linear.
+One head of 64, forward only, in turn: full attention; hierarchical attention; blocks that the content chooses, and what
+choosing them takes; and beside each of these two the local window of as many pairs a query. A row also says how much
+longer everybody took than at a quarter of the length: 16 would be quadratic, 4 linear.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAD_DIM = 64
 SHORTEST, FULL_UP_TO = 4096, 65_536
 
 
-def contenders(tokens: int, window: int) -> dict[str, Callable[[], object]]:
+def contenders(tokens: int) -> dict[str, Callable[[], object]]:
     """Return what is timed at a length, by name."""
     query, key, value = np.random.default_rng(0).standard_normal((3, 1, tokens, HEAD_DIM), np.float32)
 
@@ -33,27 +33,18 @@ def contenders(tokens: int, window: int) -> dict[str, Callable[[], object]]:
     def attend(pattern: Pattern) -> Callable[[], object]:
         return lambda: hs.attention(query, key, value, pattern=pattern)
 
+    sizes = {"tokens": tokens, "heads": 1, "head_dim": HEAD_DIM}
+    selected = select()
     timed: dict[str, Callable[[], object]] = {
-        "local": attend(Local(window)),
         "hierarchical": lambda: hs.hierarchical_attention(query, key, value),
-        "selected": attend(select()),
+        "its window": attend(Local(round(hs.hierarchical_cost(**sizes).pairs / tokens))),
+        "selected": attend(selected),
         "selecting": select,
+        "same window": attend(Local(round(selected.cost(**sizes).pairs / tokens))),
     }
     if tokens <= FULL_UP_TO:
         timed["full"] = lambda: hs.attention(query, key, value)
     return timed
-
-
-def pairs(tokens: int) -> int:
-    """Return how many means and tokens a query of hierarchical attention meets, on average."""
-    return round(hs.hierarchical_cost(tokens=tokens, heads=1, head_dim=HEAD_DIM).pairs / tokens)
-
-
-def measure(tokens: int, rounds: int) -> dict[str, Any]:
-    """Time everybody at a length, in turn; medians."""
-    window = pairs(tokens)
-    timed = contenders(tokens, window)
-    return {"tokens": tokens, "window": window, **{name: 1e3 * its for name, its in medians(timed, rounds).items()}}
 
 
 def main() -> None:
@@ -63,19 +54,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, help="a file to be written")
     options = parser.parse_args()
-    names = ("full", "local", "hierarchical", "selected", "selecting")
+    names = ("full", "hierarchical", "its window", "selected", "selecting", "same window")
     print("milliseconds (and how many times those of a quarter of the length)")
-    print("".join(f"{name:>18}" for name in ("tokens", "window", *names)))
+    print("".join(f"{name:>18}" for name in ("tokens", *names)))
     rows: list[dict[str, Any]] = []
     tokens = SHORTEST
     while tokens <= options.most:
-        row = measure(tokens, options.rounds)
+        seconds = medians(contenders(tokens), options.rounds)
+        row = {"tokens": tokens, **{name: 1e3 * its for name, its in seconds.items()}}
         cells = ""
         for name in names:
             before = rows[-1].get(name) if rows else None
             grown = f" ({row[name] / before:.1f})" if before and name in row else ""
             cells += f"{f'{row[name]:.1f}{grown}' if name in row else '-':>18}"
-        print(f"{tokens:18}{row['window']:18}{cells}", flush=True)
+        print(f"{tokens:18}{cells}", flush=True)
         rows.append(row)
         tokens *= 4
     if options.json:
