@@ -37,17 +37,17 @@ def test_a_window_of_equal_cost_is_the_smallest_that_computes_as_many_pairs(seed
 def test_baselines_begin_alike_and_keep_their_spans(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT)
-    for baseline, span in zip(baselines_of(run, run.load()), (32, None), strict=True):
+    for baseline, span in zip(baselines_of(run, run.load(), TEXT), (32, None), strict=True):
         assert run_of(run, baseline) is None
         assert train_baseline(run, TEXT, baseline) == "finished"
         own = run_of(run, baseline)
-        spans = own.load().parameters["span"]
-        assert np.ptp(spans) == 0
+        assert "span" not in own.load().parameters
+        spans = np.unique([row["spans"] for row in own.metrics()])
         assert (own.config["model"]["ramp"], step_of(own)) == (0, 8)
         if span is None:
             span = window_of_equal_cost(run.load().parameters["span"], 4, 32)
             assert baseline.name == f"a window of {span} characters"
-        assert spans[0, 0] == span
+        assert spans.tolist() == [span]
         assert [row["step"] for row in own.metrics()] == [2, 4, 6, 8]
     full = lm.ModelConfig(**run.config["model"])
     first = lm.init_parameters(full, TRAINING.seed)
@@ -61,10 +61,9 @@ def test_a_baseline_follows_a_run_that_was_extended(tmp_path):
     train(run, TEXT, steps=6)
     run.extend(6, 3)
     train(run, TEXT)
-    (full, _) = baselines_of(run, run.load())
+    (full, _) = baselines_of(run, run.load(), TEXT)
     model = dataclasses.asdict(full.model)
-    plan = dataclasses.replace(TRAINING, span_rate=0.0, span_penalty=0.0)
-    by_hand = small_run(tmp_path / "by hand", TEXT, plan, **{k: v for k, v in model.items() if k != "vocabulary"})
+    by_hand = small_run(tmp_path / "by hand", TEXT, TRAINING, **{k: v for k, v in model.items() if k != "vocabulary"})
     train(by_hand, TEXT, steps=6)
     by_hand.extend(6, 3)
     train(by_hand, TEXT)
@@ -77,7 +76,7 @@ def test_a_baseline_follows_a_run_that_was_extended(tmp_path):
 def test_one_that_was_there_goes_on_when_its_run_is_extended(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT)
-    full, window = baselines_of(run, run.load())
+    full, window = baselines_of(run, run.load(), TEXT)
     train_baseline(run, TEXT, full)
     before = run_of(run, full).load().parameters
     run.extend(8, 4)
@@ -94,7 +93,7 @@ def test_one_that_was_there_goes_on_when_its_run_is_extended(tmp_path):
 def test_a_run_that_ended_early_is_compared_at_its_own_step(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT, steps=3)
-    for baseline in baselines_of(run, run.load()):
+    for baseline in baselines_of(run, run.load(), TEXT):
         assert train_baseline(run, TEXT, baseline) == "paused"
         assert step_of(run_of(run, baseline)) == 3
         assert train_baseline(run, TEXT, baseline) == "paused"
@@ -192,9 +191,10 @@ def test_spans_that_all_ended_at_zero_are_said(change, penalty, words):
 
 
 def test_spans_that_were_given_did_not_end_anywhere(tmp_path):
-    given = dataclasses.replace(TRAINING, span_rate=0.0)
-    assert spans_at_zero(small_model(TEXT), given, state_of([[0, 0]])) is None
-    run = small_run(tmp_path / "run", TEXT, given)
+    still = dataclasses.replace(TRAINING, span_rate=0.0)
+    assert spans_at_zero(small_model(TEXT), still, state_of([[0, 0]])) is None
+    assert spans_at_zero(small_model(TEXT, span_kind="fixed"), TRAINING, state_of([[0, 0]])) is None
+    run = small_run(tmp_path / "run", TEXT, span_kind="fixed")
     write_report(run, TEXT)
     assert "every span given, 8 characters, soft edge (ramp) 4" in (run.path / "report.html").read_text()
 

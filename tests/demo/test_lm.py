@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from autograd import value_and_grad
 from autograd.test_util import check_grads
-from headspan.demo import layers as _layers
 from headspan.demo import model as lm
+from headspan.demo.model import forward
+from headspan.demo.model import layers as _layers
 
 SMALL = lm.ModelConfig(vocabulary=11, layers=2, heads=2, width=8, hidden=12, span_limit=16, span_init=5.5, ramp=4)
 
@@ -60,7 +61,7 @@ def test_large_logits_do_not_overflow():
 
 def test_rotary_positions_make_scores_depend_on_distance_only():
     config = lm.ModelConfig(vocabulary=2, heads=1, width=8)
-    turn = lm.turns(20, config, np.float64)
+    turn = forward.turns(20, config, np.float64)
     q, k = (np.broadcast_to(normal(8, seed=seed), (20, 8)).copy() for seed in (1, 2))
     scores = _layers.rotate(q, turn) @ _layers.rotate(k, turn).T
     assert np.allclose(scores[5:, 5:], scores[:-5, :-5], atol=1e-12)
@@ -180,6 +181,6 @@ def test_what_adds_to_the_stream_starts_small():
 
 
 def test_rotary_frequencies_fall():
-    turn = lm.turns(3, lm.ModelConfig(vocabulary=2, heads=2, width=16), np.float64)
+    turn = forward.turns(3, lm.ModelConfig(vocabulary=2, heads=2, width=16), np.float64)
     expected = np.exp(1j * np.arange(3)[:, None] * np.tile(10_000.0 ** (-np.arange(4) / 4), 2))
     np.testing.assert_allclose(turn, expected, atol=1e-12)

@@ -18,7 +18,7 @@ NAMES = {
         selected_blocks set_num_threads soft_mask span_penalty t5_buckets
         """,
     "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
-    "headspan.lm": "ModelConfig Parameters init_parameters logits loss surprisal trace window_bits",
+    "headspan.lm": "ModelConfig Parameters init_parameters logits loss spans stream_bits surprisal trace window_bits",
     "headspan.patterns": "Blocks Blockwise Fixed Full Global Local Neighborhood Pattern Random Strided",
     "headspan.plot": """
         attention_map block_gates distance_profile dynamic_spans hierarchy kept_tokens limit_sweep mean_by_distance

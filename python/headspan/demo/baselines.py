@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headspan.demo.config import ModelConfig
+from headspan.demo.config import ModelConfig, TrainConfig
+from headspan.demo.model import Parameters, spans
 from headspan.demo.runs import Run, State
 from headspan.demo.text import Text
 from headspan.demo.train import as_config, configs, current_state, train
@@ -44,30 +45,56 @@ class Baseline:
     model: ModelConfig
 
 
-def pairs_in_window(spans: Array, ramp: float, context: int) -> int:
-    """Count the pairs that heads of these spans, (layers, heads), compute in one window of training."""
-    layers, heads = spans.shape
-    return sum(cost(tokens=context, heads=heads, head_dim=1, span=spans[i], ramp=ramp).pairs for i in range(layers))
+def pairs_in_window(spans: Array, ramp: float, context: int, earlier: int = 0) -> int:
+    """Count the pairs that heads compute in one window of training.
+
+    Parameters
+    ----------
+    spans : ndarray, shape (layers, heads) or (layers, heads, context)
+    ramp : float
+    context : int
+        Characters of the window.
+    earlier : int
+        Characters before it that heads can see, in a stream.
+    """
+    sizes = {"tokens": context, "key_tokens": context + earlier, "heads": spans.shape[1], "head_dim": 1}
+    return sum(cost(**sizes, span=span[None], ramp=ramp).pairs for span in spans)
 
 
-def window_of_equal_cost(spans: Array, ramp: float, context: int) -> int:
+def window_of_equal_cost(spans: Array, ramp: float, context: int, earlier: int = 0) -> int:
     """Return the smallest hard window, the same for all heads, that computes at least as many pairs."""
-    pairs = pairs_in_window(spans, ramp, context)
+    pairs, shape = pairs_in_window(spans, ramp, context, earlier), spans.shape[:2]
     return bisect_left(
-        range(context - 1), pairs, key=lambda window: pairs_in_window(np.full(spans.shape, window), 0, context)
+        range(context + earlier - 1),
+        pairs,
+        key=lambda window: pairs_in_window(np.full(shape, window), 0, context, earlier),
     )
 
 
-def baselines_of(run: Run, state: State) -> list[Baseline]:
+def spans_in_window(parameters: Parameters, model: ModelConfig, training: TrainConfig, tokens: Array) -> Array:
+    """Return the spans of a model in a window, the last of a passage of tokens: (layers, heads[, context]).
+
+    Only those that characters predict depend on what they read.
+    """
+    if model.span_kind == "dynamic":
+        passage = tokens[None, : training.context + training.earlier(model)]
+        return spans(parameters, model, passage)[:, 0, :, -training.context :]
+    shape = model.layers, model.heads
+    return parameters["span"] if model.span_kind == "adaptive" else np.full(shape, model.span_init, np.float32)
+
+
+def baselines_of(run: Run, state: State, text: Text) -> list[Baseline]:
     """Return what a run that has come to a state is to be compared with."""
     model, training = configs(run)
-    window = window_of_equal_cost(state.parameters["span"], model.ramp, training.context)
+    earlier = training.earlier(model)
+    found = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
+    window = window_of_equal_cost(found, model.ramp, found.shape[-1] if found.ndim == 3 else training.context, earlier)
 
     def hard(span: int) -> ModelConfig:
-        return replace(model, span_init=span, span_limit=span, ramp=0)
+        return replace(model, span_init=span, span_limit=span, ramp=0, span_kind="fixed")
 
     return [
-        Baseline("full attention", "full", hard(training.context)),
+        Baseline("full attention", "full", hard(model.reach if earlier else training.context)),
         Baseline(f"a window of {window:,} characters", f"window-{window}", hard(window)),
     ]
 
@@ -90,9 +117,7 @@ def train_baseline(
     extensions = run.extensions()
     own = run_of(run, baseline)
     if own is None:
-        first = replace(
-            training, steps=training.steps - sum(by for _, by in extensions), span_rate=0.0, span_penalty=0.0
-        )
+        first = replace(training, steps=training.steps - sum(by for _, by in extensions))
         command = f"headspan train --resume {quote(str(run.path))} --baselines"
         config = {"command": command, **as_config(baseline.model, first, text)}
         own = Run.create(run.path / FOLDER / baseline.folder, config)

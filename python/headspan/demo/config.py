@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from headspan import _check
+from headspan.ops.spans import farthest
 from headspan.patterns.base import MAX_TOKENS
 
 ENGINES = ("numpy", "torch")
+SPAN_KINDS = ("adaptive", "dynamic", "fixed")
+BATCHES = ("windows", "stream")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,13 @@ class ModelConfig:
         The largest span a head may learn and the span it starts from, in characters.
     ramp : float
         Length of the soft edge of the mask, in characters; `headspan.attention` says how it is chosen.
+    span_kind : str
+        ``"adaptive"``: each head learns its span. ``"dynamic"``: each character predicts its spans, up to the limit.
+        ``"fixed"``: all heads have `span_init`, and learn none.
+    taps : int
+        Each channel of queries and keys is a learned sum of itself at this character and at ``taps - 1`` before (So et
+        al., "Primer", 2021, section 3). With a few, a head can look for what once followed the last characters, which
+        small models then learn in minutes; with 1 there is no such sum.
     """
 
     vocabulary: int
@@ -42,9 +52,12 @@ class ModelConfig:
     # all heads shrank, from 64 as from 16. With 8, from 16, most shrink and two or three grow, to 53 (seed 0) and 75.
     span_init: float = 16.0
     ramp: float = 8.0
+    span_kind: str = "adaptive"
+    taps: int = 1
 
     def __post_init__(self) -> None:
-        _check.fields(self, _check.integer, ("vocabulary", "layers", "heads", "width", "hidden"), at_least=1)
+        _check.fields(self, _check.integer, ("vocabulary", "layers", "heads", "width", "hidden", "taps"), at_least=1)
+        _one_of("span_kind", self.span_kind, SPAN_KINDS)
         _check.fields(self, _check.number, ("span_limit", "span_init", "ramp"), at_least=0)
         if self.width % (2 * self.heads):
             raise ValueError(f"width must be a multiple of twice the heads ({2 * self.heads}), not {self.width}")
@@ -58,6 +71,11 @@ class ModelConfig:
     def head_dim(self) -> int:
         """Channels of one head."""
         return self.width // self.heads
+
+    @property
+    def reach(self) -> int:
+        """How many characters back a head can come to look."""
+        return int(farthest(self.span_init if self.span_kind == "fixed" else self.span_limit, self.ramp))
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,10 @@ class TrainConfig:
         Peak rate of Adam for the spans, in characters.
     span_penalty : float
         What one character of mean span adds to the loss (in nats).
+    batches : str
+        ``"windows"``: each step draws windows of the text, and nothing before a window is seen. ``"stream"``: each row
+        of a batch goes on where it ended in the step before, and heads see the earlier segments as far as they reach
+        (Dai et al., "Transformer-XL", 2019, section 3.2), so that spans may be longer than what a step predicts.
     engine : str
         What computes the loss and its gradient: ``"numpy"``, or ``"torch"``, which needs PyTorch. The numbers of a run
         are the same but for rounding, and so is all else of it.
@@ -93,6 +115,7 @@ class TrainConfig:
     weight_decay: float = 0.1
     span_rate: float = 1.0
     span_penalty: float = 2e-6
+    batches: str = "windows"
     engine: str = "numpy"
     seed: int = 0
     log_every: int = 20
@@ -103,10 +126,19 @@ class TrainConfig:
         _check.fields(self, _check.integer, ("batch", "context", "warmup", "log_every", "evaluate_every"), at_least=1)
         rates = ("learning_rate", "weight_decay", "span_rate", "span_penalty")
         _check.fields(self, _check.number, rates, at_least=0)
-        if self.engine not in ENGINES:
-            raise ValueError(f"engine must be of {', '.join(map(repr, ENGINES))}, not {self.engine!r}")
+        _one_of("batches", self.batches, BATCHES)
+        _one_of("engine", self.engine, ENGINES)
         _check.check_size("a batch", (self.batch, self.context + 1), np.dtype(np.int64).itemsize)
         if self.evaluate_every % self.log_every:
             raise ValueError(
                 f"evaluate_every must be a multiple of log_every ({self.log_every}), not {self.evaluate_every}"
             )
+
+    def earlier(self, model: ModelConfig) -> int:
+        """How many characters before those of a batch a head of the model can come to see."""
+        return model.reach if self.batches == "stream" else 0
+
+
+def _one_of(name: str, value: object, names: tuple[str, ...]) -> None:
+    if value not in names:
+        raise ValueError(f"{name} must be of {', '.join(map(repr, names))}, not {value!r}")

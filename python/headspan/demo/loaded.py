@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from headspan import _check
 from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.heads import characters, side_by_side
-from headspan.demo.model import Parameters, trace
+from headspan.demo.model import Parameters, layers
+from headspan.demo.model.forward import forward, mean_spans
 from headspan.demo.report.numbers import history_of
 from headspan.demo.runs import Run, RunError
 from headspan.demo.train import configs, current_state
@@ -46,7 +47,7 @@ class LoadedRun:
         As `headspan.lm` takes it.
     training : TrainConfig
     weights : dict of str to ndarray, float32
-        As `headspan.lm` takes them; ``weights["span"]`` is (layers, heads), in characters.
+        As `headspan.lm` takes them; ``weights["span"]`` is (layers, heads), in characters, where heads learned theirs.
     history : dict of str to ndarray
         ``step`` (rows,), ``bits`` per character in training (rows,), ``validation`` (rows,), NaN where it was not
         looked at, and ``spans`` (rows, layers, heads).
@@ -91,7 +92,8 @@ class LoadedRun:
         -------
         dict
             ``query``, ``key`` and ``value`` (layers * heads, tokens, head_dim), float32, the heads of the first layer
-            first; ``span`` (layers * heads,) and ``ramp``, in characters; ``tokens``, one a byte, a dot for each that
+            first; ``span`` (layers * heads,), the mean where characters predict them, and ``ramp``, in
+            characters; ``tokens``, one a byte, a dot for each that
             is no character alone; ``unit``.
 
         Raises
@@ -102,12 +104,13 @@ class LoadedRun:
             For what is no text.
         """
         tokens = self.encode(text)
-        query, key, value = side_by_side(trace(self.weights, self.model, tokens[None]))
+        passed = forward(layers, self.weights, self.model, tokens[None])
+        query, key, value = side_by_side(passed.heads)
         return Trace(
             query=query,
             key=key,
             value=value,
-            span=self.weights["span"].ravel(),
+            span=mean_spans(self.model.heads, passed.spans).ravel(),
             ramp=self.model.ramp,
             tokens=characters(self.vocabulary[tokens]),
             unit="characters",

@@ -33,7 +33,7 @@ from headspan.demo.optimizer import Adam
 Arrays = dict[str, NDArray[Any]]
 Row = dict[str, Any]
 
-FORMAT = 1
+FORMAT = 2
 
 # What NumPy and zipfile make of bytes that are no weights; an archive of an unknown kind is a RuntimeError.
 _UNREADABLE = (ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -56,6 +56,10 @@ class State:
         Time spent training so far.
     recent : list of float
         Bits per character of the steps since the last row of the metrics.
+    memory : list of ndarray
+        What a stream remembers of its earlier segments, layer by layer, see `headspan.demo.model.memory`.
+    spans : ndarray or None, shape (layers, heads)
+        The mean span of every head in the last step; None before one was taken.
     """
 
     parameters: Arrays
@@ -63,6 +67,8 @@ class State:
     step: int = 0
     seconds: float = 0.0
     recent: list[float] = field(default_factory=list)
+    memory: list[NDArray[Any]] = field(default_factory=list)
+    spans: NDArray[Any] | None = None
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -219,6 +225,7 @@ class Run:
                 _check.integer("step", arrays["step"][()], at_least=0),
                 _check.number("seconds", arrays["seconds"], at_least=0),
                 recent.reshape(recent.size).tolist(),
+                list(_named(arrays, "memory").values()),
             )
         except _UNREADABLE:
             raise RunError(f"{path} cannot be read as the weights of a run") from None
@@ -228,6 +235,7 @@ def _groups(state: State) -> Iterable[tuple[str, Arrays]]:
     yield "parameter", state.parameters
     yield "mean", state.adam.mean
     yield "square", state.adam.square
+    yield "memory", {str(layer): array for layer, array in enumerate(state.memory)}
 
 
 def _named(arrays: Arrays, group: str) -> Arrays:

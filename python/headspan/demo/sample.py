@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headspan import _check
 from headspan.demo.config import ModelConfig
-from headspan.demo.model import Parameters, logits
+from headspan.demo.model import Parameters, logits, spans_are_finite
 from headspan.demo.runs import RunError
 
 Array = NDArray[Any]
@@ -67,7 +67,7 @@ def sample(
     _check.integer("length", length, at_least=0)
     _check.integer("context", context, at_least=1)
     _check.number("temperature", temperature, at_least=0)
-    if not np.isfinite(parameters["span"]).all():  # attention takes no others
+    if not spans_are_finite(parameters):  # attention takes no others
         raise RunError(NOT_FINITE)
     rng = np.random.default_rng(_check.integer("seed", seed, at_least=0))
     return _drawn(parameters, config, prompt[-context:].tolist(), length, context, temperature, rng)

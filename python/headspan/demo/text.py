@@ -72,10 +72,13 @@ class Text:
         return np.searchsorted(self.vocabulary, data)
 
     def part(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of the part called train, test or validation, in this order in the text."""
+        """Return the bytes of the part called train, validation or test, in this order in the text.
+
+        As text8 and enwik8 are cut by all who report on them: 90, 5 and 5 million bytes.
+        """
         size = len(self.data)
         first, second = size * 90 // 100, size * 95 // 100
-        bounds = {"train": (0, first), "test": (first, second), "validation": (second, size)}
+        bounds = {"train": (0, first), "validation": (first, second), "test": (second, size)}
         start, stop = bounds[name]
         return self.data[start:stop]
 

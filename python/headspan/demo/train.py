@@ -22,7 +22,16 @@ from numpy.typing import NDArray
 
 from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.engines import objective
-from headspan.demo.model import init_parameters, parameter_shapes, window_bits
+from headspan.demo.model import (
+    Parameters,
+    init_parameters,
+    parameter_shapes,
+    spans_are_finite,
+    stream_bits,
+    surprisal,
+    window_bits,
+)
+from headspan.demo.model.memory import Memory
 from headspan.demo.optimizer import Adam, schedule
 from headspan.demo.runs import Run, RunError, State
 from headspan.demo.text import Text
@@ -104,8 +113,11 @@ def current_state(run: Run, model: ModelConfig, seed: int) -> State:
             must, is_ = expected.get(name, "absent"), found.get(name, "absent")
             if must != is_:
                 raise RunError(f"{run.path / 'weights.npz'} does not fit config.json: {name} must be {must}, not {is_}")
-    if state.parameters["span"].min() < 0:
+    if model.span_kind == "adaptive" and state.parameters["span"].min() < 0:
         raise RunError(f"{run.path / 'weights.npz'} holds a span below 0")
+    sizes = {(array.dtype, array.ndim, array.shape[-1]) for array in state.memory}
+    if sizes and (len(state.memory) != model.layers or sizes != {(np.dtype(np.float32), 3, model.width)}):
+        raise RunError(f"{run.path / 'weights.npz'} does not fit config.json: it holds a memory of another model")
     return state
 
 
@@ -115,7 +127,7 @@ def state_to_go_on_from(run: Run, text: Text) -> State:
     check_same_text(run, text)
     check_length(text, config.context)
     state = current_state(run, model, config.seed)
-    if not np.isfinite(state.parameters["span"]).all():
+    if not spans_are_finite(state.parameters):
         raise RunError(f"{run.path / 'weights.npz'} holds spans that are not finite; training cannot go on from them")
     run.metrics()
     return state
@@ -123,18 +135,32 @@ def state_to_go_on_from(run: Run, text: Text) -> State:
 
 def draw_batch(tokens: Array, config: TrainConfig, step: int) -> Array:
     """Return the windows of a step, shape (batch, context + 1)."""
+    within = np.arange(config.context + 1)
+    if config.batches == "stream":  # rows begin evenly apart, and after the last character comes the first
+        first = np.random.default_rng([config.seed, 1]).integers(0, len(tokens))
+        starts = first + np.arange(config.batch) * len(tokens) // config.batch + step * config.context
+        segments: Array = tokens[(starts[:, None] + within) % len(tokens)]
+        return segments
     rng = np.random.default_rng([config.seed, 1, step])
     starts = rng.integers(0, len(tokens) - config.context, config.batch)
-    windows: Array = tokens[starts[:, None] + np.arange(config.context + 1)]
+    windows: Array = tokens[starts[:, None] + within]
     return windows
 
 
-def sample_bits(state: State, model: ModelConfig, tokens: Array, context: int) -> float:
-    """Bits per character on windows spread evenly over tokens."""
-    context = min(context, len(tokens) - 1)
-    starts = np.linspace(0, len(tokens) - context - 1, SAMPLE_WINDOWS).astype(int)
-    windows = tokens[starts[:, None] + np.arange(context + 1)]
-    return float(window_bits(state.parameters, model, windows).mean(dtype=np.float64))
+def sample_bits(state: State, model: ModelConfig, tokens: Array, config: TrainConfig) -> float:
+    """Bits per character on windows spread evenly over tokens, each with what a stream would have before it."""
+    length = min(config.context + config.earlier(model), len(tokens) - 1)
+    starts = np.linspace(0, len(tokens) - length - 1, SAMPLE_WINDOWS).astype(int)
+    windows = tokens[starts[:, None] + np.arange(length + 1)]
+    bits = window_bits(state.parameters, model, windows, batch=max(1, 8 * config.context // length))
+    return float(bits[:, -config.context :].mean(dtype=np.float64))
+
+
+def text_bits(parameters: Parameters, model: ModelConfig, config: TrainConfig, tokens: Array) -> Array:
+    """Bits for each character of a text after the first, read as in training, shape (tokens - 1,)."""
+    if config.batches == "stream":
+        return stream_bits(parameters, model, tokens)
+    return surprisal(parameters, model, tokens, config.context)
 
 
 class _Trainer:
@@ -143,27 +169,38 @@ class _Trainer:
     def __init__(self, model: ModelConfig, config: TrainConfig, state: State) -> None:
         self.model, self.config, self.state = model, config, state
         self.decays = {
-            name: config.weight_decay if array.ndim == 2 and name not in ("span", "embedding") else 0.0
+            name: 0.0
+            if array.ndim == 1 or name.startswith(("span", "embedding")) or name.endswith("taps")
+            else config.weight_decay
             for name, array in state.parameters.items()
         }
-        self._value_and_grad = objective(config.engine, model, config.span_penalty)
+        self._memory = Memory(model, state.memory) if config.batches == "stream" else None
+        self._objective = objective(config.engine, model, config.span_penalty)
 
     def step(self, batch: Array) -> float:
         """Update the state and return the loss in bits per character; NaN if anything overflows, and no update."""
         state, config = self.state, self.config
-        spans = state.parameters["span"]
-        penalty = config.span_penalty * float(spans.mean(dtype=np.float64))
-        loss, gradients = self._value_and_grad(state.parameters, batch)
-        bits = (loss - penalty) / math.log(2)
+        nats, gradients, spans = self._objective(state.parameters, batch, self._memory)
+        bits = nats / math.log(2)
         if not math.isfinite(bits) or not all(np.isfinite(np.vdot(g, g)) for g in gradients.values()):
             return math.nan
         share = schedule(state.step, config.steps, config.warmup)
         rates = dict.fromkeys(state.parameters, config.learning_rate * share)
-        rates["span"] = config.span_rate * share
+        if self.model.span_kind == "adaptive":
+            rates["span"] = config.span_rate * share
+            spans = state.parameters["span"]
         state.adam.update(state.parameters, gradients, step=state.step, rates=rates, decays=self.decays)
-        np.clip(spans, 0, self.model.span_limit, out=spans)
+        if self.model.span_kind == "adaptive":
+            np.clip(spans, 0, self.model.span_limit, out=spans)
+        state.spans = spans
         state.step += 1
         return bits
+
+    def save(self, run: Run) -> None:
+        """Write the state, with what a stream remembers."""
+        if self._memory is not None:
+            self.state.memory = self._memory.layers()
+        run.save(self.state)
 
 
 def train(
@@ -233,30 +270,32 @@ def train(
                 break
             state.recent.append(bits)
             if state.step % config.log_every == 0 or state.step == config.steps:
-                _log(run, state, config, model, parts["validation"])
+                _log(run, trainer, parts["validation"])
             if progress is not None:
                 progress(state, bits)
             if state.step < last and (interrupted() or state.seconds > budget):
                 outcome = "interrupted" if interrupted() else "out of time"
                 break
-        run.save(state)
+        trainer.save(run)
     return outcome
 
 
-def _log(run: Run, state: State, config: TrainConfig, model: ModelConfig, validation: Array) -> None:
+def _log(run: Run, trainer: _Trainer, validation: Array) -> None:
+    state, config = trainer.state, trainer.config
+    assert state.spans is not None
     row = {
         "step": state.step,
         "bits": float(np.mean(state.recent)),
-        "spans": state.parameters["span"].tolist(),
+        "spans": state.spans.tolist(),
         "seconds": round(state.seconds, 3),
     }
     state.recent.clear()
     evaluate = state.step % config.evaluate_every == 0 or state.step == config.steps
     if evaluate:
-        row["validation"] = sample_bits(state, model, validation, config.context)
+        row["validation"] = sample_bits(state, trainer.model, validation, config)
     run.add_metrics(row)
     if evaluate:
-        run.save(state)
+        trainer.save(run)
 
 
 def _keep_freed_memory() -> None:

@@ -10,34 +10,53 @@ pytest.importorskip("torch", reason="needs torch: nox -s peers")
 pytest.importorskip("autograd", reason="needs autograd: pip install 'headspan[demo]'")
 
 from headspan.demo.cli import main  # isort: skip
+from headspan.demo.config import BATCHES, SPAN_KINDS  # isort: skip
 from headspan.demo.engines import objective  # isort: skip
 from headspan.demo.model import init_parameters  # isort: skip
+from headspan.demo.model.memory import Memory  # isort: skip
 from headspan.demo.runs import Run  # isort: skip
 from headspan.demo.train import configs, draw_batch, train  # isort: skip
 
 ENGINES = ("numpy", "torch")
 
 
-def test_loss_and_gradient_of_a_batch():
+@pytest.mark.parametrize("kind", SPAN_KINDS)
+@pytest.mark.parametrize(("batches", "taps"), [("windows", 1), ("stream", 3)])
+def test_loss_and_gradient_of_a_batch(kind, batches, taps):
     text = small_text()
-    model = small_model(text)
+    model = small_model(text, span_kind=kind, taps=taps)
+    rng = np.random.default_rng(0)
     parameters = {name: array.astype(np.float64) for name, array in init_parameters(model, 3).items()}
-    parameters["span"] += np.linspace(-2, 2, parameters["span"].size).reshape(parameters["span"].shape)
-    windows = draw_batch(text.encode(text.part("train")), TRAINING, 0)
-    (value, gradients), (other, others) = (objective(name, model, 2**-6)(parameters, windows) for name in ENGINES)
+    for name, array in parameters.items():
+        if name.startswith("span"):
+            array += rng.uniform(-1, 1, array.shape)
+    training = dataclasses.replace(TRAINING, batches=batches)
+    tokens = text.encode(text.part("train"))
+    found = []
+    for engine in ENGINES:
+        computed = objective(engine, model, 2**-6)
+        memory = Memory(model) if batches == "stream" else None
+        for step in range(2):
+            last = computed(parameters, draw_batch(tokens, training, step), memory)
+        found.append(last)
+    (value, gradients, spans), (other, others, other_spans) = found
     assert value == pytest.approx(other, abs=1e-12)
+    np.testing.assert_allclose(other_spans, spans, rtol=0, atol=1e-12)
     assert gradients.keys() == others.keys()
     for name, gradient in gradients.items():
         np.testing.assert_allclose(others[name], gradient, rtol=0, atol=1e-12, err_msg=name)
     assert all(array.flags.writeable for array in parameters.values())
 
 
-def test_losses_of_the_first_steps_and_the_run_folder(tmp_path):
+@pytest.mark.parametrize("kind", SPAN_KINDS)
+@pytest.mark.parametrize("batches", BATCHES)
+def test_losses_of_the_first_steps_and_the_run_folder(tmp_path, kind, batches):
     text = small_text()
     rows = {}
     for engine in ENGINES:
         training = dataclasses.replace(TRAINING, steps=20, log_every=1, evaluate_every=10, engine=engine)
-        run = small_run(tmp_path / engine, text, training)
+        training = dataclasses.replace(training, batches=batches)
+        run = small_run(tmp_path / engine, text, training, span_kind=kind)
         assert train(run, text) == "finished"
         rows[engine] = run.metrics()
     assert len(rows["numpy"]) == 20
@@ -49,7 +68,7 @@ def test_losses_of_the_first_steps_and_the_run_folder(tmp_path):
 
 def test_a_run_goes_on_with_its_engine(tmp_path):
     text = small_text()
-    training = dataclasses.replace(TRAINING, engine="torch")
+    training = dataclasses.replace(TRAINING, engine="torch", batches="stream")
     straight, stopped = (small_run(tmp_path / name, text, training) for name in ("straight", "stopped"))
     train(straight, text)
     train(stopped, text, steps=3)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from headspan.demo.config import ENGINES, ModelConfig, TrainConfig
+from headspan.demo.config import BATCHES, ENGINES, SPAN_KINDS, ModelConfig, TrainConfig
 
 DEMO_MINUTES = 5.0
 
@@ -19,6 +19,8 @@ MODEL_OPTIONS = {
     "span_limit": "largest span a head may learn, in characters",
     "span_init": "span that heads start from, in characters",
     "ramp": "length of the soft edge, in characters",
+    "span_kind": f"{', '.join(SPAN_KINDS)}: learned, predicted by each character, or --span-init for all",
+    "taps": "characters of which queries and keys are sums, 1 for none",
 }
 TRAINING_OPTIONS = {
     "steps": "steps of training",
@@ -26,6 +28,7 @@ TRAINING_OPTIONS = {
     "context": "characters in a window",
     "learning_rate": "peak rate of Adam",
     "span_penalty": "added to the loss for each character of mean span, in nats",
+    "batches": f"{' or '.join(BATCHES)}: a stream goes on at each step, and sees its earlier segments up to the limit",
     "engine": f"what computes the gradient, {' or '.join(ENGINES)}",
     "seed": "seed of everything that is drawn",
 }

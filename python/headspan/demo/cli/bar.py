@@ -23,7 +23,8 @@ class Bar:
     def show(self, state: State, bits: float) -> None:
         """Advance by one step."""
         self._smooth = bits if self._smooth is None else 0.98 * self._smooth + 0.02 * bits
-        spans = state.parameters["span"]
-        text = f"{self._smooth:.2f} bits/char, span mean {spans.mean():.0f} widest {spans.max():.0f}"
+        text = f"{self._smooth:.2f} bits/char"
+        if state.spans is not None:
+            text += f", span mean {state.spans.mean():.0f} widest {state.spans.max():.0f}"
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update()

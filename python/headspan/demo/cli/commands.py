@@ -103,7 +103,7 @@ def _train_baselines(run: Run, text: Text) -> str:
     model, config = configs(run)
     state = current_state(run, model, config.seed)
     outcome = "finished"
-    for baseline in baselines_of(run, state):
+    for baseline in baselines_of(run, state, text):
         own = run_of(run, baseline)
         with Bar(state.step, 0 if own is None else step_of(own), baseline.name) as bar:
             outcome = train_baseline(run, text, baseline, progress=bar.show)
@@ -152,7 +152,7 @@ def _sample(options: argparse.Namespace) -> int:
             run.model,
             prompt,
             options.length,
-            context=run.training.context,
+            context=run.training.context + run.training.earlier(run.model),
             temperature=options.temperature,
             seed=options.seed,
         )

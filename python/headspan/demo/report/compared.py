@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from headspan.demo.baselines import FOLDER, baselines_of, pairs_in_window, run_of
-from headspan.demo.model import surprisal
+from headspan.demo.baselines import FOLDER, baselines_of, pairs_in_window, run_of, spans_in_window
+from headspan.demo.config import ModelConfig
 from headspan.demo.report.page import number_table, with_code
 from headspan.demo.report.subject import Subject
-from headspan.demo.train import configs, current_state
+from headspan.demo.runs import State
+from headspan.demo.train import configs, current_state, text_bits
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,8 @@ def compare(subject: Subject) -> list[Compared] | None:
     if not (run.path / FOLDER).is_dir() or not np.isfinite(subject.spans).all():
         return None
     test = subject.text.encode(subject.text.part("test"))
-    pairs = pairs_in_window(subject.spans, subject.model.ramp, training.context)
-    models = [Compared("learned spans", subject.test_bits, pairs, state.seconds)]
-    for baseline in baselines_of(run, state):
+    models = [Compared("learned spans", subject.test_bits, _pairs(subject, state, subject.model), state.seconds)]
+    for baseline in baselines_of(run, state, subject.text):
         own = run_of(run, baseline)
         if own is None:
             continue
@@ -56,10 +56,16 @@ def compare(subject: Subject) -> list[Compared] | None:
         its = current_state(own, model, training.seed)
         if its.step == state.step:
             with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
-                bits = surprisal(its.parameters, model, test, training.context).mean(dtype=np.float64)
-            pairs = pairs_in_window(its.parameters["span"], model.ramp, training.context)
-            models.append(Compared(baseline.name, float(bits), pairs, its.seconds))
+                bits = text_bits(its.parameters, model, training, test).mean(dtype=np.float64)
+            models.append(Compared(baseline.name, float(bits), _pairs(subject, its, model), its.seconds))
     return models
+
+
+def _pairs(subject: Subject, state: State, model: ModelConfig) -> int:
+    training, text = subject.training, subject.text
+    spans = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
+    context = spans.shape[-1] if spans.ndim == 3 else training.context
+    return pairs_in_window(spans, model.ramp, context, training.earlier(model))
 
 
 def in_words(models: list[Compared]) -> list[str]:
@@ -87,7 +93,8 @@ def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
     if models is None:
         return []
     context = subject.training.context
-    full = pairs_in_window(np.full(subject.spans.shape, context), 0, context)
+    earlier = subject.training.earlier(subject.model)
+    full = pairs_in_window(np.full(subject.spans.shape, context + earlier), 0, context, earlier)
     rows = [
         [
             model.name,

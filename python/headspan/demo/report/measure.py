@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import headspan as hs
+from headspan.demo.model.forward import mean_spans
 
 Array = NDArray[Any]
 Layer = tuple[Array, Array, Array]
@@ -45,14 +46,15 @@ class Saving:
     shape: tuple[int, ...]
 
 
-def measure_saving(layers: list[Layer], spans: Array, ramp: float, rounds: int = 15) -> Saving:
+def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, rounds: int = 15) -> Saving:
     """Count and time attention over all layers, the two kinds taking turns in every round.
 
     Parameters
     ----------
     layers : list of (query, key, value)
         Each array (batch, heads, tokens, head_dim).
-    spans : ndarray, shape (layers, heads)
+    spans : sequence
+        Of each layer: (heads,), or (batch, heads, tokens), or a number.
     ramp : float
     rounds : int
     """
@@ -82,7 +84,8 @@ def measure_saving(layers: list[Layer], spans: Array, ramp: float, rounds: int =
     )
     pairs = sum(cost.pairs for cost in costs)
     one = {**sizes, "batch": 1, "decode": True}
-    kept = [hs.cost(**one, span=span, ramp=ramp).cache_bytes or 0 for span in (*spans, None)]
+    widest = [span.max(axis=(0, 2)) if np.ndim(span) == 3 else span for span in spans]  # a cache cannot know
+    kept = [hs.cost(**one, span=span, ramp=ramp).cache_bytes or 0 for span in (*widest, None)]
     return Saving(
         pairs=pairs,
         full_pairs=full.pairs * len(layers),
@@ -134,9 +137,11 @@ class MapSample:
     close_tokens: int
 
 
-def sample_maps(layers: list[Layer], spans: Array, ramp: float, *, blocks: int = 64) -> MapSample:
-    """Compute the attention weights of the first sequence of every layer."""
-    tokens = layers[0][0].shape[2]
+def sample_maps(layers: list[Layer], spans: Sequence[Any], ramp: float, *, blocks: int = 64) -> MapSample:
+    """Compute the attention weights of the first sequence of every layer, whose spans are as for `measure_saving`."""
+    heads, tokens = layers[0][0].shape[1:3]
+    spans = [span[:1] if np.ndim(span) == 3 else span for span in spans]
+    means = mean_spans(heads, spans)
     block = max(1, -(-tokens // blocks))
     one = [(query[:1], key[:1]) for query, key, _ in layers]
     maps, profiles = [], []
@@ -144,7 +149,7 @@ def sample_maps(layers: list[Layer], spans: Array, ramp: float, *, blocks: int =
         maps.append(hs.attention_weights(query, key, span=span, ramp=ramp, pool=block)[0])
         weights = hs.attention_weights(query, key, span=span, ramp=ramp)[0]
         profiles.append(_mean_by_distance(weights))
-    layer, head = (int(i) for i in np.unravel_index(spans.argmax(), spans.shape))
+    layer, head = (int(i) for i in np.unravel_index(means.argmax(), means.shape))
     close_tokens = min(48, tokens)
     last = np.arange(tokens - close_tokens, tokens)
     query, key = one[layer]

@@ -106,6 +106,17 @@ def span_history(steps: Array, history: Array, limit: float, ramp: float) -> Fig
     return figure
 
 
+def opened(values: Array, ramp: float, tokens: list[str]) -> Figure:
+    """Lines: the spans that characters predict along a text, (layers, heads, characters), a panel a layer."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 0.6 + 2.2 * len(values)), layout="constrained")
+        axes = figure.subplots(len(values), 1, squeeze=False).ravel()
+        for layer, ax in enumerate(axes):
+            plot.dynamic_spans(values[layer], ramp=ramp, unit=UNIT, tokens=tokens, ax=ax)
+            ax.set_title(f"layer {layer + 1}")
+    return figure
+
+
 def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) -> Figure:
     """Lines: bits per character against the step, in training and on the validation text."""
     with style():
@@ -122,7 +133,10 @@ def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) ->
 
 
 def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figure:
-    """Small multiples: the pooled attention map of every head, a row a layer."""
+    """Small multiples: the pooled attention map of every head, a row a layer.
+
+    Values are the spans, (layers, heads), or (layers, heads, characters) where each has its own.
+    """
     layers, heads = maps.shape[:2]
     with style():
         panel = (WIDTH - 2.0) / max(heads, 3)
@@ -134,11 +148,12 @@ def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figur
         for layer, head in np.ndindex(layers, heads):
             ax = axes[layer, head]
             image = _map(ax, maps[layer, head], block)
-            span = values[layer, head]
-            band(image, np.full(size, span), ramp)
+            spans = np.broadcast_to(values[layer, head], size)
+            band(image, spans, ramp)
+            span, widest = spans.mean(), spans.max()
             ax.locator_params(nbins=4)
             above = f"head {head + 1}\n" if layer == 0 else ""
-            ax.set_title(f"{above}span {span:.0f}{between}reach {farthest(span, ramp):.0f}", size=8.5)
+            ax.set_title(f"{above}span {span:.0f}{between}reach {farthest(widest, ramp):.0f}", size=8.5)
             if head == 0:
                 ax.set_ylabel(f"layer {layer + 1}")
         figure.supxlabel("character looked at (key)", size=9.5)

@@ -6,6 +6,7 @@ import math
 import platform
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,15 @@ from headspan.ops.spans import farthest
 Array = NDArray[Any]
 
 PASSAGE = 1500
+MAP_TOKENS = 2048  # of which maps are computed whole
+OPENED_TOKENS = 64
 
 
 def about(subject: Subject) -> str:
     """Return the title and what was trained on what."""
     text, model, training = subject.text, subject.model, subject.training
     parameters = sum(array.size for array in subject.state.parameters.values())
-    sizes = ", ".join(f"{len(text.part(name)):,} {name}" for name in ("train", "test", "validation"))
+    sizes = ", ".join(f"{len(text.part(name)):,} {name}" for name in ("train", "validation", "test"))
     rows = {
         "text": f"{text.name}: {len(text.data):,} bytes ({sizes}), "
         f"{len(text.vocabulary)} different byte values; sha256 {text.sha256[:16]}…",
@@ -38,7 +41,7 @@ def about(subject: Subject) -> str:
         "attention": f"{_spans_of(subject)}, soft edge (ramp) {model.ramp:g}",
         "training": f"{subject.state.step:,} of {training.steps:,} steps in "
         f"{subject.state.seconds / 60:.1f} minutes; {training.batch} windows of "
-        f"{training.context} characters a step; Adam, peak rate {training.learning_rate:g}; "
+        f"{training.context} characters a step{_streamed(subject)}; Adam, peak rate {training.learning_rate:g}; "
         f"{training.span_penalty:g} nats penalty for each character of mean span",
     }
     return (
@@ -51,10 +54,20 @@ def _counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def _streamed(subject: Subject) -> str:
+    if subject.training.batches == "windows":
+        return ""
+    return f", which go on from step to step and see up to {subject.model.reach:,} characters before"
+
+
 def _spans_of(subject: Subject) -> str:
     model = subject.model
-    if subject.training.span_rate == 0:
+    if model.span_kind == "fixed":
         return f"every span given, {model.span_init:g} characters"
+    if model.span_kind == "dynamic":
+        return (
+            f"spans predicted by each character in 0 to {model.span_limit:g} characters, at first {model.span_init:g}"
+        )
     return f"spans learned in 0 to {model.span_limit:g} characters from {model.span_init:g}"
 
 
@@ -178,18 +191,51 @@ def saved(saving: measure.Saving | None) -> str:
     )
 
 
+def opened(subject: Subject, tokens: Array) -> list[str]:
+    """Return where the spans that characters predict open up, or nothing where heads have theirs."""
+    if subject.model.span_kind != "dynamic" or not math.isfinite(subject.test_bits):
+        return []
+    count = min(len(tokens), OPENED_TOKENS)
+    shown = pictures.glyphs(subject.text.vocabulary[tokens[-count:]])
+    by_character = _by_character(subject, len(tokens))[:, :, -count:]
+    picture = pictures.opened(by_character, subject.model.ramp, shown)
+    return [
+        "<h2>Where do spans open up?</h2>",
+        f"<p>Each character predicts its own spans. Here are those of {count} characters of a held-out passage; in the "
+        "tables and other pictures a span is the mean over a passage.</p>",
+        subject.figure(picture, "opened", "Spans that characters predict, along a text", wide=True),
+    ]
+
+
+def _by_character(subject: Subject, count: int) -> Array:
+    """Return the spans that the first characters of a passage predict, (layers, heads, characters)."""
+    spans = np.stack([span[0] for span in subject.layer_spans])
+    missing = max(0, count - spans.shape[-1])  # of the last block of a map
+    return np.pad(spans, ((0, 0), (0, 0), (0, missing)), mode="edge")[..., :count]
+
+
+def _beginning(
+    layers: list[measure.Layer], spans: Sequence[Any], count: int
+) -> tuple[list[measure.Layer], Sequence[Any]]:
+    """Return what the first characters of a passage compute with: they see nothing of the rest."""
+    few = [(query[:, :, :count], key[:, :, :count], value[:, :, :count]) for query, key, value in layers]
+    return few, [span[..., :count] if np.ndim(span) == 3 else span for span in spans]
+
+
 def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
     """Return where every head puts its weight."""
     heading = "<h2>Where does each head put its weight?</h2>"
     if not math.isfinite(subject.test_bits):
         return f"{heading}<p>The weights are not finite, so there is nothing to draw.</p>"
     spans, ramp = subject.spans, subject.model.ramp
-    seen = measure.sample_maps(layers, spans, ramp)
-    shown = subject.text.vocabulary[tokens[-seen.close_tokens :]]
+    seen = measure.sample_maps(*_beginning(layers, subject.layer_spans, MAP_TOKENS), ramp)
+    shown = subject.text.vocabulary[tokens[:MAP_TOKENS][-seen.close_tokens :]]
     layer, head = seen.close_head
     title = f"Layer {layer + 1}, head {head + 1} (the widest), character by character"
     profiles = pictures.distance_profiles(seen.profiles, spans, ramp)
-    maps = pictures.attention_maps(seen.maps, seen.block, spans, ramp)
+    size = seen.maps.shape[-1] * seen.block
+    by_row = spans if subject.model.span_kind != "dynamic" else _by_character(subject, size)
+    maps = pictures.attention_maps(seen.maps, seen.block, by_row, ramp)
     close = pictures.close_map(seen.close, pictures.glyphs(shown), title)
     return "\n".join(
         [
@@ -208,9 +254,9 @@ def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
 
 
 def view(subject: Subject, layers: list[measure.Layer], tokens: Array) -> list[str]:
-    """Return the interactive view, or nothing for weights that are not finite."""
-    if not math.isfinite(subject.test_bits):
-        return []
+    """Return the interactive view, or nothing for weights that are not finite, or spans that characters predict."""
+    if not math.isfinite(subject.test_bits) or subject.model.span_kind == "dynamic":
+        return []  # the view's sliders move spans of heads
     return [view_section(layers, subject.spans, subject.model.ramp, subject.text.vocabulary[tokens])]
 
 

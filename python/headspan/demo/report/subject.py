@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headspan.demo.config import ModelConfig, TrainConfig
+from headspan.demo.model.forward import mean_spans
 from headspan.demo.report import pictures
 from headspan.demo.report.page import figure
 from headspan.demo.runs import Row, Run, State
@@ -27,13 +29,14 @@ class Subject:
     training: TrainConfig
     state: State
     bits: Array  # of every character of the test text but the first
+    layer_spans: Sequence[Any]  # of each layer: (heads,), a number, or (batch, heads, characters) on a passage
     rows: list[Row]  # the metrics up to the state; a run that was killed may have noted more
     pictures: dict[str, Any] = field(default_factory=dict)  # drawn so far, by their names
 
     @property
     def spans(self) -> Array:
-        """The learned spans, of shape (layers, heads)."""
-        return self.state.parameters["span"]
+        """The span of every head, (layers, heads); the mean where characters predict them."""
+        return mean_spans(self.model.heads, self.layer_spans)
 
     @property
     def test_bits(self) -> float:

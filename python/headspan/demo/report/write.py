@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from headspan.demo.model import surprisal, trace
+from headspan.demo.model import layers as numpy_layers
+from headspan.demo.model import spans_are_finite
+from headspan.demo.model.forward import forward
 from headspan.demo.report import measure, pictures, sections
 from headspan.demo.report.compared import Compared, compare, compared, compared_numbers
 from headspan.demo.report.numbers import document, history_of, mean_or_none, saving_numbers
@@ -18,7 +20,7 @@ from headspan.demo.report.remarks import remarks
 from headspan.demo.report.subject import Subject
 from headspan.demo.runs import Run, replace_file
 from headspan.demo.text import Text, baselines
-from headspan.demo.train import check_same_text, configs, current_state
+from headspan.demo.train import check_same_text, configs, current_state, text_bits
 from headspan.explorer.page import POLICY, style
 
 __all__ = ["write_report"]
@@ -61,15 +63,17 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     test = text.encode(text.part("test"))
     if png is not None:
         png.mkdir(parents=True, exist_ok=True)
-    batch = measure.sequences(test, training.context, training.batch)
+    batch = measure.sequences(test, training.context + training.earlier(model), training.batch)
     bits, layers, saving = np.full(test.size - 1, np.nan), [], None
-    if np.isfinite(state.parameters["span"]).all():  # attention takes no others
+    spans: Any = state.parameters.get("span", [np.nan] * model.layers)
+    if spans_are_finite(state.parameters):  # attention takes no others
         with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
-            bits = surprisal(state.parameters, model, test, training.context)
-            layers = trace(state.parameters, model, batch)
-        saving = measure.measure_saving(layers, state.parameters["span"], model.ramp)
+            bits = text_bits(state.parameters, model, training, test)
+            passed = forward(numpy_layers, state.parameters, model, batch)
+        layers, spans = passed.heads, passed.spans
+        saving = measure.measure_saving(layers, spans, model.ramp)
     rows = [row for row in run.metrics() if row["step"] <= state.step]
-    subject = Subject(run, text, model, training, state, bits, rows)
+    subject = Subject(run, text, model, training, state, bits, spans, rows)
     known = baselines(text.part("test").tobytes())
     models = compare(subject)
     parts = [
@@ -78,6 +82,7 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
         sections.spans_of_heads(subject),
         sections.saved(saving),
         *compared(subject, models),
+        *sections.opened(subject, batch[0]),
         sections.maps(subject, layers, batch[0]),
         *sections.view(subject, layers, batch[0]),
         sections.passage(subject),
@@ -103,7 +108,7 @@ def _summary(
     return {
         "text": text.name,
         "sha256": text.sha256,
-        "characters": {name: len(text.part(name)) for name in ("train", "test", "validation")},
+        "characters": {name: len(text.part(name)) for name in ("train", "validation", "test")},
         "parameters": sum(array.size for array in state.parameters.values()),
         "step": state.step,
         "steps": subject.training.steps,
@@ -115,6 +120,7 @@ def _summary(
         **{f"{name}, bits per character": value for name, value in known.items()},
         "spans": subject.spans.tolist(),
         "mean span": mean_or_none(subject.spans),
+        "kind of spans": model.span_kind,
         "span limit": model.span_limit,
         "ramp": model.ramp,
         **saving_numbers(saving),

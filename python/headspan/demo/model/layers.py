@@ -1,4 +1,4 @@
-"""The layers of the small language model, each one ``autograd`` primitive.
+"""The layers of the small language model on arrays of NumPy, each one ``autograd`` primitive.
 
 A layer written out in NumPy calls would leave ``autograd`` a dozen records and as many temporary
 arrays; here each is one record with its gradient beside it. Arrays are float32 or float64 and keep
@@ -10,10 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import autograd.numpy as differentiable
 import numpy as np
+from autograd.tracer import getval
 from numpy.typing import NDArray
 
-from headspan.autograd import defvjp_argnums, primitive
+from headspan.autograd import attention, defvjp_argnums, primitive
+from headspan.ops.spans import dynamic_span_vjp
+
+__all__ = [
+    "attention",
+    "constant",
+    "cross_entropy",
+    "dynamic_span",
+    "embed",
+    "join",
+    "join_heads",
+    "linear",
+    "mix",
+    "negative_log_likelihood",
+    "rms_norm",
+    "rotate",
+    "split_heads",
+    "squared_relu",
+    "value_of",
+]
 
 Array = NDArray[Any]
 
@@ -146,6 +167,79 @@ def _rotate_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[A
 
 
 defvjp_argnums(rotate, _rotate_vjp)
+
+
+@primitive
+def mix(x: Array, taps: Array) -> Array:
+    """Return x (batch, tokens, width) with ``taps[k]`` of every channel k tokens before, taps (count, width)."""
+    out: Array = x * taps[0]
+    for back in range(1, len(taps)):
+        out[:, back:] += x[:, :-back] * taps[back]
+    return out
+
+
+def _mix_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Array], Any]:
+    x, taps = args
+
+    def backward(grad: Array) -> tuple[Array, ...]:
+        grad_x, grad_taps = grad * taps[0], np.empty_like(taps)
+        grad_taps[0] = np.einsum("bti,bti->i", grad, x)
+        for back in range(1, len(taps)):
+            grad_x[:, :-back] += grad[:, back:] * taps[back]
+            grad_taps[back] = np.einsum("bti,bti->i", grad[:, back:], x[:, :-back])
+        return tuple((grad_x, grad_taps)[argnum] for argnum in argnums)
+
+    return backward
+
+
+defvjp_argnums(mix, _mix_vjp)
+
+
+@primitive
+def dynamic_span(x: Array, weight: Array, bias: Array, limit: float) -> Array:
+    """Return the spans that tokens x (batch, tokens, width) predict, see `headspan.dynamic_span`."""
+    spans: Array = dynamic_span_vjp(x, weight, bias, limit)[0]
+    return spans
+
+
+def _dynamic_span_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Array], Any]:
+    _, vjp = dynamic_span_vjp(*args)
+
+    def backward(grad: Array) -> tuple[Array, ...]:
+        gradients = vjp(np.asarray(grad, out.dtype))  # a mean of float32 has gradients of float64
+        return tuple(gradients[argnum] for argnum in argnums)
+
+    return backward
+
+
+defvjp_argnums(dynamic_span, _dynamic_span_vjp)
+
+
+def join(before: Any, x: Any) -> Any:
+    """Return tokens one after another."""
+    return differentiable.concatenate((before, x), axis=1)
+
+
+def split_heads(x: Any, heads: int) -> Any:
+    """Return x (batch, tokens, width) as (batch, heads, tokens, head_dim)."""
+    batch, tokens, width = x.shape
+    return x.reshape((batch, tokens, heads, width // heads)).transpose((0, 2, 1, 3))
+
+
+def join_heads(x: Any) -> Any:
+    """Return x (batch, heads, tokens, head_dim) as (batch, tokens, width)."""
+    batch, heads, tokens, head_dim = x.shape
+    return x.transpose((0, 2, 1, 3)).reshape((batch, tokens, heads * head_dim))
+
+
+def value_of(x: Any) -> Any:
+    """Return the array behind what a derivative is traced through."""
+    return getval(x)
+
+
+def constant(x: Array) -> Any:
+    """Return an array as these layers take it."""
+    return x
 
 
 @primitive

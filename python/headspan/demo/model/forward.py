@@ -1,0 +1,203 @@
+"""The model, once for every package that computes its gradient.
+
+What is done to arrays is asked of a module `layers`: `headspan.demo.model.layers` does it on arrays of NumPy, known to
+``autograd``, and `headspan.demo.engines.torch_layers` on tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headspan import _check
+from headspan.demo.config import ModelConfig
+from headspan.demo.model import layers as of_numpy
+from headspan.demo.model.memory import Memory
+from headspan.demo.model.parameters import Parameters
+from headspan.ops.spans import farthest
+
+Array = NDArray[Any]
+
+ROTARY_BASE = 10_000.0
+
+
+def _batch(name: str, tokens: object, config: ModelConfig) -> Array:
+    array = _check.indices(name, tokens, axes=("batch", "tokens"), below=config.vocabulary)
+    check_length(name, array, 1)
+    return array
+
+
+def check_length(name: str, tokens: Array, least: int) -> None:
+    """Raise unless tokens are at least so many."""
+    if tokens.shape[-1] < least:
+        raise ValueError(f"{name} must have a length of at least {least}, not {tokens.shape[-1]}")
+
+
+def turns(tokens: int, config: ModelConfig, real: Any) -> Array:
+    """Return rotary positions as complex numbers of modulus 1, shape (tokens, width / 2)."""
+    planes = config.head_dim // 2
+    frequency = ROTARY_BASE ** (-np.arange(planes) / planes)
+    angle = np.arange(tokens)[:, None] * np.tile(frequency, config.heads)
+    its: Array = np.exp(1j * angle).astype(np.result_type(real, np.complex64))
+    return its
+
+
+class Pass(NamedTuple):
+    """What the model made of a batch.
+
+    Attributes
+    ----------
+    hidden : (batch, characters, width)
+        The final residual stream.
+    heads : list of (query, key, value)
+        Of each layer, (batch, heads, characters, head_dim); keys and values begin with those that a memory held.
+    spans : list
+        Of each layer: (heads,), or (batch, heads, characters) where each character predicts its own, or a number.
+    """
+
+    hidden: Any
+    heads: list[tuple[Any, Any, Any]]
+    spans: list[Any]
+
+
+def forward(layers: Any, parameters: Any, config: ModelConfig, tokens: Array, memory: Memory | None = None) -> Pass:
+    """Run the model on a batch, and tell a memory of it, if there is one."""
+    tokens = _batch("tokens", tokens, config)
+    count = tokens.shape[1]
+    x = layers.embed(parameters["embedding"], tokens)
+    heads, spans = [], []
+    for layer in range(config.layers):
+
+        def weight(name: str, layer: int = layer) -> Any:
+            return parameters[f"{layer}.{name}"]
+
+        normed = layers.rms_norm(x, weight("attention_gain"))
+        span = _span(layers, parameters, config, layer, normed)
+        seen = normed
+        if memory is not None:
+            before = memory.before(layer, int(farthest(np.max(layers.value_of(span)), config.ramp)))
+            memory.keep(layer, layers.value_of(x))
+            if before is not None:
+                seen = layers.join(layers.rms_norm(layers.constant(before), weight("attention_gain")), normed)
+        turn = turns(seen.shape[1], config, layers.value_of(x).dtype)
+        asking = _last(seen, count + config.taps - 1)
+        query, key = layers.linear(asking, weight("query")), layers.linear(seen, weight("key"))
+        if config.taps > 1:
+            query, key = layers.mix(query, weight("query_taps")), layers.mix(key, weight("key_taps"))
+        query = layers.rotate(_last(query, count), turn[-count:])
+        key = layers.rotate(key, turn)
+        value = layers.linear(seen, weight("value"))
+        query, key, value = (layers.split_heads(part, config.heads) for part in (query, key, value))
+        heads.append((query, key, value))
+        spans.append(span)
+        found = layers.attention(query, key, value, span=span, ramp=config.ramp)
+        x = x + layers.linear(layers.join_heads(found), weight("project"))
+        normed = layers.rms_norm(x, weight("hidden_gain"))
+        x = x + layers.linear(layers.squared_relu(layers.linear(normed, weight("expand"))), weight("contract"))
+    return Pass(layers.rms_norm(x, parameters["gain"]), heads, spans)
+
+
+def _last(x: Any, count: int) -> Any:
+    return x if x.shape[1] <= count else x[:, -count:]  # a slice has a gradient, which costs
+
+
+def _span(layers: Any, parameters: Any, config: ModelConfig, layer: int, x: Any) -> Any:
+    if config.span_kind == "fixed":
+        return config.span_init
+    if config.span_kind == "adaptive":
+        return parameters["span"][layer]
+    return layers.dynamic_span(x, parameters["span_weight"][layer], parameters["span_bias"][layer], config.span_limit)
+
+
+def mean_spans(heads: int, spans: Sequence[Any]) -> Array:
+    """Return the mean span of every head, (layers, heads), of the spans of a `Pass`."""
+    each = [span.mean(axis=(0, 2)) if np.ndim(span) == 3 else np.broadcast_to(span, heads) for span in spans]
+    return np.stack(each)
+
+
+def logits(parameters: Parameters, config: ModelConfig, tokens: Array) -> Any:
+    """Score every character as the next one.
+
+    Parameters
+    ----------
+    parameters : dict
+        As made by `init_parameters`.
+    config : ModelConfig
+    tokens : ndarray of int, shape (batch, tokens)
+        Indices into the vocabulary.
+
+    Returns
+    -------
+    ndarray, float32, shape (batch, tokens, vocabulary)
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> lm.logits(lm.init_parameters(config, seed=0), config, [[0, 4, 2]]).shape
+    (1, 3, 5)
+    """
+    return of_numpy.linear(forward(of_numpy, parameters, config, tokens).hidden, parameters["head"])
+
+
+def loss(parameters: Parameters, config: ModelConfig, tokens: Array, targets: Array) -> Any:
+    """Mean negative log-likelihood of targets (batch, tokens) after tokens, in nats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headspan import lm
+    >>> from headspan.autograd import value_and_grad
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> windows = np.array([[0, 4, 2, 1]])
+    >>> def nats(parameters):
+    ...     return lm.loss(parameters, config, windows[:, :-1], windows[:, 1:])
+    >>> value, gradients = value_and_grad(nats)(lm.init_parameters(config, seed=0))
+    >>> gradients["span"].shape
+    (1, 2)
+    """
+    tokens, targets = _batch("tokens", tokens, config), _batch("targets", targets, config)
+    if targets.shape != tokens.shape:
+        raise ValueError(f"targets must have the shape of tokens, {tokens.shape}, not {targets.shape}")
+    if targets.size == 0:
+        raise ValueError("targets must hold at least one character, not none")
+    return of_numpy.cross_entropy(logits(parameters, config, tokens), targets)
+
+
+def trace(parameters: Parameters, config: ModelConfig, tokens: Array) -> list[tuple[Array, Array, Array]]:
+    """Query, key and value of every layer, each (batch, heads, tokens, head_dim), for pictures.
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=3, heads=2, width=8, hidden=8)
+    >>> layers = lm.trace(lm.init_parameters(config, seed=0), config, [[0, 4, 2]])
+    >>> len(layers), layers[0][0].shape
+    (3, (1, 2, 3, 4))
+    """
+    return forward(of_numpy, parameters, config, tokens).heads
+
+
+def spans(parameters: Parameters, config: ModelConfig, tokens: Array) -> Array:
+    """Spans of every layer, head and character on texts.
+
+    Returns
+    -------
+    ndarray, shape (layers, batch, heads, tokens)
+        In characters; the same for all characters unless each of them predicts its own.
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8, span_kind="dynamic", span_init=256)
+    >>> lm.spans(lm.init_parameters(config, seed=0), config, [[0, 4, 2]])[0, 0, 0]
+    array([256., 256., 256.], dtype=float32)
+    """
+    passed = forward(of_numpy, parameters, config, tokens)
+    batch, heads, count, _ = passed.heads[0][0].shape
+    each = [np.asarray(span, passed.hidden.dtype) for span in passed.spans]
+    each = [span if span.ndim == 3 else np.broadcast_to(span, heads)[None, :, None] for span in each]
+    return np.stack([np.broadcast_to(span, (batch, heads, count)) for span in each])

@@ -1,0 +1,132 @@
+"""What a model makes of texts that are longer than a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headspan import _check
+from headspan.demo.config import ModelConfig
+from headspan.demo.model import layers
+from headspan.demo.model.forward import check_length, forward, logits
+from headspan.demo.model.memory import Memory
+from headspan.demo.model.parameters import Parameters
+
+Array = NDArray[Any]
+
+
+def window_bits(parameters: Parameters, config: ModelConfig, windows: Array, batch: int = 8) -> Array:
+    """Bits the model needs for each character of windows after the first.
+
+    Parameters
+    ----------
+    parameters : dict
+    config : ModelConfig
+    windows : ndarray of int, shape (windows, tokens + 1)
+    batch : int
+        Windows computed at a time.
+
+    Returns
+    -------
+    ndarray, float32, shape (windows, tokens)
+        ``-log2 p(character | the characters before it in its window)``.
+
+    Examples
+    --------
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> lm.window_bits(lm.init_parameters(config, seed=0), config, [[0, 4, 2], [2, 4, 0]]).shape
+    (2, 2)
+    """
+    windows = _check.indices("windows", windows, axes=("windows", "tokens + 1"), below=config.vocabulary)
+    _check.integer("batch", batch, at_least=1)
+    check_length("windows", windows, 2)
+    bits = [np.empty((0, windows.shape[1] - 1), np.float32)]
+    for first in range(0, len(windows), batch):
+        part = windows[first : first + batch]
+        scores = logits(parameters, config, part[:, :-1])
+        bits.append(layers.negative_log_likelihood(scores, part[:, 1:]) / np.float32(np.log(2)))
+    return np.concatenate(bits)
+
+
+def surprisal(parameters: Parameters, config: ModelConfig, tokens: Array, context: int) -> Array:
+    """Bits the model needs for each character of a text after the first.
+
+    Windows of `context` characters advance by half their length, so that every character but the
+    first few is predicted from at least half a context.
+
+    Parameters
+    ----------
+    parameters : dict
+    config : ModelConfig
+    tokens : ndarray of int, shape (tokens,)
+    context : int
+
+    Returns
+    -------
+    ndarray, float32, shape (tokens - 1,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> lm.surprisal(lm.init_parameters(config, seed=0), config, np.arange(100) % 5, context=16).shape
+    (99,)
+    """
+    tokens = _check.indices("tokens", tokens, axes=("tokens",), below=config.vocabulary)
+    _check.integer("context", context, at_least=1)
+    check_length("tokens", tokens, 2)
+    count = len(tokens) - 1
+    if count <= context:
+        whole: Array = window_bits(parameters, config, tokens[None])[0]
+        return whole
+    stride = max(1, context // 2)
+    starts = np.arange(0, count - context + 1, stride)
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, context + 1)
+    bits = window_bits(parameters, config, windows[starts])
+    known = [bits[0], bits[1:, context - stride :].ravel()]
+    missing = count - sum(map(len, known))
+    if missing:
+        known.append(window_bits(parameters, config, windows[-1:])[0, -missing:])
+    return np.concatenate(known)
+
+
+def stream_bits(parameters: Parameters, config: ModelConfig, tokens: Array, segment: int = 2048) -> Array:
+    """Bits the model needs for each character of a text after the first, read as one stream.
+
+    Heads see as far back as they reach, beyond the beginning of a segment, as in training with ``batches="stream"``.
+
+    Parameters
+    ----------
+    parameters : dict
+    config : ModelConfig
+    tokens : ndarray of int, shape (tokens,)
+    segment : int
+        Characters computed at a time, which changes nothing but rounding.
+
+    Returns
+    -------
+    ndarray, float32, shape (tokens - 1,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headspan import lm
+    >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
+    >>> lm.stream_bits(lm.init_parameters(config, seed=0), config, np.arange(100) % 5, segment=16).shape
+    (99,)
+    """
+    tokens = _check.indices("tokens", tokens, axes=("tokens",), below=config.vocabulary)
+    _check.integer("segment", segment, at_least=1)
+    check_length("tokens", tokens, 2)
+    memory = Memory(config)
+    bits = []
+    for first in range(0, len(tokens) - 1, segment):
+        part = tokens[None, first : first + segment + 1]
+        hidden = forward(layers, parameters, config, part[:, :-1], memory).hidden
+        scores = layers.linear(hidden, parameters["head"])
+        bits.append(layers.negative_log_likelihood(scores, part[:, 1:])[0] / np.float32(np.log(2)))
+    return np.concatenate(bits)
