@@ -96,6 +96,25 @@ def test_dynamic_spans_are_those_of_the_paper():
         assert np.unique(lm.spans(lm.init_parameters(given, 0), given, tokens)).tolist() == [given.span_init]
 
 
+@pytest.mark.parametrize("kind", ["adaptive", "dynamic"])
+def test_heads_start_apart_and_wait(tmp_path, kind):
+    changes = {"heads": 4, "span_init": 2, "span_spread": 64, "span_limit": 100, "span_kind": kind}
+    model = small_model(TEXT, **changes)
+    tokens = TEXT.encode(TEXT.data)[None, :5]
+    first = lm.spans(lm.init_parameters(model, 0), model, tokens)[..., 0]
+    np.testing.assert_allclose(first[:, 0], [[2, 8, 32, 100 if kind == "adaptive" else 99]] * 2, rtol=1e-5)
+    run = small_run(tmp_path / "run", TEXT, dataclasses.replace(STREAM, span_delay=4), **changes)
+    train(run, TEXT, steps=4)
+    own = [name for name in run.load().parameters if name.startswith("span")]
+    start = lm.init_parameters(model, 0)
+    assert all(np.array_equal(run.load().parameters[name], start[name]) for name in own)
+    train(run, TEXT)
+    assert not any(np.array_equal(run.load().parameters[name], start[name]) for name in own)
+    write_report(run, TEXT)
+    page = re.sub("<[^>]*>", "", (run.path / "report.html").read_text())
+    assert kind == "dynamic" or "spans learned in 0 to 100 characters from 2 to 100" in page
+
+
 def test_a_stream_reads_every_row_on():
     tokens = TEXT.encode(TEXT.part("train"))
     batches = [draw_batch(tokens, STREAM, step) for step in range(400)]
@@ -186,6 +205,11 @@ def test_a_run_with_weights_that_are_not_finite_is_reported(tmp_path, kind):
         (
             lambda: small_model(TEXT, span_kind="learned"),
             "span_kind must be of .*, 'fixed', not 'le",
+        ),
+        (lambda: small_model(TEXT, span_spread=0.5), "span_spread must be at least 1, not 0.5"),
+        (
+            lambda: small_model(TEXT, span_kind="fixed", span_spread=2),
+            "span_spread must be 1 where spans are fixed, not",
         ),
         (lambda: small_model(TEXT, taps=0), "taps must be at least 1, not 0"),
         (lambda: dataclasses.replace(TRAINING, batches="documents"), "batches must be of .*, not 'do"),

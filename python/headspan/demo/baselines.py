@@ -91,7 +91,7 @@ def baselines_of(run: Run, state: State, text: Text) -> list[Baseline]:
     window = window_of_equal_cost(found, model.ramp, found.shape[-1] if found.ndim == 3 else training.context, earlier)
 
     def hard(span: int) -> ModelConfig:
-        return replace(model, span_init=span, span_limit=span, ramp=0, span_kind="fixed")
+        return replace(model, span_init=span, span_limit=span, span_spread=1.0, ramp=0, span_kind="fixed")
 
     return [
         Baseline("full attention", "full", hard(model.reach if earlier else training.context)),

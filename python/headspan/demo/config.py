@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headspan import _check
 from headspan.ops.spans import farthest
@@ -33,6 +34,10 @@ class ModelConfig:
         The largest span a head may learn and the span it starts from, in characters.
     ramp : float
         Length of the soft edge of the mask, in characters; `headspan.attention` says how it is chosen.
+    span_spread : float
+        How many times as far the last head of a layer starts as the first, those between at equal ratios; none beyond
+        the limit. A span has a gradient on its ramp alone, so that heads that start apart look for use at several
+        distances.
     span_kind : str
         ``"adaptive"``: each head learns its span. ``"dynamic"``: each character predicts its spans, up to the limit.
         ``"fixed"``: all heads have `span_init`, and learn none.
@@ -52,6 +57,7 @@ class ModelConfig:
     # all heads shrank, from 64 as from 16. With 8, from 16, most shrink and two or three grow, to 53 (seed 0) and 75.
     span_init: float = 16.0
     ramp: float = 8.0
+    span_spread: float = 1.0
     span_kind: str = "adaptive"
     taps: int = 1
 
@@ -64,6 +70,8 @@ class ModelConfig:
         for name in ("span_limit", "ramp"):
             if getattr(self, name) > MAX_TOKENS:
                 raise ValueError(f"{name} must be at most {MAX_TOKENS} characters, not {getattr(self, name):g}")
+        if _check.number("span_spread", self.span_spread, at_least=1) > 1 and self.span_kind == "fixed":
+            raise ValueError(f"span_spread must be 1 where spans are fixed, not {self.span_spread:g}")
         if self.span_init > self.span_limit:
             raise ValueError(f"span_init must be at most span_limit ({self.span_limit:g}), not {self.span_init:g}")
 
@@ -71,6 +79,12 @@ class ModelConfig:
     def head_dim(self) -> int:
         """Channels of one head."""
         return self.width // self.heads
+
+    @property
+    def first_spans(self) -> NDArray[np.float64]:
+        """Where the spans of the heads of a layer start."""
+        spans: NDArray[np.float64] = self.span_init * np.geomspace(1, self.span_spread, self.heads)
+        return np.minimum(spans, self.span_limit)
 
     @property
     def reach(self) -> int:
@@ -92,6 +106,9 @@ class TrainConfig:
         Peak rate of Adam, steps until it is reached, and decay of the weight matrices.
     span_rate : float
         Peak rate of Adam for the spans, in characters.
+    span_delay : int
+        Steps in which only the other weights learn. Heads that have not learned yet look at random, which is best done
+        from near: spans that move from the first step on shrink to nothing.
     span_penalty : float
         What one character of mean span adds to the loss (in nats).
     batches : str
@@ -114,6 +131,7 @@ class TrainConfig:
     warmup: int = 100
     weight_decay: float = 0.1
     span_rate: float = 1.0
+    span_delay: int = 0
     span_penalty: float = 2e-6
     batches: str = "windows"
     engine: str = "numpy"
@@ -122,7 +140,7 @@ class TrainConfig:
     evaluate_every: int = 200
 
     def __post_init__(self) -> None:
-        _check.fields(self, _check.integer, ("steps", "seed"), at_least=0)
+        _check.fields(self, _check.integer, ("steps", "seed", "span_delay"), at_least=0)
         _check.fields(self, _check.integer, ("batch", "context", "warmup", "log_every", "evaluate_every"), at_least=1)
         rates = ("learning_rate", "weight_decay", "span_rate", "span_penalty")
         _check.fields(self, _check.number, rates, at_least=0)

@@ -189,6 +189,8 @@ class _Trainer:
         if self.model.span_kind == "adaptive":
             rates["span"] = config.span_rate * share
             spans = state.parameters["span"]
+        if state.step < config.span_delay:
+            rates |= {name: 0.0 for name in rates if name.startswith("span")}
         state.adam.update(state.parameters, gradients, step=state.step, rates=rates, decays=self.decays)
         if self.model.span_kind == "adaptive":
             np.clip(spans, 0, self.model.span_limit, out=spans)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,7 +59,7 @@ def init_parameters(config: ModelConfig, seed: int) -> Parameters:
            [3., 3.]], dtype=float32)
     """
     rng = np.random.default_rng([_check.integer("seed", seed, at_least=0), 0])
-    starts = {"span": config.span_init, "span_weight": 0.0, "span_bias": _bias_of(config)}
+    starts = {"span": config.first_spans, "span_weight": 0.0, "span_bias": _bias_of(config)}
     parameters: Parameters = {}
     for name, shape in parameter_shapes(config):
         _check.check_size(name, shape, _check.SINGLE.itemsize)
@@ -80,11 +79,11 @@ def init_parameters(config: ModelConfig, seed: int) -> Parameters:
     return parameters
 
 
-def _bias_of(config: ModelConfig) -> float:
-    """Return where the sigmoid of dynamic spans starts; where it is nearly flat nothing would learn."""
-    share = config.span_init / config.span_limit if config.span_limit else 0.5
-    share = min(max(share, 0.01), 0.99)
-    return math.log(share / (1 - share))
+def _bias_of(config: ModelConfig) -> Array:
+    """Return where the sigmoids of dynamic spans start; where they are nearly flat nothing would learn."""
+    share = (config.first_spans / (config.span_limit or 1)).clip(0.01, 0.99)
+    bias: Array = np.log(share / (1 - share))
+    return bias
 
 
 def spans_are_finite(parameters: Parameters) -> bool:

@@ -68,7 +68,8 @@ def _spans_of(subject: Subject) -> str:
         return (
             f"spans predicted by each character in 0 to {model.span_limit:g} characters, at first {model.span_init:g}"
         )
-    return f"spans learned in 0 to {model.span_limit:g} characters from {model.span_init:g}"
+    start = f"from {model.span_init:g}" + (f" to {model.first_spans[-1]:g}" if model.span_spread > 1 else "")
+    return f"spans learned in 0 to {model.span_limit:g} characters {start}"
 
 
 def quality(subject: Subject, known: dict[str, float]) -> str:
@@ -131,7 +132,7 @@ def _history(subject: Subject) -> list[str]:
     if not rows:
         return []
     steps = np.array([0, *(row["step"] for row in rows)])
-    start = np.full_like(subject.spans, subject.model.span_init)
+    start = np.broadcast_to(subject.model.first_spans, subject.spans.shape)
     history = np.stack([start, *(np.array(row["spans"]) for row in rows)])
     picture = pictures.span_history(steps, history, subject.model.span_limit, subject.model.ramp)
     return [subject.figure(picture, "history", "Spans while training")]
