@@ -1,6 +1,6 @@
-"""The command line: ``headspan demo``, ``headspan train FILE``, ``headspan report RUN``, ``headspan sample RUN``.
+"""The command line: ``headspan demo``, and ``train``, ``sweep``, ``report`` and ``sample``.
 
-What may be typed is in ``arguments.py``, what is done then in ``commands.py``.
+What may be typed is in ``arguments.py``, what is done then in ``commands.py`` and ``sweep.py``.
 
 Exit codes: 0 when it was done, which includes the report after Ctrl-C in training; 1 when something was wrong, said in
 one sentence; 2 for a command line that is not understood; 130 after a second Ctrl-C.

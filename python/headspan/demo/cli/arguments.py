@@ -62,6 +62,13 @@ def make_parser() -> argparse.ArgumentParser:
     report.add_argument("--json", metavar="FILE", help="write its numbers as one JSON document, too (-: print it)")
     _add_open(report)
 
+    sweep = commands.add_parser("sweep", help="do a grid of runs, or go on with it, and write their table and pictures")
+    sweep.add_argument("config", type=Path, metavar="CONFIG", help="what is run, in TOML")
+    sweep.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the runs (default: runs/, by the name of CONFIG)"
+    )
+    sweep.add_argument("--minutes", type=float, help="save the run under way and end after (default: no limit)")
+
     sample = commands.add_parser("sample", help="let the model of a run write on")
     sample.add_argument("run", type=Path, metavar="RUN", help="run folder")
     sample.add_argument("--prompt", required=True, metavar="TEXT", help="what is written on")

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from headspan.demo.baselines import baselines_of, run_of, step_of, train_baseline
 from headspan.demo.cli.arguments import MODEL_OPTIONS, TRAINING_OPTIONS, chosen
 from headspan.demo.cli.bar import Bar
+from headspan.demo.cli.sweep import sweep
 from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.engines import objective
 from headspan.demo.loaded import encode, load_run
@@ -31,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
     """Do what was asked for and return the exit code."""
     if options.command == "sample":
         return _sample(options)
+    if options.command == "sweep":
+        return sweep(options)
     if options.command == "report":
         run = Run.open(options.run)
         text = _text_of(run, options.file, "report")

@@ -1,0 +1,59 @@
+"""What ``headspan sweep`` does."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from headspan.demo.cli.bar import Bar
+from headspan.demo.runs import RunError
+from headspan.demo.sweep.figures import write_figures
+from headspan.demo.sweep.grid import Point, read_plan
+from headspan.demo.sweep.table import write_numbers
+from headspan.demo.sweep.work import Sweep, do_all
+
+
+def sweep(options: argparse.Namespace) -> int:
+    """Do the runs of a sweep that are not over, write what they came to, and return the exit code."""
+    plan = read_plan(options.config)
+    folder = options.out or Path("runs") / options.config.stem
+    work = Sweep(plan, folder)
+    work.check()
+    again = shlex.join(["headspan", "sweep", str(options.config), *(["--out", str(folder)] if options.out else [])])
+    print(f"{len(plan.points)} runs, {len(work.results())} of them over; folder {folder}")
+
+    def after(point: Point, outcome: str) -> None:
+        with work.held():
+            write_numbers(plan, work.results(), folder)
+
+    try:
+        outcome, outcomes = do_all(work, Bar, minutes=options.minutes, after=after)
+    except KeyboardInterrupt:
+        print(f"interrupted; the sweep goes on with:\n  {again}")
+        raise
+    with work.held():
+        results = work.results()
+        write_numbers(plan, results, folder)
+        missing = write_figures(results, folder)
+    for sentence in missing:
+        print(sentence)
+    print(f"table: {folder / 'table.md'}\nnumbers: {folder / 'results.json'}")
+    return _ended(work, outcome, outcomes, again)
+
+
+def _ended(work: Sweep, outcome: str, outcomes: dict[str, str], again: str) -> int:
+    results = work.results()
+    open_ = len(work.plan.points) - len(results)
+    if outcome != "finished":
+        print(f"the sweep ended early ({outcome}), {open_} runs are not over; it goes on with:\n  {again}")
+        return 0
+    elsewhere = [name for name, ended in outcomes.items() if ended == "elsewhere"]
+    if elsewhere:
+        print(f"another call is at {', '.join(elsewhere)}; when it has ended:\n  {again}")
+        return 0
+    diverged = [result["run"] for result in results if result["outcome"] == "diverged"]
+    if diverged:
+        waits = f"; {open_} windows of equal cost to them cannot be found" if open_ else ""
+        raise RunError(f"the loss of {', '.join(diverged)} is no longer a number{waits}")
+    return 0

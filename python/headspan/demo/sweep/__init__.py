@@ -1,0 +1,1 @@
+"""Grids of training runs: what is to be run, the runs, and the table and pictures of them."""

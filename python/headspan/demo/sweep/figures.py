@@ -1,0 +1,136 @@
+"""The pictures of a sweep: what a larger limit buys, and where the spans of its runs ended and how they came there."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headspan import plot
+from headspan.demo.report import pictures
+from headspan.demo.report.numbers import finite_rows
+from headspan.demo.runs import Run, replace_file
+from headspan.demo.sweep.grid import labelled
+from headspan.demo.sweep.table import Group, Result, groups_of
+
+# What a panel of `plot.limit_sweep` shows, by what it is called in the numbers of a run.
+_PANELS = {"bits": "test bits per character", "span": "mean span", "flops": "attention FLOPs a character"}
+_WORDS = {"bits": "bits per character", "span": "mean span (characters)", "flops": "attention FLOPs a character"}
+
+
+@pictures.style()
+def write_figures(results: Sequence[Result], folder: Path) -> list[str]:
+    """Write ``limits.svg``, ``spans.svg`` and ``history.svg``, and return a sentence for each that there cannot be."""
+    missing = []
+    groups = groups_of(results)
+    texts = list(dict.fromkeys(group.text for group in groups))
+    drawn = 0
+    for text in texts:
+        lines = _lines([group for group in groups if group.text == text])
+        if lines:
+            drawn += 1
+            _save(folder / (_name("limits", text) if len(texts) > 1 else "limits.svg"), _limits(lines))
+    if not drawn:
+        missing.append("no limits.svg: it needs runs with two or more values of span_limit, above 0, in [grid]")
+    learned = _widest([result for result in results if result["model"]["span_kind"] != "fixed"])
+    if not learned:
+        missing.append("no spans.svg and history.svg: no run that is over learned spans")
+        return missing
+    _save(folder / "spans.svg", _panels(learned, _spans))
+    _save(folder / "history.svg", _panels(learned, partial(_history, folder)))
+    return missing
+
+
+def _name(picture: str, text: str) -> str:
+    return f"{picture}-{labelled('text', text)}.svg"
+
+
+def _save(path: Path, figure: Figure) -> None:
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": path.name}):
+        figure.savefig(buffer, format="svg", facecolor="white", metadata={"Date": None})
+    replace_file(path, buffer.getvalue())
+
+
+def _lines(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Return the groups along span_limit, by what else they share; lines of one point alone are none."""
+    lines: dict[str, list[Group]] = {}
+    for group in groups:
+        if group.grid.get("span_limit", 0) > 0 and group.values(_PANELS["bits"]):
+            lines.setdefault(_label(group.kind, group.grid), []).append(group)
+    if max(map(len, lines.values()), default=0) < 2:
+        return {}
+    return {name: sorted(line, key=lambda group: float(group.grid["span_limit"])) for name, line in lines.items()}
+
+
+def _label(kind: str, grid: dict[str, Any]) -> str:
+    """Return what tells runs apart whose text, seed and limit are told otherwise."""
+    rest = [
+        f"{axis.removeprefix('span_')} {value}" if not isinstance(value, str) else value
+        for axis, value in grid.items()
+        if axis not in ("seed", "span_limit", "text")
+    ]
+    return ", ".join([kind, *rest])
+
+
+def _limits(lines: dict[str, list[Group]]) -> Figure:
+    """Draw the means as lines, and from the lowest to the highest of the seeds as bars."""
+    sweeps = {}
+    for name, line in lines.items():
+        means = {column: [float(np.mean(group.values(number))) for group in line] for column, number in _PANELS.items()}
+        sweeps[name] = {"limit": [group.grid["span_limit"] for group in line], **means}
+    figure = plot.limit_sweep(sweeps)
+    for ax, (column, number) in zip(figure.axes, _PANELS.items(), strict=True):
+        for drawn, line in zip(ax.lines[: len(lines)], lines.values(), strict=True):
+            limits = [group.grid["span_limit"] for group in line]
+            low, high = ([end(group.values(number)) for group in line] for end in (min, max))
+            ax.vlines(limits, low, high, color=drawn.get_color(), linewidth=2.5, alpha=0.5)
+        ax.set_xlabel("span limit (characters)")
+        ax.set_ylabel(_WORDS[column])
+    return figure
+
+
+def _widest(results: Sequence[Result]) -> dict[str, Result]:
+    """Return one run of each kind and place of the grid, by its label: of the largest limit, its first seed."""
+    chosen: dict[str, Result] = {}
+    for result in results:
+        label = _label(result["kind"], result["grid"])
+        if "text" in result["grid"]:
+            label += f", {result['text']}"
+        known = chosen.get(label)
+        if known is None or result["model"]["span_limit"] > known["model"]["span_limit"]:
+            chosen[label] = result
+    return chosen
+
+
+def _panels(chosen: dict[str, Result], draw: Callable[[Result, Axes], None]) -> Figure:
+    columns = min(len(chosen), 3)
+    rows = -(-len(chosen) // columns)
+    figure = Figure(figsize=(0.4 + 5.0 * columns, 3.8 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax, (label, result) in zip(axes, chosen.items(), strict=False):
+        draw(result, ax)
+        ax.set_title(f"{label}, limit {result['model']['span_limit']:g}, seed {result['training']['seed']}")
+    for ax in axes[len(chosen) :]:
+        ax.set_visible(False)
+    return figure
+
+
+def _spans(result: Result, ax: Axes) -> None:
+    model = result["model"]
+    plot.spans(result["spans"], limit=model["span_limit"], ramp=model["ramp"], unit=pictures.UNIT, ax=ax)
+
+
+def _history(folder: Path, result: Result, ax: Axes) -> None:
+    model, rows = result["model"], finite_rows(Run.open(folder / result["run"]).metrics())
+    steps, spans = np.array([row["step"] for row in rows]), np.array([row["spans"] for row in rows], float)
+    if rows:
+        limit, ramp = model["span_limit"], model["ramp"]
+        plot.span_history(steps, spans, limit=limit, ramp=ramp, unit=pictures.UNIT, ax=ax)

@@ -1,0 +1,98 @@
+"""The numbers of one run of a sweep: how well it predicts, how far it looks, and what that costs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+import headspan as hs
+from headspan.demo.baselines import pairs_in_window, spans_in_window
+from headspan.demo.config import ModelConfig, TrainConfig
+from headspan.demo.report.numbers import mean_or_none
+from headspan.demo.runs import Run, State
+from headspan.demo.sweep.grid import Point
+from headspan.demo.text import Text
+from headspan.demo.train import configs, current_state, text_bits
+
+# Spans that characters predict are counted over so many windows of the validation text.
+WINDOWS = 8
+
+
+def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, Any]:
+    """Measure a run that is over.
+
+    Parameters
+    ----------
+    run : Run
+    text : Text
+    point : Point
+    outcome : str
+        How its training ended; of one that diverged no bits are measured.
+    """
+    model, training = configs(run)
+    state = current_state(run, model, training.seed)
+    looked = [row["validation"] for row in run.metrics() if "validation" in row]
+    bits = None
+    if outcome == "finished":
+        test = text.encode(text.part("test"))
+        with np.errstate(all="ignore"):  # what overflows is no number, and null in the file
+            bits = mean_or_none(text_bits(state.parameters, model, training, test))
+    return {
+        "run": point.name,
+        "kind": point.kind,
+        "grid": point.grid,
+        "equal cost to": point.equal_cost_to,
+        "outcome": outcome,
+        "test bits per character": bits,
+        "validation bits per character": looked[-1] if looked else None,
+        **_reach(state, model, training, text),
+        "parameters": sum(array.size for array in state.parameters.values()),
+        "step": state.step,
+        "seconds": round(state.seconds, 3),
+        "seconds a step": round(state.seconds / state.step, 6) if state.step else None,
+        "text": text.name,
+        "sha256": text.sha256,
+        "test characters": len(text.part("test")),
+        "model": asdict(model),
+        "training": asdict(training),
+        "headspan": hs.__version__,
+    }
+
+
+def _reach(state: State, model: ModelConfig, training: TrainConfig, text: Text) -> dict[str, Any]:
+    """Return the spans of a model, and what its attention computes with them in a window of training."""
+    tokens = text.encode(text.part("validation"))
+    length = min(len(tokens), training.context + training.earlier(model))
+    count = WINDOWS if model.span_kind == "dynamic" else 1
+    starts = np.linspace(0, len(tokens) - length, count).astype(int)
+    found = [
+        spans_in_window(state.parameters, model, training, tokens[start : start + length]) for start in starts.tolist()
+    ]
+    context = found[0].shape[-1] if found[0].ndim == 3 else training.context
+    earlier = training.earlier(model)
+    pairs = np.mean([pairs_in_window(spans, model.ramp, context, earlier) for spans in found])
+    each = hs.cost(tokens=1, heads=1, head_dim=model.head_dim).forward_flops
+    each_head = [spans.mean(axis=-1) if spans.ndim == 3 else spans for spans in found]
+    spans = np.stack(each_head).mean(axis=0, dtype=np.float64)
+    return {
+        "mean span": mean_or_none(spans),
+        "spans": spans.round(3).tolist(),
+        "window": context,
+        "pairs in a window": float(pairs),
+        "pairs a character": float(pairs / context),
+        "attention FLOPs a character": float(each * pairs / context),
+    }
+
+
+def window_of_equal_cost(model: ModelConfig, training: TrainConfig, numbers: dict[str, Any]) -> ModelConfig:
+    """Return a model with the smallest hard window, the same for all heads, that computes at least as many pairs."""
+    context, earlier, shape = numbers["window"], training.earlier(model), (model.layers, model.heads)
+    window = bisect_left(
+        range(context + earlier - 1),
+        numbers["pairs in a window"],
+        key=lambda window: pairs_in_window(np.full(shape, window), 0, context, earlier),
+    )
+    return replace(model, span_init=window, span_limit=window, ramp=0, span_kind="fixed")

@@ -1,0 +1,143 @@
+"""The numbers of a sweep in files: all of them as JSON, and a table with the spread over seeds as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import headspan as hs
+from headspan.demo.report.numbers import document
+from headspan.demo.runs import replace_file
+from headspan.demo.sweep.grid import Plan
+
+Result = dict[str, Any]
+
+# What the table says of each group of runs: the number, its heading, and how it is written.
+_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("test bits per character", "bits per character", "{:.4f}".format),
+    ("mean span", "mean span", "{:.1f}".format),
+    ("pairs a character", "pairs a character", "{:,.0f}".format),
+    ("attention FLOPs a character", "attention FLOPs a character", "{:,.0f}".format),
+    ("seconds a step", "seconds a step", "{:.3f}".format),
+)
+
+
+class Group:
+    """Runs that differ in their seeds alone.
+
+    Attributes
+    ----------
+    kind, text : str
+    grid : dict
+        Their place on the axes of the grid, but for the seed.
+    results : list of dict
+        In the order of the sweep.
+    """
+
+    def __init__(self, kind: str, text: str, grid: dict[str, Any]) -> None:
+        self.kind, self.text, self.grid = kind, text, grid
+        self.results: list[Result] = []
+
+    def values(self, number: str) -> list[float]:
+        """Return a number of all runs that have it."""
+        return [result[number] for result in self.results if result[number] is not None]
+
+
+def groups_of(results: Sequence[Result]) -> list[Group]:
+    """Return the runs in groups, in the order of the sweep."""
+    groups: dict[str, Group] = {}
+    for result in results:
+        grid = {axis: value for axis, value in result["grid"].items() if axis != "seed"}
+        key = json.dumps([result["kind"], result["sha256"], grid])
+        groups.setdefault(key, Group(result["kind"], result["text"], grid)).results.append(result)
+    return list(groups.values())
+
+
+def write_numbers(plan: Plan, results: Sequence[Result], folder: Path) -> None:
+    """Write ``results.json``, a line for each run, and ``table.md``."""
+    lines = ",\n".join("  " + json.dumps(json.loads(document(result))) for result in results)
+    head = f'"sweep": {json.dumps(plan.name)}, "runs planned": {len(plan.points)}, "runs": ['
+    replace_file(folder / "results.json", f"{{{head}\n{lines}\n]}}\n".encode())
+    replace_file(folder / "table.md", table(plan, results).encode())
+
+
+def table(plan: Plan, results: Sequence[Result]) -> str:
+    """Return the runs as a page of Markdown: what they came to, and what spans gain over windows of equal cost."""
+    groups = groups_of(results)
+    axes = list(dict.fromkeys(axis for group in groups for axis in group.grid))
+    head = ["kind", *axes, "runs", *(heading for _, heading, _ in _COLUMNS)]
+    rows = [
+        [
+            group.kind,
+            *(_value(group.grid.get(axis, "")) for axis in axes),
+            _count(group),
+            *(_spread(group.values(number), written) for number, _, written in _COLUMNS),
+        ]
+        for group in groups
+    ]
+    planned, texts = len(plan.points), dict.fromkeys(result["text"] for result in results)
+    parts = [
+        f"# {plan.name}",
+        f"{len(results)} of {planned} runs, on {', '.join(texts) or 'nothing yet'}; headspan {hs.__version__}. Each "
+        "number is the mean over seeds, with the lowest and the highest where there are several. Bits are those of the "
+        "held-out text; pairs and FLOPs are those of attention forward, over all heads and layers. Every run is in "
+        "`results.json`.",
+        _markdown(head, rows, len(axes) + 1),
+    ]
+    beside = _against(results)
+    if beside:
+        parts += [
+            "## Beside a window of equal cost",
+            "Bits per character of the window less those of the learned spans, seed by seed: above 0 the learned spans "
+            "predict better. The window is hard and the same for all heads, the smallest that computes at least as "
+            "many pairs.",
+            _markdown(
+                ["learned", *axes, "seeds", "window", "pairs of the window's", "bits gained"],
+                [[k, *(_value(grid.get(axis, "")) for axis in axes), *rest] for k, grid, *rest in beside],
+                len(axes) + 1,
+            ),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _against(results: Sequence[Result]) -> list[tuple[Any, ...]]:
+    """Return a row for each group of windows of equal cost: what it is compared with, and the differences."""
+    by_name = {result["run"]: result for result in results}
+    rows = []
+    for group in groups_of([result for result in results if result["equal cost to"] in by_name]):
+        both = [(window, by_name[window["equal cost to"]]) for window in group.results]
+        bits = "test bits per character"
+        both = [(window, learned) for window, learned in both if window[bits] is not None and learned[bits] is not None]
+        gained = [window[bits] - learned[bits] for window, learned in both]
+        share = [learned["pairs a character"] / window["pairs a character"] for window, learned in both]
+        if both:
+            width = _spread([window["mean span"] for window, _ in both], "{:,.0f}".format)
+            rows.append(
+                (both[0][1]["kind"], group.grid, str(len(both)), width, _spread(share, "{:.1%}".format),
+                 _spread(gained, "{:+.4f}".format))
+            )  # fmt: skip
+    return rows
+
+
+def _spread(values: Sequence[float], written: Callable[[float], str]) -> str:
+    if not values:
+        return ""
+    mean, low, high = (written(x) for x in (sum(values) / len(values), min(values), max(values)))
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def _count(group: Group) -> str:
+    diverged = sum(result["outcome"] == "diverged" for result in group.results)
+    return str(len(group.results)) + (f" ({diverged} diverged)" if diverged else "")
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.12g}"
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """Return a table whose first columns, so many as are words, stand to the left."""
+    lines = [head, ["---" if column < words else "---:" for column in range(len(head))], *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
