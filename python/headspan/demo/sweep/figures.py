@@ -22,6 +22,7 @@ from headspan.demo.sweep.table import Group, Result, groups_of
 
 # What a panel of `plot.limit_sweep` shows, by what it is called in the numbers of a run.
 _PANELS = {"bits": "test bits per character", "span": "mean span", "flops": "attention FLOPs a character"}
+_ASIDE = 0.05  # between two lines, in powers of two of the limit
 _WORDS = {"bits": "bits per character", "span": "mean span (characters)", "flops": "attention FLOPs a character"}
 
 
@@ -88,10 +89,18 @@ def _limits(lines: dict[str, list[Group]]) -> Figure:
         sweeps[name] = {"limit": [group.grid["span_limit"] for group in line], **means}
     figure = plot.limit_sweep(sweeps)
     for ax, (column, number) in zip(figure.axes, _PANELS.items(), strict=True):
-        for drawn, line in zip(ax.lines[: len(lines)], lines.values(), strict=True):
-            limits = [group.grid["span_limit"] for group in line]
+        for place, (drawn, line) in enumerate(zip(ax.lines[: len(lines)], lines.values(), strict=True)):
+            aside = 2 ** (_ASIDE * (place - (len(lines) - 1) / 2))  # bars side by side can be told apart
+            limits = [group.grid["span_limit"] * aside for group in line]
             low, high = ([end(group.values(number)) for group in line] for end in (min, max))
-            ax.vlines(limits, low, high, color=drawn.get_color(), linewidth=2.5, alpha=0.5)
+            drawn.set_xdata(limits)
+            ax.vlines(limits, low, high, color=drawn.get_color(), linewidth=1.8)
+        if ax.get_yscale() == "log":
+            every = [value for line in lines.values() for group in line for value in group.values(number)]
+            if column == "span":  # as the limit beside it
+                ax.set_yscale("log", base=2)
+                ax.yaxis.set_major_formatter("{x:g}")
+            ax.set_ylim(min(every) / 1.25, max(every) * 1.25)  # bars of no height would leave an axis of none
         ax.set_xlabel("span limit (characters)")
         ax.set_ylabel(_WORDS[column])
     return figure
@@ -111,7 +120,7 @@ def _widest(results: Sequence[Result]) -> dict[str, Result]:
 
 
 def _panels(chosen: dict[str, Result], draw: Callable[[Result, Axes], None]) -> Figure:
-    columns = min(len(chosen), 3)
+    columns = 2 if len(chosen) == 4 else min(len(chosen), 3)
     rows = -(-len(chosen) // columns)
     figure = Figure(figsize=(0.4 + 5.0 * columns, 3.8 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()

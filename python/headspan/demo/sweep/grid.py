@@ -179,7 +179,7 @@ def _kinds(given: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
         if "equal_cost_to" in own:
             _check_equal_cost(kind, own, kinds)
         for field in own.keys() - {"equal_cost_to"}:
-            if own[field] not in FIELDS or isinstance(FIELDS[field], str):
+            if not _is_reference(field, own[field]):
                 _check_value(field, own[field])
         kinds[kind] = own
     return kinds
@@ -200,13 +200,18 @@ def _resolved(kind: str, values: dict[str, Any]) -> dict[str, Any]:
     """Put the value of a field where another one has its name for a value."""
     found = {}
     for name, value in values.items():
-        if name in FIELDS and isinstance(value, str) and not isinstance(FIELDS[name], str):
+        if _is_reference(name, value):
             other = values.get(value, FIELDS[value])
             if isinstance(other, str):
                 raise ValueError(f"{name} of the kind {kind} must name a field that is a number, not {value}")
             value = other
         found[name] = value
     return found
+
+
+def _is_reference(name: str, value: object) -> bool:
+    """Return whether a value is the name of another field, in place of the number that a field must be."""
+    return name in FIELDS and not isinstance(FIELDS[name], str) and isinstance(value, str) and value in FIELDS
 
 
 def _check_value(name: str, value: Any) -> None:

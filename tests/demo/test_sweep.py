@@ -1,0 +1,382 @@
+"""Grids of runs: what they are, that they go on to the numbers of an uninterrupted one, and what they come to."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import headspan as hs
+import numpy as np
+import pytest
+from headspan import lm
+from headspan.demo import cli
+from headspan.demo.runs import Run, RunError
+from headspan.demo.sweep.grid import read_plan
+from headspan.demo.sweep.work import Sweep
+from headspan.demo.train import text_bits
+from headspan.train import TrainConfig
+from lm_helpers import small_text
+
+SHARED = """
+[model]
+layers = 2
+heads = 2
+width = 8
+hidden = 8
+ramp = 4
+
+[training]
+steps = 6
+batch = 2
+context = 24
+warmup = 2
+span_rate = 3.0
+log_every = 2
+evaluate_every = 4
+"""
+KINDS = """
+[grid]
+seed = [0, 1]
+span_limit = [12, 20]
+
+[[kinds]]
+name = "adaptive"
+span_init = 4
+
+[[kinds]]
+name = "by characters"
+span_kind = "dynamic"
+span_init = 4
+
+[[kinds]]
+name = "full"
+span_kind = "fixed"
+span_init = "span_limit"
+
+[[kinds]]
+name = "window"
+equal_cost_to = "adaptive"
+
+[[kinds]]
+name = "window for characters"
+equal_cost_to = "by characters"
+"""
+TEXT = 'text = "text.txt"\n'
+
+
+def written(folder, content, name="plan.toml"):
+    (folder / name).write_text(content)
+    return folder / name
+
+
+def numbers(folder):
+    """Return the numbers of a sweep by the names of the runs, but for those of the clock."""
+    runs = json.loads((folder / "results.json").read_text())["runs"]
+    return {run["run"]: {k: v for k, v in run.items() if not k.startswith("seconds")} for run in runs}
+
+
+def error_of(capsys):
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("headspan")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A sweep of two limits, five kinds and two seeds, done in one go."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "text.txt").write_bytes(small_text(2000).data.tobytes())
+    path = written(folder, TEXT + SHARED + KINDS)
+    assert cli.main(["sweep", str(path), "--out", str(folder / "runs")]) == 0
+    return folder
+
+
+def test_every_run_is_in_the_table_and_each_number_is_that_of_its_weights(whole):
+    found = numbers(whole / "runs")
+    assert len(found) == 2 * 2 * 5
+    text = small_text(2000)
+    for name, result in found.items():
+        run = Run.open(whole / "runs" / name)
+        model, training = lm.ModelConfig(**run.config["model"]), TrainConfig(**run.config["training"])
+        parameters = run.load().parameters
+        bits = text_bits(parameters, model, training, text.encode(text.part("test")))
+        assert result["test bits per character"] == pytest.approx(bits.mean(), rel=1e-6)
+        assert (result["training"]["seed"], result["grid"]["seed"]) == (training.seed, training.seed)
+        assert result["sha256"] == text.sha256
+        assert result["step"] == 6
+        assert result["parameters"] == sum(array.size for array in parameters.values())
+        spans = np.array(result["spans"])
+        assert spans.shape == (2, 2)
+        assert spans.mean() == pytest.approx(result["mean span"], abs=1e-3)
+        if model.span_kind != "dynamic":
+            distance = np.arange(24)[:, None] - np.arange(24)
+            seen = [(hs.soft_mask(distance, span, model.ramp) * np.tri(24) > 0).sum() for span in spans.ravel()]
+            assert result["pairs a character"] == pytest.approx(sum(seen) / 24)
+            assert result["attention FLOPs a character"] == pytest.approx(sum(seen) / 24 * 4 * 4)
+    table = (whole / "runs/table.md").read_text().split("## Beside")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    for kind in ("adaptive", "by characters", "full", "window", "window for characters"):
+        for limit in (12, 20):
+            of_both = [found[f"{kind.replace(' ', '-')}-seed{seed}-limit{limit}"] for seed in (0, 1)]
+            bits = [result["test bits per character"] for result in of_both]
+            (row,) = [row for row in rows if row[:3] == [f"| {kind}", str(limit), "2"]]
+            assert row[3] == f"{np.mean(bits):.4f} ({min(bits):.4f} to {max(bits):.4f})"
+    assert {"limits.svg", "spans.svg", "history.svg"} <= {path.name for path in (whole / "runs").iterdir()}
+
+
+@pytest.mark.parametrize(("window", "learned"), [("window", "adaptive"), ("window-for-characters", "by-characters")])
+def test_a_window_of_equal_cost_is_the_smallest_with_as_many_pairs(whole, window, learned):
+    found = numbers(whole / "runs")
+    for seed in (0, 1):
+        for limit in (12, 20):
+            its, that = (found[f"{kind}-seed{seed}-limit{limit}"] for kind in (window, learned))
+            model = its["model"]
+            assert (model["span_kind"], model["ramp"], its["equal cost to"]) == ("fixed", 0, that["run"])
+            wide = model["span_init"]
+            one_less = 4 * (np.tri(24) - np.tri(24, k=-wide)).sum() / 24
+            assert one_less < that["pairs a character"] <= its["pairs a character"]
+            assert {**its["training"]} == {**that["training"]}
+    table = (whole / "runs/table.md").read_text().split("## Beside a window of equal cost")[1]
+    assert table.count(f"| {learned.replace('-', ' ')} |") == 2
+
+
+def test_the_mean_over_windows_of_the_text_counts_where_characters_predict_spans(whole):
+    name = "by-characters-seed0-limit20"
+    result, run = numbers(whole / "runs")[name], Run.open(whole / "runs" / name)
+    model, text = lm.ModelConfig(**run.config["model"]), small_text(2000)
+    tokens = text.encode(text.part("validation"))
+    starts = np.linspace(0, len(tokens) - 24, 8).astype(int)
+    spans = lm.spans(run.load().parameters, model, np.stack([tokens[start : start + 24] for start in starts]))
+    seen = hs.soft_mask(np.arange(24)[:, None] - np.arange(24), spans[..., None], model.ramp) * np.tri(24) > 0
+    assert result["pairs in a window"] == pytest.approx(seen.sum() / 8)
+    assert result["mean span"] == pytest.approx(spans.mean(), rel=1e-5)
+
+
+def test_one_that_was_interrupted_comes_to_the_same_numbers(whole, folder, capsys, monkeypatch):
+    path = written(folder, TEXT + SHARED + KINDS)
+    command = ["sweep", str(path)]
+    assert cli.main([*command, "--minutes", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert "the sweep ended early (out of time), 20 runs are not over; it goes on with:" in printed
+    assert f"  headspan sweep {path}\n" in printed
+    assert numbers(folder / "runs/plan") == {}
+    measured = []
+
+    def interrupted(run, *rest):
+        measured.append(run.path.name)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return measure(run, *rest)
+
+    with monkeypatch.context() as patch:
+        from headspan.demo.sweep import work
+
+        measure = work.numbers_of
+        patch.setattr(work, "numbers_of", interrupted)
+        assert cli.main(command) == 130
+    assert list(numbers(folder / "runs/plan")) == measured[:2]
+    assert "interrupted; the sweep goes on with:\n  headspan sweep" in capsys.readouterr().out
+    assert cli.main(command) == 0
+    assert capsys.readouterr().err.lstrip("\r").startswith("3 of 20 ")
+    assert numbers(folder / "runs/plan") == numbers(whole / "runs")
+    assert (folder / "runs/plan/table.md").exists()
+
+
+def test_one_that_is_done_writes_its_table_again(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "copy")
+    folder = tmp_path / "copy/runs"
+    # The clock is the only thing that differs from run to run, and these are the same runs.
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    for name in before:
+        (folder / name).unlink()
+    assert cli.main(["sweep", str(tmp_path / "copy/plan.toml"), "--out", str(folder)]) == 0
+    assert "20 runs, 20 of them over" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_ctrl_c_saves_the_run_and_says_how_to_go_on(folder):
+    written(folder, TEXT + SHARED.replace("steps = 6", "steps = 1000000"))
+    command = [sys.executable, "-m", "headspan_command", "sweep", "plan.toml"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    while b"bits/char" not in process.stderr.read1():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"ended early (interrupted), 1 runs are not over; it goes on with:\n  headspan sweep plan.toml\n" in out
+    assert Run.open(folder / "runs/plan/plan").load().step > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (("span_rate = 3.0", "span_rate = 2.0"), "was run with span_rate 3.0, not 2.0, so that"),
+        (("span_init = 4", "span_init = 5"), "was run with span_init 4.0, not 5.0"),
+        (("hidden = 8", "hidden = 16"), "was run with hidden 8, not 16"),
+    ],
+)  # fmt: skip
+def test_runs_of_another_plan_are_refused(whole, tmp_path, capsys, changed, words):
+    shutil.copytree(whole, tmp_path / "copy")
+    path = written(tmp_path / "copy", (TEXT + SHARED + KINDS).replace(*changed))
+    before = (tmp_path / "copy/runs/results.json").read_bytes()
+    assert cli.main(["sweep", str(path), "--out", str(tmp_path / "copy/runs")]) == 1
+    said = error_of(capsys)
+    assert words in said
+    assert "choose another folder with --out, or remove that one" in said
+    assert (tmp_path / "copy/runs/results.json").read_bytes() == before
+
+
+def test_runs_on_another_text_are_refused(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "copy")
+    (tmp_path / "copy/text.txt").write_bytes(small_text(2100).data.tobytes())
+    assert cli.main(["sweep", str(tmp_path / "copy/plan.toml"), "--out", str(tmp_path / "copy/runs")]) == 1
+    assert "was run on another text than text.txt is now" in error_of(capsys)
+
+
+def test_seeds_can_be_added(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "copy")
+    path = written(tmp_path / "copy", (TEXT + SHARED + KINDS).replace("[0, 1]", "[0, 1, 2]"))
+    assert cli.main(["sweep", str(path), "--out", str(tmp_path / "copy/runs")]) == 0
+    assert "30 runs, 20 of them over" in capsys.readouterr().out
+    found = numbers(tmp_path / "copy/runs")
+    assert len(found) == 30
+    assert numbers(whole / "runs").items() <= found.items()
+
+
+def test_a_run_that_another_call_is_at_is_left_to_it(folder, capsys):
+    path = written(folder, TEXT + SHARED + "[grid]\nseed = [0, 1]\n")
+    assert cli.main(["sweep", str(path), "--minutes", "0"]) == 0
+    other = os.open(folder / "runs/plan/plan-seed0", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    capsys.readouterr()
+    assert cli.main(["sweep", str(path)]) == 0
+    assert "another call is at plan-seed0; when it has ended:\n  headspan sweep" in capsys.readouterr().out
+    assert list(numbers(folder / "runs/plan")) == ["plan-seed1"]
+    os.close(other)
+    assert cli.main(["sweep", str(path)]) == 0
+    assert list(numbers(folder / "runs/plan")) == ["plan-seed0", "plan-seed1"]
+
+
+def test_a_run_that_diverges_is_said_and_the_others_are_done(folder, capsys):
+    kinds = '[[kinds]]\nname = "learned"\n[[kinds]]\nname = "window"\nequal_cost_to = "learned"\n'
+    path = written(folder, TEXT + SHARED + "[grid]\nlearning_rate = [1e30, 1e-3]\n" + kinds)
+    for _ in range(2):  # it is not tried again
+        assert cli.main(["sweep", str(path)]) == 1
+        printed = capsys.readouterr()
+        assert "the loss of learned-learning_rate1e+30 is no longer a number; 1 windows of equal cost" in printed.err
+    found = numbers(folder / "runs/plan")
+    assert {name: result["outcome"] for name, result in found.items()} == {
+        "learned-learning_rate1e+30": "diverged",
+        "learned-learning_rate0.001": "finished",
+        "window-learning_rate0.001": "finished",
+    }
+    assert found["learned-learning_rate1e+30"]["test bits per character"] is None
+    assert "| learned | 1e+30 | 1 (1 diverged) |  |" in (folder / "runs/plan/table.md").read_text()
+
+
+def test_several_texts_without_limits(folder, capsys):
+    (folder / "other.txt").write_bytes(small_text(2400).data.tobytes())
+    path = written(folder, SHARED + '[grid]\ntext = ["text.txt", "other.txt"]\nspan_penalty = [0.0, 0.5]\n')
+    assert cli.main(["sweep", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "no limits.svg: it needs runs with two or more values of span_limit, above 0, in [grid]" in printed
+    assert "spans.svg" not in printed
+    assert list(numbers(folder / "runs/plan")) == [
+        f"plan-{text}.txt-penalty{penalty}" for text in ("text", "other") for penalty in ("0", "0.5")
+    ]
+    assert not (folder / "runs/plan/limits.svg").exists()
+    assert (folder / "runs/plan/spans.svg").exists()
+    assert "| plan | other.txt | 0.5 | 1 |" in (folder / "runs/plan/table.md").read_text()
+
+
+def test_limits_are_drawn_for_each_text(folder):
+    (folder / "other.txt").write_bytes(small_text(2400).data.tobytes())
+    fixed = SHARED.replace("ramp = 4", 'ramp = 0\nspan_kind = "fixed"\nspan_init = 4')
+    path = written(folder, fixed + '[grid]\ntext = ["text.txt", "other.txt"]\nspan_limit = [8, 16]\n')
+    assert cli.main(["sweep", str(path)]) == 0
+    pictures = sorted(path.name for path in (folder / "runs/plan").glob("*.svg"))
+    assert pictures == ["limits-other.txt.svg", "limits-text.txt.svg"]
+
+
+def test_a_field_that_a_kind_sets_is_no_axis_for_it(folder):
+    kinds = '[[kinds]]\nname = "a"\n[[kinds]]\nname = "b"\nramp = 0\nspan_init = "span_limit"\n'
+    path = written(folder, "[grid]\nramp = [2, 8]\nspan_limit = [64, 128]\n" + kinds)
+    plan = read_plan(path)
+    assert [point.name for point in plan.points] == [
+        "a-ramp2-limit64", "b-limit64", "a-ramp2-limit128", "b-limit128", "a-ramp8-limit64", "a-ramp8-limit128",
+    ]  # fmt: skip
+    model, training = plan.points[3].configs(small_text())
+    assert (model.ramp, model.span_init, model.span_limit, training) == (0, 128, 128, TrainConfig())
+    assert plan.points[0].text is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("layers = ", "plan.toml is not valid TOML: "),
+        ("[modle]", "there is no field modle; there are name, text, model, training, grid, kinds"),
+        ("[model]\nsteps = 3", "there is no field steps of [model]; there are layers, heads"),
+        ("[model]\nvocabulary = 3", "there is no field vocabulary of [model]"),
+        ("[training]\nsteps = 'many'", "steps must be an integer, not 'many'"),
+        ("[training]\nsteps = -1", "steps must be at least 0, not -1"),
+        ("[model]\nramp = true", "ramp must be a number, not True"),
+        ("[model]\nspan_kind = 3", "span_kind must be a string with a letter or digit, not 3"),
+        ("[model]\nlayers = 2\n[grid]\nlayers = [1]", "layers is given twice, for all runs and in [grid]"),
+        ("text = 'text.txt'\n[grid]\ntext = ['text.txt']", "text is given twice, for all runs and in [grid]"),
+        ("[grid]\nseed = []", "seed in [grid] must be a list of one or more values, not []"),
+        ("[grid]\nseed = 3", "seed in [grid] must be a list of one or more values, not 3"),
+        ("[grid]\nseed = [0, 0]", "seed in [grid] must not have a value twice, but is [0, 0]"),
+        ("[grid]\nseed = [0, 1.5]", "seed must be an integer, not 1.5"),
+        ("[grid]\nseed = [[0]]", "seed must be an integer, not [0]"),
+        ("grid = 3", "grid must be a table, not 3"),
+        ("kinds = []", "kinds must be tables, each under [[kinds]], not []"),
+        ("[[kinds]]\nramp = 3", "each of [[kinds]] must have a name"),
+        ("[[kinds]]\nname = '..'", "name must be a string with a letter or digit, not '..'"),
+        ("[[kinds]]\nname = 'a'\n[[kinds]]\nname = 'a'", "there are two kinds of the name a"),
+        ("[[kinds]]\nname = 'a b'\n[[kinds]]\nname = 'a-b'\nramp = 3", "two runs that differ would both have the"),
+        ("[[kinds]]\nname = 'a'\nspan = 3", "there is no field span of the kind a"),
+        ("[[kinds]]\nname = 'a'\nspan_init = 'limit'", "span_init must be a number, not 'limit'"),
+        ("[[kinds]]\nname = 'a'\nspan_init = 'span_kind'", "span_init of the kind a must name a field"),
+        ("[[kinds]]\nname = 'a'\nramp = [3]", "ramp must be a number, not [3]"),
+        ("[[kinds]]\nname = 'w'\nequal_cost_to = 'a'", "equal_cost_to of the kind w must name one"),
+        ("[[kinds]]\nname = 'w'\nequal_cost_to = ['a']", "equal_cost_to of the kind w must name one"),
+        (
+            "[[kinds]]\nname = 'a'\n[[kinds]]\nname = 'w'\nequal_cost_to = 'a'\nramp = 3",
+            "the kind w has equal_cost_to, so that all its fields are those of that kind",
+        ),
+        ("text = 'absent.txt'", "absent.txt: No such file or directory"),
+        ("text = 'text.txt'\n[training]\ncontext = 4096", "text.txt has 2000 bytes; a context of 4096 needs at least"),
+        ("text = 'text.txt'\n[training]\ncontext = 16\n[model]\nwidth = 9", "plan: width must be a multiple of"),
+        (
+            "text = 'text.txt'\n[training]\ncontext = 16\n[grid]\nspan_limit = [8, 16]",
+            "plan-limit8: span_init must be at most span_limit (8), not 16",
+        ),
+        ("text = 'text.txt'\n[training]\ncontext = 16\nengine = 'torc'", "plan: engine must be of "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_plan_is_said_in_one_sentence(folder, capsys, content, words):
+    written(folder, content)
+    before = sorted(folder.rglob("*"))
+    assert cli.main(["sweep", "plan.toml"]) == 1
+    assert words in error_of(capsys)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_other_folders_and_files_are_left_alone(folder, capsys):
+    path = written(folder, TEXT + SHARED)
+    assert cli.main(["sweep", "absent.toml"]) == 1
+    assert "absent.toml: No such file or directory" in error_of(capsys)
+    assert cli.main(["sweep", str(path)]) == 0
+    capsys.readouterr()
+    assert cli.main(["sweep", str(path), "--out", "runs/plan/plan"]) == 1
+    assert "runs/plan/plan is a run folder; choose another folder for the sweep with --out" in error_of(capsys)
+    (folder / "runs/plan/plan/result.json").write_text("{")
+    with pytest.raises(RunError, match=r"result\.json is not valid JSON; without it the run is measured again"):
+        Sweep(read_plan(path), folder / "runs/plan").results()
+    (folder / "runs/plan/plan/result.json").unlink()
+    before = numbers(folder / "runs/plan")
+    assert cli.main(["sweep", str(path)]) == 0
+    assert numbers(folder / "runs/plan") == before
