@@ -16,13 +16,7 @@ from headspan.demo import cli
 from headspan.demo.text import Text
 from headspan.lm import ModelConfig
 from headspan.train import TrainConfig
-from lm_helpers import SIZES, small_text
-
-
-def error_of(capsys):
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("headspan")]
-    assert len(lines) == 1
-    return lines[0]
+from lm_helpers import SIZES, error_of, small_text
 
 
 def test_train_resume_and_report(folder, capsys):

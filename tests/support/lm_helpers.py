@@ -27,3 +27,14 @@ def small_model(text, **changes):
 
 def small_run(path, text, training=TRAINING, **changes):
     return Run.create(path, as_config(small_model(text, **changes), training, text))
+
+
+def written(folder, content, name="plan.toml"):
+    (folder / name).write_text(content)
+    return folder / name
+
+
+def error_of(capsys):
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("headspan")]
+    assert len(lines) == 1
+    return lines[0]

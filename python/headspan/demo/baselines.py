@@ -63,12 +63,21 @@ def pairs_in_window(spans: Array, ramp: float, context: int, earlier: int = 0) -
 
 def window_of_equal_cost(spans: Array, ramp: float, context: int, earlier: int = 0) -> int:
     """Return the smallest hard window, the same for all heads, that computes at least as many pairs."""
-    pairs, shape = pairs_in_window(spans, ramp, context, earlier), spans.shape[:2]
+    return window_of_pairs(pairs_in_window(spans, ramp, context, earlier), spans.shape[:2], context, earlier)
+
+
+def window_of_pairs(pairs: float, shape: tuple[int, int], context: int, earlier: int = 0) -> int:
+    """Return the smallest hard window of (layers, heads) that computes at least so many pairs."""
     return bisect_left(
         range(context + earlier - 1),
         pairs,
         key=lambda window: pairs_in_window(np.full(shape, window), 0, context, earlier),
     )
+
+
+def with_window(model: ModelConfig, window: int) -> ModelConfig:
+    """Return a model like one that learns spans, whose heads all have a hard window instead."""
+    return replace(model, span_init=window, span_limit=window, span_spread=1.0, ramp=0, span_kind="fixed")
 
 
 def spans_in_window(parameters: Parameters, model: ModelConfig, training: TrainConfig, tokens: Array) -> Array:
@@ -90,12 +99,9 @@ def baselines_of(run: Run, state: State, text: Text) -> list[Baseline]:
     found = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
     window = window_of_equal_cost(found, model.ramp, found.shape[-1] if found.ndim == 3 else training.context, earlier)
 
-    def hard(span: int) -> ModelConfig:
-        return replace(model, span_init=span, span_limit=span, span_spread=1.0, ramp=0, span_kind="fixed")
-
     return [
-        Baseline("full attention", "full", hard(model.reach if earlier else training.context)),
-        Baseline(f"a window of {window:,} characters", f"window-{window}", hard(window)),
+        Baseline("full attention", "full", with_window(model, model.reach if earlier else training.context)),
+        Baseline(f"a window of {window:,} characters", f"window-{window}", with_window(model, window)),
     ]
 
 

@@ -35,6 +35,34 @@ TRAINING_OPTIONS = {
     "seed": "seed of everything that is drawn",
 }
 
+SWEEP_EXAMPLE = """
+  text = "corpus.txt"         # beside this file; without it the standard library's source
+
+  [model]                     # for all runs: layers, heads, width, ..., as the options of `headspan train`
+  layers = 4
+
+  [training]                  # for all runs: steps, batch, context, ...
+  steps = 2000
+
+  [grid]                      # every combination is run, the last line changing first; text may be a list, too
+  seed = [0, 1, 2]
+  span_limit = [256, 512, 1024]
+
+  [[kinds]]                   # compared at each point of the grid, each with a name and with fields of its own,
+  name = "adaptive"           # which are no axes of the grid for it
+  span_init = 16
+
+  [[kinds]]
+  name = "full"
+  span_kind = "fixed"
+  span_init = "span_limit"    # the value of another field
+  ramp = 0
+
+  [[kinds]]                   # the smallest hard window that computes as many pairs as that kind came to
+  name = "window"
+  equal_cost_to = "adaptive"
+"""
+
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
@@ -62,11 +90,16 @@ def make_parser() -> argparse.ArgumentParser:
     report.add_argument("--json", metavar="FILE", help="write its numbers as one JSON document, too (-: print it)")
     _add_open(report)
 
-    sweep = commands.add_parser("sweep", help="do a grid of runs, or go on with it, and write their table and pictures")
-    sweep.add_argument("config", type=Path, metavar="CONFIG", help="what is run, in TOML")
-    sweep.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of the runs (default: runs/, by the name of CONFIG)"
+    sweep = commands.add_parser(
+        "sweep",
+        help="do a grid of runs, or go on with it, and write their table and pictures",
+        description="Do the runs that a file names, those that are not over yet, and write their table and pictures. "
+        "Called twice at a time, it shares them out.",
+        epilog=f"A file names runs like this:\n{SWEEP_EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    sweep.add_argument("config", type=Path, metavar="CONFIG", help="what is run, in TOML")
+    sweep.add_argument("--out", type=Path, metavar="DIR", help="folder of the runs (default: runs/ and CONFIG's name)")
     sweep.add_argument("--minutes", type=float, help="save the run under way and end after (default: no limit)")
 
     sample = commands.add_parser("sample", help="let the model of a run write on")

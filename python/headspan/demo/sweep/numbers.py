@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 import headspan as hs
-from headspan.demo.baselines import pairs_in_window, spans_in_window
+from headspan.demo.baselines import pairs_in_window, spans_in_window, window_of_pairs, with_window
 from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.report.numbers import mean_or_none
 from headspan.demo.runs import Run, State
@@ -87,12 +86,7 @@ def _reach(state: State, model: ModelConfig, training: TrainConfig, text: Text) 
     }
 
 
-def window_of_equal_cost(model: ModelConfig, training: TrainConfig, numbers: dict[str, Any]) -> ModelConfig:
-    """Return a model with the smallest hard window, the same for all heads, that computes at least as many pairs."""
-    context, earlier, shape = numbers["window"], training.earlier(model), (model.layers, model.heads)
-    window = bisect_left(
-        range(context + earlier - 1),
-        numbers["pairs in a window"],
-        key=lambda window: pairs_in_window(np.full(shape, window), 0, context, earlier),
-    )
-    return replace(model, span_init=window, span_limit=window, ramp=0, span_kind="fixed")
+def of_equal_cost(model: ModelConfig, training: TrainConfig, numbers: dict[str, Any]) -> ModelConfig:
+    """Return a model with the smallest hard window that computes at least as many pairs as a run with these numbers."""
+    shape, context = (model.layers, model.heads), numbers["window"]
+    return with_window(model, window_of_pairs(numbers["pairs in a window"], shape, context, training.earlier(model)))

@@ -23,7 +23,7 @@ from headspan.demo.engines import objective
 from headspan.demo.report.numbers import document
 from headspan.demo.runs import Run, RunError, State, replace_file
 from headspan.demo.sweep.grid import Plan, Point
-from headspan.demo.sweep.numbers import numbers_of, window_of_equal_cost
+from headspan.demo.sweep.numbers import numbers_of, of_equal_cost
 from headspan.demo.text import Text, read_text, standard_library
 from headspan.demo.train import as_config, check_length, configs, current_state, train
 
@@ -120,7 +120,7 @@ class Sweep:
         reference = self.result(point.equal_cost_to)
         if reference is None or reference["outcome"] != "finished":
             return None
-        return window_of_equal_cost(model, training, reference), training
+        return of_equal_cost(model, training, reference), training
 
     @contextmanager
     def _claimed(self, point: Point, model: ModelConfig, training: TrainConfig, text: Text) -> Iterator[Run | None]:
