@@ -105,7 +105,7 @@ def test_every_run_is_in_the_table_and_each_number_is_that_of_its_weights(whole)
             seen = [(hs.soft_mask(distance, span, model.ramp) * np.tri(24) > 0).sum() for span in spans.ravel()]
             assert result["pairs a character"] == pytest.approx(sum(seen) / 24)
             assert result["attention FLOPs a character"] == pytest.approx(sum(seen) / 24 * 4 * 4)
-    table = (whole / "runs/table.md").read_text().split("## Beside")[0]
+    table = (whole / "runs/table.md").read_text().split("## Learned")[0]
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
     for kind in ("adaptive", "by characters", "full", "window", "window for characters"):
         for limit in (12, 20):
@@ -128,8 +128,29 @@ def test_a_window_of_equal_cost_is_the_smallest_with_as_many_pairs(whole, window
             one_less = 4 * (np.tri(24) - np.tri(24, k=-wide)).sum() / 24
             assert one_less < that["pairs a character"] <= its["pairs a character"]
             assert {**its["training"]} == {**that["training"]}
-    table = (whole / "runs/table.md").read_text().split("## Beside a window of equal cost")[1]
-    assert table.count(f"| {learned.replace('-', ' ')} |") == 2
+
+
+def test_learned_spans_stand_beside_given_ones_seed_by_seed(whole):
+    found = numbers(whole / "runs")
+    table = (whole / "runs/table.md").read_text().split("## Learned")[1]
+    rows = [tuple(line.strip("| ").split(" | ")) for line in table.splitlines() if line.startswith("| ")][2:]
+    kinds = (("adaptive", "full"), ("adaptive", "window"), ("by characters", "full"))
+    kinds += (("by characters", "window for characters"),)
+    assert sorted(row[:3] for row in rows) == sorted((a, limit, b) for a, b in kinds for limit in ("12", "20"))
+    for learned, limit, other, _, runs, share, gained in rows:
+        of = [
+            [found[f"{kind.replace(' ', '-')}-seed{seed}-limit{limit}"] for seed in (0, 1)] for kind in (learned, other)
+        ]
+        bits, pairs = (
+            [[run[name] for run in runs] for runs in of] for name in ("test bits per character", "pairs a character")
+        )
+        differences, shares = np.subtract(bits[1], bits[0]), np.divide(*pairs)
+        assert runs == "2"
+        assert gained.startswith(f"{differences.mean():+.4f}")
+        assert share.startswith(f"{shares.mean():.1%}")
+        assert differences.min() == differences.max() or gained.endswith(
+            f" ({differences.min():+.4f} to {differences.max():+.4f})"
+        )
 
 
 def test_the_mean_over_windows_of_the_text_counts_where_characters_predict_spans(whole):
@@ -149,7 +170,7 @@ def test_one_that_was_interrupted_comes_to_the_same_numbers(whole, folder, capsy
     command = ["sweep", str(path)]
     assert cli.main([*command, "--minutes", "0"]) == 0
     printed = capsys.readouterr().out
-    assert "the sweep ended early (out of time), 20 runs are not over; it goes on with:" in printed
+    assert "the sweep ended early (out of time); runs that are not over: 20; it goes on with:" in printed
     assert f"  headspan sweep {path}\n" in printed
     assert numbers(folder / "runs/plan") == {}
     measured = []
@@ -182,7 +203,7 @@ def test_one_that_is_done_writes_its_table_again(whole, tmp_path, capsys):
     for name in before:
         (folder / name).unlink()
     assert cli.main(["sweep", str(tmp_path / "copy/plan.toml"), "--out", str(folder)]) == 0
-    assert "20 runs, 20 of them over" in capsys.readouterr().out
+    assert "runs: 20, 20 of them over" in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
@@ -195,7 +216,9 @@ def test_ctrl_c_saves_the_run_and_says_how_to_go_on(folder):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert b"ended early (interrupted), 1 runs are not over; it goes on with:\n  headspan sweep plan.toml\n" in out
+    assert (
+        b"ended early (interrupted); runs that are not over: 1; it goes on with:\n  headspan sweep plan.toml\n" in out
+    )
     assert Run.open(folder / "runs/plan/plan").load().step > 0
 
 
@@ -229,7 +252,7 @@ def test_seeds_can_be_added(whole, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "copy")
     path = written(tmp_path / "copy", (TEXT + SHARED + KINDS).replace("[0, 1]", "[0, 1, 2]"))
     assert cli.main(["sweep", str(path), "--out", str(tmp_path / "copy/runs")]) == 0
-    assert "30 runs, 20 of them over" in capsys.readouterr().out
+    assert "runs: 30, 20 of them over" in capsys.readouterr().out
     found = numbers(tmp_path / "copy/runs")
     assert len(found) == 30
     assert numbers(whole / "runs").items() <= found.items()
@@ -255,7 +278,7 @@ def test_a_run_that_diverges_is_said_and_the_others_are_done(folder, capsys):
     for _ in range(2):  # it is not tried again
         assert cli.main(["sweep", str(path)]) == 1
         printed = capsys.readouterr()
-        assert "the loss of learned-learning_rate1e+30 is no longer a number; 1 windows of equal cost" in printed.err
+        assert "the loss of learned-learning_rate1e+30 is no longer a number; windows of equal" in printed.err
     found = numbers(folder / "runs/plan")
     assert {name: result["outcome"] for name, result in found.items()} == {
         "learned-learning_rate1e+30": "diverged",

@@ -21,11 +21,16 @@ def sweep(options: argparse.Namespace) -> int:
     work = Sweep(plan, folder)
     work.check()
     again = shlex.join(["headspan", "sweep", str(options.config), *(["--out", str(folder)] if options.out else [])])
-    print(f"{len(plan.points)} runs, {len(work.results())} of them over; folder {folder}")
+    print(f"runs: {len(plan.points)}, {len(work.results())} of them over; folder {folder}")
 
-    def after(point: Point, outcome: str) -> None:
+    def after(point: Point) -> None:
         with work.held():
-            write_numbers(plan, work.results(), folder)
+            results = work.results()
+            write_numbers(plan, results, folder)
+        (own,) = (result for result in results if result["run"] == point.name)
+        bits = own["test bits per character"]
+        said = own["outcome"] if bits is None else f"{bits:.4f} bits per character"
+        print(f"{point.name}: {said}, mean span {own['mean span']:.1f}", flush=True)
 
     try:
         outcome, outcomes = do_all(work, Bar, minutes=options.minutes, after=after)
@@ -45,15 +50,15 @@ def sweep(options: argparse.Namespace) -> int:
 def _ended(work: Sweep, outcome: str, outcomes: dict[str, str], again: str) -> int:
     results = work.results()
     open_ = len(work.plan.points) - len(results)
-    if outcome != "finished":
-        print(f"the sweep ended early ({outcome}), {open_} runs are not over; it goes on with:\n  {again}")
+    if outcome != "finished" and open_:
+        print(f"the sweep ended early ({outcome}); runs that are not over: {open_}; it goes on with:\n  {again}")
         return 0
-    elsewhere = [name for name, ended in outcomes.items() if ended == "elsewhere"]
+    elsewhere = [name for name, ended in outcomes.items() if ended == "elsewhere" and work.result(name) is None]
     if elsewhere:
         print(f"another call is at {', '.join(elsewhere)}; when it has ended:\n  {again}")
         return 0
     diverged = [result["run"] for result in results if result["outcome"] == "diverged"]
     if diverged:
-        waits = f"; {open_} windows of equal cost to them cannot be found" if open_ else ""
+        waits = f"; windows of equal cost to them that cannot be found: {open_}" if open_ else ""
         raise RunError(f"the loss of {', '.join(diverged)} is no longer a number{waits}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from headspan.demo.sweep.grid import Plan
 
 Result = dict[str, Any]
 
+_BITS, _PAIRS = "test bits per character", "pairs a character"
+
 # What the table says of each group of runs: the number, its heading, and how it is written.
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("test bits per character", "bits per character", "{:.4f}".format),
+    (_BITS, "bits per character", "{:.4f}".format),
     ("mean span", "mean span", "{:.1f}".format),
-    ("pairs a character", "pairs a character", "{:,.0f}".format),
+    (_PAIRS, "pairs a character", "{:,.0f}".format),
     ("attention FLOPs a character", "attention FLOPs a character", "{:,.0f}".format),
     ("seconds a step", "seconds a step", "{:.3f}".format),
 )
@@ -86,39 +89,51 @@ def table(plan: Plan, results: Sequence[Result]) -> str:
         "`results.json`.",
         _markdown(head, rows, len(axes) + 1),
     ]
-    beside = _against(results)
+    beside = _beside(results)
     if beside:
         parts += [
-            "## Beside a window of equal cost",
-            "Bits per character of the window less those of the learned spans, seed by seed: above 0 the learned spans "
-            "predict better. The window is hard and the same for all heads, the smallest that computes at least as "
-            "many pairs.",
+            "## Learned spans beside given ones",
+            "Seed by seed, with the same seed: the share of the other's pairs that the learned spans compute, and the "
+            "other's bits per character less theirs. Above 0 the learned spans predict better. A window of equal cost "
+            "is hard, the same for all heads, and the smallest that computes at least as many pairs.",
             _markdown(
-                ["learned", *axes, "seeds", "window", "pairs of the window's", "bits gained"],
-                [[k, *(_value(grid.get(axis, "")) for axis in axes), *rest] for k, grid, *rest in beside],
-                len(axes) + 1,
+                ["learned", *axes, "beside", "its span", "runs", "share of its pairs", "bits gained"],
+                [_compared(pairs, axes) for pairs in beside],
+                len(axes) + 2,
             ),
         ]
     return "\n\n".join(parts) + "\n"
 
 
-def _against(results: Sequence[Result]) -> list[tuple[Any, ...]]:
-    """Return a row for each group of windows of equal cost: what it is compared with, and the differences."""
-    by_name = {result["run"]: result for result in results}
-    rows = []
-    for group in groups_of([result for result in results if result["equal cost to"] in by_name]):
-        both = [(window, by_name[window["equal cost to"]]) for window in group.results]
-        bits = "test bits per character"
-        both = [(window, learned) for window, learned in both if window[bits] is not None and learned[bits] is not None]
-        gained = [window[bits] - learned[bits] for window, learned in both]
-        share = [learned["pairs a character"] / window["pairs a character"] for window, learned in both]
-        if both:
-            width = _spread([window["mean span"] for window, _ in both], "{:,.0f}".format)
-            rows.append(
-                (both[0][1]["kind"], group.grid, str(len(both)), width, _spread(share, "{:.1%}".format),
-                 _spread(gained, "{:+.4f}".format))
-            )  # fmt: skip
-    return rows
+def _beside(results: Sequence[Result]) -> list[list[tuple[Result, Result]]]:
+    """Return the runs that learn spans, each with one of the same text, seed and place of the grid that is given them.
+
+    Those that differ in their seeds alone are in one list. A window of equal cost stands beside its own run only.
+    """
+    measured = [result for result in results if result[_BITS] is not None]
+    given = [result for result in measured if result["model"]["span_kind"] == "fixed"]
+    rows: dict[str, list[tuple[Result, Result]]] = {}
+    for group in groups_of([result for result in measured if result["model"]["span_kind"] != "fixed"]):
+        for learned, other in product(group.results, given):
+            same_place = other["grid"].items() <= learned["grid"].items() and other["sha256"] == learned["sha256"]
+            if same_place and other["equal cost to"] in (None, learned["run"]):
+                key = json.dumps([group.kind, learned["sha256"], group.grid, other["kind"]])
+                rows.setdefault(key, []).append((learned, other))
+    return list(rows.values())
+
+
+def _compared(pairs: Sequence[tuple[Result, Result]], axes: Sequence[str]) -> list[str]:
+    """Return a row of the second table."""
+    learned, other = pairs[0]
+    return [
+        learned["kind"],
+        *(_value(learned["grid"].get(axis, "")) for axis in axes),
+        other["kind"],
+        _spread([other["mean span"] for _, other in pairs], "{:,.0f}".format),
+        str(len(pairs)),
+        _spread([learned[_PAIRS] / other[_PAIRS] for learned, other in pairs], "{:.1%}".format),
+        _spread([other[_BITS] - learned[_BITS] for learned, other in pairs], "{:+.4f}".format),
+    ]
 
 
 def _spread(values: Sequence[float], written: Callable[[float], str]) -> str:

@@ -10,6 +10,7 @@ import fcntl
 import json
 import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -52,7 +53,7 @@ class Sweep:
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan = plan
         self.folder = folder
-        self.text: Callable[[Point], Text] = cache_by_path(
+        self.text: Callable[[Point], Text] = _read_once(
             lambda path: standard_library() if path is None else read_text(path)
         )
 
@@ -132,7 +133,7 @@ class Sweep:
                 _check_same(run, model, training, text, self.plan)
                 run.note_text(text.about)
             else:
-                command = f"headspan sweep {self.plan.path}"
+                command = f"headspan sweep {shlex.quote(str(self.plan.path))}"
                 run = Run.create(path, {"command": command, **as_config(model, training, text)})
             claim = os.open(path, os.O_RDONLY)
         try:
@@ -156,7 +157,7 @@ class Sweep:
             os.close(own)
 
 
-def cache_by_path(read: Callable[[Path | None], Text]) -> Callable[[Point], Text]:
+def _read_once(read: Callable[[Path | None], Text]) -> Callable[[Point], Text]:
     """Return what gives the text of a point, and reads each file once."""
     once = cache(read)
     return lambda point: once(point.text)
@@ -178,7 +179,7 @@ def _check_same(run: Run, model: ModelConfig, training: TrainConfig, text: Text,
 
 
 def do_all(
-    sweep: Sweep, follow: Follow, *, minutes: float | None = None, after: Callable[[Point, str], None]
+    sweep: Sweep, follow: Follow, *, minutes: float | None = None, after: Callable[[Point], None]
 ) -> tuple[str, dict[str, str]]:
     """Do the runs of a sweep that are not over, and return how that ended, and how each of them did.
 
@@ -190,7 +191,7 @@ def do_all(
     minutes : float, optional
         Time after which the run under way is saved and left.
     after : callable
-        Called with each run that is over, and how it ended.
+        Called with each run that this call brought to its end.
     """
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     outcomes: dict[str, str] = {}
@@ -202,7 +203,7 @@ def do_all(
         if outcome in ("interrupted", "out of time"):
             return outcome, outcomes
         if outcome in ("finished", "diverged"):
-            after(point, outcome)
+            after(point)
             if time.monotonic() > until and number < count:
                 return "out of time", outcomes
     return "finished", outcomes
