@@ -285,7 +285,8 @@ def test_a_run_that_diverges_is_said_and_the_others_are_done(folder, capsys):
         "learned-learning_rate0.001": "finished",
         "window-learning_rate0.001": "finished",
     }
-    assert found["learned-learning_rate1e+30"]["test bits per character"] is None
+    diverged = found["learned-learning_rate1e+30"]
+    assert (diverged["test bits per character"], diverged["mean span"], diverged["spans"]) == (None, None, None)
     assert "| learned | 1e+30 | 1 (1 diverged) |  |" in (folder / "runs/plan/table.md").read_text()
 
 

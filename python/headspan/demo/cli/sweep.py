@@ -28,9 +28,10 @@ def sweep(options: argparse.Namespace) -> int:
             results = work.results()
             write_numbers(plan, results, folder)
         (own,) = (result for result in results if result["run"] == point.name)
-        bits = own["test bits per character"]
-        said = own["outcome"] if bits is None else f"{bits:.4f} bits per character"
-        print(f"{point.name}: {said}, mean span {own['mean span']:.1f}", flush=True)
+        said = own["outcome"]
+        if said == "finished":
+            said = f"{own['test bits per character']:.4f} bits per character, mean span {own['mean span']:.1f}"
+        print(f"{point.name}: {said}", flush=True)
 
     try:
         outcome, outcomes = do_all(work, Bar, minutes=options.minutes, after=after)

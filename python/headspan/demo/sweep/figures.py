@@ -40,7 +40,7 @@ def write_figures(results: Sequence[Result], folder: Path) -> list[str]:
             _save(folder / (_name("limits", text) if len(texts) > 1 else "limits.svg"), _limits(lines))
     if not drawn:
         missing.append("no limits.svg: it needs runs with two or more values of span_limit, above 0, in [grid]")
-    learned = _widest([result for result in results if result["model"]["span_kind"] != "fixed"])
+    learned = _widest([result for result in results if result["spans"] and result["model"]["span_kind"] != "fixed"])
     if not learned:
         missing.append("no spans.svg and history.svg: no run that is over learned spans")
         return missing

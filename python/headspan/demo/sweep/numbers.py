@@ -19,6 +19,10 @@ from headspan.demo.train import configs, current_state, text_bits
 # Spans that characters predict are counted over so many windows of the validation text.
 WINDOWS = 8
 
+_REACH = (
+    "mean span", "spans", "window", "pairs in a window", "pairs a character", "attention FLOPs a character",
+)  # fmt: skip
+
 
 def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, Any]:
     """Measure a run that is over.
@@ -29,25 +33,26 @@ def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, An
     text : Text
     point : Point
     outcome : str
-        How its training ended; of one that diverged no bits are measured.
+        How its training ended; of one that diverged neither bits nor spans are measured.
     """
     model, training = configs(run)
     state = current_state(run, model, training.seed)
     looked = [row["validation"] for row in run.metrics() if "validation" in row]
-    bits = None
-    if outcome == "finished":
+    bits, reach = None, dict.fromkeys(_REACH)
+    if outcome == "finished" and all(np.isfinite(array).all() for array in state.parameters.values()):
         test = text.encode(text.part("test"))
-        with np.errstate(all="ignore"):  # what overflows is no number, and null in the file
+        with np.errstate(all="ignore"):  # what overflows is no number
             bits = mean_or_none(text_bits(state.parameters, model, training, test))
+        reach = _reach(state, model, training, text)
     return {
         "run": point.name,
         "kind": point.kind,
         "grid": point.grid,
         "equal cost to": point.equal_cost_to,
-        "outcome": outcome,
+        "outcome": outcome if bits is not None else "diverged",
         "test bits per character": bits,
         "validation bits per character": looked[-1] if looked else None,
-        **_reach(state, model, training, text),
+        **reach,
         "parameters": sum(array.size for array in state.parameters.values()),
         "step": state.step,
         "seconds": round(state.seconds, 3),
@@ -76,14 +81,15 @@ def _reach(state: State, model: ModelConfig, training: TrainConfig, text: Text) 
     each = hs.cost(tokens=1, heads=1, head_dim=model.head_dim).forward_flops
     each_head = [spans.mean(axis=-1) if spans.ndim == 3 else spans for spans in found]
     spans = np.stack(each_head).mean(axis=0, dtype=np.float64)
-    return {
-        "mean span": mean_or_none(spans),
-        "spans": spans.round(3).tolist(),
-        "window": context,
-        "pairs in a window": float(pairs),
-        "pairs a character": float(pairs / context),
-        "attention FLOPs a character": float(each * pairs / context),
-    }
+    values = (
+        float(spans.mean()),
+        spans.round(3).tolist(),
+        context,
+        float(pairs),
+        float(pairs / context),
+        float(each * pairs / context),
+    )
+    return dict(zip(_REACH, values, strict=True))
 
 
 def of_equal_cost(model: ModelConfig, training: TrainConfig, numbers: dict[str, Any]) -> ModelConfig:
