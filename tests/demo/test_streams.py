@@ -199,6 +199,14 @@ def test_a_run_with_weights_that_are_not_finite_is_reported(tmp_path, kind):
     assert write_report(run, TEXT)["test bits per character"] is None
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_diverges_ends(tmp_path, kind):
+    wild = dataclasses.replace(STREAM, learning_rate=1e30)
+    run = small_run(tmp_path / "run", TEXT, wild, **KINDS[kind])
+    assert train(run, TEXT) == "diverged"
+    write_report(run, TEXT)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -31,6 +31,7 @@ from headspan.demo.model import (
     surprisal,
     window_bits,
 )
+from headspan.demo.model.forward import SpansNotFiniteError
 from headspan.demo.model.memory import Memory
 from headspan.demo.optimizer import Adam, schedule
 from headspan.demo.runs import Run, RunError, State
@@ -157,10 +158,16 @@ def sample_bits(state: State, model: ModelConfig, tokens: Array, config: TrainCo
 
 
 def text_bits(parameters: Parameters, model: ModelConfig, config: TrainConfig, tokens: Array) -> Array:
-    """Bits for each character of a text after the first, read as in training, shape (tokens - 1,)."""
-    if config.batches == "stream":
-        return stream_bits(parameters, model, tokens)
-    return surprisal(parameters, model, tokens, config.context)
+    """Bits for each character of a text after the first, read as in training, shape (tokens - 1,).
+
+    All are NaN where characters predict spans that are not finite.
+    """
+    try:
+        if config.batches == "stream":
+            return stream_bits(parameters, model, tokens)
+        return surprisal(parameters, model, tokens, config.context)
+    except SpansNotFiniteError:
+        return np.full(len(tokens) - 1, np.nan, np.float32)
 
 
 class _Trainer:
@@ -180,7 +187,10 @@ class _Trainer:
     def step(self, batch: Array) -> float:
         """Update the state and return the loss in bits per character; NaN if anything overflows, and no update."""
         state, config = self.state, self.config
-        nats, gradients, spans = self._objective(state.parameters, batch, self._memory)
+        try:
+            nats, gradients, spans = self._objective(state.parameters, batch, self._memory)
+        except SpansNotFiniteError:
+            return math.nan
         bits = nats / math.log(2)
         if not math.isfinite(bits) or not all(np.isfinite(np.vdot(g, g)) for g in gradients.values()):
             return math.nan

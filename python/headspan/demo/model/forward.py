@@ -45,6 +45,10 @@ def turns(tokens: int, config: ModelConfig, real: Any) -> Array:
     return its
 
 
+class SpansNotFiniteError(ValueError):
+    """Characters predict spans that attention does not take."""
+
+
 class Pass(NamedTuple):
     """What the model made of a batch.
 
@@ -64,7 +68,13 @@ class Pass(NamedTuple):
 
 
 def forward(layers: Any, parameters: Any, config: ModelConfig, tokens: Array, memory: Memory | None = None) -> Pass:
-    """Run the model on a batch, and tell a memory of it, if there is one."""
+    """Run the model on a batch, and tell a memory of it, if there is one.
+
+    Raises
+    ------
+    SpansNotFiniteError
+        If characters predict spans that are not finite.
+    """
     tokens = _batch("tokens", tokens, config)
     count = tokens.shape[1]
     x = layers.embed(parameters["embedding"], tokens)
@@ -109,7 +119,10 @@ def _span(layers: Any, parameters: Any, config: ModelConfig, layer: int, x: Any)
         return config.span_init
     if config.span_kind == "adaptive":
         return parameters["span"][layer]
-    return layers.dynamic_span(x, parameters["span_weight"][layer], parameters["span_bias"][layer], config.span_limit)
+    span = layers.dynamic_span(x, parameters["span_weight"][layer], parameters["span_bias"][layer], config.span_limit)
+    if not np.isfinite(layers.value_of(span)).all():  # attention takes no others
+        raise SpansNotFiniteError("the spans that characters predict must be finite")
+    return span
 
 
 def mean_spans(heads: int, spans: Sequence[Any]) -> Array:

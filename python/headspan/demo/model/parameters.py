@@ -87,6 +87,5 @@ def _bias_of(config: ModelConfig) -> Array:
 
 
 def spans_are_finite(parameters: Parameters) -> bool:
-    """Whether the spans of a model are numbers that attention takes."""
-    predicted = "span_weight" in parameters  # by all that the model makes of a text
-    return all(np.isfinite(array).all() for name, array in parameters.items() if predicted or name == "span")
+    """Whether the spans of a model, or what characters predict them by, are numbers that attention takes."""
+    return all(np.isfinite(array).all() for name, array in parameters.items() if name.startswith("span"))

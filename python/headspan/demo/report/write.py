@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from headspan.demo.model import layers as numpy_layers
 from headspan.demo.model import spans_are_finite
-from headspan.demo.model.forward import forward
+from headspan.demo.model.forward import SpansNotFiniteError, forward
 from headspan.demo.report import measure, pictures, sections
 from headspan.demo.report.compared import Compared, compare, compared, compared_numbers
 from headspan.demo.report.numbers import document, history_of, mean_or_none, saving_numbers
@@ -66,10 +67,12 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     batch = measure.sequences(test, training.context + training.earlier(model), training.batch)
     bits, layers, saving = np.full(test.size - 1, np.nan), [], None
     spans: Any = state.parameters.get("span", [np.nan] * model.layers)
+    passed = None
     if spans_are_finite(state.parameters):  # attention takes no others
-        with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
+        with np.errstate(all="ignore"), suppress(SpansNotFiniteError):  # weights may hold NaN; the report says so
             bits = text_bits(state.parameters, model, training, test)
             passed = forward(numpy_layers, state.parameters, model, batch)
+    if passed is not None:
         layers, spans = passed.heads, passed.spans
         saving = measure.measure_saving(layers, spans, model.ramp)
     rows = [row for row in run.metrics() if row["step"] <= state.step]
