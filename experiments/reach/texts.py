@@ -79,7 +79,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     chain = np.random.default_rng(1).integers(0, len(LETTERS), (len(LETTERS), len(LETTERS)))
     texts: dict[str, Callable[[Rng], Document]] = {
-        **{f"copying-{n}": lambda rng, n=n: copying(rng, n) for n in (32, 128, 512)},
+        **{f"copying-{n}": lambda rng, n=n: copying(rng, n) for n in (128, 512)},
         "lookup": lambda rng: lookup(rng, 64, 128),
         "mixture": lambda rng: mixture(rng, chain),
     }

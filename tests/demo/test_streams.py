@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from headspan import lm
 from headspan.demo.baselines import baselines_of, pairs_in_window, spans_in_window, train_baseline
+from headspan.demo.config import BATCHES
 from headspan.demo.engines import objective
 from headspan.demo.model import layers
 from headspan.demo.model.forward import forward
 from headspan.demo.model.memory import Memory
 from headspan.demo.runs import Run
-from headspan.demo.train import current_state, draw_batch, text_bits
+from headspan.demo.train import current_state, draw_batch, initial_state, sample_bits, text_bits
 from headspan.report import write_report
 from headspan.train import train
 from lm_helpers import TRAINING, small_model, small_run, small_text
@@ -128,6 +129,18 @@ def test_a_stream_reads_every_row_on():
         assert any(np.array_equal(doubled[i : i + len(row)], row) for i in start)
     other = draw_batch(tokens, dataclasses.replace(STREAM, seed=1), 0)
     assert not np.array_equal(other, batches[0])
+
+
+def test_models_are_validated_on_the_same_characters_however_far_they_look():
+    """Those that cannot see beyond a character have the same bits, whatever windows they are given."""
+    text = small_text(20_000)
+    tokens = text.encode(text.part("validation"))
+    found = []
+    for limit in (0, 5, 30):
+        model = small_model(text, span_limit=limit, span_init=0, ramp=0)
+        state = initial_state(model, 0)
+        found += [sample_bits(state, model, tokens, dataclasses.replace(STREAM, batches=b)) for b in BATCHES]
+    np.testing.assert_allclose(found, found[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -149,12 +149,16 @@ def draw_batch(tokens: Array, config: TrainConfig, step: int) -> Array:
 
 
 def sample_bits(state: State, model: ModelConfig, tokens: Array, config: TrainConfig) -> float:
-    """Bits per character on windows spread evenly over tokens, each with what a stream would have before it."""
-    length = min(config.context + config.earlier(model), len(tokens) - 1)
-    starts = np.linspace(0, len(tokens) - length - 1, SAMPLE_WINDOWS).astype(int)
-    windows = tokens[starts[:, None] + np.arange(length + 1)]
-    bits = window_bits(state.parameters, model, windows, batch=max(1, 8 * config.context // length))
-    return float(bits[:, -config.context :].mean(dtype=np.float64))
+    """Bits per character on windows spread evenly over tokens, each with what a stream would have before it.
+
+    The characters are the same for all models, however far they look.
+    """
+    context = min(config.context, len(tokens) - 1)
+    starts = np.linspace((len(tokens) - context - 1) / SAMPLE_WINDOWS, len(tokens) - context - 1, SAMPLE_WINDOWS)
+    before = min(config.earlier(model), int(starts[0]))
+    windows = tokens[starts.astype(int)[:, None] + np.arange(-before, context + 1)]
+    bits = window_bits(state.parameters, model, windows, batch=max(1, 8 * context // (context + before)))
+    return float(bits[:, -context:].mean(dtype=np.float64))
 
 
 def text_bits(parameters: Parameters, model: ModelConfig, config: TrainConfig, tokens: Array) -> Array:
