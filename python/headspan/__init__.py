@@ -31,7 +31,7 @@ from headspan.retrieval.key_index import KeyIndex
 
 if TYPE_CHECKING:
     from headspan import plot
-    from headspan.demo.loaded import load_run
+    from headspan.demo.trained.loaded import load_run
     from headspan.explorer import explore
     from headspan.store import KeyValueStore
 
@@ -86,7 +86,7 @@ def __getattr__(name: str) -> Any:
     if name == "explore":
         return import_module("headspan.explorer").explore
     if name == "load_run":
-        return import_module("headspan.demo.loaded").load_run
+        return import_module("headspan.demo.trained.loaded").load_run
     if name == "KeyValueStore":
         return import_module("headspan.store").KeyValueStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

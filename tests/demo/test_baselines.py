@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 from headspan import lm
 from headspan.demo import cli
-from headspan.demo.baselines import baselines_of, pairs_in_window, run_of, step_of, train_baseline, window_of_equal_cost
 from headspan.demo.report.compared import Compared, in_words
 from headspan.demo.report.remarks import spans_at_zero
 from headspan.demo.runs import Run, State
+from headspan.demo.training.baselines import (
+    baselines_of,
+    pairs_in_window,
+    run_of,
+    step_of,
+    train_baseline,
+    window_of_equal_cost,
+)
 from headspan.report import write_report
 from headspan.train import train
 from lm_helpers import SIZES, TRAINING, small_model, small_run, small_text

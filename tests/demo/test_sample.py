@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from headspan import lm
 from headspan.demo import cli
-from headspan.demo import sample as _sample
 from headspan.demo.runs import RunError
-from headspan.demo.sample import sample
 from headspan.demo.text import read_text
+from headspan.demo.trained import sample as _sample
+from headspan.demo.trained.sample import sample
 from headspan.train import train
 from lm_helpers import small_run, small_text
 

@@ -8,14 +8,14 @@ import headspan as hs
 import numpy as np
 import pytest
 from headspan import lm
-from headspan.demo.baselines import baselines_of, pairs_in_window, spans_in_window, train_baseline
 from headspan.demo.config import BATCHES
-from headspan.demo.engines import objective
 from headspan.demo.model import layers
 from headspan.demo.model.forward import forward
 from headspan.demo.model.memory import Memory
 from headspan.demo.runs import Run
-from headspan.demo.train import current_state, draw_batch, initial_state, sample_bits, text_bits
+from headspan.demo.training.baselines import baselines_of, pairs_in_window, spans_in_window, train_baseline
+from headspan.demo.training.engines import objective
+from headspan.demo.training.train import current_state, draw_batch, initial_state, sample_bits, text_bits
 from headspan.report import write_report
 from headspan.train import train
 from lm_helpers import TRAINING, small_model, small_run, small_text

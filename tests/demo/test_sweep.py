@@ -16,7 +16,7 @@ from headspan.demo import cli
 from headspan.demo.runs import Run, RunError
 from headspan.demo.sweep.grid import read_plan
 from headspan.demo.sweep.work import Sweep
-from headspan.demo.train import text_bits
+from headspan.demo.training.train import text_bits
 from headspan.train import TrainConfig
 from lm_helpers import error_of, small_text, written
 

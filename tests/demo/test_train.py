@@ -10,9 +10,9 @@ import signal
 import numpy as np
 import pytest
 from headspan.demo import text as _text
-from headspan.demo.optimizer import Adam, schedule
 from headspan.demo.runs import Run, RunError, next_folder, replace_file
-from headspan.demo.train import _Trainer, draw_batch, initial_state, train
+from headspan.demo.runs.optimizer import Adam, schedule
+from headspan.demo.training.train import _Trainer, draw_batch, initial_state, train
 from headspan.lm import ModelConfig
 from headspan.train import TrainConfig, as_config
 from lm_helpers import TRAINING, small_model, small_run, small_text

@@ -15,7 +15,12 @@ from bad_calls import TABLE, public
 from helpers import ROOT, examples, run_python
 
 # Those of torch are looked at where it is installed, in tests/integrations/torch.
-LEFT_OUT = ("headspan._core", "headspan.torch", "headspan.demo.engines.by_torch", "headspan.demo.engines.torch_layers")
+LEFT_OUT = (
+    "headspan._core",
+    "headspan.torch",
+    "headspan.demo.training.engines.by_torch",
+    "headspan.demo.training.engines.torch_layers",
+)
 MODULES = sorted(
     m.name
     for m in pkgutil.walk_packages(hs.__path__, "headspan.", onerror=lambda name: None)

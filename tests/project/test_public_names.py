@@ -122,7 +122,7 @@ def test_what_draws_is_loaded_when_it_is_first_used():
     assert "lmdb" not in kept
     assert "headspan.plot" in drawing
     assert "headspan.explorer" in looking
-    assert "headspan.demo.loaded" in trained
+    assert "headspan.demo.trained.loaded" in trained
     assert not any(name.startswith(("headspan.plot", "headspan.explorer", "matplotlib", "tqdm")) for name in trained)
     assert not any(name.startswith(("headspan.explorer", "matplotlib", "json", "html")) for name in drawing)
     assert not any(name.startswith(("headspan.plot", "headspan.explorer.widget", "anywidget")) for name in looking)

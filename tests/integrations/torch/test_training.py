@@ -11,11 +11,11 @@ pytest.importorskip("autograd", reason="needs autograd: pip install 'headspan[de
 
 from headspan.demo.cli import main  # isort: skip
 from headspan.demo.config import BATCHES, SPAN_KINDS  # isort: skip
-from headspan.demo.engines import objective  # isort: skip
+from headspan.demo.training.engines import objective  # isort: skip
 from headspan.demo.model import init_parameters  # isort: skip
 from headspan.demo.model.memory import Memory  # isort: skip
 from headspan.demo.runs import Run  # isort: skip
-from headspan.demo.train import configs, draw_batch, train  # isort: skip
+from headspan.demo.training.train import configs, draw_batch, train  # isort: skip
 
 ENGINES = ("numpy", "torch")
 

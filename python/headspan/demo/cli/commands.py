@@ -11,21 +11,21 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from headspan.demo.baselines import baselines_of, run_of, step_of, train_baseline
 from headspan.demo.cli.arguments import MODEL_OPTIONS, TRAINING_OPTIONS, chosen
 from headspan.demo.cli.bar import Bar
 from headspan.demo.cli.sweep import sweep
 from headspan.demo.config import ModelConfig, TrainConfig
-from headspan.demo.engines import objective
-from headspan.demo.loaded import encode, load_run
 from headspan.demo.model import init_parameters
 from headspan.demo.report.numbers import document
 from headspan.demo.report.remarks import spans_at_zero
 from headspan.demo.report.write import write_report
 from headspan.demo.runs import Run, RunError, next_folder, replace_file
-from headspan.demo.sample import sample
 from headspan.demo.text import Text, load_text, read_text, standard_library
-from headspan.demo.train import as_config, check_length, configs, current_state, state_to_go_on_from, train
+from headspan.demo.trained.loaded import encode, load_run
+from headspan.demo.trained.sample import sample
+from headspan.demo.training.baselines import baselines_of, run_of, step_of, train_baseline
+from headspan.demo.training.engines import objective
+from headspan.demo.training.train import as_config, check_length, configs, current_state, state_to_go_on_from, train
 
 
 def run(options: argparse.Namespace) -> int:

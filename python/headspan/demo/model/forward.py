@@ -1,7 +1,7 @@
 """The model, once for every package that computes its gradient.
 
 What is done to arrays is asked of a module `layers`: `headspan.demo.model.layers` does it on arrays of NumPy, known to
-``autograd``, and `headspan.demo.engines.torch_layers` on tensors.
+``autograd``, and `headspan.demo.training.engines.torch_layers` on tensors.
 """
 
 from __future__ import annotations

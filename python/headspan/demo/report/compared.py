@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from headspan.demo.baselines import FOLDER, baselines_of, pairs_in_window, run_of, spans_in_window
 from headspan.demo.config import ModelConfig
 from headspan.demo.report.page import number_table, with_code
 from headspan.demo.report.subject import Subject
 from headspan.demo.runs import State
-from headspan.demo.train import configs, current_state, text_bits
+from headspan.demo.training.baselines import FOLDER, baselines_of, pairs_in_window, run_of, spans_in_window
+from headspan.demo.training.train import configs, current_state, text_bits
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headspan.demo.heads import characters, head_names, side_by_side
+from headspan.demo.model.heads import characters, head_names, side_by_side
 from headspan.demo.report.measure import Layer
 from headspan.explorer import page
 from headspan.explorer.data import ViewData

@@ -21,7 +21,7 @@ from headspan.demo.report.remarks import remarks
 from headspan.demo.report.subject import Subject
 from headspan.demo.runs import Run, replace_file
 from headspan.demo.text import Text, baselines
-from headspan.demo.train import check_same_text, configs, current_state, text_bits
+from headspan.demo.training.train import check_same_text, configs, current_state, text_bits
 from headspan.explorer.page import POLICY, style
 
 __all__ = ["write_report"]

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 import headspan as hs
-from headspan.demo.baselines import pairs_in_window, spans_in_window, window_of_pairs, with_window
 from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.report.numbers import mean_or_none
 from headspan.demo.runs import Run, State
 from headspan.demo.sweep.grid import Point
 from headspan.demo.text import Text
-from headspan.demo.train import configs, current_state, text_bits
+from headspan.demo.training.baselines import pairs_in_window, spans_in_window, window_of_pairs, with_window
+from headspan.demo.training.train import configs, current_state, text_bits
 
 # Spans that characters predict are counted over so many windows of the validation text.
 WINDOWS = 8

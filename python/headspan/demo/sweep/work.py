@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headspan.demo.config import ModelConfig, TrainConfig
-from headspan.demo.engines import objective
 from headspan.demo.report.numbers import document
 from headspan.demo.runs import Run, RunError, State, replace_file
 from headspan.demo.sweep.grid import Plan, Point
 from headspan.demo.sweep.numbers import numbers_of, of_equal_cost
 from headspan.demo.text import Text, read_text, standard_library
-from headspan.demo.train import as_config, check_length, configs, current_state, train
+from headspan.demo.training.engines import objective
+from headspan.demo.training.train import as_config, check_length, configs, current_state, train
 
 RESULT = "result.json"
 
@@ -91,8 +91,8 @@ class Sweep:
     def do(self, point: Point, follow: Follow, name: str, minutes: float | None) -> str:
         """Train and measure a run, and return how that ended.
 
-        As `headspan.demo.train.train` does, and ``"there"`` for one that was over, ``"elsewhere"`` for one that another
-        call is at, ``"waits"`` for a window of equal cost to a run that has no result.
+        As `headspan.train.train` does, and ``"there"`` for one that was over, ``"elsewhere"`` for one that another call
+        is at, ``"waits"`` for a window of equal cost to a run that has no result.
         """
         if self.result(point.name) is not None:
             return "there"

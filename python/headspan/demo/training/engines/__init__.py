@@ -62,12 +62,12 @@ def objective(engine: str, model: ModelConfig, penalty: float) -> Objective:
 def _engine(name: str) -> Any:
     if name == "torch":
         try:
-            from headspan.demo.engines import by_torch
+            from headspan.demo.training.engines import by_torch
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 "the engine torch needs PyTorch: pip install 'headspan[torch]'", name="torch"
             ) from error
         return by_torch
-    from headspan.demo.engines import by_autograd
+    from headspan.demo.training.engines import by_autograd
 
     return by_autograd

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headspan.demo.config import ModelConfig, TrainConfig
-from headspan.demo.engines import objective
 from headspan.demo.model import (
     Parameters,
     init_parameters,
@@ -33,9 +32,10 @@ from headspan.demo.model import (
 )
 from headspan.demo.model.forward import SpansNotFiniteError
 from headspan.demo.model.memory import Memory
-from headspan.demo.optimizer import Adam, schedule
 from headspan.demo.runs import Run, RunError, State
+from headspan.demo.runs.optimizer import Adam, schedule
 from headspan.demo.text import Text
+from headspan.demo.training.engines import objective
 
 __all__ = ["TrainConfig", "train"]
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from headspan import _check
 from headspan.demo.config import ModelConfig, TrainConfig
-from headspan.demo.heads import characters, side_by_side
 from headspan.demo.model import Parameters, layers
 from headspan.demo.model.forward import forward, mean_spans
+from headspan.demo.model.heads import characters, side_by_side
 from headspan.demo.report.numbers import history_of
 from headspan.demo.runs import Run, RunError
-from headspan.demo.train import configs, current_state
+from headspan.demo.training.train import configs, current_state
 
 Array = NDArray[Any]
 

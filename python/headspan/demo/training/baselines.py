@@ -19,7 +19,7 @@ from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.model import Parameters, spans
 from headspan.demo.runs import Run, State
 from headspan.demo.text import Text
-from headspan.demo.train import as_config, configs, current_state, train
+from headspan.demo.training.train import as_config, configs, current_state, train
 from headspan.ops.cost import cost
 
 Array = NDArray[Any]

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from headspan.demo.engines import torch_layers as layers
 from headspan.demo.model import Parameters
+from headspan.demo.training.engines import torch_layers as layers
 
 __all__ = ["gradient", "layers"]
 

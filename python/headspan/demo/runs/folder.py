@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headspan import _check
-from headspan.demo.optimizer import Adam
+from headspan.demo.runs.optimizer import Adam
 
 Arrays = dict[str, NDArray[Any]]
 Row = dict[str, Any]

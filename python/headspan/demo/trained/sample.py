@@ -55,7 +55,7 @@ def sample(
     --------
     >>> import numpy as np
     >>> from headspan import lm
-    >>> from headspan.demo.sample import sample
+    >>> from headspan.demo.trained.sample import sample
     >>> config = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)
     >>> parameters = lm.init_parameters(config, seed=0)
     >>> len(list(sample(parameters, config, np.array([0, 3]), 10, context=4)))

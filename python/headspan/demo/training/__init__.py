@@ -1,0 +1,1 @@
+"""How a model is trained: step by step, by an engine, and beside what it is compared with."""
