@@ -14,8 +14,8 @@ NAMES = {
         attention attention_vjp attention_weights build_info cost dynamic_span dynamic_span_vjp explore fit_spans
         get_num_threads hierarchical_attention hierarchical_attention_vjp hierarchical_cost hybrid_attention
         hybrid_attention_vjp hybrid_parameters importance_from importance_from_vjp learned_blocks load_run
-        merge_attention merge_attention_vjp patterns plot reference retrieval_attention retrieval_attention_vjp segments_from
-        selected_blocks set_num_threads soft_mask span_penalty t5_buckets
+        merge_attention merge_attention_vjp patterns plot reference retrieval_attention retrieval_attention_vjp
+        segments_from selected_blocks set_num_threads soft_mask span_penalty t5_buckets
         """,
     "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
     "headspan.lm": "ModelConfig Parameters init_parameters logits loss spans stream_bits surprisal trace window_bits",

@@ -202,7 +202,7 @@ def head_cache(
     if ramp is None:
         ramp = spans_of_model.ramp_of(model, config)
     ramp = _check.number("ramp", ramp, at_least=0)
-    kinds, windows = _layers_of(config)
+    kinds, windows = layers_of(config)
     strange = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if strange:
         raise ValueError(f"a cache of heads is for full attention and sliding windows, not for {', '.join(strange)}")
@@ -227,7 +227,7 @@ def head_cache(
     )
 
 
-def _layers_of(config: Any) -> tuple[list[str], list[int | None]]:
+def layers_of(config: Any) -> tuple[list[str], list[int | None]]:
     """Return of which kind each layer is, and its window if it slides."""
     try:
         from transformers.cache_utils import get_layer_types_and_kwargs
