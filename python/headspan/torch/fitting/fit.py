@@ -27,6 +27,7 @@ def fit_spans(
     loss: Loss | None = None,
     held_out: torch.Tensor | Sequence[Any] | None = None,
     ramp: float | None = None,
+    sink_tokens: int = 0,
     tokens: int | None = None,
     batch: int = 8,
 ) -> SpanFit:
@@ -58,6 +59,8 @@ def fit_spans(
     ramp : float, optional
         Of the soft mask; that of the spans that the model has unless given, or else 32. It is what every head reaches
         beyond its span.
+    sink_tokens : int
+        So many first tokens are seen at any distance, see `set_spans`: of models of transformers.
     tokens : int, optional
         How long the texts are, where `data` is no tensor.
     batch : int
@@ -116,12 +119,15 @@ def fit_spans(
         data, held_out = data[:kept], data[kept:]
     fitted, others = Data("data", data, size), Data("held_out", held_out, size)
     length = _length(data, tokens)
+    sinks = _check.integer("sink_tokens", sink_tokens, at_least=0)
+    if sinks and not places.of_transformers:
+        raise ValueError("sink_tokens are for models of transformers; a pattern of the layer has them elsewhere")
     own = places.ramp() if ramp is None else ramp
     ramp = DEFAULTS["ramp"] if own is None else own
     measure: Loss = next_token_loss if loss is None else loss
     by_mass = method == "profile" and loss is None and isinstance(data, torch.Tensor)
 
-    with places.lent(ramp) as lent:
+    with places.lent(ramp, sinks) as lent:
 
         def put(spans: Spans, *, needs_gradient: bool = False) -> list[torch.Tensor]:
             for its, of_heads in zip(lent, spans, strict=True):
@@ -152,8 +158,9 @@ def fit_spans(
             method=method,
             profile=profile,
             gradient=gradient,
+            sink_tokens=sinks,
         )
-    places.give(fit.spans, fit.ramp, length)
+    places.give(fit.spans, fit.ramp, length, sinks)
     return fit
 
 

@@ -111,7 +111,7 @@ class Places:
         return float(ramps.pop()) if ramps else None
 
     @contextmanager
-    def lent(self, ramp: float) -> Iterator[list[Lent]]:
+    def lent(self, ramp: float, sink_tokens: int = 0) -> Iterator[list[Lent]]:
         """Put spans in the place of those of the model, and put these back whatever happens.
 
         Its weights need no gradient meanwhile, and all of it is in eval mode.
@@ -122,7 +122,11 @@ class Places:
         needed = [(its, its.requires_grad) for its in self.model.parameters()]
         modes = [(its, its.training) for its in self.model.modules()]
         lent = [Lent() for _ in self.attentions]
+        config = decoder_config(self.model) if self.of_transformers else None
+        sinks = getattr(config, "headspan_sink_tokens", 0)
         try:
+            if config is not None:
+                config.headspan_sink_tokens = sink_tokens
             for its, spans in zip(self.attentions, lent, strict=True):
                 setattr(its, span_name, spans)
                 setattr(its, ramp_name, ramp)
@@ -131,6 +135,8 @@ class Places:
             self.model.eval()
             yield lent
         finally:
+            if config is not None:
+                config.headspan_sink_tokens = sinks
             for its, both in zip(self.attentions, kept, strict=True):
                 for name, former in zip((span_name, ramp_name), both, strict=True):
                     if former is missing:
@@ -142,11 +148,14 @@ class Places:
             for module, training in modes:
                 module.training = training
 
-    def give(self, spans: Spans, ramp: float, tokens: int) -> None:
+    def give(self, spans: Spans, ramp: float, tokens: int, sink_tokens: int) -> None:
         """Give the model spans of (layers, heads) for good; those of all tokens limit nothing."""
-        if self.of_transformers and not any(hasattr(its, "headspan_span") for its in self.attentions):
-            set_spans(self.model, np.where(spans >= tokens, UNLIMITED, spans).tolist(), ramp=ramp)
-            return
+        if self.of_transformers:
+            unlimited = np.where(spans >= tokens, UNLIMITED, spans).tolist()
+            learned = any(hasattr(its, "headspan_span") for its in self.attentions)
+            set_spans(self.model, None if learned else unlimited, ramp=ramp, sink_tokens=sink_tokens)
+            if not learned:
+                return
         for its, of_heads in zip(self.attentions, spans, strict=True):
             span: AdaptiveSpan = its.headspan_span if self.of_transformers else its.span
             setattr(its, "headspan_ramp" if self.of_transformers else "ramp", ramp)
