@@ -112,6 +112,8 @@ def fit_spans(
                 isinstance(given, torch.Tensor) and given.ndim == 2 and not given.is_floating_point()
             ):
                 raise TypeError(f"{name} must be token ids of shape (windows, tokens) where no loss is given")
+    if not isinstance(data, torch.Tensor):
+        data = _check.sequence("data", data, "batches, or a tensor of windows")
     if held_out is None:
         if len(data) < 2:
             raise ValueError("data must have at least 2 windows where held_out is not given, so that one is held out")
@@ -145,7 +147,7 @@ def fit_spans(
         profile = None
         if by_mass:
             put(np.full((len(lent), places.sizes.heads), float(length)))
-            profile = mass_by_distance(model, data)
+            profile = mass_by_distance(model, places.attentions, data)
         fit = fit_spans_of_functions(
             lambda spans: loss_of(fitted, spans),
             lambda spans: loss_of(others, spans),

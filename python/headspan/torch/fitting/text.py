@@ -76,17 +76,19 @@ def _scalar(value: Any) -> torch.Tensor:
     return value.reshape(())
 
 
-def mass_by_distance(model: nn.Module, ids: torch.Tensor) -> npt.NDArray[np.float64]:
+def mass_by_distance(model: nn.Module, attentions: Sequence[nn.Module], ids: torch.Tensor) -> npt.NDArray[np.float64]:
     """Return the attention mass of each head at each distance, (layers, heads, tokens), for one window of tokens.
 
-    The map of a layer is never there as a whole: some rows at a time, of queries evenly apart.
+    Queries and keys are kept of one layer at a time, for which the model runs anew, and of its map some rows at a time,
+    of queries evenly apart.
     """
     tokens = ids.shape[1]
     rows = np.unique(np.linspace(0, tokens - 1, min(_ROWS, tokens)).astype(int))
     found = []
-    with torch.no_grad(), record(model) as layers:
-        model(ids[:1], use_cache=False)
-    for _, layer in sorted(layers.items()):
+    for attention in attentions:
+        with torch.no_grad(), record(attention) as layers:
+            model(ids[:1], use_cache=False)
+        (layer,) = layers.values()
         mass = np.zeros((layer.query.shape[1], tokens))
         for some in np.array_split(rows, -(-len(rows) // _ROWS_AT_ONCE)):
             for row, weights in zip(some, np.moveaxis(layer.weights(rows=some)[0], 1, 0), strict=True):

@@ -118,7 +118,8 @@ def test_mass_by_distance_is_that_of_the_whole_map():
         weights = its.weights()[0]
         for row in range(60):
             expected[layer][:, : row + 1] += weights[:, row, row::-1]
-    found = mass_by_distance(model, IDS)
+    attentions = [layer.self_attn for layer in model.model.layers]
+    found = mass_by_distance(model, attentions, IDS)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.sum(-1), 60, rtol=1e-5)
 
