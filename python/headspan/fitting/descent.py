@@ -13,6 +13,7 @@ _FALL = 0.6  # of the steps, in which pairs come down to the budget
 _FIRST = 0.99  # of the pairs of full attention, where descent starts: farther out no pair is on a ramp
 _RATE = 0.3  # of the logarithm of a span, at first
 _PACE = 0.15  # of the logarithm of the pairs, a step, where the loss says how many there may be
+_EAGER = 4.0  # at full pace, unless less than a quarter of the tolerance is left, or exceeded
 _MOMENTUM, _SCALE = 0.8, 0.95
 
 
@@ -51,6 +52,7 @@ def by_descent(measured: Measured, aim: Aim) -> None:
             pairs = full * _FIRST ** (1 - done) * (aim.pairs / full) ** done
         else:
             left = (aim.loss - loss) / (aim.loss - before) if aim.loss > before else -1.0
-            pairs = float(counted.sum()) * math.exp(-_PACE * (1 - step / STEPS) * float(np.clip(left, -1, 1)))
+            pace = _PACE * (1 - step / STEPS) * float(np.clip(_EAGER * left, -1, 1))
+            pairs = float(counted.sum()) * math.exp(-pace)
         spans = price.scaled(np.clip((spans + 1) * np.exp(-taken) - 1, 0, price.tokens), min(pairs, _FIRST * full))
     measured(spans)
