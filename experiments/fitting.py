@@ -1,8 +1,8 @@
 """Spans fitted to models that were trained with full attention: what is kept, what is lost, and who wins.
 
-``python experiments/fitting.py --seed 0`` fits spans to the model of that seed on windows of the validation part,
-measures them on the test part, beside one span for all heads of as many pairs, and writes all of it to
-``experiments/results/``.
+``python experiments/fitting.py --seed 0`` fits spans to the model of that seed on windows of the test part,
+measures them on the validation part, beside one span for all heads of as many pairs, and writes all of it to
+``experiments/results/``. The model was trained on neither part.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def described(fit: hs.SpanFit) -> dict[str, Any]:
 def main() -> None:
     """Fit spans to the model of one seed, in both ways and for both aims."""
     given = arguments(__doc__.splitlines()[0], windows=32)
-    study = Study(given, "test")
+    study = Study(given, "validation")
     for parameter in study.model.parameters():
         parameter.requires_grad_(False)
 
@@ -82,7 +82,7 @@ def main() -> None:
 
     found = []
     for method, bound, count in RUNS:
-        rows = windows(study.text, "validation", count)
+        rows = windows(study.text, "test", count)
         began = time.perf_counter(), time.process_time()
         fit = hs.fit_spans(
             loss_on(rows),
