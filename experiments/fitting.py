@@ -28,6 +28,7 @@ RUNS: tuple[tuple[str, dict[str, float], int], ...] = (
     ("learn", {"budget": 0.13}, 16),
     ("profile", {"tolerance": 0.01}, 8),
 )
+MOST = max(count for _, _, count in RUNS)
 Spans = NDArray[np.float64]
 
 
@@ -100,7 +101,10 @@ def main() -> None:
             "seconds": round(time.perf_counter() - began[0]),
             "processor_seconds": round(time.process_time() - began[1]),
         }
-        found.append({"method": method, **bound, "fitted_windows": count, **times, **described(fit)})
+        most = loss_on(windows(study.text, "test", MOST))
+        beyond = most(fit.spans) / most(np.full((LAYERS, HEADS), float(CONTEXT))) - 1
+        about = {"fitted_windows": count, f"excess_on_{MOST}_windows": round(beyond, 5)}
+        found.append({"method": method, **bound, **about, **times, **described(fit)})
         print(method, bound, times, fit, flush=True)
     write(f"fitting_{given.name}", {**study.about, "threads": given.threads, "ramp": RAMP, "rows": found})
 
