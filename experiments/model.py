@@ -183,6 +183,7 @@ class Study:
         saved = torch.load(path)
         if saved["text"] != text.sha256:
             raise SystemExit(f"{path} was trained on another text, that of another Python: train it anew")
+        self.text = text
         self.model = Model(len(text.vocabulary))
         self.model.load_state_dict(saved["weights"])
         self.model.eval()

@@ -1,6 +1,6 @@
-"""Draw what selection costs against how much it sees: ``python experiments/picture.py`` writes docs/selection.svg.
+"""Draw what seeing less costs: ``python experiments/picture.py`` writes docs/selection.svg and docs/fitting.svg.
 
-Thick lines are means over the seeds in ``experiments/results/``, thin lines are the seeds.
+Thin lines are the seeds in ``experiments/results/``, thick ones their means.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LINES = (
 )
 
 
-def main() -> None:
-    """Draw the picture."""
+def selected() -> None:
+    """Draw the bits that are lost against the pairs, for what is chosen."""
     found: dict[tuple[str, int, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     files = sorted((HERE / "results").glob(f"selection_steps{STEPS}_seed*.json"))
     for file in files:
@@ -48,6 +48,41 @@ def main() -> None:
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         axes.set_title(f"Attention exchanged in trained models ({len(files)} seeds)", fontsize=10)
         figure.savefig(HERE.parent / "docs" / "selection.svg", metadata={"Date": None})
+
+
+def fitted() -> None:
+    """Draw the bits that are lost against the pairs, for spans that were fitted, and one span for all heads."""
+    with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
+        kinds = (("characters", f"fitting_steps{STEPS}"), ("repeats, grouped heads", "grouped_steps2000"))
+        figure, panels = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
+        for axes, (title, name) in zip(panels, kinds, strict=True):
+            files = sorted((HERE / "results").glob(f"{name}_seed*.json"))
+            for at, file in enumerate(files):
+                row = json.loads(file.read_text())["rows"][0]
+                lines = (
+                    ("one span for all heads", "uniform_curve", "uniform_held_out_excess", "black"),
+                    ("fitted by descent, tolerance 1 %", "curve", "held_out_excess", "tab:blue"),
+                )
+                for label, curve, held_out, color in lines:
+                    pairs, loss = 100 * np.array(row[curve]).T
+                    axes.plot(pairs, loss, color=color, linewidth=1.2, label=None if at else label)
+                    ring = {"markerfacecolor": "none", "markersize": 8, "label": None if at else "  held out"}
+                    axes.plot(100 * row["share_of_pairs"], 100 * row[held_out], "o", color=color, **ring)
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            axes.set_ylim(-1, 16)
+            axes.set_xlabel("pairs (% of full attention)")
+            axes.set_ylabel("loss above full attention (%)")
+            axes.set_title(f"{title} ({len(files)} seeds)", fontsize=10)
+        handles, names = panels[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+        figure.savefig(HERE.parent / "docs" / "fitting.svg", metadata={"Date": None})
+
+
+def main() -> None:
+    """Draw both pictures."""
+    selected()
+    fitted()
 
 
 if __name__ == "__main__":

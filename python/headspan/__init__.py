@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headspan import plot
     from headspan.demo.trained.loaded import load_run
     from headspan.explorer import explore
+    from headspan.fitting import SpanFit, fit_spans
     from headspan.store import KeyValueStore
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "KeyIndex",
     "KeyValueStore",
     "SpanCache",
+    "SpanFit",
     "StreamingAttention",
     "__version__",
     "attention",
@@ -52,6 +54,7 @@ __all__ = [
     "dynamic_span",
     "dynamic_span_vjp",
     "explore",
+    "fit_spans",
     "get_num_threads",
     "hierarchical_attention",
     "hierarchical_attention_vjp",
@@ -80,13 +83,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what draws, what trained and what is on disk when it is first asked for: attention needs none of it."""
+    """Load what draws, fits, trained and is on disk when it is first asked for: attention needs none of it."""
     if name == "plot":
         return import_module("headspan.plot")
     if name == "explore":
         return import_module("headspan.explorer").explore
     if name == "load_run":
         return import_module("headspan.demo.trained.loaded").load_run
+    if name in ("SpanFit", "fit_spans"):
+        return getattr(import_module("headspan.fitting"), name)
     if name == "KeyValueStore":
         return import_module("headspan.store").KeyValueStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,19 +10,19 @@ from helpers import run_python
 
 NAMES = {
     "headspan": """
-        Cost Gradients HybridParameters KeyIndex KeyValueStore SpanCache StreamingAttention __version__ attention
-        attention_vjp attention_weights build_info cost dynamic_span dynamic_span_vjp explore get_num_threads
-        hierarchical_attention hierarchical_attention_vjp hierarchical_cost hybrid_attention hybrid_attention_vjp
-        hybrid_parameters importance_from importance_from_vjp learned_blocks load_run merge_attention
-        merge_attention_vjp patterns plot reference retrieval_attention retrieval_attention_vjp segments_from
-        selected_blocks set_num_threads soft_mask span_penalty t5_buckets
+        Cost Gradients HybridParameters KeyIndex KeyValueStore SpanCache SpanFit StreamingAttention __version__
+        attention attention_vjp attention_weights build_info cost dynamic_span dynamic_span_vjp explore fit_spans
+        get_num_threads hierarchical_attention hierarchical_attention_vjp hierarchical_cost hybrid_attention
+        hybrid_attention_vjp hybrid_parameters importance_from importance_from_vjp learned_blocks load_run
+        merge_attention merge_attention_vjp patterns plot reference retrieval_attention retrieval_attention_vjp
+        segments_from selected_blocks set_num_threads soft_mask span_penalty t5_buckets
         """,
     "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
     "headspan.lm": "ModelConfig Parameters init_parameters logits loss spans stream_bits surprisal trace window_bits",
     "headspan.patterns": "Blocks Blockwise Fixed Full Global Local Neighborhood Pattern Random Strided",
     "headspan.plot": """
         attention_map block_gates distance_profile dynamic_spans hierarchy kept_tokens limit_sweep mean_by_distance
-        pattern soft_mask span_history spans
+        pattern soft_mask span_fit span_history spans
         """,
     "headspan.reference": "attention",
     "headspan.report": "write_report",
@@ -118,11 +118,14 @@ def test_what_draws_is_loaded_when_it_is_first_used():
     drawing, looking = loaded("import headspan; headspan.plot.spans"), loaded("import headspan; headspan.explore")
     trained = loaded("import headspan; headspan.load_run")
     kept = loaded("import headspan; headspan.KeyValueStore")
+    fitted = loaded("import headspan; headspan.fit_spans")
     assert "headspan.store" in kept
     assert "lmdb" not in kept
     assert "headspan.plot" in drawing
     assert "headspan.explorer" in looking
     assert "headspan.demo.trained.loaded" in trained
+    assert "headspan.fitting" in fitted
+    assert not any(name.startswith(("headspan.plot", "matplotlib")) for name in fitted)
     assert not any(name.startswith(("headspan.plot", "headspan.explorer", "matplotlib", "tqdm")) for name in trained)
     assert not any(name.startswith(("headspan.explorer", "matplotlib", "json", "html")) for name in drawing)
     assert not any(name.startswith(("headspan.plot", "headspan.explorer.widget", "anywidget")) for name in looking)

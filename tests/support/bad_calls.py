@@ -18,6 +18,13 @@ HYBRID = {
     "per": "head",
 }
 RETRIEVAL = QKV | RETRIEVED_ROWS
+
+
+def falling(spans):
+    return 1 + float(np.exp(-spans / 3).sum())
+
+
+FIT = {"loss": falling, "held_out": falling, "layers": 2, "heads": 4, "tokens": 20, "head_dim": 3, "ramp": 2}
 GOOD = {
     "attention": QKV,
     "attention_vjp": QKV,
@@ -34,6 +41,7 @@ GOOD = {
     "retrieval_attention_vjp": RETRIEVAL,
     "cost": {"tokens": 10, "heads": 4, "head_dim": 3},
     "hierarchical_cost": {"tokens": 10, "heads": 4, "head_dim": 3},
+    "fit_spans": FIT | {"tolerance": 0.5},
     "soft_mask": {"distance": np.arange(5.0), "span": 2.0, "ramp": 3.0},
     "span_penalty": {"span": np.arange(5.0), "weight": 0.1},
     "dynamic_span": DYNAMIC,
@@ -354,6 +362,23 @@ TABLE = {
     "hierarchical_cost": dict.fromkeys(("tokens", "heads", "head_dim", "block_size"), SIZE) | {
         "key_tokens": [*SIZE, ("fewer than queries", ValueError, 9)],
         "batch": [*SIZE, ("more pairs than are counted", ValueError, 10**18)],
+    },
+    "fit_spans": dict.fromkeys(("layers", "heads", "head_dim", "key_heads"), SIZE) | {
+        "tokens": [*SIZE, ("one, which sees itself", ValueError, 1)],
+        "loss": [("a number", TypeError, 3.0), ("None", TypeError, None), ("of NaN", ValueError, lambda _: NAN),
+                 ("of a text", TypeError, lambda _: "low"), ("of zero", ValueError, lambda _: 0.0)],
+        "held_out": [("a number", TypeError, 3.0), ("of infinity", ValueError, lambda _: INF)],
+        "budget": [("beside a tolerance", ValueError, 0.5)],
+        "tolerance": [("zero", ValueError, 0.0), ("negative", ValueError, -0.1), ("NaN", ValueError, NAN),
+                      ("string", TypeError, "little"), ("none, nor a budget", ValueError, None)],
+        "ramp": PARAMETERS["ramp"],
+        "method": [("unknown", ValueError, "guess"), ("None", ValueError, None),
+                   ("of a gradient that is missing", ValueError, "learn")],
+        "profile": [("of other sizes", ValueError, ones(2, 4, 19)), ("negative", ValueError, -ones(2, 4, 20)),
+                    ("NaN", ValueError, NAN * ones(2, 4, 20)), ("string", TypeError, "near")],
+        "gradient": [("a number", TypeError, 3.0)],
+        "sink_tokens": [("negative", ValueError, -1), ("not whole", TypeError, 1.5)],
+        "dtype": [("unknown", TypeError, "int4")],
     },
     "soft_mask": {
         "span": [("NaN", ValueError, NAN), ("negative", ValueError, -1), ("string", TypeError, "a"),

@@ -48,6 +48,16 @@ def draw(ax):
     assert box.y1 < height + 0.05, (box, height)
 
 
+def fitted(needs=((100, 3), (30, 3)), **bound):
+    """Spans for a model whose heads need so many tokens."""
+
+    def loss(spans):
+        return 2 + float(np.maximum(1 - spans / np.asarray(needs), 0).sum())
+
+    layers, heads = np.shape(needs)
+    return hs.fit_spans(loss, loss, tokens=256, layers=layers, heads=heads, head_dim=16, ramp=1, **bound)
+
+
 SIZES = {
     "soft_mask": [(3.0,), ([0],), (np.linspace(0, 10_000, 9),), (LARGE.ravel(),)],
     "spans": [(3.0,), ([0],), ([[10_000]],), (LARGE,)],
@@ -75,6 +85,7 @@ SIZES = {
         (np.ones((1, 120, 120)), 16),
     ],
     "hierarchy": [(1,), (65, 1), (512, 16), (513,), (10**6, 64)],
+    "span_fit": [(fitted(tolerance=0.01),), (fitted(needs=[[9]], budget=0.9),), (fitted(budget=0.05),)],
     "kept_tokens": [
         ([1], [[0]]),
         ([1, 2], np.empty((2, 0), int)),
@@ -118,6 +129,21 @@ def test_mask_is_the_soft_mask():
     for span, line in zip(spans, lines(ax), strict=True):
         np.testing.assert_allclose(line.get_ydata(), hs.soft_mask(line.get_xdata(), span, 16), atol=1e-12)
         assert {span, span + 16} <= set(line.get_xdata())
+
+
+def test_a_fit_is_drawn_as_what_was_measured_and_what_is_held_out():
+    fit = fitted(tolerance=0.01)
+    ax = hs.plot.span_fit(fit)
+    for label, curve in (("fitted", fit.curve), ("one span for all heads", fit.uniform_curve)):
+        (line,) = lines(ax, label)
+        np.testing.assert_allclose(line.get_xdata(), [100 * point.pairs / fit.full_pairs for point in curve])
+        np.testing.assert_allclose(line.get_ydata(), [100 * (point.loss / 2 - 1) for point in curve])
+    found, beside = (line for line in lines(ax) if line.get_markersize() == 10)
+    np.testing.assert_allclose(found.get_xydata(), [[100 * fit.share, 100 * fit.excess]])
+    np.testing.assert_allclose(
+        beside.get_xydata(), [[100 * fit.uniform.pairs / fit.full_pairs, 100 * fit.uniform_excess]]
+    )
+    assert f"{fit.share:.1%} of the pairs" in ax.get_title()
 
 
 def test_hard_window_is_a_step():

@@ -93,6 +93,7 @@ TYPES = [
     (lambda p: p.block_gates([[1]], 8, causal=1), "causal must be True or False, not 1"),
     (lambda p: p.block_gates(np.ones((1, 1, 1, 1)), 8, steps=[0.5]), "steps must be integers, not float64"),
     (lambda p: p.hierarchy(9, ax="x"), "ax must be an Axes of matplotlib, not 'x'"),
+    (lambda p: p.span_fit([1]), r"fit must be a SpanFit, as fit_spans returns it, not \[1\]"),
     (lambda p: p.kept_tokens([0.5], [[0]]), "count must be integers, not float64"),
     (lambda p: p.kept_tokens([1], [[0.5]]), "positions must be integers, not float64"),
     (lambda p: p.kept_tokens([1], [[0]], ax="x"), "ax must be an Axes of matplotlib, not 'x'"),

@@ -15,10 +15,12 @@ matplotlib, shows nothing by itself, and returns the axes (or, with several pane
 `hierarchy`            how coarsely hierarchical attention sees what lies behind
 `kept_tokens`          which tokens of a stream stay in fixed memory
 `limit_sweep`          what a larger limit of the span buys
+`span_fit`             what spans fitted to a trained model lose, beside one span for all
 =====================  ==============================================================
 """
 
 from headspan.plot._blocks import block_gates, hierarchy
+from headspan.plot._fit import span_fit
 from headspan.plot._kept import kept_tokens
 from headspan.plot._pattern import pattern
 from headspan.plot._spans import dynamic_spans, soft_mask, span_history, spans
@@ -36,6 +38,7 @@ __all__ = [
     "mean_by_distance",
     "pattern",
     "soft_mask",
+    "span_fit",
     "span_history",
     "spans",
 ]

@@ -10,6 +10,7 @@ except ModuleNotFoundError as error:
 
 from headspan.torch.cache import SpanCache
 from headspan.torch.distributed import halo_attention
+from headspan.torch.fitting import fit_spans
 from headspan.torch.functional import attention, hierarchical_attention, retrieval_attention
 from headspan.torch.layers import (
     AdaptiveSpan,
@@ -35,6 +36,7 @@ __all__ = [
     "attention",
     "convert",
     "duo_attention_spans",
+    "fit_spans",
     "halo_attention",
     "head_cache",
     "hierarchical_attention",

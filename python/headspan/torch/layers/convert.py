@@ -69,7 +69,7 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
     torch.Size([4])
     """
     checked: Any = PLAIN["ramp"]("ramp", ramp)
-    attentions = [(name, its) for name, its in model.named_modules() if _is_of_torch(its) or _is_of_transformers(its)]
+    attentions = [(name, its) for name, its in model.named_modules() if _is_of_torch(its) or is_of_transformers(its)]
     if not attentions:
         raise ValueError("model must have a torch.nn.MultiheadAttention or an attention of transformers, but has none")
     for name, its in attentions:
@@ -78,7 +78,7 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
         if _is_of_torch(its) and type(its) is not nn.MultiheadAttention:
             raise TypeError(f"{name or 'model'} is a {type(its).__name__}, not a plain torch.nn.MultiheadAttention")
     spans = [_span_of(its, limit) for _, its in attentions]
-    if any(_is_of_transformers(its) for _, its in attentions):
+    if any(is_of_transformers(its) for _, its in attentions):
         _switch(model)
     for (_, its), span in zip(attentions, spans, strict=True):
         if isinstance(its, nn.MultiheadAttention):
@@ -95,7 +95,7 @@ def _is_of_torch(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention)
 
 
-def _is_of_transformers(module: nn.Module) -> bool:
+def is_of_transformers(module: nn.Module) -> bool:
     """Whether it is what calls attention functions, by what all of them have, and but for whole models nothing else."""
     return hasattr(module, "config") and hasattr(module, "is_causal") and not hasattr(module, "set_attn_implementation")
 

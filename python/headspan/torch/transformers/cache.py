@@ -135,7 +135,7 @@ def head_cache(
     spans: npt.ArrayLike | Sequence[npt.ArrayLike | None] | None = None,
     *,
     ramp: float | None = None,
-    sink_tokens: int = 0,
+    sink_tokens: int | None = None,
     dtype: torch.dtype | str | None = None,
     slack: int = 0,
 ) -> Any:
@@ -152,8 +152,8 @@ def head_cache(
         As of `set_spans`; those that the model has unless given.
     ramp : float, optional
         That of the model's spans unless given.
-    sink_tokens : int
-        So many first tokens are kept and seen at any distance.
+    sink_tokens : int, optional
+        So many first tokens are kept and seen at any distance; those of `set_spans` unless given.
     dtype : torch.dtype or str, optional
         As what keys and values are kept, see `headspan.torch.SpanCache`; the type of the keys unless given.
     slack : int
@@ -202,7 +202,9 @@ def head_cache(
     if ramp is None:
         ramp = spans_of_model.ramp_of(model, config)
     ramp = _check.number("ramp", ramp, at_least=0)
-    kinds, windows = _layers_of(config)
+    if sink_tokens is None:
+        sink_tokens = getattr(config, "headspan_sink_tokens", 0)
+    kinds, windows = layers_of(config)
     strange = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if strange:
         raise ValueError(f"a cache of heads is for full attention and sliding windows, not for {', '.join(strange)}")
@@ -227,7 +229,7 @@ def head_cache(
     )
 
 
-def _layers_of(config: Any) -> tuple[list[str], list[int | None]]:
+def layers_of(config: Any) -> tuple[list[str], list[int | None]]:
     """Return of which kind each layer is, and its window if it slides."""
     try:
         from transformers.cache_utils import get_layer_types_and_kwargs

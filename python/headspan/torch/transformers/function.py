@@ -9,7 +9,7 @@ import torch
 from headspan.patterns import Local
 from headspan.torch.functional import attention
 from headspan.torch.transformers import recording, spans
-from headspan.torch.transformers.masks import END, FIRST, PLACE
+from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE
 
 # What some layers hand on and no other implementation of theirs may leave out.
 _REFUSED = {
@@ -86,6 +86,8 @@ def attention_function(
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
     options |= spans.of_layer(module)
+    if "pattern" in options:
+        _check_sinks(attention_mask, sliding_window)
     options |= _who_sees_whom(attention_mask, query, key, causal, sliding_window)
     if position_bias is not None:
         bias = position_bias.to(query.dtype)
@@ -106,7 +108,7 @@ def _who_sees_whom(
     if attention_mask is None:
         if window is not None and not causal:
             raise NotImplementedError("sliding_window cannot be honoured without causality or a mask that has it")
-        return {"causal": causal, "pattern": None if window is None else Local(window - 1)}
+        return {"causal": causal, **({} if window is None else {"pattern": Local(window - 1)})}
     if is_ranges(attention_mask):
         ranges = attention_mask[:, 0]
         places = ranges[0, :, PLACE]
@@ -121,6 +123,14 @@ def _who_sees_whom(
         bias = mask.to(query.dtype)
         bias = bias.masked_fill(bias <= torch.finfo(query.dtype).min / 2, -torch.inf)
     return {"causal": False, "pair_bias": bias}
+
+
+def _check_sinks(attention_mask: torch.Tensor | None, window: int | None) -> None:
+    """Refuse sinks of `set_spans` where they are not the first tokens of a text, or not seen."""
+    if window is not None:
+        raise NotImplementedError("sink_tokens cannot be honoured beside a sliding window")
+    if attention_mask is not None and is_ranges(attention_mask) and bool(attention_mask[..., BEGIN].any()):
+        raise NotImplementedError("sink_tokens are the first ones, which with padding on the left are padding")
 
 
 def _with_cache(attention_mask: torch.Tensor | None, window: int | None, causal: bool) -> dict[str, Any]:

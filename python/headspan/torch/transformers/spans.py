@@ -10,12 +10,17 @@ import numpy.typing as npt
 import torch
 
 from headspan import _check
+from headspan.patterns import Full, Global
 
 UNLIMITED = 1e30  # a span that nothing lies beyond
 
 
 def set_spans(
-    model: torch.nn.Module, spans: npt.ArrayLike | Sequence[npt.ArrayLike | None] | None, *, ramp: float = 32
+    model: torch.nn.Module,
+    spans: npt.ArrayLike | Sequence[npt.ArrayLike | None] | None,
+    *,
+    ramp: float = 32,
+    sink_tokens: int = 0,
 ) -> None:
     """Give the heads of a decoder of transformers spans, which its configuration then holds and saves.
 
@@ -31,6 +36,9 @@ def set_spans(
         for them all, or None for no limit. None takes all spans away.
     ramp : float
         As for `headspan.attention`.
+    sink_tokens : int
+        So many first tokens are seen at any distance. They are refused when the model runs with padding on the left,
+        packed texts or a sliding window, where they are not the first ones, or not seen.
 
     Raises
     ------
@@ -57,8 +65,10 @@ def set_spans(
             f"spans need a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
             "headspan.torch.register(), then model.set_attn_implementation('headspan')"
         )
-    config.headspan_spans = None if spans is None else of_layers(spans, config)
-    config.headspan_ramp = _check.number("ramp", ramp, at_least=0)
+    each = None if spans is None else of_layers(spans, config)
+    reached = _check.number("ramp", ramp, at_least=0)
+    config.headspan_sink_tokens = _check.integer("sink_tokens", sink_tokens, at_least=0)
+    config.headspan_spans, config.headspan_ramp = each, reached
 
 
 def decoder_config(model: torch.nn.Module) -> Any:
@@ -116,12 +126,14 @@ def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
 
 def of_layer(module: torch.nn.Module) -> dict[str, Any]:
     """Return the spans of a layer as options of an attention: those that it learns, else those of its configuration."""
+    config: Any = getattr(module, "config", None)
+    count = getattr(config, "headspan_sink_tokens", 0)
+    sinks = {"pattern": Full() | Global(range(count))} if count else {}
     learned = getattr(module, "headspan_span", None)
     if learned is not None:
-        return {"span": learned(), "ramp": module.headspan_ramp}
-    config: Any = getattr(module, "config", None)
+        return {"span": learned(), "ramp": module.headspan_ramp, **sinks}
     spans = getattr(config, "headspan_spans", None)
     its = None if spans is None else spans[module.layer_idx]
     if its is None:
         return {}
-    return {"span": torch.tensor(its), "ramp": config.headspan_ramp}
+    return {"span": torch.tensor(its), "ramp": config.headspan_ramp, **sinks}

@@ -20,7 +20,9 @@ def dense(module, query, key, value, attention_mask, scaling=None, s_aux=None, *
     place = module.first + torch.arange(queries)
     distance = place[:, None] - torch.arange(key.shape[2])
     spans = torch.tensor(SPANS[module.layer_idx])[:, None, None]
-    soft = ((RAMP + spans - distance) / RAMP).clamp(0, 1) * seen
+    soft = ((RAMP + spans - distance) / RAMP).clamp(0, 1)
+    soft[..., : getattr(module, "first_tokens", 0)] = 1
+    soft = soft * seen
     weights = soft * (scaling * query @ key.transpose(2, 3)).exp()
     total = weights.sum(-1, keepdim=True) + (0 if s_aux is None else s_aux.exp()[:, None, None])
     return (weights / total.clamp(min=1e-30) @ value).transpose(1, 2), None
@@ -68,6 +70,50 @@ def test_logits_with_spans(family, kind):
     headspan.torch.set_spans(model, None)
     without = model(input_ids=ids, attention_mask=mask).logits
     assert (without[keep] - found["headspan"][keep]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["none", "dynamic", "static", "heads"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@torch.no_grad()
+def test_first_tokens_are_seen_at_any_distance(family, kind):
+    model, ids = model_of(family), tokens(2, 30)
+    model.set_attn_implementation("dense")
+    for its in model.modules():
+        its.first, its.first_tokens = 0, 3
+    expected = model(ids).logits
+    model.set_attn_implementation("headspan")
+    headspan.torch.set_spans(model, SPANS, ramp=RAMP, sink_tokens=3)
+    caches = {
+        "none": lambda: None,
+        "dynamic": lambda: transformers.DynamicCache(config=model.config),
+        "static": lambda: transformers.StaticCache(config=model.config, max_cache_len=50),
+        "heads": lambda: headspan.torch.head_cache(model),
+    }
+    cache = caches[kind]()
+    pieces = ((0, 30),) if kind == "none" else ((0, 14), (14, 15), (15, 30))
+    given = {} if cache is None else {"cache": cache}
+    found = torch.cat([model(ids[:, first:last], **given).logits for first, last in pieces], dim=1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    headspan.torch.set_spans(model, SPANS, ramp=RAMP)
+    assert (model(ids).logits - expected).abs().max() > 1e-2
+
+
+def test_first_tokens_that_are_padding_or_not_seen_are_refused():
+    model, ids = model_of("llama"), tokens(2, 30)
+    model.set_attn_implementation("headspan")
+    headspan.torch.set_spans(model, SPANS, ramp=RAMP, sink_tokens=3)
+    mask = torch.ones_like(ids)
+    mask[0, :5] = 0
+    with pytest.raises(NotImplementedError, match="sink_tokens are the first ones, which with padding on the left"):
+        model(ids, attention_mask=mask)
+    model = model_of("mistral")
+    model.set_attn_implementation("headspan")
+    headspan.torch.set_spans(model, SPANS, ramp=RAMP, sink_tokens=3)
+    with pytest.raises(NotImplementedError, match="sink_tokens cannot be honoured beside a sliding window"):
+        model(ids)
+    with pytest.raises(ValueError, match="sink_tokens must be at least 0, not -1"):
+        headspan.torch.set_spans(model, SPANS, sink_tokens=-1)
+    assert model.config.headspan_sink_tokens == 3
 
 
 def test_spans_are_saved_with_the_configuration(tmp_path):

@@ -1,0 +1,113 @@
+"""Spans fitted to models that were trained with full attention: what is kept, what is lost, and who wins.
+
+``python experiments/fitting.py --seed 0`` fits spans to the model of that seed on windows of the test part,
+measures them on the validation part, beside one span for all heads of as many pairs, and writes all of it to
+``experiments/results/``. The model was trained on neither part.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import partial
+from typing import Any
+
+import headspan as hs
+import numpy as np
+import torch
+from headspan.torch import attention
+from model import CONTEXT, HEADS, LAYERS, WIDTH, Attend, Study, arguments, bits, windows, write
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+RAMP = 8.0
+# How, for what, and with how many windows: a descent runs the model 60 times and more, steps some 300 times.
+RUNS: tuple[tuple[str, dict[str, float], int], ...] = (
+    ("learn", {"tolerance": 0.01}, 16),
+    ("learn", {"budget": 0.13}, 16),
+    ("profile", {"tolerance": 0.01}, 8),
+)
+MOST = max(count for _, _, count in RUNS)
+Spans = NDArray[np.float64]
+
+
+def with_spans(spans: Tensor) -> Attend:
+    """Return attention within the spans of each layer."""
+    return lambda layer, query, key, value: attention(query, key, value, span=spans[layer], ramp=RAMP)
+
+
+def described(fit: hs.SpanFit) -> dict[str, Any]:
+    """Return a fit as what is written."""
+    return {
+        "evaluations": fit.evaluations,
+        "spans": fit.spans.astype(int).tolist(),
+        "share_of_pairs": round(fit.share, 4),
+        "share_of_cache": round(fit.cache_bytes / fit.full_cache_bytes, 4),
+        "cache_bytes": fit.cache_bytes,
+        "full_cache_bytes": fit.full_cache_bytes,
+        "fitted_excess": round(fit.fitted_after / fit.fitted_before - 1, 5),
+        "held_out_before": round(fit.loss_before, 5),
+        "held_out_after": round(fit.loss_after, 5),
+        "held_out_excess": round(fit.excess, 5),
+        "uniform_span": fit.uniform.span,
+        "uniform_fitted_excess": round(fit.uniform.fitted_loss / fit.fitted_before - 1, 5),
+        "uniform_held_out_excess": round(fit.uniform_excess, 5),
+        "uniform_wins": fit.uniform_wins,
+        "curve": [[round(p.pairs / fit.full_pairs, 4), round(p.loss / fit.fitted_before - 1, 5)] for p in fit.curve],
+        "uniform_curve": [
+            [round(p.pairs / fit.full_pairs, 4), round(p.loss / fit.fitted_before - 1, 5)] for p in fit.uniform_curve
+        ],
+    }
+
+
+def main() -> None:
+    """Fit spans to the model of one seed, in both ways and for both aims."""
+    given = arguments(__doc__.splitlines()[0], windows=32)
+    study = Study(given, "validation")
+    for parameter in study.model.parameters():
+        parameter.requires_grad_(False)
+
+    def loss_on(windows: Tensor) -> Any:
+        return lambda spans: float(bits(study.model, windows, with_spans(torch.from_numpy(spans).float())).mean())
+
+    def gradient_on(windows: Tensor, spans: Spans) -> tuple[float, Spans]:
+        total, slopes = 0.0, np.zeros(spans.shape)
+        for some in windows.split(8):
+            own = torch.tensor(spans, dtype=torch.float32, requires_grad=True)
+            logits = study.model(some[:, :-1], with_spans(own))
+            loss = F.cross_entropy(logits.transpose(1, 2), some[:, 1:]) * len(some) / len(windows) / math.log(2)
+            loss.backward()
+            total, slopes = total + float(loss.detach()), slopes + own.grad.numpy()
+        return total, slopes
+
+    found = []
+    for method, bound, count in RUNS:
+        rows = windows(study.text, "test", count)
+        began = time.perf_counter(), time.process_time()
+        fit = hs.fit_spans(
+            loss_on(rows),
+            loss_on(study.rows),
+            tokens=CONTEXT,
+            layers=LAYERS,
+            heads=HEADS,
+            head_dim=WIDTH // HEADS,
+            ramp=RAMP,
+            method=method,
+            gradient=partial(gradient_on, rows),
+            **bound,
+        )
+        times = {
+            "seconds": round(time.perf_counter() - began[0]),
+            "processor_seconds": round(time.process_time() - began[1]),
+        }
+        most = loss_on(windows(study.text, "test", MOST))
+        beyond = most(fit.spans) / most(np.full((LAYERS, HEADS), float(CONTEXT))) - 1
+        about = {"fitted_windows": count, f"excess_on_{MOST}_windows": round(beyond, 5)}
+        found.append({"method": method, **bound, **about, **times, **described(fit)})
+        print(method, bound, times, fit, flush=True)
+    write(f"fitting_{given.name}", {**study.about, "threads": given.threads, "ramp": RAMP, "rows": found})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Spans by measured steps: always the one that costs least loss for the pairs that it saves."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan.fitting.measured import Aim, Measured
+from headspan.fitting.price import Spans
+from headspan.fitting.windows import ladder
+
+STEPS = 2  # of the ladder, for a factor of 2
+_NEGLIGIBLE = 1e-3  # of a head's attention mass, or of a loss
+_LAZY = 1.25  # a step is taken that costs so much more than was thought, and not at once measured against others
+
+Profile = npt.NDArray[np.float64]
+Unit = tuple[int, int]
+
+
+def by_steps(measured: Measured, aim: Aim, profile: Profile | None) -> None:
+    """Measure spans along a way down a ladder, one key head a step, until the aim is reached.
+
+    The steps of a head are the corners of the lower hull of its losses, each rung measured with all other heads where
+    they start. They are taken in the order of loss for each pair saved, and measured again when it is their turn, with
+    the others where they are by then: one that has become dearer waits for its new turn (lazy greedy).
+
+    References
+    ----------
+    Minoux, "Accelerated greedy algorithms for maximizing submodular set functions", 1978.
+    """
+    price = measured.price
+    rungs = np.array(ladder(price, steps=STEPS))
+    spans = _start(measured, rungs, profile)
+    loss = measured(spans)
+    heap: list[tuple[float, Unit, float]] = []
+    queues: dict[Unit, Iterator[tuple[float, float]]] = {}
+
+    def next_of(unit: Unit) -> None:
+        step = next(queues[unit], None)
+        if step is not None:
+            heapq.heappush(heap, (step[0], unit, step[1]))
+
+    for unit in np.ndindex(*spans.shape):
+        queues[unit] = iter(_steps_of(measured, aim, spans, unit, rungs))
+    for unit in queues:
+        next_of(unit)
+    while heap and not (aim.has_budget and price.pairs(spans) <= aim.pairs):
+        thought, unit, span = heapq.heappop(heap)
+        tried = spans.copy()
+        tried[unit] = span
+        new = measured(tried)
+        saved = price.pairs(spans) - price.pairs(tried)
+        cost = (new - loss) / saved
+        if heap and cost > max(_LAZY * thought, heap[0][0]):
+            heapq.heappush(heap, (cost, unit, span))
+        elif new <= aim.loss:
+            spans, loss = tried, new
+            next_of(unit)
+
+
+def _start(measured: Measured, rungs: Profile, profile: Profile | None) -> Spans:
+    """Return where to begin: where heads leave out next to no mass, or farther if the loss says so."""
+    price = measured.price
+    if profile is None:
+        return price.full
+    grouped = profile.reshape(*price.full.shape, -1, price.tokens)
+    within = grouped.cumsum(axis=-1) / np.maximum(grouped.sum(axis=-1, keepdims=True), 1e-300)
+    of_rungs = within.min(axis=-2)[..., np.minimum(rungs.astype(int), price.tokens - 1)]  # of those who share keys
+    lowest = (of_rungs >= 1 - _NEGLIGIBLE).sum(axis=-1).clip(1) - 1
+    for up in range(0, 2 * STEPS + 1, STEPS):
+        spans: Spans = rungs[np.maximum(lowest - up, 0)]
+        if measured(spans) <= measured(price.full) * (1 + _NEGLIGIBLE):
+            return spans
+    return price.full
+
+
+def _steps_of(measured: Measured, aim: Aim, spans: Spans, unit: Unit, rungs: Profile) -> list[tuple[float, float]]:
+    """Return the steps of one head by itself: loss for each pair saved, and the span after it."""
+    price = measured.price
+    corners: list[tuple[float, float, float]] = [(price.pairs(spans), measured(spans), float(spans[unit]))]
+    for rung in rungs[rungs < spans[unit]]:
+        tried = spans.copy()
+        tried[unit] = rung
+        loss = measured(tried)
+        if loss > aim.loss:
+            break
+        point = (price.pairs(tried), loss, float(rung))
+        while len(corners) > 1 and _slope(corners[-1], point) <= _slope(corners[-2], corners[-1]):
+            corners.pop()
+        corners.append(point)
+    return [(_slope(a, b), b[2]) for a, b in pairwise(corners)]
+
+
+def _slope(before: tuple[float, float, float], after: tuple[float, float, float]) -> float:
+    return (after[1] - before[1]) / (before[0] - after[0])

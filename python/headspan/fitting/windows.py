@@ -1,0 +1,51 @@
+"""One span for all heads: what everything that is fitted has to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headspan.fitting.measured import Aim, Measured
+from headspan.fitting.price import Price, Spans
+
+
+def ladder(price: Price, *, steps: int = 1) -> list[float]:
+    """Return spans from all tokens down to 0 whose reaches fall by 2, or by 2 in so many steps."""
+    lengths = [
+        round((price.tokens - 1) / 2 ** (rung / steps)) for rung in range(1, steps * price.tokens.bit_length() + 1)
+    ]
+    spans = {max(length - price.beyond, 0) for length in lengths} | {0}
+    return [float(price.tokens), *map(float, sorted(spans, reverse=True))]
+
+
+def uniform(price: Price, span: float) -> Spans:
+    """Return one span for all key heads."""
+    return np.full_like(price.full, span)
+
+
+def largest_within(price: Price, pairs: float) -> float:
+    """Return the largest whole span that has no more than so many pairs in all heads."""
+    low, high = 0, price.tokens  # the least has no more, or there is no answer
+    while low < high:
+        middle = (low + high + 1) // 2
+        if price.pairs(uniform(price, middle)) <= pairs:
+            low = middle
+        else:
+            high = middle - 1
+    return float(low)
+
+
+def measure(measured: Measured, aim: Aim) -> None:
+    """Measure one span for all heads at every rung, and at the one that suits the aim best."""
+    price = measured.price
+    rungs = ladder(price)
+    for span in rungs:
+        measured(uniform(price, span))
+    if aim.has_budget:
+        measured(uniform(price, largest_within(price, aim.pairs)))
+        return
+    good = [measured(uniform(price, span)) <= aim.loss for span in rungs]
+    last = good.index(False) - 1 if False in good else len(rungs) - 1
+    low, high = (rungs[last + 1], rungs[last]) if last + 1 < len(rungs) else (0.0, 0.0)
+    while high - low > max(1.0, 0.01 * high):
+        middle = float(round((low + high) / 2))
+        low, high = (low, middle) if measured(uniform(price, middle)) <= aim.loss else (middle, high)

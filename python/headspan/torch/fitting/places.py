@@ -1,0 +1,168 @@
+"""Where the spans of a model are: found, lent for a while, and given for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from headspan.torch.layers.adaptive import AdaptiveSpanAttention
+from headspan.torch.layers.convert import is_of_transformers
+from headspan.torch.layers.multihead import SpanMultiheadAttention
+from headspan.torch.layers.spans import AdaptiveSpan
+from headspan.torch.transformers.cache import layers_of
+from headspan.torch.transformers.spans import UNLIMITED, decoder_config, set_spans
+
+Spans = npt.NDArray[np.float64]
+
+
+class Lent(nn.Module):
+    """Spans that somebody else decides, where learned ones stand otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = torch.zeros(())
+
+    def forward(self) -> torch.Tensor:
+        """Return the spans in tokens, of shape (heads,)."""
+        return self.value
+
+
+class Sizes(NamedTuple):
+    """Sizes of an attention."""
+
+    heads: int
+    key_heads: int
+    head_dim: int
+
+
+class Places:
+    """The attentions of a model that have spans, layer by layer.
+
+    Attributes
+    ----------
+    model : Module
+    attentions : list of Module
+    sizes : Sizes
+    of_transformers : bool
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        named = [(name, its) for name, its in model.named_modules() if _is_of_layers(its) or is_of_transformers(its)]
+        if not named:
+            raise ValueError(
+                "model must have attentions with spans: AdaptiveSpanAttention, a torch.nn.MultiheadAttention that "
+                "headspan.torch.convert gave spans, or a model of transformers"
+            )
+        kinds = {is_of_transformers(its) for _, its in named}
+        if len(kinds) > 1:
+            raise ValueError("model must have attentions of torch or of transformers, not of both")
+        self.of_transformers = kinds.pop()
+        self.attentions: list[Any] = [its for _, its in named]
+        if self.of_transformers:
+            self._check_transformers()
+        for name, its in named:
+            span = getattr(its, "headspan_span" if self.of_transformers else "span", None)
+            if not isinstance(span, AdaptiveSpan) and not (span is None and self.of_transformers):
+                raise TypeError(f"the spans of {name or 'model'} must be an AdaptiveSpan, not {type(span).__name__}")
+        sizes = {self._sizes_of(its) for its in self.attentions}
+        if len(sizes) > 1:
+            raise ValueError(f"all attentions of the model must have the same heads, not {sorted(map(tuple, sizes))}")
+        self.sizes = sizes.pop()
+
+    def _check_transformers(self) -> None:
+        config = decoder_config(self.model)
+        if config._attn_implementation != "headspan":
+            raise ValueError(
+                f"fitting needs a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
+                "headspan.torch.register(), then model.set_attn_implementation('headspan')"
+            )
+        kinds = layers_of(config)[0]
+        if set(kinds) != {"full_attention"}:
+            raise ValueError(f"fitting is for layers of full attention, not of {', '.join(sorted(set(kinds)))}")
+        self.attentions.sort(key=lambda its: its.layer_idx)
+        numbers = [its.layer_idx for its in self.attentions]
+        if numbers != list(range(config.num_hidden_layers)):
+            raise ValueError(
+                f"each of {config.num_hidden_layers} layers must have one attention, not those of {numbers}"
+            )
+
+    def _sizes_of(self, attention: Any) -> Sizes:
+        if not self.of_transformers:
+            heads = attention.num_heads
+            return Sizes(heads, getattr(attention, "key_heads", heads), attention.head_dim)
+        config = attention.config
+        heads = config.num_attention_heads
+        head_dim = getattr(attention, "head_dim", None) or config.hidden_size // heads
+        return Sizes(heads, getattr(config, "num_key_value_heads", None) or heads, head_dim)
+
+    def ramp(self) -> float | None:
+        """Return the ramp of the spans that there are, or None."""
+        name = "headspan_ramp" if self.of_transformers else "ramp"
+        ramps = {getattr(its, name) for its in self.attentions if hasattr(its, name)}
+        if len(ramps) > 1:
+            raise ValueError(f"ramp must be given where layers have different ones, here {sorted(ramps)}")
+        return float(ramps.pop()) if ramps else None
+
+    @contextmanager
+    def lent(self, ramp: float, sink_tokens: int = 0) -> Iterator[list[Lent]]:
+        """Put spans in the place of those of the model, and put these back whatever happens.
+
+        Its weights need no gradient meanwhile, and all of it is in eval mode.
+        """
+        span_name, ramp_name = ("headspan_span", "headspan_ramp") if self.of_transformers else ("span", "ramp")
+        missing = object()
+        kept = [(getattr(its, span_name, missing), getattr(its, ramp_name, missing)) for its in self.attentions]
+        needed = [(its, its.requires_grad) for its in self.model.parameters()]
+        modes = [(its, its.training) for its in self.model.modules()]
+        lent = [Lent() for _ in self.attentions]
+        config = decoder_config(self.model) if self.of_transformers else None
+        sinks = getattr(config, "headspan_sink_tokens", 0)
+        try:
+            if config is not None:
+                config.headspan_sink_tokens = sink_tokens
+            for its, spans in zip(self.attentions, lent, strict=True):
+                setattr(its, span_name, spans)
+                setattr(its, ramp_name, ramp)
+            for parameter, _ in needed:
+                parameter.requires_grad_(False)
+            self.model.eval()
+            yield lent
+        finally:
+            if config is not None:
+                config.headspan_sink_tokens = sinks
+            for its, both in zip(self.attentions, kept, strict=True):
+                for name, former in zip((span_name, ramp_name), both, strict=True):
+                    if former is missing:
+                        delattr(its, name)
+                    else:
+                        setattr(its, name, former)
+            for parameter, needs in needed:
+                parameter.requires_grad_(needs)
+            for module, training in modes:
+                module.training = training
+
+    def give(self, spans: Spans, ramp: float, tokens: int, sink_tokens: int) -> None:
+        """Give the model spans of (layers, heads) for good; those of all tokens limit nothing."""
+        if self.of_transformers:
+            unlimited = np.where(spans >= tokens, UNLIMITED, spans).tolist()
+            learned = any(hasattr(its, "headspan_span") for its in self.attentions)
+            set_spans(self.model, None if learned else unlimited, ramp=ramp, sink_tokens=sink_tokens)
+            if not learned:
+                return
+        for its, of_heads in zip(self.attentions, spans, strict=True):
+            span: AdaptiveSpan = its.headspan_span if self.of_transformers else its.span
+            setattr(its, "headspan_ramp" if self.of_transformers else "ramp", ramp)
+            span.limit = max(span.limit, float(of_heads.max()))
+            with torch.no_grad():
+                span.fraction.copy_(torch.as_tensor(of_heads / span.limit))
+
+
+def _is_of_layers(module: nn.Module) -> bool:
+    return isinstance(module, AdaptiveSpanAttention | SpanMultiheadAttention)

@@ -1,0 +1,222 @@
+"""Spans fitted to layers of PyTorch: what each head needs is found, and nothing else of the model is changed."""
+
+import copy
+
+import headspan as hs
+import numpy as np
+import pytest
+from headspan.patterns import Local
+from tensors import torch
+
+from headspan.torch import AdaptiveSpanAttention, TransformerBlock, convert, fit_spans  # isort: skip
+from headspan.torch.fitting.places import Places
+from headspan.torch.fitting.text import Data
+
+TOKENS, WIDTH = 96, 16
+
+
+class Needs(torch.nn.Module):
+    """Two layers whose heads each see so many tokens, by their patterns, and no farther."""
+
+    def __init__(self, needs, **options):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(
+            AdaptiveSpanAttention(WIDTH, len(its), limit=TOKENS, ramp=2, pattern=[Local(n) for n in its], **options)
+            for its in needs
+        )
+        for its in self.parameters():
+            its.data.mul_(1.5)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+class Distance:
+    """How far what a model gives is from what it gave with full attention."""
+
+    def __init__(self, model, x):
+        full = copy.deepcopy(model)
+        for its in full.layers:
+            with torch.no_grad():
+                its.span.fraction.fill_(1.0)
+        with torch.no_grad():
+            self.batches = [torch.stack([one, full(one)]) for one in x.split(2)]
+
+    def __call__(self, model, batch):
+        x, expected = batch
+        return 1 + (model(x) - expected).square().mean()
+
+
+def texts(count=6):
+    return torch.randn(count, TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
+
+
+def fit(model, **options):
+    distance = Distance(model, texts())
+    given = {"tokens": TOKENS, "loss": distance, "held_out": distance.batches[2:]} | options
+    return fit_spans(model, distance.batches[:2], **given)
+
+
+@pytest.mark.parametrize("method", ["profile", "learn"])
+def test_the_needs_of_heads_are_found_and_given(method):
+    needs = np.array([[3, 40, 3, 3], [3, 3, 3, 20]])
+    model = Needs(needs)
+    found = fit(model, tolerance=1e-3, method=method)
+    assert (found.spans >= needs / 3 - 1).all()
+    assert (found.spans <= 1.5 * needs + 3).all()
+    assert found.spans.argmax() == 1
+    windows = [point.pairs for point in found.uniform_curve if point.loss <= 1.001 * found.fitted_before]
+    assert found.pairs < 0.75 * min(windows)
+    for its, spans in zip(model.layers, found.spans, strict=True):
+        np.testing.assert_allclose(its.span().detach(), spans, rtol=1e-5)
+        assert its.ramp == found.ramp == 2
+    distance = Distance(model, texts())
+    with torch.no_grad():
+        assert float(distance(model, distance.batches[2])) == pytest.approx(found.loss_after, abs=1e-5)
+
+
+def state(model):
+    flags = [(name, its.requires_grad) for name, its in model.named_parameters()]
+    modes = [its.training for its in model.modules()]
+    return copy.deepcopy(model.state_dict()), flags, modes, [type(its.span) for its in model.layers]
+
+
+def assert_same(before, after, *, but=()):
+    assert before[1:] == after[1:]
+    assert before[0].keys() == after[0].keys()
+    assert all(torch.equal(x, after[0][name]) for name, x in before[0].items() if not name.endswith(but or "-"))
+
+
+@pytest.mark.parametrize("method", ["profile", "learn"])
+def test_weights_flags_and_modes_stay_as_they_are(method):
+    model = Needs([[3, 20], [20, 3]])
+    model.layers[0].q_proj.weight.requires_grad_(False)
+    model.layers[1].eval()
+    spans = [its.span for its in model.layers]
+    before = state(model)
+    fit(model, budget=0.4, method=method, ramp=3)
+    assert_same(before, state(model), but="span.fraction")
+    assert [its.span for its in model.layers] == spans
+    assert all(its.grad is None for its in model.parameters())
+    assert {its.ramp for its in model.layers} == {3}
+
+
+@pytest.mark.parametrize("at", [0, 7, 40])
+def test_after_an_error_the_model_is_what_it_was(at):
+    model = Needs([[3, 20], [20, 3]])
+    distance, calls = Distance(model, texts()), []
+
+    def fails(model, batch):
+        calls.append(0)
+        if len(calls) > at:
+            raise RuntimeError("no more")
+        return distance(model, batch)
+
+    before = state(model)
+    with pytest.raises(RuntimeError, match="no more"):
+        fit(model, budget=0.4, loss=fails)
+    assert_same(before, state(model))
+    assert {its.ramp for its in model.layers} == {2}
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    model = Needs([[60, 60], [60, 60]]).double()
+    distance = Distance(model, texts().double())
+    data, spans = Data("data", distance.batches[:2], 8), np.array([[7.5, 30.25], [2.75, 11.5]])
+    places = Places(model)
+    with places.lent(4.0) as lent:
+
+        def put(values, *, needs=False):
+            for its, row in zip(lent, values, strict=True):
+                its.value = torch.tensor(row, dtype=torch.float64, requires_grad=needs)
+            return [its.value for its in lent]
+
+        loss, slopes = data.gradient(model, distance, put(spans, needs=True))
+        put(spans)
+        assert loss == pytest.approx(data.loss(model, distance), rel=1e-12)
+        for at in np.ndindex(2, 2):
+            step = np.zeros((2, 2))
+            step[at] = 1e-4
+            ends = []
+            for sign in (1, -1):
+                put(spans + sign * step)
+                ends.append(data.loss(model, distance))
+            assert float(slopes[at[0]][at[1]]) == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-5)
+
+
+def test_what_convert_gave_spans_is_fitted_too():
+    torch.manual_seed(0)
+    model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True), 2)
+    spans = convert(model, limit=TOKENS, ramp=4)
+    causal = torch.nn.Transformer.generate_square_subsequent_mask(TOKENS)
+    with torch.no_grad():
+        expected = model.eval()(texts(), mask=causal, is_causal=True)
+    model.train()
+
+    def loss(model, x):
+        return 1 + (model(x, mask=causal, is_causal=True) - expected[: len(x)]).square().mean()
+
+    found = fit_spans(model, texts()[:2], held_out=texts()[:2], budget=0.4, loss=loss)
+    assert found.pairs == hs.cost(tokens=TOKENS, heads=4, head_dim=8, span=found.spans.ravel(), ramp=4).pairs
+    assert found.share <= 0.4
+    assert found.fitted_after <= found.uniform.fitted_loss
+    np.testing.assert_allclose([its().detach() for its in spans], found.spans, rtol=1e-5)
+    assert model.training
+
+
+def test_windows_are_weighed_by_how_many_a_batch_has():
+    seen = []
+
+    def loss(_, batch):
+        seen.append(len(batch))
+        return batch.mean()
+
+    data = Data("data", torch.arange(10.0)[:, None] + 1, 4)
+    assert data.loss(None, loss) == pytest.approx(5.5)
+    assert seen == [4, 4, 2]
+
+
+def test_the_last_quarter_is_held_out():
+    model, seen = Needs([[3, 20]]), []
+
+    def loss(model, batch):
+        seen.append(batch[:, 0, 0])
+        return 1 + model(batch).square().mean()
+
+    x = texts(8)
+    fit_spans(model, x, budget=0.5, loss=loss, method="profile", batch=16)
+    fitted, held_out = x[:6, 0, 0], x[6:, 0, 0]
+    assert [len(its) for its in seen[-3:]] == [2, 2, 2]
+    assert all(torch.equal(its, held_out) for its in seen[-3:])
+    assert all(torch.equal(its, fitted) for its in seen[:-3])
+
+
+def bad(error, match, model=None, data=None, **options):
+    given = {"budget": 0.5, "loss": lambda model, x: model(x).square().mean()} | options
+    with pytest.raises(error, match=match):
+        fit_spans(model or Needs([[3, 20]]), texts(4) if data is None else data, **given)
+
+
+def test_what_cannot_be_had_is_said():
+    bad(ValueError, "model must have attentions with spans: ", model=torch.nn.Linear(2, 2))
+    bad(ValueError, "model must have attentions with spans: ", model=torch.nn.MultiheadAttention(8, 2))
+    bad(TypeError, "the spans of attention must be an AdaptiveSpan, not DynamicSpan",
+        model=TransformerBlock(WIDTH, 2, limit=TOKENS, ramp=2, dynamic=True))  # fmt: skip
+    bad(ValueError, r"all attentions of the model must have the same heads, not \[\(2, 2, 8\), \(4, 4, 4\)\]",
+        model=Needs([[3, 3], [3, 3, 3, 3]]))  # fmt: skip
+    bad(ValueError, "loss must be given for a model that is not one of transformers", loss=None)
+    bad(TypeError, "data must be a sequence of batches, or a tensor of windows, not 3", data=3)
+    bad(TypeError, "loss must be a function of a model and a batch, not 3", loss=3)
+    bad(TypeError, "loss must return a tensor of one number, not 3.0", loss=lambda *_: 3.0)
+    bad(TypeError, "loss must return a tensor of one number, not Tensor", loss=lambda model, x: model(x))
+    bad(ValueError, "loss must depend on the spans of the model", loss=lambda *_: torch.tensor(2.0))
+    bad(ValueError, "what loss returns must be finite, not nan", loss=lambda *_: torch.tensor(float("nan")))
+    bad(ValueError, "data must have at least 2 windows where held_out is not given", data=texts(1))
+    bad(ValueError, "tokens must be given where data is no tensor", data=[texts(1), texts(1)])
+    bad(ValueError, r"data must be of shape \(windows, tokens, ...\), not \(4,\)", data=torch.ones(4), held_out=texts())
+    bad(ValueError, "either budget or tolerance must be given, not both", tolerance=0.1)
+    bad(ValueError, "batch must be at least 1, not 0", batch=0)
+    bad(TypeError, "tokens must be an integer, not 9.5", tokens=9.5)

@@ -1,0 +1,136 @@
+"""Spans fitted to models of transformers: the loss that is reported is that of the model afterwards."""
+
+import headspan as hs
+import numpy as np
+import pytest
+from families import model_of, tokens
+from peers import torch
+from torch.nn import functional as F
+
+import headspan.torch  # isort: skip
+from headspan.torch.fitting.text import mass_by_distance
+
+IDS = tokens(8, 60)
+
+
+def made(family="llama", **changes):
+    model = model_of(family, **changes)
+    model.set_attn_implementation("headspan")
+    return model
+
+
+@torch.no_grad()
+def mean_loss(model, ids):
+    logits = model(ids).logits
+    return float(F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()))
+
+
+@pytest.mark.parametrize("method", ["profile", "learn"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_model_has_the_spans_and_the_loss_that_are_reported(family, method):
+    model = made(family)
+    weights = {name: x.clone() for name, x in model.state_dict().items()}
+    before = mean_loss(model, IDS[6:])
+    fit = headspan.torch.fit_spans(model, IDS, budget=0.3, method=method, ramp=4)
+    assert fit.loss_before == pytest.approx(before, abs=1e-5)
+    assert fit.loss_after == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
+    assert fit.fitted_after == pytest.approx(mean_loss(model, IDS[:6]), abs=1e-5)
+    assert fit.fitted_after <= fit.uniform.fitted_loss
+    layers, heads = fit.spans.shape
+    assert fit.pairs == hs.cost(tokens=60, heads=layers * heads, head_dim=6, span=fit.spans.ravel(), ramp=4).pairs
+    assert fit.share <= 0.3
+    assert all(torch.equal(x, weights[name]) for name, x in model.state_dict().items())
+    assert all(its.requires_grad for its in model.parameters())
+    assert not any(hasattr(its, "headspan_span") for its in model.modules())
+    headspan.torch.set_spans(model, np.full(fit.spans.shape, fit.uniform.span), ramp=4)
+    assert fit.uniform.loss == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
+
+
+def test_heads_that_share_keys_share_a_span_and_the_cache_has_the_bytes_reported():
+    model = made()
+    assert model.config.num_key_value_heads == 2
+    fit = headspan.torch.fit_spans(model, IDS, budget=0.3, ramp=1)
+    assert (fit.spans[:, 0::2] == fit.spans[:, 1::2]).all()
+    cache = headspan.torch.head_cache(model)
+    with torch.no_grad():
+        model(IDS[:1], cache=cache, use_cache=True)
+    assert cache.nbytes == pytest.approx(fit.cache_bytes, rel=0.1)
+    assert fit.cache_bytes < fit.full_cache_bytes / 3
+
+
+def test_a_head_that_needs_all_is_left_without_a_limit():
+    model = made()
+    headspan.torch.fit_spans(model, IDS, budget=1.0, ramp=4, method="profile")
+    longer, limited = tokens(1, 200), model.config.headspan_spans
+    with torch.no_grad():
+        found = model(longer).logits
+        headspan.torch.set_spans(model, np.where(np.array(limited) > 1e9, 500, limited), ramp=4)
+        torch.testing.assert_close(found, model(longer).logits)
+    assert (np.array(limited) > 1e9).any()
+
+
+def test_sinks_are_kept_for_the_fit_and_given_to_the_model():
+    model = made()
+    fit = headspan.torch.fit_spans(model, IDS, budget=0.4, ramp=2, sink_tokens=4)
+    assert model.config.headspan_sink_tokens == 4
+    assert fit.loss_after == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
+    pattern = hs.patterns.Full() | hs.patterns.Global(range(4))
+    counted = hs.cost(tokens=60, heads=8, head_dim=6, span=fit.spans.ravel(), ramp=2, pattern=pattern)
+    assert fit.pairs == counted.pairs
+    headspan.torch.set_spans(model, fit.spans, ramp=2)
+    assert abs(mean_loss(model, IDS[6:]) - fit.loss_after) > 1e-4
+    with pytest.raises(ValueError, match="budget must be at least"):
+        headspan.torch.fit_spans(model, IDS, budget=0.01, ramp=2, sink_tokens=9)
+    assert model.config.headspan_sink_tokens == 0
+
+
+def test_spans_that_a_model_learned_are_where_those_found_go():
+    model = made()
+    learned = headspan.torch.convert(model, limit=20, ramp=4)
+    fit = headspan.torch.fit_spans(model, IDS, budget=0.8)
+    assert fit.ramp == 4
+    np.testing.assert_allclose([its().detach() for its in learned], fit.spans, rtol=1e-5)
+    assert fit.loss_after == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
+
+
+def test_an_error_leaves_the_model_without_spans():
+    model = made().train()
+
+    def fails(model, ids):
+        assert not model.training
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        headspan.torch.fit_spans(model, IDS, budget=0.3, ramp=4, loss=fails)
+    assert getattr(model.config, "headspan_spans", None) is None
+    assert not any(hasattr(its, name) for its in model.modules() for name in ("headspan_span", "headspan_ramp"))
+    assert model.training
+    assert all(its.requires_grad for its in model.parameters())
+
+
+@torch.no_grad()
+def test_mass_by_distance_is_that_of_the_whole_map():
+    model = made()
+    with headspan.torch.record(model) as layers:
+        model(IDS[:1])
+    expected = np.zeros((2, 4, 60))
+    for layer, its in layers.items():
+        weights = its.weights()[0]
+        for row in range(60):
+            expected[layer][:, : row + 1] += weights[:, row, row::-1]
+    attentions = [layer.self_attn for layer in model.model.layers]
+    found = mass_by_distance(model, attentions, IDS)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.sum(-1), 60, rtol=1e-5)
+
+
+def test_what_cannot_be_had_is_said():
+    def bad(error, match, model=None, data=IDS, **options):
+        with pytest.raises(error, match=match):
+            headspan.torch.fit_spans(model or made(), data, **{"budget": 0.5} | options)
+
+    bad(ValueError, "fitting needs a model with attn_implementation='headspan', not 'eager'", model=model_of("llama"))
+    bad(ValueError, "fitting is for layers of full attention, not of .*sliding_attention", model=made("mistral"))
+    bad(TypeError, r"data must be token ids of shape \(windows, tokens\) where no loss is given", data=IDS.float())
+    bad(TypeError, r"held_out must be token ids of shape \(windows, tokens\)", held_out=[IDS])
+    bad(ValueError, "budget must be at least .* with a ramp of 32 on 60 tokens", budget=0.3)

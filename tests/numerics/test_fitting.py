@@ -1,0 +1,251 @@
+"""Spans fitted to models whose needs are known: found, within the bound, never worse than one span for all heads."""
+
+import headspan as hs
+import numpy as np
+import pytest
+from headspan.fitting.price import Price
+from headspan.patterns import Full, Global
+
+TOKENS = 300
+
+
+def sizes(layers, heads, **more):
+    return {"tokens": TOKENS, "layers": layers, "heads": heads, "head_dim": 8, "ramp": 4, **more}
+
+
+def price(layers=2, heads=4, key_heads=2, ramp=4.0, sink_tokens=0):
+    return Price(TOKENS, layers, heads, key_heads, 8, ramp, sink_tokens, np.float32)
+
+
+class Planted:
+    """A model in which each head needs so many tokens, and loses the more the more of them are missing."""
+
+    def __init__(self, needs, power=1.0, weights=1.0):
+        self.needs, self.power, self.weights = np.asarray(needs, float), power, np.asarray(weights, float)
+        self.seen = []
+
+    def loss(self, spans):
+        self.seen.append(spans.copy())
+        return 2 + float((self.weights * self.missing(spans) ** self.power).sum())
+
+    def gradient(self, spans):
+        missing = self.missing(spans)
+        slopes = -self.weights * self.power * missing ** (self.power - 1) / self.needs
+        return self.loss(spans), np.where(missing > 0, slopes, 0)
+
+    def missing(self, spans):
+        return np.maximum(1 - spans / self.needs, 0)
+
+    def fit(self, held_out=None, **options):
+        return hs.fit_spans(self.loss, held_out or Planted(self.needs).loss, **sizes(*self.needs.shape) | options)
+
+
+def drawn(seed, layers=2, heads=3):
+    rng = np.random.default_rng(seed)
+    return np.round(np.exp(rng.uniform(np.log(5), np.log(250), (layers, heads))))
+
+
+def counted(spans, ramp=4.0, **options):
+    spans = np.ravel(spans)
+    return hs.cost(tokens=TOKENS, heads=spans.size, head_dim=8, span=spans, ramp=ramp, **options).pairs
+
+
+@pytest.mark.parametrize("ramp", [0.0, 1.0, 2.5, 32.0])
+@pytest.mark.parametrize("sinks", [0, 5, 400])
+def test_pairs_are_those_that_cost_counts(ramp, sinks):
+    rng = np.random.default_rng(0)
+    its = price(ramp=ramp, sink_tokens=sinks)
+    pattern = Full() | Global(range(min(sinks, TOKENS))) if sinks else None
+    for spans in (its.full, 0 * its.full, rng.integers(0, TOKENS, (2, 2)), rng.uniform(0, TOKENS, (2, 2))):
+        assert its.pairs(np.asarray(spans)) == counted(its.of_heads(spans), ramp, pattern=pattern)
+
+
+@pytest.mark.parametrize("ramp", [1.0, 2.5, 32.0])
+def test_scaled_spans_have_the_pairs_asked_for_and_rounded_down_no_more(ramp):
+    its = price(ramp=ramp, sink_tokens=3)
+    spans = np.array([[3.0, 200.0], [0.0, 40.0]])
+    for share in (0.3, 0.5, 0.9):
+        pairs = share * its.pairs(its.full)
+        found = its.scaled(spans, pairs)
+        assert its.smooth(found)[0].sum() == pytest.approx(pairs, rel=1e-6)
+        assert 0.97 * pairs < its.pairs(np.floor(found)) <= pairs
+        inside = (found > 0) & (found < TOKENS - its.beyond - 1)
+        assert np.ptp(((found + 1) / (spans + 1))[inside]) < 1e-9
+
+
+def test_the_slope_of_pairs_is_that_of_finite_differences():
+    its, spans = price(ramp=4.0, sink_tokens=7), np.array([[3.25, 200.5], [0.5, 40.75]])
+    more = (its.smooth(spans + 0.01)[0] - its.smooth(spans - 0.01)[0]) / 0.02
+    np.testing.assert_allclose(its.smooth(spans)[1], more)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_measured_steps_find_what_each_head_needs_within_a_rung(seed):
+    needs = drawn(seed)
+    fit = Planted(needs).fit(tolerance=1e-6)
+    assert (fit.spans >= needs - 1).all()
+    assert (fit.spans <= needs * 2**0.5 + 5).all()
+    assert not fit.uniform_wins
+    assert fit.fitted_after <= fit.fitted_before * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_descent_finds_what_each_head_needs(seed):
+    planted = Planted(needs := drawn(seed), power=2.0)
+    fit = planted.fit(tolerance=1e-4, method="learn", gradient=planted.gradient)
+    assert (planted.missing(fit.spans) < 0.03).all()
+    assert (fit.spans <= needs * 1.35 + 6).all()
+    assert fit.fitted_after <= fit.fitted_before * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("method", ["profile", "learn"])
+@pytest.mark.parametrize("budget", [0.08, 0.2, 0.6, 1.0])
+def test_a_budget_is_kept_and_goes_to_the_heads_that_need_it(method, budget):
+    planted = Planted([[200, 4, 4], [4, 30, 4]], power=2.0)
+    fit = planted.fit(budget=budget, method=method, gradient=planted.gradient)
+    assert fit.pairs == counted(fit.spans) <= budget * fit.full_pairs
+    assert fit.fitted_after == planted.loss(fit.spans) <= planted.loss(np.full((2, 3), fit.uniform.span))
+    if budget == 0.2:  # less than what the needs come to
+        assert fit.fitted_after < 2.08
+        assert planted.loss(np.full((2, 3), fit.uniform.span)) > 2.7
+
+
+@pytest.mark.parametrize("method", ["profile", "learn"])
+@pytest.mark.parametrize("bound", [{"tolerance": 1e-9}, {"budget": 0.21}])
+def test_one_span_for_all_wins_where_all_heads_need_the_same(method, bound):
+    planted = Planted(np.full((2, 3), 29))
+    fit = planted.fit(method=method, gradient=planted.gradient, **bound)
+    assert fit.uniform_wins
+    assert (fit.spans == fit.uniform.span).all()
+    assert fit.spans[0, 0] == 29 if "tolerance" in bound else fit.spans[0, 0] >= 29
+    assert "one span for all heads did as well" in str(fit)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("method", ["profile", "learn"])
+@pytest.mark.parametrize("bound", [{"tolerance": 0.01}, {"budget": 0.15}])
+def test_never_worse_than_one_span_of_equal_pairs(seed, method, bound):
+    """Of a loss without any order, in which more pairs may be worse."""
+    rng = np.random.default_rng(seed)
+    waves, shifts = rng.uniform(0.01, 0.3, (2, 3)), rng.uniform(0, 6, (2, 3))
+
+    def loss(spans):
+        return 5 + float(np.cos(waves * spans + shifts).sum() / 10 + np.exp(-spans / 50).sum())
+
+    def gradient(spans):
+        return loss(spans), -np.sin(waves * spans + shifts) * waves / 10 - np.exp(-spans / 50) / 50
+
+    fit = hs.fit_spans(loss, loss, **sizes(2, 3), method=method, gradient=gradient, **bound)
+    beside = np.full((2, 3), fit.uniform.span)
+    assert counted(beside) <= fit.pairs
+    assert counted(beside + 1) > fit.pairs or (beside >= TOKENS).all()
+    if "budget" in bound or loss(beside) <= 1.01 * fit.fitted_before:
+        assert fit.fitted_after <= loss(beside) == fit.uniform.fitted_loss
+
+
+@pytest.mark.parametrize("method", ["profile", "learn"])
+def test_heads_that_share_keys_share_a_span_as_long_as_the_neediest(method):
+    planted = Planted([[100, 4, 4, 20], [4, 4, 50, 4]], power=2.0)
+    fit = planted.fit(tolerance=1e-4, method=method, gradient=planted.gradient, key_heads=2)
+    assert (fit.spans[:, 0] == fit.spans[:, 1]).all()
+    assert (fit.spans[:, 2] == fit.spans[:, 3]).all()
+    assert (planted.missing(fit.spans) < 0.03).all()
+    assert fit.cache_bytes == sum(2 * 8 * 4 * (span + 4) for span in fit.spans[:, ::2].ravel())
+    assert all((seen[:, 0] == seen[:, 1]).all() for seen in planted.seen)
+
+
+def test_a_gradient_is_summed_over_heads_that_share_keys():
+    """Two heads pull in opposite directions: what remains is the neighbour's need, and it is found."""
+    pull = np.array([[1.0, -1.0, 1.0, 1.0]])
+
+    def gradient(spans):
+        return 2 + float((np.exp(-spans / 20) * [1, 1, 0, 0]).sum()), pull * 1e-3 - np.exp(-spans / 20) / 20 * [
+            1,
+            1,
+            0,
+            0,
+        ]
+
+    fit = hs.fit_spans(
+        lambda spans: gradient(spans)[0], lambda spans: gradient(spans)[0],
+        **sizes(1, 4, key_heads=2), budget=0.3, method="learn", gradient=gradient,
+    )  # fmt: skip
+    assert fit.spans[0, 0] > 3 * fit.spans[0, 2]
+
+
+def test_what_is_held_out_is_looked_at_when_all_is_decided():
+    held_out = Planted([[50, 9, 9], [9, 9, 9]])
+    planted = Planted([[100, 4, 4], [4, 30, 4]])
+    fit = planted.fit(held_out=held_out.loss, budget=0.2)
+    before, after, beside = held_out.seen
+    assert (before == TOKENS).all()
+    assert (after == fit.spans).all()
+    assert (beside == fit.uniform.span).all()
+    assert (fit.loss_before, fit.loss_after) == (2.0, held_out.loss(fit.spans))
+    assert fit.excess == fit.loss_after / 2 - 1
+    assert f"{fit.excess:+.2%}" in str(fit)
+    assert fit.evaluations == len(planted.seen)
+
+
+def test_the_curve_is_what_was_measured_with_falling_pairs():
+    planted = Planted([[100, 4, 4], [4, 30, 4]])
+    fit = planted.fit(tolerance=0.01)
+    rows = {(counted(spans), planted.loss(spans)) for spans in list(planted.seen)}
+    for curve in (fit.curve, fit.uniform_curve):
+        assert {(point.pairs, point.loss) for point in curve} <= rows
+        assert (np.diff([point.pairs for point in curve]) < 0).all()
+    assert (np.diff([point.loss for point in fit.curve]) > 0).all()
+    assert fit.curve[0].loss <= fit.fitted_before
+    whole = fit.uniform_curve[0]
+    assert whole == (fit.full_pairs, fit.full_cache_bytes, fit.fitted_before)
+    assert whole.cache_bytes == 6 * TOKENS * 2 * 8 * 4
+
+
+def test_sinks_are_counted():
+    planted = Planted([[100, 4], [4, 30]])
+    fit = planted.fit(tolerance=1e-6, sink_tokens=10, ramp=1)
+    assert fit.pairs == counted(fit.spans, 1, pattern=Full() | Global(range(10)))
+    assert fit.cache_bytes == (fit.spans + 1 + 10).sum() * 2 * 8 * 4
+
+
+def test_mass_says_where_to_begin_and_the_loss_decides():
+    needs = np.array([[40, 4, 4, 4], [4, 4, 4, 4]])
+    near = np.arange(TOKENS) < needs[..., None]
+    honest, misled = Planted(needs), Planted(needs)
+    without = Planted(needs).fit(tolerance=1e-6)
+    fit = honest.fit(tolerance=1e-6, profile=near / near.sum(-1, keepdims=True))
+    assert (fit.spans == without.spans).all()
+    assert fit.evaluations < 0.75 * without.evaluations
+    fit = misled.fit(tolerance=1e-6, profile=np.eye(1, TOKENS)[None].repeat(2, 0).repeat(4, 1))  # all on themselves
+    assert (fit.spans == without.spans).all()
+
+
+def test_a_tolerance_that_nothing_meets_leaves_full_attention():
+    fit = Planted(np.full((1, 2), 10 * TOKENS)).fit(tolerance=1e-9)
+    assert fit.share == 1
+    assert (fit.spans == TOKENS).all()
+    assert fit.excess == 0
+
+
+def wrong(error, match, loss=None, **options):
+    planted = Planted(np.full((1, 2), 9))
+    with pytest.raises(error, match=match):
+        hs.fit_spans(loss or planted.loss, planted.loss, **sizes(1, 2) | {"budget": 0.5} | options)
+
+
+def test_what_cannot_be_had_is_said():
+    wrong(ValueError, "either budget or tolerance must be given, not both", tolerance=0.1)
+    wrong(ValueError, "either budget or tolerance must be given, not neither", budget=None)
+    wrong(ValueError, "budget must be at least 0.0264, which spans of 0 have with a ramp of 4", budget=0.02)
+    wrong(ValueError, "budget must be a share of the pairs, at most 1, not 2", budget=2)
+    wrong(ValueError, "gradient must be given for method='learn'", method="learn")
+    wrong(ValueError, "ramp must be at least 1 for method='learn', not 0", method="learn", gradient=len, ramp=0)
+    wrong(ValueError, "heads must be a multiple of key_heads, not 2 and 3", key_heads=3)
+    wrong(ValueError, r"profile must be of shape \(layers, heads, tokens\), \(1, 2, 300\)", profile=np.ones((1, 2)))
+    wrong(ValueError, "what loss returns must be finite, not nan", loss=lambda _: float("nan"))
+    wrong(ValueError, "what loss returns must be a loss greater than 0, not -1", loss=lambda _: -1)
+    wrong(TypeError, "what loss returns must be a number, not None", loss=lambda _: None)
+    learn = {"method": "learn"}
+    wrong(TypeError, "gradient must return a loss and an array, not 3", gradient=lambda _: 3, **learn)
+    wrong(ValueError, "must return an array of the shape of spans", gradient=lambda _: (1.0, [1.0]), **learn)
+    wrong(ValueError, "must be finite, but holds nan", gradient=lambda z: (1.0, z * np.nan), **learn)
