@@ -1,6 +1,6 @@
 """Texts of which it is known how far a reader has to look back, and what is left when it does.
 
-``python experiments/reach/texts.py`` writes them to ``build/reach/``; they follow from a seed, and are the same everywhere.
+``python experiments/reach/texts.py`` writes them to ``build/reach/``. They are the same everywhere.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Document = tuple[bytes, float]
 
 
 def copying(rng: Rng, length: int) -> Document:
-    """Letters drawn at random, and once more: each of the second half stands ``length + 1`` before."""
+    """Draw letters at random, and say them once more: each of the second half stands ``length + 1`` before."""
     drawn = rng.choice(LETTERS, length).tobytes()
     return drawn + b"|" + drawn + b"\n", length * math.log2(len(LETTERS))
 
 
 def lookup(rng: Rng, names: int, uses: int) -> Document:
-    """Names that are defined once, at the top, and used again and again below, as in a program.
+    """Define names once, at the top, and use them again and again below, as in a program.
 
     A reader has to find the definition, or the last use, of each name; which one is used is drawn at random.
     """
@@ -41,7 +41,7 @@ def lookup(rng: Rng, names: int, uses: int) -> Document:
 
 
 def near(rng: Rng, length: int, chain: np.ndarray) -> Document:
-    """Letters of which each follows from the two before but for one in eight, which is drawn at random."""
+    """Draw letters of which each follows from the two before, but for one in eight, which is any."""
     letters = rng.integers(0, len(LETTERS), length)
     kept = rng.random(length) < 7 / 8
     for i in range(2, length):
@@ -54,7 +54,7 @@ def near(rng: Rng, length: int, chain: np.ndarray) -> Document:
 
 
 def mixture(rng: Rng, chain: np.ndarray) -> Document:
-    """A document that needs two letters, or one that needs the letter 193 before: heads must differ."""
+    """Draw a document that needs two letters, or one that needs the letter 193 before: heads must differ."""
     text, bits = near(rng, 384, chain) if rng.random() < 0.5 else copying(rng, 192)
     return text, bits + 1
 
