@@ -1,6 +1,7 @@
 """Settings of every run, and a stop when a forced instruction set is not the one that runs."""
 
 import os
+import sys
 from pathlib import Path
 
 # Two pools of threads that spin on few cores get in each other's way: the oracle's many small
@@ -14,6 +15,14 @@ SUPPORT = Path(__file__).parent / "support"
 pytest.register_assert_rewrite(
     *(".".join(path.relative_to(SUPPORT).with_suffix("").parts) for path in SUPPORT.rglob("*.py"))
 )
+
+
+@pytest.fixture(autouse=True)
+def _no_picture_left_open():
+    """Close what a test has drawn: examples in docstrings leave theirs, and matplotlib warns of more than 20."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def pytest_configure(config):

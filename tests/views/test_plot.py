@@ -25,7 +25,6 @@ def _nothing_left_behind():
     settings = dict(matplotlib.rcParams)
     yield
     assert dict(matplotlib.rcParams) == settings
-    plt.close("all")
 
 
 def normals(*shape):

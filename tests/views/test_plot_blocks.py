@@ -9,7 +9,6 @@ from hierarchy_oracle import means_of
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 
 pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's drawing
 
@@ -19,7 +18,6 @@ def _nothing_left_behind():
     settings = dict(matplotlib.rcParams)
     yield
     assert dict(matplotlib.rcParams) == settings
-    plt.close("all")
 
 
 def drawn_gates(ax):

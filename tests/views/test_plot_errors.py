@@ -110,13 +110,6 @@ TYPES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_figure_of_others():
-    plt.close("all")
-    yield
-    plt.close("all")
-
-
 @pytest.mark.parametrize(
     ("error", "call", "message"),
     [(ValueError, *row) for row in VALUES] + [(TypeError, *row) for row in TYPES],

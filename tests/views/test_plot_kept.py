@@ -7,7 +7,6 @@ import pytest
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 
 pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's drawing
 
@@ -17,7 +16,6 @@ def _nothing_left_behind():
     settings = dict(matplotlib.rcParams)
     yield
     assert dict(matplotlib.rcParams) == settings
-    plt.close("all")
 
 
 def stream(moments, total, rows, seed=0):
