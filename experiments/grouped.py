@@ -18,7 +18,7 @@ import headspan.torch
 import numpy as np
 import torch
 from fitting import described
-from model import arguments, write
+from model import arguments, descent, write
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
@@ -75,10 +75,7 @@ def train(text: Repeats, seed: int, steps: int) -> LlamaForCausalLM:
     """Train a model with full attention: a third on echoes, a quarter on half windows, the rest on whole ones."""
     torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**SIZES, attn_implementation="sdpa"))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.98), weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / 50, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
-    )
+    descend = descent(model, 2e-3, steps, warm=50)
     began = time.perf_counter()
     for step in range(steps):
         own = 10_000 * (seed + 1) + step
@@ -89,11 +86,7 @@ def train(text: Repeats, seed: int, steps: int) -> LlamaForCausalLM:
         else:
             ids = text.windows(8, CONTEXT, seed=own)
         loss = model(ids, labels=ids).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+        descend(loss)
         if step % 100 == 0 or step == steps - 1:
             seconds = time.perf_counter() - began
             print(f"step {step}: {loss.item() / math.log(2):.4f} bits a token, {seconds:.0f} s", flush=True)

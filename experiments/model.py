@@ -121,6 +121,23 @@ def bits(model: Model, rows: Tensor, attend: Attend = full, batch: int = 8) -> n
     return torch.cat(parts).numpy()
 
 
+def descent(model: nn.Module, rate: float, steps: int, warm: int) -> Callable[[Tensor], None]:
+    """Return what takes a step down a loss, by AdamW and a cosine that so many steps lead up to."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+    )
+
+    def descend(loss: Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+    return descend
+
+
 def train(
     text: Text,
     seed: int,
@@ -140,11 +157,7 @@ def train(
     rng = np.random.default_rng(seed)
     model = model or Model(len(text.vocabulary))
     data = torch.from_numpy(text.encode(text.part("train")))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.05)
-    warm = max(1, steps // 20)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
-    )
+    descend = descent(model, rate, steps, warm=max(1, steps // 20))
     began = time.perf_counter()
     for step in range(steps):
         shorter = 4 if step < short * steps else 1
@@ -152,11 +165,7 @@ def train(
         starts = rng.integers(0, len(data) - length - 1, batch * shorter)
         rows = torch.stack([data[start : start + length + 1] for start in starts])
         loss = F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+        descend(loss)
         if step % 50 == 0 or step == steps - 1:
             seconds = time.perf_counter() - began
             print(f"step {step}: {loss.item() / math.log(2):.4f} bits per character, {seconds:.0f} s", flush=True)

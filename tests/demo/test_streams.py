@@ -44,8 +44,7 @@ def test_segments_with_a_memory_are_the_whole_text(change, segment):
     whole = lm.logits(parameters, model, tokens)
     memory, parts = Memory(model), []
     for first in range(0, 60, segment):
-        hidden = forward(layers, parameters, model, tokens[:, first : first + segment], memory).hidden
-        parts.append(layers.linear(hidden, parameters["head"]))
+        parts.append(forward(layers, parameters, model, tokens[:, first : first + segment], memory).scores)
     np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, rtol=0, atol=1e-10)
     kept = memory.layers()
     assert len(kept) == model.layers

@@ -7,6 +7,7 @@ What is done to arrays is asked of a module `layers`: `headspan.demo.model.layer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ def check_length(name: str, tokens: Array, least: int) -> None:
         raise ValueError(f"{name} must have a length of at least {least}, not {tokens.shape[-1]}")
 
 
+@lru_cache(maxsize=8)  # the layers of a pass, and passes of the same length, have the same
 def turns(tokens: int, config: ModelConfig, real: Any) -> Array:
     """Return rotary positions as complex numbers of modulus 1, shape (tokens, width / 2)."""
     planes = config.head_dim // 2
@@ -54,15 +56,15 @@ class Pass(NamedTuple):
 
     Attributes
     ----------
-    hidden : (batch, characters, width)
-        The final residual stream.
+    scores : (batch, characters, vocabulary)
+        Of every character as the next one.
     heads : list of (query, key, value)
         Of each layer, (batch, heads, characters, head_dim); keys and values begin with those that a memory held.
     spans : list
         Of each layer: (heads,), or (batch, heads, characters) where each character predicts its own, or a number.
     """
 
-    hidden: Any
+    scores: Any
     heads: list[tuple[Any, Any, Any]]
     spans: list[Any]
 
@@ -107,7 +109,8 @@ def forward(layers: Any, parameters: Any, config: ModelConfig, tokens: Array, me
         x = x + layers.linear(layers.join_heads(found), weight("project"))
         normed = layers.rms_norm(x, weight("hidden_gain"))
         x = x + layers.linear(layers.squared_relu(layers.linear(normed, weight("expand"))), weight("contract"))
-    return Pass(layers.rms_norm(x, parameters["gain"]), heads, spans)
+    scores = layers.linear(layers.rms_norm(x, parameters["gain"]), parameters["head"])
+    return Pass(scores, heads, spans)
 
 
 def _last(x: Any, count: int) -> Any:
@@ -153,7 +156,7 @@ def logits(parameters: Parameters, config: ModelConfig, tokens: Array) -> Any:
     >>> lm.logits(lm.init_parameters(config, seed=0), config, [[0, 4, 2]]).shape
     (1, 3, 5)
     """
-    return of_numpy.linear(forward(of_numpy, parameters, config, tokens).hidden, parameters["head"])
+    return forward(of_numpy, parameters, config, tokens).scores
 
 
 def loss(parameters: Parameters, config: ModelConfig, tokens: Array, targets: Array) -> Any:
@@ -211,6 +214,6 @@ def spans(parameters: Parameters, config: ModelConfig, tokens: Array) -> Array:
     """
     passed = forward(of_numpy, parameters, config, tokens)
     batch, heads, count, _ = passed.heads[0][0].shape
-    each = [np.asarray(span, passed.hidden.dtype) for span in passed.spans]
+    each = [np.asarray(span, passed.scores.dtype) for span in passed.spans]
     each = [span if span.ndim == 3 else np.broadcast_to(span, heads)[None, :, None] for span in each]
     return np.stack([np.broadcast_to(span, (batch, heads, count)) for span in each])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headspan import _check
 from headspan.demo.config import ModelConfig
 from headspan.demo.model import layers
-from headspan.demo.model.forward import check_length, forward, logits
+from headspan.demo.model.forward import check_length, forward
 from headspan.demo.model.memory import Memory
 from headspan.demo.model.parameters import Parameters
 
@@ -45,10 +45,14 @@ def window_bits(parameters: Parameters, config: ModelConfig, windows: Array, bat
     check_length("windows", windows, 2)
     bits = [np.empty((0, windows.shape[1] - 1), np.float32)]
     for first in range(0, len(windows), batch):
-        part = windows[first : first + batch]
-        scores = logits(parameters, config, part[:, :-1])
-        bits.append(layers.negative_log_likelihood(scores, part[:, 1:]) / np.float32(np.log(2)))
+        bits.append(_bits(parameters, config, windows[first : first + batch]))
     return np.concatenate(bits)
+
+
+def _bits(parameters: Parameters, config: ModelConfig, windows: Array, memory: Memory | None = None) -> Array:
+    scores = forward(layers, parameters, config, windows[:, :-1], memory).scores
+    bits: Array = layers.negative_log_likelihood(scores, windows[:, 1:]) / np.float32(np.log(2))
+    return bits
 
 
 def surprisal(parameters: Parameters, config: ModelConfig, tokens: Array, context: int) -> Array:
@@ -123,10 +127,5 @@ def stream_bits(parameters: Parameters, config: ModelConfig, tokens: Array, segm
     _check.integer("segment", segment, at_least=1)
     check_length("tokens", tokens, 2)
     memory = Memory(config)
-    bits = []
-    for first in range(0, len(tokens) - 1, segment):
-        part = tokens[None, first : first + segment + 1]
-        hidden = forward(layers, parameters, config, part[:, :-1], memory).hidden
-        scores = layers.linear(hidden, parameters["head"])
-        bits.append(layers.negative_log_likelihood(scores, part[:, 1:])[0] / np.float32(np.log(2)))
-    return np.concatenate(bits)
+    segments = (tokens[None, first : first + segment + 1] for first in range(0, len(tokens) - 1, segment))
+    return np.concatenate([_bits(parameters, config, part, memory)[0] for part in segments])

@@ -13,7 +13,14 @@ from headspan.demo.config import ModelConfig
 from headspan.demo.report.page import number_table, with_code
 from headspan.demo.report.subject import Subject
 from headspan.demo.runs import State
-from headspan.demo.training.baselines import FOLDER, baselines_of, pairs_in_window, run_of, spans_in_window
+from headspan.demo.training.baselines import (
+    FOLDER,
+    baselines_of,
+    length_of_window,
+    pairs_in_window,
+    run_of,
+    spans_in_window,
+)
 from headspan.demo.training.train import configs, current_state, text_bits
 
 
@@ -64,8 +71,7 @@ def compare(subject: Subject) -> list[Compared] | None:
 def _pairs(subject: Subject, state: State, model: ModelConfig) -> int:
     training, text = subject.training, subject.text
     spans = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
-    context = spans.shape[-1] if spans.ndim == 3 else training.context
-    return pairs_in_window(spans, model.ramp, context, training.earlier(model))
+    return pairs_in_window(spans, model.ramp, length_of_window(spans, training), training.earlier(model))
 
 
 def in_words(models: list[Compared]) -> list[str]:

@@ -35,9 +35,10 @@ def remarks(subject: Subject) -> list[str]:
 def spans_at_zero(model: ModelConfig, training: TrainConfig, state: State) -> str | None:
     """Return the sentence that all spans were trained away, and what to change; None if they were not."""
     learned = state.step > 0 and training.span_rate > 0 and model.span_kind == "adaptive"
-    if not (
-        learned and (spans := state.parameters["span"]).max() < 0.5
-    ):  # they are shown as whole characters; NaN is said elsewhere
+    if not learned:
+        return None
+    spans = state.parameters["span"]
+    if not spans.max() < 0.5:  # they are shown as whole characters; NaN is said elsewhere
         return None
     if model.span_limit < 0.5:
         change = "their limit allows no more: try a larger `--span-limit`"

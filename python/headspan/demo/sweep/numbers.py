@@ -13,7 +13,13 @@ from headspan.demo.report.numbers import mean_or_none
 from headspan.demo.runs import Run, State
 from headspan.demo.sweep.grid import Point
 from headspan.demo.text import Text
-from headspan.demo.training.baselines import pairs_in_window, spans_in_window, window_of_pairs, with_window
+from headspan.demo.training.baselines import (
+    length_of_window,
+    pairs_in_window,
+    spans_in_window,
+    window_of_pairs,
+    with_window,
+)
 from headspan.demo.training.train import configs, current_state, text_bits
 
 # Spans that characters predict are counted over so many windows of the validation text.
@@ -69,14 +75,14 @@ def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, An
 def _reach(state: State, model: ModelConfig, training: TrainConfig, text: Text) -> dict[str, Any]:
     """Return the spans of a model, and what its attention computes with them in a window of training."""
     tokens = text.encode(text.part("validation"))
-    length = min(len(tokens), training.context + training.earlier(model))
+    earlier = training.earlier(model)
+    length = min(len(tokens), training.context + earlier)
     count = WINDOWS if model.span_kind == "dynamic" else 1
     starts = np.linspace(0, len(tokens) - length, count).astype(int)
     found = [
         spans_in_window(state.parameters, model, training, tokens[start : start + length]) for start in starts.tolist()
     ]
-    context = found[0].shape[-1] if found[0].ndim == 3 else training.context
-    earlier = training.earlier(model)
+    context = length_of_window(found[0], training)
     pairs = np.mean([pairs_in_window(spans, model.ramp, context, earlier) for spans in found])
     each = hs.cost(tokens=1, heads=1, head_dim=model.head_dim).forward_flops
     each_head = [spans.mean(axis=-1) if spans.ndim == 3 else spans for spans in found]

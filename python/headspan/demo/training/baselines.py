@@ -92,13 +92,17 @@ def spans_in_window(parameters: Parameters, model: ModelConfig, training: TrainC
     return parameters["span"] if model.span_kind == "adaptive" else np.full(shape, model.span_init, np.float32)
 
 
+def length_of_window(spans: Array, training: TrainConfig) -> int:
+    """Return how many characters a window has: fewer than planned if characters of a short text predicted its spans."""
+    return spans.shape[-1] if spans.ndim == 3 else training.context
+
+
 def baselines_of(run: Run, state: State, text: Text) -> list[Baseline]:
     """Return what a run that has come to a state is to be compared with."""
     model, training = configs(run)
     earlier = training.earlier(model)
     found = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
-    window = window_of_equal_cost(found, model.ramp, found.shape[-1] if found.ndim == 3 else training.context, earlier)
-
+    window = window_of_equal_cost(found, model.ramp, length_of_window(found, training), earlier)
     return [
         Baseline("full attention", "full", with_window(model, model.reach if earlier else training.context)),
         Baseline(f"a window of {window:,} characters", f"window-{window}", with_window(model, window)),

@@ -45,7 +45,7 @@ def objective(engine: str, model: ModelConfig, penalty: float) -> Objective:
 
         def penalised(parameters: Any) -> Any:
             passed = forward(layers, parameters, model, windows[:, :-1], memory)
-            nats = layers.cross_entropy(layers.linear(passed.hidden, parameters["head"]), windows[:, 1:])
+            nats = layers.cross_entropy(passed.scores, windows[:, 1:])
             seen.extend((layers.value_of(nats), [layers.value_of(span) for span in passed.spans]))
             if model.span_kind == "fixed":
                 return nats
