@@ -131,7 +131,12 @@ def test_what_cannot_go_on_is_not_extended(folder, capsys):
 def test_demo_trains_on_the_standard_library(folder, capsys, monkeypatch):
     monkeypatch.setattr("headspan.demo.cli.commands.standard_library", lambda: small_text(2000))
     assert cli.main(["demo", *SIZES]) == 0
-    assert "report: runs/demo-001/report.html" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.index("report so far: runs/demo-001/report.html") < said.index("report: runs/demo-001/report.html")
+    assert len(json.loads((folder / "runs/demo-001/summary.json").read_text())["compared"]) == 3
+    assert cli.main(["demo", "--no-baselines", *SIZES]) == 0
+    assert "so far" not in capsys.readouterr().out
+    assert json.loads((folder / "runs/demo-002/summary.json").read_text())["compared"] == {}
 
 
 def test_report_as_pictures_and_as_numbers(folder, capsys):

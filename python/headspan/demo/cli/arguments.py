@@ -73,7 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="train on the Python standard library's source and write a report")
-    _add_training(demo, minutes=DEMO_MINUTES)
+    _add_training(demo, minutes=DEMO_MINUTES, baselines=True)
 
     train = commands.add_parser("train", help="train on a file, or go on with a run")
     train.add_argument("file", nargs="?", type=Path, metavar="FILE", help="any text or bytes")
@@ -81,7 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--extend", type=int, metavar="STEPS", help="with --resume: go on for so many steps more than were planned"
     )
-    _add_training(train, minutes=None)
+    _add_training(train, minutes=None, baselines=False)
 
     report = commands.add_parser("report", help="write the report of a run again, as a page, as pictures or as numbers")
     report.add_argument("run", type=Path, metavar="RUN", help="run folder")
@@ -116,15 +116,17 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_training(parser: argparse.ArgumentParser, minutes: float | None) -> None:
+def _add_training(parser: argparse.ArgumentParser, minutes: float | None, *, baselines: bool) -> None:
     parser.add_argument("--out", type=Path, metavar="RUN", help="new run folder (under runs/)")
     after = "no limit" if minutes is None else f"{minutes:g}"
     parser.add_argument("--minutes", type=float, default=minutes, help=f"end training after (default: {after})")
     parser.add_argument(
         "--baselines",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
+        default=baselines,
         help="then train the same model with full attention and with a window of equal cost for as many steps, and "
-        "compare; takes three times as long, which --minutes does not limit",
+        "compare; takes three times as long, which --minutes does not limit "
+        f"(default: {'yes' if baselines else 'no'})",
     )
     for config, options in ((TrainConfig, TRAINING_OPTIONS), (ModelConfig, MODEL_OPTIONS)):
         for name, text in options.items():

@@ -87,6 +87,8 @@ def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
     with Bar(config.steps, step_of(run)) as bar:
         outcome = train(run, text, minutes=options.minutes, progress=bar.show)
     if options.baselines and outcome in ("finished", "out of time"):
+        write_report(run, text)
+        print(f"report so far: {run.path / 'report.html'}; what it is compared with is trained next (Ctrl-C: without)")
         ended = _train_baselines(run, text)
         outcome = outcome if ended in ("finished", "paused") else ended
     if outcome != "finished":
