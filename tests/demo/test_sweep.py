@@ -1,8 +1,6 @@
 """Grids of runs: what they are, that they go on to the numbers of an uninterrupted one, and what they come to."""
 
-import fcntl
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -11,6 +9,7 @@ import sys
 import headspan as hs
 import numpy as np
 import pytest
+from filelock import FileLock
 from headspan import lm
 from headspan.demo import cli
 from headspan.demo.runs import Run, RunError
@@ -261,13 +260,11 @@ def test_seeds_can_be_added(whole, tmp_path, capsys):
 def test_a_run_that_another_call_is_at_is_left_to_it(folder, capsys):
     path = written(folder, TEXT + SHARED + "[grid]\nseed = [0, 1]\n")
     assert cli.main(["sweep", str(path), "--minutes", "0"]) == 0
-    other = os.open(folder / "runs/plan/plan-seed0", os.O_RDONLY)
-    fcntl.flock(other, fcntl.LOCK_EX)
     capsys.readouterr()
-    assert cli.main(["sweep", str(path)]) == 0
-    assert "another call is at plan-seed0; when it has ended:\n  headspan sweep" in capsys.readouterr().out
-    assert list(numbers(folder / "runs/plan")) == ["plan-seed1"]
-    os.close(other)
+    with FileLock(folder / "runs/plan/plan-seed0/.lock"):
+        assert cli.main(["sweep", str(path)]) == 0
+        assert "another call is at plan-seed0; when it has ended:\n  headspan sweep" in capsys.readouterr().out
+        assert list(numbers(folder / "runs/plan")) == ["plan-seed1"]
     assert cli.main(["sweep", str(path)]) == 0
     assert list(numbers(folder / "runs/plan")) == ["plan-seed0", "plan-seed1"]
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 # The map is an address range; the file is as long as what is in it. A full one is doubled.
 FIRST_MAP = 1 << 30
@@ -24,12 +24,13 @@ class Database:
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         try:
+            import filelock
             import lmdb
         except ImportError as error:
-            raise ImportError("KeyValueStore needs lmdb: pip install 'headspan[store]'") from error
+            raise ImportError(f"KeyValueStore needs {error.name}: pip install 'headspan[store]'") from error
         self._lmdb, self._path, self._readonly = lmdb, path, readonly
         self._lock, self._process = threading.RLock(), os.getpid()
-        self._writer: IO[bytes] | None = None
+        self._writer = filelock.FileLock(path.resolve() / "writer.lock", blocking=False, thread_local=False)
         self._env: Any = self._opened(create=not readonly)
         if not readonly:
             try:
@@ -86,9 +87,7 @@ class Database:
             if self._env is not None:
                 self._env.close()
                 self._env = None
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+            self._writer.release()
 
     def _check_process(self) -> None:
         """Refuse to work in a forked process, before the lock, which a thread of the parent may have had."""
@@ -125,14 +124,9 @@ class Database:
 
     def _become_writer(self) -> None:
         """Hold a lock that a second writer meets; it is gone with this process, however that ends."""
-        import fcntl
-
-        # After LMDB has opened the file: it refuses to do so twice in a process, where this lock would be granted twice
-        # and given up with the first of the two.
-        self._writer = (self._path / "writer.lock").open("ab")
         try:
-            fcntl.lockf(self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:  # as systems differ
+            self._writer.acquire()
+        except TimeoutError as error:
             raise OSError(
                 f"the store at {self._path} has a writer already, and may have only one; readonly=True reads beside it"
             ) from error

@@ -6,10 +6,8 @@ takes what the other one does not have. A claim ends with the process, however t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,8 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
+
+from filelock import FileLock, Timeout
 
 from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.report.numbers import document
@@ -29,6 +29,7 @@ from headspan.demo.training.engines import objective
 from headspan.demo.training.train import as_config, check_length, configs, current_state, train
 
 RESULT = "result.json"
+CLAIM = ".lock"
 
 
 class Shows(Protocol):
@@ -135,26 +136,16 @@ class Sweep:
             else:
                 command = f"headspan sweep {shlex.quote(str(self.plan.path))}"
                 run = Run.create(path, {"command": command, **as_config(model, training, text)})
-            claim = os.open(path, os.O_RDONLY)
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            with FileLock(path / CLAIM, blocking=False):
+                yield run
+        except Timeout:
             yield None
-        else:
-            yield run
-        finally:
-            os.close(claim)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> FileLock:
         """Hold the folder of the sweep, as one call may at a time."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        own = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(own, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(own)
+        return FileLock(self.folder / CLAIM)
 
 
 def _read_once(read: Callable[[Path | None], Text]) -> Callable[[Point], Text]:
