@@ -1,0 +1,113 @@
+"""Models of full attention that are trained on with spans, with a window of as many pairs, and as they are.
+
+``python experiments/tuning.py --seed 0`` trains the model of that seed on, once for every way, for as many steps each,
+and writes what each reaches on the test part to ``experiments/results/``. Spans begin at nearly the whole context and
+come down by their price; when two thirds of the steps are done they stay where they are.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import headspan as hs
+import numpy as np
+import torch
+from headspan.torch import attention
+from model import CONTEXT, HEADS, LAYERS, WIDTH, Attend, Study, arguments, bits, descent, full, write
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+RAMP = 8.0
+BATCH = 2
+RATE = 3e-4  # of weights, a tenth of that of their first training
+SPAN_RATE = 0.03  # of the logarithm of spans: one that nothing holds is halved in 23 steps
+PRICES = (0.05, 0.2)  # of a mean span as long as the context, in nats
+Spans = NDArray[np.float64]
+
+
+def pairs(spans: Spans, ramp: float) -> int:
+    """Count what all layers compute for one window of text."""
+    return sum(
+        hs.cost(tokens=CONTEXT, heads=HEADS, head_dim=WIDTH // HEADS, span=layer, ramp=ramp).pairs for layer in spans
+    )
+
+
+def everywhere(span: float) -> Spans:
+    """Return one span for all heads of all layers."""
+    return np.full((LAYERS, HEADS), span)
+
+
+def within(spans: Tensor, ramp: float) -> Attend:
+    """Return attention within the spans of each layer."""
+    return lambda layer, query, key, value: attention(query, key, value, span=spans[layer], ramp=ramp)
+
+
+def tune(study: Study, given: Any, *, attend: Attend = full, price: float | None = None) -> Spans | None:
+    """Train all weights on, and spans too where they have a price; return these."""
+    data = torch.from_numpy(study.text.encode(study.text.part("train")))
+    rng = np.random.default_rng(given.seed + 100)
+    descend = descent(study.model, RATE, given.more, warm=given.more // 20)
+    logarithms = torch.full((LAYERS, HEADS), float(np.log(0.95 * CONTEXT)), requires_grad=price is not None)
+    of_spans = torch.optim.Adam([logarithms], lr=SPAN_RATE, betas=(0.9, 0.98))
+    for step in range(given.more):
+        starts = rng.integers(0, len(data) - CONTEXT - 1, BATCH)
+        rows = torch.stack([data[start : start + CONTEXT + 1] for start in starts])
+        if price is not None:
+            spans = logarithms.exp().clamp(max=CONTEXT)
+            attend = within(spans, RAMP)
+        loss = F.cross_entropy(study.model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
+        if price is not None:
+            loss = loss + price * spans.mean() / CONTEXT
+        of_spans.zero_grad()
+        descend(loss)
+        if price is not None and step < given.more * 2 / 3:
+            of_spans.step()
+        if step % 50 == 0:
+            print(
+                step, round(loss.item(), 4), logarithms.detach().exp().numpy().round().astype(int).tolist(), flush=True
+            )
+    return None if price is None else logarithms.detach().exp().clamp(max=CONTEXT).double().numpy()
+
+
+def main() -> None:
+    """Train the model of one seed on in every way."""
+    given = arguments(__doc__.splitlines()[0], windows=128, more=600)
+    study = Study(given, "test")
+    weights = {name: value.clone() for name, value in study.model.state_dict().items()}
+    every, found = pairs(everywhere(CONTEXT), 0), []
+
+    def run(name: str, spans: Spans | None, ramp: float, price: float | None = None) -> Spans | None:
+        began = time.process_time()
+        study.model.load_state_dict(weights)
+        attend = full if spans is None else within(torch.from_numpy(spans).float(), ramp)
+        learned = tune(study, given, attend=attend, price=price)
+        if learned is not None:
+            spans, attend = learned, within(torch.from_numpy(learned).float(), ramp)
+        with torch.no_grad():
+            reached = bits(study.model, study.rows, attend)
+        used = every if spans is None else pairs(spans, ramp)
+        row = {
+            "way": name,
+            "price": price,
+            "pairs": used,
+            "share_of_pairs": round(used / every, 4),
+            "spans": None if spans is None else spans.round(1).tolist(),
+            "bits_per_character": round(float(reached.mean()), 4),
+            "processor_seconds": round(time.process_time() - began),
+        }
+        found.append(row)
+        print(row, flush=True)
+        return learned
+
+    run("full attention", None, 0)
+    for price in PRICES:
+        budget = pairs(run("spans", everywhere(CONTEXT), RAMP, price), RAMP)
+        window = next(span for span in range(CONTEXT + 1) if pairs(everywhere(float(span)), 0) >= budget)
+        run("a window of as many pairs", everywhere(float(window)), 0)
+    write(f"tuning_{given.name}", {**study.about, "more_steps": given.more, "ramp": RAMP, "rows": found})
+
+
+if __name__ == "__main__":
+    main()
