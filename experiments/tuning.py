@@ -2,11 +2,13 @@
 
 ``python experiments/tuning.py --seed 0`` trains the model of that seed on, once for every way, for as many steps each,
 and writes what each reaches on the test part to ``experiments/results/``. Spans begin at nearly the whole context and
-come down by their price; when two thirds of the steps are done they stay where they are.
+come down by their price; when two thirds of the steps are done they stay where they are. With ``--anew 1`` a model is
+trained from the first step on with the last of these windows, and added to what was written.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -14,7 +16,7 @@ import headspan as hs
 import numpy as np
 import torch
 from headspan.torch import attention
-from model import CONTEXT, HEADS, LAYERS, WIDTH, Attend, Study, arguments, bits, descent, full, write
+from model import CONTEXT, HEADS, LAYERS, RESULTS, WIDTH, Attend, Study, arguments, bits, descent, full, train, write
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
@@ -48,7 +50,7 @@ def tune(study: Study, given: Any, *, attend: Attend = full, price: float | None
     """Train all weights on, and spans too where they have a price; return these."""
     data = torch.from_numpy(study.text.encode(study.text.part("train")))
     rng = np.random.default_rng(given.seed + 100)
-    descend = descent(study.model, RATE, given.more, warm=given.more // 20)
+    descend = descent(study.model, RATE, given.more, warm=max(1, given.more // 20))
     logarithms = torch.full((LAYERS, HEADS), float(np.log(0.95 * CONTEXT)), requires_grad=price is not None)
     of_spans = torch.optim.Adam([logarithms], lr=SPAN_RATE, betas=(0.9, 0.98))
     for step in range(given.more):
@@ -71,42 +73,65 @@ def tune(study: Study, given: Any, *, attend: Attend = full, price: float | None
     return None if price is None else logarithms.detach().exp().clamp(max=CONTEXT).double().numpy()
 
 
-def main() -> None:
-    """Train the model of one seed on in every way."""
-    given = arguments(__doc__.splitlines()[0], windows=128, more=600)
-    study = Study(given, "test")
-    weights = {name: value.clone() for name, value in study.model.state_dict().items()}
-    every, found = pairs(everywhere(CONTEXT), 0), []
+def row(study: Study, way: str, spans: Spans | None, ramp: float, price: float | None, began: float) -> dict[str, Any]:
+    """Return what a model reached with full attention, or within spans."""
+    attend = full if spans is None else within(torch.from_numpy(spans).float(), ramp)
+    every = pairs(everywhere(CONTEXT), 0)
+    used = every if spans is None else pairs(spans, ramp)
+    its = {
+        "way": way,
+        "price": price,
+        "pairs": used,
+        "share_of_pairs": round(used / every, 4),
+        "spans": None if spans is None else spans.round(1).tolist(),
+        "bits_per_character": round(float(bits(study.model, study.rows, attend).mean()), 4),
+        "processor_seconds": round(time.process_time() - began),
+    }
+    print(its, flush=True)
+    return its
 
-    def run(name: str, spans: Spans | None, ramp: float, price: float | None = None) -> Spans | None:
+
+def every_way(study: Study, given: Any) -> list[dict[str, Any]]:
+    """Train the model of one seed on in every way."""
+    weights = {name: value.clone() for name, value in study.model.state_dict().items()}
+    found = []
+
+    def run(way: str, spans: Spans | None, ramp: float, price: float | None = None) -> Spans | None:
         began = time.process_time()
         study.model.load_state_dict(weights)
         attend = full if spans is None else within(torch.from_numpy(spans).float(), ramp)
         learned = tune(study, given, attend=attend, price=price)
-        if learned is not None:
-            spans, attend = learned, within(torch.from_numpy(learned).float(), ramp)
-        with torch.no_grad():
-            reached = bits(study.model, study.rows, attend)
-        used = every if spans is None else pairs(spans, ramp)
-        row = {
-            "way": name,
-            "price": price,
-            "pairs": used,
-            "share_of_pairs": round(used / every, 4),
-            "spans": None if spans is None else spans.round(1).tolist(),
-            "bits_per_character": round(float(reached.mean()), 4),
-            "processor_seconds": round(time.process_time() - began),
-        }
-        found.append(row)
-        print(row, flush=True)
-        return learned
+        spans = spans if learned is None else learned
+        found.append(row(study, way, spans, ramp, price, began))
+        return spans
 
     run("full attention", None, 0)
     for price in PRICES:
         budget = pairs(run("spans", everywhere(CONTEXT), RAMP, price), RAMP)
         window = next(span for span in range(CONTEXT + 1) if pairs(everywhere(float(span)), 0) >= budget)
         run("a window of as many pairs", everywhere(float(window)), 0)
-    write(f"tuning_{given.name}", {**study.about, "more_steps": given.more, "ramp": RAMP, "rows": found})
+    return found
+
+
+def from_the_first_step(study: Study, given: Any, spans: Spans) -> dict[str, Any]:
+    """Train a model that never saw more than a window, for as many steps and by the same plan."""
+    began = time.process_time()
+    attend = within(torch.from_numpy(spans).float(), 0)
+    study.model = train(study.text, given.seed, given.steps, BATCH, attend=attend)
+    tune(study, given, attend=attend)
+    return row(study, "that window from the first step on", spans, 0, None, began)
+
+
+def main() -> None:
+    """Do one half of the comparison, and write it beside the other."""
+    given = arguments(__doc__.splitlines()[0], windows=128, more=600, anew=0)
+    study, path = Study(given, "test"), RESULTS / f"tuning_{given.name}.json"
+    if given.anew:
+        its = json.loads(path.read_text())
+        its["rows"].append(from_the_first_step(study, given, np.array(its["rows"][-1]["spans"])))
+    else:
+        its = {**study.about, "more_steps": given.more, "ramp": RAMP, "rows": every_way(study, given)}
+    write(path.stem, its)
 
 
 if __name__ == "__main__":
