@@ -49,7 +49,7 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """What torch and transformers compute, against headspan: docs/models.md row by row; and headspan.torch."""
+    """What torch and transformers compute, against headspan: docs/howto/models.md row by row; and headspan.torch."""
     _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
     session.run("pytest", "tests/integrations/peers", "tests/integrations/torch", *session.posargs)
 

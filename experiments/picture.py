@@ -1,4 +1,4 @@
-"""Draw what seeing less costs: ``python experiments/picture.py`` writes docs/selection.svg and docs/fitting.svg.
+"""Draw what seeing less costs: ``python experiments/picture.py`` writes selection.svg and fitting.svg in docs/pictures.
 
 Thin lines are the seeds in ``experiments/results/``, thick ones their means.
 """
@@ -47,7 +47,7 @@ def selected() -> None:
         axes.set_ylim(bottom=-0.005)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         axes.set_title(f"Attention exchanged in trained models ({len(files)} seeds)", fontsize=10)
-        figure.savefig(HERE.parent / "docs" / "selection.svg", metadata={"Date": None})
+        figure.savefig(HERE.parent / "docs" / "pictures" / "selection.svg", metadata={"Date": None})
 
 
 def fitted() -> None:
@@ -76,7 +76,7 @@ def fitted() -> None:
             axes.set_title(f"{title} ({len(files)} seeds)", fontsize=10)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-        figure.savefig(HERE.parent / "docs" / "fitting.svg", metadata={"Date": None})
+        figure.savefig(HERE.parent / "docs" / "pictures" / "fitting.svg", metadata={"Date": None})
 
 
 def main() -> None:

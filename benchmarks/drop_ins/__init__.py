@@ -1,1 +1,1 @@
-"""Small models as others write them, and the same with the diffs of docs/drop-ins.md."""
+"""Small models as others write them, and the same with the diffs of docs/howto/drop-ins.md."""

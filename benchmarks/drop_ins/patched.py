@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-PAGE = Path(__file__).parents[2] / "docs" / "drop-ins.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "drop-ins.md"
 
 
 def diff_of(name: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from cases import DTYPES
 from helpers import ROOT
 
-PAGE = ROOT / "docs" / "hybrid.md"
+PAGE = ROOT / "docs" / "explain" / "hybrid.md"
 HEADS, DIM, TOKENS, BATCH = 2, 6, 9, 2
 COMMON = {"heads": HEADS, "limit": 7.3, "ramp": 2.6}
 FORMS = {

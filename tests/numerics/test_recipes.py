@@ -1,4 +1,4 @@
-"""The functions of docs/recipes.md give what their definitions do as dense matrices."""
+"""The functions of docs/howto/recipes.md give what their definitions do as dense matrices."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from helpers import ROOT, examples
 @pytest.fixture(scope="module")
 def recipes():
     namespace = {}
-    exec(examples(ROOT / "docs" / "recipes.md"), namespace)
+    exec(examples(ROOT / "docs" / "howto" / "recipes.md"), namespace)
     return namespace
 
 

@@ -12,7 +12,7 @@ import re
 import headspan as hs
 import pytest
 from bad_calls import TABLE, public
-from helpers import ROOT, examples, run_python
+from helpers import DOCUMENTS, ROOT, examples, run_python
 
 # Those of torch are looked at where it is installed, in tests/integrations/torch.
 LEFT_OUT = (
@@ -26,12 +26,9 @@ MODULES = sorted(
     for m in pkgutil.walk_packages(hs.__path__, "headspan.", onerror=lambda name: None)
     if not m.name.startswith(LEFT_OUT)
 )
-README = ROOT / "README.md"
-ARCHITECTURE, DROP_INS, GLOSSARY, HYBRID, MODELS, RECIPES, TRANSFORMERS = (
-    ROOT / "docs" / f"{name}.md"
-    for name in ("architecture", "drop-ins", "glossary", "hybrid", "models", "recipes", "transformers")
-)
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", ARCHITECTURE, DROP_INS, GLOSSARY, MODELS, RECIPES]
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+ARCHITECTURE, GLOSSARY = DOCS / "develop" / "architecture.md", DOCS / "develop" / "glossary.md"
+MODELS = DOCS / "howto" / "models.md"
 # A path from the root of the project, wherever it stands; what is in <> stands for any name.
 PATH = re.compile(r"(?<![\w./-])(?:src|python|tests|docs|benchmarks|notebooks)/[\w./-]*")
 FILE = re.compile(r"`([\w.-]+\.(?:cpp|h|in|cmake|txt|py|pyi|js|md|toml|json|cff|ya?ml))`")
@@ -101,11 +98,11 @@ def test_readme_examples():
     assert namespace["sparse"].mask(100).shape == (100, 100)
 
 
-documents = pytest.mark.parametrize("document", [*DOCUMENTS[1:], HYBRID], ids=lambda path: path.stem)
+documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 @documents
-def test_examples_of_other_documents(document):
+def test_examples_of_documents(document):
     """In an interpreter of their own: a pattern that one of them defines is known to all that follows."""
     run_python(examples(document))
 
@@ -115,14 +112,13 @@ def paths_of(text):
     return {path.rstrip(".") for path in PATH.findall(text)} | set(FILE.findall(text))
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, TRANSFORMERS], ids=lambda path: path.stem)
+@documents
 def test_named_files_exist(document):
     named = paths_of(document.read_text())
-    assert named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, HYBRID, TRANSFORMERS], ids=lambda path: path.stem)
+@documents
 def test_links_lead_somewhere(document):
     prose = re.sub(r"^ *```.*?^ *```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
     targets = re.findall(r"\]\(([^)#\s]+)\)", prose)

@@ -31,14 +31,21 @@ def run_python(code, *arguments, timeout=120, **environment):
     return done.stdout
 
 
-USES_TORCH = re.compile(r"import torch|headspan\.torch")
+# All that there is to read; their examples are run, their links and the files that they name looked for.
+DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "experiments" / "README.md", *(ROOT / "docs").rglob("*.md")])
+# By what a block of code is known to need it; what is as large is not in the extra `test`.
+HEAVY = {"torch": r"import torch|headspan\.torch", "transformers": r"from transformers import"}
+
+
+def needs(text, framework):
+    return re.search(HEAVY[framework], text) is not None
 
 
 def examples(document):
-    """The blocks of Python in a document, one after another, as a reader would type them, as far as torch is there."""
+    """The blocks of Python in a document, one after another, as a reader types them: those whose needs are there."""
     blocks = re.findall(r"^ *```python\n(.*?)^ *```", document.read_text(), flags=re.DOTALL | re.MULTILINE)
-    torch = importlib.util.find_spec("torch")
-    return "\n".join(textwrap.dedent(block) for block in blocks if torch or not USES_TORCH.search(block))
+    missing = [framework for framework in HEAVY if importlib.util.find_spec(framework) is None]
+    return "\n".join(textwrap.dedent(b) for b in blocks if not any(needs(b, framework) for framework in missing))
 
 
 def compile_library(source, path, *options):

@@ -116,7 +116,8 @@ def hybrid_attention(
     span; windows are those of blocks, and cut off at their first keys; the local queries, keys and values are the
     normed input itself, since a second attention over them is computed and dropped; dot products are scaled by
     ``head_dim ** -0.25``. Here the span is of an item, a head or a token, every token's window is around itself, the
-    local branch has matrices of its own, and the scale is ``head_dim ** -0.5``. `docs/hybrid.md` gives the reasons.
+    local branch has matrices of its own, and the scale is ``head_dim ** -0.5``. docs/explain/hybrid.md gives
+    the reasons.
 
     References
     ----------

@@ -7,7 +7,7 @@ import pkgutil
 import pydoc
 
 import pytest
-from helpers import ROOT, examples
+from helpers import DOCUMENTS, ROOT, examples, needs
 from tensors import torch
 
 import headspan.torch  # isort: skip
@@ -42,10 +42,9 @@ def test_public_names_have_examples_and_sections(name):
     assert not [line for line in opening if "Union[" in line or "numpy._typing" in line or "ForwardRef" in line]
 
 
-def test_readme_examples():
-    exec(examples(ROOT / "README.md"), {})
+WITH_TORCH = [document for document in DOCUMENTS if needs(document.read_text(), "torch")]
 
 
-def test_examples_of_the_page_of_transformers():
-    pytest.importorskip("transformers", reason="needs torch and transformers: nox -s peers")
-    exec(examples(ROOT / "docs" / "transformers.md"), {})
+@pytest.mark.parametrize("document", WITH_TORCH, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_of_documents(document):
+    exec(examples(document), {})

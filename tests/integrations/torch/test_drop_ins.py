@@ -1,4 +1,4 @@
-"""The diffs of docs/drop-ins.md, applied to models of the forms that they are for: the same numbers, and gradients."""
+"""The diffs of docs/howto/drop-ins.md, applied to models of their forms: the same numbers, and gradients."""
 
 import re
 

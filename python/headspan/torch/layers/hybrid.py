@@ -114,7 +114,8 @@ class HybridAttention(nn.Module):
 
     References
     ----------
-    HybridAttention in focusedattention.py of github.com/sine2pi/Big_worm, with the changes that `docs/hybrid.md` lists.
+    HybridAttention in focusedattention.py of github.com/sine2pi/Big_worm, with the changes that
+    docs/explain/hybrid.md lists.
 
     Examples
     --------

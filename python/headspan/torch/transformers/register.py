@@ -22,7 +22,7 @@ def register() -> None:
     -----
     Causality, sliding windows, chunks, padding on both sides, packed texts and static caches become a range of keys for
     each query, and no mask of pairs is made. Soft caps, sinks, T5's biases and dropout are computed; what a layer asks
-    for beyond that is refused by its name. See ``docs/transformers.md``.
+    for beyond that is refused by its name. See docs/howto/transformers.md.
 
     Examples
     --------
