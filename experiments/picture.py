@@ -1,4 +1,4 @@
-"""Draw what seeing less costs: ``python experiments/picture.py`` writes selection.svg and fitting.svg in docs/pictures.
+"""Draw what seeing less costs: ``python experiments/picture.py`` writes to docs/pictures/.
 
 Thin lines are the seeds in ``experiments/results/``, thick ones their means.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 HERE = Path(__file__).parent
+PICTURES = HERE.parent / "docs" / "pictures"
 STEPS = 4000
 # What it is called, the choice in the results, and how many queries and keys are a block.
 LINES = (
@@ -47,7 +48,7 @@ def selected() -> None:
         axes.set_ylim(bottom=-0.005)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         axes.set_title(f"Attention exchanged in trained models ({len(files)} seeds)", fontsize=10)
-        figure.savefig(HERE.parent / "docs" / "pictures" / "selection.svg", metadata={"Date": None})
+        figure.savefig(PICTURES / "selection.svg", metadata={"Date": None})
 
 
 def fitted() -> None:
@@ -76,13 +77,46 @@ def fitted() -> None:
             axes.set_title(f"{title} ({len(files)} seeds)", fontsize=10)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-        figure.savefig(HERE.parent / "docs" / "pictures" / "fitting.svg", metadata={"Date": None})
+        figure.savefig(PICTURES / "fitting.svg", metadata={"Date": None})
+
+
+def tuned() -> None:
+    """Draw the bits that are lost where weights are trained on, and the spans of the heads of each layer."""
+    results = [
+        json.loads(file.read_text()) for file in sorted((HERE / "results").glob(f"tuning_steps{STEPS}_seed*.json"))
+    ]
+    colors = {"a window of as many pairs": "black", "spans": "tab:blue"}
+    with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
+        figure, (lost, spans) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+        for number, result in enumerate(results):
+            full = result["rows"][0]["bits_per_character"]
+            for way, color in colors.items():
+                rows = [row for row in result["rows"] if row["way"] == way]
+                pairs = [100 * row["share_of_pairs"] for row in rows]
+                above = [row["bits_per_character"] - full for row in rows]
+                lost.plot(pairs, above, "o-", color=color, markersize=4, linewidth=1, label=None if number else way)
+            learned = [row for row in result["rows"] if row["way"] == "spans"][-1]["spans"]
+            for layer, its in enumerate(learned, 1):
+                spans.plot(its, [layer + 0.18 * (number - 1)] * len(its), "o", color=f"C{number}", markersize=5)
+        lost.set_xlabel("pairs (% of full attention)")
+        lost.set_ylabel("bits a character above full attention")
+        lost.set_ylim(bottom=0)
+        lost.legend(frameon=False, fontsize=9)
+        spans.set_xscale("log", base=2)
+        spans.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        spans.set_yticks(range(1, len(learned) + 1))
+        spans.invert_yaxis()
+        spans.set_xlabel("span of a head (characters)")
+        spans.set_ylabel("layer (a colour is a seed)")
+        figure.suptitle(f"Trained on with spans, or with a window ({len(results)} seeds)", fontsize=10)
+        figure.savefig(PICTURES / "tuning.svg", metadata={"Date": None})
 
 
 def main() -> None:
-    """Draw both pictures."""
+    """Draw all pictures."""
     selected()
     fitted()
+    tuned()
 
 
 if __name__ == "__main__":
