@@ -1,0 +1,39 @@
+"""What it costs to keep keys and values in fewer bytes: ``python experiments/narrow.py --seed 0``.
+
+The model of that seed reads windows of the test part with its keys and values in a `headspan.SpanCache` of each type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headspan as hs
+import numpy as np
+from model import CONTEXT, HEADS, WIDTH, Study, arguments, write
+
+PIECE = 64  # tokens that are read at a time
+
+
+def main() -> None:
+    """Read with the model of one seed."""
+    given = arguments(__doc__.splitlines()[0], windows=32)
+    study = Study(given, "test")
+
+    def kept_as(dtype: str) -> Any:
+        def attend(query: Any, key: Any, value: Any) -> Any:
+            cache = hs.SpanCache(len(query), HEADS, WIDTH // HEADS, spans=[CONTEXT] * HEADS, ramp=0, dtype=dtype)
+            pieces = [slice(first, first + PIECE) for first in range(0, query.shape[2], PIECE)]
+            return np.concatenate(
+                [cache.attend(*(x[:, :, its] for x in (query, key, value))) for its in pieces], axis=2
+            )
+
+        return attend
+
+    rows = [{"dtype": dtype, **study.excess(kept_as(dtype))} for dtype in ("float32", "float16", "bfloat16", "int8")]
+    for row in rows:
+        print(row, flush=True)
+    write(f"narrow_{given.name}", {**study.about, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
