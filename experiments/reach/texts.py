@@ -13,12 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-DISTANCES = {
-    16: np.frombuffer(b"abcdefghijklmnop", np.uint8),
-    64: np.frombuffer(b"ABCDEFGHIJKLMNOP", np.uint8),
-    256: np.frombuffer(b"0123456789+-*/<>", np.uint8),
-}
-"""How far one has to look back, and the letters by which that is known."""
+VOICES = {16: np.frombuffer(b"abcdefghijklmnop", np.uint8), 256: np.frombuffer(b"0123456789+-*/<>", np.uint8)}
+"""How far back each voice repeats itself, and its letters."""
 LENGTH, REPEATED = 1024, 7 / 8
 Rng = np.random.Generator
 Document = tuple[bytes, float]
@@ -26,22 +22,26 @@ Document = tuple[bytes, float]
 
 
 def echo(rng: Rng, distances: Sequence[int]) -> Document:
-    """Say again what was said one of these distances before; but one letter in eight is any, and may be the same.
+    """Let voices take turns, letter by letter, each of which says again what it said its distance before.
 
-    Which distance it is a reader knows by the letters, and needs no more than one head that looks so far.
+    One letter in eight is any, and may be the same. A reader needs for each voice a head that looks so far.
     """
-    distance = distances[rng.integers(len(distances))]
-    letters = DISTANCES[distance]
-    drawn = rng.integers(len(letters), size=LENGTH)
-    kept = rng.random(LENGTH) < REPEATED
-    for i in range(distance, LENGTH):
-        if kept[i]:
-            drawn[i] = drawn[i - distance]
-    likely = REPEATED + (1 - REPEATED) / len(letters)
-    other = (1 - likely) / (len(letters) - 1)
-    each = -likely * math.log2(likely) - (1 - likely) * math.log2(other)
-    bits = math.log2(len(distances)) + distance * math.log2(len(letters)) + (LENGTH - distance) * each
-    return letters[drawn].tobytes() + b"\n", bits
+    text, bits = np.empty(LENGTH, np.uint8), 0.0
+    for voice, distance in enumerate(distances):
+        letters = VOICES[distance]
+        places = np.arange(voice, LENGTH, len(distances))
+        drawn = rng.integers(len(letters), size=LENGTH)
+        kept = rng.random(LENGTH) < REPEATED
+        for i in places[places >= distance]:
+            if kept[i]:
+                drawn[i] = drawn[i - distance]
+        text[places] = letters[drawn[places]]
+        likely = REPEATED + (1 - REPEATED) / len(letters)
+        other = (1 - likely) / (len(letters) - 1)
+        each = -likely * math.log2(likely) - (1 - likely) * math.log2(other)
+        new = int((places < distance).sum())
+        bits += new * math.log2(len(letters)) + (len(places) - new) * each
+    return text.tobytes() + b"\n", bits
 
 
 def write(path: Path, distances: Sequence[int], size: int) -> dict[str, float]:
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4_000_000)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    texts = {"echo-256": (256,), "echo-16-64-256": (16, 64, 256)}
+    texts = {"echo-256": (256,), "echo-16-256": (16, 256)}
     about = {name: write(given.out / f"{name}.txt", distances, given.size) for name, distances in texts.items()}
     (given.out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     for name, its in about.items():
