@@ -1,4 +1,4 @@
-"""One name a task: `nox -s tests browser lint types sanitize race`."""
+"""One name a task: `nox -s tests browser lint types docs sanitize race`."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent
 SOURCES = sorted(
     str(p.relative_to(ROOT)) for top in ("src", "tests") for p in (ROOT / top).rglob("*") if p.suffix in {".h", ".cpp"}
 )
-PYTHON = ["python", "tests", "benchmarks", "examples", "experiments", "notebooks", "noxfile.py"]
+PYTHON = ["python", "tests", "benchmarks", "docs", "examples", "experiments", "notebooks", "noxfile.py"]
 
 
 _wheels: list[Path] = []  # of this run
@@ -52,6 +52,17 @@ def peers(session: nox.Session) -> None:
     """What torch and transformers compute, against headspan: docs/howto/models.md row by row; and headspan.torch."""
     _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
     session.run("pytest", "tests/integrations/peers", "tests/integrations/torch", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The pages, in build/docs: every warning is an error. Looked at in a browser where there is one."""
+    _install(session, "docs", "torch==2.13.0", "pytest", "playwright>=1.49")  # torch, whose layers are documented, too
+    folder = ROOT / "build" / "docs"
+    shutil.rmtree(folder, ignore_errors=True)
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "-E", "-c", "docs/site", ".", str(folder))
+    session.run("pytest", "tests/views/test_site.py", *session.posargs)
+    session.log(f"open {folder / 'index.html'}")
 
 
 @nox.session
