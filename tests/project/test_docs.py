@@ -12,7 +12,7 @@ import re
 import headspan as hs
 import pytest
 from bad_calls import TABLE, public
-from helpers import DOCUMENTS, ROOT, examples, run_python
+from helpers import DOCUMENTS, ROOT, examples, run_python, train_as_told
 
 # Those of torch are looked at where it is installed, in tests/integrations/torch.
 LEFT_OUT = (
@@ -107,10 +107,7 @@ def test_examples_of_documents(document, tmp_path, monkeypatch):
     And in an empty folder, after the trainings that the document calls for, which are cut short.
     """
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "book.txt").write_text("How far does this text look back? " * 60)
-    for line in re.findall(r"^\S*headspan (train .*)$", document.read_text(), flags=re.MULTILINE):
-        short = re.sub(r"--steps \d+", "--steps 2", line)
-        run_python(f"import sys, headspan_command\nsys.argv[1:] = {short.split()}\nheadspan_command.main()")
+    train_as_told(document)
     run_python(examples(document))
 
 

@@ -48,6 +48,14 @@ def examples(document):
     return "\n".join(textwrap.dedent(b) for b in blocks if not any(needs(b, framework) for framework in missing))
 
 
+def train_as_told(document):
+    """Runs, in the working folder, the trainings that a document calls for, with two steps each."""
+    Path("book.txt").write_text("How far does this text look back? " * 60)
+    for line in re.findall(r"^\S*headspan (train .*)$", document.read_text(), flags=re.MULTILINE):
+        short = re.sub(r"--steps \d+", "--steps 2", line)
+        run_python(f"import sys, headspan_command\nsys.argv[1:] = {short.split()}\nheadspan_command.main()")
+
+
 def compile_library(source, path, *options):
     """A shared library of a few lines of C++; the compiler that builds the package builds it."""
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")

@@ -7,7 +7,7 @@ import pkgutil
 import pydoc
 
 import pytest
-from helpers import DOCUMENTS, ROOT, examples, needs
+from helpers import DOCUMENTS, ROOT, examples, needs, train_as_told
 from tensors import torch
 
 import headspan.torch  # isort: skip
@@ -46,5 +46,7 @@ WITH_TORCH = [document for document in DOCUMENTS if needs(document.read_text(), 
 
 
 @pytest.mark.parametrize("document", WITH_TORCH, ids=lambda path: str(path.relative_to(ROOT)))
-def test_examples_of_documents(document):
+def test_examples_of_documents(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train_as_told(document)
     exec(examples(document), {})
