@@ -16,19 +16,11 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSpec, OpStrategy, RuntimeSchemaInfo
 from torch.distributed.tensor._ops.utils import generate_redistribute_costs, is_tensor_shardable
 
-from headspan.ops.functional import ARRAYS
+from headspan.ops.adapters.options import AXES, PER_TOKEN
 from headspan.patterns.base import Pattern
 from headspan.torch import operator
 from headspan.torch.schema import PLAIN, SAVED, TENSORS, read_pattern
 
-# The axes of each tensor, of which the first may be left out: of batch items, of heads, and others.
-_AXES = dict.fromkeys((*ARRAYS, *SAVED, "pair_bias"), "bh..")
-_AXES |= dict.fromkeys(("grad_lse", "span", "temperature", "key_bias"), "bh.")
-_AXES |= {"alibi_slopes": "bh", "sinks": "bh", "memory_key": "h..", "memory_value": "h..", "distance_bias": "h."}
-_AXES |= {"block_gates": "h..", "key_ranges": "b..", "distance_buckets": ".", "gate_block": "."}
-_AXES |= dict.fromkeys(("query_positions", "key_positions", "segment_ids", "query_segments", "key_segments"), "b.")
-_AXES |= dict.fromkeys(("key_begin", "key_lengths", "prefix_lengths"), "b")
-_PER_TOKEN = ("span", "temperature")  # or without their last axis
 _KINDS = ("", "b", "h")  # how the work is shared along an axis of the mesh: not at all, by batch items, by heads
 
 
@@ -45,8 +37,8 @@ def replicated(mesh: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _axis(name: str, shape: Sequence[int], kind: str, ndim: int) -> int | None:
     """Return which axis of a tensor is shared in that way, beside a query of so many axes; none if all need all."""
-    axes = _AXES[name]
-    if name in _PER_TOKEN and len(shape) < ndim - 1:
+    axes = AXES[name]
+    if name in PER_TOKEN and len(shape) < ndim - 1:
         axes = axes[:-1]
     axis = axes[len(axes) - len(shape) :].find(kind) if kind else -1
     return axis if axis >= 0 and shape[axis] > 1 else None

@@ -1,0 +1,1 @@
+"""What the adapters to frameworks with tensors share: which options are tensors, their axes, and patterns as text."""
