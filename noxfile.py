@@ -12,7 +12,10 @@ nox.options.reuse_existing_virtualenvs = True
 
 ROOT = Path(__file__).parent
 SOURCES = sorted(
-    str(p.relative_to(ROOT)) for top in ("src", "tests") for p in (ROOT / top).rglob("*") if p.suffix in {".h", ".cpp"}
+    str(p.relative_to(ROOT))
+    for top in ("src", "tests")
+    for p in (ROOT / top).rglob("*")
+    if p.suffix in {".h", ".cpp"} and "third_party" not in p.parts
 )
 PYTHON = ["python", "tests", "benchmarks", "docs", "examples", "experiments", "notebooks", "noxfile.py"]
 
@@ -49,9 +52,10 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """What torch and transformers compute, against headspan: docs/howto/models.md row by row; and headspan.torch."""
-    _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
-    session.run("pytest", "tests/integrations/peers", "tests/integrations/torch", *session.posargs)
+    """What torch, transformers and JAX compute, against headspan: docs/howto/models.md row by row; and the adapters."""
+    _install(session, "test", "torch==2.13.0", "transformers==5.24.0", "jax==0.10.2")
+    folders = [f"tests/integrations/{name}" for name in ("jax", "peers", "torch")]
+    session.run("pytest", *folders, *session.posargs)
 
 
 @nox.session
@@ -188,8 +192,8 @@ def coverage(session: nox.Session) -> None:
         "-Cbuild-dir=build/coverage/core",
     )
     session.env["COVERAGE_FILE"] = str(folder / "python.data")
-    # What needs torch has a session of its own.
-    measured = ("--source=headspan", "--omit=*/headspan/torch/*")
+    # What needs torch or JAX has a session of its own.
+    measured = ("--source=headspan", "--omit=*/headspan/jax/*,*/headspan/torch/*")
     session.run("coverage", "run", *measured, "-m", "pytest", "-m", "not slow", *session.posargs)
     for program in ("core_test", "unit_test"):
         session.run(str(folder / "core" / program), external=True)

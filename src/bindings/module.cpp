@@ -8,5 +8,6 @@ PYBIND11_MODULE(_core, m) {
   headspan::bindings::register_runtime(m);
   headspan::bindings::register_attention(m);
   headspan::bindings::register_blocks(m);
+  headspan::bindings::register_jax(m);
   headspan::bindings::register_narrow(m);
 }

@@ -143,6 +143,7 @@ void call_core(int threads, Compute compute) {
 
 void register_attention(py::module_& m);
 void register_blocks(py::module_& m);
+void register_jax(py::module_& m);
 void register_narrow(py::module_& m);
 void register_runtime(py::module_& m);
 

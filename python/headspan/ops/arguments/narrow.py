@@ -17,7 +17,12 @@ NAMES = ("float16", "bfloat16")  # of types; the second is that of ml_dtypes
 def is_narrow(x: object) -> TypeGuard[npt.NDArray[Any]]:
     """Whether these are 16-bit floats."""
     dtype = getattr(x, "dtype", None)
-    return isinstance(dtype, np.dtype) and dtype.itemsize == 2 and dtype.name in NAMES
+    return isinstance(dtype, np.dtype) and is_narrow_type(dtype)
+
+
+def is_narrow_type(dtype: np.dtype[Any]) -> bool:
+    """Whether this is the type of 16-bit floats."""
+    return dtype.itemsize == 2 and dtype.name in NAMES
 
 
 def widened(array: npt.NDArray[Any]) -> Array:

@@ -1,0 +1,113 @@
+"""Attention as a function of JAX with a gradient of its own: calls of the handler, and the shapes of what they give."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+from headspan import _core
+from headspan.jax.call import Call, in_order
+from headspan.jax.meshes import along, varying
+from headspan.jax.run import run
+from headspan.ops.adapters.options import WITH_GRADIENT
+from headspan.ops.arguments.narrow import is_narrow_type
+
+_Arrays = Mapping[str, jax.Array]
+_TARGET = "headspan_attention"
+jax.ffi.register_ffi_target(_TARGET, _core.jax_handler(run, np.dtype(jnp.bfloat16)), platform="cpu")
+atexit.register(_core.end_jax_calls)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _call(call: Call, shapes: Sequence[tuple[tuple[int, ...], Any]], given: Sequence[jax.Array]) -> list[jax.Array]:
+    """Let the handler compute; `vmap` gives it what it maps, with more axes."""
+    operands, axes = varying(given)
+    results = [jax.ShapeDtypeStruct(shape, dtype, **along(axes)) for shape, dtype in shapes]
+    text = json.dumps(call)
+    found: list[jax.Array] = list(jax.ffi.ffi_call(_TARGET, results, vmap_method="expand_dims")(*operands, call=text))
+    return found
+
+
+@_call.defjvp
+def _no_second_derivatives(call: Call, shapes: Any, primals: Any, tangents: Any) -> Any:
+    raise NotImplementedError("attention has no second derivatives")
+
+
+def alike(tensors: _Arrays) -> dict[str, jax.Array]:
+    """Let arguments vary alike, so that what is shared by devices has the sum of their gradients."""
+    return dict(zip(tensors, varying(list(tensors.values()))[0], strict=True))
+
+
+def _forward(call: Call, tensors: _Arrays) -> dict[str, jax.Array]:
+    query, value = tensors["query"], tensors["value"]
+    exact = jnp.float32 if is_narrow_type(query.dtype) else query.dtype
+    rows = query.shape[:-1]
+    shapes = {
+        "out": ((*rows, value.shape[-1]), query.dtype),
+        "lse": (rows, exact),
+        "exact": ((*rows, value.shape[-1]), exact),
+        "statistics": ((*rows, 2), exact),
+    }
+    operands = [tensors[name] for name in call.operands]
+    found = _call(call, tuple(shapes[name] for name in call.results), operands)
+    return dict(zip(call.results, found, strict=True))
+
+
+# Compiled, so that a call by itself is one step for JAX, and one that `shard_map` takes as it is.
+@functools.partial(jax.jit, static_argnums=0)
+def attention(call: Call, tensors: _Arrays) -> dict[str, jax.Array]:
+    """Compute attention of checked arguments."""
+    found: dict[str, jax.Array] = _attention(call, tensors)
+    return found
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(call: Call, tensors: _Arrays) -> dict[str, jax.Array]:
+    return _forward(call, tensors)
+
+
+def _attention_forward(call: Call, primals: Any) -> Any:
+    tensors = {name: its.value for name, its in primals.items()}
+    narrow = is_narrow_type(tensors["query"].dtype)
+    kept = ("exact", "statistics") if narrow else ("statistics",)
+    found = _forward(call._replace(results=(*call.results, *kept)), tensors)
+    results = {name: found[name] for name in call.results}
+    saved = {"out": found["exact" if narrow else "out"], "statistics": found["statistics"]}
+    needed = [name for name in WITH_GRADIENT if name in primals and primals[name].perturbed]
+    # Which gradients are wanted is said by which arguments are beside each other: residuals are arrays.
+    wanted = {name: tensors[name] for name in needed}
+    return results, (wanted, {name: x for name, x in tensors.items() if name not in wanted}, saved)
+
+
+def _attention_backward(call: Call, residuals: Any, upstream: Any) -> Any:
+    wanted, others, saved = residuals
+    tensors = wanted | others | saved
+    grad_out, grad_lse = upstream["out"], upstream.get("lse")
+    query = tensors["query"]
+    if type(grad_out) is SymbolicZero:
+        grad_out = jnp.zeros((*query.shape[:-1], tensors["value"].shape[-1]), query.dtype)
+    tensors["grad_out"] = grad_out
+    if grad_lse is not None and type(grad_lse) is not SymbolicZero:
+        tensors["grad_lse"] = grad_lse
+    found: dict[str, Any] = dict.fromkeys((*wanted, *others))  # None: no gradient
+    learned = tuple(name for name in wanted if jnp.issubdtype(wanted[name].dtype, jnp.floating))
+    if learned:
+        found |= _backward(call._replace(results=learned, operands=in_order(tensors)), tensors)
+    return (found,)
+
+
+def _backward(call: Call, tensors: _Arrays) -> dict[str, jax.Array]:
+    shapes = tuple((tensors[name].shape, tensors[name].dtype) for name in call.results)
+    found = _call(call, shapes, [tensors[name] for name in call.operands])
+    return dict(zip(call.results, found, strict=True))
+
+
+_attention.defvjp(_attention_forward, _attention_backward, symbolic_zeros=True)
