@@ -6,11 +6,11 @@ import headspan as hs
 import pytest
 from helpers import ROOT
 
-# What the sanitizers run, which see it; pictures and torch they leave out.
+# What the sanitizers run, which see it; pictures, torch and JAX they leave out.
 FILES = sorted(
     path
     for path in (ROOT / "tests").rglob("*.py")
-    if not {"views", "demo", "torch", "peers"} & set(path.relative_to(ROOT).parts)
+    if not {"views", "demo", "jax", "torch", "peers"} & set(path.relative_to(ROOT).parts)
 )
 
 

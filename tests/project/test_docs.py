@@ -14,9 +14,10 @@ import pytest
 from bad_calls import TABLE, public
 from helpers import DOCUMENTS, ROOT, examples, run_python, train_as_told
 
-# Those of torch are looked at where it is installed, in tests/integrations/torch.
+# Those of JAX and torch are looked at where these are installed, in tests/integrations.
 LEFT_OUT = (
     "headspan._core",
+    "headspan.jax",
     "headspan.torch",
     "headspan.demo.training.engines.by_torch",
     "headspan.demo.training.engines.torch_layers",

@@ -1,7 +1,9 @@
 """One small problem and a case an option, for central differences and loops over pairs."""
 
 import numpy as np
+from headspan.ops.arguments.options import DIFFERENTIABLE
 
+ARRAYS = ("query", "key", "value")
 SIZES = {"batch": 2, "heads": 4, "key_heads": 2, "queries": 5, "keys": 7, "dim": 3, "value_dim": 2}
 
 # Spans are never integers here: at an integer distance the mask has a corner, where a central
@@ -73,3 +75,32 @@ def make_arrays(seed=0):
     key = rng.standard_normal((s["batch"], s["key_heads"], s["keys"], s["dim"]))
     value = rng.standard_normal((s["batch"], s["key_heads"], s["keys"], s["value_dim"]))
     return query, key, value
+
+
+def arguments_of(case, dtype=np.float64):
+    """The arguments of a case by name, as arrays of one type."""
+    given = dict(zip(ARRAYS, make_arrays(), strict=True))
+    given |= {name: np.asarray(x, np.float64) if name in DIFFERENTIABLE else x for name, x in OPTIONS[case].items()}
+    return {
+        name: x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for name, x in given.items()
+    }
+
+
+# What is mapped by vmap beside query, key and value, of three calls with 2 batch items, 4 heads, 9 tokens.
+MAPPED = {
+    "span": (3,),
+    "span of heads": (3, 4),
+    "span of batch items": (3, 2, 4),
+    "span of tokens": (3, 2, 4, 9),
+    "temperature": (3, 4),
+    "alibi_slopes": (3, 2, 1),
+    "sinks": (3, 4),
+    "memory_key": (3, 4, 2, 3),
+    "memory_value": (3, 2, 3),
+    "key_bias": (3, 9),
+    "key_bias of heads": (3, 4, 9),
+    "distance_bias": (3, 4, 5),
+    "pair_bias": (3, 4, 9, 9),
+    "pair_bias of batch items": (3, 2, 1, 9, 9),
+    "block_gates": (3, 4, 3, 2),
+}

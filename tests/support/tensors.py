@@ -6,22 +6,9 @@ import warnings
 import numpy as np
 import pytest
 from headspan.ops.arguments.options import DIFFERENTIABLE
-from option_cases import OPTIONS, make_arrays
+from option_cases import ARRAYS
 
 torch = pytest.importorskip("torch", reason="needs torch: nox -s peers")
-
-ARRAYS = ("query", "key", "value")
-
-
-def arguments_of(case, dtype=np.float64):
-    """The arguments of a case of option_cases.py by name, as arrays of one type."""
-    arrays = dict(zip(ARRAYS, make_arrays(), strict=True))
-    given = arrays | {
-        name: np.asarray(x, np.float64) if name in DIFFERENTIABLE else x for name, x in OPTIONS[case].items()
-    }
-    return {
-        name: x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for name, x in given.items()
-    }
 
 
 def as_tensors(arguments, needs=(*ARRAYS, *DIFFERENTIABLE)):

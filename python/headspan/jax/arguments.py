@@ -12,7 +12,7 @@ import numpy.typing as npt
 from headspan import _check
 from headspan.jax.call import OPERANDS
 from headspan.ops.adapters.options import PLAIN
-from headspan.ops.arguments.narrow import is_narrow_type
+from headspan.ops.arguments.narrow import is_narrow, is_narrow_type
 from headspan.ops.arguments.options import DEFAULTS
 from headspan.ops.arguments.request import PLAIN as CHECKS
 from headspan.ops.arguments.request import Request
@@ -38,6 +38,8 @@ def _array(name: str, given: Any) -> Any:
             raise TypeError(f"{name} must be numbers, not {given.dtype}")
         return given
     array = _check.as_array(name, given)
+    if name in ARRAYS and not is_narrow(array):
+        array = _check.float_array(name, given)  # which says what else there is
     if array.dtype.kind not in "biuf":
         return array  # perhaps bfloat16
     dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
@@ -51,7 +53,7 @@ def _plain(name: str, given: Any) -> Any:
     if isinstance(given, jax.core.Tracer):
         raise TypeError(f"{name} must be known when the function is traced, and be no traced array")
     if isinstance(given, jax.Array):
-        given = np.asarray(given)
+        given = np.asarray(given)[()]
     if name == "pattern":
         return given
     if name == "causal":

@@ -79,7 +79,7 @@ def attention(
         For a wrong or mixed type.
     NotImplementedError
         For second derivatives, which there are none of.
-    jax.errors.JaxRuntimeError
+    jax.errors.JaxRuntimeError or ValueError
         With the same sentence, for a wrong value of a traced array, such as a span below 0; where the result is used.
 
     Notes

@@ -81,9 +81,8 @@ def _attention_forward(call: Call, primals: Any) -> Any:
     found = _forward(call._replace(results=(*call.results, *kept)), tensors)
     results = {name: found[name] for name in call.results}
     saved = {"out": found["exact" if narrow else "out"], "statistics": found["statistics"]}
-    needed = [name for name in WITH_GRADIENT if name in primals and primals[name].perturbed]
     # Which gradients are wanted is said by which arguments are beside each other: residuals are arrays.
-    wanted = {name: tensors[name] for name in needed}
+    wanted = {name: x for name, x in tensors.items() if name in WITH_GRADIENT and primals[name].perturbed}
     return results, (wanted, {name: x for name, x in tensors.items() if name not in wanted}, saved)
 
 
@@ -98,7 +97,7 @@ def _attention_backward(call: Call, residuals: Any, upstream: Any) -> Any:
     if grad_lse is not None and type(grad_lse) is not SymbolicZero:
         tensors["grad_lse"] = grad_lse
     found: dict[str, Any] = dict.fromkeys((*wanted, *others))  # None: no gradient
-    learned = tuple(name for name in wanted if jnp.issubdtype(wanted[name].dtype, jnp.floating))
+    learned = tuple(name for name in in_order(wanted) if jnp.issubdtype(wanted[name].dtype, jnp.floating))
     if learned:
         found |= _backward(call._replace(results=learned, operands=in_order(tensors)), tensors)
     return (found,)

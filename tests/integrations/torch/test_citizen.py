@@ -6,7 +6,8 @@ import headspan as hs
 import numpy as np
 import pytest
 from headspan.patterns import Global, Local
-from tensors import ARRAYS, arguments_of, as_tensors, qkv, same, torch, warnings_of_torch
+from option_cases import ARRAYS, arguments_of
+from tensors import as_tensors, qkv, same, torch, warnings_of_torch
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from headspan.torch import attention, operator  # isort: skip

@@ -3,8 +3,8 @@
 import headspan as hs
 import numpy as np
 import pytest
-from option_cases import OPTIONS
-from tensors import ARRAYS, arguments_of, same, torch, warnings_of_torch
+from option_cases import ARRAYS, OPTIONS, arguments_of
+from tensors import same, torch, warnings_of_torch
 from torch.func import grad, vmap
 
 from headspan.torch import attention  # isort: skip

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from headspan.ops.arguments.options import DIFFERENTIABLE
 from headspan.patterns import Blockwise, Global, Local
-from option_cases import OPTIONS
-from tensors import ARRAYS, arguments_of, as_tensors, same, torch
+from option_cases import ARRAYS, OPTIONS, arguments_of
+from tensors import as_tensors, same, torch
 
 # What is needs torch, and so it comes after the line that skips this file without it.
 from headspan.torch import attention, schema  # isort: skip

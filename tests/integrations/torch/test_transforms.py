@@ -2,6 +2,7 @@
 
 import pytest
 from headspan.ops.arguments.options import DIFFERENTIABLE
+from option_cases import MAPPED
 from tensors import qkv, torch, warnings_of_torch
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacrev, vmap
@@ -27,26 +28,6 @@ def each(function, size, tensors, mapped):
     """The calls one after another, their results beside each other."""
     calls = [function(*(x[i] if its else x for x, its in zip(tensors, mapped, strict=True))) for i in range(size)]
     return [torch.stack(parts) for parts in zip(*calls, strict=True)]
-
-
-# What is mapped beside query, key and value, of three calls with 2 batch items, 4 heads, 9 tokens.
-MAPPED = {
-    "span": (3,),
-    "span of heads": (3, 4),
-    "span of batch items": (3, 2, 4),
-    "span of tokens": (3, 2, 4, 9),
-    "temperature": (3, 4),
-    "alibi_slopes": (3, 2, 1),
-    "sinks": (3, 4),
-    "memory_key": (3, 4, 2, 3),
-    "memory_value": (3, 2, 3),
-    "key_bias": (3, 9),
-    "key_bias of heads": (3, 4, 9),
-    "distance_bias": (3, 4, 5),
-    "pair_bias": (3, 4, 9, 9),
-    "pair_bias of batch items": (3, 2, 1, 9, 9),
-    "block_gates": (3, 4, 3, 2),
-}
 
 
 @pytest.mark.parametrize("mapped", [(True, True, True, True), (True, False, False, True), (False, True, True, False)])
