@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What XLA calls: its buffers as NumPy arrays, without a copy, and errors of Python as its own.
 #include <pybind11/stl.h>
-#include <xla/ffi/api/c_api.h>
+#include <xla/c_api.h>
 
 #include <condition_variable>
 #include <mutex>

@@ -34,7 +34,11 @@ def run_python(code, *arguments, timeout=120, **environment):
 # All that there is to read; their examples are run, their links and the files that they name looked for.
 DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "experiments" / "README.md", *(ROOT / "docs").rglob("*.md")])
 # By what a block of code is known to need it; what is as large is not in the extra `test`.
-HEAVY = {"jax": r"\bjax\b", "torch": r"import torch|headspan\.torch", "transformers": r"from transformers import"}
+HEAVY = {
+    "jax": r"import jax|@jax\.|= jax\.",
+    "torch": r"import torch|headspan\.torch",
+    "transformers": r"from transformers import",
+}
 
 
 def needs(text, framework):

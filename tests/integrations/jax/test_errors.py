@@ -138,7 +138,7 @@ def test_what_goes_wrong_within_is_told_and_nothing_is_lost(monkeypatch):
 
 
 def test_the_lock_of_python_is_free_while_the_core_computes():
-    query, key, value = np.random.default_rng(0).standard_normal((3, 1, 4, 4000, 32))
+    query, key, value = np.random.default_rng(0).standard_normal((3, 1, 4, 4000, 32), dtype=np.float32)
     compiled = jax.jit(attention).lower(query, key, value).compile()
     thread = threading.Thread(target=lambda: jax.block_until_ready(compiled(query, key, value)))
     thread.start()
