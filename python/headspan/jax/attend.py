@@ -105,7 +105,7 @@ def attention(
     check(arrays, plain)
     if "pattern" in plain:
         plain["pattern"] = written_pattern(plain["pattern"])
-    tensors = operator.alike({name: jnp.asarray(x) for name, x in arrays.items()})
+    tensors = operator.alike({name: x if isinstance(x, jax.Array) else jnp.asarray(x) for name, x in arrays.items()})
     results = ("out", "lse") if with_lse else ("out",)
     call = Call(results, in_order(tensors), tensors["query"].ndim, written(plain))
     found = operator.attention(call, tensors)
