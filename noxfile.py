@@ -61,7 +61,7 @@ def peers(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """The pages, in build/docs: every warning is an error. Looked at in a browser where there is one."""
-    _install(session, "docs", "torch==2.13.0", "pytest", "playwright>=1.49")  # torch, whose layers are documented, too
+    _install(session, "docs", "torch==2.13.0", "jax==0.10.2", "pytest", "playwright>=1.49")  # what is documented, too
     folder = ROOT / "build" / "docs"
     shutil.rmtree(folder, ignore_errors=True)
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-E", "-c", "docs/site", ".", str(folder))
