@@ -27,7 +27,14 @@ extensions = [
 ]
 
 root_doc = "docs/start/index"
-include_patterns = ["docs/**/*.md", "notebooks/*.ipynb", "experiments/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+include_patterns = [
+    "docs/**/*.md",
+    "notebooks/*.ipynb",
+    "experiments/README.md",
+    "experiments/**/*.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+]
 exclude_patterns = ["docs/site/**"]
 nitpicky = True  # a name of headspan that does not exist is an error
 html_math_renderer = "mathml"
