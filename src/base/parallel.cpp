@@ -2,7 +2,10 @@
 #include "parallel.h"
 
 #include <fenv.h>
+
+#ifndef _WIN32
 #include <pthread.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -23,7 +26,9 @@ namespace {
 // for them forever; other libraries may share the pool, so nobody knows whether there was one. A forked child computes
 // serially.
 std::atomic<bool> forked{false};
+#ifndef _WIN32  // where there is no fork
 [[maybe_unused]] int const watching_forks = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+#endif
 #endif
 
 // Rounding to nearest, no flush to zero: a library built with fast-math may have changed the mode of any thread.
