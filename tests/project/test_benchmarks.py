@@ -12,6 +12,9 @@ import pytest
 
 from benchmarks import contenders
 from benchmarks.__main__ import main
+from benchmarks.abilities import cases as abilities
+from benchmarks.abilities import own as own_abilities
+from benchmarks.abilities.__main__ import tried
 from benchmarks.cases import BACKWARD, BOTH, CASES, FORWARD, GROUPS, Case, make_inputs, useful_work
 from benchmarks.measure import accuracy, run, timing
 from benchmarks.measure.memory import peak_growth
@@ -117,6 +120,23 @@ def test_contenders_compute_the_same(who, case):
         for array, right in zip(result, expected, strict=False):
             if right is not None:
                 np.testing.assert_allclose(array, right, rtol=1e-5, atol=2e-5)
+
+
+def test_headspan_can_do_what_is_asked_of_others():
+    given = abilities.inputs()
+    right, tries = abilities.expected(given), own_abilities.tries()
+    assert list(tries) == list(abilities.ABILITIES)
+    cells = [tried("headspan", name, *tries[name], given, right.get(name)) for name in tries]
+    assert {cell.ability: cell.raised for cell in cells if cell.had != "yes"} == {}
+
+
+def test_a_library_that_gives_other_numbers_or_raises_cannot_do_it():
+    given = abilities.inputs()
+    right = abilities.expected(given)["forward"]
+    wrong = tried("it", "forward", "yes", lambda given: right + 1e-3, given, right)
+    raised = tried("it", "forward", "yes", lambda given: 1 / 0, given, right)
+    assert [cell.had for cell in (wrong, raised)] == ["no", "no"]
+    assert raised.raised == "ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize("passes", [FORWARD, BOTH])

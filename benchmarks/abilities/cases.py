@@ -1,0 +1,77 @@
+"""What is asked of each library: the arrays, and the numbers of the definition in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headspan as hs
+import numpy as np
+
+HEADS, TOKENS, WIDTH, RAMP, CAP, DROPOUT = 4, 64, 64, 8.0, 2.0, 0.5  # as wide as long: values can be the identity
+SPANS = np.array([3.3, 10.6, 20.2, 40.7])  # no distance is where a mask has a corner, and two slopes
+SINKS = np.array([0.5, 1.0, -1.0, 2.0])
+LENGTHS = (24, 40)  # of two texts in one sequence
+ABILITIES = {
+    "forward": "causal attention",
+    "backward": "its gradient",
+    "window": "a window of 8 before the own key",
+    "window of each head": "another one for each head",
+    "learned span": "the gradients of a soft span and of what it is applied to",
+    "pattern": "blocks, chosen freely",
+    "sinks": "a learned sink for each head",
+    "soft cap": "Gemma's",
+    "dropout": "of the weights",
+    "grouped heads": "two heads on each key head",
+    "packed": "two texts in one sequence",
+    "cache": "one that keeps for each head what its span reaches",
+    "pictures": "of spans and maps",
+}
+Inputs = dict[str, Any]
+
+
+def inputs() -> Inputs:
+    """Draw what all are given."""
+    rng = np.random.default_rng(0)
+    names = ("query", "key", "value", "grad_out")
+    return dict(zip(names, rng.standard_normal((4, 1, HEADS, TOKENS, WIDTH)).astype(np.float32), strict=True))
+
+
+def distances() -> Any:
+    """Return how far before each query each key stands."""
+    return np.arange(TOKENS)[:, None] - np.arange(TOKENS)
+
+
+def masks() -> dict[str, Any]:
+    """Return which pairs there are in the cases that a mask can say."""
+    x = distances()
+    blocks = np.random.default_rng(1).random((8, 8)) < 0.5
+    blocks[np.diag_indices(8)] = True
+    text = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
+    return {
+        "window": (x >= 0) & (x <= 8),
+        "window of each head": (x >= 0) & (x <= SPANS[:, None, None]),
+        "pattern": np.kron(blocks, np.ones((8, 8), bool)) & (x >= 0),
+        "packed": (x >= 0) & (text[:, None] == text),
+        "blocks": blocks,
+    }
+
+
+def expected(given: Inputs) -> dict[str, Any]:
+    """Return what the definition gives in float64, for each ability that has numbers."""
+    q, k, v, g = (given[name].astype(np.float64) for name in ("query", "key", "value", "grad_out"))
+    its, attend = masks(), hs.reference.attention
+
+    def masked(mask: Any) -> Any:
+        return attend(q, k, v, causal=False, pair_bias=np.where(mask, 0, -np.inf))
+
+    gradients = hs.attention_vjp(q, k, v)[1](g)
+    learned = hs.attention_vjp(q, k, v, span=SPANS, ramp=RAMP)[1](g)
+    return {
+        "forward": attend(q, k, v),
+        "backward": (gradients.query, gradients.key, gradients.value),
+        "learned span": (learned.span, learned.query),
+        "sinks": attend(q, k, v, sinks=SINKS),
+        "soft cap": attend(q, k, v, softcap=CAP),
+        "grouped heads": attend(q, k[:, ::2], v[:, ::2]),
+        **{name: masked(its[name]) for name in ("window", "window of each head", "pattern", "packed")},
+    }
