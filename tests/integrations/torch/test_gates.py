@@ -7,11 +7,12 @@ import re
 import headspan as hs
 import numpy as np
 import pytest
+from headspan.ops.adapters import patterns
 from headspan.patterns import Blocks, Local
 from tensors import qkv, same, torch, warnings_of_torch
 from torch.utils.checkpoint import checkpoint
 
-from headspan.torch import AdaptiveSpanAttention, LearnedBlocks, attention, schema  # isort: skip
+from headspan.torch import AdaptiveSpanAttention, LearnedBlocks, attention  # isort: skip
 
 FORMS = {
     "squares": (4, 16, False),
@@ -243,15 +244,15 @@ def test_bfloat16():
 
 def test_a_pattern_that_is_still_there_is_not_read_from_text(monkeypatch):
     read = []
-    original = schema.Pattern.from_spec
-    monkeypatch.setattr(schema.Pattern, "from_spec", lambda text: read.append(text) or original(text))
-    schema.read_pattern.cache_clear()
+    original = patterns.Pattern.from_spec
+    monkeypatch.setattr(patterns.Pattern, "from_spec", lambda text: read.append(text) or original(text))
+    patterns.read_pattern.cache_clear()
     options = layer_of()()
     expected = attention(*qkv(1, 4, TOKENS, 3), **options)
     assert not read
-    schema.read_pattern.cache_clear()
-    written = schema.written_pattern(options.pop("pattern"))
-    assert same(attention(*qkv(1, 4, TOKENS, 3), **options, pattern=schema.read_pattern(written)), expected.detach())
+    patterns.read_pattern.cache_clear()
+    written = patterns.written_pattern(options.pop("pattern"))
+    assert same(attention(*qkv(1, 4, TOKENS, 3), **options, pattern=patterns.read_pattern(written)), expected.detach())
     assert read == [written]
 
 
