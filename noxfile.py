@@ -52,10 +52,20 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """What torch, transformers and JAX compute, against headspan: docs/howto/models.md row by row; and the adapters."""
-    _install(session, "test", "torch==2.13.0", "transformers==5.24.0", "jax==0.10.2")
-    folders = [f"tests/integrations/{name}" for name in ("jax", "peers", "torch")]
-    session.run("pytest", *folders, *session.posargs)
+    """What torch and transformers compute, against headspan: docs/howto/models.md row by row; and headspan.torch."""
+    _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
+    session.run("pytest", "tests/integrations/peers", "tests/integrations/torch", *session.posargs)
+
+
+@nox.session
+def jax(session: nox.Session) -> None:
+    """What JAX computes, against headspan, and headspan.jax; and what JAX and torch can do.
+
+    Not beside torch's own tests: where JAX is installed, processes of torch.distributed now and then abort as they end.
+    """
+    _install(session, "test", "torch==2.13.0", "jax==0.10.2")
+    peers = [f"tests/integrations/peers/test_{name}.py" for name in ("abilities", "jax")]
+    session.run("pytest", "tests/integrations/jax", *peers, *session.posargs)
 
 
 @nox.session
