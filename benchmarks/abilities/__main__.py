@@ -23,9 +23,9 @@ from benchmarks.measure.machine import describe_machine
 
 LIBRARIES = {
     "headspan": ("headspan", "benchmarks.abilities.own", "tries"),
-    "torch `scaled_dot_product_attention`": ("torch", "benchmarks.abilities.of_torch", "of_sdpa"),
-    "torch `flex_attention`, compiled": ("torch", "benchmarks.abilities.of_torch", "of_flex"),
-    "`jax.nn.dot_product_attention`": ("jax", "benchmarks.abilities.of_jax", "of_jax"),
+    "torch, sdpa": ("torch", "benchmarks.abilities.of_torch", "of_sdpa"),
+    "torch, flex": ("torch", "benchmarks.abilities.of_torch", "of_flex"),
+    "jax": ("jax", "benchmarks.abilities.of_jax", "of_jax"),
 }
 TOLERANCE = 1e-4
 

@@ -6,7 +6,7 @@ import pytest
 from headspan.ops.arguments.options import DIFFERENTIABLE
 from option_cases import ARRAYS
 
-jax = pytest.importorskip("jax", reason="needs jax: nox -s peers")
+jax = pytest.importorskip("jax", reason="needs jax: nox -s jax")
 jax.config.update("jax_num_cpu_devices", 2)  # for shard_map; before anything is computed
 
 LEARNED = (*ARRAYS, *DIFFERENTIABLE)
