@@ -32,9 +32,9 @@ MOST = max(count for _, _, count in RUNS)
 Spans = NDArray[np.float64]
 
 
-def with_spans(spans: Tensor) -> Attend:
+def with_spans(spans: Tensor, ramp: float = RAMP) -> Attend:
     """Return attention within the spans of each layer."""
-    return lambda layer, query, key, value: attention(query, key, value, span=spans[layer], ramp=RAMP)
+    return lambda layer, query, key, value: attention(query, key, value, span=spans[layer], ramp=ramp)
 
 
 def described(fit: hs.SpanFit) -> dict[str, Any]:

@@ -121,6 +121,12 @@ def bits(model: Model, rows: Tensor, attend: Attend = full, batch: int = 8) -> n
     return torch.cat(parts).numpy()
 
 
+def drawn(data: Tensor, rng: np.random.Generator, count: int, length: int) -> Tensor:
+    """Draw windows of length + 1 characters from anywhere in a text."""
+    starts = rng.integers(0, len(data) - length - 1, count)
+    return torch.stack([data[start : start + length + 1] for start in starts])
+
+
 def descent(model: nn.Module, rate: float, steps: int, warm: int) -> Callable[[Tensor], None]:
     """Return what takes a step down a loss, by AdamW and a cosine that so many steps lead up to."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.05)
@@ -161,9 +167,7 @@ def train(
     began = time.perf_counter()
     for step in range(steps):
         shorter = 4 if step < short * steps else 1
-        length = CONTEXT // shorter
-        starts = rng.integers(0, len(data) - length - 1, batch * shorter)
-        rows = torch.stack([data[start : start + length + 1] for start in starts])
+        rows = drawn(data, rng, batch * shorter, CONTEXT // shorter)
         loss = F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
         descend(loss)
         if step % 50 == 0 or step == steps - 1:

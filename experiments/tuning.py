@@ -12,38 +12,27 @@ import json
 import time
 from typing import Any
 
-import headspan as hs
 import numpy as np
 import torch
-from headspan.torch import attention
-from model import CONTEXT, HEADS, LAYERS, RESULTS, WIDTH, Attend, Study, arguments, bits, descent, full, train, write
-from numpy.typing import NDArray
-from torch import Tensor
+from fitting import RAMP, Spans, with_spans
+from headspan.demo.training.baselines import pairs_in_window, window_of_equal_cost
+from model import CONTEXT, HEADS, LAYERS, RESULTS, Attend, Study, arguments, bits, descent, drawn, full, train, write
 from torch.nn import functional as F
 
-RAMP = 8.0
 BATCH = 2
 RATE = 3e-4  # of weights, a tenth of that of their first training
 SPAN_RATE = 0.03  # of the logarithm of spans: one that nothing holds is halved in 23 steps
 PRICES = (0.05, 0.2)  # of a mean span as long as the context, in nats
-Spans = NDArray[np.float64]
-
-
-def pairs(spans: Spans, ramp: float) -> int:
-    """Count what all layers compute for one window of text."""
-    return sum(
-        hs.cost(tokens=CONTEXT, heads=HEADS, head_dim=WIDTH // HEADS, span=layer, ramp=ramp).pairs for layer in spans
-    )
 
 
 def everywhere(span: float) -> Spans:
     """Return one span for all heads of all layers."""
-    return np.full((LAYERS, HEADS), span)
+    return np.full((LAYERS, HEADS), float(span))
 
 
-def within(spans: Tensor, ramp: float) -> Attend:
-    """Return attention within the spans of each layer."""
-    return lambda layer, query, key, value: attention(query, key, value, span=spans[layer], ramp=ramp)
+def within(spans: Spans | None, ramp: float) -> Attend:
+    """Return attention within the spans of each layer, or without any."""
+    return full if spans is None else with_spans(torch.from_numpy(spans).float(), ramp)
 
 
 def tune(study: Study, given: Any, *, attend: Attend = full, price: float | None = None) -> Spans | None:
@@ -54,11 +43,10 @@ def tune(study: Study, given: Any, *, attend: Attend = full, price: float | None
     logarithms = torch.full((LAYERS, HEADS), float(np.log(0.95 * CONTEXT)), requires_grad=price is not None)
     of_spans = torch.optim.Adam([logarithms], lr=SPAN_RATE, betas=(0.9, 0.98))
     for step in range(given.more):
-        starts = rng.integers(0, len(data) - CONTEXT - 1, BATCH)
-        rows = torch.stack([data[start : start + CONTEXT + 1] for start in starts])
+        rows = drawn(data, rng, BATCH, CONTEXT)
         if price is not None:
             spans = logarithms.exp().clamp(max=CONTEXT)
-            attend = within(spans, RAMP)
+            attend = with_spans(spans)
         loss = F.cross_entropy(study.model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
         if price is not None:
             loss = loss + price * spans.mean() / CONTEXT
@@ -75,16 +63,15 @@ def tune(study: Study, given: Any, *, attend: Attend = full, price: float | None
 
 def row(study: Study, way: str, spans: Spans | None, ramp: float, price: float | None, began: float) -> dict[str, Any]:
     """Return what a model reached with full attention, or within spans."""
-    attend = full if spans is None else within(torch.from_numpy(spans).float(), ramp)
-    every = pairs(everywhere(CONTEXT), 0)
-    used = every if spans is None else pairs(spans, ramp)
+    every = pairs_in_window(everywhere(CONTEXT), 0, CONTEXT)
+    used = every if spans is None else pairs_in_window(spans, ramp, CONTEXT)
     its = {
         "way": way,
         "price": price,
         "pairs": used,
         "share_of_pairs": round(used / every, 4),
         "spans": None if spans is None else spans.round(1).tolist(),
-        "bits_per_character": round(float(bits(study.model, study.rows, attend).mean()), 4),
+        "bits_per_character": round(float(bits(study.model, study.rows, within(spans, ramp)).mean()), 4),
         "processor_seconds": round(time.process_time() - began),
     }
     print(its, flush=True)
@@ -99,24 +86,22 @@ def every_way(study: Study, given: Any) -> list[dict[str, Any]]:
     def run(way: str, spans: Spans | None, ramp: float, price: float | None = None) -> Spans | None:
         began = time.process_time()
         study.model.load_state_dict(weights)
-        attend = full if spans is None else within(torch.from_numpy(spans).float(), ramp)
-        learned = tune(study, given, attend=attend, price=price)
+        learned = tune(study, given, attend=within(spans, ramp), price=price)
         spans = spans if learned is None else learned
         found.append(row(study, way, spans, ramp, price, began))
         return spans
 
     run("full attention", None, 0)
     for price in PRICES:
-        budget = pairs(run("spans", everywhere(CONTEXT), RAMP, price), RAMP)
-        window = next(span for span in range(CONTEXT + 1) if pairs(everywhere(float(span)), 0) >= budget)
-        run("a window of as many pairs", everywhere(float(window)), 0)
+        window = window_of_equal_cost(run("spans", everywhere(CONTEXT), RAMP, price), RAMP, CONTEXT)
+        run("a window of as many pairs", everywhere(window), 0)
     return found
 
 
 def from_the_first_step(study: Study, given: Any, spans: Spans) -> dict[str, Any]:
     """Train a model that never saw more than a window, for as many steps and by the same plan."""
     began = time.process_time()
-    attend = within(torch.from_numpy(spans).float(), 0)
+    attend = within(spans, 0)
     study.model = train(study.text, given.seed, given.steps, BATCH, attend=attend)
     tune(study, given, attend=attend)
     return row(study, "that window from the first step on", spans, 0, None, began)

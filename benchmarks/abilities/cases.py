@@ -7,7 +7,7 @@ from typing import Any
 import headspan as hs
 import numpy as np
 
-HEADS, TOKENS, WIDTH, RAMP, CAP, DROPOUT = 4, 64, 64, 8.0, 2.0, 0.5  # as wide as long: values can be the identity
+HEADS, TOKENS, WIDTH, RAMP, CAP, DROPOUT = 4, 64, 64, 8.0, 2.0, 0.5
 SPANS = np.array([3.3, 10.6, 20.2, 40.7])  # no distance is where a mask has a corner, and two slopes
 SINKS = np.array([0.5, 1.0, -1.0, 2.0])
 LENGTHS = (24, 40)  # of two texts in one sequence
@@ -41,12 +41,17 @@ def distances() -> Any:
     return np.arange(TOKENS)[:, None] - np.arange(TOKENS)
 
 
+def texts() -> Any:
+    """Return which text each token is of, where two are packed."""
+    return np.repeat(np.arange(len(LENGTHS)), LENGTHS)
+
+
 def masks() -> dict[str, Any]:
     """Return which pairs there are in the cases that a mask can say."""
     x = distances()
     blocks = np.random.default_rng(1).random((8, 8)) < 0.5
     blocks[np.diag_indices(8)] = True
-    text = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
+    text = texts()
     return {
         "window": (x >= 0) & (x <= 8),
         "window of each head": (x >= 0) & (x <= SPANS[:, None, None]),
@@ -73,5 +78,6 @@ def expected(given: Inputs) -> dict[str, Any]:
         "sinks": attend(q, k, v, sinks=SINKS),
         "soft cap": attend(q, k, v, softcap=CAP),
         "grouped heads": attend(q, k[:, ::2], v[:, ::2]),
+        "cache": masked(its["window of each head"]),
         **{name: masked(its[name]) for name in ("window", "window of each head", "pattern", "packed")},
     }

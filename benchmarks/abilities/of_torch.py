@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from benchmarks.abilities.cases import CAP, DROPOUT, LENGTHS, RAMP, SINKS, SPANS, Inputs, masks
+from benchmarks.abilities.cases import CAP, DROPOUT, RAMP, SINKS, SPANS, TOKENS, Inputs, distances, masks, texts
 
 Attend = Callable[..., torch.Tensor]
 compiled = torch.compile(flex_attention)
@@ -25,13 +24,8 @@ def _backward(given: Inputs, attend: Attend) -> Any:
     return torch.autograd.grad(attend(*leaves), leaves, torch.from_numpy(given["grad_out"]))
 
 
-def _distance() -> torch.Tensor:
-    at = torch.arange(sum(LENGTHS))
-    return at[:, None] - at
-
-
 def _soft_mask(spans: torch.Tensor) -> torch.Tensor:
-    x = _distance()
+    x = torch.from_numpy(distances())
     m = ((RAMP + spans[:, None, None] - x) / RAMP).clamp(0, 1)
     return torch.where(x < 0, 0, m).clamp(min=1e-30).log()  # a zero would make the gradient NaN
 
@@ -47,7 +41,7 @@ def _with_sink(given: Inputs) -> Any:
     """One more key that gives nothing, with the sink for a score."""
     q, k, v = _arrays(given)
     k, v = (torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in (k, v))
-    bias = torch.where(_distance() < 0, -torch.inf, 0.0).expand(len(SINKS), -1, -1)
+    bias = torch.where(torch.from_numpy(distances()) < 0, -torch.inf, 0.0).expand(len(SINKS), -1, -1)
     sinks = torch.tensor(SINKS, dtype=torch.float32)[:, None, None].expand(-1, bias.shape[1], 1)
     return sdpa(q, k, v, attn_mask=torch.cat([bias, sinks], -1))
 
@@ -82,13 +76,12 @@ def of_sdpa() -> dict[str, tuple[str, Any]]:
 
 
 def _block_mask(rule: Callable[..., torch.Tensor], heads: int | None = None) -> Any:
-    tokens = sum(LENGTHS)
-    return create_block_mask(rule, None, heads, tokens, tokens, device="cpu", BLOCK_SIZE=16)
+    return create_block_mask(rule, None, heads, TOKENS, TOKENS, device="cpu", BLOCK_SIZE=16)
 
 
 def of_flex() -> dict[str, tuple[str, Any]]:
     """Return how each ability is had, and what computes it: compiled, as it is meant."""
-    spans, text = torch.tensor(SPANS), torch.from_numpy(np.repeat(np.arange(len(LENGTHS)), LENGTHS))
+    spans, text = torch.tensor(SPANS), torch.from_numpy(texts())
     blocks, sinks = torch.from_numpy(masks()["blocks"]), torch.tensor(SINKS, dtype=torch.float32)
 
     def causal(_b: Any, _h: Any, q: Any, k: Any) -> Any:

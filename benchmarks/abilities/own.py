@@ -8,7 +8,7 @@ import headspan as hs
 import numpy as np
 from headspan.patterns import Blocks, Local
 
-from benchmarks.abilities.cases import CAP, DROPOUT, LENGTHS, RAMP, SINKS, SPANS, Inputs, masks
+from benchmarks.abilities.cases import CAP, DROPOUT, RAMP, SINKS, SPANS, Inputs, masks, texts
 
 
 def _attend(given: Inputs, **options: Any) -> Any:
@@ -43,7 +43,6 @@ def _pictures(given: Inputs) -> Any:
 def tries() -> dict[str, tuple[str, Any]]:
     """Return how each ability is had, and what computes it."""
     its = masks()
-    text = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
     return {
         "forward": ("yes", _attend),
         "backward": ("yes", lambda given: _gradients(given)[:3]),
@@ -58,7 +57,7 @@ def tries() -> dict[str, tuple[str, Any]]:
             "yes",
             lambda given: hs.attention(given["query"], given["key"][:, ::2], given["value"][:, ::2]),
         ),
-        "packed": ("yes", lambda given: _attend(given, segment_ids=text)),
+        "packed": ("yes", lambda given: _attend(given, segment_ids=texts())),
         "cache": ("yes", _cache),
         "pictures": ("yes", _pictures),
     }
