@@ -64,8 +64,8 @@ def jax(session: nox.Session) -> None:
     Not beside torch's own tests: where JAX is installed, processes of torch.distributed now and then abort as they end.
     """
     _install(session, "test", "torch==2.13.0", "jax==0.10.2")
-    peers = [f"tests/integrations/peers/test_{name}.py" for name in ("abilities", "jax")]
-    session.run("pytest", "tests/integrations/jax", *peers, *session.posargs)
+    others = [f"tests/integrations/{name}.py" for name in ("peers/test_jax", "test_abilities")]
+    session.run("pytest", "tests/integrations/jax", *others, *session.posargs)
 
 
 @nox.session
