@@ -15,21 +15,15 @@
 
 #ifdef _OPENMP
 #include <omp.h>
+#else
+#include <cstdlib>
+#include <thread>
+#include <vector>
 #endif
 
 namespace headspan {
 
 namespace {
-
-#ifdef _OPENMP
-// After a fork the OpenMP pool's threads exist in the parent only, and the next parallel region of the child would wait
-// for them forever; other libraries may share the pool, so nobody knows whether there was one. A forked child computes
-// serially.
-std::atomic<bool> forked{false};
-#ifndef _WIN32  // where there is no fork
-[[maybe_unused]] int const watching_forks = pthread_atfork(nullptr, nullptr, [] { forked = true; });
-#endif
-#endif
 
 // Rounding to nearest, no flush to zero: a library built with fast-math may have changed the mode of any thread.
 class DefaultFloatMode {
@@ -99,30 +93,70 @@ class Work {
   std::exception_ptr error_;
 };
 
-}  // namespace
-
-void parallel_for(std::ptrdiff_t count, [[maybe_unused]] int threads, const InterruptCheck& interrupted,
-                  const Task& body) {
-  Work work(count, interrupted, body);
 #ifdef _OPENMP
-  // Not many more than processors: where the system refuses one, OpenMP ends the process.
-  threads = static_cast<int>(std::min<std::ptrdiff_t>({threads, count, std::max(16, 4 * omp_get_num_procs())}));
-  if (threads > 1 && !forked) {
-#pragma omp parallel num_threads(threads)
-    work.run(omp_get_thread_num() == 0);
-    return work.finish();
-  }
+
+// After a fork the OpenMP pool's threads exist in the parent only, and the next parallel region of the child would wait
+// for them forever; other libraries may share the pool, so nobody knows whether there was one. A forked child computes
+// serially.
+std::atomic<bool> forked{false};
+#ifndef _WIN32  // where there is no fork
+[[maybe_unused]] int const watching_forks = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 #endif
-  work.run(true);
-  work.finish();
+
+int processors() { return omp_get_num_procs(); }
+
+bool threads_are_lost() { return forked; }
+
+void on_threads(int threads, Work& work) {
+#pragma omp parallel num_threads(threads)
+  work.run(omp_get_thread_num() == 0);
 }
+
+#else
+
+int processors() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+bool threads_are_lost() { return false; }
+
+// Threads that are started for every call: 20 us each, but no runtime that other libraries may have brought, too, and
+// none that a fork could lose.
+void on_threads(int threads, Work& work) {
+  std::vector<std::thread> others;
+  others.reserve(static_cast<std::size_t>(threads) - 1);
+  try {
+    while (--threads) others.emplace_back([&work] { work.run(false); });
+  } catch (const std::exception&) {
+    // The system has no more: those that are there do the work.
+  }
+  work.run(true);
+  for (std::thread& other : others) other.join();
+}
+
+#endif
+
+}  // namespace
 
 int default_threads() {
 #ifdef _OPENMP
   return std::max(1, omp_get_max_threads());
 #else
-  return 1;
+  // The name by which all libraries are told.
+  const char* const wanted = std::getenv("OMP_NUM_THREADS");
+  int const threads = wanted ? std::atoi(wanted) : 0;
+  return threads > 0 ? threads : processors();
 #endif
+}
+
+void parallel_for(std::ptrdiff_t count, int threads, const InterruptCheck& interrupted, const Task& body) {
+  Work work(count, interrupted, body);
+  // Not many more than processors: where the system refuses one, OpenMP ends the process.
+  threads = static_cast<int>(std::min<std::ptrdiff_t>({threads, count, std::max(16, 4 * processors())}));
+  if (threads > 1 && !threads_are_lost()) {
+    on_threads(threads, work);
+  } else {
+    work.run(true);
+  }
+  work.finish();
 }
 
 bool has_openmp() {

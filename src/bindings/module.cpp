@@ -2,7 +2,8 @@
 #include "kernel/dispatch.h"
 #include "numpy_views.h"
 
-PYBIND11_MODULE(_core, m) {
+// Safe without the interpreter's lock: nothing here is changed after the import but under a mutex of its own.
+PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   m.doc() = "The compiled core of headspan. Arguments are checked by the functions of the package, not here.";
   headspan::active_variant();  // a wrong HEADSPAN_ISA ends the import
   headspan::bindings::register_runtime(m);

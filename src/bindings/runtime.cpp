@@ -84,7 +84,7 @@ py::array empty(const std::vector<std::ptrdiff_t>& shape, const py::dtype& dtype
 }  // namespace
 
 void register_runtime(py::module_& m) {
-  m.def("default_threads", &default_threads, "As many threads as OpenMP would take.");
+  m.def("default_threads", &default_threads, "As many threads as OMP_NUM_THREADS or the processors say.");
   m.def("isa", [] { return std::string(active_variant().name); }, "The variant of the kernel that runs.");
   m.def("variants", &available_variants, "The variants that this machine can run, the best last.");
   m.def("fma_peak", &fma_peak, py::arg("dtype"), py::arg("threads"), py::call_guard<py::gil_scoped_release>(),

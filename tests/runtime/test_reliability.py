@@ -72,7 +72,7 @@ extern "C" int threads() {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hs.build_info()["openmp"], reason="built without threads")
+@pytest.mark.skipif(not hs.build_info()["openmp"], reason="built without OpenMP")
 def test_fork_after_another_library_used_the_threads(tmp_path):
     """headspan is imported but has not run yet when the process forks."""
     library = compile_library(ANOTHER_LIBRARY, tmp_path / "another.so", "-fopenmp")

@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import headspan as hs
 import numpy as np
@@ -188,6 +189,30 @@ def test_calls_from_several_threads_at_once(dtype):
         for _ in range(3):
             for want, got in zip(expected, pool.map(run, problems), strict=True):
                 assert all(want[name].tobytes() == got[name].tobytes() for name in want)
+
+
+def fresh_pattern():
+    window = hs.patterns.Local(40) | hs.patterns.Random(2, block_size=16, seed=3)
+    return (window & hs.patterns.Strided(2)) | hs.patterns.Global([0, 100])
+
+
+def test_threads_that_share_all_they_are_given():
+    """Arguments may be shared, and so may a pattern that none has used before: what it keeps is made alike by all."""
+    arrays, _, _ = make_arguments((3, 3, 257, 257, 9), np.float64)
+    expected = hs.attention(**arrays, pattern=fresh_pattern()).tobytes()
+    threads = 8
+    start = Barrier(threads)
+
+    def run(pattern):
+        start.wait()
+        result = hs.attention(**arrays, pattern=pattern).tobytes()
+        return result, repr(pattern), pattern.mask(257).tobytes()
+
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(10):
+            found = list(pool.map(run, [fresh_pattern()] * threads))
+            assert found == [found[0]] * threads
+            assert found[0][0] == expected
 
 
 POISON_CASES = {

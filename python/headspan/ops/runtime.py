@@ -9,7 +9,7 @@ import numpy as np
 from headspan import _check, _core
 from headspan._check import Array
 
-_threads = 0  # 0: as many as OpenMP gives
+_threads = 0  # 0: as many as the core gives
 
 
 def set_num_threads(n: int) -> None:
@@ -46,7 +46,7 @@ def get_num_threads() -> int:
     Returns
     -------
     int
-        What was set, or what OpenMP gives.
+        What was set, or as many as OMP_NUM_THREADS or the processors say.
 
     Examples
     --------
@@ -72,7 +72,8 @@ def build_info() -> dict[str, object]:
     Returns
     -------
     dict
-        ``version``; ``compiler``; ``openmp``, whether it has threads; ``isa``, the variant of the kernel that runs;
+        ``version``; ``compiler``; ``openmp``, whether its threads are those of OpenMP (if not,
+        they are started for every call); ``isa``, the variant of the kernel that runs;
         ``isas``, those this machine could run (the environment variable HEADSPAN_ISA chooses one at import);
         ``threads``.
 

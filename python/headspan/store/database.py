@@ -72,6 +72,8 @@ class Database:
 
     def sync_folder(self) -> None:
         """Bring the names of new files to disk, and that of the folder."""
+        if os.name == "nt":
+            return  # there a folder cannot be opened, and names are kept with the files
         for folder in (self._path, self._path.parent):
             descriptor = os.open(folder, os.O_RDONLY)
             try:
