@@ -154,7 +154,7 @@ def race(session: nox.Session) -> None:
     Threads meet in what calls the kernels, and these take most of the time to compile.
     """
     if shutil.which("clang++-14") is None:
-        session.error("the thread sanitizer needs clang++-14: apt-get install clang-14 libomp-14-dev libclang-rt-14-dev")
+        session.error("there is no clang++-14: apt-get install clang-14 libomp-14-dev libclang-rt-14-dev")
     session.install("cmake", "ninja")
     for preset in ("tsan", "threads"):
         session.run("cmake", "--preset", preset, "-G", "Ninja")
