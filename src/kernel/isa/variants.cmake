@@ -33,10 +33,10 @@ endfunction()
 headspan_isa(scalar kernel/scalar.h "" "true")
 headspan_isa(portable "kernel/isa/portable.h;kernel/vector.h" "" "true")
 if(HEADSPAN_X86 AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
-  headspan_isa(avx2 "kernel/isa/avx2.h;kernel/vector.h" "-march=x86-64-v3"
-    "__builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"fma\") && __builtin_cpu_supports(\"bmi2\")")
-  headspan_isa(avx512 "kernel/isa/avx512.h;kernel/vector.h" "-march=x86-64-v4;-mprefer-vector-width=512"
-    "__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512bw\") && __builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512vl\")")
+  target_sources(headspan_kernel PRIVATE kernel/isa/x86_level.cpp)
+  headspan_isa(avx2 "kernel/isa/avx2.h;kernel/isa/x86_level.h;kernel/vector.h" "-march=x86-64-v3" "x86_level() >= 3")
+  headspan_isa(avx512 "kernel/isa/avx512.h;kernel/isa/x86_level.h;kernel/vector.h"
+    "-march=x86-64-v4;-mprefer-vector-width=512" "x86_level() >= 4")
 endif()
 configure_file(kernel/isa/table.cpp.in "${CMAKE_CURRENT_BINARY_DIR}/isa_table.cpp" @ONLY)
 target_sources(headspan_kernel PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/isa_table.cpp")
