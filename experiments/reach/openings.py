@@ -55,7 +55,7 @@ def openings(run: hs.LoadedRun) -> dict[str, Any]:
     standing, spans = places(test), []
     where = np.concatenate([np.arange(end - COUNTED, end) for end in ends])
     for end in ends:
-        tokens = np.searchsorted(run.vocabulary, test[end - COUNTED - before : end])
+        tokens = run.encode(test[end - COUNTED - before : end].tobytes())
         spans.append(lm.spans(run.weights, run.model, tokens[None])[:, 0, :, -COUNTED:])
     found = np.concatenate(spans, axis=-1)
     rows = {}

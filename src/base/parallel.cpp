@@ -105,9 +105,8 @@ std::atomic<bool> forked{false};
 
 int processors() { return omp_get_num_procs(); }
 
-bool threads_are_lost() { return forked; }
-
 void on_threads(int threads, Work& work) {
+  if (forked) return work.run(true);
 #pragma omp parallel num_threads(threads)
   work.run(omp_get_thread_num() == 0);
 }
@@ -115,8 +114,6 @@ void on_threads(int threads, Work& work) {
 #else
 
 int processors() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
-
-bool threads_are_lost() { return false; }
 
 // Threads that are started for every call, which takes some 0.1 ms longer than OpenMP's: but no runtime that other
 // libraries may have brought, too, and none that a fork could lose.
@@ -151,7 +148,7 @@ void parallel_for(std::ptrdiff_t count, int threads, const InterruptCheck& inter
   Work work(count, interrupted, body);
   // Not many more than processors: where the system refuses one, OpenMP ends the process.
   threads = static_cast<int>(std::min<std::ptrdiff_t>({threads, count, std::max(16, 4 * processors())}));
-  if (threads > 1 && !threads_are_lost()) {
+  if (threads > 1) {
     on_threads(threads, work);
   } else {
     work.run(true);

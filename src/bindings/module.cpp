@@ -2,7 +2,8 @@
 #include "kernel/dispatch.h"
 #include "numpy_views.h"
 
-// Safe without the interpreter's lock: nothing here is changed after the import but under a mutex of its own.
+// Safe without the interpreter's lock: what changes after an import (this one, and that of headspan.jax, which names
+// its handler) has a mutex of its own.
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   m.doc() = "The compiled core of headspan. Arguments are checked by the functions of the package, not here.";
   headspan::active_variant();  // a wrong HEADSPAN_ISA ends the import
