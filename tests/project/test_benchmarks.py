@@ -5,6 +5,7 @@ import json
 import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import headspan as hs
 import numpy as np
@@ -322,3 +323,9 @@ def test_wrong_options(options, said, capsys):
     with pytest.raises(SystemExit):
         main(options)
     assert said in capsys.readouterr().err
+
+
+def test_the_page_shows_what_was_measured(capsys):
+    root = Path(__file__).parents[2]
+    assert main(["--from", str(root / "benchmarks/results/measured.json")]) == 0
+    assert f"```text\n{capsys.readouterr().out.strip()}\n```" in (root / "docs/explain/measured.md").read_text()
