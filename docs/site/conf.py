@@ -42,7 +42,7 @@ default_role = "py:obj"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 # The tests run every notebook and hold what is stored to what a run shows, so that here it is only read:
-# HEADSPAN_DOCS_EXECUTE=force runs all of them once more.
+# HEADSPAN_DOCS_EXECUTE=force, with the extra notebooks installed, runs all of them once more.
 nb_execution_mode = os.environ.get("HEADSPAN_DOCS_EXECUTE", "off")
 nb_execution_timeout = 240
 nb_execution_raise_on_error = True
