@@ -12,6 +12,18 @@ endif()
 set(declarations "")
 set(entries "")
 function(headspan_isa name headers flags available)
+  if(flags AND (HEADSPAN_SANITIZE OR HEADSPAN_COVERAGE))
+    # A unit takes ten minutes then: what this machine cannot run is left out.
+    set(question "${CMAKE_CURRENT_BINARY_DIR}/runs_${name}.cpp")
+    file(WRITE "${question}" "#include \"kernel/isa/x86_level.cpp\"\n"
+                             "int main() { using namespace headspan; return ${available} ? 0 : 1; }\n")
+    try_run(missing_${name} compiled "${CMAKE_CURRENT_BINARY_DIR}/runs_${name}" "${question}"
+            CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${CMAKE_CURRENT_SOURCE_DIR}")
+    if(missing_${name})
+      message(STATUS "headspan: without ${name}, which this processor does not have")
+      return()
+    endif()
+  endif()
   set(includes "")
   foreach(header IN LISTS headers)
     string(APPEND includes "#include \"${header}\"\n")
