@@ -12,10 +12,11 @@ def defined(query, key, value, side, scale=None, sink=None):
     query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
     tokens, scale = len(key), query.shape[-1] ** -0.5 if scale is None else scale
     out, lse = np.zeros((len(query), value.shape[1])), np.zeros(len(query))
+    sums = [np.cumsum(np.vstack([np.zeros_like(x[:1]), x]), axis=0) for x in (key, value)]
     for i, q in enumerate(query):
-        groups = means_of(i + tokens - len(query), side)
-        keys, values = (np.array([x[first : first + size].mean(0) for first, size in groups]) for x in (key, value))
-        weights = np.exp(scale * keys @ q) * [size for _, size in groups]
+        first, size = np.array(means_of(i + tokens - len(query), side)).T
+        keys, values = ((x[first + size] - x[first]) / size[:, None] for x in sums)
+        weights = np.exp(scale * keys @ q) * size
         total = weights.sum() + (0 if sink is None else np.exp(sink))
         out[i], lse[i] = weights @ values / total, np.log(total)
     return out, lse

@@ -48,9 +48,9 @@ def fold_blocks(terms, gates, block):
     queries, keys = terms.shape[-2:]
     sums = np.zeros((1, *np.shape(gates))[-3:])
     rows, columns = np.broadcast_to(block, 2)
-    for i, j in np.ndindex(queries, keys):
-        for head in range(terms.shape[1]):
-            sums[head % len(sums), (i + keys - queries) // rows, j // columns] += terms[:, head, i, j].sum()
+    places = (np.arange(queries)[:, None] + keys - queries) // rows, np.arange(keys) // columns
+    for head in range(terms.shape[1]):
+        np.add.at(sums[head % len(sums)], places, terms[:, head].sum(axis=0))
     return sums.reshape(np.shape(gates))
 
 

@@ -78,13 +78,13 @@ def test_a_pair_has_the_colour_of_its_level_and_every_other_group_is_light(token
     pairs = np.zeros(len(legend), int)
     for query in range(tokens):
         assert not image[query, query + 1 :, 3].any()
+        expected = np.empty((query + 1, 4))
         for first, size in means_of(query, side):
-            group = image[query, first : first + size]
             pure = legend[size.bit_length() - 1]
             light = first // size % 2
-            expected = pure[:3] + (0.4 * (1 - pure[:3]) if light else 0)
-            np.testing.assert_allclose(group, np.broadcast_to([*expected, 1], group.shape), atol=1e-6)
+            expected[first : first + size] = [*(pure[:3] + (0.4 * (1 - pure[:3]) if light else 0)), 1]
             pairs[size.bit_length() - 1] += 1
+        np.testing.assert_allclose(image[query, : query + 1], expected, atol=1e-6)
     assert (pairs > 0).all()
     assert ax.get_title().startswith(f"{pairs.sum():,} of {tokens * (tokens + 1) // 2:,} pairs")
     words = ["one by one", *(f"means of {2**level}" for level in range(1, len(legend)))]
