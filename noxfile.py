@@ -26,7 +26,7 @@ _wheels: list[Path] = []  # of this run
 def _install(session: nox.Session, extra: str, *more: str) -> None:
     """Install the package with an extra, for what any variant of the kernel serves: compiled once, without x86's."""
     if not _wheels:
-        folder = session.cache_dir / "wheel"
+        folder = session.cache_dir / "wheel" / session.name  # two runs may be beside each other
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
         portable = "-Ccmake.define.HEADSPAN_X86=OFF"
         session.run("pip", "wheel", "--quiet", "--no-deps", portable, "--wheel-dir", str(folder), ".")
