@@ -117,7 +117,8 @@ def types(session: nox.Session) -> None:
 def sanitize(session: nox.Session) -> None:
     """The fast tests under the address, undefined-behaviour and leak sanitizers.
 
-    But for those of the demo, whose trainings call the core as other tests do, only for longer.
+    But for those of the demo, whose trainings call the core as other tests do, only for longer; those of what the
+    project says of itself; and those that compare the bits of many calls, one number of threads after the other.
     """
     session.install(
         ".[test]",
@@ -131,6 +132,9 @@ def sanitize(session: nox.Session) -> None:
         "-m",
         "not slow",
         "--ignore=tests/demo",
+        "--ignore=tests/project",
+        "-k",
+        "not depend_on_threads",
         *session.posargs,
         env={
             "LD_PRELOAD": ":".join(libraries),
