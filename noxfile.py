@@ -1,5 +1,6 @@
 """One name a task: `nox -s tests browser lint types docs sanitize race`."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -29,7 +30,9 @@ def _install(session: nox.Session, extra: str, *more: str) -> None:
         folder = session.cache_dir / "wheel" / session.name  # two runs may be beside each other
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
         portable = "-Ccmake.define.HEADSPAN_X86=OFF"
-        session.run("pip", "wheel", "--quiet", "--no-deps", portable, "--wheel-dir", str(folder), ".")
+        with (session.cache_dir / "wheel.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the folder in which it is compiled is the same
+            session.run("pip", "wheel", "--quiet", "--no-deps", portable, "--wheel-dir", str(folder), ".")
         _wheels.extend(folder.glob("*.whl"))
     # pip takes a wheel of the installed version for the installed one.
     session.install("--force-reinstall", "--no-deps", str(_wheels[0]))
