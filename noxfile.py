@@ -1,6 +1,5 @@
 """One name a task: `nox -s tests browser lint types docs sanitize race`."""
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -27,12 +26,11 @@ _wheels: list[Path] = []  # of this run
 def _install(session: nox.Session, extra: str, *more: str) -> None:
     """Install the package with an extra, for what any variant of the kernel serves: compiled once, without x86's."""
     if not _wheels:
-        folder = session.cache_dir / "wheel" / session.name  # two runs may be beside each other
+        # Folders of its own: two runs may be beside each other.
+        folder = session.cache_dir / "wheel" / session.name
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
-        portable = "-Ccmake.define.HEADSPAN_X86=OFF"
-        with (session.cache_dir / "wheel.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the folder in which it is compiled is the same
-            session.run("pip", "wheel", "--quiet", "--no-deps", portable, "--wheel-dir", str(folder), ".")
+        options = ("-Ccmake.define.HEADSPAN_X86=OFF", f"-Cbuild-dir=build/portable/{session.name}")
+        session.run("pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), ".")
         _wheels.extend(folder.glob("*.whl"))
     # pip takes a wheel of the installed version for the installed one.
     session.install("--force-reinstall", "--no-deps", str(_wheels[0]))

@@ -78,7 +78,7 @@ def test_a_pair_has_the_colour_of_its_level_and_every_other_group_is_light(token
     pairs = np.zeros(len(legend), int)
     for query in range(tokens):
         assert not image[query, query + 1 :, 3].any()
-        expected = np.empty((query + 1, 4))
+        expected = np.full((query + 1, 4), np.nan)
         for first, size in means_of(query, side):
             pure = legend[size.bit_length() - 1]
             light = first // size % 2
