@@ -20,21 +20,32 @@ SOURCES = sorted(
 PYTHON = ["python", "tests", "benchmarks", "docs", "examples", "experiments", "notebooks", "noxfile.py"]
 
 
+def _wheel(session: nox.Session) -> Path:
+    """Compile the package for what any variant of the kernel serves: without x86's."""
+    folder = session.cache_dir / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
+    options = ("-Ccmake.define.HEADSPAN_X86=OFF", "-Cbuild-dir=build/portable")
+    session.run("pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), ".")
+    return next(folder.glob("*.whl"))
+
+
 _wheels: list[Path] = []  # of this run
 
 
 def _install(session: nox.Session, extra: str, *more: str) -> None:
-    """Install the package with an extra, for what any variant of the kernel serves: compiled once, without x86's."""
+    """Install the package with an extra: the wheel that HEADSPAN_WHEEL names, or one that is compiled once a run."""
     if not _wheels:
-        # Folders of its own: two runs may be beside each other.
-        folder = session.cache_dir / "wheel" / session.name
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
-        options = ("-Ccmake.define.HEADSPAN_X86=OFF", f"-Cbuild-dir=build/portable/{session.name}")
-        session.run("pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), ".")
-        _wheels.extend(folder.glob("*.whl"))
+        given = os.environ.get("HEADSPAN_WHEEL")
+        _wheels.append(Path(given) if given else _wheel(session))
     # pip takes a wheel of the installed version for the installed one.
     session.install("--force-reinstall", "--no-deps", str(_wheels[0]))
     session.install(f"{_wheels[0]}[{extra}]", *more)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Compile the wheel that sessions install, for runs of nox beside each other: `HEADSPAN_WHEEL=<it> nox -s ...`."""
+    session.log(f"HEADSPAN_WHEEL={_wheel(session)}")
 
 
 @nox.session
@@ -135,7 +146,7 @@ def sanitize(session: nox.Session) -> None:
         "--ignore=tests/demo",
         "--ignore=tests/project",
         "-k",
-        "not depend_on_threads",
+        "not on_threads",
         *session.posargs,
         env={
             "LD_PRELOAD": ":".join(libraries),

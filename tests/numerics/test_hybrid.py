@@ -112,6 +112,7 @@ def test_dense_definition(form, temperature):
     assert np.ptp(actual[1]) > 0.01  # spans differ
 
 
+@pytest.mark.slow
 @every_temperature
 @every_form
 def test_gradient_by_central_differences(form, temperature):

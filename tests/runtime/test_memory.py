@@ -74,7 +74,15 @@ def test_a_large_result_is_an_array_like_any_other():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("tokens", "dim"), [(2048, 64), (2000, 64), (2800, 50), (2800, 63)])
+@pytest.mark.parametrize(
+    ("tokens", "dim"),
+    [
+        (2048, 64),
+        pytest.param(2000, 64, marks=pytest.mark.slow),
+        pytest.param(2800, 50, marks=pytest.mark.slow),
+        (2800, 63),
+    ],
+)
 @pytest.mark.parametrize("temperature", [None, 2.0])
 def test_large_results_are_those_of_each_head_alone(tokens, dim, dtype, temperature):
     # All heads together are 4 MB and more, and are written past the caches where that is known how; one head is not.

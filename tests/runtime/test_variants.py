@@ -42,6 +42,7 @@ np.savez(sys.argv[3], **arrays)
 APART = {"float64": 1e-12, "float32": 2e-5}
 
 
+@pytest.mark.slow  # the sanitizers have plain loops and one other
 def test_there_is_more_than_one_variant():
     assert {"scalar", "portable"} <= set(VARIANTS)
     assert len(set(VARIANTS)) == len(VARIANTS)
@@ -62,7 +63,7 @@ def test_numerical_tests_pass(variant):
     conftest.py ends the run when the forced variant is not the one that runs."""
     chosen = ["-m", "numerical and not slow"]
     if variant == "scalar":  # plain loops take longest, and which thread takes what is decided for all of them alike
-        chosen.append("--ignore=tests/runtime/test_threads.py")
+        chosen += ["-k", "not threads"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *chosen],
         env={**os.environ, "HEADSPAN_ISA": variant, "HEADSPAN_TEST_CASES": CASES, "HEADSPAN_TEST_PATTERNS": PATTERNS},

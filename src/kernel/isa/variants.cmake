@@ -1,6 +1,6 @@
-# The list of instruction sets, the best last, is at the end of this file: name, headers, flags, and when this machine has
-# it. Everything else (units, dispatch, tests) follows from these rows. A new one is a row and the file that it names,
-# which says what its vectors can do and how the loops are tuned for them.
+# The list of instruction sets, the best last, are the calls of headspan_isa below: name, headers, flags, and when this
+# machine has it. Everything else (units, dispatch, tests) follows from these rows. A new one is a row and the file that
+# it names, which says what its vectors can do and how the loops are tuned for them.
 set(optimize -O3)
 if(HEADSPAN_SANITIZE OR HEADSPAN_COVERAGE)
   set(optimize -O1)  # every operation is checked or counted then, and the compiler takes half as long
@@ -9,11 +9,10 @@ if(HEADSPAN_SANITIZE OR HEADSPAN_COVERAGE)
   endif()
 endif()
 
-set(declarations "")
-set(entries "")
+# Note a row, where a sanitizer or the coverage asks for it only if this machine runs it: a unit takes ten minutes then.
+set(isas "")
 function(headspan_isa name headers flags available)
   if(flags AND (HEADSPAN_SANITIZE OR HEADSPAN_COVERAGE))
-    # A unit takes ten minutes then: what this machine cannot run is left out.
     set(question "${CMAKE_CURRENT_BINARY_DIR}/runs_${name}.cpp")
     file(WRITE "${question}" "#include \"kernel/isa/x86_level.cpp\"\n"
                              "int main() { using namespace headspan; return ${available} ? 0 : 1; }\n")
@@ -24,22 +23,10 @@ function(headspan_isa name headers flags available)
       return()
     endif()
   endif()
-  set(includes "")
-  foreach(header IN LISTS headers)
-    string(APPEND includes "#include \"${header}\"\n")
-  endforeach()
-  set(unit "${CMAKE_CURRENT_BINARY_DIR}/isa_${name}.cpp")
-  configure_file(kernel/isa/unit.cpp.in "${unit}" @ONLY)
-  target_sources(headspan_kernel PRIVATE "${unit}")
-  # Exact arithmetic without -ffast-math: only the contraction to fused multiply-add, and no errno or trap bookkeeping.
-  set(options ${flags} ${optimize} -falign-functions=64 -falign-loops=64 -ffp-contract=fast -fno-math-errno
-              -fno-trapping-math -Wno-psabi)
-  set_source_files_properties("${unit}" PROPERTIES COMPILE_OPTIONS "${options}")
-  # For tests that compile more than the kernel for it.
-  set_property(GLOBAL APPEND PROPERTY headspan_isas ${name})
-  set_property(GLOBAL PROPERTY headspan_isa_options_${name} "${options}")
-  set(declarations "${declarations}namespace ${name} { extern const Variant variant; }\n" PARENT_SCOPE)
-  set(entries "${entries}&${name}::variant, " PARENT_SCOPE)
+  set(isas ${isas} ${name} PARENT_SCOPE)
+  set(headers_${name} "${headers}" PARENT_SCOPE)
+  set(flags_${name} "${flags}" PARENT_SCOPE)
+  set(available_${name} "${available}" PARENT_SCOPE)
 endfunction()
 
 headspan_isa(scalar kernel/scalar.h "" "true")
@@ -50,5 +37,32 @@ if(HEADSPAN_X86 AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   headspan_isa(avx512 "kernel/isa/avx512.h;kernel/isa/x86_level.h;kernel/vector.h"
     "-march=x86-64-v4;-mprefer-vector-width=512" "x86_level() >= 4")
 endif()
+
+if(HEADSPAN_SANITIZE)  # one of plain loops and one of vectors, which share their source
+  list(GET isas -1 best)
+  set(isas scalar ${best})
+endif()
+
+set(declarations "")
+set(entries "")
+foreach(name IN LISTS isas)
+  set(available "${available_${name}}")
+  set(includes "")
+  foreach(header IN LISTS headers_${name})
+    string(APPEND includes "#include \"${header}\"\n")
+  endforeach()
+  set(unit "${CMAKE_CURRENT_BINARY_DIR}/isa_${name}.cpp")
+  configure_file(kernel/isa/unit.cpp.in "${unit}" @ONLY)
+  target_sources(headspan_kernel PRIVATE "${unit}")
+  # Exact arithmetic without -ffast-math: only the contraction to fused multiply-add, and no errno or trap bookkeeping.
+  set(options ${flags_${name}} ${optimize} -falign-functions=64 -falign-loops=64 -ffp-contract=fast -fno-math-errno
+              -fno-trapping-math -Wno-psabi)
+  set_source_files_properties("${unit}" PROPERTIES COMPILE_OPTIONS "${options}")
+  # For tests that compile more than the kernel for it.
+  set_property(GLOBAL APPEND PROPERTY headspan_isas ${name})
+  set_property(GLOBAL PROPERTY headspan_isa_options_${name} "${options}")
+  string(APPEND declarations "namespace ${name} { extern const Variant variant; }\n")
+  string(APPEND entries "&${name}::variant, ")
+endforeach()
 configure_file(kernel/isa/table.cpp.in "${CMAKE_CURRENT_BINARY_DIR}/isa_table.cpp" @ONLY)
 target_sources(headspan_kernel PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/isa_table.cpp")
