@@ -297,10 +297,13 @@ def fold_bias(terms, key_bias):
     return terms.sum(axis=axes, keepdims=True).reshape(np.shape(key_bias))
 
 
-def gradients(query, key, value, grad_out, grad_lse=None, **options):
-    """A dict from argument name to `Gradient`, for every argument that was given."""
+def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **options):
+    """A dict from argument name to `Gradient`, for every argument that was given.
+
+    `whole` is what `with_memory_columns` gives for the same arguments, where it is at hand.
+    """
     options = placed(options, np.shape(key)[-2])
-    d = with_memory_columns(query, key, value, **options)
+    d = with_memory_columns(query, key, value, **options) if whole is None else whole
     ndim, heads, key_heads = np.ndim(query), d.out.shape[1], lift(key).shape[1]
     q, d_out = lift(query), lift(grad_out)
     keys, memory = np.shape(key)[-2], {name: options.get(f"memory_{name}") for name in ("key", "value")}
