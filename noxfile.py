@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -100,12 +101,68 @@ def notebooks(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style of Python and C++, and which room of the package may know which."""
+    """Style of Python and C++, which room of the package may know which, and that C++ files include what they use."""
     session.install("ruff==0.14.5", "clang-format==20.1.8", "import-linter==2.17")
     session.run("ruff", "check", *PYTHON)
     session.run("ruff", "format", "--check", *PYTHON)
     session.run("lint-imports", "--no-cache", "--no-logo", env={"PYTHONPATH": "python"})  # read, not imported
     session.run("clang-format", "--dry-run", "--Werror", *SOURCES)
+    _includes(session)
+
+
+def _includes(session: nox.Session) -> None:
+    """Check that every C++ file, also each header by itself, compiles and includes what it uses: see .clang-tidy."""
+    session.install("clang-tidy==21.1.6", "cmake", "ninja", "pybind11>=3")
+    cmake_dir = session.run("python", "-m", "pybind11", "--cmakedir", silent=True).strip()
+    files = [name for name in SOURCES if _has_doctest() or not name.startswith("tests")]
+    build = ROOT / "build" / "includes"
+    session.run(
+        *("cmake", "-S", ".", "-B", str(build), "-G", "Ninja", "--log-level=WARNING", "-DHEADSPAN_OPENMP=OFF"),
+        *("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-Dpybind11_DIR={cmake_dir}", "-DSKBUILD_PROJECT_VERSION=0"),
+        f"-DHEADSPAN_CORE_TEST={'ON' if _has_doctest() else 'OFF'}",
+        silent=True,
+    )
+    tool = str(Path(session.bin, "clang-tidy"))
+    commands = [[tool, "--quiet", "-p", str(build), *files[i::16]] for i in range(16)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = list(pool.map(lambda command: subprocess.run(command, capture_output=True, text=True), commands))
+    if any(run.returncode for run in runs):
+        session.error("\n" + "\n".join(run.stdout for run in runs if run.returncode))
+
+
+def _has_doctest() -> bool:
+    return any(Path(folder, "doctest", "doctest.h").exists() for folder in ("/usr/include", "/usr/local/include"))
+
+
+@nox.session
+@nox.parametrize("standard", [17, 20])
+@nox.parametrize("compiler", ["g++", "clang++-14", "clang++-19", "libc++", "zig"])
+def compilers(session: nox.Session, compiler: str, standard: int) -> None:
+    """The module and the tests of the core by each compiler that is installed, with warnings as errors.
+
+    "libc++" is clang++-19 with LLVM's library, whose headers then include no others.
+    """
+    session.install("cmake", "ninja", "pybind11>=3", *(["ziglang"] if compiler == "zig" else []))
+    command, flags = compiler, ""
+    if compiler == "libc++":
+        command, flags = "clang++-19", "-stdlib=libc++ -D_LIBCPP_REMOVE_TRANSITIVE_INCLUDES"
+    if compiler == "zig":
+        command = str(Path(session.create_tmp(), "zig-c++"))
+        Path(command).write_text(f'#!/bin/sh\nexec {session.bin}/python -m ziglang c++ "$@"\n')
+        Path(command).chmod(0o755)
+    elif shutil.which(command) is None:
+        session.skip(f"there is no {command}")
+    cmake_dir = session.run("python", "-m", "pybind11", "--cmakedir", silent=True).strip()
+    build = f"build/compilers/{compiler}-{standard}"
+    session.run(
+        *("cmake", "-S", ".", "-B", build, "-G", "Ninja", "--log-level=WARNING", "-DHEADSPAN_WERROR=ON"),
+        *("-DHEADSPAN_X86=OFF", f"-Dpybind11_DIR={cmake_dir}", "-DSKBUILD_PROJECT_VERSION=0"),
+        *(f"-DCMAKE_CXX_COMPILER={command}", f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_CXX_STANDARD={standard}"),
+        f"-DHEADSPAN_CORE_TEST={'ON' if _has_doctest() else 'OFF'}",
+    )
+    session.run("cmake", "--build", build)
+    if _has_doctest():
+        session.run(f"{build}/unit_test", external=True)
 
 
 @nox.session(name="format")

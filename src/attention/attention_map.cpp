@@ -2,10 +2,21 @@
 // The weights themselves, for chosen rows and columns and pooled: what pictures are made of. Memory is that of the
 // result.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
+#include "base/array_view.h"
+#include "base/parallel.h"
+#include "base/tile.h"
 #include "group_run.h"
+#include "kernel/interface.h"
+#include "query_group.h"
 #include "request.h"
+#include "schedule/group_key_range.h"
+#include "schedule/group_schedule.h"
+#include "schedule/tile_list.h"
 
 namespace headspan {
 

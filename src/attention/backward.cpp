@@ -7,12 +7,22 @@
 // in turn. A pattern may take several stages, each of which adds to what the ones before have found.
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
+#include "base/parallel.h"
+#include "base/tile.h"
 #include "class_rows.h"
 #include "group_run.h"
+#include "kernel/interface.h"
+#include "patterns/intervals.h"
 #include "prefetch.h"
+#include "query_group.h"
 #include "request.h"
+#include "schedule/stage.h"
+#include "schedule/tile_list.h"
+#include "sums/key_chunks.h"
 #include "sums/key_gradient_rows.h"
 #include "sums/ordered_accumulator.h"
 #include "sums/parameter_gradients.h"

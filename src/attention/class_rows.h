@@ -5,8 +5,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 
+#include "base/array_view.h"
+#include "base/tile.h"
 #include "group_run.h"
+#include "patterns/lane_set.h"
+#include "query_group.h"
+#include "request.h"
+#include "schedule/stage.h"
+#include "schedule/visibility.h"
 
 namespace headspan {
 

@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Pairs with a mask above 0, counted by the tiles that the passes would compute.
+#include <cstddef>
+#include <cstdint>
+
+#include "base/array_view.h"
 #include "base/buffer_pool.h"
+#include "base/parallel.h"
+#include "base/tile.h"
 #include "query_group.h"
+#include "request.h"
+#include "schedule/plan.h"
+#include "schedule/tile_list.h"
+#include "schedule/visibility.h"
 
 namespace headspan {
 

@@ -2,11 +2,22 @@
 // The forward pass. Groups of queries are taken head by head, so that the keys and values of one head stay in the
 // cache. Groups that see many keys while there are few groups are split over their keys.
 #include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "base/buffer_pool.h"
+#include "base/parallel.h"
+#include "base/tile.h"
+#include "class_rows.h"
+#include "group_run.h"
+#include "kernel/interface.h"
 #include "prefetch.h"
+#include "query_group.h"
 #include "request.h"
+#include "schedule/stage.h"
+#include "schedule/tile_list.h"
 #include "sums/split_keys.h"
 #include "tasks.h"
 

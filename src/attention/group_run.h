@@ -4,11 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 
+#include "base/array_view.h"
 #include "base/buffer_pool.h"
+#include "base/parallel.h"
+#include "base/tile.h"
 #include "kernel/dispatch.h"
+#include "kernel/interface.h"
 #include "query_group.h"
+#include "request.h"
+#include "schedule/tile_list.h"
 
 namespace headspan {
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <type_traits>
 
 #include "base/array_view.h"
+#include "base/tile.h"
 #include "kernel/interface.h"
 #include "schedule/stage.h"
 

@@ -4,11 +4,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <memory>
 
+#include "base/array_view.h"
+#include "base/pair_hash.h"
+#include "base/stored_rows.h"
+#include "base/tile.h"
 #include "kernel/interface.h"
+#include "key_cache.h"
+#include "patterns/expression.h"
 #include "request.h"
 #include "schedule/group_schedule.h"
+#include "schedule/plan.h"
+#include "schedule/stage.h"
+#include "schedule/visibility.h"
+#include "terms/score_term.h"
 
 namespace headspan {
 

@@ -4,6 +4,8 @@
 // checked by the caller.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <vector>

@@ -2,10 +2,18 @@
 #include "select_blocks.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "base/array_view.h"
+#include "base/buffer_pool.h"
+#include "base/parallel.h"
+#include "base/tile.h"
 #include "group_run.h"
+#include "kernel/interface.h"
+#include "request.h"
 
 namespace headspan {
 

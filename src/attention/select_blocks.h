@@ -2,8 +2,10 @@
 // Which blocks of keys suit a block of queries best, as the means of both say.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "base/array_view.h"
 #include "request.h"
 
 namespace headspan {

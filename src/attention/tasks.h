@@ -3,10 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <vector>
 
 #include "class_rows.h"
+#include "request.h"
+#include "schedule/plan.h"
+#include "schedule/stage.h"
 
 namespace headspan {
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "buffer_pool.h"
 
+#include <cstddef>
+#include <new>
+
 #ifdef __linux__
 #include <sys/mman.h>
 #include <unistd.h>

@@ -2,8 +2,9 @@
 // Large memory of the core: aligned, checked for overflow, std::bad_alloc when there is none.
 #pragma once
 
+#include <stdint.h>
+
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <memory>
 #include <new>

@@ -3,6 +3,8 @@
 
 #include <fenv.h>
 
+#include <cstddef>
+
 #ifndef _WIN32
 #include <pthread.h>
 #endif

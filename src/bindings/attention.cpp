@@ -2,11 +2,22 @@
 // Attention, its gradient, its weights and the number of its pairs.
 #include <pybind11/stl.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "attention/request.h"
+#include "attention/terms/score_term.h"
+#include "base/array_view.h"
+#include "base/row_places.h"
 #include "key_cache.h"
 #include "numpy_views.h"
+#include "patterns/expression.h"
 #include "schedule/pattern_mask.h"
 
 namespace headspan::bindings {
@@ -251,7 +262,7 @@ class PyRequest {
                                            (selection.cols.shape[0] + pool_cols - 1) / pool_cols});
     ArrayView<T, 4> const weights_view = writable_view<T, 4>(weights);
     call_core(threads, [&](const Control& control) { attention_weights(r, selection, weights_view, control); });
-    return std::move(weights);
+    return py::array(std::move(weights));
   }
 
   template <class T>
@@ -261,7 +272,7 @@ class PyRequest {
     py::array_t<std::int64_t> pairs({counts.items, counts.heads});
     ArrayView<std::int64_t, 2> const view = writable_view<std::int64_t, 2>(pairs);
     call_core(threads, [&](const Control& control) { count_pairs(r, view, control); });
-    return std::move(pairs);
+    return py::array(std::move(pairs));
   }
 
   static void require_below(const ArrayView<const std::int64_t, 1>& indices, std::ptrdiff_t limit, const char* name) {
@@ -300,7 +311,7 @@ py::array mask(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t ke
   py::array_t<bool> allowed({queries, keys});
   ArrayView<bool, 2> const view = writable_view<bool, 2>(allowed);
   call_core(1, [&](const Control& control) { pattern_mask(pattern, view, control.interrupted); });
-  return std::move(allowed);
+  return py::array(std::move(allowed));
 }
 
 }  // namespace

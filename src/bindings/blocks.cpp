@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Means of blocks of tokens, and the blocks of keys that they choose.
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/request.h"
 #include "attention/select_blocks.h"
+#include "base/array_view.h"
 #include "numpy_views.h"
 
 namespace headspan::bindings {

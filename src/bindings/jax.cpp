@@ -4,7 +4,10 @@
 #include <xla/c_api.h>
 
 #include <condition_variable>
+#include <cstdint>
+#include <exception>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>

@@ -4,9 +4,18 @@
 
 #include <pybind11/stl.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "attention/key_cache.h"
+#include "attention/request.h"
+#include "base/array_view.h"
+#include "base/row_places.h"
+#include "base/stored_rows.h"
 #include "kernel/dispatch.h"
 #include "numpy_views.h"
 
@@ -78,7 +87,7 @@ class PyKeyCache {
       for (std::ptrdiff_t head = 0; head < from.shape[1]; head++)
         for (std::ptrdiff_t i = 0; i < from.shape[2]; i++, row += bytes)
           active_variant().write_row(cache_.storage(), from.at(batch, head, i), from.shape[3], row);
-    return std::move(to);
+    return py::array(std::move(to));
   }
 
   // Lets a request read its keys from here, and its last ones from rows that are encoded but not appended yet.

@@ -1,5 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Whole arrays of 16-bit floats to float32 and back.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "attention/key_cache.h"
+#include "base/array_view.h"
+#include "base/parallel.h"
+#include "base/stored_rows.h"
 #include "kernel/dispatch.h"
 #include "key_cache.h"
 #include "numpy_views.h"
@@ -30,7 +40,7 @@ py::array widened(const py::array& given, const std::string& stored, int threads
     active_variant().read_row(storage, reinterpret_cast<const Bytes*>(from.at(batch, head, i)), from.shape[3],
                               to.at(batch, head, i));
   });
-  return std::move(result);
+  return py::array(std::move(result));
 }
 
 py::array narrowed(const py::array& given, const std::string& stored, int threads) {
@@ -44,7 +54,7 @@ py::array narrowed(const py::array& given, const std::string& stored, int thread
     active_variant().write_row(storage, from.at(batch, head, i), from.shape[3],
                                reinterpret_cast<Bytes*>(to.at(batch, head, i)));
   });
-  return std::move(result);
+  return py::array(std::move(result));
 }
 
 }  // namespace

@@ -5,14 +5,20 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "attention/request.h"
+#include "base/array_view.h"
 #include "base/buffer_pool.h"
+#include "base/parallel.h"
 
 namespace headspan::bindings {
 

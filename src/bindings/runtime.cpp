@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "base/array_view.h"
 #include "base/parallel.h"
 #include "kernel/dispatch.h"
+#include "kernel/interface.h"
 #include "numpy_views.h"
 
 #define HEADSPAN_QUOTE(x) #x

@@ -9,6 +9,19 @@
 // key, is multiplied by the derivative of a soft cap.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/attributes.h"
+#include "base/tile.h"
+#include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
+#include "kernel/key_tile.h"
+#include "kernel/matmul.h"
+#include "kernel/prefetch.h"
+#include "kernel/scores/positions.h"
+#include "scores/lane_span_mask.h"
+#include "scores/score_terms.h"
 #include "workspace.h"
 
 namespace headspan::HEADSPAN_ISA {

@@ -4,6 +4,14 @@
 // and out are as for dot_products and accumulate, but for the queries.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include <utility>
+
+#include "base/attributes.h"
+#include "base/tile.h"
+#include "kernel/isa/instruction_set.h"
 #include "matmul.h"
 #include "vectors/readers.h"
 #include "vectors/transpose.h"

@@ -3,6 +3,10 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "interface.h"
 
 namespace headspan {
 

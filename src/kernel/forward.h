@@ -6,6 +6,18 @@
 // carried batch by batch, key gradients group by group.
 #pragma once
 
+#include <stddef.h>
+
+#include "base/attributes.h"
+#include "base/stored_rows.h"
+#include "base/tile.h"
+#include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
+#include "kernel/key_tile.h"
+#include "kernel/prefetch.h"
+#include "kernel/scores/positions.h"
+#include "scores/lane_span_mask.h"
+#include "scores/score_terms.h"
 #include "workspace.h"
 
 namespace headspan::HEADSPAN_ISA {

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/attributes.h"
 #include "base/pair_hash.h"
 #include "base/row_places.h"
 #include "base/stored_rows.h"

@@ -2,7 +2,20 @@
 // A tile as the register tiles need it: a pointer to every row, and runs of keys that the same vectors of lanes see.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/attributes.h"
+#include "base/row_places.h"
+#include "base/stored_rows.h"
+#include "base/tile.h"
 #include "decode.h"
+#include "interface.h"
+#include "kernel/isa/instruction_set.h"
+#include "matmul.h"
+#include "prefetch.h"
+#include "scores/positions.h"
 
 namespace headspan::HEADSPAN_ISA {
 

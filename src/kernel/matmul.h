@@ -4,6 +4,14 @@
 // packed, a gathered key costs what a neighbouring one does, and a softmax over keys is plain vector arithmetic.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include <type_traits>
+
+#include "base/attributes.h"
+#include "base/tile.h"
+#include "kernel/isa/instruction_set.h"
 #include "prefetch.h"
 #include "scores/positions.h"
 

@@ -2,8 +2,10 @@
 // What is fetched into the caches beside the products: rows of keys and values that no hardware foresees.
 #pragma once
 
+#include "base/attributes.h"
+#include "base/tile.h"
 #include "interface.h"
-#include "vectors/simd.h"
+#include "kernel/isa/instruction_set.h"
 
 namespace headspan::HEADSPAN_ISA {
 

@@ -7,8 +7,14 @@
 #pragma once
 
 #include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
+#include "base/attributes.h"
 #include "base/span_mask.h"
+#include "base/stored_rows.h"
+#include "base/tile.h"
 #include "interface.h"
 #include "peak.h"
 #include "vectors/stored_row.h"

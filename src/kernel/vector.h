@@ -3,9 +3,11 @@
 // has the same in plain loops: read that first, then forward.h, backward.h, and matmul.h for the products.
 #pragma once
 
-#include "backward.h"
-#include "forward.h"
-#include "peak.h"
+#include "backward.h"  // IWYU pragma: export
+#include "forward.h"   // IWYU pragma: export
+#include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
+#include "peak.h"  // IWYU pragma: export
 
 namespace headspan::HEADSPAN_ISA {
 

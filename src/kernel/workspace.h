@@ -2,6 +2,13 @@
 // Workspace of the kernels, carved from one block in a fixed order.
 #pragma once
 
+#include <stddef.h>
+
+#include "base/attributes.h"
+#include "base/tile.h"
+#include "kernel/key_tile.h"
+#include "kernel/matmul.h"
+#include "kernel/scores/positions.h"
 #include "scores/dropout.h"
 #include "scores/lane_span_mask.h"
 #include "scores/score_terms.h"

@@ -2,8 +2,16 @@
 #include "expression.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <stdexcept>
+#include <vector>
+
+#include "base/tile.h"
+#include "intervals.h"
+#include "lane_set.h"
+#include "primitive.h"
 
 namespace headspan {
 

@@ -2,8 +2,17 @@
 // Expressions of primitives: a union of conjunctions, such as (local & blocks) | global.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <tuple>
+#include <vector>
 
+#include "base/tile.h"
+#include "grid.h"
+#include "intervals.h"
+#include "lane_set.h"
 #include "primitive.h"
 
 namespace headspan {

@@ -2,6 +2,12 @@
 #include "grid.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/tile.h"
+#include "intervals.h"
 
 namespace headspan {
 

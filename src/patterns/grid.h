@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/tile.h"
 #include "intervals.h"
 #include "lane_set.h"
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "intervals.h"
 
+#include <stdint.h>
+
 #include <algorithm>
-#include <cstdint>
+#include <cstddef>
+
+#include "base/tile.h"
 
 namespace headspan {
 

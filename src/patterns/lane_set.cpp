@@ -2,6 +2,8 @@
 #include "lane_set.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 namespace headspan {
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/tile.h"
 #include "grid.h"
 #include "intervals.h"
 #include "lane_set.h"

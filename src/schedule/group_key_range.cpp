@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 
+#include "base/tile.h"
 #include "patterns/band_masks.h"
+#include "visibility.h"
 
 namespace headspan {
 

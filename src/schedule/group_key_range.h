@@ -2,6 +2,10 @@
 // The keys that a group of queries can reach, all lanes together.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
+#include "base/tile.h"
 #include "visibility.h"
 
 namespace headspan {

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "group_schedule.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "base/tile.h"
+#include "patterns/expression.h"
+#include "stage.h"
+#include "tile_list.h"
+#include "visibility.h"
+
 namespace headspan {
 
 GroupSchedule::GroupSchedule(const Visibility& visibility, const Pattern* pattern, const PatternStage* stage,

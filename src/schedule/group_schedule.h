@@ -3,12 +3,17 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "base/tile.h"
+#include "patterns/expression.h"
 #include "plan.h"
+#include "stage.h"
 #include "tile_list.h"
+#include "visibility.h"
 
 namespace headspan {
 

@@ -2,6 +2,13 @@
 #include "pattern_mask.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/array_view.h"
+#include "base/parallel.h"
+#include "base/tile.h"
+#include "patterns/expression.h"
 
 namespace headspan {
 

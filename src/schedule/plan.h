@@ -3,9 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <vector>
 
+#include "base/tile.h"
+#include "patterns/expression.h"
 #include "patterns/grid.h"
 #include "stage.h"
 

@@ -2,6 +2,14 @@
 #include "query_order.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/tile.h"
+#include "patterns/grid.h"
+#include "patterns/lane_set.h"
+#include "patterns/primitive.h"
 
 namespace headspan {
 

@@ -2,6 +2,18 @@
 #include "stage.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/tile.h"
+#include "patterns/expression.h"
+#include "patterns/grid.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
+#include "patterns/primitive.h"
+#include "query_order.h"
 
 namespace headspan {
 

@@ -4,7 +4,13 @@
 // the stages are merged by log-sum-exp.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/tile.h"
 #include "patterns/expression.h"
+#include "patterns/lane_set.h"
 #include "query_order.h"
 
 namespace headspan {

@@ -2,6 +2,16 @@
 #include "tile_list.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/tile.h"
+#include "patterns/grid.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
+#include "stage.h"
 
 namespace headspan {
 

@@ -3,11 +3,17 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/parallel.h"
+#include "base/tile.h"
 #include "group_key_range.h"
 #include "patterns/grid.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "stage.h"
 
 namespace headspan {

@@ -2,6 +2,7 @@
 #include "visibility.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/span_mask.h"
 

@@ -3,6 +3,10 @@
 
 #include <doctest.h>
 
+#include <cstddef>
+#include <cstdint>
+
+#include "base/tile.h"
 #include "patterns/intervals.h"
 #include "random_cases.h"
 

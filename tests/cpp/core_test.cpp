@@ -3,14 +3,21 @@
 // on one thread and on several, and stopping must not lose a thread.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <vector>
 
 #include "attention/request.h"
+#include "base/array_view.h"
+#include "base/parallel.h"
 #include "kernel/dispatch.h"
+#include "patterns/expression.h"
 
 namespace {
 

@@ -3,6 +3,13 @@
 
 #include <doctest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/tile.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "random_cases.h"
 
 namespace headspan {

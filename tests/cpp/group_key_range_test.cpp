@@ -3,6 +3,14 @@
 
 #include <doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/tile.h"
+#include "random_cases.h"
+#include "schedule/visibility.h"
 #include "visibility_cases.h"
 
 namespace headspan {

@@ -2,9 +2,13 @@
 #include "patterns/intervals.h"
 
 #include <doctest.h>
+#include <stdint.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <set>
 
+#include "base/tile.h"
 #include "random_cases.h"
 
 namespace headspan {

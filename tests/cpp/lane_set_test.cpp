@@ -3,7 +3,10 @@
 
 #include <doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 
 #include "random_cases.h"
 

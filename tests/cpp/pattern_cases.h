@@ -2,9 +2,16 @@
 // Random patterns, and the definition of each pair by pair.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "patterns/expression.h"
+#include "patterns/grid.h"
+#include "patterns/primitive.h"
 #include "random_cases.h"
 
 namespace headspan {

@@ -3,6 +3,14 @@
 
 #include <doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/tile.h"
+#include "patterns/grid.h"
+#include "patterns/primitive.h"
 #include "random_cases.h"
 
 namespace headspan {

@@ -3,6 +3,9 @@
 
 #include <doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+
 #include "random_cases.h"
 
 namespace headspan {

@@ -4,11 +4,23 @@
 
 #include <doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <numeric>
+#include <vector>
 
 #include "attention/request.h"
+#include "base/array_view.h"
+#include "base/span_mask.h"
+#include "base/tile.h"
 #include "pattern_cases.h"
+#include "patterns/expression.h"
+#include "random_cases.h"
 #include "schedule/group_schedule.h"
+#include "schedule/plan.h"
+#include "schedule/visibility.h"
 #include "visibility_cases.h"
 
 namespace headspan {

@@ -2,10 +2,15 @@
 // Every instruction set's vectors against plain arithmetic, on those that this machine has.
 #include <doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <vector>
 
+#include "base/stored_rows.h"
 #include "kernel/dispatch.h"
 #include "random_cases.h"
 #include "vector_functions.h"

@@ -2,7 +2,11 @@
 // Random cases of who can be reached, and the definition of it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "base/span_mask.h"
 #include "random_cases.h"

@@ -3,6 +3,9 @@
 
 #include <doctest.h>
 
+#include <cstddef>
+
+#include "random_cases.h"
 #include "visibility_cases.h"
 
 namespace headspan {

@@ -2,10 +2,16 @@
 // Chunks of a head's groups for the backward pass: who owns the gradient of which key.
 #pragma once
 
+#include <stdint.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "attention/group_run.h"
+#include "attention/request.h"
+#include "schedule/group_key_range.h"
+#include "schedule/plan.h"
 
 namespace headspan {
 

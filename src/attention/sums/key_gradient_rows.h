@@ -4,8 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
+#include "attention/request.h"
+#include "base/array_view.h"
+#include "base/buffer_pool.h"
+#include "kernel/interface.h"
 #include "key_chunks.h"
 
 namespace headspan {

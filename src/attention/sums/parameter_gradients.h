@@ -5,6 +5,9 @@
 #include <cmath>
 
 #include "attention/query_group.h"
+#include "attention/request.h"
+#include "base/array_view.h"
+#include "kernel/interface.h"
 
 namespace headspan {
 

@@ -4,8 +4,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
+#include "attention/query_group.h"
+#include "attention/request.h"
+#include "base/array_view.h"
+#include "base/buffer_pool.h"
+#include "base/tile.h"
+#include "kernel/interface.h"
+#include "key_chunks.h"
 #include "key_gradient_rows.h"
 
 namespace headspan {

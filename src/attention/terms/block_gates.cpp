@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A factor of all pairs of a block, as its logarithm added to their scores.
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 
+#include "base/tile.h"
+#include "kernel/interface.h"
 #include "score_term.h"
 
 namespace headspan {

@@ -2,7 +2,14 @@
 // A number for every distance, from a table with or without buckets; on a grid for every offset along its axes.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "base/array_view.h"
+#include "base/tile.h"
+#include "kernel/interface.h"
 #include "score_term.h"
 
 namespace headspan {

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A number of its own for every pair, read where the pair is computed.
+#include <cstddef>
+#include <memory>
+
+#include "base/tile.h"
+#include "kernel/interface.h"
 #include "score_term.h"
 
 namespace headspan {

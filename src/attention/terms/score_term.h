@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/array_view.h"
+#include "base/tile.h"
 #include "kernel/interface.h"
 
 namespace headspan {

@@ -3,10 +3,14 @@
 #pragma once
 
 #include <immintrin.h>
+#include <stdint.h>
+
+#include "base/attributes.h"
 
 #define HEADSPAN_VECTOR_BYTES 32
-#include "by_bits.h"
-#include "cached_stores.h"
+#include "by_bits.h"              // IWYU pragma: export
+#include "cached_stores.h"        // IWYU pragma: export
+#include "kernel/vectors/simd.h"  // IWYU pragma: export
 
 namespace headspan::HEADSPAN_ISA {
 

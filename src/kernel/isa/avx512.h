@@ -4,9 +4,12 @@
 #pragma once
 
 #include <immintrin.h>
+#include <stdint.h>
+
+#include "base/attributes.h"
 
 #define HEADSPAN_VECTOR_BYTES 64
-#include "kernel/vectors/simd.h"
+#include "kernel/vectors/simd.h"  // IWYU pragma: export
 
 namespace headspan::HEADSPAN_ISA {
 

@@ -2,6 +2,7 @@
 // Powers of 2 for instruction sets that have no instruction for them: put together bit by bit.
 #pragma once
 
+#include "base/attributes.h"
 #include "kernel/vectors/simd.h"
 
 namespace headspan::HEADSPAN_ISA {

@@ -3,6 +3,7 @@
 // the caches do.
 #pragma once
 
+#include "base/attributes.h"
 #include "kernel/vectors/simd.h"
 
 namespace headspan::HEADSPAN_ISA {

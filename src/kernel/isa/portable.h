@@ -3,9 +3,16 @@
 // instruction set's file must have, and what its numbers mean.
 #pragma once
 
+#include <stdint.h>
+
+#include <type_traits>
+
+#include "base/attributes.h"
+
 #define HEADSPAN_VECTOR_BYTES 16
-#include "by_bits.h"
-#include "cached_stores.h"
+#include "by_bits.h"              // IWYU pragma: export
+#include "cached_stores.h"        // IWYU pragma: export
+#include "kernel/vectors/simd.h"  // IWYU pragma: export
 
 namespace headspan::HEADSPAN_ISA {
 

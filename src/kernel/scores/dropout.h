@@ -3,6 +3,12 @@
 // 0 or 1 / (1 - rate), out = sum of f * p * value while the sum of the row and its log-sum-exp stay what they are.
 #pragma once
 
+#include <stdint.h>
+
+#include "base/attributes.h"
+#include "base/tile.h"
+#include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
 #include "kernel/key_tile.h"
 
 namespace headspan::HEADSPAN_ISA {

@@ -2,8 +2,12 @@
 // The soft mask of one vector of lanes, each with its own position and span.
 #pragma once
 
+#include "base/attributes.h"
 #include "base/span_mask.h"
+#include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
 #include "kernel/matmul.h"
+#include "kernel/scores/positions.h"
 
 namespace headspan::HEADSPAN_ISA {
 

@@ -4,7 +4,12 @@
 // else in double.
 #pragma once
 
+#include <stddef.h>
+
+#include "base/attributes.h"
+#include "base/tile.h"
 #include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
 #include "kernel/vectors/vector_math.h"
 
 namespace headspan::HEADSPAN_ISA {

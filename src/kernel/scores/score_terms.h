@@ -7,7 +7,16 @@
 // that no product knows them and calls without them do not pay.
 #pragma once
 
+#include <stdint.h>
+
+#include "base/attributes.h"
+#include "base/tile.h"
+#include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
 #include "kernel/key_tile.h"
+#include "kernel/matmul.h"
+#include "kernel/prefetch.h"
+#include "kernel/scores/positions.h"
 #include "soft_cap.h"
 
 namespace headspan::HEADSPAN_ISA {

@@ -3,6 +3,11 @@
 // Practical Size", 2024, section 2.
 #pragma once
 
+#include "base/attributes.h"
+#include "base/tile.h"
+#include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
+#include "kernel/vectors/vector_math.h"
 #include "positions.h"
 
 namespace headspan::HEADSPAN_ISA {

@@ -3,6 +3,12 @@
 // what the bytes mean.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/attributes.h"
+#include "base/stored_rows.h"
+#include "kernel/isa/instruction_set.h"
 #include "stored_row.h"
 #include "transpose.h"
 

@@ -10,8 +10,8 @@
 
 #include "base/attributes.h"
 
-#if !defined(HEADSPAN_ISA) || !defined(HEADSPAN_VECTOR_BYTES)
-#error "Vectors have no length yet: a unit begins with a file of isa/, such as isa/portable.h"
+#ifndef HEADSPAN_VECTOR_BYTES
+#define HEADSPAN_VECTOR_BYTES 16  // of a header of isa/ that is compiled alone
 #endif
 
 namespace headspan::HEADSPAN_ISA {

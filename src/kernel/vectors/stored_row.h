@@ -3,8 +3,11 @@
 // stored_rows.h.
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
+#include "base/attributes.h"
 #include "base/stored_rows.h"
 
 namespace headspan::HEADSPAN_ISA {

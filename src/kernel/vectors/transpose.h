@@ -3,7 +3,14 @@
 // row by row: the other way round every line of a row would be a miss of its own.
 #pragma once
 
+#include <stddef.h>
+
+#include <utility>
+
+#include "base/attributes.h"
+#include "base/tile.h"
 #include "kernel/interface.h"
+#include "kernel/isa/instruction_set.h"
 #include "vector_math.h"
 
 namespace headspan::HEADSPAN_ISA {

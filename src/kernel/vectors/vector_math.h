@@ -2,7 +2,8 @@
 // Functions of vectors that are the same for every instruction set, made of what the file of isa/ has.
 #pragma once
 
-#include "simd.h"
+#include "base/attributes.h"
+#include "kernel/isa/instruction_set.h"
 
 namespace headspan::HEADSPAN_ISA {
 

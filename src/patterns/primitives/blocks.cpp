@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Chosen blocks: for each block of queries a list of blocks of keys. They need not be squares.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <stdexcept>
+#include <vector>
 
+#include "base/tile.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "patterns/primitive.h"
 
 namespace headspan {

@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The query's own block of keys, and some blocks back and ahead of it.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/tile.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "patterns/primitive.h"
 
 namespace headspan {

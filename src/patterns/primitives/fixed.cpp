@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The last columns of every block, seen by all. Child et al., "Generating Long Sequences with Sparse Transformers",
 // 2019, section 4.3, second part of the fixed pattern.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/tile.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "patterns/primitive.h"
 
 namespace headspan {

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every key.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 
+#include "base/tile.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "patterns/primitive.h"
 
 namespace headspan {

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tokens that see all and are seen by all, without the limit of a span.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "base/tile.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "patterns/primitive.h"
 
 namespace headspan {

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A sliding window, perhaps with gaps: keys p - k * dilation with -after <= k <= before.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/tile.h"
 #include "patterns/band_masks.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "patterns/primitive.h"
 
 namespace headspan {

@@ -4,7 +4,15 @@
 // Hassani et al., "Neighborhood Attention Transformer", 2023, "Dilated Neighborhood Attention Transformer", 2022, and
 // "Generalized Neighborhood Attention", 2025, whose stride lets neighbouring queries share the window of one of them.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "base/tile.h"
+#include "patterns/grid.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "patterns/primitive.h"
 
 namespace headspan {

@@ -2,9 +2,18 @@
 // Blocks drawn at random, the same for every run. Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020,
 // section 2.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <numeric>
+#include <utility>
+#include <vector>
 
+#include "base/tile.h"
 #include "patterns/expression.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
+#include "patterns/primitive.h"
 
 namespace headspan {
 

@@ -2,7 +2,13 @@
 // Every n-th key: (p - j) mod stride = 0, or with an offset j mod stride = offset for all queries. Child et al.,
 // "Generating Long Sequences with Sparse Transformers", 2019, section 4.3.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 
+#include "base/tile.h"
+#include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "patterns/primitive.h"
 
 namespace headspan {

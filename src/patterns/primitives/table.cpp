@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every pattern by its name in Python, and the function that makes it, which stands at the end of its file.
+#include <memory>
 #include <stdexcept>
+#include <string>
 
 #include "patterns/primitive.h"
 
