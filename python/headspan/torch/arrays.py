@@ -41,7 +41,14 @@ def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """Return the numbers of a tensor on the CPU as an array, in the same memory.
 
     Unlike ``tensor.numpy()`` it leaves the storage resizable, as it must be where parameters are sharded and gathered.
+
+    Raises
+    ------
+    ValueError
+        For a tensor elsewhere, whose address says nothing here.
     """
+    if not tensor.is_cpu:
+        raise ValueError(f"tensor must be on the CPU to be read, not on {tensor.device}")
     return np.asarray(_Memory(tensor))
 
 

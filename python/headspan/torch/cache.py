@@ -77,7 +77,7 @@ class SpanCache:
             batch,
             key_heads,
             head_dim,
-            spans=_plain(spans),
+            spans=_plain("spans", spans),
             ramp=ramp,
             pattern=pattern,
             dtype=_NAMES.get(dtype, dtype),
@@ -104,7 +104,7 @@ class SpanCache:
 
     @spans.setter
     def spans(self, spans: npt.ArrayLike | torch.Tensor) -> None:
-        self._cache.spans = _plain(spans)
+        self._cache.spans = _plain("spans", spans)
 
     def append(self, key: torch.Tensor, value: torch.Tensor) -> None:
         """Add tokens, (batch, key_heads, tokens, dims), as `headspan.SpanCache.append` does."""
@@ -138,8 +138,8 @@ class SpanCache:
             For a wrong type or option.
         """
         new = [None if x is None else _array(name, x) for name, x in (("key", key), ("value", value))]
-        plain: dict[str, Any] = {name: _plain(option) for name, option in options.items()}
-        plain |= {"span": _plain(span), "clip": clip, "return_lse": return_lse}
+        plain: dict[str, Any] = {name: _plain(name, option) for name, option in options.items()}
+        plain |= {"span": _plain("span", span), "clip": clip, "return_lse": return_lse}
         result = self._cache.attend(_array("query", query), *new, **plain)
         out, lse = result if return_lse else (result, None)
         tensor = torch.from_numpy(out).to(query.dtype)
@@ -151,7 +151,7 @@ class SpanCache:
 
     def reorder(self, items: npt.ArrayLike | torch.Tensor) -> None:
         """Let batch item i go on from what item ``items[i]`` was, as beams do; there may be more or fewer."""
-        self._cache.reorder(_plain(items))
+        self._cache.reorder(_plain("items", items))
 
     def copy(self) -> Self:
         """Return a cache of its own that goes on from here."""
@@ -168,13 +168,21 @@ class SpanCache:
         """Make a cache of what `state_dict` gave."""
         arrays = {name: [tensor.numpy() for tensor in state[name]] for name in ("keys", "values")}
         cache = cls.__new__(cls)
-        cache._cache = _SpanCache.from_state_dict({**state, **arrays, "spans": _plain(state["spans"])})
+        cache._cache = _SpanCache.from_state_dict({**state, **arrays, "spans": _plain("spans", state["spans"])})
         return cache
 
 
-def _plain(given: Any) -> Any:
+def _plain(name: str, given: Any) -> Any:
     """Return an option as NumPy reads it."""
-    return wide_array_of(given.detach()) if isinstance(given, torch.Tensor) else given
+    if not isinstance(given, torch.Tensor):
+        return given
+    _check_device(name, given)
+    return wide_array_of(given.detach())
+
+
+def _check_device(name: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{name} must be on the CPU, not on {tensor.device}; {name}.cpu() brings it there")
 
 
 def _array(name: str, tensor: Any) -> npt.NDArray[Any]:
@@ -182,8 +190,7 @@ def _array(name: str, tensor: Any) -> npt.NDArray[Any]:
         raise TypeError(
             f"{name} must be a tensor of torch, not {type(tensor).__name__}; headspan.SpanCache takes arrays"
         )
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{name} must be on the CPU, not on {tensor.device}; {name}.cpu() brings it there")
+    _check_device(name, tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"{name} needs a gradient, which a cache has none of: attend within torch.no_grad()")
     if tensor.dtype not in READABLE:

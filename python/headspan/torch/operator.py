@@ -57,6 +57,10 @@ def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = 
 
 def _forward_shapes(*tensors: Any, return_lse: bool = False, return_statistics: bool = False, **plain: Any) -> Any:
     query, _, value, *_ = tensors
+    # Beside one tensor on "meta" torch asks for shapes only, and what it then gets on the CPU has never been computed.
+    for name, x in zip(TENSORS, tensors, strict=False):
+        if x is not None and x.is_meta and not query.is_meta:
+            raise ValueError(f"{name} must be on the device of query, {query.device}, not on {x.device}")
     exact = torch.float32 if query.dtype in HALF else query.dtype
     shape = (*query.shape[:-1], value.shape[-1])
     results = [_beside(query, shape)]

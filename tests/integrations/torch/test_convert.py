@@ -110,6 +110,36 @@ def test_a_model_without_numbers_yet():
     assert model(torch.empty(TOKENS, BATCH, WIDTH, device="meta")).shape == (TOKENS, BATCH, WIDTH)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_model_without_numbers_takes_weights_of_before(strict):
+    """Spans, of which there are none, start at the limit."""
+    module = attention_of(batch_first=True)
+    expected, _ = converted(module, limit=5.0)
+    with torch.device("meta"):
+        model = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+    (span,) = convert(model, limit=5.0, ramp=3)
+    model.load_state_dict(module.state_dict(), assign=True, strict=strict)
+    assert span().tolist() == [5.0] * HEADS
+    assert span.fraction.requires_grad
+    x = random(BATCH, TOKENS, WIDTH)
+    torch.testing.assert_close(model(x, x, x)[0], expected(x, x, x)[0])
+
+
+def test_spans_of_a_model_that_gets_memory_start_again():
+    with torch.device("meta"):
+        span = AdaptiveSpan(2, 10, initial=[4, 9])
+    span.to_empty(device="cpu").reset_parameters()
+    torch.testing.assert_close(span(), torch.tensor([4.0, 9.0]))
+
+
+def test_spans_without_numbers_are_refused_beside_others():
+    model, (span,) = converted(attention_of(batch_first=True))
+    span.to("meta")
+    x = random(BATCH, TOKENS, WIDTH)
+    with pytest.raises(ValueError, match="span must be on the device of query, cpu, not on meta"):
+        model(x, x, x)
+
+
 @pytest.mark.parametrize("average", [False, True])
 def test_weights_where_they_are_asked_for(average):
     module = attention_of()

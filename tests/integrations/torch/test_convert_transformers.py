@@ -42,6 +42,24 @@ def test_spans_are_attached_to_every_attention(name):
         convert(model, limit=11, ramp=3)
 
 
+def test_a_model_without_numbers_takes_weights_of_before():
+    old = MODELS["llama"][0]()
+    with torch.device("meta"):
+        model = transformers.LlamaModel(transformers.LlamaConfig(**DECODER))
+    spans = convert(model, limit=5, ramp=3)
+    rest = {name: x for name, x in model.named_buffers() if x.is_meta}
+    missing, unexpected = model.load_state_dict(old.state_dict(), strict=False, assign=True)
+    assert not unexpected
+    assert sorted(missing) == [f"layers.{layer}.self_attn.headspan_span.fraction" for layer in range(2)]
+    assert [span().tolist() for span in spans] == [[5.0] * 4] * 2
+    for name in rest:  # those that no state dict has
+        owner, _, last = name.rpartition(".")
+        setattr(model.get_submodule(owner), last, old.get_buffer(name))
+    convert(old, limit=5, ramp=3)
+    ids = tokens(11)
+    assert torch.equal(model.eval()(ids).last_hidden_state, old(ids).last_hidden_state)
+
+
 def test_a_model_that_calls_no_attention_functions_is_refused(monkeypatch):
     model = MODELS["llama"][0]()
     monkeypatch.setattr(type(model), "_can_set_attn_implementation", classmethod(lambda cls: False))

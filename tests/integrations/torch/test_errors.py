@@ -12,7 +12,8 @@ from bad_values import check_sentence
 from tensors import torch
 from torch._subclasses import FakeTensorMode
 
-from headspan.torch import attention, schema  # isort: skip
+from headspan.torch.arrays import array_of  # isort: skip
+from headspan.torch import SpanCache, attention, hierarchical_attention, retrieval_attention, schema  # isort: skip
 
 
 def as_tensor(x):
@@ -72,6 +73,55 @@ def test_another_device(argument):
         sentence = f"{argument} must be on the CPU, where headspan computes, not on cuda:0; see {argument}.cpu()"
         with pytest.raises(ValueError, match=re.escape(sentence)):
             attention(**tensors)
+
+
+ANY = {
+    "span": torch.ones(4), "key_lengths": torch.tensor([3, 5]), "key_bias": torch.zeros(5),
+    "pair_bias": torch.zeros(5, 5), "sinks": torch.zeros(4), "segment_ids": torch.zeros(5, dtype=torch.int64),
+    "query_positions": torch.arange(5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("argument", ["key", "value", *ANY])
+def test_tensors_without_numbers_beside_others(argument):
+    """On "meta", whose memory nobody has: read as numbers it is whatever lies there."""
+    query = torch.ones(2, 4, 5, 3)
+    tensors = dict.fromkeys(QKV, query) | ({argument: ANY[argument]} if argument in ANY else {})
+    sentence = f"{argument} must be on the device of query, cpu, not on meta"
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        attention(**tensors | {argument: tensors[argument].to("meta")})
+    elsewhere = {name: x.to("meta") for name, x in tensors.items()} | {argument: tensors[argument]}
+    with pytest.raises(ValueError, match=f"^{argument} must be on the device of query, meta, not on cpu$"):
+        attention(**elsewhere)
+    whole = {name: x.to("meta") for name, x in tensors.items()}
+    assert attention(**whole, ramp=3, return_lse=True)[1].shape == (2, 4, 5)
+
+
+def test_the_operator_itself_reads_no_tensor_without_numbers():
+    query = torch.ones(1, 4, 5, 3)
+    with pytest.raises(ValueError, match="key must be on the device of query, cpu, not on meta"):
+        torch.ops.headspan.attention(query, query.to("meta"), query)
+    with pytest.raises(ValueError, match="tensor must be on the CPU to be read, not on meta"):
+        array_of(query.to("meta"))
+
+
+def test_functions_around_attention_read_no_tensor_without_numbers():
+    query, indices = torch.ones(1, 4, 5, 3), torch.zeros(1, 4, 5, 2, dtype=torch.int64)
+    with pytest.raises(ValueError, match="value must be on the device of query, cpu, not on meta"):
+        hierarchical_attention(query, query, query.to("meta"))
+    with pytest.raises(ValueError, match="sinks must be on the device of query, cpu, not on meta"):
+        hierarchical_attention(query, query, query, sinks=torch.ones(4, device="meta"))
+    memory = {"memory_key": query, "memory_value": query, "indices": indices, "gate": torch.zeros(4)}
+    for name in memory:
+        with pytest.raises(ValueError, match=f"{name} must be on the device of .*, cpu, not on meta"):
+            retrieval_attention(query, query, query, **memory | {name: memory[name].to("meta")})
+    with pytest.raises(ValueError, match="query must be on the CPU, not on meta"):
+        retrieval_attention(*[query.to("meta")] * 3, **memory)
+    with pytest.raises(ValueError, match="spans must be on the CPU, not on meta"):
+        SpanCache(1, 4, 3, spans=torch.ones(4, device="meta"))
+    cache = SpanCache(1, 4, 3, spans=[1, 2, 3, 4])
+    with pytest.raises(ValueError, match="span must be on the CPU, not on meta"):
+        cache.attend(query, query, query, span=torch.ones(4, device="meta"))
 
 
 @pytest.mark.parametrize("argument", ["query", "span"])

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from headspan.ops.arguments.options import refuse_unknown, takes_options
 from headspan.ops.halo import Whole, starts_of
 from headspan.torch.distributed.exchange import Exchange
-from headspan.torch.functional import alike, attention, readable
+from headspan.torch.functional import alike, attention, check_device, readable
 
 _PER_TOKEN = {"span": 0.0, "temperature": 1.0}  # options that may be, and what they are for tokens of others
 
@@ -84,6 +84,9 @@ def halo_attention(
     """
     refuse_unknown(options)
     query, key, value = _checked(query, key, value)
+    for name, option in options.items():
+        if isinstance(option, torch.Tensor):
+            check_device(name, readable(name, option), query)
     group = _group_of(group)
     starts = starts_of(_lengths(group, query, key, value))
     batch, heads, tokens, _ = query.shape
@@ -127,7 +130,8 @@ def _checked(query: Any, key: Any, value: Any) -> tuple[torch.Tensor, ...]:
     for name, given in tensors.items():
         if not isinstance(given, torch.Tensor):
             raise TypeError(f"{name} must be a tensor of torch, not {type(given).__name__}")
-        readable(name, given)
+        if readable(name, given).is_meta:
+            raise ValueError(f"{name} must be on the CPU, not on meta, which has no numbers to send")
         if given.ndim != 4:
             shape = tuple(given.shape)
             raise ValueError(f"{name} must have the axes (batch, heads, tokens, head_dim), not shape {shape}")

@@ -72,7 +72,7 @@ def attention(
     Raises
     ------
     ValueError
-        For a wrong shape or value, or tensors on another device.
+        For a wrong shape or value, tensors on another device, or some on "meta" and some on the CPU.
     TypeError
         For a wrong or mixed type.
     NotImplementedError
@@ -102,7 +102,7 @@ def attention(
     with_lse = _check.flag("return_lse", return_lse)
     query, key, value = checked(query, key, value, instead="headspan.attention")
     refuse_unknown(options)
-    return computed(query, key, value, for_torch(options), with_lse=with_lse)
+    return computed(query, key, value, for_torch(options, query), with_lse=with_lse)
 
 
 def computed(
@@ -123,7 +123,11 @@ def computed(
 
 def checked(query: object, key: object, value: object, *, instead: str) -> tuple[torch.Tensor, ...]:
     """Return tensors of one type that can be computed with, or say what is wrong and which function takes arrays."""
-    return alike(*(tensor(*its, instead=instead) for its in (("query", query), ("key", key), ("value", value))))
+    given = (("query", query), ("key", key), ("value", value))
+    tensors = [tensor(*each, instead=instead) for each in given]
+    for (name, _), other in zip(given[1:], tensors[1:], strict=True):
+        check_device(name, other, tensors[0])
+    return alike(*tensors)
 
 
 def tensor(name: str, given: object, *, instead: str) -> torch.Tensor:
@@ -158,8 +162,17 @@ def readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def for_torch(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as the operator takes them."""
+def check_device(name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
+    """Refuse a tensor that is not where query is; both are `readable`, on the CPU or without numbers on "meta"."""
+    if tensor.device.type != query.device.type:
+        raise ValueError(f"{name} must be on the device of query, {query.device}, not on {tensor.device}")
+
+
+def for_torch(options: dict[str, Any], query: torch.Tensor) -> dict[str, Any]:
+    """Return options as the operator takes them beside a query."""
+    for name, option in options.items():
+        if isinstance(option, torch.Tensor) and name in schema.TENSORS:
+            check_device(name, readable(name, option), query)
     return {name: _for_torch(name, given) for name, given in options.items()}
 
 

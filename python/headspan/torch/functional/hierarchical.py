@@ -78,9 +78,10 @@ def hierarchical_attention(
     # Numbers, where they are symbols to the compiler: each length has a layout of its own.
     tokens, side = (len(range(n)) for n in checked_sizes(query, key, value, block_size))
     groups, pattern = _levels(tokens, side)
-    bias = torch.cat([torch.full((n,), x, dtype=torch.float64) for x, n in zip(*biases(groups, tokens), strict=True)])
+    counts = zip(*biases(groups, tokens), strict=True)
+    bias = torch.cat([torch.full((n,), x, dtype=torch.float64, device=query.device) for x, n in counts])
     given = {"key_bias": bias, "causal": True, "scale": scale, "softcap": softcap, "sinks": sinks}
-    options = for_torch(given) | {"pattern": pattern}
+    options = for_torch(given, query) | {"pattern": pattern}
     with_lse = _check.flag("return_lse", return_lse)
     return computed(query, _with_means(key, groups), _with_means(value, groups), options, with_lse=with_lse)
 

@@ -13,7 +13,7 @@ from headspan.ops.functional import backward, forward
 from headspan.ops.merge import merge_attention_vjp
 from headspan.retrieval.attention import MemoryPart
 from headspan.torch.arrays import array_of, wide_array_of
-from headspan.torch.functional.attend import attention, checked, readable, real_tensor, tensor
+from headspan.torch.functional.attend import attention, check_device, checked, readable, real_tensor, tensor
 
 _OF_ARRAYS = "headspan.retrieval_attention"
 _OF_MEMORY = ("query", "key", "value", "temperature")
@@ -82,7 +82,12 @@ def retrieval_attention(
     """
     with_lse = _check.flag("return_lse", return_lse)
     query, key, value = checked(query, key, value, instead=_OF_ARRAYS)
+    if query.is_meta:
+        raise ValueError("query must be on the CPU, not on meta: what the indices name is read by its numbers")
     memory = _rows("memory_key", memory_key, key), _rows("memory_value", memory_value, key)
+    for name, given in (("indices", indices), ("gate", gate)):
+        if isinstance(given, torch.Tensor):
+            check_device(name, readable(name, given), query)
     local, local_lse = attention(query, key, value, return_lse=True, **options)
     shared = {name: options[name] for name in ("scale", "softcap") if options.get(name) is not None}
     temperature = _or_none("temperature", options.get("temperature"), local_lse.dtype)
@@ -96,6 +101,7 @@ def retrieval_attention(
 def _rows(name: str, given: object, key: torch.Tensor) -> torch.Tensor:
     """Return rows of the memory, which are of the type of key."""
     rows = tensor(name, given, instead=_OF_ARRAYS)
+    check_device(name, rows, key)
     if rows.dtype is not key.dtype:
         raise TypeError(f"{name} is {rows.dtype} but key is {key.dtype}; {name}.to({key.dtype}) makes them alike")
     return rows
@@ -116,7 +122,7 @@ def _joined(
     shared: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the results and the log-sum-exp of the local part, as given, and of the memory part as one."""
-    found = array_of(readable("indices", indices)) if isinstance(indices, torch.Tensor) else indices
+    found = array_of(indices) if isinstance(indices, torch.Tensor) else indices
     query, key, value, memory_key, memory_value = (wide_array_of(x.detach()) for x in (*near, *memory))
     its_gate, its_temperature = (None if x is None else array_of(x.detach()) for x in (gate, temperature))
     options = {**shared, "temperature": its_temperature}

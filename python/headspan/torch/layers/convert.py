@@ -44,10 +44,12 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
     Notes
     -----
     Modules stay the objects they are and keep their weights, hooks and names: a state dict of before is loaded, spans
-    then stay as they are. They are called as before, but give attention weights only where ``need_weights=True`` is
-    given. A causal mask is recognised, by ``is_causal`` or by what it holds, and costs nothing; another one is added to
-    the scores. The layers of torch no longer take their way past the module in eval mode, nor nested tensors. With
-    more keys than queries, as from a decoder to an encoder, the last query is beside the last key.
+    then stay as they are. Those of a model on the device "meta" have no numbers yet: a state dict of before that is
+    loaded with ``assign=True`` lets them start at the limit. Modules are called as before, but give attention weights
+    only where ``need_weights=True`` is given. A causal mask is recognised, by ``is_causal`` or by what it holds, and
+    costs nothing; another one is added to the scores. The layers of torch no longer take their way past the module in
+    eval mode, nor nested tensors. With more keys than queries, as from a decoder to an encoder, the last query is
+    beside the last key.
 
     In a model of transformers each attention gets the spans as `headspan_span`, beside `headspan_ramp`, and the
     attention function "headspan", which reads them; there a state dict of before is loaded with ``strict=False``. Of a

@@ -113,8 +113,9 @@ class SpanMultiheadAttention(nn.MultiheadAttention):
         return options
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
-        """Take weights of before the conversion, too, which leave the spans as they are."""
-        state_dict.setdefault(f"{prefix}span.fraction", self.span.fraction.detach())
+        """Take weights of before the conversion, too, and leave the spans as they are; on "meta" they start."""
+        own = self.span.fraction.detach()
+        state_dict.setdefault(f"{prefix}span.fraction", self.span.initial_fraction(own.dtype) if own.is_meta else own)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
@@ -97,7 +98,19 @@ class AdaptiveSpan(nn.Module):
         if spans.min() < 0 or spans.max() > self.limit:
             wrong = spans.min() if spans.min() < 0 else spans.max()
             raise ValueError(f"initial must lie between 0 and the limit of {self.limit:g}, not be {wrong:g}")
-        self.fraction = nn.Parameter(torch.tensor(spans / self.limit).expand(heads).to(torch.get_default_dtype()))
+        self._initial: list[float] = (spans / self.limit * np.ones(heads)).tolist()
+        self.fraction = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Set the spans to where they start, as for a module that was made on "meta" and got memory by `to_empty`."""
+        if not self.fraction.is_meta:
+            self.fraction.copy_(self.initial_fraction(self.fraction.dtype))
+
+    def initial_fraction(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return what `fraction` starts from, on the CPU also where the module has no numbers yet."""
+        return torch.tensor(self._initial, dtype=dtype, device="cpu")
 
     def forward(self) -> torch.Tensor:
         """Return the spans in tokens, of shape (num_heads,)."""
@@ -106,6 +119,14 @@ class AdaptiveSpan(nn.Module):
     def penalty(self) -> torch.Tensor:
         """Return the mean span in tokens; added to a loss with a weight it keeps spans short."""
         return self().mean()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *others: Any) -> None:
+        """Let spans on "meta" start where they would have where a state dict that is assigned has none."""
+        name = f"{prefix}fraction"
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
+        if name not in state_dict and self.fraction.is_meta and local_metadata.get("assign_to_params_buffers"):
+            started = self.initial_fraction(self.fraction.dtype)
+            self.fraction = nn.Parameter(started, requires_grad=self.fraction.requires_grad)
 
     def extra_repr(self) -> str:
         """Return what the layer shows of itself."""
