@@ -27,7 +27,8 @@ def learned_blocks(
     ----------
     gates : array_like
         Of shape (query blocks, key blocks) or (heads or 1, query blocks, key blocks), for as many blocks as the tokens
-        fill; float32 or float64. What is beyond 0 and 1 is taken for these.
+        fill; float32 or float64. What is beyond 0 and 1 is taken for these. Clip gates after each step of a descent,
+        so that none goes on from farther out.
     block_size : int or (int, int)
         Tokens of a block, or queries and keys of one, as of `Blocks`.
     tokens : int
@@ -70,6 +71,7 @@ def learned_blocks(
     >>> out, vjp = hs.attention_vjp(q, k, v, causal=False, **options)
     >>> penalty, grad_penalty = hs.span_penalty(gates, weight=0.01)
     >>> gates -= 0.1 * (gates_vjp(vjp(np.ones_like(out)).block_gates) + grad_penalty)
+    >>> gates = gates.clip(0, 1)
     """
     given = _check.real_array("gates", gates)
     sides, blocks = gate_grid(block_size, tokens, tied)

@@ -136,17 +136,72 @@ def test_a_span_stays_within_its_limits_and_comes_back_from_them(optimizer, step
         assert span()[1] < 10
 
 
-def test_steps_are_those_of_clamping_after_each():
-    """Of plain gradient descent with steps that never lead farther out than the next one leads back."""
-    span = AdaptiveSpan(1, limit=1.0, initial=0.25)
-    share, rate = 0.25, 0.25
-    optimizer = torch.optim.SGD(span.parameters(), lr=rate)
-    for gradient in (1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0, -1.0, 1.0):
-        optimizer.zero_grad()
-        span().backward(torch.tensor([gradient]))
-        optimizer.step()
-        share = min(max(share - rate * gradient, 0.0), 1.0)
-        assert span().item() == share
+@pytest.mark.parametrize("compiled", [False, True])
+def test_steps_are_those_of_clamping_after_each(compiled):
+    """Of plain gradient descent, however far steps lead out; also where only the penalty is computed."""
+    span = AdaptiveSpan(1, limit=100.0, initial=10.0)
+    share, optimizer = np.float64(0.1), torch.optim.SGD(span.parameters(), lr=1.0)
+    drawn = np.random.default_rng(0).normal(0, 0.7, 30)
+    call = torch.compile(span, backend="aot_eager", fullgraph=True) if compiled else span
+    with warnings_of_torch():
+        for i, step in enumerate([-0.6, 0.2, 0.2, *drawn]):
+            optimizer.zero_grad()
+            if i % 3 == 2:
+                (-step / 100 * span.penalty()).backward()
+            else:
+                call().backward(torch.tensor([-step / 100]))
+            optimizer.step()
+            share = np.clip(share + step, 0, 1)
+            with torch.no_grad():
+                assert call().item() == pytest.approx(100 * share, abs=1e-4)
+            if i == 2:
+                assert call().item() == pytest.approx(40)
+
+
+def test_gradients_at_a_bound_lead_both_ways():
+    span = AdaptiveSpan(4, limit=10.0, initial=[0.0, 0.0, 10.0, 10.0])
+    span().backward(torch.tensor([1.0, -1.0, 1.0, -1.0]))
+    assert span.fraction.grad.tolist() == [10.0, -10.0, 10.0, -10.0]
+
+
+@pytest.mark.parametrize("at", [0.0, 0.5, 1.0])
+def test_gradients_of_parts_add_up_to_that_of_the_whole(at):
+    """Where spans are at a bound, too, and parts do not agree which way to go."""
+    layer, x = layer_of(), torch.randn(16, 20, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        layer.span.fraction.fill_(at)
+    gradients, signs = [], []
+    for parts in (1, 8):
+        layer.zero_grad()
+        before = torch.zeros(4)
+        for part in x.chunk(parts):
+            ((layer(part) - part.roll(1, 1)).square().mean() / parts + layer.span.penalty() * 1e-4 / parts).backward()
+            signs.append((layer.span.fraction.grad - before).sign())
+            before = layer.span.fraction.grad.clone()
+        gradients.append(before)
+    assert any((one != other).any() for one in signs for other in signs)
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
+def test_a_parameter_is_written_to_only_before_a_step():
+    span = AdaptiveSpan(2, limit=10.0)
+    taken = torch.tensor([-0.5, 1.5])
+    with torch.no_grad():
+        span.fraction.copy_(taken)
+        assert span().tolist() == [0.0, 10.0]
+    with torch.inference_mode():
+        assert span().tolist() == [0.0, 10.0]
+    given = {"fraction": taken.clone()}
+    gradient = torch.func.grad(lambda given: torch.func.functional_call(span, given, ()).sum())(given)
+    assert gradient["fraction"].tolist() == [10.0, 10.0]
+    assert torch.equal(given["fraction"], taken)
+    assert torch.equal(span.fraction, taken)
+    kept = span.fraction.square().sum()
+    span()
+    assert span.fraction.tolist() == [0.0, 1.0]
+    kept = span.fraction.square().sum()
+    span().sum().backward()
+    kept.backward()  # what was saved is not older than what is there
 
 
 def test_penalty_is_the_mean_span_and_shortens_spans():

@@ -11,15 +11,15 @@ from torch import nn
 from headspan import _check
 from headspan.ops.gates import gate_grid, open_blocks, own_blocks
 from headspan.torch.arrays import array_of
-from headspan.torch.layers.spans import share
+from headspan.torch.layers.spans import Shares
 
 
-class LearnedBlocks(nn.Module):
+class LearnedBlocks(Shares):
     """A gate for each block of pairs, learned: the options of an attention whose pattern learns.
 
     The numbers are those of `headspan.learned_blocks`: a gate is a factor between 0 and 1 of all pairs of a block, one
     that a penalty has brought to 0 is closed for good and its block left out of the work, and blocks that hold a token
-    and itself are always open. Gates are clamped where they are used, as spans are, see `AdaptiveSpan`.
+    and itself are always open. Steps of an optimizer are clamped, as those of spans, see `AdaptiveSpan`.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class LearnedBlocks(nn.Module):
             raise ValueError(f"tokens must be at most the {self.tokens} that there are gates for, not {count}")
         row, column = (torch.arange(-(-count // side), device=self.gates.device) for side in self.sides)
         row = row[:, None]
-        gates = share(self.gates)
+        gates = self._within(self.gates)
         of_blocks = gates[:, (row - column).abs()] if self.tied else gates[:, : row.numel(), : column.numel()]
         factors = of_blocks.masked_fill(own_blocks(row, column, self.sides), 1)
         options: dict[str, Any] = {"block_gates": factors, "gate_block": self.sides}
@@ -110,7 +110,7 @@ class LearnedBlocks(nn.Module):
 
     def penalty(self) -> torch.Tensor:
         """Return the mean gate; added to a loss with a weight it closes those that earn less."""
-        return share(self.gates).mean()
+        return self._within(self.gates).mean()
 
     def extra_repr(self) -> str:
         """Return what the layer shows of itself."""

@@ -13,10 +13,7 @@ from headspan import _check
 
 
 class _Within(torch.autograd.Function):
-    """Clamp to 0 and 1; of the gradient all but what leads farther out.
-
-    The gradient of `torch.clamp` is 0 outside, where a span that a step has taken too far would stay for ever.
-    """
+    """Clamp to 0 and 1, with the gradient as it is: that of parts of a batch adds up to that of the whole."""
 
     generate_vmap_rule = True
 
@@ -26,13 +23,11 @@ class _Within(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs)
+        pass
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        (x,) = ctx.saved_tensors
-        outward = ((x <= 0) & (grad > 0)) | ((x >= 1) & (grad < 0))  # descent goes against the gradient
-        return grad.masked_fill(outward, 0)
+        return grad
 
 
 def _in_full(x: torch.Tensor) -> torch.Tensor:
@@ -40,18 +35,55 @@ def _in_full(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def share(x: torch.Tensor) -> torch.Tensor:
-    """Return a parameter as a share between 0 and 1, of float32 at least."""
-    clamped: torch.Tensor = _in_full(_Within.apply(x))
-    return clamped
+class Shares(nn.Module):
+    """A module with a parameter of shares between 0 and 1, to which a step of an optimizer is clamped.
+
+    The parameter is brought back when the module is called next in training: whatever the optimizer is, this comes
+    before the next gradient. It is not changed where no step can follow or nothing may be written: without gradients,
+    within `torch.func` and in what is exported.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Clamp what `fully_shard` puts here after a backward pass, too: calls have a gathered copy."""
+        if isinstance(value, nn.Parameter) and hasattr(value, "device_mesh"):
+            with torch.no_grad():
+                value.clamp_(0, 1)
+        super().__setattr__(name, value)
+
+    @staticmethod
+    def _within(parameter: torch.Tensor) -> torch.Tensor:
+        """Return a parameter as shares between 0 and 1, of float32 at least, and bring it back if it lies outside."""
+        if _may_be_written(parameter) and not _is_within(parameter):
+            with torch.no_grad():
+                parameter.clamp_(0, 1)
+        clamped: torch.Tensor = _in_full(_Within.apply(parameter))
+        return clamped
 
 
-class AdaptiveSpan(nn.Module):
+def _may_be_written(parameter: torch.Tensor) -> bool:
+    if not (isinstance(parameter, nn.Parameter) and parameter.requires_grad and torch.is_grad_enabled()):
+        return False
+    if torch.compiler.is_compiling():
+        return not torch.compiler.is_exporting()
+    return not torch._C._are_functorch_transforms_active()
+
+
+def _is_within(parameter: torch.Tensor) -> bool:
+    """Whether nothing is to be clamped, as far as that can be looked at; writing makes what others saved of it old."""
+    if torch.compiler.is_compiling() or type(parameter) is not nn.Parameter or parameter.is_meta:
+        return False
+    low, high = parameter.detach().aminmax()
+    return bool(low >= 0) and bool(high <= 1)
+
+
+class AdaptiveSpan(Shares):
     """A span for each head, learned, between 0 and a limit.
 
-    What is learned is the span as a share of the limit, so that the usual learning rates suit it. What a step of the
-    optimizer makes of a share is clamped to 0 and 1 where it is used, and has no gradient that leads farther out. So a
-    span comes back from a bound as if it had been clamped after each step, up to what momentum an optimizer has.
+    What is learned is the span as a share of the limit, so that the usual learning rates suit it. Steps of an optimizer
+    are clamped to 0 and 1: a call in training first brings the share back that the last step has taken
+    too far, so that a span comes back from a bound as if it had been clamped after each step. Gradients are not
+    changed at a bound: those of parts of a batch, or of ranks, add up to that of the whole. Where a call has no
+    parameter of its own to write to, as within `torch.func`, clamp what is learned after each step.
 
     Parameters
     ----------
@@ -114,7 +146,7 @@ class AdaptiveSpan(nn.Module):
 
     def forward(self) -> torch.Tensor:
         """Return the spans in tokens, of shape (num_heads,)."""
-        return self.limit * share(self.fraction)
+        return self.limit * self._within(self.fraction)
 
     def penalty(self) -> torch.Tensor:
         """Return the mean span in tokens; added to a loss with a weight it keeps spans short."""
