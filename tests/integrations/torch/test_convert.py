@@ -149,6 +149,35 @@ def test_weights_where_they_are_asked_for(average):
     assert other(*inputs_of({}))[1] is None
 
 
+ADDED = {
+    "a learned key": {"add_bias_kv": True},
+    "a zero": {"add_zero_attn": True},
+    "both": {"add_bias_kv": True, "add_zero_attn": True, "batch_first": True},
+}
+
+
+@pytest.mark.parametrize("mask", [{}, {"attn_mask": SOME}, {"key_padding_mask": PADDED}], ids=["no", "some", "padding"])
+@pytest.mark.parametrize("form", ADDED.values(), ids=ADDED)
+def test_weights_of_what_is_added_to_the_keys(form, mask):
+    module = attention_of(**form)
+    other, _ = converted(module)
+    given = {"need_weights": True, "average_attn_weights": False, **mask}
+    ours = result(other, inputs_of(form), **given)
+    agree(ours, result(module, inputs_of(form), **given))
+    assert ours[1].shape == (BATCH, HEADS, TOKENS, TOKENS + len(form.keys() - {"batch_first"}))
+
+
+def test_weights_of_what_is_added_are_those_of_the_result_with_dropout():
+    module, _ = converted(attention_of(**ADDED["both"], dropout=0.3), limit=4.0)
+    x = random(BATCH, TOKENS, WIDTH)
+    torch.manual_seed(3)
+    out, weights = module(x, x, x, need_weights=True, average_attn_weights=False)
+    value = module._by_head(module._projected(x, x, x)[2])
+    learned = module.bias_v.view(1, HEADS, 1, -1).expand(BATCH, -1, -1, -1)
+    value = torch.cat([value, learned, torch.zeros_like(learned)], 2)
+    torch.testing.assert_close(module.out_proj((weights @ value).transpose(1, 2).flatten(2)), out)
+
+
 def test_self_attention_without_a_batch_and_other_numbers_of_keys():
     module = attention_of()
     other, _ = converted(module)

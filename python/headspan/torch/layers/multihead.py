@@ -128,12 +128,21 @@ def give_spans(module: nn.MultiheadAttention, span: AdaptiveSpan, ramp: float) -
 
 
 def _weights(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-    """Return the weights themselves: what attention makes of values that each name their key."""
-    keys = key.shape[2]
-    names = torch.eye(keys, dtype=query.dtype, device=query.device).expand(*key.shape[:2], keys, keys)
-    if "memory_value" in options:
-        options = options | {"memory_value": query.new_zeros(1, keys)}
-    return attention(query, key, names, **options)
+    """Return the weights themselves: what attention makes of values that each name their key.
+
+    Behind those of the keys are columns for what was added to them, the learned key and the one of zeros, as in torch.
+    """
+    heads, keys = key.shape[1:3]
+    added = [options["memory_key"]] if "memory_key" in options else []
+    if "sinks" in options:
+        added.append(query.new_zeros(heads, 1, key.shape[3]))
+        options = {name: option for name, option in options.items() if name != "sinks"}
+    count = keys + len(added)
+    names = torch.eye(count, dtype=query.dtype, device=query.device)
+    if added:
+        memory_value = names[keys:].expand(heads, len(added), count)
+        options = options | {"memory_key": torch.cat(added, 1), "memory_value": memory_value}
+    return attention(query, key, names[:keys].expand(*key.shape[:2], keys, count), **options)
 
 
 def _check_mask(name: str, mask: torch.Tensor, *shapes: tuple[int, ...]) -> None:
