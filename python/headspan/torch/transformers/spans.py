@@ -32,8 +32,9 @@ def set_spans(
     model : PreTrainedModel
         A decoder without an encoder.
     spans : array_like or None
-        In tokens: one for all heads, or (layers, heads), or a list with the spans of the heads of each layer, or one
-        for them all, or None for no limit. None takes all spans away.
+        In tokens: one number for all heads; or (layers, heads); or a column of one for each layer; or a list with the
+        spans of the heads of each layer, or None for no limit. None takes all spans away. A flat list is refused: in
+        `attention` it has one for each head, and here it might have one for each layer.
     ramp : float
         As for `headspan.attention`.
     sink_tokens : int
@@ -104,7 +105,12 @@ def ramp_of(model: torch.nn.Module, config: Any) -> float:
 def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
     """Return spans as they are given for the heads of each layer."""
     layers, heads = config.num_hidden_layers, config.num_attention_heads
-    each = list(spans) if isinstance(spans, Sequence) or np.ndim(spans) else [spans] * layers
+    each = list(spans) if isinstance(spans, Sequence) or np.ndim(spans) else [[spans]] * layers
+    if any(its is not None and np.ndim(its) == 0 for its in each):
+        raise ValueError(
+            "spans must be one number for all, or (layers, heads), not a flat list: [[s, ...]] * layers has one for "
+            "each head of every layer, [[s], ...] one for each layer"
+        )
     if len(each) != layers:
         raise ValueError(f"spans must be of all {layers} layers, not of {len(each)}")
     result: list[list[float] | None] = []
@@ -116,7 +122,7 @@ def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
         low, _ = _check.limits("spans", array)
         if low < 0:
             raise ValueError(f"spans must not be negative, but hold {low:g}")
-        if array.shape not in ((), (1,), (heads,)):
+        if array.shape not in ((1,), (heads,)):
             raise ValueError(
                 f"spans of layer {layer} must be one for each of {heads} heads, not of shape {array.shape}"
             )

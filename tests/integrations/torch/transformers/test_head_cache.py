@@ -198,7 +198,7 @@ def test_a_model_that_does_not_read_it_is_found_out():
             model(input_ids=tokens(1, 5), cache=cache)
     model.set_attn_implementation("headspan")
     with pytest.raises(ValueError, match="2 layers"):
-        headspan.torch.head_cache(model, [3, 4, 5])
+        headspan.torch.head_cache(model, [[3], [4], [5]])
 
 
 def test_gradients_are_refused():

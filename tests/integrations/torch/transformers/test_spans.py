@@ -1,5 +1,6 @@
 """Spans of the layers of a model, against the dense definition as an attention of transformers."""
 
+import numpy as np
 import pytest
 from families import model_of, tokens
 from peers import torch, transformers
@@ -129,13 +130,38 @@ def test_spans_are_saved_with_the_configuration(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "spans"),
-    [("2 layers", [3, 4, 5]), ("negative", [-1, 3]), ("layer 1", [3, [1, 2, 3]]), ("finite", [3, float("nan")])],
-)
+    [
+        ("2 layers", [[3], [4], [5]]), ("negative", [[-1], [3]]), ("layer 1", [[3], [1, 2, 3]]),
+        ("finite", [[3], [float("nan")]]), ("negative", -1),
+    ],
+)  # fmt: skip
 def test_spans_that_do_not_fit(words, spans):
     model = model_of("llama")
     model.set_attn_implementation("headspan")
     with pytest.raises(ValueError, match=words):
         headspan.torch.set_spans(model, spans)
+
+
+@pytest.mark.parametrize(
+    "spans", [[3, 4, 5, 6], [3, 4], np.array([3.0, 4.0]), torch.tensor([3, 4]), [3, None], (3, [4])]
+)
+def test_flat_spans_are_of_heads_or_of_layers_and_refused(spans):
+    model = model_of("llama")
+    model.set_attn_implementation("headspan")
+    for give in (headspan.torch.set_spans, headspan.torch.head_cache):
+        with pytest.raises(ValueError, match=r"not a flat list: \[\[s, \.\.\.\]\] \* layers has one for each head"):
+            give(model, spans)
+    assert not hasattr(model.config, "headspan_spans")
+
+
+@pytest.mark.parametrize("column", [[[3], [4]], np.array([[3], [4]]), torch.tensor([[3], [4]]), ([3.0] * 4, [4])])
+def test_a_column_has_one_span_for_each_layer(column):
+    model = model_of("llama")
+    model.set_attn_implementation("headspan")
+    headspan.torch.set_spans(model, column)
+    assert model.config.headspan_spans == [[3.0] * 4, [4.0] * 4]
+    headspan.torch.set_spans(model, 5)
+    assert model.config.headspan_spans == [[5.0] * 4] * 2
 
 
 def test_models_that_have_no_spans():
