@@ -22,7 +22,15 @@ from headspan.torch.layers import (
     TransformerBlock,
     convert,
 )
-from headspan.torch.transformers import duo_attention_spans, head_cache, moa_spans, record, register, set_spans
+from headspan.torch.transformers import (
+    duo_attention_spans,
+    freeze_spans,
+    head_cache,
+    moa_spans,
+    record,
+    register,
+    set_spans,
+)
 
 __all__ = [
     "AdaptiveSpan",
@@ -37,6 +45,7 @@ __all__ = [
     "convert",
     "duo_attention_spans",
     "fit_spans",
+    "freeze_spans",
     "halo_attention",
     "head_cache",
     "hierarchical_attention",

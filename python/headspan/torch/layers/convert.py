@@ -11,20 +11,22 @@ from headspan.ops.arguments.request import PLAIN
 from headspan.torch.layers.multihead import give_spans
 from headspan.torch.layers.spans import AdaptiveSpan
 from headspan.torch.transformers.register import NAME, register
+from headspan.torch.transformers.spans import note_learned, save_name, take_span
 
 
 def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan]:
     """Put learned spans into the attention of a model, in place.
 
     Every `torch.nn.MultiheadAttention`, also within the transformer layers of torch, and every attention of a model of
-    transformers gets an `AdaptiveSpan` that starts at the limit. With a limit of at least the number of tokens the
-    model computes what it did; a penalty on the spans, or a limit below, makes it look less far.
+    transformers gets an `AdaptiveSpan` that starts at the limit, or at the span that its configuration has, see
+    `set_spans`. With a limit of at least the number of tokens the model computes what it did; a penalty on the spans,
+    or a limit below, makes it look less far.
 
     Parameters
     ----------
     model : Module
     limit : float
-        The largest span, in tokens, and where all start.
+        The largest span, in tokens, and where those start that the configuration has none for.
     ramp : float
         Tokens over which the mask of a span falls from 1 to 0, see `headspan.attention`.
 
@@ -53,7 +55,9 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
 
     In a model of transformers each attention gets the spans as `headspan_span`, beside `headspan_ramp`, and the
     attention function "headspan", which reads them; there a state dict of before is loaded with ``strict=False``. Of a
-    model of several parts, one part can be given.
+    model of several parts, one part can be given. `freeze_spans` writes what is learned into the configuration, to be
+    saved. What was saved without that has it among its weights alone: a model that `from_pretrained` makes of it says
+    so when it is called, and takes it by `convert` with the same limit and ``load_state_dict(..., strict=False)``.
 
     Examples
     --------
@@ -79,14 +83,19 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
             raise ValueError(f"model has learned spans already, in {name or 'itself'}")
         if _is_of_torch(its) and type(its) is not nn.MultiheadAttention:
             raise TypeError(f"{name or 'model'} is a {type(its).__name__}, not a plain torch.nn.MultiheadAttention")
-    spans = [_span_of(its, limit) for _, its in attentions]
+    spans = [_span_of(its, limit) for _, its in attentions]  # or an error, before anything is changed
     if any(is_of_transformers(its) for _, its in attentions):
         _switch(model)
     for (_, its), span in zip(attentions, spans, strict=True):
         if isinstance(its, nn.MultiheadAttention):
             give_spans(its, span, checked)
         else:
+            _start(span, take_span(its))
             its.headspan_span, its.headspan_ramp = span, checked
+    for config in {id(its.config): its.config for _, its in attentions if is_of_transformers(its)}.values():
+        note_learned(model, config, getattr(config, "headspan_learned", ()))  # model may be one part
+        if config._attn_implementation == NAME:
+            save_name(model, config, True)
     for its in model.modules():
         if isinstance(its, nn.TransformerEncoder):
             its.use_nested_tensor = False  # which only its way past the module can read
@@ -108,6 +117,12 @@ def _span_of(module: Any, limit: float) -> AdaptiveSpan:
     heads = next((count for count in own if count is not None), None) or module.config.num_attention_heads
     with torch.device(next(module.parameters(), torch.empty(0)).device):
         return AdaptiveSpan(heads, limit, initial=limit)
+
+
+def _start(span: AdaptiveSpan, spans: list[float] | None) -> None:
+    """Let spans start where the configuration had them, as far as their limit allows."""
+    if spans is not None:
+        span.start_at([min(its, span.limit) for its in spans])
 
 
 def _switch(model: nn.Module) -> None:

@@ -130,8 +130,12 @@ class AdaptiveSpan(Shares):
         if spans.min() < 0 or spans.max() > self.limit:
             wrong = spans.min() if spans.min() < 0 else spans.max()
             raise ValueError(f"initial must lie between 0 and the limit of {self.limit:g}, not be {wrong:g}")
-        self._initial: list[float] = (spans / self.limit * np.ones(heads)).tolist()
         self.fraction = nn.Parameter(torch.empty(heads))
+        self.start_at(spans)
+
+    def start_at(self, spans: npt.ArrayLike) -> None:
+        """Set the spans, in tokens, to others that they start at."""
+        self._initial: list[float] = (np.asarray(spans) / self.limit * np.ones(self.fraction.numel())).tolist()
         self.reset_parameters()
 
     @torch.no_grad()

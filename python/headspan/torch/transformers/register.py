@@ -6,8 +6,9 @@ import torch
 
 from headspan.torch.transformers.function import attention_function
 from headspan.torch.transformers.masks import mask_function
+from headspan.torch.transformers.spans import NAME
 
-NAME = "headspan"
+__all__ = ["NAME", "register"]
 
 
 def register() -> None:

@@ -13,6 +13,7 @@ from headspan import _check
 from headspan.patterns import Full, Global
 
 UNLIMITED = 1e30  # a span that nothing lies beyond
+NAME = "headspan"  # of the attention function that reads spans
 
 
 def set_spans(
@@ -48,6 +49,12 @@ def set_spans(
     TypeError
         For a wrong type, or what is no model of transformers.
 
+    Notes
+    -----
+    The configuration also holds ``attn_implementation="headspan"`` when it is saved. Newer versions of transformers
+    (5.10 does, 5.0 does not) read it: a model has its spans again where the argument of `from_pretrained` is left out,
+    and is not loaded before `register`. Any other implementation that is asked for computes without spans.
+
     Examples
     --------
     >>> import headspan.torch
@@ -61,7 +68,7 @@ def set_spans(
     [[4.0, 8.0, 16.0, 100.0], None]
     """
     config = decoder_config(model)
-    if spans is not None and config._attn_implementation != "headspan":
+    if spans is not None and config._attn_implementation != NAME:
         raise ValueError(
             f"spans need a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
             "headspan.torch.register(), then model.set_attn_implementation('headspan')"
@@ -70,6 +77,94 @@ def set_spans(
     reached = _check.number("ramp", ramp, at_least=0)
     config.headspan_sink_tokens = _check.integer("sink_tokens", sink_tokens, at_least=0)
     config.headspan_spans, config.headspan_ramp = each, reached
+    note_learned(model, config)
+    save_name(model, config, each is not None)
+
+
+def freeze_spans(model: torch.nn.Module) -> None:
+    """Write the spans that a model of transformers has learned into its configuration, in their place.
+
+    The model computes what it did. Its spans are those of `set_spans` from then on: `save_pretrained` keeps them, and
+    ``from_pretrained(..., attn_implementation="headspan")`` has them again. They are no parameters any longer;
+    `convert` makes spans that are learned of them. To save a model that is trained on, freeze a copy of it.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        A model to which `convert` gave spans, without an encoder beside a decoder.
+
+    Raises
+    ------
+    ValueError
+        For a model without learned spans or of several parts, an attention without a number, or different ramps.
+    TypeError
+        For what is no model of transformers.
+
+    Examples
+    --------
+    >>> import headspan.torch
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes))
+    >>> spans = headspan.torch.convert(model, limit=100, ramp=8)
+    >>> headspan.torch.freeze_spans(model)
+    >>> model.config.headspan_spans[1]
+    [100.0, 100.0, 100.0, 100.0]
+    """
+    config = decoder_config(model)
+    learned = [its for its in model.modules() if hasattr(its, "headspan_span")]
+    if not learned:
+        raise ValueError("model must have learned spans, which headspan.torch.convert gives it, but has none")
+    for module in learned:
+        if not isinstance(getattr(module, "layer_idx", None), int):
+            raise ValueError(f"each attention must have a number, layer_idx, but a {type(module).__name__} has none")
+        if module.config is not config:
+            raise ValueError(
+                f"model must be one part alone, with one configuration: {type(module).__name__} has another"
+            )
+    spans, ramp = of_model(model, config), ramp_of(model, config)
+    for module in learned:
+        del module.headspan_span, module.headspan_ramp
+    set_spans(model, spans, ramp=ramp, sink_tokens=getattr(config, "headspan_sink_tokens", 0))
+
+
+def take_span(module: torch.nn.Module) -> list[float] | None:
+    """Return the spans that a layer has in its configuration, which then has none for it."""
+    config: Any = getattr(module, "config", None)
+    spans, layer = getattr(config, "headspan_spans", None), getattr(module, "layer_idx", None)
+    if spans is None or layer is None:
+        return None
+    own: list[float] | None = spans[layer]
+    left = [None if number == layer else each for number, each in enumerate(spans)]
+    config.headspan_spans = None if all(each is None for each in left) else left
+    return own
+
+
+def note_learned(model: torch.nn.Module, config: Any, others: Sequence[int] = ()) -> None:
+    """Write into a configuration which layers have learned spans, so that they are missed if they are not loaded."""
+    learned = [its for its in model.modules() if hasattr(its, "headspan_span") and its.config is config]
+    numbers = {getattr(its, "layer_idx", None) for its in learned} - {None} | set(others)
+    if numbers and not getattr(config, "is_encoder_decoder", False):
+        config.headspan_learned = sorted(numbers)
+    elif hasattr(config, "headspan_learned"):
+        del config.headspan_learned
+
+
+def save_name(model: torch.nn.Module, config: Any, has_spans: bool) -> None:
+    """Let a configuration be saved with the name of the attention that reads its spans, or without it.
+
+    Where it is a part of another one, that of the whole model says so, which is what transformers reads.
+    """
+    named: Any = NAME
+    for whole in (its.config for its in model.modules() if hasattr(its, "config")):
+        keys = [key for key in getattr(whole, "sub_configs", ()) if getattr(whole, key, None) is config]
+        if keys:
+            config, named = whole, {keys[0]: NAME}
+            break
+    if has_spans:
+        config.attn_implementation = named
+    elif vars(config).get("attn_implementation") == named:
+        del config.attn_implementation
 
 
 def decoder_config(model: torch.nn.Module) -> Any:
@@ -87,9 +182,12 @@ def of_model(model: torch.nn.Module, config: Any) -> list[list[float] | None]:
     """Return the spans that a model has, layer by layer: those that it learns, else those of its configuration."""
     written = getattr(config, "headspan_spans", None)
     result = [None] * config.num_hidden_layers if written is None else list(written)
-    for module in model.modules():
-        if hasattr(module, "headspan_span") and hasattr(module, "layer_idx"):
-            result[module.layer_idx] = module.headspan_span().detach().tolist()
+    learned = {its.layer_idx: its.headspan_span for its in model.modules() if hasattr(its, "headspan_span")}
+    for layer in range(len(result)):
+        if layer in learned:
+            result[layer] = learned[layer]().detach().tolist()
+        else:
+            _check_loaded(config, layer)
     return result
 
 
@@ -130,6 +228,14 @@ def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
     return result
 
 
+def _check_loaded(config: Any, layer: int | None) -> None:
+    if layer in (getattr(config, "headspan_learned", None) or ()):
+        raise ValueError(
+            f"layer {layer} was saved with learned spans, which are not loaded: headspan.torch.convert with the limit "
+            "of before, then load_state_dict(..., strict=False); or give others by headspan.torch.set_spans"
+        )
+
+
 def of_layer(module: torch.nn.Module) -> dict[str, Any]:
     """Return the spans of a layer as options of an attention: those that it learns, else those of its configuration."""
     config: Any = getattr(module, "config", None)
@@ -138,8 +244,11 @@ def of_layer(module: torch.nn.Module) -> dict[str, Any]:
     learned = getattr(module, "headspan_span", None)
     if learned is not None:
         return {"span": learned(), "ramp": module.headspan_ramp, **sinks}
+    _check_loaded(config, getattr(module, "layer_idx", None))
     spans = getattr(config, "headspan_spans", None)
     its = None if spans is None else spans[module.layer_idx]
     if its is None:
         return {}
+    if not hasattr(config, "attn_implementation") and not torch.compiler.is_compiling():
+        config.attn_implementation = NAME  # which loading takes out of the configuration, to be saved again
     return {"span": torch.tensor(its), "ramp": config.headspan_ramp, **sinks}
