@@ -20,21 +20,23 @@
 
 namespace headspan {
 
-// Memory of one thread: a batch of tiles, the kernel's workspace, and room for so many numbers.
+// Memory of one thread: a batch of tiles, workspaces of the kernel, and room for so many numbers.
 template <class T>
 struct ThreadWorkspace {
   TileBatch* tiles;
-  void* kernel;
+  void* kernel;  // the first of the workspaces
   T* copies;
+  std::size_t kernel_bytes;
 
-  ThreadWorkspace(const Kernel<T>& k, int head_dim, int value_dim, std::size_t copied = 0) {
+  ThreadWorkspace(const Kernel<T>& k, int head_dim, int value_dim, std::size_t copied = 0, std::size_t kernels = 1) {
     static_assert(sizeof(TileBatch) % 64 == 0, "the kernel's part stays aligned");
-    std::size_t const kernel_bytes = (k.workspace_bytes(head_dim, value_dim) + 63) / 64 * 64;
-    char* const base = thread_scratch(sizeof(TileBatch) + kernel_bytes + copied * sizeof(T));
+    kernel_bytes = (k.workspace_bytes(head_dim, value_dim) + 63) / 64 * 64;
+    char* const base = thread_scratch(sizeof(TileBatch) + kernels * kernel_bytes + copied * sizeof(T));
     tiles = reinterpret_cast<TileBatch*>(base);
     kernel = base + sizeof(TileBatch);
-    copies = reinterpret_cast<T*>(base + sizeof(TileBatch) + kernel_bytes);
+    copies = reinterpret_cast<T*>(base + sizeof(TileBatch) + kernels * kernel_bytes);
   }
+  void* kernel_at(std::size_t i) const { return static_cast<char*>(kernel) + i * kernel_bytes; }
 };
 
 // The forward pass of a group, done again without its masked pairs when one of them may have spoilt it; false if it was

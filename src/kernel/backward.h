@@ -137,7 +137,7 @@ HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradie
       sum += select(all_lanes(group) >> (j * width), load(ds + r * kLanes + j * width), Vec<T>{});
     double total = 0;
     for (int i = 0; i < width; i++) total += (double)sum[i];
-    *gradients.bias_row(key_index(tile, r)) += total;
+    *gradients.bias.row(key_index(tile, r)) += total;
   }
 }
 
@@ -205,21 +205,11 @@ template <class T>
 HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, const KeyGradients<T>& gradients,
                                    T* unseen, T** grad_key, T** grad_value) {
   auto const seen = [&](int r) { return r < tile.count && (!keys.lane_masks || keys.lane_masks[r]); };
-  bool const all_own = !tile.indices && tile.first >= gradients.split, wants_key = gradients.key.data,
-             wants_value = gradients.value.data;
-  if (all_own) {  // most tiles
-    if (wants_key) rows_of(tile, gradients.key, tile.count, grad_key);
-    if (wants_value) rows_of(tile, gradients.value, tile.count, grad_value);
-  }
-  for (int r = 0; r < keys.padded; r++) {
-    if (!seen(r)) {
-      grad_key[r] = grad_value[r] = unseen;
-    } else if (!all_own) {
-      ptrdiff_t const index = key_index(tile, r);
-      if (wants_key) grad_key[r] = gradients.key_row(index);
-      if (wants_value) grad_value[r] = gradients.value_row(index);
-    }
-  }
+  bool const wants_key = gradients.key.data, wants_value = gradients.value.data;
+  if (wants_key) rows_of(tile, gradients.key, tile.count, grad_key);
+  if (wants_value) rows_of(tile, gradients.value, tile.count, grad_value);
+  for (int r = 0; r < keys.padded; r++)
+    if (!seen(r)) grad_key[r] = grad_value[r] = unseen;
 }
 
 template <class T>
@@ -286,7 +276,7 @@ template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
                    int count, void* workspace) {
   Backward<T> const b = Backward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
-  RowsToPrefetch<T> to_prefetch(group.prefetch, tiles, *b.tiles == 0 ? count : 0, 2);  // within the first step
+  RowsToPrefetch<T> to_prefetch(group.prefetch, tiles, count, 2);
   for (int i = 0; i < count; i++, ++*b.tiles) {
     if (*b.tiles > 0 && *b.tiles % kBatchTiles == 0) carry_grad_query(group, b);
     backward_tile(group, rows, gradients, b, tiles[i], to_prefetch);

@@ -125,24 +125,11 @@ struct ForwardRows {
   bool past_caches;       // `out` is whole lines, to be written by store_past_caches
 };
 
-// Gradient rows of the keys: rows from `split` on belong to this task, earlier ones to a private buffer that is added
-// later. key, value or bias with data null: not wanted, and not computed.
+// Gradient rows of the keys, which are added to. Those with data null are not wanted, and not computed.
 template <class T>
 struct KeyGradients {
   Rows<T> key, value;
-  Rows<T> private_key, private_value;  // row 0 is key `private_first`
-  Rows<double> bias, private_bias;     // sums of the head at work
-  ptrdiff_t private_first, split;
-
-  HEADSPAN_ALWAYS_INLINE T* key_row(ptrdiff_t index) const {
-    return index >= split ? key.row(index) : private_key.row(index - private_first);
-  }
-  HEADSPAN_ALWAYS_INLINE T* value_row(ptrdiff_t index) const {
-    return index >= split ? value.row(index) : private_value.row(index - private_first);
-  }
-  HEADSPAN_ALWAYS_INLINE double* bias_row(ptrdiff_t index) const {
-    return index >= split ? bias.row(index) : private_bias.row(index - private_first);
-  }
+  Rows<double> bias;  // sums of the head at work
 };
 
 template <class T>

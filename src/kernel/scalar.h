@@ -220,7 +220,7 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         double const f = dropout_factor(group, *tile, r, lane);
         // out = sum of f * m * e * value
         for (int d = 0; d < group.value_dim && gradients.value.data; d++)
-          gradients.value_row(key)[d] += T(f * p.m * e * (double)rows.grad_out[lane][d]);
+          gradients.value.row(key)[d] += T(f * p.m * e * (double)rows.grad_out[lane][d]);
         double const t =
             e * (f * dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, workspace)[lane]);
         // s = cap * tanh(scale * query . key / cap) - slope * x + bias
@@ -228,11 +228,11 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         double* const grad_query = sums(workspace, lane, group.head_dim);
         for (int d = 0; d < group.head_dim; d++) {
           if (gradients.key.data)
-            gradients.key_row(key)[d] += T(of_product * (double)group.scale[lane] * (double)group.query[lane][d]);
+            gradients.key.row(key)[d] += T(of_product * (double)group.scale[lane] * (double)group.query[lane][d]);
           grad_query[d] += of_product * (double)group.scale[lane] * (double)group.key.row(key)[d];
         }
         rows.grad_slope[lane] -= ds * p.x;
-        if (gradients.bias.data) *gradients.bias_row(key) += ds;
+        if (gradients.bias.data) *gradients.bias.row(key) += ds;
         pair_gradients[r * kLanes + lane] = T(ds);
         // m = (R + z - x) / R
         if (tile->soft && group.ramp > 0 && p.x >= (double)group.span[lane]) rows.grad_span[lane] += t;

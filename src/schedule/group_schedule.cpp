@@ -44,16 +44,4 @@ VisibleKeys GroupSchedule::visible_keys() const {
   return keys;
 }
 
-std::ptrdiff_t GroupSchedule::rank_after(const Tile& tile) const {
-  std::ptrdiff_t const exempt = rules_.exempt_keys ? static_cast<std::ptrdiff_t>(rules_.exempt_keys->size()) : 0;
-  if (exempt && tile.indices >= rules_.exempt_keys->data() && tile.indices < rules_.exempt_keys->data() + exempt)
-    return tile.indices + tile.count - rules_.exempt_keys->data();
-  return exempt + key_index(tile, tile.count - 1) + 1;
-}
-
-bool GroupSchedule::ascends() const {
-  std::ptrdiff_t const stride = rules_.stage ? rules_.stage->stride : 1;
-  return std::all_of(index_, index_ + queries_.lanes, [&](std::ptrdiff_t i) { return (i - index_[0]) % stride == 0; });
-}
-
 }  // namespace headspan

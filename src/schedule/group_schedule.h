@@ -75,16 +75,6 @@ class GroupSchedule {
   VisibleKeys visible_keys() const;
   TileList tiles(const VisibleKeys& keys) const { return TileList(keys, {index_, queries_.lanes}, rules_); }
 
-  // A number by which the tiles of all groups of a stage ascend that have the same global tokens: keys below it are
-  // done with after this tile.
-  std::ptrdiff_t rank_after(const Tile& tile) const;
-  // Past the last of the global tokens, which come before all other keys; 0 if there are none.
-  std::ptrdiff_t exempt_end() const {
-    return rules_.exempt_keys ? static_cast<std::ptrdiff_t>(rules_.exempt_keys->back()) + 1 : 0;
-  }
-  // False for a group of several classes, which takes their keys class by class.
-  bool ascends() const;
-
  private:
   Visibility const visibility_;
   GroupQueries queries_;

@@ -41,15 +41,26 @@ struct VisibleKeys {
   GroupKeyRange in_span;
   std::optional<GroupKeyRange> span_exempt;
 
+  // The keys that some lane may see: first() .. last() - 1.
+  std::ptrdiff_t first() const { return widest().first(); }
+  std::ptrdiff_t last() const { return widest().last(); }
+  std::ptrdiff_t count() const { return std::max<std::ptrdiff_t>(last() - first(), 0); }
+  bool empty() const { return count() == 0; }
+
   // Leaves to others what is not part `split` of `splits` of the keys, in whole tiles.
   void clip_to_split(std::ptrdiff_t split, std::ptrdiff_t splits) {
-    GroupKeyRange const& widest = span_exempt ? *span_exempt : in_span;
-    std::ptrdiff_t const first = widest.first(), count = std::max<std::ptrdiff_t>(widest.last() - first, 0);
-    auto const cut = [&](std::ptrdiff_t at) { return first + count * at / splits / kTileKeys * kTileKeys; };
-    std::ptrdiff_t const from = cut(split), to = split + 1 < splits ? cut(split + 1) : first + count;
-    in_span.clip(from, to);
-    if (span_exempt) span_exempt->clip(from, to);
+    std::ptrdiff_t const from = first(), keys = count();
+    auto const cut = [&](std::ptrdiff_t at) { return from + keys * at / splits / kTileKeys * kTileKeys; };
+    clip(cut(split), split + 1 < splits ? cut(split + 1) : from + keys);
   }
+  // Leaves the keys outside first .. last - 1 to others.
+  void clip(std::ptrdiff_t first, std::ptrdiff_t last) {
+    in_span.clip(first, last);
+    if (span_exempt) span_exempt->clip(first, last);
+  }
+
+ private:
+  GroupKeyRange const& widest() const { return span_exempt ? *span_exempt : in_span; }
 };
 
 class TileList {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the gradients of keys, values and biases of keys are summed: in place, or in private rows of a chunk, which are
-// added afterwards.
+// The gradients of keys, values and biases of keys of one key head, to which its groups add range by range of the keys.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +8,7 @@
 
 #include "attention/request.h"
 #include "base/array_view.h"
-#include "base/buffer_pool.h"
 #include "kernel/interface.h"
-#include "key_chunks.h"
 
 namespace headspan {
 
@@ -23,83 +20,51 @@ void add(const From* from, std::ptrdiff_t n, To* to) {
 template <class T>
 class KeyGradientRows {
  public:
-  KeyGradientRows(const Request<T>& request, const GradientViews<T>& gradients, const std::vector<Chunk>& chunks)
-      : request_(request), gradients_(gradients) {
-    if (chunks.empty()) return;
-    std::size_t const rows = chunks.back().private_row + static_cast<std::size_t>(chunks.back().private_count());
-    auto const room = [&](std::ptrdiff_t dims) { return checked_product(rows, static_cast<std::size_t>(dims)); };
-    if (gradients.key) private_key_ = Buffer<T>(room(request.head_dim()));
-    if (gradients.value) private_value_ = Buffer<T>(room(request.value_dim()));
-    if (gradients.key_bias) private_bias_ = Buffer<double>(room(request.heads_per_key_head()));
+  KeyGradientRows(const Request<T>& request, const GradientViews<T>& gradients, std::ptrdiff_t batch,
+                  std::ptrdiff_t key_head, std::ptrdiff_t range_keys)
+      : gradients_(gradients),
+        batch_(batch),
+        key_head_(key_head),
+        heads_(request.heads_per_key_head()),
+        keys_(request.keys()),
+        range_keys_(range_keys) {
+    for (std::ptrdiff_t key = 0; key < keys_; key += range_keys) cleared_.push_back(key);
   }
 
-  // `shared` counts the heads that share the key head.
-  KeyGradients<T> of(const Chunk& chunk, std::ptrdiff_t shared) const {
-    auto const own = [&](const ArrayView<T, 4>& array) {
-      return array ? Rows<T>{array.at(chunk.batch, chunk.key_head), array.stride[2]} : Rows<T>{nullptr, 0};
+  // For the head that is number `shared` of those that share the key head.
+  KeyGradients<T> of(std::ptrdiff_t shared) const {
+    auto const rows = [&](const ArrayView<T, 4>& array) {
+      return array ? Rows<T>{array.at(batch_, key_head_), array.stride[2]} : Rows<T>{nullptr, 0};
     };
-    auto const of_buffer = [&](const Buffer<T>& buffer, std::ptrdiff_t dims) {
-      return Rows<T>{buffer.data() ? buffer.data() + chunk.private_row * static_cast<std::size_t>(dims) : nullptr,
-                     dims};
-    };
-    Rows<double> bias{nullptr, 0}, private_bias{nullptr, 0};
-    if (gradients_.key_bias) {
-      std::ptrdiff_t const each = request_.heads_per_key_head();
-      bias = {gradients_.key_bias.at(chunk.batch, chunk.key_head * each + shared), 1};
-      private_bias = {private_bias_.data() + chunk.private_row * static_cast<std::size_t>(each) + shared, each};
-    }
-    return {own(gradients_.key),
-            own(gradients_.value),
-            of_buffer(private_key_, request_.head_dim()),
-            of_buffer(private_value_, request_.value_dim()),
-            bias,
-            private_bias,
-            chunk.private_first,
-            chunk.own_first};
+    ArrayView<double, 3> const& bias = gradients_.key_bias;
+    return {rows(gradients_.key), rows(gradients_.value),
+            bias ? Rows<double>{bias.at(batch_, key_head_ * heads_ + shared), 1} : Rows<double>{nullptr, 0}};
   }
 
-  // Zeros for the chunk's own rows up to `until`, just before their first use, so that they are still in the cache
-  // then; returns up to where they are zeros or in use.
-  std::ptrdiff_t clear_own(const Chunk& chunk, std::ptrdiff_t first, std::ptrdiff_t until) const {
-    if (first >= until) return first;
-    std::ptrdiff_t const each = request_.heads_per_key_head();
-    auto const clear = [&](const ArrayView<T, 4>& array) {
-      for (std::ptrdiff_t key = first; key < until && array; key++)
-        std::fill_n(array.at(chunk.batch, chunk.key_head, key), array.shape[3], T(0));
-    };
-    clear(gradients_.key);
-    clear(gradients_.value);
-    for (std::ptrdiff_t h = chunk.key_head * each; h < (chunk.key_head + 1) * each && gradients_.key_bias; h++)
-      std::fill(gradients_.key_bias.at(chunk.batch, h, first), gradients_.key_bias.at(chunk.batch, h, until), 0.0);
-    return until;
+  // Zeros for the keys of a range that come before `until`, just before their first use, so that they are still in the
+  // cache then.
+  void clear(std::ptrdiff_t range, std::ptrdiff_t until) {
+    std::ptrdiff_t const first = cleared_[static_cast<std::size_t>(range)];
+    until = std::min({until, (range + 1) * range_keys_, keys_});
+    if (first >= until) return;
+    for (const ArrayView<T, 4>* array : {&gradients_.key, &gradients_.value})
+      for (std::ptrdiff_t key = first; key < until && *array; key++)
+        std::fill_n(array->at(batch_, key_head_, key), array->shape[3], T(0));
+    for (std::ptrdiff_t h = key_head_ * heads_; h < (key_head_ + 1) * heads_ && gradients_.key_bias; h++)
+      std::fill(gradients_.key_bias.at(batch_, h, first), gradients_.key_bias.at(batch_, h, until), 0.0);
+    cleared_[static_cast<std::size_t>(range)] = until;
   }
-
-  void clear_private(const Chunk& chunk) const {
-    if (chunk.private_count() == 0) return;
-    KeyGradients<T> const rows = of(chunk, 0);
-    if (gradients_.key) std::fill_n(rows.private_key.data, chunk.private_count() * request_.head_dim(), T(0));
-    if (gradients_.value) std::fill_n(rows.private_value.data, chunk.private_count() * request_.value_dim(), T(0));
-    if (gradients_.key_bias) std::fill_n(rows.private_bias.data, chunk.private_count() * rows.private_bias.stride, 0.0);
+  // For the keys that nobody has met.
+  void clear_rest() {
+    for (std::size_t range = 0; range < cleared_.size(); range++) clear(static_cast<std::ptrdiff_t>(range), keys_);
   }
-
-  // The private rows of a chunk that are of keys first .. last - 1.
-  void add_private(const Chunk& chunk, std::ptrdiff_t first, std::ptrdiff_t last) const {
-    KeyGradients<T> const rows = of(chunk, 0);
-    std::ptrdiff_t const each = request_.heads_per_key_head();
-    for (std::ptrdiff_t j = std::max(first, chunk.private_first); j < std::min(last, chunk.own_first); j++) {
-      std::ptrdiff_t const row = j - chunk.private_first;
-      if (gradients_.key) add(rows.private_key.row(row), request_.head_dim(), rows.key.row(j));
-      if (gradients_.value) add(rows.private_value.row(row), request_.value_dim(), rows.value.row(j));
-      for (std::ptrdiff_t h = 0; h < each && gradients_.key_bias; h++)
-        *gradients_.key_bias.at(chunk.batch, chunk.key_head * each + h, j) += rows.private_bias.row(row)[h];
-    }
-  }
+  // All hold what an earlier stage has found.
+  void keep_all() { std::fill(cleared_.begin(), cleared_.end(), keys_); }
 
  private:
-  const Request<T>& request_;
   const GradientViews<T>& gradients_;
-  Buffer<T> private_key_, private_value_;
-  Buffer<double> private_bias_;
+  std::ptrdiff_t const batch_, key_head_, heads_, keys_, range_keys_;
+  std::vector<std::ptrdiff_t> cleared_;  // of each range, up to where
 };
 
 }  // namespace headspan

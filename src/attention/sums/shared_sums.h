@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients of the score terms and of memory keys. To what groups of a head share each adds when it is its turn; chunks
-// have sums of their own, which are added afterwards.
+// Gradients of the score terms and of memory keys, of which the groups of a head share some: each chunk has sums of its
+// own, which are added in the order of the chunks.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,8 @@
 #include "attention/query_group.h"
 #include "attention/request.h"
 #include "base/array_view.h"
-#include "base/buffer_pool.h"
 #include "base/tile.h"
 #include "kernel/interface.h"
-#include "key_chunks.h"
 #include "key_gradient_rows.h"
 
 namespace headspan {
@@ -22,73 +20,64 @@ namespace headspan {
 template <class T>
 class SharedSums {
  public:
-  SharedSums(const Request<T>& request, const GradientViews<T>& gradients, const std::vector<Chunk>& chunks)
-      : chunks_(chunks), heads_per_key_head_(request.heads_per_key_head()) {
+  SharedSums(const Request<T>& request, const GradientViews<T>& gradients) {
     for (std::size_t i = 0; i < gradients.terms.size(); i++) {
       clear(request, gradients.terms[i]);
-      add_sum(request.terms[i]->groups_share() ? gradients.terms[i] : ArrayView<double, 3>());
+      sums_.push_back(request.terms[i]->groups_share() ? gradients.terms[i] : ArrayView<double, 3>());
     }
     for (ArrayView<double, 3> const& of_memory : {gradients.memory_key, gradients.memory_value}) {
       clear(request, of_memory);
-      add_sum(of_memory);
+      sums_.push_back(of_memory);
     }
   }
 
-  static bool any(const Request<T>& request, const GradientViews<T>& gradients) {
-    for (std::size_t i = 0; i < gradients.terms.size(); i++)
-      if (gradients.terms[i] && request.terms[i]->groups_share()) return true;
-    return gradients.memory_key || gradients.memory_value;
+  bool any() const {
+    return std::any_of(sums_.begin(), sums_.end(), [](const auto& sum) { return static_cast<bool>(sum); });
   }
-
-  std::size_t count() const { return of_heads_.size(); }
+  std::size_t count() const { return sums_.size(); }
   // How many numbers groups of a head share; 0: none, or nobody wants them.
-  std::ptrdiff_t size(std::size_t i) const { return of_heads_[i] ? of_heads_[i].shape[2] : 0; }
-  double* of_head(std::size_t i, std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return of_heads_[i].at(batch, head);
-  }
-  double* of_chunk(std::size_t i, const Chunk& chunk, std::ptrdiff_t head) const {
-    std::ptrdiff_t const number = &chunk - chunks_.data();
-    return of_chunks_[i].data() + (number * heads_per_key_head_ + head % heads_per_key_head_) * size(i);
-  }
-
-  void add_chunks() const {
-    for (std::size_t i = 0; i < count(); i++)
-      for (const Chunk& chunk : chunks_)
-        for (std::ptrdiff_t h = 0; h < heads_per_key_head_ && size(i) > 0; h++) {
-          std::ptrdiff_t const head = chunk.key_head * heads_per_key_head_ + h;
-          add(of_chunk(i, chunk, head), size(i), of_head(i, chunk.batch, head));
-        }
-  }
+  std::ptrdiff_t size(std::size_t i) const { return sums_[i] ? sums_[i].shape[2] : 0; }
+  double* of_head(std::size_t i, std::ptrdiff_t batch, std::ptrdiff_t head) const { return sums_[i].at(batch, head); }
 
  private:
   static void clear(const Request<T>& request, const ArrayView<double, 3>& whole) {
     for (std::ptrdiff_t head = 0; whole && head < request.batch() * request.heads(); head++)
       std::fill_n(whole.at(head / request.heads(), head % request.heads()), whole.shape[2], 0.0);
   }
-  void add_sum(const ArrayView<double, 3>& of_heads) {
-    of_heads_.push_back(of_heads);
-    std::size_t const rows = chunks_.size() * static_cast<std::size_t>(heads_per_key_head_);
-    of_chunks_.emplace_back(checked_product(rows, static_cast<std::size_t>(size(count() - 1))));
-    std::fill_n(of_chunks_.back().data(), of_chunks_.back().size(), 0.0);
-  }
 
-  const std::vector<Chunk>& chunks_;
-  std::ptrdiff_t const heads_per_key_head_;
-  std::vector<ArrayView<double, 3>> of_heads_;  // null: not wanted, or each group has its own
-  std::vector<Buffer<double>> of_chunks_;       // by chunk and head
+  std::vector<ArrayView<double, 3>> sums_;  // null: not wanted, or each group has its own
 };
 
-// Of one group.
+// Of one chunk, for each of the heads that share its key head.
+template <class T>
+class ChunkSums {
+ public:
+  ChunkSums(const SharedSums<T>& shared, std::ptrdiff_t heads) : shared_(shared), sums_(shared.count()) {
+    for (std::size_t i = 0; i < sums_.size(); i++) sums_[i].resize(static_cast<std::size_t>(heads * shared.size(i)));
+  }
+  std::size_t size(std::size_t i) const { return static_cast<std::size_t>(shared_.size(i)); }
+  double* of(std::size_t i, std::ptrdiff_t head) { return sums_[i].data() + head * shared_.size(i); }
+  void add_to_head(std::ptrdiff_t batch, std::ptrdiff_t first_head, std::ptrdiff_t heads) {
+    for (std::ptrdiff_t head = 0; head < heads; head++)
+      for (std::size_t i = 0; i < sums_.size(); i++)
+        if (shared_.size(i) > 0) add(of(i, head), shared_.size(i), shared_.of_head(i, batch, first_head + head));
+  }
+
+ private:
+  const SharedSums<T>& shared_;
+  std::vector<std::vector<double>> sums_;
+};
+
+// Of one group, number `shared` of the heads that share the key head.
 template <class T>
 class GroupSums {
  public:
-  GroupSums(const Request<T>& request, const GradientViews<T>& gradients, const SharedSums<T>& shared,
+  GroupSums(const Request<T>& request, const GradientViews<T>& gradients, ChunkSums<T>& chunk, std::ptrdiff_t shared,
             const QueryGroup<T>& queries)
-      : request_(request), gradients_(gradients), queries_(queries), sums_(gradients.terms.size()) {
-    for (std::size_t i = 0; i < sums_.size(); i++) sums_[i].resize(static_cast<std::size_t>(shared.size(i)));
+      : request_(request), gradients_(gradients), chunk_(chunk), shared_(shared), queries_(queries) {
     if (!queries.has_memory()) return;  // met in another stage
-    memory_key_.resize(static_cast<std::size_t>(shared.size(sums_.size())));
-    memory_value_.resize(static_cast<std::size_t>(shared.size(sums_.size() + 1)));
+    memory_key_.resize(chunk.size(gradients.terms.size()));
+    memory_value_.resize(chunk.size(gradients.terms.size() + 1));
   }
 
   // Who is told the gradients of the scores.
@@ -99,29 +88,18 @@ class GroupSums {
             [](void* self, const Tile& tile, const T* ds) { static_cast<GroupSums*>(self)->listen(tile, ds); }};
   }
 
-  // Where the kernel adds to the gradients of memory keys.
+  // Where the kernel adds to the gradients of memory keys, and what is then added to those of the chunk.
   KeyGradients<T> memory_rows() {
     Rows<T> const none{nullptr, 0};
-    Rows<double> const no_bias{nullptr, 0};
     return {memory_key_.empty() ? none : Rows<T>{memory_key_.data(), request_.head_dim()},
             memory_value_.empty() ? none : Rows<T>{memory_value_.data(), request_.value_dim()},
-            none,
-            none,
-            no_bias,
-            no_bias,
-            0,
-            0};
+            {nullptr, 0}};
   }
-
-  // Adds what groups share to to(number of the sum).
-  template <class To>
-  void add_to(To to) const {
-    for (std::size_t i = 0; i < gradients_.terms.size(); i++)
-      if (!sums_[i].empty()) add(sums_[i].data(), static_cast<std::ptrdiff_t>(sums_[i].size()), to(i));
+  void add_memory() const {
     for (const std::vector<T>* memory : {&memory_key_, &memory_value_})
       if (!memory->empty())
         add(memory->data(), static_cast<std::ptrdiff_t>(memory->size()),
-            to(gradients_.terms.size() + (memory == &memory_value_)));
+            chunk_.of(gradients_.terms.size() + (memory == &memory_value_), shared_));
   }
 
  private:
@@ -130,13 +108,14 @@ class GroupSums {
       if (gradients_.terms[i])
         request_.terms[i]->add_gradient(
             queries_.place(), tile, ds,
-            sums_[i].empty() ? gradients_.terms[i].at(queries_.batch, queries_.head) : sums_[i].data());
+            chunk_.size(i) > 0 ? chunk_.of(i, shared_) : gradients_.terms[i].at(queries_.batch, queries_.head));
   }
 
   const Request<T>& request_;
   const GradientViews<T>& gradients_;
+  ChunkSums<T>& chunk_;
+  std::ptrdiff_t const shared_;
   const QueryGroup<T>& queries_;
-  std::vector<std::vector<double>> sums_;     // of each term, those that groups share
   std::vector<T> memory_key_, memory_value_;  // rows, if they are wanted
 };
 

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which queries a thread takes next, and when they may add to the gradients of keys. A chunk is a few neighbouring
+// groups of queries of one key head:
+//
+//            keys   range 0   range 1   range 2   range 3
+//     chunk 0          1
+//     chunk 1          2         1
+//     chunk 2          3         2         1
+//     chunk 3          4         3         2         1
+//
+// Every chunk meets its ranges of keys from the last to the first, and chunks add to a range in ascending order. So
+// the sums are the same for every number of threads and need no copies, and threads that work on one head hardly wait
+// for each other: each is a range behind the one before it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/parallel.h"
+
+namespace headspan {
+
+class ChunkQueue {
+ public:
+  static constexpr std::ptrdiff_t kDone = -1;  // in place of a range
+  struct Place {
+    std::ptrdiff_t head, chunk;
+    bool is_last;  // of the head
+  };
+
+  // `work` of a chunk, on average.
+  struct OfHead {
+    std::ptrdiff_t chunks;
+    double work;
+  };
+  explicit ChunkQueue(const std::vector<OfHead>& heads) : heads_(heads.size()) {
+    std::size_t chunks = 0;
+    for (std::size_t i = 0; i < heads.size(); i++) {
+      heads_[i].first = chunks;
+      heads_[i].chunks = heads[i].chunks;
+      heads_[i].work = heads[i].work;
+      chunks += static_cast<std::size_t>(heads[i].chunks);
+      by_work_.push_back(i);
+    }
+    left_ = std::vector<Progress>(chunks);
+    std::stable_sort(by_work_.begin(), by_work_.end(),
+                     [&](std::size_t a, std::size_t b) { return heads_[a].remaining() > heads_[b].remaining(); });
+  }
+
+  std::ptrdiff_t chunks() const { return static_cast<std::ptrdiff_t>(left_.size()); }
+
+  // A thread stays with its head as long as no other one works there, since its keys are in the cache. Else it goes to
+  // the head with the most work that nobody has begun, and in the end to the one with the fewest threads.
+  std::optional<Place> next(const std::optional<Place>& before) {
+    std::lock_guard<std::mutex> const lock(mutex_);
+    Head* const own = before ? &heads_[static_cast<std::size_t>(before->head)] : nullptr;
+    if (own) own->threads--;
+    Head* best = own && own->threads == 0 && own->taken < own->chunks ? own : nullptr;
+    if (!best && begun_ < by_work_.size()) best = &heads_[by_work_[begun_++]];
+    if (!best)
+      for (Head& head : heads_)
+        if (head.taken < head.chunks && (!best || head.is_before(*best))) best = &head;
+    if (!best) return {};
+    best->threads++;
+    std::ptrdiff_t const chunk = best->taken++;
+    return Place{best - heads_.data(), chunk, best->taken == best->chunks};
+  }
+
+  // Until all chunks of the head before this one have left a range and those behind it, or, for kDone, are done; false
+  // if the work was stopped.
+  bool await(const Place& place, std::ptrdiff_t range, const StopCheck& stop) {
+    Head& head = heads_[static_cast<std::size_t>(place.head)];
+    std::ptrdiff_t chunk = head.done.load(std::memory_order_acquire);
+    for (bool all_done = true; chunk < place.chunk; chunk++) {
+      std::atomic<std::ptrdiff_t> const& left = left_[head.first + static_cast<std::size_t>(chunk)].range;
+      for (std::ptrdiff_t asked = 0; left.load(std::memory_order_acquire) > range; asked++) {
+        if (stop()) return false;
+        pause(asked);
+      }
+      all_done = all_done && left.load(std::memory_order_acquire) == kDone;
+      if (all_done) head.done.store(chunk + 1, std::memory_order_release);
+    }
+    return true;
+  }
+  // The chunk has left a range and those behind it, or is done.
+  void leave(const Place& place, std::ptrdiff_t range) {
+    left_[heads_[static_cast<std::size_t>(place.head)].first + static_cast<std::size_t>(place.chunk)].range.store(
+        range, std::memory_order_release);
+  }
+
+ private:
+  struct Head {
+    std::size_t first = 0;  // place of its first chunk
+    std::ptrdiff_t chunks = 0;
+    double work = 0;
+    std::ptrdiff_t taken = 0, threads = 0;
+    std::atomic<std::ptrdiff_t> done{0};  // at least so many chunks, the first ones
+
+    double remaining() const { return work * static_cast<double>(chunks - taken); }
+    bool is_before(const Head& other) const {
+      return threads != other.threads ? threads < other.threads : remaining() > other.remaining();
+    }
+  };
+  // The first of the ranges that a chunk has left, on a line of its own.
+  struct alignas(64) Progress {
+    std::atomic<std::ptrdiff_t> range{std::numeric_limits<std::ptrdiff_t>::max()};
+  };
+
+  // Whoever yields to another program may wait for milliseconds, so at first, for longer than a few tiles take, not so.
+  static void pause(std::ptrdiff_t asked) {
+    constexpr std::ptrdiff_t patience = 2000;
+    if (asked >= patience) return std::this_thread::yield();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+
+  std::mutex mutex_;
+  std::vector<Head> heads_;
+  std::vector<std::size_t> by_work_;
+  std::size_t begun_ = 0;  // of these
+  std::vector<Progress> left_;
+};
+
+}  // namespace headspan
