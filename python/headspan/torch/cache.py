@@ -166,9 +166,10 @@ class SpanCache:
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
         """Make a cache of what `state_dict` gave."""
-        arrays = {name: [tensor.numpy() for tensor in state[name]] for name in ("keys", "values")}
+        plain = {name: _plain(entry) for name, entry in state.items()}
+        plain |= {name: [tensor.numpy() for tensor in state[name]] for name in ("keys", "values") if name in state}
         cache = cls.__new__(cls)
-        cache._cache = _SpanCache.from_state_dict({**state, **arrays, "spans": _plain(state["spans"])})
+        cache._cache = _SpanCache.from_state_dict(plain)
         return cache
 
 
