@@ -67,7 +67,7 @@ class QueryGroup {
     with_memory.value = {request.memory_value.at(key_head), request.memory_value.stride[1]};
     with_memory.storage = Storage::same;
     with_memory.key_bias = {nullptr, 0};
-    with_memory.pair_bias = {nullptr, nullptr};
+    with_memory.pair_bias = {nullptr, false, nullptr};
     with_memory.ramp = 0;
     with_memory.biased = false;
     with_memory.axes = 0;
@@ -155,7 +155,9 @@ class QueryGroup {
 
   void set_terms(const Request<T>& request) {
     terms_ = &request.terms;
-    group.pair_bias = {request.terms.empty() ? nullptr : this,
+    bool removes = false;
+    for (auto const& term : request.terms) removes |= term->removes();
+    group.pair_bias = {request.terms.empty() ? nullptr : this, removes,
                        [](const void* self, const Tile& tile, T* room, const T** rows) {
                          static_cast<const QueryGroup*>(self)->add_up_terms(tile, room, rows);
                        }};
@@ -174,6 +176,12 @@ class QueryGroup {
     }
   }
 
+  // A pair that one term removes is removed, whatever the others say.
+  static T sum(T a, T b) {
+    constexpr T removed = -std::numeric_limits<T>::infinity();
+    return a == removed || b == removed ? removed : a + b;
+  }
+
   void add_up_terms(const Tile& tile, T* room, const T** rows) const {
     terms_->front()->rows(place(), tile, room, rows);
     for (std::size_t i = 1; i < terms_->size(); i++) {
@@ -181,7 +189,7 @@ class QueryGroup {
       const T* next[kTileKeys];
       (*terms_)[i]->rows(place(), tile, room_of_next, next);
       for (int r = 0; r < tile.count; r++) {
-        for (int lane = 0; lane < kLanes; lane++) room[r * kLanes + lane] = rows[r][lane] + next[r][lane];
+        for (int lane = 0; lane < kLanes; lane++) room[r * kLanes + lane] = sum(rows[r][lane], next[r][lane]);
         rows[r] = room + r * kLanes;
       }
     }

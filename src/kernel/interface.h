@@ -54,6 +54,7 @@ constexpr int kPrefetchArrays = 8;  // most arrays to fetch from
 template <class T>
 struct PairBias {
   const void* self;  // null: none
+  bool removes;      // whether a number may be -infinity, which leaves its pair out
   // Lets rows[r] be the kLanes numbers of key r of a tile, times log2(e), for each of its keys; there is `room` for all
   // of them where they lie nowhere yet.
   void (*rows)(const void* self, const Tile&, T* room, const T** rows);

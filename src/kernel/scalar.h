@@ -21,9 +21,6 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-HEADSPAN_INLINE bool visible(const Tile& tile, int r, int lane) {
-  return !tile.lane_masks || (tile.lane_masks[r] >> lane & 1);
-}
 template <class T>
 HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
   double sum = 0;
@@ -58,6 +55,13 @@ struct PairNumbers {
     if (group.pair_bias.self) group.pair_bias.rows(group.pair_bias.self, tile, room, rows);
   }
 };
+
+// Whether a lane sees a key: one that is masked, or removed by a number of -infinity, is not read for it.
+template <class T>
+HEADSPAN_INLINE bool visible(const Group<T>& group, const Tile& tile, const PairNumbers<T>& numbers, int r, int lane) {
+  if (tile.lane_masks && !(tile.lane_masks[r] >> lane & 1)) return false;
+  return !group.pair_bias.removes || numbers.rows[r][lane] != -(T)__builtin_inf();
+}
 
 // A pair of the definition: its distance x, mask m and score s, times log2(e) and rounded to T, so that a maximum kept
 // in T is one of the scores exactly; and the derivative of the soft cap.
@@ -130,7 +134,7 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* wor
     PairNumbers<T> const numbers(group, *tile);
     for (int lane = 0; lane < group.lanes; lane++)
       for (int r = 0; r < tile->count; r++) {
-        if (!visible(*tile, r, lane)) continue;
+        if (!visible(group, *tile, numbers, r, lane)) continue;
         Pair const p = pair(group, *tile, numbers, r, lane);
         Lane& row = lanes(workspace)[lane];
         double* const out = sums(workspace, lane, group.value_dim);
@@ -174,7 +178,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
     for (int lane = 0; lane < kLanes; lane++) {
       T& w = weights[r * kLanes + lane];
       w = 0;
-      if (r >= tile.count || lane >= group.lanes || !visible(tile, r, lane)) continue;
+      if (r >= tile.count || lane >= group.lanes || !visible(group, tile, numbers, r, lane)) continue;
       Pair const p = pair(group, tile, numbers, r, lane);
       w = T(dropout_factor(group, tile, r, lane) * p.m *
             unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]));
@@ -214,7 +218,7 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
     for (int r = 0; r < tile->count; r++) {
       ptrdiff_t const key = key_index(*tile, r);
       for (int lane = 0; lane < group.lanes; lane++) {
-        if (!visible(*tile, r, lane)) continue;
+        if (!visible(group, *tile, numbers, r, lane)) continue;
         Pair const p = pair(group, *tile, numbers, r, lane);
         double const e = unmasked_weight(p, (double)rows.maximum[lane], (double)rows.inverse_sum[lane]);
         double const f = dropout_factor(group, *tile, r, lane);

@@ -254,5 +254,8 @@ def test_bad_caches(error, arguments):
 
 
 def test_an_empty_cache_has_nothing_to_attend_to():
-    with pytest.raises(ValueError, match="empty"):
-        hs.SpanCache(1, 2, 8).attend(np.ones((1, 2, 1, 8), np.float32))
+    query, nothing = np.ones((1, 2, 1, 8), np.float32), np.ones((1, 2, 0, 8), np.float32)
+    with pytest.raises(ValueError, match=r"the cache is empty and no key is given$"):
+        hs.SpanCache(1, 2, 8).attend(query)
+    with pytest.raises(ValueError, match=r"the cache is empty and key has 0 tokens$"):
+        hs.SpanCache(1, 2, 8).attend(query, nothing, nothing)

@@ -20,7 +20,7 @@ def defined(query, key, keep, sides, always=ALWAYS, shortlist=None, causal=True,
         first, last = row * sides[0], min((row + 1) * sides[0], tokens)
         back = sides[0] if window is None else window
         begin, end = max(first - back, 0) if "previous" in always else first, last if "own" in always else first
-        stretch = range(begin // sides[1], max(-(-end // sides[1]), begin // sides[1]))
+        stretch = range(begin // sides[1], -(-end // sides[1]) if begin < end else begin // sides[1])
         anyway = {*stretch} | ({0} if "first" in always else set())
         its = query[max(first - before, 0) : max(last - before, 0)]
         its = its[:1] if causal else its
@@ -80,6 +80,37 @@ def test_what_is_always_seen(always, causal):
     names = {always} if isinstance(always, str) else always
     blocks = defined(query, key, 2, (16, 4), names, 16, causal)
     assert (pattern.mask(200)[0] == by_token(blocks, (16, 4), 200, 200)).all()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("always", [(), ("own",), ("previous",), ("first",), ("first", "own"), ("first", "previous")])
+def test_blocks_of_any_sizes(always, causal):
+    """Pair by pair: what is seen anyway are the blocks of keys with a token that `always` names, and no other key."""
+    rng = np.random.default_rng(0)
+    for sides in np.ndindex(7, 7):
+        query_block, key_block = sides[0] + 1, sides[1] + 1
+        tokens, window = int(rng.integers(1, 24)), int(rng.integers(6))
+        queries = int(rng.integers(1, tokens + 1))
+        query, key = normals(0, queries, 4), normals(1, tokens, 4)
+        options = {"query_block": query_block, "key_block": key_block, "always": always, "window": window}
+        none, some = (
+            hs.selected_blocks(query, key, keep=keep, causal=causal, **options).mask(queries, tokens)[0]
+            for keep in (0, 2)
+        )
+        place, block = np.arange(tokens), np.arange(tokens) // key_block
+        for i, p in enumerate(range(tokens - queries, tokens)):
+            first = p // query_block * query_block
+            named = ("own" in always) & (place >= first) & (place < first + query_block)
+            named = named | (("previous" in always) & (place >= first - window) & (place < first))
+            anyway = np.isin(block, block[named]) | (("first" in always) & (block == 0))
+            np.testing.assert_array_equal(none[i], anyway, err_msg=f"{sides}, query {p} of {tokens}")
+            others = set(block[~anyway & ((place < first) | (not causal))])
+            if causal:
+                others = {its for its in others if place[block == its].max() < first}
+            chosen = set(block[some[i] & ~anyway])
+            assert chosen <= others
+            assert len(chosen) == min(2, len(others))
+            np.testing.assert_array_equal(some[i], anyway | np.isin(block, list(chosen)))
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -8,6 +8,7 @@ the kernel that runs: ``HEADSPAN_ISA=scalar python tests/support/nonfinite.py --
 import argparse
 import time
 from collections import namedtuple
+from dataclasses import replace
 
 import headspan as hs
 import numpy as np
@@ -33,6 +34,8 @@ def draw(seed, dtype):
     else:  # parts of the keys, to be merged
         queries, keys, tree = ((3, 4500, None), (70, 2100, FAR_AND_NEAR))[rng.integers(2)]
         case = draw_case(rng, dtype, tree, (1, 2, 1, queries, keys), 4, 8)
+    if rng.random() < 0.4:
+        case = replace(case, options=remove_pairs(rng, case))
     name = str(rng.choice(["query", "key", "value"]))
     array = np.array(case.arrays[name], order="C")
     rows = array.reshape(-1, array.shape[-1])
@@ -40,6 +43,20 @@ def draw(seed, dtype):
         poison = rng.choice([np.nan, np.nan, np.inf, -np.inf])
         rows[row, slice(None) if rng.random() < 0.5 else rng.integers(rows.shape[1])] = poison
     return case, name, array
+
+
+def remove_pairs(rng, case):
+    """The options of a case with pairs that a bias of -inf or a gate of 0 removes, some of them as whole rows."""
+    options, share = dict(case.options), rng.choice([0.02, 0.5, 0.98])
+    if "block_gates" in options:
+        options["block_gates"] = np.where(rng.random(options["block_gates"].shape) < share, 0, options["block_gates"])
+    if "block_gates" not in options or rng.random() < 0.5:
+        queries, keys = (case.arrays[name].shape[-2] for name in ("query", "key"))
+        removed = rng.random((queries, keys)) < share
+        removed[rng.random(queries) < 0.1], removed[:, rng.random(keys) < 0.1] = True, True
+        options["pair_bias"] = np.where(removed, -np.inf, rng.standard_normal(removed.shape))
+        options["pair_bias"] = options["pair_bias"].astype(case.arrays["query"].dtype)
+    return options
 
 
 def expected(case, name, poisoned):

@@ -64,6 +64,8 @@ OPTIONS = {
     "bias": {"key_bias": [0.5, -1.0, 0.0, -np.inf, 2.0, 0.25, -0.5], "span": 2.3, "ramp": 3},
     "bias per head": {"key_bias": np.linspace(-2, 2, 28).reshape(4, 7), "temperature": 0.7},
     "bias per batch": {"key_bias": np.linspace(-2, 2, 14).reshape(2, 1, 7), "alibi_slopes": [0.1, 0.5, -0.2, 0.0]},
+    "bias per batch, some removed": {"key_bias": np.where(np.arange(14) % 4, np.linspace(-2, 2, 14), -np.inf).reshape(
+        2, 1, 7), "span": 2.3, "ramp": 3},
     "bias of every axis": {"key_bias": np.linspace(-1, 3, 56).reshape(2, 4, 7), "causal": False, "key_lengths": 5},
 }  # fmt: skip
 

@@ -162,6 +162,16 @@ def row_maximum(scores):
     return np.where(np.isneginf(top), 0.0, top)
 
 
+def weighted(weights, seen, rows):
+    """weights @ rows over the pairs that are seen, whatever the rows of others hold."""
+    finite = np.isfinite(rows).all(axis=-1, keepdims=True)
+    total = np.where(seen, weights, 0) @ np.where(finite, rows, 0)
+    for j in np.flatnonzero(~finite.all(axis=(0, 1))[:, 0]):
+        poison = np.where(finite, 0, rows)[:, :, None, j]
+        total = total + np.where(seen[..., j, None], weights[..., j, None] * poison, 0)
+    return total
+
+
 def dense(query, key, value=None, **options):
     """Every matrix of the forward pass, on four axes, but for the columns of memory keys."""
     whole, keys = with_memory_columns(query, key, value, **options), np.shape(key)[-2]
@@ -242,8 +252,9 @@ def with_memory_columns(
     safe = np.where(empty, 1.0, total)
     exponential = raw / safe
     factors = dropout_factors(dropout, seed, score.shape, keys) if dropout else 1.0
-    weights = factors * mask * exponential
-    out = None if value is None else weights @ repeat_heads(with_memory(value, memory_value), heads)
+    seen = np.broadcast_to(mask > 0, score.shape)
+    weights = np.where(seen, factors * mask * exponential, 0)
+    out = None if value is None else weighted(weights, seen, repeat_heads(with_memory(value, memory_value), heads))
     lse = np.where(empty, -np.inf, top + np.log(safe))[..., 0]
     sink_weight = np.exp(sink - top) / safe
     return Dense(
@@ -313,15 +324,21 @@ def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **optio
     # lse enters every score of its row with weight w, as -delta does.
     delta = (d_out * d.out).sum(axis=-1, keepdims=True) - d_lse
     d_weights = d.dropout * (d_out @ v.swapaxes(-1, -2))
-    d_mask = d.exponential * (d_weights - delta)
-    d_mask_mass = d.exponential * (np.abs(d_weights) + np.abs(delta))
+    seen = np.broadcast_to(d.mask > 0, d.weights.shape)  # nothing of other pairs counts, be it NaN
+    d_mask = np.where(seen, d.exponential * (d_weights - delta), 0)
+    d_mask_mass = np.where(seen, d.exponential * (np.abs(d_weights) + np.abs(delta)), 0)
     d_score, d_score_mass = d.mask * d_mask, d.mask * d_mask_mass
-    d_product, d_product_mass = d.cap_slope * d_score, d.cap_slope * d_score_mass
+    cap_slope, product = np.where(seen, d.cap_slope, 0), np.where(seen, d.product, 0)
+    d_product, d_product_mass = cap_slope * d_score, cap_slope * d_score_mass
     through, through_mass = d.factor * d_product, np.abs(d.factor) * d_product_mass
+
+    def of_keys(terms, rows):
+        return weighted(terms.swapaxes(-1, -2), seen.swapaxes(-1, -2), rows)
+
     result = {
-        "query": Gradient(through @ k, through_mass @ np.abs(k)),
-        "key": Gradient(through.swapaxes(-1, -2) @ q, through_mass.swapaxes(-1, -2) @ np.abs(q)),
-        "value": Gradient(d.weights.swapaxes(-1, -2) @ d_out, d.weights.swapaxes(-1, -2) @ np.abs(d_out)),
+        "query": Gradient(weighted(through, seen, k), weighted(through_mass, seen, np.abs(k))),
+        "key": Gradient(of_keys(through, q), of_keys(through_mass, np.abs(q))),
+        "value": Gradient(of_keys(d.weights, d_out), of_keys(d.weights, np.abs(d_out))),
     }
     for name, like in (("query", query), ("key", key), ("value", value)):
         own_heads = heads if name == "query" else key_heads
@@ -333,7 +350,7 @@ def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **optio
     ramp = options.get("ramp", 32)
     local = {
         "span": lambda t: np.where(d.ramp_side, t[0], 0.0) / (ramp or 1.0),
-        "temperature": lambda t: -t[1] * d.cap_slope * d.factor * d.product / d.temperature,
+        "temperature": lambda t: -t[1] * cap_slope * d.factor * product / d.temperature,
         "alibi_slopes": lambda t: -t[1] * d.distance,
     }
     for name, term in local.items():

@@ -42,6 +42,16 @@ def sizes(batch: int, key_heads: int, head_dim: int, value_dim: int | None) -> t
     return items, heads, (dims[0], dims[1])
 
 
+def of_state(name: str, state: object, entries: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of what ``state_dict`` of a class gave, or say which of its entries are missing."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state must be what state_dict of {name} returned, not {_check.describe(state)}")
+    missing = [entry for entry in entries if entry not in state]
+    if missing:
+        raise ValueError(f"state must be what state_dict of {name} returned, but lacks {', '.join(missing)}")
+    return dict(state)
+
+
 def refuse_others(options: Iterable[str], known: Iterable[str], what: str) -> None:
     """Raise TypeError for an option that a cache of this kind does not take for each call."""
     for name in options:

@@ -95,13 +95,16 @@ class Rings:
         self.core.append(key, value)
 
     def shorten(self, capacities: Sequence[int]) -> None:
-        """Keep fewer rows from now on."""
+        """Keep fewer rows from now on, where there are more."""
+        capacities = [min(after, before) for after, before in zip(capacities, self._capacities, strict=True)]
+        if capacities == self._capacities:
+            return
         lengths = [
             min(capacity, max(self.count, _FIRST_ROWS) if before > UNLIMITED else length)
             for capacity, before, length in zip(capacities, self._capacities, self._lengths(), strict=True)
         ]
         self._move(capacities, lengths)
-        self._capacities = list(capacities)
+        self._capacities = capacities
 
     def truncate(self, count: int) -> None:
         """Forget all tokens but so many."""

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan._check import Array
+from headspan.cache.given import of_state
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import Saved, backward, forward
 
+_ROWS = ("key", "value", "received", "positions", "tokens")
 PIECE = 256  # tokens that attend at once, and for which there is room beyond the slots
 
 
@@ -67,14 +69,14 @@ class Slots:
 
     def state(self) -> dict[str, Any]:
         """Return copies of all rows, and how many tokens there were."""
-        names = ("key", "value", "received", "positions", "tokens")
-        arrays = {name: its[:, : self.rows].copy() for name, its in zip(names, self._arrays(), strict=True)}
+        arrays = {name: its[:, : self.rows].copy() for name, its in zip(_ROWS, self._arrays(), strict=True)}
         return {"count": self.count, **arrays}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
+        state = of_state("StreamingAttention", state, ("count", *_ROWS))
         self.count, self.rows = state["count"], state["key"].shape[1]
-        for name in ("key", "value", "received", "positions", "tokens"):
+        for name in _ROWS:
             getattr(self, name)[:, : self.rows] = state[name]
 
     def advance(

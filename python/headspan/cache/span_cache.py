@@ -23,6 +23,10 @@ from headspan.patterns.base import Pattern
 _OPTIONS = frozenset(
     ["scale", "temperature", "alibi_slopes", "softcap", "sinks", "memory_key", "memory_value", "include_self"]
 ) | {"key_begin", "key_lengths", "distance_bias", "distance_buckets", "dropout", "seed"}
+# What a state has: arguments of the constructor, and what there is.
+_SIZES = ("batch", "key_heads", "head_dim")
+_CONTENTS = ("count", "first", "keys", "values")
+_STATE = (*_SIZES, "value_dim", "spans", "ramp", "pattern", "dtype", "sink_tokens", "slack", *_CONTENTS)
 
 
 class SpanCache:
@@ -41,7 +45,8 @@ class SpanCache:
         As for `headspan.attention`.
     pattern : Pattern or list of Pattern, optional
         As for `headspan.attention`. `Local`, `Blockwise` and what is made of them with `Global` bound what is kept, as
-        spans do; global tokens are kept for good.
+        spans do; global tokens are kept for good. Until the last of them has come all tokens are kept, for it sees
+        all that are before it. A pattern that looks ahead is refused.
     dtype : dtype or str
         As what keys and values are kept: float32 or float64, in which queries, keys and values are given then; or
         float16, bfloat16 or int8, a half and a quarter of the bytes, computed with in float32. Wherever that is so,
@@ -112,7 +117,7 @@ class SpanCache:
         self._slack = _check.integer("slack", slack, at_least=0)
         self._limits = Limits(self._key_heads, spans, ramp, pattern, sink_tokens, self._dtype)
         self._row = np.zeros(max(self._dims), self._dtype)
-        self._rings = Rings(self._batch, self._dims, storage, self._capacities(), self._limits.kept)
+        self._rings = Rings(self._batch, self._dims, storage, self._capacities(self._limits, 0), self._limits.kept)
 
     @property
     def count(self) -> int:
@@ -132,7 +137,7 @@ class SpanCache:
     @spans.setter
     def spans(self, spans: npt.ArrayLike) -> None:
         limits = self._limits.shortened(spans)
-        self._rings.shorten(self._capacities(limits))
+        self._rings.shorten(self._capacities(limits, self.count))
         self._limits = limits
 
     def append(self, key: npt.ArrayLike, value: npt.ArrayLike) -> None:
@@ -151,7 +156,7 @@ class SpanCache:
         MemoryError
             If heads without limit outgrow the memory; the cache is then as before.
         """
-        self._rings.append(*self._checked_rows(key, value))
+        self._keep(*self._checked_rows(key, value))
 
     def attend(
         self,
@@ -202,7 +207,8 @@ class SpanCache:
         new = None if key is None and value is None else self._checked_rows(key, value)
         count = self.count + (0 if new is None else new[0].shape[2])
         if count == 0:
-            raise ValueError("attend needs a token, but the cache is empty and no key is given")
+            which = "no key is given" if new is None else "key has 0 tokens"
+            raise ValueError(f"attend needs a token, but the cache is empty and {which}")
         keys, values = (self._virtual_rows(count, dim) for dim in self._dims)
         tokens = query.shape[2] if query.ndim == 4 else 0
         spans = self._limits.spans_of((self._batch, tokens), span, clip, count, self._rings.first)
@@ -211,7 +217,7 @@ class SpanCache:
         request = Request(query, keys, values, {**own, **options}, for_core=cache)
         out, lse, _ = forward(request, with_lse=with_lse, with_saved=False)
         if new is not None:
-            self._rings.append(*new)
+            self._keep(*new)
         if narrow_type is not None:
             out = narrow.narrowed(out, narrow_type)
         return (out, lse) if with_lse else out
@@ -227,8 +233,8 @@ class SpanCache:
         count = _check.integer("count", count, at_least=0)
         if count > self.count:
             raise ValueError(f"count must be at most the {self.count} tokens that there are, not {count}")
-        for head, (first, its) in enumerate(zip(self._rings.first, self._limits.reach, strict=True)):
-            if first > max(count - its, 0):
+        for head, first in enumerate(self._rings.first):
+            if first > self._limits.oldest_needed(head, count):
                 raise ValueError(
                     f"count must leave what the next token can see, which key head {head} no longer has for {count}; "
                     f"slack={self._slack} is how many tokens can be taken back at any time"
@@ -286,14 +292,15 @@ class SpanCache:
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
         """Make a cache of what `state_dict` gave."""
-        state = dict(state)
-        count, first, keys, values = (state.pop(name) for name in ("count", "first", "keys", "values"))
-        sizes = [state.pop(name) for name in ("batch", "key_heads", "head_dim")]
+        state = given.of_state("SpanCache", state, _STATE)
+        count, first, keys, values = (state.pop(name) for name in _CONTENTS)
+        sizes = [state.pop(name) for name in _SIZES]
         pattern = state.pop("pattern")
         if pattern is not None:
             read = Pattern.from_spec
             pattern = read(pattern) if isinstance(pattern, str) else [read(spec) for spec in pattern]
         cache = cls(*sizes, pattern=pattern, **state)
+        cache._rings.shorten(cache._capacities(cache._limits, count))
         cache._rings.load(keys, values, count, first)
         return cache
 
@@ -309,5 +316,11 @@ class SpanCache:
         own = given.rows(key, value, self._batch, self._key_heads, self._dims, self._dtype)
         return self._rings.encoded(own[0]), self._rings.encoded(own[1])
 
-    def _capacities(self, limits: Limits | None = None) -> list[int]:
-        return [its + 1 + self._slack for its in (limits or self._limits).reach]
+    def _keep(self, key: npt.NDArray[Any], value: npt.NDArray[Any]) -> None:
+        """Add rows as they are kept; once the last global token has come, let go of what it alone could see."""
+        self._rings.append(key, value)
+        self._rings.shorten(self._capacities(self._limits, self.count))
+
+    def _capacities(self, limits: Limits, count: int) -> list[int]:
+        """Return how many rows each key head keeps of so many tokens."""
+        return [reach + 1 + self._slack for reach in limits.kept_back(count, self._slack)]

@@ -22,6 +22,7 @@ from headspan.ops.storage import storage_of
 # What may be given for each query: one number, or for each head, and perhaps for each of its queries.
 _OPTIONS = frozenset(["scale", "temperature", "alibi_slopes", "softcap", "sinks"])
 _PER_HEAD = {"temperature": True, "alibi_slopes": False, "sinks": False}
+_STATE = ("batch", "key_heads", "head_dim", "value_dim", *Rule._fields, "spans", "ramp", "dtype", "near", "far")
 _BEYOND_ALL = float(reach.UNLIMITED)  # a span for heads that have none, where others do
 
 
@@ -296,7 +297,7 @@ class StreamingAttention:
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
         """Make a stream that goes on from what `state_dict` gave."""
-        state = dict(state)
+        state = given.of_state("StreamingAttention", state, _STATE)
         near, far = state.pop("near"), state.pop("far")
         sizes = [state.pop(name) for name in ("batch", "key_heads", "head_dim")]
         stream = cls(*sizes, **state)

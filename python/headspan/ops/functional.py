@@ -138,7 +138,8 @@ def backward(
 
 def _as_argument(request: Request, name: str, gradient: Array, given: Mapping[str, Array]) -> Array:
     if name in request.parameters:
-        return request.parameters[name].gradient(gradient)
+        shared = request.parameters[name].gradient(gradient)
+        return narrowed(shared, request.narrow_options[name]) if name in request.narrow_options else shared
     if request.narrow is not None:
         its = request.as_given(gradient)
         return narrowed(its, request.narrow, _of_type(name, given.get(name), its.shape, request))

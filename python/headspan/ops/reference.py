@@ -108,11 +108,23 @@ def attention(
     w = e / np.where(total == 0, 1, total)
     if given["dropout"]:
         w = w * _dropout_factors(w.shape, k.shape[-2], given)
-    out = w @ v
+    out = _weighted(w, np.broadcast_to(m > 0, w.shape), v)
     if not return_lse:
         return out
     with np.errstate(divide="ignore"):
         return out, (top + np.log(total))[..., 0]
+
+
+def _weighted(
+    w: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], v: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the weighted sums of values: 0 times NaN would be NaN, so that pairs that are not seen are left out."""
+    finite = np.isfinite(v).all(axis=-1, keepdims=True)
+    out = w @ np.where(finite, v, 0)
+    others = np.where(finite, 0, v)
+    for key in np.flatnonzero(~finite.reshape(-1, v.shape[-2]).all(axis=0)):
+        out = out + np.where(seen[..., key, None], w[..., key, None] * others[..., None, key, :], 0)
+    return out
 
 
 def _products(q: npt.NDArray[np.float64], k: npt.NDArray[np.float64], factor: Any, given: dict[str, Any]) -> Any:

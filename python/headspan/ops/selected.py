@@ -52,7 +52,8 @@ def selected_blocks(
         Tokens of a block of queries and of keys.
     always : iterable of str
         What is seen anyway, in whole blocks of keys: ``"own"``, the tokens of the block of queries; ``"previous"``,
-        the `window` before it; ``"first"``, the first block of keys.
+        the `window` before it; ``"first"``, the first block of keys. Other keys are seen only where they are chosen:
+        without ``"own"`` a query does not even see its own.
     window : int, optional
         How many tokens ``"previous"`` are; as many as a block of queries has, unless given.
     shortlist : int, optional
@@ -155,13 +156,13 @@ class _Anyway:
         self._before = int("first" in always)
         begin = np.maximum(first - window, 0) if "previous" in always else first
         end = np.minimum(first + sides[0], tokens) if "own" in always else first
-        self._from, self._to = begin // sides[1], -(-end // sides[1])
-        self._to = np.maximum(self._to, self._from)
+        self._from = begin // sides[1]
+        self._to = np.where(begin < end, -(-end // sides[1]), self._from)
 
     def others(self, causal: bool) -> _Integers:
         """Return which blocks each block of queries may choose from, as two ranges, of shape (rows, 4)."""
         ranges = np.zeros((self.rows, 4), np.int64)
-        ranges[:, 0], ranges[:, 1] = np.minimum(self._before, self._from), self._from
+        ranges[:, 0], ranges[:, 1] = self._before, np.maximum(self._from, self._before)
         if not causal:
             ranges[:, 2], ranges[:, 3] = np.maximum(self._to, self._before), self.columns
             ranges[self._from == self._to, 1:] = (self.columns, 0, 0)  # nothing between them
@@ -170,9 +171,9 @@ class _Anyway:
     def with_chosen(self, chosen: _Integers) -> tuple[Any, Any]:
         """Return what each block of queries sees, as (indptr, indices); chosen has -1 behind the blocks of a row."""
         stretch = self._from[:, None] + np.arange(int((self._to - self._from).max(initial=0)))
-        first = np.zeros((self.rows, 1), np.int64)
+        first, in_stretch = np.zeros((self.rows, 1), np.int64), (self._from == 0) & (self._to > 0)
         parts = {
-            "first": (first, (self._from[:, None] > 0) & bool(self._before)),
+            "first": (first, bool(self._before) & ~in_stretch[:, None]),
             "chosen": (chosen, chosen >= 0),
             "stretch": (stretch, stretch < self._to[:, None]),
         }

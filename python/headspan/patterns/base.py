@@ -91,6 +91,10 @@ class Pattern(ABC):
     def _part(self, item: int, head: int) -> Pattern:
         """Return what the pattern is for one batch item and head."""
 
+    def _among(self, keys: int) -> Pattern:
+        """Return the pattern without the global tokens that are not among so many keys."""
+        return self
+
     def _check_shares(self, items: int, heads: int) -> None:
         """Raise ValueError if the pattern is for other batch items or heads."""
         if self.items not in (None, items):
@@ -272,6 +276,9 @@ class _Composition(Pattern):
         if self._is_shared:
             return self
         return type(self)(tuple(part._part(item, head) for part in self._parts))
+
+    def _among(self, keys: int) -> Pattern:
+        return type(self)(tuple(part._among(keys) for part in self._parts))
 
     def _primitives(self) -> list[Primitive]:
         return [primitive for part in self._parts for primitive in part._primitives()]

@@ -243,6 +243,11 @@ class Global(Primitive):
     def _part(self, item: int, head: int) -> Pattern:
         return Global(self._of_items[item]) if self._of_items else self
 
+    def _among(self, keys: int) -> Pattern:
+        if self._of_items:
+            return Global([[token for token in row if token < keys] for row in self._of_items])
+        return Global(token for token in self.global_tokens if token < keys)
+
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         tokens = self.global_tokens
         if tokens and tokens[-1] >= keys:

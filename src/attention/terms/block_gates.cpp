@@ -2,6 +2,7 @@
 // A factor of all pairs of a block, as its logarithm added to their scores.
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <memory>
 
 #include "base/tile.h"
@@ -21,7 +22,12 @@ class BlockGates : public ScoreTerm<T> {
       : logs_(arrays.numbers.at(0)),
         query_block_(*arrays.integers.at(0).at(0)),
         key_block_(*arrays.integers.at(0).at(1)),
-        first_(*arrays.integers.at(0).at(2)) {}
+        first_(*arrays.integers.at(0).at(2)) {
+    for (std::ptrdiff_t head = 0; head < logs_.shape[1]; head++)
+      for (std::ptrdiff_t row = 0; row < logs_.shape[2]; row++)
+        for (std::ptrdiff_t column = 0; column < logs_.shape[3]; column++)
+          removes_ |= *logs_.at(0, head, row, column) == -std::numeric_limits<T>::infinity();
+  }
 
   // Neighbouring keys of a block share their row, and neighbouring lanes of one their number.
   void rows(const GroupPlace<T>& place, const Tile& tile, T* room, const T** rows) const override {
@@ -36,6 +42,8 @@ class BlockGates : public ScoreTerm<T> {
       for (int r = keys.begin[k]; r < keys.begin[k + 1]; r++) rows[r] = row;
     }
   }
+
+  bool removes() const override { return removes_; }
 
   std::ptrdiff_t gradient_size() const override { return logs_.shape[2] * logs_.shape[3]; }
   bool groups_share() const override { return true; }
@@ -75,6 +83,7 @@ class BlockGates : public ScoreTerm<T> {
 
   ArrayView<const T, 4> const logs_;
   std::ptrdiff_t const query_block_, key_block_, first_;
+  bool removes_ = false;  // whether a gate is 0
 };
 
 }  // namespace

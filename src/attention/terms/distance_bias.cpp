@@ -53,6 +53,8 @@ class DistanceBias : public ScoreTerm<T> {
     for_each_pair(*place.group, tile, kLanes, [&](int at, std::ptrdiff_t index) { room[at] = values[index]; });
   }
 
+  bool removes() const override { return false; }
+
   std::ptrdiff_t gradient_size() const override { return entry_count_; }
   bool groups_share() const override { return true; }
   void add_gradient(const GroupPlace<T>& place, const Tile& tile, const T* ds, double* gradient) const override {

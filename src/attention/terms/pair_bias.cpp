@@ -29,6 +29,8 @@ class BiasOfPairs : public ScoreTerm<T> {
     }
   }
 
+  bool removes() const override { return true; }
+
   std::ptrdiff_t gradient_size() const override { return bias_.shape[2] * bias_.shape[3]; }
   bool groups_share() const override { return false; }
   void add_gradient(const GroupPlace<T>& place, const Tile& tile, const T* ds, double* gradient) const override {

@@ -32,6 +32,9 @@ class ScoreTerm {
   // all where they lie nowhere yet.
   virtual void rows(const GroupPlace<T>& place, const Tile& tile, T* room, const T** rows) const = 0;
 
+  // Whether a number may be -infinity, which leaves its pair out.
+  virtual bool removes() const = 0;
+
   // How many numbers its gradient has for a batch item and a head, before it is summed over those who share them.
   virtual std::ptrdiff_t gradient_size() const = 0;
   // Whether groups of a head add to the same numbers.

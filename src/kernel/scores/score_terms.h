@@ -8,6 +8,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <string.h>
 
 #include "base/attributes.h"
 #include "base/tile.h"
@@ -39,13 +40,51 @@ struct PairRows {
   const T* rows[kPaddedKeys];
 };
 
-// The terms of a tile; `slope` is times log2(e).
+// The lanes of a row that hold -infinity. A comparison gives a byte of 0 or 1 for each lane; the product brings byte i
+// of eight to bit 56 + i.
 template <class T>
-HEADSPAN_INLINE ScoreTerms<T> score_terms(const Group<T>& group, const Tile& tile, const TileKeys<T>& keys,
-                                          const T* slope, PairRows<T>& pairs) {
+HEADSPAN_INLINE uint64_t infinite_lanes(const T* row) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "byte 0 is the lowest");
+  uint8_t is_infinite[kLanes];
+  for (int lane = 0; lane < kLanes; lane++) is_infinite[lane] = row[lane] == -kInfinity<T>;
+  uint64_t lanes = 0;
+  for (int first = 0; first < kLanes; first += 8) {
+    uint64_t bytes;
+    memcpy(&bytes, is_infinite + first, sizeof bytes);
+    lanes |= bytes * 0x0102040810204080 >> 56 << first;
+  }
+  return lanes;
+}
+
+// Takes pairs whose number is -infinity out of the lane masks, which leave a pair out exactly, whatever its key and
+// value hold. Runs stay as they are, so that sums keep their order.
+template <class T>
+HEADSPAN_NOINLINE void leave_out_removed(const Group<T>& group, const Tile& tile, const T* const* rows,
+                                         TileKeys<T>& keys) {
+  uint64_t removed = 0;
+  bool any_removed = false;
+  for (int r = 0; r < tile.count; r++) {
+    if (r == 0 || rows[r] != rows[r - 1]) removed = infinite_lanes(rows[r]);  // neighbouring keys may share a row
+    if (!removed) continue;
+    if (!keys.lane_masks) {
+      for (int i = 0; i < keys.padded; i++) keys.padded_masks[i] = all_lanes(group);
+      keys.lane_masks = keys.padded_masks;
+    }
+    keys.padded_masks[r] &= ~removed;
+    any_removed = true;
+  }
+  for (int i = 0; i < keys.run_count && any_removed; i++)
+    for (int r = keys.runs[i].first; r < keys.runs[i].last; r++) keys.runs[i].all_seen &= keys.lane_masks[r];
+}
+
+// The terms of a tile; `slope` is times log2(e). Pairs that they remove are left out of its lane masks.
+template <class T>
+HEADSPAN_INLINE ScoreTerms<T> score_terms(const Group<T>& group, const Tile& tile, TileKeys<T>& keys, const T* slope,
+                                          PairRows<T>& pairs) {
   if (group.pair_bias.self) {
     group.pair_bias.rows(group.pair_bias.self, tile, pairs.room, pairs.rows);
     for (int r = tile.count; r < keys.padded; r++) pairs.rows[r] = pairs.rows[tile.count - 1];
+    if (group.pair_bias.removes) leave_out_removed(group, tile, pairs.rows, keys);
   }
   return {SoftCap<T>(group.softcap), group.biased ? slope : nullptr, keys.distances,
           group.key_bias.data ? keys.bias : nullptr, group.pair_bias.self ? pairs.rows : nullptr};

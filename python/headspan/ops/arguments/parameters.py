@@ -46,6 +46,17 @@ def bounded_scores(array: npt.NDArray[Any], sizes: Sizes) -> Array:
     return clipped
 
 
+def of_type_of_query(name: str, given: object, sizes: Sizes) -> Array:
+    """Return an array that must have the type of query, as the core can read it: with any strides of whole numbers."""
+    array = _check.as_array(name, given)
+    if array.dtype.newbyteorder("=") != sizes.dtype:
+        raise TypeError(f"{name} must be of the type of query, {sizes.dtype}, not {array.dtype}")
+    whole_strides = all(stride % array.itemsize == 0 for stride in array.strides)
+    if array.dtype.isnative and array.flags.aligned and whole_strides:
+        return array
+    return np.array(array, dtype=sizes.dtype, order="C")
+
+
 class PerQuery(Parameter):
     """A span, a temperature or a slope.
 
@@ -116,16 +127,14 @@ class KeyBias(Parameter):
         array = np.where(removed, -np.inf, bounded_scores(array, sizes))
         shape = (1,) * (3 - array.ndim) + array.shape
         self.array = np.ascontiguousarray(array.reshape(shape), dtype=sizes.dtype)
-        self.removed = removed.reshape(shape) if removed.any() else None
+        self.removed = np.ascontiguousarray(removed.reshape(shape)) if removed.any() else None
 
 
 class Memory(Parameter):
     """Learned keys, or their values, that every query sees."""
 
     def __init__(self, name: str, given: object, sizes: Sizes, dims: int) -> None:
-        array = _check.as_array(name, given)
-        if array.dtype != sizes.dtype:
-            raise TypeError(f"{name} must be of the type of query, {sizes.dtype}, not {array.dtype}")
+        array = of_type_of_query(name, given, sizes)
         forms = [f"(m, {dims})"] + ([f"({sizes.key_heads}, m, {dims})"] if sizes.ndim > 2 else [])
         shape = array.shape
         if (
@@ -135,7 +144,7 @@ class Memory(Parameter):
         ):
             raise ValueError(f"{name} must be of shape {' or '.join(forms)}, not of shape {shape}")
         self._note(array, sizes)
-        self.array = np.broadcast_to(np.require(array, requirements=["C", "A"]), (sizes.key_heads, *shape[-2:]))
+        self.array = np.broadcast_to(np.ascontiguousarray(array), (sizes.key_heads, *shape[-2:]))
 
     def gradient(self, unshared: Array) -> Array:
         """Sum over everything that shared a value."""

@@ -49,6 +49,8 @@ class Request:
         The options that were given and have a gradient, by name.
     narrow : dtype or None
         That of query, key and value if they are 16-bit floats, for which results are rounded.
+    narrow_options : dict of dtype
+        Those of the options that are 16-bit floats, by name.
     causal : bool
         As given, or what suits the pattern.
     patterns : list of Pattern
@@ -68,6 +70,7 @@ class Request:
         if not options.keys() <= NAMES:
             refuse_unknown(options)
         self.narrow: np.dtype[Any] | None = None
+        self.narrow_options: dict[str, np.dtype[Any]] = {}
         if narrow.is_narrow(query):
             query, key, value, options = self._widened(query, key, value, options)
         query, key = _check.float_array("query", query), _check.float_array("key", key)
@@ -133,10 +136,11 @@ class Request:
                 raise TypeError(f"{name} is {given} but query is {query.dtype}; they must be alike")
         self.narrow = query.dtype
         # These are of the type of query, too.
-        options = {
-            name: narrow.widened(option) if name in _OF_TYPE and narrow.is_narrow(option) else option
-            for name, option in options.items()
-        }
+        options = dict(options)
+        for name in _OF_TYPE:
+            option = options.get(name)
+            if narrow.is_narrow(option):
+                self.narrow_options[name], options[name] = option.dtype, narrow.widened(option)
         wide_query, wide_key, wide_value = (narrow.widened(array) for array in arrays.values())
         return wide_query, wide_key, wide_value, options
 

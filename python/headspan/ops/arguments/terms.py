@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.arguments.parameters import Parameter, bounded_scores
+from headspan.ops.arguments.parameters import Parameter, bounded_scores, of_type_of_query
 from headspan.ops.arguments.sizes import Sizes
 
 
@@ -133,15 +133,13 @@ class PairBias(Term):
     """A number for every pair."""
 
     def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
-        array = _check.as_array("pair_bias", given["pair_bias"])
+        array = of_type_of_query("pair_bias", given["pair_bias"], sizes)
         wanted = (*sizes.axes[:-1], sizes.queries, sizes.keys)
         shape = array.shape
         fits = 2 <= len(shape) <= len(wanted) and shape[-2:] == wanted[-2:]
         if not fits or any(n not in (1, size) for n, size in zip(shape, wanted[-len(shape) :], strict=True)):
             forms = [wanted[i:] for i in range(len(wanted) - 1)]
             raise ValueError(f"pair_bias must be of shape {' or '.join(map(str, forms))}, not of shape {shape}")
-        if array.dtype != sizes.dtype:
-            raise TypeError(f"pair_bias must be of the type of query, {sizes.dtype}, not {array.dtype}")
         self._note(array, sizes)
         self.arrays = (array[(None,) * (4 - array.ndim)],)
 

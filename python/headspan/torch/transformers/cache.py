@@ -168,7 +168,7 @@ def head_cache(
     Raises
     ------
     ValueError
-        For a model that computes otherwise, or spans that do not fit.
+        For a model that computes otherwise or caches latents and not keys of heads, or spans that do not fit.
     TypeError
         For a wrong type.
 
@@ -197,6 +197,11 @@ def head_cache(
     if config._attn_implementation != "headspan":
         raise ValueError(
             f"a cache of heads needs a model with attn_implementation='headspan', not {config._attn_implementation!r}"
+        )
+    if any(hasattr(module, "expand_kv") for module in model.modules()):
+        raise ValueError(
+            f"a cache of heads keeps keys and values of heads, but {type(model).__name__} caches a latent that all "
+            "heads share (multi-head latent attention): leave cache= out, and spans still limit what is computed"
         )
     of_layers = spans_of_model.of_model(model, config) if spans is None else spans_of_model.of_layers(spans, config)
     if ramp is None:

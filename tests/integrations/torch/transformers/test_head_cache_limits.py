@@ -72,3 +72,18 @@ def test_what_a_layer_hands_on(words, change):
 def test_what_it_is_made_with_is_checked_at_once(error, name, given):
     with pytest.raises(error, match=name):
         headspan.torch.head_cache(spanned(), **{name: given})
+
+
+def test_models_that_cache_latents():
+    """Multi-head latent attention makes keys of heads from what its cache returns, which would not be read."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    ranks = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8}
+    config = transformers.DeepseekV3Config(vocab_size=50, first_k_dense_replace=2, n_routed_experts=8, **sizes, **ranks)
+    model = transformers.DeepseekV3ForCausalLM(config)
+    model.set_attn_implementation("headspan")
+    if not hasattr(model.model.layers[0].self_attn, "expand_kv"):
+        pytest.skip("this version of transformers caches keys of heads")
+    with pytest.raises(
+        ValueError, match=r"^a cache of heads keeps keys and values of heads, but DeepseekV3ForCausalLM"
+    ):
+        headspan.torch.head_cache(model)

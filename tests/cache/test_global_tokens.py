@@ -1,0 +1,108 @@
+"""Global tokens that are still to come: a cache keeps what they will see until they have come."""
+
+import headspan as hs
+import numpy as np
+import pytest
+from cases import normals
+from headspan.patterns import Blockwise, Full, Global, Local
+
+TOKENS = 40
+
+
+def draw(rng):
+    """Return the arguments of a cache, the pattern of all its tokens, and query, key and value."""
+    key_heads, shared = int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    heads = key_heads * shared
+    spans = None if rng.random() < 0.5 else rng.integers(0, 12, heads).astype(float)
+    sink_tokens = int(rng.choice([0, 0, 3]))
+
+    def one():
+        tokens = sorted(int(token) for token in rng.choice(TOKENS, rng.integers(1, 4)))
+        near = [Local(int(rng.integers(5))), Blockwise(3, back=1), Full()][rng.integers(3)]
+        return near & Global(tokens) | Local(2) if rng.random() < 0.2 else near | Global(tokens)
+
+    pattern = one() if spans is None or rng.random() < 0.5 else [one() for _ in range(heads)]
+    arguments = {"spans": spans, "ramp": 2, "pattern": pattern, "sink_tokens": sink_tokens, "dtype": "float64"}
+    arguments["slack"] = int(rng.integers(4))
+    whole = pattern
+    if sink_tokens:
+        parts = pattern if isinstance(pattern, list) else [pattern]
+        whole = [its | Global(range(sink_tokens)) for its in (parts if len(parts) == heads else parts * heads)]
+    arrays = [normals(int(rng.integers(99)), 1, n, TOKENS, 8) for n in (heads, key_heads, key_heads)]
+    return key_heads, arguments, hs.attention(*arrays, span=spans, ramp=2, pattern=whole), arrays
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_order_of_calls(seed):
+    """What attends has the numbers of attention over all tokens, whatever was added, taken back and copied before."""
+    rng = np.random.default_rng(seed)
+    key_heads, arguments, expected, (query, key, value) = draw(rng)
+    cache = hs.SpanCache(1, key_heads, 8, **arguments)
+    most = 0  # tokens there ever were: slack= counts from there
+    for _ in range(60):
+        count, kind = cache.count, rng.random()
+        most = max(most, count)
+        least = max(most - arguments["slack"], 0)
+        new = min(int(rng.choice([1, 1, 2, 5, 9])), TOKENS - count)
+        its, queries = slice(count, count + new), slice(count, count + new)
+        if kind < 0.1:
+            cache = hs.SpanCache.from_state_dict(cache.state_dict()) if rng.random() < 0.5 else cache.copy()
+        elif kind < 0.3 and count:
+            cache.truncate(int(rng.integers(least, count + 1)))
+        elif kind < 0.5 and new:
+            cache.append(key[:, :, its], value[:, :, its])
+            oldest = max(most, count + new) - 1 - arguments["slack"]
+            last = slice(int(rng.integers(max(oldest, 0), count + new)), count + new)
+            np.testing.assert_allclose(cache.attend(query[:, :, last]), expected[:, :, last], atol=1e-12)
+        elif new:
+            out = cache.attend(query[:, :, queries], key[:, :, its], value[:, :, its])
+            np.testing.assert_allclose(out, expected[:, :, queries], atol=1e-12)
+
+
+def test_memory_is_let_go_of():
+    """All tokens are kept until the last global one has come, and then what the window and later queries need."""
+    key, value = normals(0, 2, 1, 1, 40, 8).astype(np.float32)
+    cache = hs.SpanCache(1, 1, 8, pattern=Local(2) | Global([0, 1, 20]), slack=3)
+    rows = []
+    for i in range(40):
+        cache.append(key[:, :, [i]], value[:, :, [i]])
+        rows.append(cache.nbytes // (2 * 8 * 4))
+    assert rows == [22 + 3] * 24 + [6 + 3] * 16  # but for tokens 0 and 1, which are kept anyway
+    only_first = hs.SpanCache(1, 1, 8, pattern=Local(2) | Global([0, 1, 2, 3]))
+    assert only_first.nbytes == (3 + 4) * 2 * 8 * 4  # sinks see nothing but sinks
+
+
+def test_what_is_gone_is_refused():
+    query, key, value = normals(0, 3, 1, 1, 40, 8)
+    cache = hs.SpanCache(1, 1, 8, dtype="float64", pattern=Local(2) | Global([7]), slack=1)
+    cache.append(key[:, :, :10], value[:, :, :10])
+    with pytest.raises(ValueError, match=r"token 7 is global and sees all tokens before it, but of key head 0 the"):
+        cache.attend(query[:, :, 7:10])
+    with pytest.raises(ValueError, match=r"count must leave what the next token can see"):
+        cache.truncate(7)
+    assert cache.attend(query[:, :, 8:10]).shape == (1, 1, 2, 8)
+
+
+@pytest.mark.parametrize("kind", ["alone", "of one head"])
+def test_patterns_that_look_ahead_are_refused(kind):
+    pattern = Local(3, after=2) if kind == "alone" else [Blockwise(4, ahead=1) | Global(0), Full()]
+    with pytest.raises(ValueError, match=r"^pattern of a cache must look back only, but .* looks both ways"):
+        hs.SpanCache(1, 2, 8, pattern=pattern)
+
+
+@pytest.mark.parametrize("name", ["SpanCache", "StreamingAttention"])
+def test_states_that_lack_something(name):
+    if name == "SpanCache":
+        state = hs.SpanCache(1, 1, 8).state_dict()
+    else:
+        options = {"slots": 4, "window": 2, "decay": 1, "spans": [1, np.inf], "ramp": 0}
+        state = hs.StreamingAttention(1, 2, 8, **options).state_dict()
+    read = getattr(hs, name).from_state_dict
+    for entry in state:
+        with pytest.raises(ValueError, match=f"^state must be what state_dict of {name} returned, but lacks {entry}$"):
+            read({other: its for other, its in state.items() if other != entry})
+    with pytest.raises(TypeError, match=r"^state must be what state_dict of .* returned, not None$"):
+        read(None)
+    for part in {"near", "far"} & state.keys():
+        with pytest.raises(ValueError, match=r"^state must be what state_dict of .* returned, but lacks count"):
+            read(state | {part: {name: its for name, its in state[part].items() if name != "count"}})
