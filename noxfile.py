@@ -199,7 +199,7 @@ def sanitize(session: nox.Session) -> None:
     session.run(
         "pytest",
         "-m",
-        "not slow",
+        "not unsanitized",
         "--ignore=tests/demo",
         "--ignore=tests/project",
         "-k",
@@ -275,7 +275,7 @@ def coverage(session: nox.Session) -> None:
     session.env["COVERAGE_FILE"] = str(folder / "python.data")
     # What needs torch or JAX has a session of its own.
     measured = ("--source=headspan", "--omit=*/headspan/jax/*,*/headspan/torch/*")
-    session.run("coverage", "run", *measured, "-m", "pytest", "-m", "not slow", *session.posargs)
+    session.run("coverage", "run", *measured, "-m", "pytest", "-m", "not unsanitized", *session.posargs)
     for program in ("core_test", "unit_test"):
         session.run(str(folder / "core" / program), external=True)
     session.run("coverage", "html", "--quiet", "--directory", str(folder / "python"))

@@ -26,7 +26,7 @@ def test_random_case(seed, dtype):
     nonfinite.check(*nonfinite.draw(seed, dtype))
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", [name for name in _core.variants() if name != _core.isa()])
 def test_other_variants(variant, dtype):

@@ -50,7 +50,7 @@ print('same bits')
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("queries", [3, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", _core.variants())
@@ -124,7 +124,7 @@ print('same bits')
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", _core.variants())
 def test_a_key_that_nobody_sees_is_never_read(variant, dtype):

@@ -42,7 +42,7 @@ np.savez(sys.argv[3], **arrays)
 APART = {"float64": 1e-12, "float32": 2e-5}
 
 
-@pytest.mark.slow  # the sanitizers have plain loops and one other
+@pytest.mark.unsanitized  # the sanitizers have plain loops and one other
 def test_there_is_more_than_one_variant():
     assert {"scalar", "portable"} <= set(VARIANTS)
     assert len(set(VARIANTS)) == len(VARIANTS)
@@ -55,13 +55,13 @@ def test_the_forced_variant_runs(variant):
     assert run_python(code, HEADSPAN_ISA=variant).split() == [variant, variant]
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name != _core.isa()])
 def test_numerical_tests_pass(variant):
     """All but the one that the plain run of the suite tests.
 
     conftest.py ends the run when the forced variant is not the one that runs."""
-    chosen = ["-m", "numerical and not slow"]
+    chosen = ["-m", "numerical and not unsanitized"]
     if variant == "scalar":  # plain loops take longest, and which thread takes what is decided for all of them alike
         chosen += ["-k", "not threads"]
     done = subprocess.run(

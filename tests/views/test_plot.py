@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's drawing
+pytestmark = pytest.mark.unsanitized  # the sanitizers have nothing to find in other people's drawing
 
 LARGE = np.clip(np.random.default_rng(0).lognormal(4, 1.5, (24, 16)), 0, 2048)
 
