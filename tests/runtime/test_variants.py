@@ -16,7 +16,7 @@ VARIANTS = _core.variants()
 CASES = os.environ.get("HEADSPAN_VARIANT_CASES", "150")
 PATTERNS = os.environ.get("HEADSPAN_VARIANT_PATTERNS", "15")
 # The files that have numerical tests: to collect all others, too, would take as long as many of the tests.
-FILES = sorted(p for p in (ROOT / "tests").rglob("*.py") if re.search(r"pytest\.mark\.numerical", p.read_text()))
+FILES = sorted(p for p in (ROOT / "tests").rglob("test_*.py") if re.search(r"pytest\.mark\.numerical", p.read_text()))
 
 RESULTS = """
 import sys
@@ -58,6 +58,7 @@ def test_the_forced_variant_runs(variant):
     assert run_python(code, HEADSPAN_ISA=variant).split() == [variant, variant]
 
 
+@pytest.mark.thorough
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name != _core.isa()])
 def test_numerical_tests_pass(variant):
@@ -90,6 +91,7 @@ def results(tmp_path_factory):
     return loaded
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "scalar"])
 def test_variants_agree_with_the_scalar_one(results, variant, dtype):

@@ -98,6 +98,7 @@ SIZES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(set(hs.plot.__all__) - {"mean_by_distance"}))
 def test_every_size_can_be_drawn(name):
     for data in SIZES[name]:
