@@ -51,9 +51,9 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The whole suite, on the installed package."""
+    """The whole suite, on the installed package; `nox -s tests -- -m thorough` for what a plain pytest leaves out."""
     session.install(".[test]")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", "-m", "", *session.posargs)
 
 
 @nox.session
@@ -67,7 +67,7 @@ def browser(session: nox.Session) -> None:
 def peers(session: nox.Session) -> None:
     """What torch and transformers compute, against headspan: docs/howto/models.md row by row; and headspan.torch."""
     _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
-    session.run("pytest", "tests/integrations/peers", "tests/integrations/torch", *session.posargs)
+    session.run("pytest", "-m", "", "tests/integrations/peers", "tests/integrations/torch", *session.posargs)
 
 
 @nox.session
@@ -78,7 +78,7 @@ def jax(session: nox.Session) -> None:
     """
     _install(session, "test", "torch==2.13.0", "jax==0.10.2")
     others = [f"tests/integrations/{name}.py" for name in ("peers/test_jax", "test_abilities")]
-    session.run("pytest", "tests/integrations/jax", *others, *session.posargs)
+    session.run("pytest", "-m", "", "tests/integrations/jax", *others, *session.posargs)
 
 
 @nox.session
@@ -199,7 +199,7 @@ def sanitize(session: nox.Session) -> None:
     session.run(
         "pytest",
         "-m",
-        "not slow",
+        "not unsanitized",
         "--ignore=tests/demo",
         "--ignore=tests/project",
         "-k",
@@ -275,7 +275,7 @@ def coverage(session: nox.Session) -> None:
     session.env["COVERAGE_FILE"] = str(folder / "python.data")
     # What needs torch or JAX has a session of its own.
     measured = ("--source=headspan", "--omit=*/headspan/jax/*,*/headspan/torch/*")
-    session.run("coverage", "run", *measured, "-m", "pytest", "-m", "not slow", *session.posargs)
+    session.run("coverage", "run", *measured, "-m", "pytest", "-m", "not unsanitized", *session.posargs)
     for program in ("core_test", "unit_test"):
         session.run(str(folder / "core" / program), external=True)
     session.run("coverage", "html", "--quiet", "--directory", str(folder / "python"))

@@ -1,4 +1,4 @@
-"""Settings of every run, and a stop when a forced instruction set is not the one that runs."""
+"""Settings of every run and of its workers, and a stop when a forced instruction set is not the one that runs."""
 
 import os
 import sys
@@ -7,6 +7,9 @@ from pathlib import Path
 # Two pools of threads that spin on few cores get in each other's way: the oracle's many small
 # products are three times as fast on one. To be set before NumPy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Workers of pytest-xdist share the processors. Each keeps two threads, without which nothing would be divided.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import pytest
 
@@ -23,6 +26,12 @@ def _no_picture_left_open():
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_auto_num_workers():
+    """The workers of `-n auto`: as many as processors, but each collects all tests and more than four save no time."""
+    return min(os.cpu_count() or 1, 4)
 
 
 def pytest_configure(config):

@@ -164,7 +164,7 @@ print('same bits')
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.skipif(not is_x86(), reason="the control word of x86")
 @pytest.mark.parametrize("order", ["born flushing", "flushing later"])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -254,7 +254,7 @@ GIANT_CALLS = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("call", GIANT_CALLS)
 def test_giants_are_refused(call):
     """Sizes whose products do not fit memory or 64 bits: an error, and the next call is right."""
@@ -280,7 +280,7 @@ print(used / query.nbytes)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_memory_grows_with_tokens_not_with_pairs():
     """Forward, backward and pictures: a small multiple of one input."""
     assert float(run_python(LEAN)) < 16

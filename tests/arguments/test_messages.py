@@ -79,7 +79,7 @@ def test_a_folder_is_no_file(tmp_path):
         hs.explore(QUERY, QUERY).save(tmp_path)
 
 
-@pytest.mark.slow  # the sanitizer has an allocator of its own
+@pytest.mark.unsanitized  # the sanitizer has an allocator of its own
 def test_weights_of_too_many_pairs():
     query = np.zeros((1, 1, 2_000_000, 1), np.float32)
     with pytest.raises(MemoryError, match=r"14901 GiB; pool= makes blocks of them, rows= and cols= choose some$"):

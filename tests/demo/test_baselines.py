@@ -80,6 +80,7 @@ def test_a_baseline_follows_a_run_that_was_extended(tmp_path):
     assert all(np.array_equal(own.load().parameters[k], v) for k, v in by_hand.load().parameters.items())
 
 
+@pytest.mark.thorough
 def test_one_that_was_there_goes_on_when_its_run_is_extended(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT)
@@ -97,6 +98,7 @@ def test_one_that_was_there_goes_on_when_its_run_is_extended(tmp_path):
     assert window.folder.startswith("window-")
 
 
+@pytest.mark.thorough
 def test_a_run_that_ended_early_is_compared_at_its_own_step(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT, steps=3)
@@ -129,6 +131,7 @@ def test_the_report_says_what_was_saved_and_what_it_cost(folder, capsys):
     assert "The learned spans compute " in page
 
 
+@pytest.mark.thorough
 def test_baselines_of_a_run_that_is_there(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
     assert "What do they cost?" not in (folder / "run/report.html").read_text()
@@ -143,6 +146,7 @@ def test_baselines_of_a_run_that_is_there(folder, capsys):
     assert step_of(Run.open(folder / "run/baselines/full")) == 5
 
 
+@pytest.mark.thorough
 def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys, monkeypatch):
     begun = []
 
@@ -197,6 +201,7 @@ def test_spans_that_all_ended_at_zero_are_said(change, penalty, words):
         assert spans_at_zero(model, training, state) is None
 
 
+@pytest.mark.thorough
 def test_spans_that_were_given_did_not_end_anywhere(tmp_path):
     still = dataclasses.replace(TRAINING, span_rate=0.0)
     assert spans_at_zero(small_model(TEXT), still, state_of([[0, 0]])) is None
@@ -206,6 +211,7 @@ def test_spans_that_were_given_did_not_end_anywhere(tmp_path):
     assert "every span given, 8 characters, soft edge (ramp) 4" in (run.path / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_the_command_and_the_report_say_that_all_spans_ended_at_zero(folder, capsys):
     common = ["train", "text.txt", *SIZES, "--span-init", "0.2"]
     assert cli.main([*common, "--out", "nowhere", "--span-penalty", "1000"]) == 0

@@ -39,6 +39,7 @@ def last_hint(capsys):
     return shlex.split(line)[1:]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", [["train", "--resume"], ["report"]])
 def test_a_file_that_moved_can_be_named_again(folder, capsys, command):
     cli.main(["train", "text.txt", "--out", "a run", "--minutes", "0", *SIZES])
@@ -53,6 +54,7 @@ def test_a_file_that_moved_can_be_named_again(folder, capsys, command):
     assert cli.main([*command, "a run"]) == 0  # it is known from now on
 
 
+@pytest.mark.thorough
 def test_what_to_type_after_a_text_was_moved_works(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
     os.rename("text.txt", "moved.txt")
@@ -62,6 +64,7 @@ def test_what_to_type_after_a_text_was_moved_works(folder, capsys):
     assert "5 of 5 steps" in (folder / "run/report.html").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", [["train", "--resume"], ["report"]])
 def test_another_text_is_called_another_text(folder, capsys, command):
     (folder / "other text.txt").write_bytes(small_text(2000).data.tobytes()[::-1])
@@ -78,6 +81,7 @@ def test_another_text_is_called_another_text(folder, capsys, command):
     assert (folder / "runs/other text-001/report.html").exists()
 
 
+@pytest.mark.thorough
 def test_a_text_that_changed_is_trained_on_anew(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
     (folder / "text.txt").write_bytes(small_text(2100).data.tobytes())
@@ -88,6 +92,7 @@ def test_a_text_that_changed_is_trained_on_anew(folder, capsys):
     assert cli.main([*shlex.split(anew), *SIZES]) == 0
 
 
+@pytest.mark.thorough
 def test_the_standard_library_of_another_python_is_trained_on_by_the_demo(folder, capsys, monkeypatch):
     library = small_text(2000)
     for size in (2000, 2100):
@@ -101,6 +106,7 @@ def test_the_standard_library_of_another_python_is_trained_on_by_the_demo(folder
     assert error_of(capsys).endswith("has changed since run was trained on it; to train on it anew: headspan demo")
 
 
+@pytest.mark.thorough
 def test_a_run_is_extended(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", *SIZES])
     assert cli.main(["train", "--resume", "run", "--extend", "3"]) == 0
@@ -118,6 +124,7 @@ def test_a_run_is_extended(folder, capsys):
     assert "10 of 10 steps" in (folder / "run/report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_what_cannot_go_on_is_not_extended(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", *SIZES])
     (folder / "run/weights.npz").write_bytes(b"")
@@ -139,6 +146,7 @@ def test_demo_trains_on_the_standard_library(folder, capsys, monkeypatch):
     assert json.loads((folder / "runs/demo-002/summary.json").read_text())["compared"] == {}
 
 
+@pytest.mark.thorough
 def test_report_as_pictures_and_as_numbers(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", *SIZES])
     capsys.readouterr()
@@ -151,6 +159,7 @@ def test_report_as_pictures_and_as_numbers(folder, capsys):
     assert f"{numbers['test bits per character']:.3f} bits per character" in printed
 
 
+@pytest.mark.thorough
 def test_numbers_can_be_piped(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", *SIZES])
     capsys.readouterr()
@@ -160,6 +169,7 @@ def test_numbers_can_be_piped(folder, capsys):
     assert "report: run/report.html" in printed.err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -194,6 +204,7 @@ def test_help_names_what_is_taken_unless_given(capsys, command):
     assert f"length of the soft edge, in characters (default: {ModelConfig.ramp:g})" in printed
 
 
+@pytest.mark.thorough
 def test_only_open_opens_a_browser(folder, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -317,6 +328,7 @@ def test_the_program_sets_the_environment_before_it_loads_anything():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", [["-m", "headspan_command"], ["-m", "headspan"], ["-mheadspan"]])
 def test_the_program_is_a_module_too(folder, module):
     for arguments, code in ((["--version"], 0), (["report", "absent run"], 1), (["dream"], 2)):
@@ -326,6 +338,7 @@ def test_the_program_is_a_module_too(folder, module):
         assert code == 0 or (arguments[-1] in process.stderr and "usage: headspan" in process.stderr) == (code == 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", [["-m", "headspan_command"], ["-m", "headspan"], ["-mheadspan"]])
 def test_numpy_is_loaded_by_a_program_that_has_set_the_environment(folder, module):
     """The package's own module starts Python again, as it was started, since NumPy has been loaded by then."""
@@ -360,6 +373,7 @@ def test_ctrl_c_while_packages_are_loaded(package):
     assert (process.returncode, process.stderr) == (130, "headspan: error: interrupted\n")
 
 
+@pytest.mark.thorough
 def test_names_that_the_terminal_cannot_show(folder, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
     name = os.fsdecode("d\u00fcrr ".encode() + b"\xfc")

@@ -99,6 +99,7 @@ def test_the_view_is_no_larger_than_a_page_may_be():
     assert view.tokens == ["A"] * 152
 
 
+@pytest.mark.thorough
 def test_name_of_the_text_is_escaped(tmp_path):
     text = type(TEXT).from_bytes(TEXT.data.tobytes(), "<b>&\"'.txt")
     run = small_run(tmp_path / "run", text)
@@ -131,6 +132,7 @@ def test_pictures_follow_the_colour_of_the_page_and_the_file_has_its_own(finishe
     assert "currentColor" not in alone
 
 
+@pytest.mark.thorough
 def test_a_report_again_changes_measured_times_only(finished):
     run, summary, page = finished
     again = write_report(run, TEXT)
@@ -142,12 +144,14 @@ def test_a_report_again_changes_measured_times_only(finished):
     assert svgs((run.path / "report.html").read_text()) == svgs(page)
 
 
+@pytest.mark.thorough
 def test_a_run_that_has_not_begun_says_so(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     write_report(run, TEXT)
     assert "has not been trained yet" in (run.path / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_says_so(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT, steps=3)
@@ -223,6 +227,7 @@ def test_the_document_has_the_numbers_of_the_page(finished):
     assert [value is None for value in summary["history"]["validation"]] == [True, False, True, False]
 
 
+@pytest.mark.thorough
 def test_pictures_are_written_as_png_files(finished, tmp_path):
     run, _, _ = finished
     image = pytest.importorskip("matplotlib.image")
@@ -238,6 +243,7 @@ def test_pictures_are_written_as_png_files(finished, tmp_path):
         assert pixels[..., :3].min() < 0.3  # something is drawn
 
 
+@pytest.mark.thorough
 def test_metrics_that_are_not_finite_are_said_and_left_out(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT)
@@ -255,6 +261,7 @@ def test_metrics_that_are_not_finite_are_said_and_left_out(tmp_path):
     assert len(svgs(page)) == 7
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_spans_that_are_not_finite_are_said(tmp_path, value):
     run = small_run(tmp_path / "run", TEXT)
@@ -276,6 +283,7 @@ def test_spans_that_are_not_finite_are_said(tmp_path, value):
     assert {path.name for path in (tmp_path / "png").iterdir()} == {"bits.png", "learning.png", "history.png"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["embedding", "0.query", "1.key"])
 def test_weights_that_are_not_finite_do_not_stop_the_report(tmp_path, name):
     run = small_run(tmp_path / "run", TEXT)
@@ -288,6 +296,7 @@ def test_weights_that_are_not_finite_do_not_stop_the_report(tmp_path, name):
     assert summary_of(run)["finished"] is False
 
 
+@pytest.mark.thorough
 def test_what_a_killed_run_noted_after_its_weights_is_left_out(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT, steps=4)
@@ -344,6 +353,7 @@ def test_bits_of_the_bytes_of_a_character_are_added():
     assert shown == [("a", 1.0), ("é", 6.0), ("\ufffd", 8.0), ("\ufffd", 16.0)]
 
 
+@pytest.mark.thorough
 def test_history_ends_where_the_table_does(tmp_path, monkeypatch):
     """Also in a run that ended between two rows of its metrics."""
     run, drawn, draw = small_run(tmp_path / "run", TEXT), [], _pictures.span_history

@@ -96,6 +96,7 @@ def test_dynamic_spans_are_those_of_the_paper():
         assert np.unique(lm.spans(lm.init_parameters(given, 0), given, tokens)).tolist() == [given.span_init]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["adaptive", "dynamic"])
 def test_heads_start_apart_and_wait(tmp_path, kind):
     changes = {"heads": 4, "span_init": 2, "span_spread": 64, "span_limit": 100, "span_kind": kind}
@@ -169,6 +170,7 @@ def test_a_memory_of_another_model_is_refused(tmp_path):
         train(run, TEXT)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("batches", ["stream", "windows"])
 def test_the_report_of_dynamic_spans(tmp_path, batches):
     training = dataclasses.replace(STREAM, batches=batches)
@@ -201,6 +203,7 @@ def test_the_report_of_dynamic_spans(tmp_path, batches):
     np.testing.assert_allclose(loaded.trace(words)["span"], means.ravel(), rtol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_with_weights_that_are_not_finite_is_reported(tmp_path, kind):
     run = small_run(tmp_path / "run", TEXT, STREAM, **KINDS[kind])

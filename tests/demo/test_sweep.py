@@ -164,6 +164,7 @@ def test_the_mean_over_windows_of_the_text_counts_where_characters_predict_spans
     assert result["mean span"] == pytest.approx(spans.mean(), rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_one_that_was_interrupted_comes_to_the_same_numbers(whole, folder, capsys, monkeypatch):
     path = written(folder, TEXT + SHARED + KINDS)
     command = ["sweep", str(path)]
@@ -247,6 +248,7 @@ def test_runs_on_another_text_are_refused(whole, tmp_path, capsys):
     assert "was run on another text than text.txt is now" in error_of(capsys)
 
 
+@pytest.mark.thorough
 def test_seeds_can_be_added(whole, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "copy")
     path = written(tmp_path / "copy", (TEXT + SHARED + KINDS).replace("[0, 1]", "[0, 1, 2]"))
@@ -287,6 +289,7 @@ def test_a_run_that_diverges_is_said_and_the_others_are_done(folder, capsys):
     assert "| learned | 1e+30 | 1 (1 diverged) |  |" in (folder / "runs/plan/table.md").read_text()
 
 
+@pytest.mark.thorough
 def test_several_texts_without_limits(folder, capsys):
     (folder / "other.txt").write_bytes(small_text(2400).data.tobytes())
     path = written(folder, SHARED + '[grid]\ntext = ["text.txt", "other.txt"]\nspan_penalty = [0.0, 0.5]\n')

@@ -67,7 +67,7 @@ def test_the_loss_falls_and_spans_stay_within_their_limit(tmp_path):
     assert np.ptp(spans) > 4
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_heads_part_from_where_they_start(tmp_path):
     """Most characters are the one 20 back, which the default spans see at their soft edge: some heads grow to it."""
     rng = np.random.default_rng(0)

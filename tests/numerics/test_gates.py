@@ -106,7 +106,7 @@ def test_closed_blocks_cost_nothing_and_own_ones_are_open():
     assert list(np.flatnonzero(vjp(np.ones((2, 4, 4))))) == [16 + 12]
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("weight", [0.003, 0.03])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_planted_pattern_is_found(seed, weight):

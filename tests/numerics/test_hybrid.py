@@ -112,7 +112,7 @@ def test_dense_definition(form, temperature):
     assert np.ptp(actual[1]) > 0.01  # spans differ
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @every_temperature
 @every_form
 def test_gradient_by_central_differences(form, temperature):
@@ -316,7 +316,7 @@ def train(start, trained, steps=200, rate=0.05):
 START = pytest.mark.parametrize("start", [1.0, 8.0, 35.0], ids=["too short", "between", "too long"])
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @START
 def test_predictor_finds_the_planted_distances(start):
     """Growing and shrinking, for the two kinds of item at once, by the gradient of the predictor alone."""
@@ -326,7 +326,7 @@ def test_predictor_finds_the_planted_distances(start):
     assert loss < 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @START
 def test_a_cut_gradient_does_not_find_them(start):
     """Without it the spans stay, and whatever else is learned leaves an error a thousand times as large."""

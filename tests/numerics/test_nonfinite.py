@@ -1,15 +1,11 @@
 """NaN and infinity reach all that see them, and nothing else, in every variant of the kernel."""
 
-import os
-
 import nonfinite
 import pytest
-from cases import DTYPES
+from cases import DTYPES, SEEDS
 from headspan import _core
 from helpers import run_python
 
-# Seeds a dtype in the variant that runs, and in each of the others.
-SEEDS = int(os.environ.get("HEADSPAN_TEST_CASES", "600")) // 6
 OTHERS = """
 import sys
 import nonfinite
@@ -21,12 +17,13 @@ for seed in range(100, 140):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 6])
 def test_random_case(seed, dtype):
     nonfinite.check(*nonfinite.draw(seed, dtype))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", [name for name in _core.variants() if name != _core.isa()])
 def test_other_variants(variant, dtype):

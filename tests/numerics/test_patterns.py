@@ -13,7 +13,7 @@ import scipy.sparse as sparse
 from bits import all_bits, check_untouched, make_arguments, poisoned, spread_over_keys
 from cases import DTYPES
 from headspan.ops.arguments.request import Request
-from pattern_cases import PATTERNS, check_case, make_composed_case, make_primitive_case, named_case
+from pattern_cases import SEEDS, check_case, make_composed_case, make_primitive_case, named_case
 from pattern_draws import PRIMITIVES
 from pattern_edges import BIGBIRD, BIGBIRD_SEEN, EDGES, SQUARES
 from pattern_oracle import both, leaf, union
@@ -54,7 +54,7 @@ def test_primitive(name, queries, keys, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("seed", range(PATTERNS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_composition(seed, dtype):
     check_all(make_composed_case(seed, dtype))
 

@@ -205,7 +205,7 @@ def test_the_slow_take_part_in_fewer_rounds():
     assert [len(s.seconds) for s in samples.values()] == [3, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_memory_is_that_of_the_results():
     case = Case("linear", "span", heads=16, span=64)
     out = case.heads * case.queries * case.head_dim * case.itemsize

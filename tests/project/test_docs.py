@@ -106,7 +106,7 @@ def test_readme_is_short():
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @documents
 def test_examples_of_documents(document, tmp_path, monkeypatch):
     """In an interpreter of their own: a pattern that one of them defines is known to all that follows.

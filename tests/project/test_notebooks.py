@@ -155,7 +155,8 @@ def test_links_lead_somewhere(path):
         assert link.startswith("https://") or (FOLDER / link).exists(), link
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.unsanitized
 @notebooks
 def test_runs(path, tmp_path, monkeypatch):
     for name in NEEDED:

@@ -77,7 +77,7 @@ print(hash(index.retrieve(query, 32).tobytes()))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_the_same_for_every_number_of_threads():
     found = {
         run_python(THREADS, OPENBLAS_NUM_THREADS=n, OMP_NUM_THREADS=n, PYTHONHASHSEED="0") for n in ("1", "2", "3")

@@ -22,7 +22,7 @@ FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 NAMESPACE = re.compile(r"(?:^|[ *&])headspan::(?:\(anonymous namespace\)::)?(\w+)::")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.unsanitized,
     pytest.mark.skipif(not is_x86(), reason="registers of x86"),
     pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump is not installed"),
 ]

@@ -16,7 +16,7 @@ def problem(shape):
     return np.random.default_rng(0).standard_normal((3, *shape), dtype=np.float32)
 
 
-@pytest.mark.slow  # under the sanitizers nothing is kept, so that what was given back is not touched
+@pytest.mark.unsanitized  # under the sanitizers nothing is kept, so that what was given back is not touched
 def test_memory_for_results_that_a_caller_lays_out_is_used_again():
     shape = (3, 5, 2**15)
     first = empty(shape, np.dtype(np.float64))
@@ -78,8 +78,8 @@ def test_a_large_result_is_an_array_like_any_other():
     ("tokens", "dim"),
     [
         (2048, 64),
-        pytest.param(2000, 64, marks=pytest.mark.slow),
-        pytest.param(2800, 50, marks=pytest.mark.slow),
+        pytest.param(2000, 64, marks=pytest.mark.unsanitized),
+        pytest.param(2800, 50, marks=pytest.mark.unsanitized),
         (2800, 63),
     ],
 )
@@ -120,7 +120,7 @@ print(held - before, resident() - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_no_more_than_256_mb_are_kept():
     held, kept = map(float, run_python(RESIDENT + BOUND).split())
     assert held > 24 * 36
@@ -142,7 +142,7 @@ print(len(places))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_what_is_too_much_to_keep_is_lent_to_the_system():
     *rounds, places = run_python(RESIDENT + LENT).splitlines()
     for line in rounds:
@@ -164,7 +164,7 @@ print("right")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_pieces_of_different_sizes_are_kept_apart():
     assert run_python(MIXED) == "right\n"
 
@@ -186,6 +186,6 @@ print(attend(2_400_000).shape[2])  # 154 MB, for which there is room only where 
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_what_is_kept_is_given_back_before_memory_ends():
     assert run_python(FULL) == "2400000\n"

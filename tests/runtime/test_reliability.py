@@ -55,7 +55,7 @@ print('right')
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("how", ["fork", "fork of a fork", "multiprocessing"])
 def test_fork_after_use(how):
     assert run_python(FORK, how, PYTHONWARNINGS="ignore", timeout=60) == "right\n"
@@ -71,7 +71,7 @@ extern "C" int threads() {
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.skipif(not hs.build_info()["openmp"], reason="built without OpenMP")
 def test_fork_after_another_library_used_the_threads(tmp_path):
     """headspan is imported but has not run yet when the process forks."""
@@ -151,7 +151,7 @@ print(failures)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("call", ["attention", "attention_vjp", "attention_weights"])
 def test_every_allocation_may_fail(tmp_path, call, threads):
@@ -230,7 +230,7 @@ print('interrupted')
 LIMIT = 0.1  # seconds
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("call", ["forward", "backward", "weights", "one group", "one query", "long rows"])
 def test_ctrl_c_within_a_tenth_of_a_second(call):
     assert run_python(INTERRUPT, call, LIMIT) == "interrupted\n"
@@ -261,11 +261,11 @@ print(hs.attention(query, query, query, span=64).shape)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_many_threads_where_there_is_no_room_for_them():
     assert run_python(LITTLE_ROOM) == "(64, 6400, 32)\n"
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_more_threads_than_any_machine_has():
     assert run_python(MANY_THREADS) == "right\n"

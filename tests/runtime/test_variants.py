@@ -1,6 +1,7 @@
 """Every compiled instruction set that runs here passes the numerical tests, forced by name."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,8 @@ VARIANTS = _core.variants()
 # Cases a dtype for each variant; the plain run of the suite takes many more.
 CASES = os.environ.get("HEADSPAN_VARIANT_CASES", "150")
 PATTERNS = os.environ.get("HEADSPAN_VARIANT_PATTERNS", "15")
+# The files that have numerical tests: to collect all others, too, would take as long as many of the tests.
+FILES = sorted(p for p in (ROOT / "tests").rglob("test_*.py") if re.search(r"pytest\.mark\.numerical", p.read_text()))
 
 RESULTS = """
 import sys
@@ -42,7 +45,7 @@ np.savez(sys.argv[3], **arrays)
 APART = {"float64": 1e-12, "float32": 2e-5}
 
 
-@pytest.mark.slow  # the sanitizers have plain loops and one other
+@pytest.mark.unsanitized  # the sanitizers have plain loops and one other
 def test_there_is_more_than_one_variant():
     assert {"scalar", "portable"} <= set(VARIANTS)
     assert len(set(VARIANTS)) == len(VARIANTS)
@@ -55,13 +58,14 @@ def test_the_forced_variant_runs(variant):
     assert run_python(code, HEADSPAN_ISA=variant).split() == [variant, variant]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name != _core.isa()])
 def test_numerical_tests_pass(variant):
     """All but the one that the plain run of the suite tests.
 
     conftest.py ends the run when the forced variant is not the one that runs."""
-    chosen = ["-m", "numerical and not slow"]
+    chosen = ["-m", "numerical and not unsanitized", *FILES]
     if variant == "scalar":  # plain loops take longest, and which thread takes what is decided for all of them alike
         chosen += ["-k", "not threads"]
     done = subprocess.run(
@@ -87,6 +91,7 @@ def results(tmp_path_factory):
     return loaded
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "scalar"])
 def test_variants_agree_with_the_scalar_one(results, variant, dtype):

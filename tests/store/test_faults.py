@@ -14,7 +14,7 @@ from helpers import run_python
 pytest.importorskip("lmdb", reason="needs lmdb: pip install 'headspan[store]'")
 
 
-@pytest.mark.slow
+@pytest.mark.unsanitized
 def test_a_killed_process_loses_nothing(tmp_path):
     counts = [killed.check_one(tmp_path / "store", seed) for seed in range(10)]
     assert counts == sorted(counts)

@@ -9,9 +9,18 @@ import os
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
-# Cases a dtype; the runs of every variant set it lower.
-CASES = int(os.environ.get("HEADSPAN_TEST_CASES", "600"))
+
+def seeds(variable, count, few):
+    """Seeds of random cases: as many as the variable says, or `count`, which are `thorough` but for the first few."""
+    if variable in os.environ:
+        return list(range(int(os.environ[variable])))
+    return [*range(few), *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(few, count))]
+
+
+# Of each dtype; the runs of every variant set it lower.
+SEEDS = seeds("HEADSPAN_TEST_CASES", 600, few=100)
 DTYPES = ("float64", "float32")
 # Pairs a case may hold: keeps the dense oracle to a fraction of a second.
 MOST_PAIRS = 150_000
@@ -229,8 +238,3 @@ def make_case(seed, dtype):
         draw_array(rng, (*lead, queries, value_dim), dtype),
         draw_array(rng, (*lead, queries), dtype) if rng.random() < 0.5 else None,
     )
-
-
-def all_cases(count=CASES):
-    """(dtype, seed) of every random case."""
-    return [(dtype, seed) for dtype in DTYPES for seed in range(count)]

@@ -4,7 +4,6 @@ As in `cases`, a case is a function of its seed and dtype, and every number that
 pair is seen is a multiple of 1/4: spans, ramps and positions.
 """
 
-import os
 from dataclasses import dataclass, field
 
 import headspan as hs
@@ -12,11 +11,11 @@ import numpy as np
 import oracle
 import pattern_draws
 import pattern_oracle
-from cases import DTYPES, HEADS, draw_array, draw_memory, draw_options, dress
+from cases import DTYPES, HEADS, draw_array, draw_memory, draw_options, dress, seeds
 from tolerances import check_close, check_gradients
 
-# Random compositions a dtype; the runs of every variant set it lower.
-PATTERNS = int(os.environ.get("HEADSPAN_TEST_PATTERNS", "40"))
+# Of random compositions, for each dtype; the runs of every variant set it lower.
+SEEDS = seeds("HEADSPAN_TEST_PATTERNS", 40, few=10)
 SIZES = (1, 63, 64, 65, 257)
 MOST_PAIRS = 140_000  # over all heads and batch items
 

@@ -11,7 +11,7 @@ import pytest
 from headspan.patterns import Global, Local
 from screen.colours import KINDS, contrast, distance, lab, rgb
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 CHECKS = (Path(__file__).parent / "accessible.js").read_text()
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "again"]

@@ -13,7 +13,7 @@ from helpers import run_python
 from screen.views import float32_normals
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
-pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's widgets
+pytestmark = pytest.mark.unsanitized  # the sanitizers have nothing to find in other people's widgets
 
 
 def view_of(count=3, length=20, **options):

@@ -8,7 +8,7 @@ from screen.colours import contrast, rgb
 from screen.views import HOSTILE, WORDS, float32_normals, small_view
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 
 def test_pointing_reads_out_the_pair(opened):

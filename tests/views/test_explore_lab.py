@@ -16,7 +16,7 @@ from screen.browser import TEXTS, drawn, overlapping, set_slider, spilling
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
 pytest.importorskip("jupyterlab", reason="needs JupyterLab: pip install jupyterlab")
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 SHORT = [
     """import json

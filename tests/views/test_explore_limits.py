@@ -8,7 +8,7 @@ from screen.browser import check_drawn, drawn, overlapping, place_of, readout, s
 from screen.views import float32_normals, small_view
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 DOCUMENTS = np.repeat([4, 7, 9], [12, 20, 8])
 RANGES = np.sort(np.random.default_rng(4).integers(0, 41, (12, 2)), axis=1)

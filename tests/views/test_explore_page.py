@@ -11,7 +11,7 @@ from screen.views import float32_normals, small_view
 import benchmarks.measure.view
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 
 CASES = {

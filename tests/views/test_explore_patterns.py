@@ -7,7 +7,7 @@ from headspan.patterns import Blocks, Blockwise, Fixed, Full, Global, Local, Nei
 from screen.browser import check_drawn, drawn, place_of, readout, set_slider
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 HALF = np.array([[[1, 0, 0], [1, 1, 0], [0, 0, 0]], [[1, 0, 0], [0, 0, 0], [1, 0, 1]]], bool)
 

@@ -6,7 +6,7 @@ import pytest
 from screen.browser import TEXTS, check_drawn, overlapping, spilling
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 
 @pytest.fixture(scope="module")

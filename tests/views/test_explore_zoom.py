@@ -9,7 +9,7 @@ from screen.browser import check_drawn, drawn, place_of, set_slider
 from screen.views import float32_normals
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 LENGTH = 2000
 PART = [[1500, 1600], [1440, 1600]]

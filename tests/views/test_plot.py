@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's drawing
+pytestmark = pytest.mark.unsanitized  # the sanitizers have nothing to find in other people's drawing
 
 LARGE = np.clip(np.random.default_rng(0).lognormal(4, 1.5, (24, 16)), 0, 2048)
 
@@ -98,6 +98,7 @@ SIZES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(set(hs.plot.__all__) - {"mean_by_distance"}))
 def test_every_size_can_be_drawn(name):
     for data in SIZES[name]:

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's drawing
+pytestmark = pytest.mark.unsanitized  # the sanitizers have nothing to find in other people's drawing
 
 VALUES = [
     (lambda p: p.spans([-1]), "span must not be negative, but holds -1"),

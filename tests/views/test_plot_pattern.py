@@ -10,7 +10,7 @@ from headspan.plot import _pattern
 matplotlib.use("Agg")
 
 
-pytestmark = pytest.mark.slow  # the sanitizers have nothing to find in other people's drawing
+pytestmark = pytest.mark.unsanitized  # the sanitizers have nothing to find in other people's drawing
 
 
 @pytest.fixture(autouse=True)
