@@ -64,6 +64,7 @@ class BackwardPass {
   void run_stage(std::ptrdiff_t stage, const Control& control) const {
     std::vector<KeyHead> heads;
     std::vector<ChunkQueue::OfHead> chunks;
+    heads.reserve(static_cast<std::size_t>(request_.batch() * request_.key_heads()));
     for (std::ptrdiff_t n = 0; n < request_.batch() * request_.key_heads(); n++) {
       heads.push_back(key_head(n / request_.key_heads(), n % request_.key_heads(), stage));
       chunks.push_back(chunks_of(heads.back()));
@@ -132,6 +133,7 @@ class BackwardPass {
         if (!has_group(head, n + i)) continue;
         GroupRun& run = runs[i].emplace(*this, head, n + i, sums, workspace.kernel_at(static_cast<std::size_t>(i)));
         copies.redirect(run.queries);
+        fetch_next(run, head);
         if (run.keys.empty()) continue;
         top = std::max(top, (run.keys.last() - 1) / head.range_keys);
         bottom = std::min(bottom, run.keys.first() / head.range_keys);
@@ -164,7 +166,6 @@ class BackwardPass {
     void* const workspace;
     bool const adds;       // to what the stages before have found
     std::vector<T> later;  // rows of the query's gradient that are added in the end, or of which only others are made
-    std::ptrdiff_t steps = 0;
     std::ptrdiff_t const number;
 
     GroupRun(const BackwardPass& pass, const KeyHead& head, std::ptrdiff_t n, ChunkSums<T>& chunk_sums, void* memory)
@@ -175,6 +176,7 @@ class BackwardPass {
           workspace(memory),
           adds(head.stage > 0),
           number(n) {
+      Upstream<T> const& upstream = pass.upstream_;
       int const dims = pass.request_.head_dim();
       bool const aside = adds || !pass.gradients_.query;
       rows.past_caches = pass.past_caches_;
@@ -182,26 +184,28 @@ class BackwardPass {
       rows.needs_query = pass.gradients_.query || pass.gradients_.temperature;
       if (aside && rows.needs_query) later.resize(static_cast<std::size_t>(kLanes * dims));
       for (int lane = 0; lane < queries.group.lanes; lane++) {
-        rows.out[lane] = queries.at(pass.upstream_.out, lane);
-        rows.grad_out[lane] = queries.at(pass.upstream_.grad_out, lane);
-        rows.grad_query[lane] = aside ? later.data() + lane * dims : queries.at(pass.gradients_.query, lane);
-        rows.maximum[lane] = *queries.at(pass.upstream_.statistics, lane, 0);
-        rows.inverse_sum[lane] = *queries.at(pass.upstream_.statistics, lane, 1);
-        rows.grad_lse[lane] = pass.upstream_.grad_lse ? *queries.at(pass.upstream_.grad_lse, lane) : T(0);
+        std::ptrdiff_t const batch = queries.batch, of = queries.head, i = queries.schedule.query(lane);
+        rows.out[lane] = upstream.out.at(batch, of, i);
+        rows.grad_out[lane] = upstream.grad_out.at(batch, of, i);
+        rows.grad_query[lane] = aside ? later.data() + lane * dims : pass.gradients_.query.at(batch, of, i);
+        rows.maximum[lane] = *upstream.statistics.at(batch, of, i, 0);
+        rows.inverse_sum[lane] = *upstream.statistics.at(batch, of, i, 1);
+        rows.grad_lse[lane] = upstream.grad_lse ? *upstream.grad_lse.at(batch, of, i) : T(0);
       }
       pass.kernel_.backward_begin(queries.group, rows, workspace);
     }
   };
 
   bool run_range(GroupRun& run, KeyHead& head, std::ptrdiff_t range, TileBatch& batch, const StopCheck& stop) const {
-    VisibleKeys keys = run.keys;
-    keys.clip(range * head.range_keys, (range + 1) * head.range_keys);
-    if (keys.empty()) return true;
+    std::ptrdiff_t const first = range * head.range_keys, last = first + head.range_keys;
+    if (run.keys.empty() || run.keys.first() >= last || run.keys.last() <= first) return true;
+    std::optional<VisibleKeys> part;
+    if (run.keys.first() < first || run.keys.last() > last) part.emplace(run.keys).clip(first, last);
+    VisibleKeys const& keys = part ? *part : run.keys;
     return for_each_batch(run.queries.schedule.tiles(keys), batch, stop, [&](const Tile* tiles, int count) {
       std::ptrdiff_t end = 0;
       for (const Tile* tile = tiles; tile < tiles + count; tile++) end = std::max(end, key_interval(*tile).last);
       head.key_rows.clear(range, end);
-      fetch_next(run, head);
       kernel_.backward_step(run.queries.group, run.rows, run.key_rows, tiles, count, run.workspace);
       return true;
     });
@@ -209,7 +213,6 @@ class BackwardPass {
 
   void finish(GroupRun& run) const {
     QueryGroup<T> const& queries = run.queries;
-    for (PrefetchArray<T>& array : run.queries.group.prefetch) array.rows = 0;
     run.rows.pair_gradient = {};  // of keys only
     queries.for_each_memory_tile(request_, [&](const Group<T>& with_memory, const Tile& tile) {
       kernel_.backward_step(with_memory, run.rows, run.sums.memory_rows(), &tile, 1, run.workspace);
@@ -223,30 +226,26 @@ class BackwardPass {
     }
   }
 
-  // Beside its first step a group fetches what a group that comes soon will be the first to need: of the queries, and
-  // beside its second step of the keys.
+  // What a group that comes soon will be the first to need, to be fetched beside the first tiles of this one.
   void fetch_next(GroupRun& run, const KeyHead& head) const {
-    static_assert(kPrefetchArrays >= 4, "as many arrays as here");
+    static_assert(kPrefetchArrays >= 8, "as many arrays as here");
     PrefetchArray<T>* const arrays = run.queries.group.prefetch;
-    for (int i = 0; i < kPrefetchArrays; i++) arrays[i].rows = 0;
     std::ptrdiff_t const next = run.number + (head.chunk_groups == kChunkGroups ? kChunkGroups : 1);
-    if (run.steps++ > 1 || next >= head.groups || !has_group(head, next)) return;
+    if (next >= head.groups || !has_group(head, next)) return;
     std::ptrdiff_t const shared = request_.heads_per_key_head(), of_head = head.first_head + next % shared,
-                         index = next / shared, key_head = head.first_head / shared;
+                         index = next / shared, key_head = head.first_head / shared, first_key = run.keys.last();
     const PatternStage* const stage = plan_.stage(head.batch, of_head, head.stage);
-    if (run.steps == 1) {
-      arrays[0] = prefetch_group(request_.query, stage, head.batch, of_head, index);
-      arrays[1] = prefetch_group(upstream_.out, stage, head.batch, of_head, index);
-      arrays[2] = prefetch_group(upstream_.grad_out, stage, head.batch, of_head, index);
-      if (!past_caches_ && gradients_.query)
-        arrays[3] = prefetch_group(gradients_.query, stage, head.batch, of_head, index);
-    } else if (run.queries.group.key.step == 1) {  // else they are copies, and gradients push each other out
-      std::ptrdiff_t const first = run.keys.last();
-      arrays[0] = prefetch_new_keys(request_.key, stage, head.batch, key_head, index, first);
-      arrays[1] = prefetch_new_keys(request_.value, stage, head.batch, key_head, index, first);
-      if (gradients_.key) arrays[2] = prefetch_new_keys(gradients_.key, stage, head.batch, key_head, index, first);
-      if (gradients_.value) arrays[3] = prefetch_new_keys(gradients_.value, stage, head.batch, key_head, index, first);
-    }
+    arrays[0] = prefetch_group(request_.query, stage, head.batch, of_head, index);
+    arrays[1] = prefetch_group(upstream_.out, stage, head.batch, of_head, index);
+    arrays[2] = prefetch_group(upstream_.grad_out, stage, head.batch, of_head, index);
+    if (!past_caches_ && gradients_.query)
+      arrays[3] = prefetch_group(gradients_.query, stage, head.batch, of_head, index);
+    if (run.queries.group.key.step > 1) return;  // its keys are copies, and gradients so far apart push each other out
+    arrays[4] = prefetch_new_keys(request_.key, stage, head.batch, key_head, index, first_key);
+    arrays[5] = prefetch_new_keys(request_.value, stage, head.batch, key_head, index, first_key);
+    if (gradients_.key) arrays[6] = prefetch_new_keys(gradients_.key, stage, head.batch, key_head, index, first_key);
+    if (gradients_.value)
+      arrays[7] = prefetch_new_keys(gradients_.value, stage, head.batch, key_head, index, first_key);
   }
 
   const Request<T>& request_;

@@ -276,7 +276,7 @@ template <class T>
 void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradients<T>& gradients, const Tile* tiles,
                    int count, void* workspace) {
   Backward<T> const b = Backward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
-  RowsToPrefetch<T> to_prefetch(group.prefetch, tiles, count, 2);
+  RowsToPrefetch<T> to_prefetch(group.prefetch, tiles, *b.tiles == 0 ? count : 0, 2);  // within the first step
   for (int i = 0; i < count; i++, ++*b.tiles) {
     if (*b.tiles > 0 && *b.tiles % kBatchTiles == 0) carry_grad_query(group, b);
     backward_tile(group, rows, gradients, b, tiles[i], to_prefetch);
