@@ -166,14 +166,10 @@ class SpanCache:
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
         """Make a cache of what `state_dict` gave."""
-        plain = {name: _plain(entry) for name, entry in state.items()}
+        plain = {name: _plain(name, entry) for name, entry in state.items()}
         plain |= {name: [tensor.numpy() for tensor in state[name]] for name in ("keys", "values") if name in state}
         cache = cls.__new__(cls)
-<<<<<<< HEAD
-        cache._cache = _SpanCache.from_state_dict({**state, **arrays, "spans": _plain("spans", state["spans"])})
-=======
         cache._cache = _SpanCache.from_state_dict(plain)
->>>>>>> 5c9a60ce013855a8f7bd680a3b20a053bb63561a
         return cache
 
 
