@@ -92,6 +92,21 @@ def docs(session: nox.Session) -> None:
     session.log(f"open {folder / 'index.html'}")
 
 
+@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+def imports(session: nox.Session) -> None:
+    """Every module of the package, with nothing but NumPy, on every Python: it is imported, or names its extra."""
+    session.install(".", "-Ccmake.define.HEADSPAN_X86=OFF")
+    session.run("python", "tests/project/imports.py")
+
+
+@nox.session
+@nox.parametrize("extra", list(nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]))
+def extras(session: nox.Session, extra: str) -> None:
+    """Each extra by itself: every module with it, and what the pages show for it."""
+    _install(session, extra, *(["torch==2.13.0"] if extra in ("torch", "transformers") else []))
+    session.run("python", "tests/project/imports.py", extra)
+
+
 @nox.session
 def notebooks(session: nox.Session) -> None:
     """Run the notebooks and store them with what they show: all, or `nox -s notebooks -- 01_soft_mask`."""

@@ -107,10 +107,6 @@ def explore(
     data = ViewData.checked(
         query, key, options, value=value, tokens=tokens, heads=heads, names=names, max_tokens=max_tokens, unit=unit
     )
-    try:
-        from headspan.explorer.widget import Explorer
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "headspan.explore needs anywidget: pip install 'headspan[widget]'", name=error.name
-        ) from error
+    from headspan.explorer.widget import Explorer
+
     return Explorer(data)

@@ -6,9 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import numpy as np
-import traitlets
+
+try:
+    import anywidget
+    import traitlets
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "headspan.explore needs anywidget: pip install 'headspan[widget]'", name=error.name
+    ) from error
 
 from headspan import _check
 from headspan.explorer import page

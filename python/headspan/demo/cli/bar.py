@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tqdm import tqdm
+try:
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("training needs tqdm: pip install 'headspan[demo]'", name=error.name) from error
 
 from headspan.demo.runs import State
 

@@ -9,10 +9,8 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from tqdm import tqdm
-
 from headspan.demo.cli.arguments import MODEL_OPTIONS, TRAINING_OPTIONS, chosen
-from headspan.demo.cli.bar import Bar
+from headspan.demo.cli.bar import Bar, tqdm
 from headspan.demo.cli.sweep import sweep
 from headspan.demo.config import ModelConfig, TrainConfig
 from headspan.demo.model import init_parameters

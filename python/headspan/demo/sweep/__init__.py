@@ -1,1 +1,3 @@
 """Grids of training runs: what is to be run, the runs, and the table and pictures of them."""
+
+import headspan.demo.extra  # noqa: F401

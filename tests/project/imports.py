@@ -1,0 +1,111 @@
+"""Whether every module can be imported with no more than an extra brings: `python imports.py [extra]`, as nox does.
+
+A module whose library is missing must say which extra brings it. With an extra, what the pages show for it must run.
+"""
+
+import contextlib
+import importlib
+import io
+import pkgutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# What a page shows for each extra, shortened.
+EXAMPLES = {
+    "plot": """
+import matplotlib; matplotlib.use("agg")
+hs.plot.spans([8, 32, 128, 1000], ramp=32)
+""",
+    "widget": """
+q, k = np.random.default_rng(0).standard_normal((2, 1, 2, 50, 16))
+hs.explore(q, k)
+""",
+    "store": """
+q, k, v = np.random.default_rng(0).standard_normal((3, 2, 100, 16), dtype=np.float32)
+with hs.KeyValueStore("keys", key_heads=2, head_dim=16) as store:
+    store.append(k, v)
+    assert store.attend(q[:, -3:]).shape == (2, 3, 16)
+""",
+    "faiss": """
+key = np.random.default_rng(0).standard_normal((2, 1000, 16), dtype=np.float32)
+index = hs.KeyIndex(2, 16, nlist=8)
+index.add(key)
+assert index.retrieve(key[:, [3, 5]], 4).shape == (2, 2, 4)
+""",
+    "bfloat16": """
+import ml_dtypes
+q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 100, 16)).astype(ml_dtypes.bfloat16)
+assert hs.attention(q, k, v).dtype == ml_dtypes.bfloat16
+""",
+    "jax": """
+import jax
+from headspan.jax import attention
+q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 2, 100, 16))
+assert jax.jit(attention)(q, k, v).shape == (1, 2, 100, 16)
+""",
+    "torch": """
+import torch
+from headspan.torch import TransformerBlock
+block = TransformerBlock(64, num_heads=4, limit=1000, ramp=32)
+block(torch.randn(2, 100, 64)).square().mean().backward()
+""",
+    "transformers": """
+import headspan.torch
+from transformers import LlamaConfig, LlamaForCausalLM
+headspan.torch.register()
+sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes, attn_implementation="headspan"))
+""",
+}
+
+
+def modules() -> Iterator[str]:
+    """Names of all modules of the package, found without importing them."""
+    import headspan
+
+    def walk(folder: Path, prefix: str) -> Iterator[str]:
+        for module in pkgutil.iter_modules([str(folder)]):
+            yield prefix + module.name
+            if module.ispkg:
+                yield from walk(folder / module.name, f"{prefix}{module.name}.")
+
+    yield "headspan_command"
+    for folder in headspan.__path__:
+        yield from walk(Path(folder), "headspan.")
+
+
+def import_all() -> tuple[list[str], list[str]]:
+    """Import every module; return which need an extra, and what went wrong otherwise."""
+    needing, wrong = [], []
+    for name in modules():
+        if name.endswith("__main__"):
+            continue
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                importlib.import_module(name)
+        except ImportError as error:
+            (needing if "pip install" in str(error) else wrong).append(f"{name}: {error}")
+        except Exception as error:
+            wrong.append(f"{name}: {type(error).__name__}: {error}")
+    return needing, wrong
+
+
+def main(extra: str | None) -> None:
+    """Import all, then run what is shown for the extra."""
+    import headspan as hs
+    import numpy as np
+
+    needing, wrong = import_all()
+    print(f"Python {sys.version.split()[0]}, extra {extra}: {len(needing)} modules ask for another extra")
+    print(*needing, *wrong, sep="\n")
+    if wrong:
+        raise SystemExit(f"{len(wrong)} modules cannot be imported and do not say which extra they need")
+    if extra in EXAMPLES:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            exec(EXAMPLES[extra], {"hs": hs, "np": np})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else None)
