@@ -1,0 +1,200 @@
+"""The backward pass on more threads than a machine has: ``python -m benchmarks.studies.threads``.
+
+The time of four cases is measured on one thread and on as many as there are. What a tile and a group take is fitted to
+the backward passes on one thread. With these costs the chunks of the backward pass are then played on any number of
+threads, by the rules of ``src/attention/sums/chunk_queue.h``: which chunk a thread takes, and what it waits for. All
+cores are taken to be equally fast, however many work: shared caches, memory and clocks are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import heapq
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import headspan as hs
+import numpy as np
+
+from benchmarks.measure.machine import describe_machine
+
+CASES: dict[str, tuple[int, int, list[float] | float | None]] = {
+    "2 x 8 heads, 2048 tokens, full": (16, 2048, None),
+    "2 x 8 heads, 2048 tokens, span 256": (16, 2048, 256),
+    "8 heads, 8192 tokens, spans 8 8 8 16 16 32 64 4000": (8, 8192, [8, 8, 8, 16, 16, 32, 64, 4000]),
+    "1 head, 8192 tokens, full": (1, 8192, None),
+}
+SIMULATED = (1, 2, 4, 8, 16, 64)
+LANES, TILE, RAMP = 64, 64, 32
+# As in src/attention/backward.cpp: kRangeKeys and kChunkGroups.
+RANGE, GROUPS = 2 * TILE, 2
+
+
+@dataclasses.dataclass
+class Costs:
+    """Seconds of a tile, of a group, and of a group each time that it meets a range of keys."""
+
+    tile: float
+    group: float
+    visit: float = 0.5e-6
+
+
+@dataclasses.dataclass
+class Head:
+    """The chunks of a head: of each the first range of keys that it meets, and how long it is in each."""
+
+    tops: list[int]
+    times: list[list[float]]
+    taken: int = 0
+    done: int = 0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        self.left = [top + 1 for top in self.tops]  # by each chunk, the first of the ranges that it has left
+        self.work = sum(map(sum, self.times)) / len(self.times)
+
+
+def extents(tokens: int, span: float | None) -> list[tuple[int, int]]:
+    """Return the keys of each group of queries, first and past the last, in whole tiles."""
+    reach = tokens if span is None else int(span) + RAMP
+    firsts = [max(0, group * LANES - reach) // TILE * TILE for group in range(tokens // LANES)]
+    return [(first, (group + 1) * LANES) for group, first in enumerate(firsts)]
+
+
+def head_of(tokens: int, span: float | None, costs: Costs) -> Head:
+    """Return the chunks of a head with what they take."""
+    keys = extents(tokens, span)
+    head: tuple[list[int], list[list[float]]] = ([], [])
+    for begin in range(0, len(keys), GROUPS):
+        groups = keys[begin : begin + GROUPS]
+        top, bottom = (groups[-1][1] - 1) // RANGE, groups[0][0] // RANGE
+        times = []
+        for number in range(top, bottom - 1, -1):
+            tiles = [(min(last, (number + 1) * RANGE) - max(first, number * RANGE)) / TILE for first, last in groups]
+            times.append(sum(count * costs.tile + costs.visit for count in tiles if count > 0))
+        times[0] += len(groups) * costs.group
+        head[0].append(top)
+        head[1].append(times)
+    return Head(*head)
+
+
+def makespan(heads: list[Head], threads: int) -> float:
+    """Return when the last of the threads ends."""
+    order = sorted(range(len(heads)), key=lambda i: -heads[i].work * len(heads[i].times))
+
+    def take(own: Head | None) -> Head | None:
+        if own is not None:
+            own.threads -= 1
+            if own.threads == 0 and own.taken < len(own.times):
+                return own
+        if order:
+            return heads[order.pop(0)]
+        unfinished = [head for head in heads if head.taken < len(head.times)]
+        return min(unfinished, key=lambda x: (x.threads, -x.work * (len(x.times) - x.taken)), default=None)
+
+    def thread() -> Iterator[tuple[float, Head, int, int]]:
+        """Give the seconds of each step, and the head, chunk and range that earlier chunks must have left for it."""
+        head = take(None)
+        while head is not None:
+            chunk, head.taken, head.threads = head.taken, head.taken + 1, head.threads + 1
+            for i, seconds in enumerate(head.times[chunk]):
+                yield seconds, head, chunk, head.tops[chunk] - i
+                head.left[chunk] = head.tops[chunk] - i
+            head.left[chunk] = -1
+            while head.done < len(head.left) and head.left[head.done] == -1:
+                head.done += 1
+            head = take(head)
+
+    now, waiting, events = 0.0, list[tuple[Iterator[tuple[float, Head, int, int]], tuple[float, Head, int, int]]](), []
+    starting = [thread() for _ in range(threads)]
+    count = 0
+    while True:
+        for worker in starting:
+            step = next(worker, None)
+            if step is not None:
+                waiting.append((worker, step))
+        starting = []
+        for worker, step in list(waiting):
+            seconds, head, chunk, number = step
+            if all(left <= number for left in head.left[head.done : chunk]):
+                waiting.remove((worker, step))
+                heapq.heappush(events, (now + seconds, count, worker))
+                count += 1
+        if not events:
+            return now
+        now, _, worker = heapq.heappop(events)
+        starting = [worker]
+
+
+def of_head(span: list[float] | float | None, head: int) -> float | None:
+    """Return the span of a head."""
+    return span[head] if isinstance(span, list) else span
+
+
+def counted(case: tuple[int, int, list[float] | float | None]) -> tuple[float, float]:
+    """Return the tiles and the groups of a case."""
+    heads, tokens, span = case
+    keys = [extent for head in range(heads) for extent in extents(tokens, of_head(span, head))]
+    return sum(last - first for first, last in keys) / TILE, float(len(keys))
+
+
+def measured(case: tuple[int, int, list[float] | float | None], threads: int, rounds: int) -> tuple[float, float]:
+    """Return the median seconds of the forward pass and of the backward pass."""
+    heads, tokens, span = case
+    rng = np.random.default_rng(0)
+    query, key, value = rng.standard_normal((3, 1, heads, tokens, 64), dtype=np.float32)
+    options = {} if span is None else {"span": np.broadcast_to(np.float32(span), heads), "ramp": RAMP}
+    gradient, times = np.ones_like(query), []
+    hs.set_num_threads(threads)
+    for _ in range(rounds + 1):
+        begin = time.perf_counter()
+        _, vjp = hs.attention_vjp(query, key, value, **options)
+        between = time.perf_counter()
+        vjp(gradient)
+        times.append((between - begin, time.perf_counter() - between))
+    forward, backward = zip(*times[1:], strict=True)
+    return statistics.median(forward), statistics.median(backward)
+
+
+def main() -> None:
+    """Measure, fit, simulate, and print and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, nargs="*", help="numbers to measure; 1, 2, 4 ... as many as there are")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    available = hs.get_num_threads()
+    numbers = options.threads or [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= available]
+    times = {name: {n: measured(case, n, options.rounds) for n in numbers} for name, case in CASES.items()}
+    counts = np.array([counted(case) for case in CASES.values()])
+    alone = np.array([of_case[min(numbers)][1] for of_case in times.values()])
+    tile, group = np.linalg.lstsq(counts / alone[:, None], np.ones(len(CASES)), rcond=None)[0]
+    costs = Costs(float(tile), max(float(group), 0.0))
+    print(f"a tile takes {1e6 * costs.tile:.1f} us, a group {1e6 * costs.group:.1f} us")
+    results = {}
+    for name, (heads, tokens, span) in CASES.items():
+        simulated = {}
+        for n in SIMULATED:
+            simulated[n] = makespan([head_of(tokens, of_head(span, head), costs) for head in range(heads)], n)
+        speedups = {n: simulated[1] / seconds for n, seconds in simulated.items()}
+        results[name] = {
+            "measured_ms": {n: [1e3 * seconds for seconds in both] for n, both in times[name].items()},
+            "backward_speedup_simulated": speedups,
+        }
+        print(f"\n{name}\n  measured, forward / backward in ms: ", end="")
+        print(*(f"{n}: {1e3 * both[0]:.1f} / {1e3 * both[1]:.1f}" for n, both in times[name].items()), sep=", ")
+        print("  backward pass, times as fast, simulated: ", end="")
+        print(*(f"{n}: {ratio:.1f}" for n, ratio in speedups.items()), sep=", ")
+    if options.json:
+        about = {"machine": describe_machine(available), "date": datetime.now(UTC).date().isoformat()}
+        fitted = {"tile_us": 1e6 * costs.tile, "group_us": 1e6 * costs.group}
+        options.json.write_text(json.dumps(about | fitted | {"cases": results}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
