@@ -16,13 +16,14 @@ from helpers import run_python
 
 pytestmark = pytest.mark.numerical
 
-THREADS = (1, 2, 3, 4, 5)
+THREADS = (1, 2, 3, 7, 16)
 
 # name: (heads, key_heads, queries, keys, head_dim), options; no size a multiple of 2, 3, 4 or 5.
 BIT_CASES = {
     "causal": ((7, 7, 257, 257, 17), {}),
     "one long head": ((1, 1, 1009, 1009, 7), {"span": 301.5}),
     "spans": ((7, 1, 331, 331, 13), {"span": [0, 1.5, 9, 33.25, 64, 150, 1e6]}),
+    "a long span among short ones": ((8, 8, 1009, 1009, 7), {"span": [8, 8, 8, 16, 16, 32, 64, 900]}),
     "spans per token": ((1, 1, 517, 517, 11), {"span": np.linspace(0, 300, 517)[None, None]}),
     "both directions": ((7, 7, 211, 307, 13), {"span": 41.5, "causal": False}),
     "temperature and slopes": (
@@ -32,10 +33,10 @@ BIT_CASES = {
     "soft cap and sinks": ((7, 7, 257, 257, 7), {"softcap": 1.5, "sinks": np.linspace(-1, 2, 7), "span": 70.5}),
     "by distance": ((7, 1, 331, 331, 13), {"distance_bias": np.linspace(-1, 1, 7 * 99).reshape(7, 99), "span": 70.5}),
     "by blocks": ((7, 1, 331, 331, 13), {"block_gates": np.linspace(0, 1, 7 * 36).reshape(7, 6, 6), "gate_block": 64}),
-    "by distance in turn": ((6, 3, 801, 801, 13), {"distance_bias": np.linspace(-1, 1, 300), "span": 700.5}),
-    "by distance in chunks": ((1, 1, 4003, 4003, 7), {"distance_bias": np.linspace(-1, 1, 300), "span": 256.5}),
+    "by distance, shared keys": ((6, 3, 801, 801, 13), {"distance_bias": np.linspace(-1, 1, 300), "span": 700.5}),
+    "by distance, a long head": ((1, 1, 4003, 4003, 7), {"distance_bias": np.linspace(-1, 1, 300), "span": 256.5}),
     "memory": ((6, 3, 801, 801, 13), {"memory": 70, "span": 70.5}),
-    "memory in chunks": ((1, 1, 4003, 4003, 7), {"memory": 5, "span": 256.5}),
+    "memory, a long head": ((1, 1, 4003, 4003, 7), {"memory": 5, "span": 256.5}),
     "memory, keys in parts": ((2, 2, 3, 9001, 16), {"memory": 3}),
     "dropout": ((6, 3, 801, 801, 13), {"dropout": 0.3, "seed": 11, "span": 70.5, "memory": 5}),
     "dropout, keys in parts": ((2, 2, 3, 9001, 16), {"dropout": 0.3, "seed": 12}),
@@ -43,9 +44,9 @@ BIT_CASES = {
     "decode": ((7, 7, 1, 4999, 17), {"temperature": 0.7}),
     "grouped decode in parts": ((7, 1, 3, 9001, 13), {"span": np.linspace(1, 9000, 7), "temperature": 0.7}),
     "decode in parts": ((1, 1, 3, 9001, 64), {"span": 1e6}),
-    "few heads in turn": ((6, 3, 801, 801, 13), {"span": 700.5}),
-    "the last head in turn": ((4, 4, 801, 801, 13), {"span": 700.5}),
-    "a long head in turn, both directions": ((1, 1, 1203, 1203, 11), {"span": 1e6, "causal": False}),
+    "few heads with long spans": ((6, 3, 801, 801, 13), {"span": 700.5}),
+    "four heads with long spans": ((4, 4, 801, 801, 13), {"span": 700.5}),
+    "a long head, both directions": ((1, 1, 1203, 1203, 11), {"span": 1e6, "causal": False}),
     "many chunks": ((1, 1, 6007, 6007, 7), {"span": 30.5}),
     "a few chunks": ((1, 1, 4003, 4003, 7), {"span": 256.5}),
     "spans per token in no order": (
@@ -57,7 +58,7 @@ BIT_CASES = {
         (3, 3, 801, 801, 13),
         {"key_ranges": np.sort(np.random.default_rng(0).integers(0, 802, (801, 2)), axis=1), "causal": False},
     ),
-    "ranges in chunks": (
+    "ranges, a long head": (
         (1, 1, 4003, 4003, 7),
         {"key_ranges": np.clip(np.arange(4003)[::-1, None] + [-90, 90], 0, 4003), "causal": False},
     ),
@@ -111,16 +112,18 @@ def test_bits_do_not_depend_on_threads(threads, shape, options, dtype):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", [*pattern_draws.PRIMITIVES, "a late global token"])
 def test_no_bit_of_a_pattern_depends_on_threads(threads, name, causal, include_self):
-    """One head, so that its groups add to the same keys in turn; with spans, which global tokens are free from.
+    """One head, whose chunks add to the same keys; with spans, which global tokens are free from.
 
-    The group of a global token that does not see itself has none of these keys.
+    The group of a global token that does not see itself has none of these keys. With more keys than a range has,
+    threads share the head.
     """
+    tokens = 4603 if name in ("Local", "Blockwise", "a late global token") else 1003
     if name == "a late global token":
-        pattern = hs.patterns.Global([903])
+        pattern = hs.patterns.Global([903]) | hs.patterns.Local(300)
     else:
-        room = pattern_draws.Room(1003, 1003, 1, None, 0, 1)
+        room = pattern_draws.Room(tokens, tokens, 1, None, 0, 1)
         pattern = pattern_oracle.build(pattern_draws.PRIMITIVES[name].draw(np.random.default_rng(5), room))
-    arrays, grad_out, grad_lse = make_arguments((1, 1, 1003, 1003, 8), "float32")
+    arrays, grad_out, grad_lse = make_arguments((1, 1, tokens, tokens, 8), "float32")
     options = {"pattern": pattern, "span": 300.5, "causal": causal, "include_self": include_self}
     hs.set_num_threads(1)
     expected = all_bits(arrays, grad_out, grad_lse, **options)
