@@ -15,6 +15,7 @@
 #include "group_run.h"
 #include "kernel/interface.h"
 #include "patterns/intervals.h"
+#include "patterns/lane_set.h"
 #include "prefetch.h"
 #include "query_group.h"
 #include "request.h"
@@ -57,8 +58,19 @@ class BackwardPass {
   // The queries of the heads that share a key head, at one stage. The heads take turns: group number n is group
   // n / heads of head n % heads.
   struct KeyHead {
-    std::ptrdiff_t batch, first_head, stage, groups, chunk_groups, range_keys;
+    std::ptrdiff_t batch, first_head, stage, groups, range_keys;
     KeyGradientRows<T> key_rows;
+    // Where chunks begin that have no key in common, those of classes, and one more for the end; empty: chunks of
+    // kChunkGroups groups, which follow each other.
+    std::vector<std::ptrdiff_t> apart;
+
+    std::ptrdiff_t chunks() const {
+      return apart.empty() ? std::max<std::ptrdiff_t>((groups + kChunkGroups - 1) / kChunkGroups, 1)
+                           : static_cast<std::ptrdiff_t>(apart.size()) - 1;
+    }
+    std::ptrdiff_t begin(std::ptrdiff_t chunk) const {
+      return apart.empty() ? std::min(chunk * kChunkGroups, groups) : apart[static_cast<std::size_t>(chunk)];
+    }
   };
 
   void run_stage(std::ptrdiff_t stage, const Control& control) const {
@@ -81,22 +93,45 @@ class BackwardPass {
   KeyHead key_head(std::ptrdiff_t batch, std::ptrdiff_t key_head, std::ptrdiff_t stage) const {
     std::ptrdiff_t const shared = request_.heads_per_key_head(), first_head = key_head * shared,
                          groups = plan_.most_groups(stage) * shared;
-    std::ptrdiff_t chunk_groups = kChunkGroups, range_keys = request_.patterns.empty() ? kRangeKeys : kPatternRangeKeys;
+    const PatternStage* const of_head = plan_.stage(batch, first_head, stage);
+    bool along_tokens = true, same_stage = true;
     for (std::ptrdiff_t head = first_head; head < first_head + shared; head++) {
-      // Queries far apart meet keys far apart, of which some are copied for several groups.
-      const PatternStage* const of_head = plan_.stage(batch, head, stage);
-      if (of_head && !of_head->along_tokens()) chunk_groups = groups, range_keys = request_.keys();
+      const PatternStage* const other = plan_.stage(batch, head, stage);
+      along_tokens = along_tokens && (!other || other->along_tokens());
+      same_stage = same_stage && other == of_head;
+    }
+    std::ptrdiff_t step = 1, range_keys = request_.patterns.empty() ? kRangeKeys : kPatternRangeKeys;
+    std::vector<std::ptrdiff_t> apart;
+    if (!along_tokens) {
+      range_keys = request_.keys();
+      bool const by_class = same_stage && of_head->order.global_groups == 0;
+      apart = by_class ? class_cuts(*of_head, shared) : std::vector<std::ptrdiff_t>{0, groups};
+      if (by_class) step = of_head->stride;
     }
     range_keys = std::clamp<std::ptrdiff_t>(range_keys, 1, std::max<std::ptrdiff_t>(request_.keys(), 1));
-    KeyGradientRows<T> key_rows(request_, gradients_, batch, key_head, range_keys);
+    KeyGradientRows<T> key_rows(request_, gradients_, batch, key_head, range_keys, step);
     if (stage > 0) key_rows.keep_all();
-    return {batch, first_head, stage, groups, std::max<std::ptrdiff_t>(chunk_groups, 1), range_keys, key_rows};
+    return {batch, first_head, stage, groups, range_keys, key_rows, apart};
   }
+
+  // Where chunks of some neighbouring classes begin: a class has its own queries and its own keys.
+  std::vector<std::ptrdiff_t> class_cuts(const PatternStage& stage, std::ptrdiff_t shared) const {
+    std::ptrdiff_t const classes = std::max<std::ptrdiff_t>(classes_at_a_time(request_, &stage), 1);
+    auto const class_of = [&](std::ptrdiff_t group, int lane) {
+      return stage.order.queries(group)[lane] % stage.stride;
+    };
+    std::vector<std::ptrdiff_t> cuts{0};
+    for (std::ptrdiff_t g = 1; g < stage.order.groups(); g++)
+      if (class_of(g, 0) / classes != class_of(g - 1, stage.order.lanes(g - 1) - 1) / classes)
+        cuts.push_back(g * shared);
+    cuts.push_back(stage.order.groups() * shared);
+    return cuts;
+  }
+
   // Their work is how many keys a group meets, by a few of the groups.
   ChunkQueue::OfHead chunks_of(const KeyHead& head) const {
     constexpr std::ptrdiff_t samples = 4;
-    ChunkQueue::OfHead chunks{std::max<std::ptrdiff_t>((head.groups + head.chunk_groups - 1) / head.chunk_groups, 1),
-                              0};
+    ChunkQueue::OfHead chunks{head.chunks(), 0};
     for (std::ptrdiff_t i = 0; i < samples && chunks.chunks > 1; i++) {
       std::ptrdiff_t const n = head.groups * (2 * i + 1) / (2 * samples);
       if (has_group(head, n)) chunks.work += static_cast<double>(group(head, n).schedule.visible_keys().count());
@@ -114,8 +149,8 @@ class BackwardPass {
   }
 
   bool run_chunk(KeyHead& head, const ChunkQueue::Place& place, ChunkQueue& queue, const StopCheck& stop) const {
-    std::ptrdiff_t const shared = request_.heads_per_key_head(), first = place.chunk * head.chunk_groups,
-                         last = std::min(first + head.chunk_groups, head.groups);
+    std::ptrdiff_t const shared = request_.heads_per_key_head(), first = head.begin(place.chunk),
+                         last = head.begin(place.chunk + 1);
     const PatternStage* const stage = plan_.stage(head.batch, head.first_head, head.stage);
     std::ptrdiff_t classes = classes_at_a_time(request_, stage);
     for (std::ptrdiff_t h = 1; h < shared; h++)
@@ -124,8 +159,8 @@ class BackwardPass {
                                        ClassRows<T>::elements(request_, stage, classes), kChunkGroups);
     ClassRows<T> copies(request_, stage, head.batch, head.first_head / shared, classes, workspace.copies);
     ChunkSums<T> sums(shared_, shared);
-    // A whole head goes through its keys group by group.
-    std::ptrdiff_t const together = head.chunk_groups == kChunkGroups ? kChunkGroups : 1;
+    bool const follows = head.apart.empty();
+    std::ptrdiff_t const together = follows ? kChunkGroups : 1;
     for (std::ptrdiff_t n = first; n < last; n += together) {
       std::optional<GroupRun> runs[kChunkGroups];
       std::ptrdiff_t top = 0, bottom = PTRDIFF_MAX;
@@ -138,12 +173,12 @@ class BackwardPass {
         top = std::max(top, (run.keys.last() - 1) / head.range_keys);
         bottom = std::min(bottom, run.keys.first() / head.range_keys);
       }
-      if (together > 1) queue.leave(place, top + 1);
+      if (follows) queue.leave(place, top + 1);
       for (std::ptrdiff_t range = top; range >= bottom; range--) {
-        if (!queue.await(place, range, stop)) return false;
+        if (follows && !queue.await(place, range, stop)) return false;
         for (std::optional<GroupRun>& run : runs)
           if (run && !run_range(*run, head, range, *workspace.tiles, stop)) return false;
-        if (together > 1) queue.leave(place, range);
+        if (follows) queue.leave(place, range);
       }
       for (std::optional<GroupRun>& run : runs)
         if (run) finish(*run);
@@ -205,10 +240,17 @@ class BackwardPass {
     return for_each_batch(run.queries.schedule.tiles(keys), batch, stop, [&](const Tile* tiles, int count) {
       std::ptrdiff_t end = 0;
       for (const Tile* tile = tiles; tile < tiles + count; tile++) end = std::max(end, key_interval(*tile).last);
-      head.key_rows.clear(range, end);
+      clear(head, run, range, end);
       kernel_.backward_step(run.queries.group, run.rows, run.key_rows, tiles, count, run.workspace);
       return true;
     });
+  }
+
+  // The gradients of the keys that the group meets next, up to `end`.
+  static void clear(KeyHead& head, const GroupRun& run, std::ptrdiff_t range, std::ptrdiff_t end) {
+    if (head.key_rows.step() == 1) return head.key_rows.clear(range, end);
+    for (int lane = 0; lane < run.queries.schedule.lanes(); lane++)
+      head.key_rows.clear(floor_mod(run.queries.schedule.index(lane), head.key_rows.step()), end);
   }
 
   void finish(GroupRun& run) const {
@@ -230,7 +272,7 @@ class BackwardPass {
   void fetch_next(GroupRun& run, const KeyHead& head) const {
     static_assert(kPrefetchArrays >= 8, "as many arrays as here");
     PrefetchArray<T>* const arrays = run.queries.group.prefetch;
-    std::ptrdiff_t const next = run.number + (head.chunk_groups == kChunkGroups ? kChunkGroups : 1);
+    std::ptrdiff_t const next = run.number + (head.apart.empty() ? kChunkGroups : 1);
     if (next >= head.groups || !has_group(head, next)) return;
     std::ptrdiff_t const shared = request_.heads_per_key_head(), of_head = head.first_head + next % shared,
                          index = next / shared, key_head = head.first_head / shared, first_key = run.keys.last();

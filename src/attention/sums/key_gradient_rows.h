@@ -20,16 +20,21 @@ void add(const From* from, std::ptrdiff_t n, To* to) {
 template <class T>
 class KeyGradientRows {
  public:
+  // Ranges of so many keys; or, with a step above 1, as many as that: every step-th key from the first ones on.
   KeyGradientRows(const Request<T>& request, const GradientViews<T>& gradients, std::ptrdiff_t batch,
-                  std::ptrdiff_t key_head, std::ptrdiff_t range_keys)
+                  std::ptrdiff_t key_head, std::ptrdiff_t range_keys, std::ptrdiff_t step)
       : gradients_(gradients),
         batch_(batch),
         key_head_(key_head),
         heads_(request.heads_per_key_head()),
         keys_(request.keys()),
-        range_keys_(range_keys) {
-    for (std::ptrdiff_t key = 0; key < keys_; key += range_keys) cleared_.push_back(key);
+        range_keys_(range_keys),
+        step_(step) {
+    std::ptrdiff_t const until = step > 1 ? step : keys_;
+    for (std::ptrdiff_t key = 0; key < until; key += step > 1 ? 1 : range_keys) cleared_.push_back(key);
   }
+
+  std::ptrdiff_t step() const { return step_; }
 
   // For the head that is number `shared` of those that share the key head.
   KeyGradients<T> of(std::ptrdiff_t shared) const {
@@ -45,14 +50,16 @@ class KeyGradientRows {
   // cache then.
   void clear(std::ptrdiff_t range, std::ptrdiff_t until) {
     std::ptrdiff_t const first = cleared_[static_cast<std::size_t>(range)];
-    until = std::min({until, (range + 1) * range_keys_, keys_});
+    until = std::min(until, step_ > 1 ? keys_ : std::min((range + 1) * range_keys_, keys_));
     if (first >= until) return;
-    for (const ArrayView<T, 4>* array : {&gradients_.key, &gradients_.value})
-      for (std::ptrdiff_t key = first; key < until && *array; key++)
-        std::fill_n(array->at(batch_, key_head_, key), array->shape[3], T(0));
-    for (std::ptrdiff_t h = key_head_ * heads_; h < (key_head_ + 1) * heads_ && gradients_.key_bias; h++)
-      std::fill(gradients_.key_bias.at(batch_, h, first), gradients_.key_bias.at(batch_, h, until), 0.0);
-    cleared_[static_cast<std::size_t>(range)] = until;
+    std::ptrdiff_t key = first;
+    for (; key < until; key += step_) {
+      for (const ArrayView<T, 4>* array : {&gradients_.key, &gradients_.value})
+        if (*array) std::fill_n(array->at(batch_, key_head_, key), array->shape[3], T(0));
+      for (std::ptrdiff_t h = key_head_ * heads_; h < (key_head_ + 1) * heads_ && gradients_.key_bias; h++)
+        *gradients_.key_bias.at(batch_, h, key) = 0;
+    }
+    cleared_[static_cast<std::size_t>(range)] = key;
   }
   // For the keys that nobody has met.
   void clear_rest() {
@@ -63,7 +70,7 @@ class KeyGradientRows {
 
  private:
   const GradientViews<T>& gradients_;
-  std::ptrdiff_t const batch_, key_head_, heads_, keys_, range_keys_;
+  std::ptrdiff_t const batch_, key_head_, heads_, keys_, range_keys_, step_;
   std::vector<std::ptrdiff_t> cleared_;  // of each range, up to where
 };
 
