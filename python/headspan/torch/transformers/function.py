@@ -9,7 +9,7 @@ import torch
 from headspan.patterns import Local
 from headspan.torch.functional import attention
 from headspan.torch.transformers import recording, spans
-from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE
+from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE, ranges_and_tokens
 
 # What some layers hand on and no other implementation of theirs may leave out.
 _REFUSED = {
@@ -82,7 +82,7 @@ def attention_function(
     if cache is not None:  # it has its own spans, and keys as far as these reach
         if position_bias is not None:
             raise NotImplementedError("position_bias cannot be honoured where each head has a cache of its own")
-        options |= _with_cache(attention_mask, cache.window, causal or query.shape[2] == 1)
+        options |= _with_cache(attention_mask, query.shape[2], cache.window, causal or query.shape[2] == 1)
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
     options |= spans.of_layer(module)
@@ -110,10 +110,15 @@ def _who_sees_whom(
             raise NotImplementedError("sliding_window cannot be honoured without causality or a mask that has it")
         return {"causal": causal, **({} if window is None else {"pattern": Local(window - 1)})}
     if is_ranges(attention_mask):
-        ranges = attention_mask[:, 0]
+        ranges, tokens = ranges_and_tokens(attention_mask, query.shape[2], key.shape[2])
         places = ranges[0, :, PLACE]
-        moved = {} if int(places[-1]) == key.shape[2] - 1 else {"query_positions": places}
-        return {"causal": False, "key_ranges": ranges[..., [FIRST, END]], **moved}
+        options = {"causal": False, "key_ranges": ranges[..., [FIRST, END]]}
+        if int(places[-1]) != key.shape[2] - 1:
+            options["query_positions"] = places
+        if tokens is not None:
+            nothing = torch.zeros(tokens.shape, dtype=query.dtype)
+            options["key_bias"] = nothing.masked_fill(~tokens, -torch.inf)[:, None]
+        return options
     mask = attention_mask[..., : key.shape[2]]
     if mask.dtype == torch.bool:
         bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
@@ -129,11 +134,11 @@ def _check_sinks(attention_mask: torch.Tensor | None, window: int | None) -> Non
     """Refuse sinks of `set_spans` where they are not the first tokens of a text, or not seen."""
     if window is not None:
         raise NotImplementedError("sink_tokens cannot be honoured beside a sliding window")
-    if attention_mask is not None and is_ranges(attention_mask) and bool(attention_mask[..., BEGIN].any()):
+    if attention_mask is not None and is_ranges(attention_mask) and bool(attention_mask[..., 0, BEGIN].any()):
         raise NotImplementedError("sink_tokens are the first ones, which with padding on the left are padding")
 
 
-def _with_cache(attention_mask: torch.Tensor | None, window: int | None, causal: bool) -> dict[str, Any]:
+def _with_cache(attention_mask: torch.Tensor | None, queries: int, window: int | None, causal: bool) -> dict[str, Any]:
     """Return how much padding is on the left; all else a cache goes by itself, and what differs from it is refused."""
     refusal = "cannot be honoured where each head has a cache of its own, which is causal: use a DynamicCache"
     if attention_mask is None:
@@ -142,6 +147,8 @@ def _with_cache(attention_mask: torch.Tensor | None, window: int | None, causal:
         return {}
     if not is_ranges(attention_mask):
         raise NotImplementedError(f"attention_mask of pairs {refusal}")
+    if attention_mask.shape[2] > queries:
+        raise NotImplementedError(f"padding within a text {refusal}")
     first, end, place, begin = attention_mask[:, 0].unbind(-1)
     own_first = begin if window is None else begin.maximum(place - window + 1)
     if bool(((first < end) & ((first != own_first) | (end > place + 1))).any()):

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 # What is in the last axis of a mask, for each query: the first key that it sees and the one behind the last, where it
-# stands among the keys, and how many keys of its batch item are padding on the left.
+# stands among the keys, and how many keys of its batch item are padding on the left. Where there is padding within a
+# text, more rows follow: whether each key is a token, 1 or 0, four keys a row.
 FIRST, END, PLACE, BEGIN = range(4)
 
 
@@ -54,7 +55,8 @@ def mask_function(
     Returns
     -------
     Tensor or None, shape (batch, 1, queries, 4)
-        None where the rule is causality alone, or none at all, and there is no padding.
+        None where the rule is causality alone, or none at all, and there is no padding. With more rows where there is
+        padding within a text.
 
     Raises
     ------
@@ -84,14 +86,25 @@ def mask_function(
     shape = (batch_size, q_length)
     begin = torch.zeros(batch_size, 1, dtype=torch.int64)
     end = torch.full_like(begin, kv_length)
+    has_holes = False
     if valid is not None:
-        begin, end = _edges(valid)
+        begin, end, has_holes = _edges(valid)
     first = (seen.first - kv_offset).clamp(min=0).expand(shape).maximum(begin)
     last = (seen.end - kv_offset).clamp(max=kv_length).expand(shape).minimum(end)
     # Those that see nothing stand where the next ones begin, so that ranges ascend.
     first = first.minimum(torch.full_like(first, kv_length))
     parts = (first, last.maximum(first), (query - kv_offset).expand(shape), begin.expand(shape))
-    return torch.stack(parts, dim=-1)[:, None]
+    ranges = torch.stack(parts, dim=-1)
+    if has_holes and valid is not None:
+        rows = torch.nn.functional.pad(valid.long(), (0, -kv_length % 4)).unflatten(-1, (-1, 4))
+        ranges = torch.cat([ranges, rows.expand(batch_size, -1, -1)], dim=1)
+    return ranges[:, None]
+
+
+def ranges_and_tokens(mask: torch.Tensor, queries: int, keys: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return what a mask of `mask_function` says of each query, and which keys are tokens if that is not said by it."""
+    ranges, rows = mask[:, 0, :queries], mask[:, 0, queries:]
+    return ranges, rows.flatten(1)[:, :keys].bool() if rows.shape[1] else None
 
 
 @functools.cache
@@ -124,17 +137,12 @@ def _valid(attention_mask: torch.Tensor | None, kv_length: int, kv_offset: int) 
     return None if bool(mask.all()) else mask
 
 
-def _edges(valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first key that is no padding and the one behind the last."""
+def _edges(valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """Return the first key that is no padding, the one behind the last, and whether there is padding between them."""
     count = valid.sum(-1, keepdim=True)
     begin = valid.int().argmax(-1, keepdim=True)
     end = torch.where(count > 0, valid.shape[-1] - valid.flip(-1).int().argmax(-1, keepdim=True), begin)
-    if bool((end - begin != count).any()):
-        raise NotImplementedError(
-            "attention_mask must have its padding on the left and on the right, not within a text, for "
-            "attn_implementation='headspan'"
-        )
-    return begin, end
+    return begin, end, bool((end - begin != count).any())
 
 
 def _closure(rule: Callable[..., Any]) -> dict[str, Any]:

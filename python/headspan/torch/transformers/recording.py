@@ -44,7 +44,7 @@ class Recorded:
             For what the view does not show: biases of pairs, soft caps, sinks, and spans beside a static cache.
         """
         shown = {name: o for name, o in self.options.items() if name in ("span", "ramp", "causal", "pattern")}
-        left = self.options.keys() - shown.keys() - {"key_ranges", "scale"}
+        left = self.options.keys() - shown.keys() - {"key_ranges", "key_bias", "scale"}
         if "span" not in shown:
             left -= {"query_positions"}  # which spans alone go by, beside ranges
         if left:
@@ -53,6 +53,8 @@ class Recorded:
         usual = query.shape[-1] ** -0.5  # the view knows no other
         shown["query"] = query * query.dtype.type(self.options.get("scale", usual) / usual)
         shown["key"] = key
+        if "key_bias" in self.options:
+            shown["key_bias"] = self.options["key_bias"][item, 0]
         if "key_ranges" in self.options:
             ranges = self.options["key_ranges"][item]
             begin, end = int(ranges[-1, 0]), int(ranges[-1, 1])

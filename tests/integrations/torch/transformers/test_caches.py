@@ -57,3 +57,20 @@ def test_logits_of_a_prompt_in_pieces(family, kind):
     places = torch.arange(30)[None].expand(2, -1)
     whole = logits(model, "headspan", ids, attention_mask=mask, position_ids=places)
     torch.testing.assert_close(found["headspan"][keep], whole[keep], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+@torch.no_grad()
+def test_the_second_turn_of_a_chat(family):
+    """What `generate` wrote in the first turn ends at other places in the two texts, with padding behind it."""
+    model, ids = model_of(family), tokens(2, 40)
+    mask = torch.ones_like(ids)
+    mask[0, :5] = mask[0, 17:21] = mask[1, 15:21] = 0
+    written = {}
+    for implementation in ("eager", "headspan"):
+        model.set_attn_implementation(implementation)
+        cache = transformers.DynamicCache(config=model.config)
+        model(input_ids=ids[:, :21], attention_mask=mask[:, :21], cache=cache)
+        how = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        written[implementation] = model.generate(ids, attention_mask=mask, cache=cache, **how)
+    assert torch.equal(written["headspan"], written["eager"])

@@ -6,7 +6,13 @@ from peers import torch
 
 __all__ = ["no_pairs"]
 
-KEEP = {"none": slice(None), "left": (0, slice(9)), "right": (1, slice(21, None))}
+KEEP = {
+    "none": slice(None),
+    "left": (0, slice(9)),
+    "right": (1, slice(21, None)),
+    "within": (0, [0, 4, 11, 12, 19, 20, 28]),  # of one text; the other has none
+    "many": torch.rand(2, 30, generator=torch.Generator().manual_seed(3)) < 0.4,
+}
 WITHOUT_DROPOUT = {"bert": {"attention_probs_dropout_prob": 0.0}, "t5": {"dropout_rate": 0.0}}
 TEXTS = torch.cat([torch.arange(13), torch.arange(17)])[None].expand(2, -1)  # two, one behind the other
 
@@ -15,7 +21,7 @@ def close(found, expected, keep):
     torch.testing.assert_close(found[keep], expected[keep], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@pytest.mark.parametrize("padding", KEEP)
 @pytest.mark.parametrize("family", [*DECODERS, *OTHERS])
 @torch.no_grad()
 def test_logits_with_padding(family, padding):

@@ -79,6 +79,20 @@ def test_the_view_of_windows_and_packed_texts(packed):
         assert hs.explore(**given) is not None
 
 
+def test_the_view_of_padding_within_a_text():
+    model, ids = model_of("llama"), tokens()
+    model.set_attn_implementation("headspan")
+    mask = torch.ones_like(ids)
+    mask[1, 11:14] = 0
+    for layer in recorded(model, ids, attention_mask=mask).values():
+        shown = layer.trace(item=1)
+        drawn = {name: shown[name] for name in shown.keys() - {"query", "key"}}
+        weights = hs.attention_weights(shown["query"], shown["key"], **drawn)
+        np.testing.assert_allclose(weights, layer.weights()[1], atol=1e-6)
+        assert (weights[:, 20, 11:14] == 0).all()
+        assert hs.explore(**shown) is not None
+
+
 def test_layers_of_an_encoder_and_a_decoder_are_not_taken_for_each_other():
     model, ids = model_of("t5"), tokens()
     model.set_attn_implementation("headspan")
@@ -171,8 +185,8 @@ def test_masks_that_are_no_ranges_are_refused():
     model.set_attn_implementation("headspan")
     mask = torch.ones_like(ids)
     mask[0, 4] = 0
-    with pytest.raises(NotImplementedError, match="attention_mask"):
-        model(input_ids=ids, attention_mask=mask)
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="padding within a text cannot be honoured"):
+        model(input_ids=ids, attention_mask=mask, cache=headspan.torch.head_cache(model))
     with pytest.raises(TypeError, match=r"bool.*int64"):
         model(input_ids=ids, attention_mask=torch.ones(2, 1, 30, 30, dtype=torch.int64).tril())
     rules = transformers.masking_utils
