@@ -168,6 +168,7 @@ def test_anywidget_is_imported_when_used():
 
 
 def test_without_anywidget_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "headspan.explorer.widget", None)
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    monkeypatch.delitem(sys.modules, "headspan.explorer.widget", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'headspan\[widget\]'"):
         view_of()
