@@ -227,8 +227,8 @@ def sanitize(session: nox.Session) -> None:
             "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:malloc_context_size=3:intercept_tls_get_addr=0",
             "LSAN_OPTIONS": f"suppressions={ROOT / 'tests' / 'cpp' / 'leaks.supp'}:print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-            "HEADSPAN_TEST_CASES": "40",
-            "HEADSPAN_TEST_PATTERNS": "8",
+            "HEADSPAN_TEST_CASES": "20",
+            "HEADSPAN_TEST_PATTERNS": "5",
             # Threads of others that end while the leak sanitizer looks around can make it stumble.
             "OPENBLAS_NUM_THREADS": "1",
         },

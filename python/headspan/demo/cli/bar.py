@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 try:
-    from tqdm import tqdm
+    from tqdm import tqdm as tqdm
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("training needs tqdm: pip install 'headspan[demo]'", name=error.name) from error
 
