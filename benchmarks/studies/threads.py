@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import headspan as hs
 import numpy as np
@@ -110,7 +111,9 @@ def makespan(heads: list[Head], threads: int) -> float:
                 head.done += 1
             head = take(head)
 
-    now, waiting, events = 0.0, list[tuple[Iterator[tuple[float, Head, int, int]], tuple[float, Head, int, int]]](), []
+    now = 0.0
+    waiting: list[tuple[Iterator[tuple[float, Head, int, int]], tuple[float, Head, int, int]]] = []
+    events: list[tuple[float, int, Iterator[tuple[float, Head, int, int]]]] = []
     starting = [thread() for _ in range(threads)]
     count = 0
     while True:
@@ -143,22 +146,31 @@ def counted(case: tuple[int, int, list[float] | float | None]) -> tuple[float, f
     return sum(last - first for first, last in keys) / TILE, float(len(keys))
 
 
-def measured(case: tuple[int, int, list[float] | float | None], threads: int, rounds: int) -> tuple[float, float]:
-    """Return the median seconds of the forward pass and of the backward pass."""
+def measured(
+    case: tuple[int, int, list[float] | float | None], numbers: list[int], rounds: int
+) -> dict[int, tuple[float, float]]:
+    """Return the median seconds of the forward and the backward pass on each number of threads, which take turns."""
     heads, tokens, span = case
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 1, heads, tokens, 64), dtype=np.float32)
-    options = {} if span is None else {"span": np.broadcast_to(np.float32(span), heads), "ramp": RAMP}
-    gradient, times = np.ones_like(query), []
-    hs.set_num_threads(threads)
+    options: dict[str, Any] = {}
+    if span is not None:
+        options = {"span": np.broadcast_to(np.asarray(span, np.float32), heads), "ramp": RAMP}
+    gradient = np.ones_like(query)
+    times: dict[int, list[tuple[float, float]]] = {number: [] for number in numbers}
     for _ in range(rounds + 1):
-        begin = time.perf_counter()
-        _, vjp = hs.attention_vjp(query, key, value, **options)
-        between = time.perf_counter()
-        vjp(gradient)
-        times.append((between - begin, time.perf_counter() - between))
-    forward, backward = zip(*times[1:], strict=True)
-    return statistics.median(forward), statistics.median(backward)
+        for number in numbers:
+            hs.set_num_threads(number)
+            begin = time.perf_counter()
+            _, vjp = hs.attention_vjp(query, key, value, **options)
+            between = time.perf_counter()
+            vjp(gradient)
+            times[number].append((between - begin, time.perf_counter() - between))
+    medians = {}
+    for number, rows in times.items():
+        forward, backward = zip(*rows[1:], strict=True)  # the first is to warm up
+        medians[number] = statistics.median(forward), statistics.median(backward)
+    return medians
 
 
 def main() -> None:
@@ -170,7 +182,7 @@ def main() -> None:
     options = parser.parse_args()
     available = hs.get_num_threads()
     numbers = options.threads or [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= available]
-    times = {name: {n: measured(case, n, options.rounds) for n in numbers} for name, case in CASES.items()}
+    times = {name: measured(case, numbers, options.rounds) for name, case in CASES.items()}
     counts = np.array([counted(case) for case in CASES.values()])
     alone = np.array([of_case[min(numbers)][1] for of_case in times.values()])
     tile, group = np.linalg.lstsq(counts / alone[:, None], np.ones(len(CASES)), rcond=None)[0]

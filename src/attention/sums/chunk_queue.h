@@ -49,8 +49,10 @@ class ChunkQueue {
       by_work_.push_back(i);
     }
     left_ = std::vector<Progress>(chunks);
-    std::stable_sort(by_work_.begin(), by_work_.end(),
-                     [&](std::size_t a, std::size_t b) { return heads_[a].remaining() > heads_[b].remaining(); });
+    std::sort(by_work_.begin(), by_work_.end(), [&](std::size_t a, std::size_t b) {
+      double const work = heads_[a].remaining(), other = heads_[b].remaining();
+      return work != other ? work > other : a < b;
+    });
   }
 
   std::ptrdiff_t chunks() const { return static_cast<std::ptrdiff_t>(left_.size()); }
