@@ -59,6 +59,7 @@ class BackwardPass {
   // n / heads of head n % heads.
   struct KeyHead {
     std::ptrdiff_t batch, first_head, stage, groups, range_keys;
+    std::ptrdiff_t classes;  // whose keys are copied at a time, see class_rows.h
     KeyGradientRows<T> key_rows;
     // Where chunks begin that have no key in common, those of classes, and one more for the end; empty: chunks of
     // kChunkGroups groups, which follow each other.
@@ -100,32 +101,23 @@ class BackwardPass {
       along_tokens = along_tokens && (!other || other->along_tokens());
       same_stage = same_stage && other == of_head;
     }
+    std::ptrdiff_t const classes = same_stage ? classes_at_a_time(request_, of_head) : 0;
     std::ptrdiff_t step = 1, range_keys = request_.patterns.empty() ? kRangeKeys : kPatternRangeKeys;
     std::vector<std::ptrdiff_t> apart;
     if (!along_tokens) {
       range_keys = request_.keys();
       bool const by_class = same_stage && of_head->order.global_groups == 0;
-      apart = by_class ? class_cuts(*of_head, shared) : std::vector<std::ptrdiff_t>{0, groups};
-      if (by_class) step = of_head->stride;
+      apart = by_class ? class_cuts(*of_head, std::max<std::ptrdiff_t>(classes, 1))
+                       : std::vector<std::ptrdiff_t>{0, groups};
+      if (by_class) {  // each class has its own queries and its own keys
+        step = of_head->stride;
+        for (std::ptrdiff_t& group : apart) group *= shared;
+      }
     }
     range_keys = std::clamp<std::ptrdiff_t>(range_keys, 1, std::max<std::ptrdiff_t>(request_.keys(), 1));
     KeyGradientRows<T> key_rows(request_, gradients_, batch, key_head, range_keys, step);
     if (stage > 0) key_rows.keep_all();
-    return {batch, first_head, stage, groups, range_keys, key_rows, apart};
-  }
-
-  // Where chunks of some neighbouring classes begin: a class has its own queries and its own keys.
-  std::vector<std::ptrdiff_t> class_cuts(const PatternStage& stage, std::ptrdiff_t shared) const {
-    std::ptrdiff_t const classes = std::max<std::ptrdiff_t>(classes_at_a_time(request_, &stage), 1);
-    auto const class_of = [&](std::ptrdiff_t group, int lane) {
-      return stage.order.queries(group)[lane] % stage.stride;
-    };
-    std::vector<std::ptrdiff_t> cuts{0};
-    for (std::ptrdiff_t g = 1; g < stage.order.groups(); g++)
-      if (class_of(g, 0) / classes != class_of(g - 1, stage.order.lanes(g - 1) - 1) / classes)
-        cuts.push_back(g * shared);
-    cuts.push_back(stage.order.groups() * shared);
-    return cuts;
+    return {batch, first_head, stage, groups, range_keys, classes, key_rows, apart};
   }
 
   // Their work is how many keys a group meets, by a few of the groups.
@@ -152,12 +144,9 @@ class BackwardPass {
     std::ptrdiff_t const shared = request_.heads_per_key_head(), first = head.begin(place.chunk),
                          last = head.begin(place.chunk + 1);
     const PatternStage* const stage = plan_.stage(head.batch, head.first_head, head.stage);
-    std::ptrdiff_t classes = classes_at_a_time(request_, stage);
-    for (std::ptrdiff_t h = 1; h < shared; h++)
-      if (plan_.stage(head.batch, head.first_head + h, head.stage) != stage) classes = 0;
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim(),
-                                       ClassRows<T>::elements(request_, stage, classes), kChunkGroups);
-    ClassRows<T> copies(request_, stage, head.batch, head.first_head / shared, classes, workspace.copies);
+                                       ClassRows<T>::elements(request_, stage, head.classes), kChunkGroups);
+    ClassRows<T> copies(request_, stage, head.batch, head.first_head / shared, head.classes, workspace.copies);
     ChunkSums<T> sums(shared_, shared);
     bool const follows = head.apart.empty();
     std::ptrdiff_t const together = follows ? kChunkGroups : 1;

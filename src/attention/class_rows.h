@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "base/array_view.h"
 #include "base/tile.h"
@@ -54,6 +55,19 @@ std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* 
   std::ptrdiff_t const rows = rows_of_class(request, stage->stride),
                        row = (request.head_dim() + request.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T));
   return std::min(cache / (rows * row), kMostClasses);
+}
+
+// Where groups of a stage begin that are of the next `most` classes, and one more for the end. A group holds whole
+// classes or a part of one.
+inline std::vector<std::ptrdiff_t> class_cuts(const PatternStage& stage, std::ptrdiff_t most) {
+  std::vector<std::ptrdiff_t> cuts;
+  for (std::ptrdiff_t group = 0, before = -1; group < stage.order.groups(); group++) {
+    std::ptrdiff_t const together = stage.order.queries(group)[0] % stage.stride / most;
+    if (together != before) cuts.push_back(group);
+    before = together;
+  }
+  cuts.push_back(stage.order.groups());
+  return cuts;
 }
 
 // Copies of a head's keys and values, for some classes of a stage at a time.

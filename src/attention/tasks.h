@@ -30,7 +30,7 @@ class Tasks {
       its.classes = classes_at_a_time(request, entry->first);
       if (its.classes > 0) {
         its.classes = share(entry->first->stride, 8, its.classes);
-        its.cuts = cut_classes(*entry->first, its.classes);
+        its.cuts = class_cuts(*entry->first, its.classes);
       } else {
         std::ptrdiff_t const groups = plan.groups(head / heads_, head % heads_, stage);
         its.cuts = cut(groups, share(groups, 32, 8));
@@ -67,16 +67,6 @@ class Tasks {
     std::vector<std::ptrdiff_t> cuts{0};
     for (std::ptrdiff_t left = groups % most ? groups % most : most; cuts.back() < groups; left = most)
       cuts.push_back(cuts.back() + left);
-    return cuts;
-  }
-  static std::vector<std::ptrdiff_t> cut_classes(const PatternStage& stage, std::ptrdiff_t most) {
-    std::vector<std::ptrdiff_t> cuts;
-    for (std::ptrdiff_t group = 0, before = -1; group < stage.order.groups(); group++) {
-      std::ptrdiff_t const together = stage.order.queries(group)[0] % stage.stride / most;
-      if (together != before) cuts.push_back(group);
-      before = together;
-    }
-    cuts.push_back(stage.order.groups());
     return cuts;
   }
 
