@@ -127,22 +127,25 @@ def lint(session: nox.Session) -> None:
 
 def _includes(session: nox.Session) -> None:
     """Check that every C++ file, also each header by itself, compiles and includes what it uses: see .clang-tidy."""
-    session.install("clang-tidy==21.1.6", "cmake", "ninja", "pybind11>=3")
-    cmake_dir = session.run("python", "-m", "pybind11", "--cmakedir", silent=True).strip()
+    session.install("clang-tidy==21.1.6")
     files = [name for name in SOURCES if _has_doctest() or not name.startswith("tests")]
-    build = ROOT / "build" / "includes"
-    session.run(
-        *("cmake", "-S", ".", "-B", str(build), "-G", "Ninja", "--log-level=WARNING", "-DHEADSPAN_OPENMP=OFF"),
-        *("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-Dpybind11_DIR={cmake_dir}", "-DSKBUILD_PROJECT_VERSION=0"),
-        f"-DHEADSPAN_CORE_TEST={'ON' if _has_doctest() else 'OFF'}",
-        silent=True,
-    )
+    _configure(session, "build/includes", "-DHEADSPAN_OPENMP=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
     tool = str(Path(session.bin, "clang-tidy"))
-    commands = [[tool, "--quiet", "-p", str(build), *files[i::16]] for i in range(16)]
+    commands = [[tool, "--quiet", "-p", "build/includes", *files[i::16]] for i in range(16)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = list(pool.map(lambda command: subprocess.run(command, capture_output=True, text=True), commands))
     if any(run.returncode for run in runs):
         session.error("\n" + "\n".join(run.stdout for run in runs if run.returncode))
+
+
+def _configure(session: nox.Session, build: str, *options: str) -> None:
+    """Let CMake prepare a folder for the module, and for the tests of the core where doctest is installed."""
+    session.install("cmake", "ninja", "pybind11>=3")
+    cmake_dir = session.run("python", "-m", "pybind11", "--cmakedir", silent=True).strip()
+    session.run(
+        *("cmake", "-S", ".", "-B", build, "-G", "Ninja", "--log-level=WARNING", f"-Dpybind11_DIR={cmake_dir}"),
+        *("-DSKBUILD_PROJECT_VERSION=0", f"-DHEADSPAN_CORE_TEST={'ON' if _has_doctest() else 'OFF'}", *options),
+    )
 
 
 def _has_doctest() -> bool:
@@ -157,23 +160,22 @@ def compilers(session: nox.Session, compiler: str, standard: int) -> None:
 
     "libc++" is clang++-19 with LLVM's library, whose headers then include no others.
     """
-    session.install("cmake", "ninja", "pybind11>=3", *(["ziglang"] if compiler == "zig" else []))
     command, flags = compiler, ""
     if compiler == "libc++":
         command, flags = "clang++-19", "-stdlib=libc++ -D_LIBCPP_REMOVE_TRANSITIVE_INCLUDES"
     if compiler == "zig":
+        session.install("ziglang")
         command = str(Path(session.create_tmp(), "zig-c++"))
         Path(command).write_text(f'#!/bin/sh\nexec {session.bin}/python -m ziglang c++ "$@"\n')
         Path(command).chmod(0o755)
     elif shutil.which(command) is None:
         session.skip(f"there is no {command}")
-    cmake_dir = session.run("python", "-m", "pybind11", "--cmakedir", silent=True).strip()
     build = f"build/compilers/{compiler}-{standard}"
-    session.run(
-        *("cmake", "-S", ".", "-B", build, "-G", "Ninja", "--log-level=WARNING", "-DHEADSPAN_WERROR=ON"),
-        *("-DHEADSPAN_X86=OFF", f"-Dpybind11_DIR={cmake_dir}", "-DSKBUILD_PROJECT_VERSION=0"),
-        *(f"-DCMAKE_CXX_COMPILER={command}", f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_CXX_STANDARD={standard}"),
-        f"-DHEADSPAN_CORE_TEST={'ON' if _has_doctest() else 'OFF'}",
+    _configure(
+        session,
+        build,
+        *("-DHEADSPAN_WERROR=ON", "-DHEADSPAN_X86=OFF", f"-DCMAKE_CXX_COMPILER={command}"),
+        *(f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_CXX_STANDARD={standard}"),
     )
     session.run("cmake", "--build", build)
     if _has_doctest():

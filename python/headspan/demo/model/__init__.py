@@ -7,7 +7,7 @@ Parameters are a plain dict of float32 arrays, so that they can be saved, looked
 with NumPy alone.
 """
 
-import headspan.demo.extra  # noqa: F401
+import headspan.demo.extra  # noqa: F401 - raises an error that names the extra, before a library is missed
 from headspan.demo.config import ModelConfig
 from headspan.demo.model.forward import logits, loss, spans, trace
 from headspan.demo.model.parameters import Parameters, init_parameters, parameter_shapes, spans_are_finite
