@@ -22,11 +22,10 @@ PYTHON = ["python", "tests", "benchmarks", "docs", "examples", "experiments", "n
 
 
 def _wheel(session: nox.Session) -> Path:
-    """Compile the package for what any variant of the kernel serves: without x86's."""
+    """Compile the package, in the folder of an installation, which then compiles again only what includes pybind11."""
     folder = session.cache_dir / "wheel"
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
-    options = ("-Ccmake.define.HEADSPAN_X86=OFF", "-Cbuild-dir=build/portable")
-    session.run("pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), ".")
+    session.run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), ".")
     return next(folder.glob("*.whl"))
 
 
