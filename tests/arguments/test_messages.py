@@ -64,6 +64,16 @@ CALLS = {
         lambda: hs.attention(QUERY, QUERY, QUERY, spans=3),
         TypeError, "'spans' is none of the options of an attention; did you mean 'span'?",
     ),
+    "an option of another library": (
+        lambda: hs.attention(QUERY, QUERY, QUERY, attn_mask=QUERY),
+        TypeError,
+        "'attn_mask' is none of the options of an attention; write pair_bias=, which is added to scores: "
+        "where(mask, 0, -inf) for a mask of bool that is True where a pair is kept",
+    ),
+    "a mask of bool": (
+        lambda: hs.attention(QUERY, QUERY, QUERY, pair_bias=np.ones((20, 20), bool)),
+        TypeError, "pair_bias must be numbers, not bool; where(mask, 0, -inf) makes them of a mask of bool",
+    ),
 }  # fmt: skip
 
 

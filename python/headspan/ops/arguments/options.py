@@ -66,6 +66,23 @@ DIFFERENTIABLE = (
     "block_gates",
 )
 
+_MASK = (
+    "pair_bias=, which is added to scores: where(mask, 0, -inf) for a mask of bool that is True where a pair is kept"
+)
+_WINDOW = "pattern=Local(window - 1), or span=window - 1 and ramp=0"
+# What other libraries call it.
+_ELSEWHERE = {
+    "attn_mask": _MASK,
+    "mask": _MASK,
+    "bias": "pair_bias=, or key_bias= for one number a key",
+    "is_causal": "causal=, which is True unless given",
+    "dropout_p": "dropout=, and seed= beside it",
+    "enable_gqa": "nothing: heads share keys where key has fewer of them",
+    "window": _WINDOW,
+    "sliding_window": _WINDOW,
+    "block_mask": "pattern=, one of headspan.patterns",
+}
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -103,6 +120,8 @@ def _name_options(listed: str, line: re.Match[str]) -> str:
 def refuse_unknown(given: Iterable[str]) -> None:
     """Refuse what is no option, with the nearest that is."""
     for name in given:
+        if name in _ELSEWHERE:
+            raise TypeError(f"{name!r} is none of the options of an attention; write {_ELSEWHERE[name]}")
         if name not in NAMES:
             nearest = difflib.get_close_matches(name, sorted(NAMES), 1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ", which help(headspan.attention) lists"

@@ -49,6 +49,8 @@ def bounded_scores(array: npt.NDArray[Any], sizes: Sizes) -> Array:
 def of_type_of_query(name: str, given: object, sizes: Sizes) -> Array:
     """Return an array that must have the type of query, as the core can read it: with any strides of whole numbers."""
     array = _check.as_array(name, given)
+    if array.dtype == np.bool_:
+        raise TypeError(f"{name} must be numbers, not bool; where(mask, 0, -inf) makes them of a mask of bool")
     if array.dtype.newbyteorder("=") != sizes.dtype:
         raise TypeError(f"{name} must be of the type of query, {sizes.dtype}, not {array.dtype}")
     whole_strides = all(stride % array.itemsize == 0 for stride in array.strides)
