@@ -21,6 +21,7 @@ from headspan.torch.layers import (
     SpanPredictor,
     TransformerBlock,
     convert,
+    parameter_groups,
 )
 from headspan.torch.transformers import (
     duo_attention_spans,
@@ -50,6 +51,7 @@ __all__ = [
     "head_cache",
     "hierarchical_attention",
     "moa_spans",
+    "parameter_groups",
     "record",
     "register",
     "retrieval_attention",

@@ -32,7 +32,7 @@ def _request(tensors: Sequence[Any], plain: dict[str, Any]) -> Request:
     if plain.get("pattern") is not None:
         plain["pattern"] = schema.read_pattern(plain["pattern"])
     if plain.get("seed") is not None:
-        plain["seed"] = schema.read_seed(plain["seed"])
+        plain["seed"] = schema.read_seed(int(plain["seed"]))
     return Request(query, key, value, plain)
 
 

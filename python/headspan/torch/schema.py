@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headspan.ops.adapters.options import PLAIN, SAVED, TENSORS, WITH_GRADIENT, WRITTEN
+from headspan.ops.adapters import options
+from headspan.ops.adapters.options import SAVED, WITH_GRADIENT, WRITTEN
 from headspan.ops.adapters.patterns import read_pattern, spec_of, written_pattern
 from headspan.ops.arguments.options import DEFAULTS
 from headspan.ops.functional import ARRAYS
@@ -12,12 +13,15 @@ __all__ = ["BACKWARD", "FORWARD", "PLAIN", "SAVED", "TENSORS", "WITH_GRADIENT", 
 _TYPES = {
     "npt.ArrayLike | None": "Tensor?",
     "Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None": "str?",
-    "int | None": "SymInt?",  # a new seed in every step is no reason to compile again
     "float | None": "float?",
     "bool | None": "bool?",
     "float": "float",
     "bool": "bool",
 }
+
+# The seed is a tensor, as torch draws it: another one in every step, of which what is compiled knows no number.
+TENSORS = (*options.TENSORS, "seed")
+PLAIN = tuple(name for name in options.PLAIN if name != "seed")
 
 _tensors = ", ".join(f"Tensor {name}" if name in ARRAYS else f"Tensor? {name}=None" for name in TENSORS)
 _plain = ", ".join(f"{_TYPES[WRITTEN[name]]} {name}={DEFAULTS.get(name)}" for name in PLAIN)

@@ -11,6 +11,7 @@ from headspan.patterns import Global, Local
 from tensors import torch, warnings_of_torch
 from torch.utils.checkpoint import checkpoint
 
+import headspan.torch  # isort: skip
 from headspan.torch import AdaptiveSpan, AdaptiveSpanAttention, DynamicSpan, TransformerBlock  # isort: skip
 
 WIDTH, HEADS = 24, 4
@@ -333,3 +334,22 @@ def test_wrong_arguments(case):
     call, sentence = WRONG[case]
     with pytest.raises((ValueError, TypeError), match=re.escape(sentence)):
         call()
+
+
+def test_groups_of_parameters():
+    model = torch.nn.Sequential(layer_of(), headspan.torch.LearnedBlocks(1, 4, tokens=12), torch.nn.Linear(3, 3))
+    model[2].bias.requires_grad_(False)
+    weights, shares = headspan.torch.parameter_groups(model, span_lr=0.05)
+    assert [id(x) for x in shares["params"]] == [id(model[0].span.fraction), id(model[1].gates)]
+    assert {id(x) for x in weights["params"]} | {id(x) for x in shares["params"]} == {
+        id(x) for x in model.parameters() if x is not model[2].bias
+    }
+    optimizer = torch.optim.AdamW([weights, shares], lr=1e-9)
+    before = model[0].span.fraction.detach().clone()
+    sum(x.square().sum() + x.sum() for x in model.parameters()).backward()
+    optimizer.step()
+    assert torch.allclose((model[0].span.fraction - before).abs(), torch.tensor(0.05, dtype=before.dtype))
+    with pytest.raises(ValueError, match="model must have learned spans"):
+        headspan.torch.parameter_groups(torch.nn.Linear(3, 3))
+    with pytest.raises(ValueError, match="span_lr must be"):
+        headspan.torch.parameter_groups(model, span_lr=0)

@@ -94,7 +94,7 @@ CHECKED = {
         "segment_ids": np.array([5, 5, 5, 1, 1, 1, 1]),
         "include_self": False,
         "dropout": 0.4,
-        "seed": -1,
+        "seed": np.array(-1),
         "causal": True,
         "pattern": "Local(before=3, after=0, dilation=1)\n" * 4,
     },

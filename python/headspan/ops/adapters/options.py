@@ -22,5 +22,5 @@ AXES |= dict.fromkeys(("grad_lse", "span", "temperature", "key_bias"), "bh.")
 AXES |= {"alibi_slopes": "bh", "sinks": "bh", "memory_key": "h..", "memory_value": "h..", "distance_bias": "h."}
 AXES |= {"block_gates": "h..", "key_ranges": "b..", "distance_buckets": ".", "gate_block": "."}
 AXES |= dict.fromkeys(("query_positions", "key_positions", "segment_ids", "query_segments", "key_segments"), "b.")
-AXES |= dict.fromkeys(("key_begin", "key_lengths", "prefix_lengths"), "b")
+AXES |= dict.fromkeys(("key_begin", "key_lengths", "prefix_lengths"), "b") | {"seed": ""}
 PER_TOKEN = ("span", "temperature")  # or without their last axis

@@ -13,6 +13,7 @@ from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, ta
 from headspan.ops.arguments.request import PLAIN
 from headspan.torch import operator, schema
 from headspan.torch.arrays import HALF, READABLE
+from headspan.torch.functional.nested import nested_attention
 
 
 @overload
@@ -51,7 +52,8 @@ def attention(
     Parameters
     ----------
     query : Tensor, shape (batch, heads, tokens, head_dim)
-        float32 or float64; leading axes may be left out. bfloat16 and float16 are computed with in float32, and what
+        float32 or float64; leading axes may be left out. Nested where key and value are, with ``layout=torch.jagged``
+        and texts of different lengths. bfloat16 and float16 are computed with in float32, and what
         the backward pass needs of them is kept as it was given.
     key, value : Tensor, shape (batch, key heads, key tokens, head_dim)
         Of the same type. Under `torch.autocast` types may be mixed, and the widest of the three is that of all: nothing
@@ -64,7 +66,7 @@ def attention(
     Returns
     -------
     out : Tensor, shape (batch, heads, tokens, head_dim of value)
-        Of the type of query. In memory the heads of a token lie beside each other, so that
+        Of the type of query, and nested as it is. In memory the heads of a token lie beside each other, so that
         ``out.transpose(1, 2).flatten(2)`` copies nothing.
     lse : Tensor, shape (batch, heads, tokens)
         Only with `return_lse`; of float32 for narrower types.
@@ -100,6 +102,10 @@ def attention(
     torch.Size([2])
     """
     with_lse = _check.flag("return_lse", return_lse)
+    if any(isinstance(x, torch.Tensor) and x.is_nested for x in (query, key, value)):
+        if with_lse:
+            raise NotImplementedError("return_lse cannot be had of nested tensors")
+        return nested_attention(attention, {"query": query, "key": key, "value": value}, options)
     query, key, value = checked(query, key, value, instead="headspan.attention")
     refuse_unknown(options)
     return computed(query, key, value, for_torch(options, query), with_lse=with_lse)
@@ -109,16 +115,22 @@ def computed(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any], *, with_lse: bool
 ) -> Any:
     """Call the operator with checked tensors and options as `for_torch` gives them."""
-    if type(query) is not torch.Tensor and hasattr(query, "device_mesh"):
-        # Loaded only now, with all that torch has for distributed tensors.
-        from headspan.torch.sharding import replicated
-
-        options = replicated(query.device_mesh, options)
+    options = beside(query, options)
     if not with_lse:
         (out,) = operator.attention(query, key, value, **options)
         return out
     out, lse = operator.attention(query, key, value, **options, return_lse=True)
     return out, lse
+
+
+def beside(tensor: torch.Tensor, others: dict[str, Any]) -> dict[str, Any]:
+    """Return what is used beside a tensor: where that lies over ranks, plain tensors are the same on all of them."""
+    if type(tensor) is torch.Tensor or not hasattr(tensor, "device_mesh"):
+        return others
+    # Loaded only now, with all that torch has for distributed tensors.
+    from headspan.torch.sharding import replicated
+
+    return replicated(tensor.device_mesh, others)
 
 
 def checked(query: object, key: object, value: object, *, instead: str) -> tuple[torch.Tensor, ...]:
@@ -179,14 +191,25 @@ def for_torch(options: dict[str, Any], query: torch.Tensor) -> dict[str, Any]:
 def _for_torch(name: str, given: Any) -> Any:
     if given is None and name not in DEFAULTS:
         return None
+    if name == "seed":
+        return _seed(given)
     if name in schema.TENSORS:
         return real_tensor(name, given)
     if name == "pattern":
         return schema.written_pattern(given)
     if name == "causal":
         return _check.flag(name, given)
-    checked: Any = PLAIN[name](name, given)
-    return schema.written_seed(checked) if name == "seed" else checked
+    return PLAIN[name](name, given)
+
+
+def _seed(given: Any) -> torch.Tensor:
+    """Return a seed as the operator takes it: as it was drawn, or of a number."""
+    if not isinstance(given, torch.Tensor):
+        number: Any = PLAIN["seed"]("seed", given)
+        return torch.tensor(schema.written_seed(number), device="cpu")
+    if given.shape or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise TypeError(f"seed must be one integer, got a tensor of {given.dtype} and shape {tuple(given.shape)}")
+    return readable("seed", given)
 
 
 def real_tensor(name: str, given: Any) -> torch.Tensor:

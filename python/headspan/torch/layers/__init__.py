@@ -3,6 +3,7 @@
 from headspan.torch.layers.adaptive import AdaptiveSpanAttention, TransformerBlock
 from headspan.torch.layers.convert import convert
 from headspan.torch.layers.gates import LearnedBlocks
+from headspan.torch.layers.groups import parameter_groups
 from headspan.torch.layers.hybrid import HybridAttention, SpanPredictor
 from headspan.torch.layers.spans import AdaptiveSpan, DynamicSpan
 
@@ -15,4 +16,5 @@ __all__ = [
     "SpanPredictor",
     "TransformerBlock",
     "convert",
+    "parameter_groups",
 ]

@@ -12,7 +12,7 @@ from headspan import _check
 from headspan.ops.arguments.options import Options
 from headspan.ops.arguments.request import PLAIN
 from headspan.patterns.base import Pattern
-from headspan.torch.functional import attention
+from headspan.torch.functional import attention, beside
 from headspan.torch.layers.spans import AdaptiveSpan, DynamicSpan
 from headspan.torch.schema import written_pattern
 
@@ -41,7 +41,8 @@ def rotate(x: torch.Tensor, positions: Any) -> torch.Tensor:
     frequencies = _ROTARY_BASE ** -(torch.arange(half, dtype=torch.float64, device=x.device) / half)
     # float32 cannot tell 1e5 and 1e5 + 0.001 apart.
     angles = torch.as_tensor(positions, dtype=torch.float64, device=x.device)[..., None, None] * frequencies
-    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    turns = {"cosine": angles.cos().to(x.dtype), "sine": angles.sin().to(x.dtype)}
+    cosine, sine = beside(x, turns).values()
     first, second = x[..., :half], x[..., half:]
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
 

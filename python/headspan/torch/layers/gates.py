@@ -11,7 +11,7 @@ from torch import nn
 from headspan import _check
 from headspan.ops.gates import gate_grid, open_blocks, own_blocks
 from headspan.torch.arrays import array_of
-from headspan.torch.layers.spans import Shares
+from headspan.torch.layers.spans import Shares, whole
 
 
 class LearnedBlocks(Shares):
@@ -110,7 +110,7 @@ class LearnedBlocks(Shares):
 
     def penalty(self) -> torch.Tensor:
         """Return the mean gate; added to a loss with a weight it closes those that earn less."""
-        return self._within(self.gates).mean()
+        return whole(self._within(self.gates)).mean()
 
     def extra_repr(self) -> str:
         """Return what the layer shows of itself."""

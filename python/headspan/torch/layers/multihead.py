@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from headspan.torch.functional import attention
+from headspan.torch.functional import attention, weights
 from headspan.torch.layers.spans import AdaptiveSpan
 
 
@@ -54,12 +54,12 @@ class SpanMultiheadAttention(nn.MultiheadAttention):
         options = self._options(query, key, key_padding_mask, attn_mask, is_causal)
         out = attention(query, key, value, **options).transpose(1, 2).flatten(2)
         out = self.out_proj(out if self.batch_first else out.transpose(0, 1))
-        weights = _weights(query, key, options) if need_weights else None
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(1)
+        seen = _weights(query, key, options) if need_weights else None
+        if seen is not None and average_attn_weights:
+            seen = seen.mean(1)
         if is_batched:
-            return out, weights
-        return out.squeeze(0 if self.batch_first else 1), None if weights is None else weights.squeeze(0)
+            return out, seen
+        return out.squeeze(0 if self.batch_first else 1), None if seen is None else seen.squeeze(0)
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
         weight, bias = self.in_proj_weight, self.in_proj_bias
@@ -109,7 +109,7 @@ class SpanMultiheadAttention(nn.MultiheadAttention):
         if self.add_zero_attn:
             options["sinks"] = 0.0  # a score of 0, that of a key of zeros, whose value adds nothing
         if self.training and self.dropout:
-            options |= {"dropout": self.dropout, "seed": int(torch.randint(2**62, ()))}
+            options |= {"dropout": self.dropout, "seed": torch.randint(2**62, (), device=query.device)}
         return options
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
@@ -128,21 +128,18 @@ def give_spans(module: nn.MultiheadAttention, span: AdaptiveSpan, ramp: float) -
 
 
 def _weights(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-    """Return the weights themselves: what attention makes of values that each name their key.
-
-    Behind those of the keys are columns for what was added to them, the learned key and the one of zeros, as in torch.
-    """
+    """Return weights, and behind those of the keys, as torch, columns for the learned key and the one of zeros."""
     heads, keys = key.shape[1:3]
     added = [options["memory_key"]] if "memory_key" in options else []
     if "sinks" in options:
         added.append(query.new_zeros(heads, 1, key.shape[3]))
         options = {name: option for name, option in options.items() if name != "sinks"}
-    count = keys + len(added)
-    names = torch.eye(count, dtype=query.dtype, device=query.device)
+    columns = keys + len(added)
     if added:
-        memory_value = names[keys:].expand(heads, len(added), count)
+        names = torch.eye(columns, dtype=query.dtype, device=query.device)[keys:]
+        memory_value = names.expand(heads, len(added), columns)
         options = options | {"memory_key": torch.cat(added, 1), "memory_value": memory_value}
-    return attention(query, key, names[:keys].expand(*key.shape[:2], keys, count), **options)
+    return weights(query, key, options, columns=columns)
 
 
 def _check_mask(name: str, mask: torch.Tensor, *shapes: tuple[int, ...]) -> None:

@@ -35,6 +35,12 @@ def _in_full(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def whole(x: torch.Tensor) -> torch.Tensor:
+    """Return what ranks hold parts of as a plain tensor, the same on each, to be added to the loss of its tokens."""
+    gathered: torch.Tensor = x.full_tensor() if hasattr(x, "full_tensor") else x
+    return gathered
+
+
 class Shares(nn.Module):
     """A module with a parameter of shares between 0 and 1, to which a step of an optimizer is clamped.
 
@@ -154,7 +160,7 @@ class AdaptiveSpan(Shares):
 
     def penalty(self) -> torch.Tensor:
         """Return the mean span in tokens; added to a loss with a weight it keeps spans short."""
-        return self().mean()
+        return whole(self()).mean()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *others: Any) -> None:
         """Let spans on "meta" start where they would have where a state dict that is assigned has none."""

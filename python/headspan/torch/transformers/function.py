@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from headspan.patterns import Local
-from headspan.torch.functional import attention
+from headspan.torch.functional import attention, weights
 from headspan.torch.transformers import recording, spans
 from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE, ranges_and_tokens
 
@@ -34,8 +34,11 @@ def attention_function(
     s_aux: torch.Tensor | None = None,
     position_bias: torch.Tensor | None = None,
     **others: Any,
-) -> tuple[torch.Tensor, None]:
-    """Return the outputs of a layer, (batch, tokens, heads, head_dim), and None for its weights.
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the outputs of a layer, (batch, tokens, heads, head_dim), and its weights or None.
+
+    Weights are those of all pairs, (batch, heads, tokens, key tokens), after dropout and without the sinks, as "eager"
+    has them. They are returned for ``output_attentions=True`` alone, at a cost that grows with the cube of the tokens.
 
     Parameters
     ----------
@@ -66,35 +69,33 @@ def attention_function(
             "cu_seq_lens_q, the lengths of packed texts, must come with position_ids, attention_mask=None and "
             "use_cache=False, which tell attn_implementation='headspan' where texts begin"
         )
-    if others.get("output_attentions"):
-        raise NotImplementedError(
-            "output_attentions cannot be had with attn_implementation='headspan', which keeps no weights: "
-            "headspan.torch.record(model) computes them when they are looked at"
-        )
+    with_weights = bool(others.get("output_attentions")) or recording.are_weights_collected()
     sinks = others.get("sinks") if s_aux is None else s_aux
     options: dict[str, Any] = {"scale": scaling, "softcap": softcap}
     if sinks is not None:
         options["sinks"] = sinks.to(torch.float32 if query.dtype.itemsize < 4 else query.dtype)
     if dropout:
-        options |= {"dropout": float(dropout), "seed": int(torch.randint(2**62, ()))}
+        options |= {"dropout": float(dropout), "seed": torch.randint(2**62, (), device=query.device)}
     causal = bool(is_causal if is_causal is not None else getattr(module, "is_causal", True))
     cache = getattr(key, "_headspan_cache", None)
     if cache is not None:  # it has its own spans, and keys as far as these reach
-        if position_bias is not None:
-            raise NotImplementedError("position_bias cannot be honoured where each head has a cache of its own")
+        for name, asked in (("position_bias", position_bias is not None), ("output_attentions", with_weights)):
+            if asked:
+                raise NotImplementedError(f"{name} cannot be honoured where each head has a cache of its own")
         options |= _with_cache(attention_mask, query.shape[2], cache.window, causal or query.shape[2] == 1)
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
     options |= spans.of_layer(module)
     if "pattern" in options:
         _check_sinks(attention_mask, sliding_window)
-    options |= _who_sees_whom(attention_mask, query, key, causal, sliding_window)
+    options |= _who_sees_whom(attention_mask, query, key, causal, sliding_window, "span" in options)
     if position_bias is not None:
         bias = position_bias.to(query.dtype)
         options["pair_bias"] = bias if "pair_bias" not in options else options["pair_bias"] + bias
     recording.note(module, query, key, options)
-    out = attention(query, key, value, **{name: option for name, option in options.items() if option is not None})
-    return out.transpose(1, 2), None
+    options = {name: option for name, option in options.items() if option is not None}
+    out = attention(query, key, value, **options)
+    return out.transpose(1, 2), weights(query, key, options) if with_weights else None
 
 
 def is_ranges(attention_mask: torch.Tensor | None) -> bool:
@@ -103,7 +104,12 @@ def is_ranges(attention_mask: torch.Tensor | None) -> bool:
 
 
 def _who_sees_whom(
-    attention_mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor, causal: bool, window: int | None
+    attention_mask: torch.Tensor | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    causal: bool,
+    window: int | None,
+    has_spans: bool,
 ) -> dict[str, Any]:
     if attention_mask is None:
         if window is not None and not causal:
@@ -113,7 +119,8 @@ def _who_sees_whom(
         ranges, tokens = ranges_and_tokens(attention_mask, query.shape[2], key.shape[2])
         places = ranges[0, :, PLACE]
         options = {"causal": False, "key_ranges": ranges[..., [FIRST, END]]}
-        if int(places[-1]) != key.shape[2] - 1:
+        # Where queries stand matters to spans alone, and is known without where they are the last ones.
+        if has_spans and (torch.compiler.is_compiling() or int(places[-1]) != key.shape[2] - 1):
             options["query_positions"] = places
         if tokens is not None:
             nothing = torch.zeros(tokens.shape, dtype=query.dtype)

@@ -28,7 +28,7 @@ def mask_function(
     kv_length: int = 0,
     q_offset: int | torch.Tensor = 0,
     kv_offset: int = 0,
-    mask_function: Callable[..., Any] | None = None,
+    mask_function: Any = None,
     attention_mask: torch.Tensor | None = None,
     cache_position: torch.Tensor | None = None,
     config: Any = None,
@@ -66,23 +66,28 @@ def mask_function(
     """
     if cache_position is not None:
         q_length, q_offset = len(cache_position), cache_position[0]
-    names = _names_of(mask_function)
+    # What is traced has no numbers, and what a rule is made of cannot be looked at.
+    traced = torch.compiler.is_compiling()
     if config is not None:
         _refuse_own_attention(config.__class__)
-        # For rules beyond these, and one query of a static cache, transformers says so by itself.
-        asked = not allow_is_causal_skip and "causal_mask_function" in names <= _CAUSAL and q_length > 1
-        if asked and _models_may_ask():
-            raise NotImplementedError(
-                f"the model of {type(config).__name__} computes with a mask of pairs itself, which "
-                "attn_implementation='headspan' does not make: use 'sdpa' or 'eager'"
-            )
-    offset = int(q_offset)
+        if not (traced or allow_is_causal_skip) and q_length > 1 and _models_may_ask():
+            _refuse_own_mask(mask_function, config)
+    offset = q_offset if traced else int(q_offset)
     valid = _valid(attention_mask, kv_length, kv_offset)
-    plain = names in ({"causal_mask_function"}, {"bidirectional_mask_function"})
-    if plain and valid is None and (offset + q_length == kv_offset + kv_length or "causal_mask_function" not in names):
-        return None
+    if valid is None:
+        name = _name_of(mask_function)
+        if name == "bidirectional_mask_function":
+            return None
+        is_at_end = not isinstance(offset, torch.Tensor) and offset + q_length == kv_offset + kv_length
+        if name == "causal_mask_function" and is_at_end:
+            return None
     query = offset + torch.arange(q_length)[None]
-    seen = _range_of(mask_function, query, Range(query * 0 + kv_offset, query * 0 + kv_offset + kv_length))
+    all_keys = Range(query * 0 + kv_offset, query * 0 + kv_offset + kv_length)
+    seen = (
+        _range_of_pairs(mask_function, query, all_keys, batch_size, kv_length)
+        if traced
+        else _range_of(mask_function, query, all_keys)
+    )
     shape = (batch_size, q_length)
     begin = torch.zeros(batch_size, 1, dtype=torch.int64)
     end = torch.full_like(begin, kv_length)
@@ -107,16 +112,39 @@ def ranges_and_tokens(mask: torch.Tensor, queries: int, keys: int) -> tuple[torc
     return ranges, rows.flatten(1)[:, :keys].bool() if rows.shape[1] else None
 
 
-@functools.cache
 def _refuse_own_attention(kind: type) -> None:
     """Refuse models whose attention calls no function: it would take ranges for a mask, and none for no causality."""
+    name = _with_own_attention(kind)
+    if name is not None:
+        raise NotImplementedError(
+            f"{name} computes attention with code of its own, so that attn_implementation='headspan' cannot be "
+            "honoured: use 'eager'"
+        )
+
+
+@functools.cache
+def _with_own_attention(kind: type) -> str | None:
+    """Return the name of a configuration's model if its attention calls no function."""
     from transformers import MODEL_MAPPING  # who calls this has it
 
     model = MODEL_MAPPING.get(kind, None)
-    if isinstance(model, type) and not getattr(model, "_can_set_attn_implementation", lambda: True)():
+    calls_function = getattr(model, "_can_set_attn_implementation", lambda: True)
+    return model.__name__ if isinstance(model, type) and not calls_function() else None
+
+
+# Constant for torch.compile, as `headspan.torch.schema` says it of patterns.
+_refuse_own_attention._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _refuse_own_mask(rule: Callable[..., Any], config: Any) -> None:
+    """Refuse models that compute with a mask of pairs.
+
+    For rules beyond these, and for one query of a static cache, it is transformers that asks for it.
+    """
+    if "causal_mask_function" in _names_of(rule) <= _CAUSAL:
         raise NotImplementedError(
-            f"{model.__name__} computes attention with code of its own, so that attn_implementation='headspan' cannot "
-            "be honoured: use 'eager'"
+            f"the model of {type(config).__name__} computes with a mask of pairs itself, which "
+            "attn_implementation='headspan' does not make: use 'sdpa' or 'eager'"
         )
 
 
@@ -134,15 +162,15 @@ def _valid(attention_mask: torch.Tensor | None, kv_length: int, kv_offset: int) 
         return None
     missing = kv_length + kv_offset - attention_mask.shape[-1]
     mask = torch.nn.functional.pad(attention_mask, (0, max(missing, 0))).bool()[:, kv_offset : kv_offset + kv_length]
-    return None if bool(mask.all()) else mask
+    return None if not torch.compiler.is_compiling() and bool(mask.all()) else mask
 
 
 def _edges(valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
-    """Return the first key that is no padding, the one behind the last, and whether there is padding between them."""
+    """Return the first key that is no padding, the one behind the last, and whether padding may lie between them."""
     count = valid.sum(-1, keepdim=True)
     begin = valid.int().argmax(-1, keepdim=True)
     end = torch.where(count > 0, valid.shape[-1] - valid.flip(-1).int().argmax(-1, keepdim=True), begin)
-    return begin, end, bool((end - begin != count).any())
+    return begin, end, torch.compiler.is_compiling() or bool((end - begin != count).any())
 
 
 def _closure(rule: Callable[..., Any]) -> dict[str, Any]:
@@ -173,6 +201,23 @@ def _range_of(rule: Any, query: torch.Tensor, all_keys: Range) -> Range:
             f"the mask {what} is none that attn_implementation='headspan' knows: use 'sdpa' or 'eager'"
         )
     return _RULES[name](query, all_keys, **(_closure(rule) if rule.__closure__ else {}))
+
+
+def _range_of_pairs(
+    rule: Callable[..., Any], query: torch.Tensor, all_keys: Range, batch_size: int, kv_length: int
+) -> Range:
+    """Return what a rule leaves to each query by asking it for all pairs, once for all layers."""
+    begin = all_keys.first[:, :1]
+    item = torch.arange(batch_size)[:, None, None, None]
+    pairs = rule(item, item[:1] * 0, query[:, None, :, None], (begin + torch.arange(kv_length))[:, None, None])
+    sees = pairs.expand(batch_size, 1, query.shape[1], kv_length)[:, 0]
+    count, first = sees.sum(-1), sees.int().argmax(-1)
+    last = kv_length - sees.flip(-1).int().argmax(-1)
+    torch._assert_async(
+        ((last - first == count) | (count == 0)).all(),
+        "each query must see a range of keys where a model is compiled with attn_implementation='headspan'",
+    )
+    return Range(begin + first, begin + first + count)
 
 
 def _both(parts: list[Range]) -> Range:

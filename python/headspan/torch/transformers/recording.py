@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +79,10 @@ class _Asked(NamedTuple):
 
 
 _RECORDING: ContextVar[_Asked | None] = ContextVar("recording", default=None)
+# How many recordings there are in all threads: what torch.compile can look at, which it cannot at the above.
+_under_way = 0
+_lock = Lock()
+_collector: Any = None  # of transformers: see `follow_outputs`
 
 
 @contextmanager
@@ -126,15 +131,23 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
         )
     recording = Recording()
     token = _RECORDING.set(_Asked(recording, frozenset(map(id, model.modules())), {}))
+    _count(1)
     try:
         yield recording
     finally:
+        _count(-1)
         _RECORDING.reset(token)
+
+
+def _count(more: int) -> None:
+    global _under_way
+    with _lock:
+        _under_way += more
 
 
 def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
     """Keep what a layer computes attention of, if somebody is recording it."""
-    asked = _RECORDING.get()
+    asked = _RECORDING.get() if _under_way else None
     if asked is None or id(module) not in asked.modules:
         return
     number = getattr(module, "layer_idx", None)
@@ -151,6 +164,21 @@ def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, option
         if option is not None and name not in left_out
     }
     asked.recording[number] = Recorded(_copy_of(query), _copy_of(key), plain)
+
+
+def follow_outputs() -> None:
+    """Find what transformers collects outputs with; in older versions, without it, all models tell their layers."""
+    global _collector
+    with suppress(ImportError):
+        from transformers.utils.output_capturing import _active_collector
+
+        _collector = _active_collector
+
+
+def are_weights_collected() -> bool:
+    """Whether transformers collects weights of this call: some models do not tell their layers of output_attentions."""
+    collected = None if _collector is None else _collector.get()
+    return collected is not None and any(name.endswith("attentions") for name in collected)
 
 
 def _copy_of(tensor: torch.Tensor) -> _Array:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from headspan.torch.transformers.function import attention_function
 from headspan.torch.transformers.masks import mask_function
+from headspan.torch.transformers.recording import follow_outputs
 from headspan.torch.transformers.spans import NAME
 
 __all__ = ["NAME", "register"]
@@ -41,6 +40,6 @@ def register() -> None:
         raise ModuleNotFoundError(
             "headspan.torch.register needs transformers: pip install 'headspan[transformers]'", name=error.name
         ) from error
+    follow_outputs()
     AttentionInterface.register(NAME, attention_function)
-    # What it looks at are rules and numbers, not tensors to compute with: one break beside what is compiled, not many.
-    AttentionMaskInterface.register(NAME, torch.compiler.disable(mask_function))
+    AttentionMaskInterface.register(NAME, mask_function)

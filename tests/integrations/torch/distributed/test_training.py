@@ -7,6 +7,8 @@ from tensors import torch
 
 import torch.distributed as dist  # isort: skip
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # isort: skip
+from torch.distributed.device_mesh import init_device_mesh  # isort: skip
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # isort: skip
 from torch.nn.parallel import DistributedDataParallel  # isort: skip
 from headspan.torch import AdaptiveSpan, TransformerBlock  # isort: skip
 
@@ -29,20 +31,23 @@ def model_of(spans=INSIDE, **options):
     return model
 
 
-def train(model, x, steps=3):
-    """So many steps; returns the losses."""
+def train(model, x, steps=3, price=0.0):
+    """So many steps; returns the losses. With a price, spans are kept short as the pages show it."""
+    spans = [its for its in model.modules() if isinstance(its, AdaptiveSpan)]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
         loss = (model(x) - x.roll(1, 1)).square().mean()
+        if price:
+            loss = loss + price * sum(span.penalty() for span in spans)
         loss.backward()
         losses.append(loss.item())
         optimizer.step()
     return losses
 
 
-def check(spans, **options):
+def check(spans, price=0.0, **options):
     """One rank trains on its half of the batch, in two ways, and alone on all of it."""
     whole = torch.randn(4, 15, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     halves = whole.chunk(2)
@@ -52,9 +57,9 @@ def check(spans, **options):
     for block in sharded:
         fully_shard(block)
     fully_shard(sharded)
-    train(model, whole)
+    train(model, whole, price=price)
     for its in (replicated, sharded):
-        train(its, halves[dist.get_rank()])
+        train(its, halves[dist.get_rank()], price=price)
     for name, expected in model.state_dict().items():
         assert not torch.equal(expected, before[name]), name
         for found in (replicated.module.state_dict()[name], sharded.state_dict()[name].full_tensor()):
@@ -74,11 +79,28 @@ def check_mixed_precision():
     assert model[0].attention.span.fraction.dtype == torch.float32
 
 
+def check_heads_over_ranks():
+    """Ranks share the heads of each layer: the results and gradients of one process."""
+    model = model_of(key_heads=2)
+    shared = copy.deepcopy(model)
+    into = {f"attention.{name}": ColwiseParallel(use_local_output=False) for name in ("q_proj", "k_proj", "v_proj")}
+    for block in shared:
+        parallelize_module(block, init_device_mesh("cpu", (2,)), into | {"attention.out_proj": RowwiseParallel()})
+    x = torch.randn(2, 15, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for its in (model, shared):
+        its(x).square().mean().backward()
+    for (name, expected), found in zip(model.named_parameters(), shared.parameters(), strict=True):
+        grad = found.grad.full_tensor() if hasattr(found.grad, "full_tensor") else found.grad
+        torch.testing.assert_close(grad, expected.grad, msg=lambda m, name=name: f"{name}: {m}")
+
+
 def check_all():
     check(INSIDE)
     check(INSIDE, dynamic=True, key_heads=2)
     check(AT_BOUNDS)
+    check(INSIDE, price=0.03)
     check_mixed_precision()
+    check_heads_over_ranks()
 
 
 def test_steps_on_two_ranks_are_those_of_one_process():

@@ -81,19 +81,6 @@ def test_gradients_of_a_training_step(family):
         torch.testing.assert_close(found["headspan"][name], expected, rtol=1e-3, atol=1e-4)
 
 
-@torch.no_grad()
-def test_compiled_models():
-    """Rules of pairs are read outside of what is compiled, in every call anew; the rest is compiled around them."""
-    model, ids = model_of("mistral", num_hidden_layers=1), tokens()
-    compiled = torch.compile(model, backend="eager")
-    for side in ("left", "right"):
-        mask = torch.ones_like(ids)
-        mask[KEEP[side]] = 0
-        expected = logits(model, "eager", ids, attention_mask=mask)
-        model.set_attn_implementation("headspan")
-        close(compiled(input_ids=ids, attention_mask=mask).logits, expected, mask.bool())
-
-
 def test_dropout_is_drawn_anew_and_from_torch():
     model, ids = model_of("llama", attention_dropout=0.5).train(), tokens()
     results = []

@@ -34,6 +34,40 @@ def test_maps_are_those_of_torch(family):
             np.testing.assert_allclose(found[item][:, keep[item]], weights[item][:, keep[item]].numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_oss", "gpt2", "t5", "bert"])
+def test_attentions_of_the_output_are_those_of_torch(family):
+    """With their gradients, and after dropout."""
+    found = {}
+    for implementation in ("eager", "headspan"):
+        model, ids = model_of(family), tokens()
+        mask = torch.ones_like(ids)
+        mask[0, :9] = 0
+        model.set_attn_implementation(implementation)
+        more = {"decoder_input_ids": ids[:, :20]} if family == "t5" else {}
+        out = model(input_ids=ids, attention_mask=mask, output_attentions=True, **more)
+        maps = [*out.encoder_attentions, *out.decoder_attentions, *out.cross_attentions] if more else out.attentions
+        kept = [its[:, :, 9:] for its in maps]
+        sum(its.square().sum() for its in kept).backward()
+        grads = {name: x.grad for name, x in model.named_parameters() if x.grad is not None and x.grad.any()}
+        found[implementation] = kept, grads
+    (expected, wanted), (maps, grads) = found.values()
+    assert len(maps) == len(expected)
+    for one, other in zip(maps, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert grads.keys() == wanted.keys()
+    for name, grad in wanted.items():
+        torch.testing.assert_close(grads[name], grad, rtol=1e-3, atol=1e-4 * float(grad.abs().max() + 1))
+
+
+def test_attentions_after_dropout_belong_to_the_output():
+    attend = transformers.AttentionInterface._global_mapping["headspan"]
+    query, key, value = torch.randn(3, 2, 4, 10, 8)
+    out, weights = attend(torch.nn.Identity(), query, key, value, None, dropout=0.5, output_attentions=True)
+    torch.testing.assert_close(out, (weights @ value).transpose(1, 2))
+    dropped = (weights == 0).double().mean() - 0.45  # the others are ahead
+    assert 0.2 < dropped < 0.35
+
+
 def test_nothing_is_kept_of_other_models_and_afterwards():
     model, other = model_of("llama"), model_of("llama")
     other.set_attn_implementation("headspan")
@@ -126,7 +160,7 @@ def test_recording_a_model_that_computes_otherwise_is_refused():
 @pytest.mark.parametrize(
     ("words", "given"),
     [
-        ("output_attentions", {"output_attentions": True}), ("indices", {"indices": torch.zeros(1)}),
+        ("indices", {"indices": torch.zeros(1)}),
         ("block_indices", {"block_indices": torch.zeros(1)}), ("head_mask", {"head_mask": torch.ones(4)}),
         ("cu_seq_lens_q", {"cu_seq_lens_q": torch.tensor([0, 2, 5])}),
         ("sliding_window", {"sliding_window": 3, "is_causal": False}),

@@ -1,0 +1,62 @@
+"""Attention of nested tensors: texts of different lengths, one behind the other as the segments of one batch item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+# Options that mean the same for all texts; those of the second line as one number or one for each head.
+_OF_ALL = ("scale", "ramp", "softcap", "causal", "include_self", "dropout", "seed", "memory_key", "memory_value")
+_OF_HEADS = ("span", "temperature", "alibi_slopes", "sinks")
+
+
+def nested_attention(
+    attention: Callable[..., torch.Tensor], tensors: dict[str, torch.Tensor], options: dict[str, Any]
+) -> torch.Tensor:
+    """Return attention within each text, nested as query is: (batch, heads, tokens of each text, head_dim).
+
+    Raises
+    ------
+    ValueError
+        For tensors of another form, or texts that do not go together.
+    NotImplementedError
+        For an option that says something of single texts or tokens.
+    """
+    for name, tensor in tensors.items():
+        _check_form(name, tensor)
+    query, key, value = tensors.values()
+    if len(query.offsets()) != len(key.offsets()):
+        raise ValueError(f"key must have as many texts as query, {len(query)}, got {len(key)}")
+    if not torch.equal(value.offsets(), key.offsets()):
+        raise ValueError("value must have as many tokens in each text as key")
+    for name, option in options.items():
+        of_heads = name in _OF_HEADS and np.ndim(option) <= 1
+        if option is not None and name not in _OF_ALL and not of_heads:
+            more = " but as one number or one for each head" if name in _OF_HEADS else ""
+            raise NotImplementedError(
+                f"{name} cannot be given with nested tensors{more}: pad the texts, see key_lengths"
+            )
+    segments = {"query_segments": _segments(query), "key_segments": _segments(key)}
+    out = attention(*map(_as_one_item, (query, key, value)), **options, **segments)
+    nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(out[0].transpose(0, 1), query.offsets())
+    return nested.transpose(1, 2)
+
+
+def _check_form(name: str, tensor: torch.Tensor) -> None:
+    form = "nested with layout=torch.jagged, of shape (batch, heads, tokens, head_dim), where tokens alone differ"
+    if not tensor.is_nested:
+        raise ValueError(f"{name} must be {form}, as query, key and value all are or none, got a plain tensor")
+    if tensor.layout != torch.jagged or tensor.ndim != 4 or tensor._ragged_idx != 2:
+        raise ValueError(f"{name} must be {form}, got layout={tensor.layout} and {tensor.ndim} axes")
+
+
+def _as_one_item(nested: torch.Tensor) -> torch.Tensor:
+    return nested.transpose(1, 2).values().transpose(0, 1)[None]
+
+
+def _segments(nested: torch.Tensor) -> torch.Tensor:
+    lengths = nested.offsets().diff()
+    return torch.repeat_interleave(torch.arange(len(lengths)), lengths)
