@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -84,6 +85,14 @@ py::array empty(const std::vector<std::ptrdiff_t>& shape, const py::dtype& dtype
   return new_array<double>(shape);
 }
 
+// An array over memory that its owner keeps; strides count elements.
+py::array array_over(const py::object& owner, std::uintptr_t address, const std::vector<std::ptrdiff_t>& shape,
+                     std::vector<std::ptrdiff_t> strides, const py::dtype& dtype) {
+  require(strides.size() == shape.size(), "strides", " must be as many as axes");
+  for (std::ptrdiff_t& stride : strides) stride *= dtype.itemsize();
+  return py::array(dtype, shape, strides, reinterpret_cast<const void*>(address), owner);
+}
+
 }  // namespace
 
 void register_runtime(py::module_& m) {
@@ -95,6 +104,8 @@ void register_runtime(py::module_& m) {
   m.def("read_sum", &read_sum, py::arg("array"), py::arg("threads"),
         "The sum of an array of float32, which takes as long as memory needs to give it.");
   m.def("empty", &empty, py::arg("shape"), py::arg("dtype"), "An array without values, a large one in memory kept.");
+  m.def("array_over", &array_over, py::arg("owner"), py::arg("address"), py::arg("shape"), py::arg("strides"),
+        py::arg("dtype"), "An array over memory that its owner keeps; strides count elements.");
   m.def("compiler", &compiler);
   m.def("openmp", &has_openmp);
   m.attr("__version__") = HEADSPAN_TEXT(HEADSPAN_VERSION);

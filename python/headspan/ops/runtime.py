@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     which takes as long as a third of an attention within a short span.
     """
     return _core.empty(shape, dtype)
+
+
+def array_over(
+    owner: object, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
+) -> Array:
+    """Return an array over memory that its owner keeps, of tensors of other libraries; strides count elements."""
+    return _core.array_over(owner, address, shape, strides, dtype)
 
 
 def build_info() -> dict[str, object]:

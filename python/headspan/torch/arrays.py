@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-# How NumPy writes a type, and its bytes; those of torch that NumPy does not have are not here.
+from headspan.ops.runtime import array_over
+
+# The types that NumPy has, too.
 _TYPES = {
-    getattr(torch, name): (np.dtype(name).str, np.dtype(name).itemsize)
+    getattr(torch, name): np.dtype(name)
     for name in (
         *("float16", "float32", "float64", "complex64", "complex128", "bool"),
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -18,23 +20,6 @@ _TYPES = {
 }
 HALF = (torch.bfloat16, torch.float16)
 READABLE = frozenset((*_TYPES, *HALF))
-
-
-class _Memory:
-    """What lends its memory to an array, and stays alive as long as that."""
-
-    __slots__ = ("__array_interface__", "_tensor")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        written, size = _TYPES[tensor.dtype]
-        self._tensor = tensor
-        self.__array_interface__ = {
-            "data": (tensor.data_ptr(), False),
-            "shape": tensor.shape,
-            "strides": None if tensor.is_contiguous() else tuple([size * step for step in tensor.stride()]),
-            "typestr": written,
-            "version": 3,
-        }
 
 
 def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
@@ -49,7 +34,7 @@ def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """
     if not tensor.is_cpu:
         raise ValueError(f"tensor must be on the CPU to be read, not on {tensor.device}")
-    return np.asarray(_Memory(tensor))
+    return array_over(tensor, tensor.data_ptr(), tensor.shape, tensor.stride(), _TYPES[tensor.dtype])
 
 
 def wide_array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:

@@ -45,7 +45,7 @@ def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = 
     threads = torch.get_num_threads()
     _, lse, saved = forward(request, out=out, with_lse=return_lse, with_saved=return_statistics, threads=threads)
     exact = torch.from_numpy(out)
-    results = [exact.to(tensors[0].dtype)]
+    results = [exact if exact.dtype is tensors[0].dtype else exact.to(tensors[0].dtype)]
     if lse is not None:
         results.append(torch.from_numpy(lse))
     if saved is not None:
@@ -95,7 +95,8 @@ def _backward(
     upstream = (wide_array_of(grad_out), None if grad_lse is None else wide_array_of(grad_lse))
     found = backward(request, saved, *upstream, needs=names, into=into, threads=torch.get_num_threads())
     types = [x.dtype for x, needed in zip(tensors, needs, strict=False) if needed]
-    return [torch.from_numpy(found[name]).to(dtype) for name, dtype in zip(names, types, strict=True)]
+    results = [torch.from_numpy(found[name]) for name in names]
+    return [x if x.dtype is dtype else x.to(dtype) for x, dtype in zip(results, types, strict=True)]
 
 
 def _backward_shapes(
@@ -138,7 +139,9 @@ class _Attention(_Refusing):
         grad_lse = others[0] if ctx.with_lse else None
         if grad_out is None:
             grad_out = torch.zeros_like(out)
-        found = iter(attention_backward(grad_out, grad_lse, out, statistics, *tensors, **ctx.plain, needs=needed))
+        given = (grad_out, grad_lse, out, statistics, *tensors)
+        derive = attention_backward if torch.is_grad_enabled() or not _is_plain(*given) else _backward
+        found = iter(derive(*given, **ctx.plain, needs=needed))
         return None, None, *(next(found) if wanted else None for wanted in needed)
 
 
@@ -152,6 +155,46 @@ class _AttentionBackward(_Refusing):
         raise NotImplementedError("attention has no second derivatives")
 
 
+def call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any], with_lse: bool) -> Any:
+    """Call the operator with checked tensors and options; what would pass through torch's dispatcher goes past it.
+
+    The dispatcher and its detours take longer than a small attention.
+    """
+    if not _is_plain(query, key, value, *options.values()):
+        return attention(query, key, value, **options, return_lse=with_lse)
+    tensors: list[Any] = [query, key, value]
+    plain: dict[str, Any] = {"return_lse": with_lse}
+    if options:
+        tensors += [options.get(name) for name in _OPTIONS]
+        plain |= {name: option for name, option in options.items() if name in schema.PLAIN}
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        return _apply(_Attention, None, plain, tensors)
+    return _forward(*tensors, **plain)
+
+
+def _is_plain(*options: Any) -> bool:
+    """Whether nothing but autograd has to see a call: no mode, transformation, compiler, tracer or profiler."""
+    if (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
+        or torch.autograd._profiler_enabled()
+    ):
+        return False
+    for x in options:
+        if isinstance(x, torch.Tensor) and (type(x) not in _PLAIN_TYPES or not x.is_cpu or x.is_neg()):
+            return False
+    return True
+
+
+def _apply(function: type[_Refusing], keyset: Any, plain: dict[str, Any], tensors: Sequence[Any]) -> Any:
+    # Not Function.apply, which would begin again: the dispatcher is at one layer of torch.func, or at none.
+    return super(torch.autograd.Function, function).apply(keyset, plain, *tensors)
+
+
 def _within_function(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
     if not torch._C._are_functorch_transforms_active():
         return _below_autograd(op, keyset, *tensors, **plain)
@@ -161,7 +204,7 @@ def _within_function(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
 
 
 def _below_autograd(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
-    below = keyset & torch._C._after_autograd_keyset
+    below = _CPU if keyset is None else keyset & torch._C._after_autograd_keyset
     if below == _CPU:  # the usual case, without a detour: nothing else stands between
         return _KERNELS[op](*tensors, **plain)
     with torch._C._AutoDispatchBelowAutograd():
@@ -172,17 +215,16 @@ def _autograd_of(op: Any, function: type[_Refusing]) -> Any:
     def kernel(keyset: Any, *tensors: Any, **plain: Any) -> Any:
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
         if differentiated or forward_ad._current_level >= 0:
-            # Not Function.apply, which would begin again: the dispatcher is at one layer of torch.func, or at none.
-            apply = super(torch.autograd.Function, function).apply
             if torch._C._are_functorch_transforms_active():
                 with enable_single_level_autograd_function():
-                    return list(apply(keyset, plain, *tensors))
-            return list(apply(keyset, plain, *tensors))
+                    return list(_apply(function, keyset, plain, tensors))
+            return list(_apply(function, keyset, plain, tensors))
         return _below_autograd(op, keyset, *tensors, **plain)
 
     return kernel
 
 
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _KERNELS = {attention: _forward, attention_backward: _backward}
 for _op, _shapes, _function, _rule in (

@@ -102,7 +102,7 @@ def attention(
     torch.Size([2])
     """
     with_lse = _check.flag("return_lse", return_lse)
-    if any(isinstance(x, torch.Tensor) and x.is_nested for x in (query, key, value)):
+    if getattr(query, "is_nested", False) or getattr(key, "is_nested", False) or getattr(value, "is_nested", False):
         if with_lse:
             raise NotImplementedError("return_lse cannot be had of nested tensors")
         return nested_attention(attention, {"query": query, "key": key, "value": value}, options)
@@ -116,11 +116,8 @@ def computed(
 ) -> Any:
     """Call the operator with checked tensors and options as `for_torch` gives them."""
     options = beside(query, options)
-    if not with_lse:
-        (out,) = operator.attention(query, key, value, **options)
-        return out
-    out, lse = operator.attention(query, key, value, **options, return_lse=True)
-    return out, lse
+    results = operator.call(query, key, value, options, with_lse)
+    return tuple(results) if with_lse else results[0]
 
 
 def beside(tensor: torch.Tensor, others: dict[str, Any]) -> dict[str, Any]:
@@ -135,6 +132,10 @@ def beside(tensor: torch.Tensor, others: dict[str, Any]) -> dict[str, Any]:
 
 def checked(query: object, key: object, value: object, *, instead: str) -> tuple[torch.Tensor, ...]:
     """Return tensors of one type that can be computed with, or say what is wrong and which function takes arrays."""
+    if type(query) is type(key) is type(value) is torch.Tensor:  # the usual case, without a detour
+        on_cpu = query.is_cpu and key.is_cpu and value.is_cpu
+        if on_cpu and query.dtype is key.dtype is value.dtype and query.dtype in READABLE:
+            return query, key, value
     given = (("query", query), ("key", key), ("value", value))
     tensors = [tensor(*each, instead=instead) for each in given]
     for (name, _), other in zip(given[1:], tensors[1:], strict=True):

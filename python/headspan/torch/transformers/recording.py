@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -147,7 +148,13 @@ def _count(more: int) -> None:
 
 def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
     """Keep what a layer computes attention of, if somebody is recording it."""
-    asked = _RECORDING.get() if _under_way else None
+    if _under_way:
+        keep = torch.compiler.disable(_note) if "torch._dynamo" in sys.modules else _note  # else it would be loaded
+        keep(module, query, key, options)
+
+
+def _note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
+    asked = _RECORDING.get()
     if asked is None or id(module) not in asked.modules:
         return
     number = getattr(module, "layer_idx", None)
