@@ -1,7 +1,9 @@
 """Small calls, where time goes into what surrounds the kernel: ``python -m benchmarks.studies.calls``.
 
 Each case is computed in turn by `headspan.attention`, by `headspan.torch.attention` and by torch's own function, many
-times a round, so that what disturbs the machine meets all of them. The numbers are medians over rounds.
+times a round, so that what disturbs the machine meets all of them. The numbers are medians over rounds. Then a small
+model of transformers generates tokens after prompts of several lengths, with "sdpa", with spans on a `DynamicCache`,
+and with spans on a `head_cache`: from which length on spans save more than their calls cost.
 """
 
 from __future__ import annotations
@@ -13,14 +15,19 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import headspan as hs
 import headspan.torch
 import numpy as np
 import torch
+import transformers
 
 from benchmarks.measure.machine import describe_machine
 
+MODEL = {"vocab_size": 1000, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8}
+PROMPTS = (256, 512, 1024, 1536, 2048, 3072, 4096)
+TOKENS = 12
 SHAPES = ((1, 4, 16, 16), (1, 8, 1, 64), (1, 8, 128, 64))
 CALLS, ROUNDS = 200, 25
 
@@ -58,6 +65,48 @@ def measured(shape: tuple[int, ...]) -> dict[str, float]:
     return {name: round(statistics.median(each[1:]), 1) for name, each in times.items()}
 
 
+def models() -> dict[str, tuple[Any, Callable[[], Any]]]:
+    """Return models with the same weights, and what makes a cache for each."""
+    headspan.torch.register()
+    sizes = MODEL | {"num_attention_heads": 8, "max_position_embeddings": 2 * max(PROMPTS)}
+    plain, spans = (
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, attn_implementation=name)).eval()
+        for name in ("sdpa", "headspan")
+    )
+    spans.load_state_dict(plain.state_dict())
+    headspan.torch.set_spans(spans, [[32] * 7 + [1000]] * 8, ramp=8)
+    return {
+        "sdpa": (plain, transformers.DynamicCache),
+        "spans, DynamicCache": (spans, transformers.DynamicCache),
+        "spans, head_cache": (spans, lambda: headspan.torch.head_cache(spans)),
+    }
+
+
+def milliseconds_of_a_token(model: Any, cache: Any, prompt: torch.Tensor) -> float:
+    """Return the median over the tokens that come after a prompt."""
+    times = []
+    with torch.no_grad():
+        model(prompt, cache=cache)
+        for _ in range(TOKENS):
+            begin = time.perf_counter()
+            model(prompt[:, :1], cache=cache)
+            times.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(times)
+
+
+def of_tokens() -> dict[int, dict[str, float]]:
+    """Return the milliseconds of a token after each prompt."""
+    contestants, results = models(), {}
+    for length in PROMPTS:
+        prompt = torch.randint(1000, (1, length))
+        rounds = [
+            {name: milliseconds_of_a_token(model, make(), prompt) for name, (model, make) in contestants.items()}
+            for _ in range(5)
+        ]
+        results[length] = {name: round(statistics.median(each[name] for each in rounds), 2) for name in contestants}
+    return results
+
+
 def main() -> None:
     """Measure, print a table, and write what was measured."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -66,9 +115,14 @@ def main() -> None:
     results = {"x".join(map(str, shape)): measured(shape) for shape in SHAPES}
     for shape, times in results.items():
         print(shape, *(f"{name} {time:.1f} us" for name, time in times.items()), sep="  ")
+    tokens = of_tokens()
+    for length, milliseconds in tokens.items():
+        print(f"a token after {length}", *(f"{name} {time} ms" for name, time in milliseconds.items()), sep="  ")
     if arguments.json:
         about = {"machine": describe_machine(hs.get_num_threads()), "date": datetime.now(UTC).date().isoformat()}
-        arguments.json.write_text(json.dumps(about | {"microseconds": results}, indent=1) + "\n")
+        arguments.json.write_text(
+            json.dumps(about | {"microseconds": results, "tokens_milliseconds": tokens}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def beside(tensor: torch.Tensor, others: dict[str, Any]) -> dict[str, Any]:
     return replicated(tensor.device_mesh, others)
 
 
-def checked(query: object, key: object, value: object, *, instead: str) -> tuple[torch.Tensor, ...]:
+def checked(query: Any, key: Any, value: Any, *, instead: str) -> tuple[torch.Tensor, ...]:
     """Return tensors of one type that can be computed with, or say what is wrong and which function takes arrays."""
     if type(query) is type(key) is type(value) is torch.Tensor:  # the usual case, without a detour
         on_cpu = query.is_cpu and key.is_cpu and value.is_cpu
