@@ -1,7 +1,7 @@
-"""headspan: attention whose reach is learned.
+"""headspan: attention with learned spans.
 
-Every head, and every token, has its own span, chosen by gradient descent, and the work done is proportional to the
-pairs that are allowed. A C++/OpenMP core with NumPy arrays in and out and exact gradients.
+Every head, or every token, learns its own span by gradient descent, and the cost is proportional to the number of
+allowed pairs. A C++/OpenMP core takes and returns NumPy arrays and computes exact gradients.
 """
 
 from importlib import import_module
@@ -83,7 +83,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what draws, fits, trained and is on disk when it is first asked for: attention needs none of it."""
+    """Import plotting, the explorer, trained runs, fitting and the store on first use; attention does not need them."""
     if name == "plot":
         return import_module("headspan.plot")
     if name == "explore":

@@ -1,4 +1,4 @@
-"""What an argument must be, said once and in one sentence."""
+"""Checks of arguments, each with its error message."""
 
 import math
 import os
@@ -17,16 +17,16 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 SINGLE, DOUBLE = FLOATS
 MAX = sys.float_info.max
 FINFO = {dtype: np.finfo(dtype) for dtype in FLOATS}
-# Python is through with so many numbers before NumPy's reductions have begun: after a call that has filled the caches
-# they take 0.1 ms, as long as a hundredth of the attention within a short span.
+# Up to this many numbers are checked in Python. With cold caches, a NumPy reduction takes 0.1 ms, a hundredth of the
+# time of an attention with a short span.
 _FEW = 64
 
 
 def as_array(name: str, x: object) -> npt.NDArray[Any]:
-    """Return ``x`` as an array of whatever type, or say that it is none."""
+    """Return ``x`` as an array of any type; raise TypeError if it is not array-like."""
     try:
         array = np.asarray(x)
-    except (ValueError, TypeError, RuntimeError) as error:  # the last from tensors that need a gradient
+    except (ValueError, TypeError, RuntimeError) as error:  # tensors that require a gradient raise RuntimeError
         if isinstance(x, list | tuple):
             what = f"an array of numbers, not a nested {type(x).__name__} of unequal lengths"
         else:
@@ -38,17 +38,17 @@ def as_array(name: str, x: object) -> npt.NDArray[Any]:
     if array is not x:  # not the usual case
         if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
             raise TypeError(f"{name} must not be a masked array; {name}.filled(...) makes it a plain one")
-        if array.dtype.kind == "O" and isinstance(x, Real):  # an integer too large for NumPy, a fraction
+        if array.dtype.kind == "O" and isinstance(x, Real):  # a Fraction or an integer too large for NumPy
             array = np.asarray(number(name, x))
     return array
 
 
 def float_array(name: str, x: object) -> Array:
-    """Return ``x`` as a float32 or float64 array in the machine's byte order, aligned, with a contiguous last axis.
+    """Return ``x`` as a float32 or float64 array in native byte order, aligned, with a contiguous last axis.
 
-    An array that is all that already comes back as it is.
+    An array with these properties is returned without a copy.
     """
-    if type(x) is np.ndarray and (x.dtype is SINGLE or x.dtype is DOUBLE):  # the usual case, without a detour
+    if type(x) is np.ndarray and (x.dtype is SINGLE or x.dtype is DOUBLE):  # fast path for the usual case
         flags = x.flags
         if flags.c_contiguous and flags.aligned:
             return x
@@ -56,8 +56,8 @@ def float_array(name: str, x: object) -> Array:
     dtype = array.dtype.newbyteorder("=")
     if dtype not in FLOATS:
         hint = f"; {name}.astype(np.float32) converts it" if array.dtype.kind in "biuf" else ""
-        given = array.dtype if array.ndim or array.dtype.kind != "O" else describe(x)
-        raise TypeError(f"{name} must be float32 or float64, not {given}{hint}")
+        kind = array.dtype if array.ndim or array.dtype.kind != "O" else describe(x)
+        raise TypeError(f"{name} must be float32 or float64, not {kind}{hint}")
     check_size(name, array.shape, dtype.itemsize)
     rows_contiguous = array.ndim == 0 or array.shape[-1] == 1 or array.strides[-1] == dtype.itemsize
     whole_strides = all(stride % dtype.itemsize == 0 for stride in array.strides)
@@ -67,13 +67,13 @@ def float_array(name: str, x: object) -> Array:
 
 
 def check_size(name: str, shape: tuple[int, ...], itemsize: int) -> None:
-    """Refuse sizes whose product no machine can address."""
+    """Raise MemoryError for an array that exceeds the address space."""
     if math.prod(shape) * itemsize > sys.maxsize:
         raise MemoryError(f"{name} of shape {shape} is larger than any memory")
 
 
 def same_dtype(arrays: dict[str, Array]) -> None:
-    """Refuse arrays of different types."""
+    """Raise TypeError unless all arrays have the same type."""
     first_name, first = next(iter(arrays.items()))
     for name, array in arrays.items():
         if array.dtype is not first.dtype and array.dtype != first.dtype:
@@ -86,7 +86,7 @@ def same_dtype(arrays: dict[str, Array]) -> None:
 def number(name: str, x: object, *, at_least: float | None = None) -> float:
     """Return ``x`` as a finite float."""
     if (type(x) is float or type(x) is int) and (at_least is None or x >= at_least) and -MAX <= x <= MAX:
-        return float(x)  # the usual case, without a detour
+        return float(x)  # fast path for the usual case
     if isinstance(x, np.ndarray) and x.ndim == 0:
         x = x[()]
     if not isinstance(x, Real) or isinstance(x, bool | np.bool_):
@@ -119,7 +119,7 @@ def within(name: str, x: object, *, low: float, high: float) -> float:
 
 
 def integer(name: str, x: object, *, at_least: int) -> int:
-    """Return ``x`` as an int."""
+    """Return ``x`` as an int of at least ``at_least``."""
     if not isinstance(x, int | np.integer) or isinstance(x, bool):
         raise TypeError(f"{name} must be an integer, not {describe(x)}")
     if x < at_least:
@@ -128,16 +128,16 @@ def integer(name: str, x: object, *, at_least: int) -> int:
 
 
 def pair(name: str, x: object) -> tuple[int, int]:
-    """Return ``x``, an integer for both or a pair of them, as two ints of at least 1."""
-    given = as_array(name, x).tolist() if hasattr(x, "__array__") else x
-    both = given if isinstance(given, list | tuple) else (given, given)
+    """Return ``x``, one integer for both or a pair of integers, as two ints of at least 1."""
+    value = as_array(name, x).tolist() if hasattr(x, "__array__") else x
+    both = value if isinstance(value, list | tuple) else (value, value)
     if len(both) != 2:
         raise ValueError(f"{name} must be a number or a pair, not {describe(x)}")
     return integer(name, both[0], at_least=1), integer(name, both[1], at_least=1)
 
 
 def fields(record: object, check: Callable[..., object], names: Sequence[str], *, at_least: int) -> None:
-    """Put the named fields of a frozen dataclass through a check, and keep what it returns."""
+    """Apply a check to the named fields of a frozen dataclass and store the results."""
     for name in names:
         object.__setattr__(record, name, check(name, getattr(record, name), at_least=at_least))
 
@@ -151,27 +151,27 @@ def flag(name: str, x: object) -> bool:
     return bool(x)
 
 
-def sequence(name: str, given: Any, of: str) -> list[Any]:
-    """Return what a sequence holds, or say of what it must be one."""
+def sequence(name: str, x: Any, of: str) -> list[Any]:
+    """Return the elements of a sequence as a list; ``of`` names them in the error message."""
     try:
-        return list(given)
+        return list(x)
     except TypeError:
-        raise TypeError(f"{name} must be a sequence of {of}, not {describe(given)}") from None
+        raise TypeError(f"{name} must be a sequence of {of}, not {describe(x)}") from None
 
 
-def token_texts(given: object, length: int) -> list[str] | None:
-    """Return the text of every token as `tokens` holds them, or None when none is given."""
-    if given is None:
+def token_texts(tokens: object, length: int) -> list[str] | None:
+    """Return the texts of the option `tokens`, or None if it is None."""
+    if tokens is None:
         return None
-    written = [str(token) for token in sequence("tokens", given, "texts")]
-    if len(written) != length:
-        raise ValueError(f"tokens must hold {length} texts, one a token, not {len(written)}")
-    return written
+    texts = [str(token) for token in sequence("tokens", tokens, "texts")]
+    if len(texts) != length:
+        raise ValueError(f"tokens must hold {length} texts, one a token, not {len(texts)}")
+    return texts
 
 
-def gradient(name: str, given: object, shape: tuple[int, ...], *, beside: tuple[str, Array]) -> Array:
-    """Return the gradient of a result of that shape; ``beside`` names an array whose type it must have."""
-    array = float_array(name, given)
+def gradient(name: str, x: object, shape: tuple[int, ...], *, beside: tuple[str, Array]) -> Array:
+    """Return ``x`` as the gradient of a result; ``beside`` is the name and value of an array with the required type."""
+    array = float_array(name, x)
     same_dtype({beside[0]: beside[1], name: array})
     if array.shape != shape:
         result = name.removeprefix("grad_") if name != "grad" else "the result"
@@ -180,7 +180,7 @@ def gradient(name: str, given: object, shape: tuple[int, ...], *, beside: tuple[
 
 
 def describe(x: object) -> str:
-    """Name a value briefly, for the end of a sentence."""
+    """Return a short description of a value for an error message."""
     text = repr(x)
     return text if len(text) <= 40 and "\n" not in text else type(x).__name__
 
@@ -201,7 +201,7 @@ def integers(name: str, x: object) -> npt.NDArray[Any]:
 
 
 def indices(name: str, x: object, *, axes: tuple[str, ...], below: int) -> npt.NDArray[Any]:
-    """Return ``x`` as an array of integers from 0 to less than ``below``, with as many axes as are named."""
+    """Return ``x`` as an array of integers from 0 to ``below - 1``, with the named axes."""
     array = integers(name, x)
     if array.ndim != len(axes):
         raise ValueError(f"{name} must be of shape ({', '.join(axes)}{',' * (len(axes) == 1)}), not {array.shape}")
@@ -212,7 +212,7 @@ def indices(name: str, x: object, *, axes: tuple[str, ...], below: int) -> npt.N
 
 
 def limits(name: str, array: npt.NDArray[Any]) -> tuple[float, float]:
-    """Return the smallest and the largest of real numbers that must be finite; of none, zeros."""
+    """Check that an array is real and finite; return its minimum and maximum, or zeros if it is empty."""
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, not {array.dtype}")
     if 0 < array.size <= _FEW and all(map(math.isfinite, numbers := array.ravel().tolist())):
@@ -224,29 +224,29 @@ def limits(name: str, array: npt.NDArray[Any]) -> tuple[float, float]:
 
 
 def fits(name: str, low: float, high: float, dtype: np.dtype[Any]) -> None:
-    """Refuse numbers from ``low`` to ``high`` if a type cannot hold them."""
+    """Raise ValueError if numbers from ``low`` to ``high`` overflow a type."""
     if max(-low, high) > float(FINFO[dtype].max):
         raise ValueError(f"{name} must fit into {dtype}, but holds {high if high > -low else low:g}")
 
 
 def non_negative(name: str, array: npt.NDArray[Any]) -> None:
-    """Refuse an array with a negative element."""
+    """Raise ValueError if an array has a negative element."""
     if array.size and array.min() < 0:
         raise ValueError(f"{name} must not be negative, but holds {array.min():g}")
 
 
 def may_be_shared(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-    """Whether a shape is as wanted, its last axis whole and the others perhaps of length 1."""
+    """Return whether a shape equals ``sizes``, except that axes other than the last may have length 1."""
     return shape[-1] == sizes[-1] and all(n in (1, size) for n, size in zip(shape, sizes, strict=True))
 
 
 def per_query(
     name: str, array: npt.NDArray[Any], sizes: tuple[int, ...], *, with_tokens: bool = True
 ) -> npt.NDArray[Any]:
-    """Bring a parameter to (batch, heads, tokens) or, without tokens, (batch, heads); lengths of 1 are kept.
+    """Reshape a parameter to (batch, heads, tokens) or, without tokens, (batch, heads); axes of length 1 are kept.
 
-    ``sizes`` are the lengths of the axes that the query has, of batch, heads and tokens. The forms are a number and the
-    shapes (heads,), (batch, heads) and (batch, heads, tokens), as far as these axes exist.
+    ``sizes`` holds the lengths of the axes batch, heads and tokens, as far as the query has them. The parameter is a
+    number or has one of the shapes (heads,), (batch, heads) and (batch, heads, tokens), as far as these axes exist.
     """
     each_token = with_tokens and array.ndim == len(sizes)
     form = sizes if each_token else sizes[-1 - array.ndim : -1]
@@ -265,7 +265,7 @@ def per_query(
 
 
 def file_path(name: str, x: object, example: str) -> Path:
-    """Return ``x`` as the path of a file that may be written."""
+    """Return ``x`` as the path of an output file."""
     if not isinstance(x, str | os.PathLike):
         raise TypeError(f"{name} must be a path such as {example!r}, not {describe(x)}")
     path = Path(x)

@@ -1,8 +1,8 @@
 """Attention for HIPS `autograd <https://github.com/HIPS/autograd>`_.
 
-The functions here are those of :mod:`headspan` made known to ``autograd``; they hold no
-mathematics of their own. ``attention`` runs the forward pass once and the backward pass at most
-once, for those of its arguments that are differentiated.
+This module registers functions of :mod:`headspan` with ``autograd``. ``attention`` runs the
+forward pass once and the backward pass at most once, for the arguments that are
+differentiated.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def primitive(function: _Function) -> _Function:
-    """Make a function known to ``autograd``, and keep its type."""
+    """Make a function a primitive of ``autograd`` and keep its static type."""
     return cast(_Function, _untyped_primitive(function))
 
 
 class _Call:
-    """One call of attention: its options, and what the backward pass needs once the forward has run."""
+    """One call of attention: its options and, after the forward pass, the state for the backward pass."""
 
     def __init__(self, return_lse: bool, options: dict[str, Any]) -> None:
         self.return_lse = return_lse
@@ -58,7 +58,7 @@ def _attention(*arguments: Any) -> Any:
     named = dict(zip(DIFFERENTIABLE, parameters, strict=True))
     call.request = Request(query, key, value, call.options | named)
     out, lse, call.saved = forward(call.request, with_lse=call.return_lse)
-    out.flags.writeable = False  # the gradient needs it as it is
+    out.flags.writeable = False  # the backward pass reads it
     return (out, lse) if call.return_lse else out
 
 
@@ -70,13 +70,13 @@ def _attention_vjp(argnums: tuple[int, ...], result: Any, args: Any, kwargs: Any
 
     def gradients(grad: Any) -> tuple[Any, ...]:
         grads = grad if call.return_lse else (grad,)
-        # An outer derivative is being traced through what this pass holds as constants.
+        # A Box means that a second derivative is traced through values that are constants here.
         if any(isinstance(part, Box) for part in (*args, grad, *grads)):
             raise NotImplementedError("attention has no second derivatives")
-        # Any float64 in a model of float32, such as the count of a mean, makes gradients of float64.
-        its = (np.asarray(part, dtype=saved.out.dtype) for part in grads)
-        found = backward(request, saved, *its, needs=[_NAMES[argnum] for argnum in argnums])
-        return tuple(found[_NAMES[argnum]] for argnum in argnums)
+        # A float64 in a float32 model, such as the count of a mean, makes the incoming gradients float64.
+        upstream = (np.asarray(part, dtype=saved.out.dtype) for part in grads)
+        results = backward(request, saved, *upstream, needs=[_NAMES[argnum] for argnum in argnums])
+        return tuple(results[_NAMES[argnum]] for argnum in argnums)
 
     return gradients
 
@@ -86,18 +86,18 @@ defvjp_argnums(_attention, _attention_vjp)
 
 @takes_options
 def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **options: Any) -> Any:
-    """Attention with a learned span, differentiable by ``autograd``.
+    """Compute attention with learned spans, differentiable by ``autograd``.
 
-    Takes the arguments of :func:`headspan.attention` and returns what it returns. The result can
-    be differentiated (once, in reverse mode) with respect to `query`, `key`, `value` and every
+    The arguments and results are those of :func:`headspan.attention`. The result can be
+    differentiated once, in reverse mode, with respect to `query`, `key`, `value` and every
     option that has a field in :class:`headspan.Gradients`.
 
     Parameters
     ----------
     query, key, value : ndarray, shape (batch, heads, tokens, head_dim), float32 or float64
-        All of the same type. Only the last axis has to be contiguous to cost no copy.
+        Arrays of the same type. They are not copied if the last axis is contiguous.
     span : float or ndarray, optional
-        Scalar, ``(heads,)``, ``(batch, heads)`` or ``(batch, heads, tokens)``; None is unlimited.
+        Scalar, ``(heads,)``, ``(batch, heads)`` or ``(batch, heads, tokens)``; None: unlimited.
     return_lse, **options
         See :func:`headspan.attention`.
 

@@ -1,4 +1,4 @@
-"""The definition of attention in plain NumPy, see `headspan.ops.reference`."""
+"""Reference implementation of attention in NumPy, see `headspan.ops.reference`."""
 
 from headspan.ops.reference import attention
 

@@ -1,4 +1,4 @@
-"""headspan in JAX: attention with learned spans on arrays of the CPU, under `jit`, `grad`, `vmap` and `shard_map`."""
+"""headspan in JAX: attention with learned spans on the CPU, for `jit`, `grad`, `vmap` and `shard_map`."""
 
 try:
     import jax as _jax

@@ -1,4 +1,4 @@
-"""The arguments of a call, sorted into arrays and plain ones, and checked as far as they are known."""
+"""The arguments of a call, sorted into arrays and plain options, and checked as far as their values are known."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from headspan.ops.arguments.request import Request
 from headspan.ops.functional import ARRAYS
 
 
-def sorted_arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return arguments that are arrays, those of NumPy in a type that JAX has, and the checked plain ones."""
+def sorted_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the array arguments, with NumPy arrays cast to types of JAX, and the checked plain arguments."""
     arrays, plain = {}, {}
-    for name, x in given.items():
+    for name, x in arguments.items():
         if x is None and name not in DEFAULTS and name not in ARRAYS:
             continue
         if name in OPERANDS and (name not in PLAIN or isinstance(x, jax.Array)):
@@ -32,16 +32,16 @@ def sorted_arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     return arrays, plain
 
 
-def _array(name: str, given: Any) -> Any:
-    if isinstance(given, jax.Array):
-        if jax.dtypes.issubdtype(given.dtype, jax.dtypes.extended):
-            raise TypeError(f"{name} must be numbers, not {given.dtype}")
-        return given
-    array = _check.as_array(name, given)
+def _array(name: str, x: Any) -> Any:
+    if isinstance(x, jax.Array):
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+            raise TypeError(f"{name} must be numbers, not {x.dtype}")
+        return x
+    array = _check.as_array(name, x)
     if name in ARRAYS and not is_narrow(array):
-        array = _check.float_array(name, given)  # which says what else there is
+        array = _check.float_array(name, x)  # raises an error for other types
     if array.dtype.kind not in "biuf":
-        return array  # perhaps bfloat16
+        return array  # may be bfloat16
     dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
     known = array.astype(jax.dtypes.canonicalize_dtype(dtype), copy=False)
     if array.dtype.kind in "iu" and (known != array).any():
@@ -49,24 +49,24 @@ def _array(name: str, given: Any) -> Any:
     return known
 
 
-def _plain(name: str, given: Any) -> Any:
-    if isinstance(given, jax.core.Tracer):
+def _plain(name: str, x: Any) -> Any:
+    if isinstance(x, jax.core.Tracer):
         raise TypeError(f"{name} must be known when the function is traced, and be no traced array")
-    if isinstance(given, jax.Array):
-        given = np.asarray(given)[()]
+    if isinstance(x, jax.Array):
+        x = np.asarray(x)[()]
     if name == "pattern":
-        return given
+        return x
     if name == "causal":
-        return _check.flag(name, given)
-    return _check.pair(name, given) if name == "gate_block" else CHECKS[name](name, given)
+        return _check.flag(name, x)
+    return _check.pair(name, x) if name == "gate_block" else CHECKS[name](name, x)
 
 
 def check(arrays: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
-    """Check shapes, types, and the values that are known: what JAX has yet to compute is looked at when it is there."""
-    its = {name: np.dtype(arrays[name].dtype) for name in ARRAYS}
-    for name, dtype in its.items():
-        if dtype != its["query"] and (is_narrow_type(dtype) or is_narrow_type(its["query"])):
-            raise TypeError(f"{name} is {dtype} but query is {its['query']}; they must be alike")
+    """Check shapes, types and known values. Values that JAX has not computed yet are checked when the call runs."""
+    dtypes = {name: np.dtype(arrays[name].dtype) for name in ARRAYS}
+    for name, dtype in dtypes.items():
+        if dtype != dtypes["query"] and (is_narrow_type(dtype) or is_narrow_type(dtypes["query"])):
+            raise TypeError(f"{name} is {dtype} but query is {dtypes['query']}; they must be alike")
     known = {name: _stand_in(name, x) for name, x in arrays.items()}
     if "seed" in known:
         known["seed"] = known["seed"].item() if known["seed"].shape == () else known["seed"]
@@ -75,7 +75,7 @@ def check(arrays: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
 
 
 def _stand_in(name: str, array: Any) -> npt.NDArray[Any]:
-    """Return an array of that shape and type with values that are allowed, in no memory, or what is known."""
+    """Return a known array, or a broadcast array of the same shape and type with valid values for an unknown one."""
     if isinstance(array, np.ndarray) and name not in ARRAYS:
         return array
     dtype = np.dtype(np.float32) if is_narrow_type(np.dtype(array.dtype)) else np.dtype(array.dtype)

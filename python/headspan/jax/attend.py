@@ -1,4 +1,4 @@
-"""Attention of arrays of JAX: what is given is brought to what the function of `operator.py` takes."""
+"""Attention on JAX arrays: converts and checks the arguments and calls the function in `operator.py`."""
 
 from __future__ import annotations
 
@@ -44,50 +44,48 @@ def attention(
     return_lse: bool = False,
     **options: Any,
 ) -> Any:
-    """Attention in which every head, or every token, has its own span, of arrays of JAX on the CPU.
+    """Compute attention with a span per head or per token on JAX arrays on the CPU.
 
-    Takes the arguments of `headspan.attention`, which says what they are, and gives the same numbers, to the bit. Every
-    option that is an array may be traced, and those that `headspan.Gradients` lists have a gradient; positions have
-    none. Other options are numbers and patterns that are known when the function is traced, but for `seed`, which may
-    be an array, too.
+    The arguments and results are those of `headspan.attention`, and the results are bitwise identical. Every array
+    option may be traced. The options listed in `headspan.Gradients` are differentiable; positions are not. Other
+    options are numbers and patterns and must be static during tracing, except for `seed`, which may be a traced array.
 
     Parameters
     ----------
     query : Array, shape (batch, heads, tokens, head_dim)
-        float32, or float64 with ``jax_enable_x64``; leading axes may be left out. bfloat16 and float16 are computed
-        with in float32, and what the backward pass needs of the result is kept so.
+        float32, or float64 with ``jax_enable_x64``; leading axes may be omitted. bfloat16 and float16 are computed in
+        float32, and the state for the backward pass is also kept in float32.
     key, value : Array, shape (batch, key heads, key tokens, head_dim)
-        Of the same type.
+        Keys and values of the same type.
     **options
-        See `headspan.attention`. Arrays of NumPy, lists and numbers become arrays of JAX, so that without
-        ``jax_enable_x64`` a span of float64 is rounded to float32.
+        See `headspan.attention`. NumPy arrays, lists and numbers are converted to JAX arrays. Without
+        ``jax_enable_x64``, a float64 span is rounded to float32.
     return_lse : bool
-        Whether to return the log-sum-exp too.
+        Whether to also return the log-sum-exp.
 
     Returns
     -------
     out : Array, shape (batch, heads, tokens, head_dim of value)
-        Of the type of query.
+        The attention output, with the type of `query`.
     lse : Array, shape (batch, heads, tokens)
-        Only with `return_lse`; of float32 for narrower types.
+        The log-sum-exp, as float32 for 16-bit types. Only with `return_lse`.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value, as far as it is known when the function is traced.
+        If a shape or value is invalid and this is known during tracing.
     TypeError
-        For a wrong or mixed type.
+        If an argument has the wrong type, if arrays differ in type, or if an option is unknown.
     NotImplementedError
-        For second derivatives, which there are none of.
+        For second derivatives, which are not supported.
     jax.errors.JaxRuntimeError or ValueError
-        With the same sentence, for a wrong value of a traced array, such as a span below 0; where the result is used.
+        If a traced array has an invalid value, such as a negative span. The error is raised where the result is used.
 
     Notes
     -----
-    It is one call of the compiled core for XLA, which reads and writes the arrays where they are. `vmap` makes one
-    larger batch of it, or call after call where memory keys, a table of biases or dropout ask for it; within
-    `shard_map` every device computes its part. Only gradients that are needed are computed. As many threads work as
-    `headspan.get_num_threads` says.
+    XLA calls the compiled core once, which reads and writes arrays in place. `vmap` becomes one call with a larger
+    batch, or consecutive calls if memory keys, tables of biases or dropout require it. Within `shard_map` each device
+    computes its part. Only the required gradients are computed. `headspan.set_num_threads` limits the threads.
 
     Examples
     --------
@@ -108,5 +106,5 @@ def attention(
     tensors = operator.alike({name: x if isinstance(x, jax.Array) else jnp.asarray(x) for name, x in arrays.items()})
     results = ("out", "lse") if with_lse else ("out",)
     call = Call(results, in_order(tensors), tensors["query"].ndim, written(plain))
-    found = operator.attention(call, tensors)
-    return (found["out"], found["lse"]) if with_lse else found["out"]
+    outputs = operator.attention(call, tensors)
+    return (outputs["out"], outputs["lse"]) if with_lse else outputs["out"]

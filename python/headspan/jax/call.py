@@ -1,4 +1,4 @@
-"""A call as XLA carries it to the handler: arrays, and a text that says what they are and all else."""
+"""A call as XLA passes it to the handler: arrays, and a text that describes them and all other options."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, NamedTuple
 from headspan.ops.adapters.options import SAVED, TENSORS
 from headspan.ops.adapters.patterns import read_pattern
 
-# What an array may be in a call: the size of blocks decides about shapes, and the seed changes from step to step.
+# Arguments that may be arrays in a call. gate_block determines shapes and is static; seed changes with every step.
 OPERANDS = (*(name for name in TENSORS if name != "gate_block"), "seed")
 
 
 class Call(NamedTuple):
-    """What is asked for. It says all by itself: compiled code may be kept, and run by another process.
+    """A self-contained description of a call, because compiled code may be cached and run by another process.
 
     Attributes
     ----------
     results : tuple of str
-        Forward of out, lse, exact (out before it was rounded to 16 bits) and statistics; backward the arguments whose
-        gradients are wanted.
+        Forward: names among out, lse, exact (out before rounding to 16 bits) and statistics. Backward: the arguments
+        whose gradients are computed.
     operands : tuple of str
-        The arguments that are arrays; backward with those of `SAVED` before them.
+        Names of the arguments that are arrays. Backward: preceded by those of `SAVED`.
     axes : int
-        Of the query, 2 to 4. What has more is mapped.
+        Number of axes of the query, 2 to 4. Arrays with more axes are mapped.
     plain : str
-        The other options, as `written` gives them.
+        The other options, in the format of `written`.
     """
 
     results: tuple[str, ...]
@@ -37,23 +37,23 @@ class Call(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def read(text: str) -> Call:
-    """Return a call that was written as JSON."""
+    """Parse a call from JSON."""
     results, operands, axes, plain = json.loads(text)
     return Call(tuple(results), tuple(operands), axes, plain)
 
 
 def in_order(names: Any) -> tuple[str, ...]:
-    """Return names of arguments in the order that calls have them."""
+    """Return names of arguments in the order of calls."""
     return tuple(name for name in (*SAVED, *OPERANDS) if name in names)
 
 
 def written(plain: dict[str, Any]) -> str:
-    """Return checked options that are no arrays as text; a pattern is one already."""
+    """Return checked options that are not arrays as text; a pattern must already be text."""
     return json.dumps(plain, sort_keys=True)
 
 
 def options(plain: str) -> dict[str, Any]:
-    """Return these options as `headspan.attention` takes them."""
+    """Parse such options into those of `headspan.attention`."""
     read: dict[str, Any] = json.loads(plain)
     if "pattern" in read:
         read["pattern"] = read_pattern(read["pattern"])

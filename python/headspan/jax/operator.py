@@ -1,4 +1,4 @@
-"""Attention as a function of JAX with a gradient of its own: calls of the handler, and the shapes of what they give."""
+"""Attention as a JAX function with a custom gradient: calls of the handler and the shapes of their results."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ atexit.register(_core.end_jax_calls)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _call(call: Call, shapes: Sequence[tuple[tuple[int, ...], Any]], given: Sequence[jax.Array]) -> list[jax.Array]:
-    """Let the handler compute; `vmap` gives it what it maps, with more axes."""
-    operands, axes = varying(given)
+def _call(call: Call, shapes: Sequence[tuple[tuple[int, ...], Any]], arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    """Call the handler; under `vmap`, mapped arrays have additional axes."""
+    operands, axes = varying(arrays)
     results = [jax.ShapeDtypeStruct(shape, dtype, **along(axes)) for shape, dtype in shapes]
     text = json.dumps(call)
-    found: list[jax.Array] = list(jax.ffi.ffi_call(_TARGET, results, vmap_method="expand_dims")(*operands, call=text))
-    return found
+    output: list[jax.Array] = list(jax.ffi.ffi_call(_TARGET, results, vmap_method="expand_dims")(*operands, call=text))
+    return output
 
 
 @_call.defjvp
@@ -42,7 +42,7 @@ def _no_second_derivatives(call: Call, shapes: Any, primals: Any, tangents: Any)
 
 
 def alike(tensors: _Arrays) -> dict[str, jax.Array]:
-    """Let arguments vary alike, so that what is shared by devices has the sum of their gradients."""
+    """Cast arguments to vary along the same axes, so that gradients of shared ones are summed over devices."""
     return dict(zip(tensors, varying(list(tensors.values()))[0], strict=True))
 
 
@@ -57,16 +57,16 @@ def _forward(call: Call, tensors: _Arrays) -> dict[str, jax.Array]:
         "statistics": ((*rows, 2), exact),
     }
     operands = [tensors[name] for name in call.operands]
-    found = _call(call, tuple(shapes[name] for name in call.results), operands)
-    return dict(zip(call.results, found, strict=True))
+    outputs = _call(call, tuple(shapes[name] for name in call.results), operands)
+    return dict(zip(call.results, outputs, strict=True))
 
 
-# Compiled, so that a call by itself is one step for JAX, and one that `shard_map` takes as it is.
+# Compiled, so that an eager call is a single operation for JAX, and `shard_map` accepts it.
 @functools.partial(jax.jit, static_argnums=0)
 def attention(call: Call, tensors: _Arrays) -> dict[str, jax.Array]:
     """Compute attention of checked arguments."""
-    found: dict[str, jax.Array] = _attention(call, tensors)
-    return found
+    outputs: dict[str, jax.Array] = _attention(call, tensors)
+    return outputs
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -75,13 +75,13 @@ def _attention(call: Call, tensors: _Arrays) -> dict[str, jax.Array]:
 
 
 def _attention_forward(call: Call, primals: Any) -> Any:
-    tensors = {name: its.value for name, its in primals.items()}
+    tensors = {name: primal.value for name, primal in primals.items()}
     narrow = is_narrow_type(tensors["query"].dtype)
     kept = ("exact", "statistics") if narrow else ("statistics",)
-    found = _forward(call._replace(results=(*call.results, *kept)), tensors)
-    results = {name: found[name] for name in call.results}
-    saved = {"out": found["exact" if narrow else "out"], "statistics": found["statistics"]}
-    # Which gradients are wanted is said by which arguments are beside each other: residuals are arrays.
+    outputs = _forward(call._replace(results=(*call.results, *kept)), tensors)
+    results = {name: outputs[name] for name in call.results}
+    saved = {"out": outputs["exact" if narrow else "out"], "statistics": outputs["statistics"]}
+    # Residuals can only be arrays, so the split into two dicts records which gradients are needed.
     wanted = {name: x for name, x in tensors.items() if name in WITH_GRADIENT and primals[name].perturbed}
     return results, (wanted, {name: x for name, x in tensors.items() if name not in wanted}, saved)
 
@@ -96,17 +96,17 @@ def _attention_backward(call: Call, residuals: Any, upstream: Any) -> Any:
     tensors["grad_out"] = grad_out
     if grad_lse is not None and type(grad_lse) is not SymbolicZero:
         tensors["grad_lse"] = grad_lse
-    found: dict[str, Any] = dict.fromkeys((*wanted, *others))  # None: no gradient
+    gradients: dict[str, Any] = dict.fromkeys((*wanted, *others))  # None: no gradient
     learned = tuple(name for name in in_order(wanted) if jnp.issubdtype(wanted[name].dtype, jnp.floating))
     if learned:
-        found |= _backward(call._replace(results=learned, operands=in_order(tensors)), tensors)
-    return (found,)
+        gradients |= _backward(call._replace(results=learned, operands=in_order(tensors)), tensors)
+    return (gradients,)
 
 
 def _backward(call: Call, tensors: _Arrays) -> dict[str, jax.Array]:
     shapes = tuple((tensors[name].shape, tensors[name].dtype) for name in call.results)
-    found = _call(call, shapes, [tensors[name] for name in call.operands])
-    return dict(zip(call.results, found, strict=True))
+    gradients = _call(call, shapes, [tensors[name] for name in call.operands])
+    return dict(zip(call.results, gradients, strict=True))
 
 
 _attention.defvjp(_attention_forward, _attention_backward, symbolic_zeros=True)

@@ -1,6 +1,6 @@
-"""What the handler runs when XLA comes to a call: the same functions as `headspan.attention`, on the memory of XLA.
+"""The function that the handler runs for a call from XLA: the code of `headspan.attention` on the memory of XLA.
 
-Nothing here asks anything of JAX, whose threads wait for it.
+This module must not call JAX, because the threads of JAX wait for it.
 """
 
 from __future__ import annotations
@@ -19,90 +19,88 @@ from headspan.ops.arguments.request import Request
 from headspan.ops.functional import ARRAYS, Saved, backward, forward
 
 _Arrays = dict[str, npt.NDArray[Any]]
-# Results have the axes of these arguments.
+# Results that have the axes of another argument.
 _AS = {"lse": "grad_lse", "exact": "out"}
 _IN_FULL = (*ARRAYS, "out", "lse", "exact", "statistics")
 
 
 def run(text: str, operands: list[npt.NDArray[Any]], results: list[npt.NDArray[Any]]) -> None:
-    """Compute a call, into the results."""
+    """Compute a call and write its results."""
     call = read(text)
-    given = dict(zip(call.operands, operands, strict=True))
-    into = dict(zip(call.results, results, strict=True))
-    maps = given["query"].ndim - call.axes
+    arguments = dict(zip(call.operands, operands, strict=True))
+    outputs = dict(zip(call.results, results, strict=True))
+    maps = arguments["query"].ndim - call.axes
     if maps:
-        _mapped(call, given, into, maps)
+        _mapped(call, arguments, outputs, maps)
     else:
-        _one(call, given, into)
+        _one(call, arguments, outputs)
 
 
-def _one(call: Call, given: _Arrays, into: _Arrays) -> None:
-    for name, x in _computed(call, given, into).items():
-        into[name][...] = x
+def _one(call: Call, arguments: _Arrays, outputs: _Arrays) -> None:
+    for name, x in _computed(call, arguments, outputs).items():
+        outputs[name][...] = x
 
 
-def _computed(call: Call, given: _Arrays, into: _Arrays) -> Mapping[str, npt.NDArray[Any]]:
-    """Compute what has the shape of query, key, value or out in place, and return the other results."""
-    request = _request(call, given)
+def _computed(call: Call, arguments: _Arrays, outputs: _Arrays) -> Mapping[str, npt.NDArray[Any]]:
+    """Write results with the shape of query, key, value or out in place, and return the other results."""
+    request = _request(call, arguments)
     if "out" not in call.results:
-        saved = Saved(request.to_4d(given["out"]), request.to_4d(given["statistics"]))
-        arrays = {name: into[name] for name in ARRAYS if name in into}
-        upstream = (given["grad_out"], given.get("grad_lse"))
-        found = backward(request, saved, *upstream, needs=call.results, into=arrays)
-        return {name: x for name, x in found.items() if name not in arrays}
-    wanted = {"with_lse": "lse" in call.results, "with_saved": "statistics" in call.results}
-    _, lse, kept = forward(request, out=into["out"], **wanted)
-    found = {} if lse is None else {"lse": lse}
+        saved = Saved(request.to_4d(arguments["out"]), request.to_4d(arguments["statistics"]))
+        arrays = {name: outputs[name] for name in ARRAYS if name in outputs}
+        upstream = (arguments["grad_out"], arguments.get("grad_lse"))
+        results = backward(request, saved, *upstream, needs=call.results, into=arrays)
+        return {name: x for name, x in results.items() if name not in arrays}
+    requested = {"with_lse": "lse" in call.results, "with_saved": "statistics" in call.results}
+    _, lse, kept = forward(request, out=outputs["out"], **requested)
+    results = {} if lse is None else {"lse": lse}
     if kept is not None:
-        found["statistics"] = request.as_given(kept.statistics)
+        results["statistics"] = request.as_given(kept.statistics)
         if "exact" in call.results:
-            found["exact"] = request.as_given(kept.out)
-    return found
+            results["exact"] = request.as_given(kept.out)
+    return results
 
 
-def _request(call: Call, given: _Arrays) -> Request:
-    its = options(call.plain)
+def _request(call: Call, arguments: _Arrays) -> Request:
+    keywords = options(call.plain)
     for name in call.operands:
         if name == "seed":
-            its[name] = given[name].item()
+            keywords[name] = arguments[name].item()
         elif name in OPERANDS and name not in ARRAYS:
-            its[name] = widened(given[name]) if is_narrow(given[name]) else given[name]
-    return Request(given["query"], given["key"], given["value"], its)
+            keywords[name] = widened(arguments[name]) if is_narrow(arguments[name]) else arguments[name]
+    return Request(arguments["query"], arguments["key"], arguments["value"], keywords)
 
 
-def _mapped(call: Call, given: _Arrays, into: _Arrays, maps: int) -> None:
-    """Compute the calls of `vmap`: arguments have a leading axis for each, of length 1 where they are shared."""
-    lengths = next(iter(into.values())).shape[:maps]
+def _mapped(call: Call, arguments: _Arrays, outputs: _Arrays, maps: int) -> None:
+    """Compute the calls of `vmap`: arguments have a leading axis per map, of length 1 if they are shared."""
+    lengths = next(iter(outputs.values())).shape[:maps]
     size = math.prod(lengths)
-    mapped = {name: x.shape[:maps] != (1,) * maps for name, x in given.items()}
-    of_all = {}
-    for name, x in given.items():
+    mapped = {name: x.shape[:maps] != (1,) * maps for name, x in arguments.items()}
+    flat = {}
+    for name, x in arguments.items():
         inner = x.shape[maps:]
-        of_all[name] = (
-            np.broadcast_to(x, (*lengths, *inner)).reshape(size, *inner) if mapped[name] else x.reshape(inner)
-        )
-    into = {name: x.reshape(size, *x.shape[maps:]) for name, x in into.items()}
-    concerned = [mapped[name] or name in into for name in given]
-    if foldable(tuple(given), concerned, options(call.plain).get("dropout")):
-        _folded(call, size, of_all, mapped, into)
+        flat[name] = np.broadcast_to(x, (*lengths, *inner)).reshape(size, *inner) if mapped[name] else x.reshape(inner)
+    outputs = {name: x.reshape(size, *x.shape[maps:]) for name, x in outputs.items()}
+    is_mapped = [mapped[name] or name in outputs for name in arguments]
+    if foldable(tuple(arguments), is_mapped, options(call.plain).get("dropout")):
+        _folded(call, size, flat, mapped, outputs)
         return
     for i in range(size):
-        one = {name: x[i] if mapped[name] else x for name, x in of_all.items()}
-        _one(call, one, {name: x[i] for name, x in into.items()})
+        one = {name: x[i] if mapped[name] else x for name, x in flat.items()}
+        _one(call, one, {name: x[i] for name, x in outputs.items()})
 
 
-def _folded(call: Call, size: int, given: _Arrays, mapped: Mapping[str, bool], into: _Arrays) -> None:
-    """Compute mapped calls as one of a larger batch."""
-    query = given["query"]
+def _folded(call: Call, size: int, arguments: _Arrays, mapped: Mapping[str, bool], outputs: _Arrays) -> None:
+    """Compute mapped calls as one call with a larger batch."""
+    query = arguments["query"]
     fold = Fold(size, query.shape[-4] if call.axes == 4 else 1, call.axes, np.broadcast_to)
-    folded = {name: fold.fold(name, x, mapped[name], name in into) for name, x in given.items()}
+    folded = {name: fold.fold(name, x, mapped[name], name in outputs) for name, x in arguments.items()}
     places = {}
     for name in _IN_FULL:
-        if name in into:
-            form = fold.full(_AS.get(name, name), into[name].shape[1:])
-            places[name] = into[name].reshape(size * fold.batch, *form[1:])
+        if name in outputs:
+            form = fold.full(_AS.get(name, name), outputs[name].shape[1:])
+            places[name] = outputs[name].reshape(size * fold.batch, *form[1:])
     for name, x in _computed(call._replace(axes=4), folded, places).items():
         if name in places:
             places[name][...] = x
         else:
-            into[name][...] = fold.unfold_gradient(name, x, into[name].shape[1:])
+            outputs[name][...] = fold.unfold_gradient(name, x, outputs[name].shape[1:])

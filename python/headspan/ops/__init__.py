@@ -1,1 +1,1 @@
-"""What is computed on arrays: attention and its gradient, its weights, its cost, spans, and the plain definition."""
+"""Functions of arrays: attention, its gradient, weights and cost, spans, and the reference implementation."""

@@ -1,4 +1,4 @@
-"""Attention with learned spans, its gradient, and its weights."""
+"""Attention with learned spans and its gradient."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from headspan.ops.functional import backward, forward
 
 @as_written
 class Gradients(NamedTuple):
-    """Gradients of an attention, each of the shape of its argument.
+    """Gradients of an attention, each with the shape of its argument.
 
     Attributes
     ----------
     query, key, value : ndarray
     span, temperature, alibi_slopes, sinks, key_bias, distance_bias, pair_bias, block_gates : ndarray or None
-        None where the argument was None.
     memory_key, memory_value : ndarray or None
-        As these.
+        None if the argument was None.
     """
 
     query: Array
@@ -73,126 +72,127 @@ def attention(
     return_lse: bool = False,
     **options: Unpack[Options],
 ) -> Any:
-    """Attention in which every head, or every token, has its own span.
+    """Compute attention in which every head, or every token, has its own span.
 
-    With x the distance from a query to a key, z the span and R the ramp, the weight of a pair is proportional to
-    ``m(x) * exp(scale / temperature * query . key - slope * x)`` with the soft mask
-    ``m(x) = clip((R + z - x) / R, 0, 1)``. Pairs with m = 0 cost nothing and are never read.
+    The weight of a query and a key at distance x is proportional to
+    ``m(x) * exp(scale / temperature * query . key - slope * x)``. The soft mask ``m(x) = clip((R + z - x) / R, 0, 1)``
+    depends on the span z and the ramp R. Pairs with m = 0 are never read and cost nothing.
 
     Parameters
     ----------
     query : array_like, shape (batch, heads, tokens, head_dim)
-        float32 or float64; leading axes may be left out. float16 and bfloat16 (of ml_dtypes) are computed with in
-        float32, and what comes out, gradients too, is rounded to their type; log-sum-exps and weights are float32.
+        Queries of type float32 or float64; leading axes may be omitted. float16 and bfloat16 (from ml_dtypes) are
+        computed in float32. Outputs and gradients are rounded to the input type; log-sum-exps and weights stay float32.
     key, value : array_like, shape (batch, key heads, key tokens, head_dim)
-        Of the same type; heads is a multiple of the key heads. Query i stands at position
-        ``i + key tokens - tokens``, so that the last query sees the last key. The head_dim of value may be another.
+        Keys and values of the same type as `query`; heads must be a multiple of key heads. Query i is at position
+        ``i + key tokens - tokens``, so the last query is aligned with the last key. The head_dim of `value` may differ.
     span : array_like, optional
-        How far a query looks before the mask falls, in tokens: a number, or of shape (heads,), (batch, heads) or
-        (batch, heads, tokens). None: without limit.
+        Distance in tokens up to which the mask is 1: a number, or an array of shape (heads,), (batch, heads) or
+        (batch, heads, tokens). None (default): unlimited.
     ramp : float
-        Tokens over which the mask falls from 1 to 0, beyond the span: a span of 0 reaches 31 keys back with the default
-        of 32, made for contexts of thousands of tokens. It is chosen like the span, in tokens, and small beside the
-        input (say a tenth of it), or all heads reach everything whatever their spans. Only pairs on the ramp move a
-        span: a long ramp lets it feel what lies farther off, a short one leaves less to compute beyond it. 0 gives a
-        hard window, whose span has no gradient.
+        Number of tokens beyond the span over which the mask falls from 1 to 0. The default of 32 suits contexts of
+        thousands of tokens; a head with span 0 then still reaches 31 keys back. Choose a ramp that is short relative to
+        the input, for example a tenth of it; otherwise every head reaches the whole input at any span. Only pairs on
+        the ramp contribute to the gradient of a span: a long ramp takes in more distant keys, a short ramp computes
+        fewer pairs beyond the span. 0 gives a hard window, whose span has no gradient.
     causal : bool, optional
-        Whether queries see no later keys. Else the distance is absolute. None: True, as for sequences; a `pattern` that
-        looks both ways and more queries than keys ask for a choice, and a `Neighborhood` that is causal axis by axis
-        has made it.
+        Whether a query sees only keys at its own and earlier positions. If False, distances are absolute values. None
+        (default): True, except that a causal `Neighborhood` decides for each axis. The argument is required for a
+        `pattern` that looks both ways and for more queries than keys.
     include_self : bool
-        Whether a query sees the key at its own position.
+        Whether a query sees the key at its own position. Default: True.
     scale : float, optional
-        Of the dot products; ``1 / sqrt(head_dim)`` unless given.
+        Factor of the dot products. Default: ``1 / sqrt(head_dim)``.
     temperature : array_like, optional
-        Divides the dot products; the shapes of `span`.
+        Divisor of the dot products, of any shape that `span` may have. Default: 1.
     alibi_slopes : array_like, optional
-        A number, or of shape (heads,) or (batch, heads).
+        ALiBi slopes: a number, or an array of shape (heads,) or (batch, heads). Default: 0.
     softcap : float, optional
-        Bounds the scaled dot products, before anything is added to them: ``softcap * tanh(product / softcap)``.
+        Bound of the scaled dot products: ``softcap * tanh(product / softcap)``. It is applied before slopes and biases.
     sinks : array_like, optional
-        A score that takes its share of the softmax and gives nothing, so that a head may look at less: ``exp(sink)``
-        is added to the sum; 0 is the softmax with one more in it. A number, or of shape (heads,) or (batch, heads).
+        Attention sinks: scores without a value. ``exp(sink)`` is added to the denominator of the softmax, so that the
+        weights of a head may sum to less than 1; a sink of 0 adds 1. A number, or of shape (heads,) or (batch, heads).
     memory_key, memory_value : array_like, optional
-        Learned keys that every query sees at any distance, whatever causality, spans, patterns and padding say, and
-        their values, in the same softmax: of shape (key heads, m, head_dim) or (m, head_dim), and of the type of query.
-        They have products, scaled and capped like others, and no slope and no bias.
+        Learned keys and values that every query sees, regardless of distance, causality, spans, patterns and padding.
+        They share the softmax with the other keys. Their products are scaled and capped; slopes and biases do not
+        apply. Of shape (key heads, m, head_dim) or (m, head_dim) and of the type of `query`.
     pattern : Pattern, list of Pattern or list of lists of Pattern, optional
-        Which pairs there are at all, see `headspan.patterns`; a list has one for each head, a list of lists for each
-        batch item one for all heads or one for each. Equal ones are planned once. The span works inside it.
+        Sparsity pattern: the pairs that are allowed, see `headspan.patterns`. The span applies within it. A list has
+        one pattern per head. A list of lists has a list per batch item, with one pattern for all heads or one per head.
+        Equal patterns are planned only once.
     query_positions, key_positions : array_like, optional
-        Where tokens stand, for distances, causality and spans: numbers that do not decrease, of shape (tokens,) or
-        (batch, tokens); within each segment, if there are any, so that they may start again with it. Patterns go by
-        index all the same.
+        Positions of the tokens, used for distances, causality and spans: numbers of shape (tokens,) or (batch, tokens)
+        that do not decrease. With segments, they must not decrease within a segment and may restart in the next one.
+        Patterns always use indices.
     key_begin, key_lengths : array_like of int, optional
-        The first key of each batch item that counts, and how many keys there are up to the last that does; outside
-        lies padding, on the left and on the right. Numbers, or of shape (batch,). Positions stay as they are.
+        Padding on the left and right: only keys j with ``key_begin <= j < key_lengths`` are visible. Numbers, or of
+        shape (batch,). Positions do not change.
     key_ranges : array_like of int, optional
-        The keys of each query: the first one and, as for a slice, the one after the last, of shape (tokens, 2) or
-        (batch, tokens, 2), in any order. What else hides keys (`causal`, spans, a pattern, padding) does so within
-        them; keys that are in no range are not read. Positions stay: a query of a cache with room to spare stands
-        where `query_positions` says, as in ``query_positions=[100], key_ranges=[[0, 101]]``.
+        Range of visible keys of each query as (start, stop), like a slice, of shape (tokens, 2) or (batch, tokens, 2)
+        and in any order. `causal`, spans, a pattern and padding apply within the ranges; keys outside all ranges are
+        not read. Positions do not change: for a query on a preallocated cache, pass its position as well, as in
+        ``query_positions=[100], key_ranges=[[0, 101]]``.
     prefix_lengths : array_like of int, optional
-        How many keys, from the first that is no padding on, are seen by all queries, also by those before them
-        (PrefixLM): a number, or of shape (batch,). Spans and patterns go on within the prefix. Only with `causal`.
+        Length of the prefix (PrefixLM): all queries see this many keys from the first that is not padding, even later
+        keys. A number, or of shape (batch,). Spans and patterns still apply within the prefix. Requires `causal`.
     segment_ids : array_like of int, optional
-        The segment that each key belongs to, of shape (key tokens,) or (batch, key tokens), such as a document of
-        several packed one after another (see `segments_from`), or a cluster: a query sees keys of its own segment
-        only. Ids may come back, but not within a `pattern`; tokens are then copied to where those of an id are
-        neighbours, and cost no more than their segments do.
+        Segment of each key, of shape (key tokens,) or (batch, key tokens): for example a packed document (see
+        `segments_from`) or a cluster. A query sees only keys of its own segment, and only such pairs are computed. If
+        an id occurs in several runs, tokens are copied to make segments contiguous; this excludes a `pattern`.
     query_segments, key_segments : array_like of int, optional
-        The same for queries and keys apart, of shapes (tokens,) or (batch, tokens) and (key tokens,) or (batch, key
-        tokens), for packed cross-attention and chunks of packed prompts. Unless `query_positions` say otherwise, the
-        last query of a segment stands beside the last key of it, the one before beside the key before, and so on.
+        Separate segment ids of queries and keys, for packed cross-attention and chunks of packed prompts: of shape
+        (tokens,) or (batch, tokens), and (key tokens,) or (batch, key tokens). Unless `query_positions` is given, the
+        queries of a segment are aligned with its last keys: the last query with the last key, and so on backwards.
     key_bias : array_like, optional
-        Added to the scores of each key, so that some matter more; -inf removes one. Of shape (key tokens,),
+        Bias added to all scores of a key, to change its importance; -inf removes the key. Of shape (key tokens,),
         (heads or 1, key tokens) or (batch or 1, heads or 1, key tokens).
     distance_bias : array_like, optional
-        Added to the scores by distance: a table of shape (distances,) or (heads, distances), whose last entry is that
-        of all larger distances, in both directions. Of distances that are not whole the whole part counts. On a grid
-        of more axes a table by the offset key - query along each, of shape (offsets, ...) or (heads, offsets, ...) with
-        odd numbers of offsets, 0 in the middle, and the outermost for all beyond (Swin's and NATTEN's).
+        Bias added to the scores by distance in either direction: a table of shape (distances,) or (heads, distances),
+        whose last entry applies to all larger distances. Fractional distances are truncated. On a grid with several
+        axes it is a table by the offset key - query along each axis, as in Swin and NATTEN: of shape (offsets, ...) or
+        (heads, offsets, ...), with odd numbers of offsets, 0 in the middle, and the ends for all larger offsets.
     distance_buckets : array_like of int, optional
-        Which entry of `distance_bias` an offset key - query has: an array of odd length, offset 0 in the middle, keys
-        behind before it and keys ahead after it; its ends for all beyond. See `t5_buckets`.
+        Index into `distance_bias` for each offset key - query: an array of odd length with offset 0 in the middle,
+        earlier keys before it and later keys after it. Its ends apply to all larger offsets. See `t5_buckets`.
     pair_bias : array_like, optional
-        Added to the score of each pair; -inf removes it. Of shape (tokens, key tokens) with axes of heads and of batch
-        items before, which may be 1, and of the type of query. It is read where a pair is computed, and not copied.
+        Bias added to the score of each pair; -inf removes the pair. Of shape (tokens, key tokens), optionally with
+        leading axes for heads and batch items, which may have length 1, and of the type of `query`. It is read where
+        pairs are computed, and is not copied.
     block_gates : array_like, optional
-        A factor of at least 0 of all pairs of a block, in the softmax: of shape (query blocks, key blocks) or (heads or
-        1, query blocks, key blocks), for as many blocks as the keys fill, of queries too. 0 removes a block, and it is
-        left out of the work if `Blocks` of the gates above 0 is among the patterns; its gradient is 0 then, so that it
-        stays.
+        Non-negative factor of all pairs of a block in the softmax, of shape (query blocks, key blocks) or (heads or 1,
+        query blocks, key blocks). Both axes have as many blocks as the key tokens fill. A gate of 0 removes its block;
+        its gradient is 0, so that it stays 0. The block is skipped if the pattern includes `Blocks` of the gates > 0.
     gate_block : int or (int, int), optional
-        Tokens of a block of `block_gates`, or queries and keys of one, as of `Blocks`.
+        Block size of `block_gates` in tokens, or as (queries, keys), like the block size of `Blocks`.
     dropout : float
-        The share of the weights that are set to 0 after the softmax, at random; the others are divided by one less that
-        share. The log-sum-exp is that without dropout.
+        Fraction of the weights that are set to 0 at random after the softmax. The others are divided by
+        ``1 - dropout``. The log-sum-exp is that without dropout. Default: 0.
     seed : int, optional
-        Of dropout: what is dropped is a hash of it, of the batch item, the head, and where query and key stand among
-        the keys, the same in every pass, for any number of threads and on every machine. Give another one in each step.
+        Seed of the dropout; use a new one in each training step. A hash of the seed, the batch item, the head and the
+        indices of query and key selects the dropped weights. They are the same in every pass, for any number of threads
+        and on every machine.
     return_lse : bool
-        Whether to return the log-sum-exp too.
+        Whether to also return the log-sum-exp. Default: False.
 
     Returns
     -------
     out : ndarray, shape (batch, heads, tokens, head_dim of value)
-        0 for a query that sees no key and no memory.
+        The attention output. It is 0 for a query that sees no key and no memory.
     lse : ndarray, shape (batch, heads, tokens)
-        The natural logarithm of the sum of ``m * exp(score)``; for a query that sees nothing the sink, or -inf. Only
-        with `return_lse`.
+        Natural logarithm of the sum of ``m * exp(score)``, sink included. For a query that sees no key and no memory it
+        is the sink, or -inf without one. Only with `return_lse`.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is invalid, or if options contradict each other.
     TypeError
-        For a wrong or mixed type.
+        If an argument has the wrong type, if `query`, `key` and `value` differ in type, or if an option is unknown.
 
     References
     ----------
-    Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et al.,
-    "Train Short, Test Long", ICLR 2022; the soft cap: Gemma Team, "Gemma 2", 2024, section 2; sinks: Xiao et al.,
+    Spans: Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et
+    al., "Train Short, Test Long", ICLR 2022; the soft cap: Gemma Team, "Gemma 2", 2024, section 2; sinks: Xiao et al.,
     "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, and OpenAI, "gpt-oss model card", 2025;
     memory keys: Sukhbaatar et al., "Augmenting Self-attention with Persistent Memory", 2019, equations 8 and 9;
     segments of queries and keys: `flash_attn_varlen_func` of Dao, "FlashAttention-2", ICLR 2024; clusters: Roy et al.,
@@ -242,33 +242,33 @@ def attention_vjp(
     return_lse: bool = False,
     **options: Unpack[Options],
 ) -> Any:
-    """Attention, and the function that takes a gradient back through it.
+    """Compute attention and return the function that computes its gradients (vector-Jacobian product).
 
     Parameters
     ----------
     query, key, value, **options, return_lse
-        As for `attention`. The arrays must not be changed before the gradient has been taken.
+        As for `attention`. Do not change the arrays before `vjp` has been called.
 
     Returns
     -------
     out : ndarray, or (out, lse) with `return_lse`
-        As from `attention`. `out` is read-only, since the gradient is computed from it; a copy is not.
+        As from `attention`. `out` is read-only because `vjp` reads it; a copy is writeable.
     vjp : callable
-        ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. The
-        gradient of a parameter that is shared is the sum over those who share it.
+        ``vjp(grad_out, grad_lse=None)`` returns the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. If
+        an argument is shared by batch items, heads or tokens, its gradient is the sum over them.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value; also by `vjp`.
+        As for `attention`; also from `vjp`, if a gradient has the wrong shape.
     TypeError
-        For a wrong or mixed type; also by `vjp`.
+        As for `attention`; also from `vjp`, if a gradient has the wrong type.
 
     Notes
     -----
-    The mask has two kinks, at the distances x = z and x = z + R, and a whole span, the usual start, has pairs on both.
-    The gradient of a span is everywhere that towards shorter spans: at x = z a pair counts with 1/R, as those behind
-    it do, and at x = z + R with 0, since a pair with m = 0 is not computed. Elsewhere both directions agree.
+    The mask has kinks at the distances x = z and x = z + R. An integer span, the usual initial value, has pairs at
+    both. At a kink, the gradient of a span is the derivative towards shorter spans: a pair at x = z contributes with
+    1/R, like the pairs beyond it, and a pair at x = z + R with 0, because a pair with m = 0 is not computed.
 
     Examples
     --------
@@ -284,10 +284,10 @@ def attention_vjp(
     request = Request(query, key, value, options)
     out, lse, saved = forward(request, with_lse=with_lse)
     assert saved is not None
-    out.flags.writeable = False  # the gradient needs it as it is
+    out.flags.writeable = False  # vjp reads it
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> Gradients:
-        """Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
+        """Return the gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
         return Gradients(**_NONE | backward(request, saved, grad_out, grad_lse))
 
     return ((out, lse) if with_lse else out), vjp

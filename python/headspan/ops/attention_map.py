@@ -1,4 +1,4 @@
-"""The weights of an attention, for looking at."""
+"""The weights of an attention, for inspection."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ def attention_weights(
     pool: int | tuple[int, int] | None = None,
     **options: Unpack[Options],
 ) -> Array:
-    """Attention weights of chosen queries and keys, for looking at.
+    """Compute the attention weights of selected queries and keys, for inspection.
 
     Parameters
     ----------
     query, key, **options
         As for `attention`.
     rows, cols : slice, array_like of int or mask of bool, optional
-        The queries and the keys wanted; all unless given. Weights are normalised over all keys all the same.
+        Selected queries and keys; default: all. Weights are always normalized over all keys.
     pool : int or (int, int), optional
-        Blocks of so many chosen queries and keys become one number: the mean over the queries of the sum over the keys,
-        so that a row of the result still sums to 1, or to what sinks have left.
+        Size of blocks of selected queries and keys that are pooled into one number: the mean over the queries of the
+        sum over the keys. A row of the result still sums to 1, or to less with sinks.
 
     Returns
     -------
     weights : ndarray, shape (batch, heads, rows, cols)
-        In memory no larger than that of the result and of `rows` and `cols`.
+        The computation needs only memory for the result, `rows` and `cols`.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        As for `attention`, or if `rows`, `cols` or `pool` is invalid.
     TypeError
-        For a wrong or mixed type.
+        As for `attention`, or if `rows`, `cols` or `pool` has the wrong type.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def attention_weights(
     np.float64(1.0)
     """
     key = key if is_narrow(key) else _check.float_array("key", key)
-    values = key  # the weights are the same for any
+    values = key  # weights do not depend on values
     if options.get("memory_key") is not None and options.get("memory_value") is not None:
         options["memory_value"] = options["memory_key"]
     request = Request(query, key, values, options)
@@ -85,7 +85,7 @@ def attention_weights(
 
 
 def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:
-    """Positions that a selection of an axis means, as NumPy would take it."""
+    """Return the indices that a selection of an axis stands for, as in NumPy."""
     if selection is None:
         return np.arange(length)
     if isinstance(selection, slice):

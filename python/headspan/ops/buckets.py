@@ -11,19 +11,19 @@ from headspan import _check
 
 
 def t5_buckets(buckets: int, *, max_distance: int = 128, bidirectional: bool = True) -> npt.NDArray[np.int64]:
-    """Return T5's buckets of distances, as `distance_buckets` of `attention`.
+    """Return the distance buckets of T5, as `distance_buckets` for `attention`.
 
-    Near distances have a bucket each, farther ones share buckets that grow with the logarithm of the distance, and all
-    from `max_distance` on the last one.
+    Small distances have a bucket each. Larger distances share buckets whose width grows logarithmically. All distances
+    from `max_distance` on share the last bucket.
 
     Parameters
     ----------
     buckets : int
-        How many there are: the entries of `distance_bias` for a head.
+        Number of buckets, which is the number of entries of `distance_bias` per head.
     max_distance : int
-        In tokens.
+        Distance in tokens from which on all distances share a bucket.
     bidirectional : bool
-        Whether half of the buckets are for keys ahead, as in encoders; else these have the bucket of distance 0.
+        Whether half of the buckets are for later keys, as in encoders. If False, later keys share bucket 0.
 
     Returns
     -------
@@ -33,9 +33,9 @@ def t5_buckets(buckets: int, *, max_distance: int = 128, bidirectional: bool = T
     Raises
     ------
     ValueError
-        For too few buckets, or a max_distance below the distances that have a bucket of their own.
+        If `buckets` is too small, or `max_distance` lies among the distances that have a bucket each.
     TypeError
-        For what is no integer, or no bool.
+        If `buckets` or `max_distance` is not an integer, or `bidirectional` is not a bool.
 
     References
     ----------
@@ -55,7 +55,7 @@ def t5_buckets(buckets: int, *, max_distance: int = 128, bidirectional: bool = T
     furthest = _check.integer("max_distance", max_distance, at_least=exact + 1)
     offsets = np.arange(-furthest, furthest + 1)
     distance = np.abs(offsets) if both else np.maximum(-offsets, 0)
-    # In float32, as the published code has it: at the edge of a bucket the rounding decides.
+    # float32 as in the published code: at the edges of buckets the result depends on the rounding.
     share = np.log(np.maximum(distance, 1).astype(np.float32) / exact) / math.log(furthest / exact)
     far = np.minimum(exact + (share * (count - exact)).astype(np.int64), count - 1)
     bucket = np.where(distance < exact, distance, far)

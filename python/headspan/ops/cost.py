@@ -1,4 +1,4 @@
-"""What an attention costs, counted and not measured."""
+"""Cost of an attention: counts of pairs, operations and bytes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from headspan.patterns.per_head import per_head
 
 @as_written
 class Cost(NamedTuple):
-    """Work of one attention.
+    """Cost of one attention.
 
     Attributes
     ----------
     pairs : int
-        Pairs of a query and a key, or one of `memory_key`, with a mask above 0, over all heads and batch items.
+        Pairs of a query and a key (or a memory key) with a mask above 0, over all heads and batch items.
     forward_flops, backward_flops : int
-        4 and 10 times head_dim for each pair; a multiplication and an addition are two.
+        Floating-point operations: 4 and 10 times head_dim per pair. A multiply-add counts as two.
     dense_flops : int
-        What the forward pass takes when every pair is computed, allowed or not.
+        Operations of a forward pass that computes every pair, whether allowed or not.
     head_pairs : ndarray of int64, shape (heads,)
         Pairs of each head, over all batch items.
     read_bytes, cache_bytes : int or None
-        Of keys and values: what a token reads, and what a `SpanCache` holds for it; only with `decode`.
+        Bytes of keys and values that one token reads, and that a `SpanCache` holds; only with `decode`.
     sent_bytes : int or None
-        Of keys and values: what all ranks together send forward, and of gradients backward again; only with `ranks`.
+        Bytes of keys and values that all ranks send forward, and of gradients that they send backward; with `ranks`.
     """
 
     pairs: int
@@ -72,19 +72,19 @@ def cost(
     tokens, heads, head_dim, batch : int
         Sizes of the query.
     key_tokens : int, optional
-        As many as tokens unless given.
+        Number of key tokens. Default: `tokens`.
     decode : bool
-        Whether the work is that of one more token, the last of `tokens`, on keys and values in a `SpanCache`.
+        Whether to count one decoding step: the last of `tokens` attends to keys and values in a `SpanCache`.
     ranks : int or sequence of int, optional
-        Over how many ranks the tokens lie, for `headspan.torch.halo_attention`: in slices that differ by one token at
-        most, the longer ones first, or as many tokens on each as are listed.
+        Number of ranks over which `headspan.torch.halo_attention` distributes the tokens, in slices that differ by at
+        most one token, longer ones first; or the number of tokens of each rank.
     key_heads : int, optional
-        With `decode` or `ranks`: heads of keys and values, as many as `heads` unless given.
+        With `decode` or `ranks`: number of heads of keys and values. Default: `heads`.
     dtype : dtype or str
-        With `decode`: as what the cache keeps them, see `SpanCache`. With `ranks`: the type of the tensors.
+        With `decode`: the type in which the cache stores keys and values, see `SpanCache`. With `ranks`: the type of
+        the tensors.
     **options
-        As for `attention`, so that the options of a call can be given as they are; those that leave no pair out change
-        nothing.
+        As for `attention`. The options of a call can be passed unchanged; those that remove no pair have no effect.
 
     Returns
     -------
@@ -93,9 +93,9 @@ def cost(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is invalid, or if arguments exclude each other.
     TypeError
-        For a wrong type.
+        If an argument has the wrong type, or if an option is unknown.
 
     Examples
     --------
@@ -107,13 +107,13 @@ def cost(
     >>> hs.cost(tokens=1000, heads=1, head_dim=64, segment_ids=[0] * 500 + [1] * 500).pairs
     250500
 
-    A text of 100,000 tokens goes on; keys and values in half the bytes:
+    One decoding step on a text of 100,000 tokens, with keys and values stored as bfloat16:
 
     >>> token = hs.cost(tokens=100_000, heads=2, head_dim=64, span=[10, 1000], ramp=1, decode=True, dtype="bfloat16")
     >>> token.pairs, token.read_bytes
     (1012, 259072)
 
-    And on four ranks: a head gets the 31 or 1000 keys before each slice but the first, which has none.
+    On four ranks, each head receives the 31 or 1000 keys before every slice except the first:
 
     >>> hs.cost(tokens=8000, heads=2, head_dim=64, span=[0, 969], ranks=4).sent_bytes == 3 * (31 + 1000) * 2 * 64 * 4
     True
@@ -122,14 +122,14 @@ def cost(
         if decode or key_tokens is not None:
             wrong = "decode" if decode else "key_tokens"
             raise ValueError(f"ranks have slices of whole inputs, and cannot be given with {wrong}")
-        whole = cost(tokens=tokens, heads=heads, head_dim=head_dim, batch=batch, **options)
-        return whole._replace(sent_bytes=_sending(tokens, heads, head_dim, batch, ranks, key_heads, dtype, options))
+        forward = cost(tokens=tokens, heads=heads, head_dim=head_dim, batch=batch, **options)
+        return forward._replace(sent_bytes=_sending(tokens, heads, head_dim, batch, ranks, key_heads, dtype, options))
     if _check.flag("decode", decode):
         if key_tokens is not None:
             raise ValueError("key_tokens are for whole inputs; with decode the last of `tokens` sees all of them")
-        whole = cost(tokens=1, heads=heads, head_dim=head_dim, key_tokens=tokens, batch=batch, **options)
+        step = cost(tokens=1, heads=heads, head_dim=head_dim, key_tokens=tokens, batch=batch, **options)
         read, held = _decoding(tokens, heads, head_dim, batch, key_heads, dtype, options)
-        return whole._replace(read_bytes=read, cache_bytes=held)
+        return step._replace(read_bytes=read, cache_bytes=held)
     sizes = {"tokens": tokens, "heads": heads, "head_dim": head_dim, "batch": batch}
     tokens, heads, head_dim, batch = (_check.integer(name, n, at_least=1) for name, n in sizes.items())
     keys = tokens if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
@@ -137,19 +137,19 @@ def cost(
         raise ValueError(
             f"cost counts less than 2**63 pairs, not those of tokens {tokens}, heads {heads}, batch {batch}"
         )
-    # Of no memory, and of the type that a bias of pairs has.
+    # Broadcast zeros take no memory. Their type must be that of pair_bias.
     zero = np.zeros(1, np.float32 if getattr(options.get("pair_bias"), "dtype", None) == np.float32 else np.float64)
     query, key = (np.broadcast_to(zero, (batch, heads, count, 1)) for count in (tokens, keys))
     memory_key = options.get("memory_key")
-    memory = 0 if memory_key is None else np.shape(memory_key)[-2]  # seen by all queries
-    others = {name: option for name, option in options.items() if name not in ("memory_key", "memory_value")}
-    counted = Request(query, key, key, others).core.pairs(get_num_threads())
+    memory = 0 if memory_key is None else np.shape(memory_key)[-2]  # every query sees all of them
+    remaining = {name: option for name, option in options.items() if name not in ("memory_key", "memory_value")}
+    counted = Request(query, key, key, remaining).core.pairs(get_num_threads())
     head_pairs = np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)) + batch * tokens * memory
     return of_pairs(head_pairs, head_dim, batch * heads * tokens * (keys + memory))
 
 
 def of_pairs(head_pairs: npt.NDArray[np.int64], head_dim: int, dense_pairs: int) -> Cost:
-    """Return what so many pairs of each head take, and so many in all where none is left out."""
+    """Return the cost of `head_pairs` computed pairs per head, out of `dense_pairs` in total."""
     pairs = int(head_pairs.sum())
     return Cost(pairs, 4 * head_dim * pairs, 10 * head_dim * pairs, 4 * head_dim * dense_pairs, head_pairs)
 
@@ -164,7 +164,7 @@ def _sending(
     dtype: object,
     options: Mapping[str, Any],
 ) -> int:
-    """Return the bytes of keys and values that go from rank to rank."""
+    """Return the bytes of keys and values that all ranks send."""
     if isinstance(ranks, Sequence):
         lengths = [_check.integer("ranks", length, at_least=0) for length in ranks]
         if sum(lengths) != tokens:
@@ -177,13 +177,13 @@ def _sending(
         raise ValueError("dtype must be the type of the tensors with ranks, not int8")
     shared = heads if key_heads is None else _check.integer("key_heads", key_heads, at_least=1)
     sizes = {"tokens": tokens, "batch": batch, "heads": heads, "key_heads": shared}
-    whole = Whole.of(options, **sizes, dtype=storage.arithmetic)
+    layout = Whole.of(options, **sizes, dtype=storage.arithmetic)
     starts, span = starts_of(lengths), options.get("span")
-    of_each = [slice(*ends) for ends in itertools.pairwise(starts.tolist())]
-    spans = [span] * len(of_each)
+    slices = [slice(*ends) for ends in itertools.pairwise(starts.tolist())]
+    spans = [span] * len(slices)
     if span is not None and np.ndim(span) == 3:
-        spans = [np.broadcast_to(span, (batch, heads, tokens))[..., own] for own in of_each]
-    windows = [whole.window(its, own.start, own.stop) for its, own in zip(spans, of_each, strict=True)]
+        spans = [np.broadcast_to(span, (batch, heads, tokens))[..., part] for part in slices]
+    windows = [layout.window(values, part.start, part.stop) for values, part in zip(spans, slices, strict=True)]
     return int(batch * sent_rows(np.array(windows), starts) * 2 * head_dim * storage.element.itemsize)
 
 
@@ -196,7 +196,7 @@ def _decoding(
     dtype: object,
     options: Mapping[str, Any],
 ) -> tuple[int, int]:
-    """Return the bytes of keys and values that a token reads, and that a cache holds."""
+    """Return the bytes of keys and values that a token reads and that a cache holds."""
     count = heads if key_heads is None else _check.integer("key_heads", key_heads, at_least=1)
     if heads % count:
         raise ValueError(f"heads must be a multiple of key_heads, not {heads} and {count}")
@@ -207,10 +207,10 @@ def _decoding(
     spans = np.broadcast_to(np.asarray(np.inf if span is None else span, np.float64), (heads,))
     furthest = reach.of_spans(spans, options.get("ramp", DEFAULTS["ramp"]))
     if patterns:
-        furthest = np.minimum(furthest, [reach.of_pattern(its) for its in patterns])
+        furthest = np.minimum(furthest, [reach.of_pattern(pattern) for pattern in patterns])
     furthest = furthest.reshape(count, -1).max(axis=1)
     rows = np.minimum(furthest, tokens - 1) + 1
-    kept = sorted({token for its in patterns for token in its.global_tokens})
-    beyond = sum(sum(token < tokens - its for token in kept) for its in rows)
-    limited = int((furthest < reach.UNLIMITED).sum())  # the others keep all in any case
+    kept = sorted({token for pattern in patterns for token in pattern.global_tokens})
+    beyond = sum(sum(token < tokens - size for token in kept) for size in rows)
+    limited = int((furthest < reach.UNLIMITED).sum())  # heads without a limit keep all tokens
     return int(batch * row * (rows.sum() + beyond)), int(batch * row * (rows.sum() + limited * len(kept)))

@@ -1,6 +1,6 @@
-"""Attention and its gradient as two functions with plain arrays between them: what adapters stand on.
+"""Attention and its gradient as two functions, the basis of the adapters to frameworks.
 
-``forward`` gives what ``backward`` needs as arrays, so that a framework can keep, move or recompute them as it likes.
+``forward`` returns the state for ``backward`` as plain arrays, which a framework can keep, move or recompute.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ARRAYS = ("query", "key", "value")
 
 
 class Saved(NamedTuple):
-    """What the backward pass needs of the forward pass.
+    """Results of the forward pass that the backward pass needs.
 
     Attributes
     ----------
     out : ndarray, shape (batch, heads, tokens, head_dim of value)
-        The result itself, which must not be changed.
+        The output array itself, not a copy; do not change it.
     statistics : ndarray, shape (batch, heads, tokens, 2)
-        The maximum and the inverse of the sum of every row.
+        The maximum and the inverse of the sum of each row.
     """
 
     out: Array
@@ -46,24 +46,24 @@ def forward(
     ----------
     request : Request
     out : ndarray, optional
-        Where the result is written, of its type and shape (see `headspan.attention`) and with a contiguous last axis;
-        the other strides may be any, as of ``(batch, tokens, heads, head_dim)`` with two axes swapped.
+        Array for the result, with its type and shape (see `headspan.attention`) and a contiguous last axis. Other
+        strides are arbitrary, for example those of ``(batch, tokens, heads, head_dim)`` with two axes swapped.
     with_lse, with_saved : bool
-        Whether these results are wanted.
+        Whether to return these results.
     threads : int, optional
-        At most so many; those of `headspan.get_num_threads` unless given.
+        Maximum number of threads. Default: `headspan.get_num_threads`.
 
     Returns
     -------
     out, lse : ndarray
-        As from `headspan.attention`; lse is None unless wanted.
+        As from `headspan.attention`; lse is None unless requested.
     saved : Saved
-        For `backward`; None unless wanted.
+        Input of `backward`; None unless requested.
 
     Raises
     ------
     ValueError
-        For an `out` of another type, shape or layout.
+        If `out` has the wrong type, shape or layout.
     """
     wide = None if request.narrow is not None else out
     into = None if wide is None else request.to_4d(wide)
@@ -93,66 +93,66 @@ def backward(
     Parameters
     ----------
     request : Request
-        As given to `forward`, or made again from the same arguments.
+        The request of `forward`, or an equal one made from the same arguments.
     saved : Saved
     grad_out, grad_lse : ndarray
-        Of the shapes of the results.
+        Gradients of the results, with their shapes.
     needs : collection of str, optional
-        The arguments whose gradients are wanted, of query, key, value and the options that were given and have one; all
-        of them unless given. The others cost nothing.
+        Names of the arguments whose gradients are computed, among query, key, value and the differentiable options that
+        were passed. Default: all of them.
     into : mapping of ndarray, optional
-        Where gradients of query, key and value are written; as `out` of `forward`.
+        Arrays for the gradients of query, key and value, as `out` for `forward`.
     threads : int, optional
         As for `forward`.
 
     Returns
     -------
     dict of ndarray
-        By name, each of the shape and type of its argument.
+        Gradients by name, each with the shape and type of its argument.
 
     Raises
     ------
     ValueError
-        For a wrong shape, or for what has no gradient.
+        If a shape is wrong, or an argument in `needs` was not passed or has no gradient.
     TypeError
-        For a wrong type.
+        If a type is wrong.
     """
     shape = request.as_given(saved.out).shape
     if request.narrow is not None:
         grad_out = widened(_of_type("grad_out", _check.as_array("grad_out", grad_out), None, request))
-    beside = ("query", request.query)
-    full_grad_out = request.to_4d(_check.gradient("grad_out", grad_out, shape, beside=beside))
+    reference = ("query", request.query)
+    full_grad_out = request.to_4d(_check.gradient("grad_out", grad_out, shape, beside=reference))
     full_grad_lse = None
     if grad_lse is not None:
-        full_grad_lse = request.to_4d(_check.gradient("grad_lse", grad_lse, shape[:-1], beside=beside))
+        full_grad_lse = request.to_4d(_check.gradient("grad_lse", grad_lse, shape[:-1], beside=reference))
     names = (*ARRAYS, *request.parameters) if needs is None else tuple(needs)
     for name in names:
         if name not in ARRAYS and name not in request.parameters:
             raise ValueError(f"{name} was not given, or has no gradient")
-    given = into or {}
-    wide = {} if request.narrow is not None else given
-    wanted = {name: request.to_4d(wide[name]) if name in wide else None for name in names}
-    found = request.core.backward(*saved, full_grad_out, full_grad_lse, wanted, _threads(threads))
-    return {name: _as_argument(request, name, gradient, given) for name, gradient in found.items()}
+    targets = into or {}
+    wide = {} if request.narrow is not None else targets
+    outputs = {name: request.to_4d(wide[name]) if name in wide else None for name in names}
+    gradients = request.core.backward(*saved, full_grad_out, full_grad_lse, outputs, _threads(threads))
+    return {name: _as_argument(request, name, gradient, targets) for name, gradient in gradients.items()}
 
 
-def _as_argument(request: Request, name: str, gradient: Array, given: Mapping[str, Array]) -> Array:
+def _as_argument(request: Request, name: str, gradient: Array, targets: Mapping[str, Array]) -> Array:
     if name in request.parameters:
         shared = request.parameters[name].gradient(gradient)
         return narrowed(shared, request.narrow_options[name]) if name in request.narrow_options else shared
     if request.narrow is not None:
-        its = request.as_given(gradient)
-        return narrowed(its, request.narrow, _of_type(name, given.get(name), its.shape, request))
-    return given[name] if name in given else request.as_given(gradient)
+        wide = request.as_given(gradient)
+        return narrowed(wide, request.narrow, _of_type(name, targets.get(name), wide.shape, request))
+    return targets[name] if name in targets else request.as_given(gradient)
 
 
 def _of_type(name: str, array: Any, shape: tuple[int, ...] | None, request: Request) -> Any:
-    """Refuse an array of another type or shape than the 16-bit floats that results are rounded to."""
+    """Check that an array has the 16-bit type to which results are rounded, and the expected shape."""
     if array is None:
         return None
     if array.dtype != request.narrow or (shape is not None and array.shape != shape):
-        wanted = f"{request.narrow}" + ("" if shape is None else f" of shape {shape}")
-        raise TypeError(f"{name} must be {wanted}, not {array.dtype} of shape {array.shape}")
+        expected = f"{request.narrow}" + ("" if shape is None else f" of shape {shape}")
+        raise TypeError(f"{name} must be {expected}, not {array.dtype} of shape {array.shape}")
     return array
 
 

@@ -1,4 +1,4 @@
-"""Patterns that learn: gates of blocks, and the pattern that leaves out the closed ones."""
+"""Learned block patterns: gates of blocks, and the pattern that skips closed blocks."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from headspan.patterns import Blocks
 def learned_blocks(
     gates: npt.ArrayLike, block_size: int | tuple[int, int], *, tokens: int, tied: bool = False
 ) -> tuple[dict[str, Any], Callable[[npt.ArrayLike], Array]]:
-    """Options of an attention whose blocks have learned gates, and the function that takes their gradient back.
+    """Return the attention options for learned block gates, and the function that computes the gradient of the gates.
 
-    A gate is a factor between 0 and 1 of all pairs of a block in the softmax, ``p = g * m * exp(s)``. One that an L1
-    penalty has brought to 0 is closed: its block is left out of the work, and it has no gradient, so that it stays
-    closed until somebody sets it to more than 0 by hand. Blocks that hold a token and itself are always open, with a
-    factor of 1: a softmax ignores a factor that all blocks of a row share, and a penalty alone would shrink them all.
+    A gate is a factor between 0 and 1 of all pairs of a block in the softmax, ``p = g * m * exp(s)``. A gate that an L1
+    penalty has driven to 0 is closed: its block is not computed and its gradient is 0, so it stays closed until you set
+    it to a positive value. Blocks that contain a diagonal pair are always open, with a factor of 1: the softmax ignores
+    a factor that all blocks of a row share, so the penalty alone would otherwise shrink all of them.
 
     Parameters
     ----------
     gates : array_like
-        Of shape (query blocks, key blocks) or (heads or 1, query blocks, key blocks), for as many blocks as the tokens
-        fill; float32 or float64. What is beyond 0 and 1 is taken for these. Clip gates after each step of a descent,
-        so that none goes on from farther out.
+        float32 or float64, of shape (query blocks, key blocks) or (heads or 1, query blocks, key blocks), where the
+        blocks cover all tokens. Values are clipped to [0, 1]. Clip the gates themselves after each optimizer step, so
+        that they do not drift outside.
     block_size : int or (int, int)
-        Tokens of a block, or queries and keys of one, as of `Blocks`.
+        Tokens of a block, or (queries, keys) of a block, as in `Blocks`.
     tokens : int
-        Tokens of the keys.
+        Number of key tokens.
     tied : bool
-        Whether a gate is that of all blocks with as many blocks between query and key: `gates` is of shape (blocks,) or
-        (heads or 1, blocks), by how many blocks a key lies from a query, before or after it. For texts, in which the
-        same distance means the same wherever it is.
+        Whether all blocks at the same block distance share a gate. `gates` then has shape (blocks,) or
+        (heads or 1, blocks) and is indexed by the number of blocks between query and key, in either direction. This
+        suits texts, where a distance means the same at every position.
 
     Returns
     -------
     options : dict
         `pattern`, `block_gates` and `gate_block`, for ``attention(query, key, value, **options)``.
     vjp : callable
-        ``vjp(grad_block_gates)`` gives the gradient of `gates`, in their shape and type, from that of the option.
+        ``vjp(grad_block_gates)`` returns the gradient of `gates`, with their shape and type.
 
     Raises
     ------
     ValueError
-        For a wrong shape or size, or NaN; by `vjp` for a wrong shape.
+        If a shape or size is invalid or a gate is NaN; also from `vjp`, if the gradient has the wrong shape.
     TypeError
-        For a wrong type; also by `vjp`.
+        If an argument has the wrong type; also from `vjp`.
 
     See Also
     --------
-    span_penalty : the L1 penalty, of gates as of spans.
+    span_penalty : The L1 penalty, for gates as well as spans.
 
     References
     ----------
-    Learned as spans are in Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2: by an
-    L1 penalty on what multiplies the exponentials, there a mask of the distance and here a factor of the block.
+    The method follows Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2. The L1
+    penalty applies to the factor of the exponentials: there a mask of the distance, here a factor per block.
 
     Examples
     --------
@@ -73,40 +73,40 @@ def learned_blocks(
     >>> gates -= 0.1 * (gates_vjp(vjp(np.ones_like(out)).block_gates) + grad_penalty)
     >>> gates = gates.clip(0, 1)
     """
-    given = _check.real_array("gates", gates)
+    array = _check.real_array("gates", gates)
     sides, blocks = gate_grid(block_size, tokens, tied)
     shape = blocks[:1] if tied else blocks
-    if given.ndim not in (len(shape), len(shape) + 1) or given.shape[-len(shape) :] != shape:
+    if array.ndim not in (len(shape), len(shape) + 1) or array.shape[-len(shape) :] != shape:
         form = ", ".join(map(str, shape))
         lead = "," if tied else ""
         raise ValueError(
-            f"gates must be of shape ({form}{lead}) or (heads, {form}) for {tokens} tokens, not of shape {given.shape}"
+            f"gates must be of shape ({form}{lead}) or (heads, {form}) for {tokens} tokens, not of shape {array.shape}"
         )
-    dtype = given.dtype if given.dtype in _check.FLOATS else _check.DOUBLE
-    of_heads = np.clip(given, 0, 1).astype(dtype).reshape(-1, *shape)
+    dtype = array.dtype if array.dtype in _check.FLOATS else _check.DOUBLE
+    of_heads = np.clip(array, 0, 1).astype(dtype).reshape(-1, *shape)
     row, column = np.arange(blocks[0])[:, None], np.arange(blocks[1])
-    own, apart = own_blocks(row, column, sides), abs(row - column)
-    factors = np.where(own, dtype.type(1), of_heads[:, apart] if tied else of_heads)
+    diagonal, distance = own_blocks(row, column, sides), abs(row - column)
+    factors = np.where(diagonal, dtype.type(1), of_heads[:, distance] if tied else of_heads)
     open_ = factors > 0
     options = {"pattern": open_blocks(open_, sides), "block_gates": factors, "gate_block": sides}
 
     def vjp(grad_block_gates: npt.ArrayLike) -> Array:
-        """Gradient of gates."""
+        """Return the gradient of the gates."""
         grad = _check.gradient("grad_block_gates", grad_block_gates, factors.shape, beside=("gates", factors))
-        learned = np.where(own | ~open_, 0, grad.astype(np.float64))
+        learned = np.where(diagonal | ~open_, 0, grad.astype(np.float64))
         if tied:
             sums = np.zeros(of_heads.shape)
             for head, of_head in enumerate(learned):
-                np.add.at(sums[head], apart, of_head)
+                np.add.at(sums[head], distance, of_head)
             learned = sums
-        result: Array = learned.reshape(given.shape).astype(dtype)
+        result: Array = learned.reshape(array.shape).astype(dtype)
         return result
 
     return options, vjp
 
 
 def gate_grid(block_size: int | tuple[int, int], tokens: int, tied: bool) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return queries and keys of a block, and how many blocks of each so many tokens fill."""
+    """Return the queries and keys of a block, and how many blocks of queries and of keys cover the tokens."""
     count = _check.integer("tokens", tokens, at_least=1)
     sides = _check.pair("block_size", block_size)
     if _check.flag("tied", tied) and sides[0] != sides[1]:
@@ -115,10 +115,10 @@ def gate_grid(block_size: int | tuple[int, int], tokens: int, tied: bool) -> tup
 
 
 def own_blocks(row: Any, column: Any, sides: tuple[int, int]) -> Any:
-    """Return whether a token of the queries of a block is among its keys, for arrays or tensors of blocks."""
+    """Return whether blocks contain a pair of a token with itself, for arrays or tensors of block indices."""
     return (row * sides[0] < (column + 1) * sides[1]) & (column * sides[1] < (row + 1) * sides[0])
 
 
 def open_blocks(open_: npt.NDArray[np.bool_], sides: tuple[int, int]) -> Blocks:
-    """Return the pattern of open blocks, (heads, blocks, blocks); one for all heads where there is one."""
+    """Return the pattern of open blocks, of shape (heads, blocks, blocks) or, for all heads, (1, blocks, blocks)."""
     return Blocks(open_, sides, per_head=True) if len(open_) > 1 else Blocks(open_[0], sides)

@@ -1,7 +1,7 @@
-"""Tokens that lie over ranks: which keys of others a slice of them needs, head by head, its halo.
+"""Halos of tokens distributed over ranks: the keys of other ranks that a slice of the tokens needs, for each head.
 
-And how a slice is computed as if it were the whole: in sums of the same order, since the core takes groups of queries
-from the first token on, and cuts the keys of a group where its first query begins to see.
+A slice is computed with the same order of sums as all tokens at once. The core takes groups of queries from the first
+token on, and the keys of a group start where its first query begins to see, so slices are extended to such groups.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headspan.patterns.primitives import Blockwise, Fixed, Full, Local, Strided
 
 _Integers = npt.NDArray[np.int64]
 
-# What a slice and its halo decide.
+# Options that can be computed from a slice and its halo.
 OPTIONS = frozenset(
     {
         *("span", "ramp", "causal", "include_self", "scale", "temperature", "alibi_slopes", "softcap", "sinks"),
@@ -36,16 +36,16 @@ _GROUP = 64  # queries that the core computes together
 
 
 class Whole(NamedTuple):
-    """The attention of which each rank has a slice.
+    """The attention of all ranks together, of which each rank computes a slice.
 
     Attributes
     ----------
     tokens, batch, heads, key_heads : int
-        Of all ranks together.
+        Sizes over all ranks.
     dtype : dtype
-        What is computed in, and so that of the spans.
+        Type of the computation, and thus of the spans.
     patterns : list of Pattern
-        As `per_head` gives them.
+        As returned by `per_head`.
     causal : bool
     ramp : float
     """
@@ -63,18 +63,18 @@ class Whole(NamedTuple):
     def of(
         cls, options: Mapping[str, Any], *, tokens: int, batch: int, heads: int, key_heads: int, dtype: np.dtype[Any]
     ) -> Whole:
-        """Return it, or refuse what a slice and its halo do not decide."""
-        for name, given in options.items():
+        """Check the options, which must be computable from a slice and its halo, and return the attention."""
+        for name, value in options.items():
             if name in ("dropout", "seed") and not options.get("dropout"):
                 continue
-            if name not in OPTIONS and given is not None:
+            if name not in OPTIONS and value is not None:
                 raise ValueError(
                     f"{name} has no halo; where tokens lie over ranks leave it out, or gather all tokens for attention"
                 )
         if heads % key_heads:
             raise ValueError(f"heads must be a multiple of key_heads, not {heads} and {key_heads}")
         patterns = per_head(options.get("pattern"), batch, heads, tokens, tokens)
-        for primitive in (part for its in patterns for part in its._primitives()):
+        for primitive in (part for pattern in patterns for part in pattern._primitives()):
             if not isinstance(primitive, _PATTERNS):
                 can = ", ".join(kind.__name__ for kind in _PATTERNS)
                 raise ValueError(f"pattern has {type(primitive).__name__}, which has no halo, as have {can}")
@@ -83,12 +83,12 @@ class Whole(NamedTuple):
         return cls(tokens, batch, heads, key_heads, dtype, patterns, causal, ramp)
 
     def window(self, span: object, start: int, stop: int) -> _Integers:
-        """Return the keys that queries from start to stop need: of each key head the first and the one after the last.
+        """Return, for each key head, the first key that queries from start to stop need and the one after the last.
 
         Parameters
         ----------
         span : array_like or None
-            Of the attention; one that differs between tokens is that of these queries.
+            The span option. Spans per token are those of these queries.
         start, stop : int
 
         Returns
@@ -98,7 +98,7 @@ class Whole(NamedTuple):
         if start == stop:
             return np.full((self.key_heads, 2), start)
         behind, ahead = self._reach(False), self._reach(True)
-        first = last = np.array([start, stop - 1])  # queries, among which those are that see farthest
+        first = last = np.array([start, stop - 1])  # the queries that see farthest are among these
         if span is not None:
             axes = (self.batch, self.heads, stop - start)
             spans = _check.per_query("span", _check.as_array("span", span), axes)
@@ -110,22 +110,22 @@ class Whole(NamedTuple):
                 first = last = np.arange(start, stop)
         first, last = first - behind, last + 1 + ahead
         ends = [
-            np.broadcast_to(least(its, axis=(0, 2)), (self.heads,)).reshape(self.key_heads, -1)
-            for its, least in ((first, np.min), (last, np.max))
+            np.broadcast_to(extreme(bounds, axis=(0, 2)), (self.heads,)).reshape(self.key_heads, -1)
+            for bounds, extreme in ((first, np.min), (last, np.max))
         ]
         return np.stack([ends[0].min(axis=1), ends[1].max(axis=1)], axis=1).clip(0, self.tokens)
 
     def _reach(self, ahead: bool) -> _Integers:
-        """Return how far causality and patterns let queries see, of shape (batch or 1, heads or 1, 1)."""
+        """Return how far queries see with causality and patterns, of shape (batch or 1, heads or 1, 1)."""
         if ahead and self.causal:
             return np.array([[[0]]])
         if not self.patterns:
             return np.array([[[reach.UNLIMITED]]])
-        of_each = np.array([reach.of_pattern(its, ahead=ahead) for its in self.patterns])
-        return of_each.reshape(-1, self.heads if len(self.patterns) > 1 else 1, 1)
+        distances = np.array([reach.of_pattern(pattern, ahead=ahead) for pattern in self.patterns])
+        return distances.reshape(-1, self.heads if len(self.patterns) > 1 else 1, 1)
 
     def neighbours(self, start: int, stop: int) -> tuple[int, int]:
-        """Return which queries share a group with one from start to stop: the first and the one after the last."""
+        """Return the range of queries that may share a group with a query from start to stop."""
         if start == stop:
             return start, stop
         most, _ = self._groups()
@@ -135,16 +135,16 @@ class Whole(NamedTuple):
         return end if end == self.tokens or end % self._groups()[1] == 0 else otherwise
 
     def stretch(self, first: int, last: int) -> tuple[int, int]:
-        """Return the tokens that have to be laid out for those from first to last to be computed in the same order."""
+        """Return the range of tokens to lay out so that those from first to last are computed in the same order."""
         most, period = self._groups()
-        # Longer than a group, whose queries would otherwise be taken in another way.
+        # The range must be longer than a group; the core groups shorter inputs differently.
         first = min(first, max(last - most - 1, 0)) // period * period
         return first, min(self.tokens, max(-(-last // period), 1) * period)
 
     def _groups(self) -> tuple[int, int]:
-        """Return how far apart the queries of a group may lie, and after how many tokens groups begin anew."""
+        """Return the largest distance of queries in a group, and the period in tokens after which grouping restarts."""
         steps, periods = [1], [_GROUP]
-        for primitive in (part for its in self.patterns for part in its._primitives()):
+        for primitive in (part for pattern in self.patterns for part in pattern._primitives()):
             step, period = _groups_of(primitive)
             steps.append(step)
             periods.append(period)
@@ -152,27 +152,27 @@ class Whole(NamedTuple):
 
 
 def _groups_of(primitive: Primitive) -> tuple[int, int]:
-    """Return the step from one query of a group to the next, and after how many tokens groups begin anew."""
+    """Return the step between queries of a group, and the period in tokens after which grouping restarts."""
     if isinstance(primitive, Local):
         return primitive.dilation, _GROUP * primitive.dilation
     if isinstance(primitive, Strided):
         return primitive.stride, _GROUP * primitive.stride
     if isinstance(primitive, Fixed):
         return 1, primitive.block_size
-    if isinstance(primitive, Blockwise):  # as many as fit share a group
+    if isinstance(primitive, Blockwise):  # a group holds as many blocks as fit
         return 1, primitive.block_size * max(_GROUP // primitive.block_size, 1)
     return 1, 1
 
 
 def starts_of(lengths: Sequence[int]) -> _Integers:
-    """Return where the slice of each rank begins, and in the end where the last one ends."""
+    """Return the start of the slice of each rank, followed by the end of the last slice."""
     return np.cumsum([0, *lengths])
 
 
 def halo(windows: _Integers, starts: _Integers, owner: int, other: int) -> list[tuple[int, int, int]]:
-    """Return what of its keys a rank gives to another one: key heads with the first key and the one after the last.
+    """Return the keys that rank `owner` sends to rank `other`: key head, first key and the one after the last.
 
-    `windows` are those of all ranks, of shape (ranks, key_heads, 2).
+    `windows` holds the windows of all ranks, of shape (ranks, key_heads, 2).
     """
     if owner == other:
         return []

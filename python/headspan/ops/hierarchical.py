@@ -1,4 +1,4 @@
-"""Attention to near keys one by one and to farther ones as means of groups that double with the distance."""
+"""Hierarchical attention: near keys are seen one by one, distant keys as means of groups that grow with distance."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from headspan.patterns import Blocks
 
 
 class Levels(NamedTuple):
-    """How keys are laid out, their means in front of them.
+    """Layout of the keys and the group means, which come before the keys.
 
     Attributes
     ----------
     groups : tuple of int
-        How many means of 2, 4, 8, ... tokens there are, which lie in this order; the tokens follow.
+        Numbers of means of 2, 4, 8, ... tokens, in the order of the layout; the tokens follow.
     pattern : Blocks
-        Which of all these a query sees.
+        Means and tokens that each query sees.
     """
 
     groups: tuple[int, ...]
@@ -44,25 +44,25 @@ def hierarchical_attention(
     sinks: npt.ArrayLike | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """Causal attention whose work is that of ``n log n`` pairs: the farther away keys are, the larger are their groups.
+    """Compute causal attention with ``O(n log n)`` pairs, in which groups of keys grow with their distance.
 
-    A query sees the tokens of its own block and of one or two before it one by one. What lies before them it sees in
-    groups of 2, then of 4, of 8 and so on, one or two stretches of `block_size` groups each. A group of c tokens counts
-    as one key, the mean of theirs, with a score that is ``log(c)`` higher, and the mean of their values: exact where
-    the keys of a group are equal, and else an approximation that is the better, the more alike they are. Whether it is
-    better than a window of as many pairs depends on what is asked for far away: measure both.
+    A query sees the tokens of its own block and of one or two blocks before it individually. It sees earlier tokens in
+    groups of 2, then 4, 8 and so on, with one or two runs of `block_size` groups per level. A group of c tokens acts as
+    one key and one value, the means of its keys and values, with ``log(c)`` added to the score. The result is exact if
+    the keys of each group are equal; otherwise it is an approximation that improves with their similarity. Whether it
+    is better than a window with as many pairs depends on the use of distant tokens: measure both.
 
     Parameters
     ----------
     query : array_like, shape (batch, heads, tokens, head_dim)
-        float32 or float64; leading axes may be left out. As many as there are keys, or fewer, the last ones.
+        float32 or float64; leading axes may be omitted. The queries of all tokens, or of the last ones.
     key, value : array_like, shape (batch, key heads, key tokens, head_dim)
     block_size : int
-        Tokens of a block, and groups of a stretch: more of them see more, and pairs grow in proportion.
+        Tokens per block, and groups per run. The number of pairs is proportional to it.
     scale, softcap, sinks
         As for `attention`.
     return_lse : bool
-        Whether to return the log-sum-exp too.
+        Whether to also return the log-sum-exp.
 
     Returns
     -------
@@ -73,14 +73,14 @@ def hierarchical_attention(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is invalid, or if there are more queries than keys.
     TypeError
-        For a wrong or mixed type.
+        If an argument has the wrong type, or the arrays differ in type.
 
     References
     ----------
-    Zhu and Soricut, "H-Transformer-1D: Fast One-Dimensional Hierarchical Attention for Sequences", ACL 2021, section 4,
-    with one softmax over all levels and the logarithm of the size of a group as its weight.
+    Zhu and Soricut, "H-Transformer-1D: Fast One-Dimensional Hierarchical Attention for Sequences", ACL 2021, section 4.
+    Here all levels share one softmax, and the logarithm of its size is added to the score of a group.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def hierarchical_attention_vjp(
     sinks: npt.ArrayLike | None = None,
     return_lse: bool = False,
 ) -> tuple[Any, Callable[..., Any]]:
-    """Hierarchical attention, and the function that takes a gradient back through it.
+    """Compute hierarchical attention and return the function that computes its gradients.
 
     Parameters
     ----------
@@ -117,14 +117,14 @@ def hierarchical_attention_vjp(
     -------
     out : ndarray, or (out, lse) with `return_lse`
     vjp : callable
-        ``vjp(grad_out, grad_lse=None)`` gives the `Gradients` of query, key, value and sinks.
+        ``vjp(grad_out, grad_lse=None)`` returns the `Gradients` of query, key, value and sinks.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value; also by `vjp`.
+        As for `hierarchical_attention`; also from `vjp`, if a gradient has the wrong shape.
     TypeError
-        For a wrong or mixed type; also by `vjp`.
+        As for `hierarchical_attention`; also from `vjp`, if a gradient has the wrong type.
 
     Examples
     --------
@@ -141,10 +141,10 @@ def hierarchical_attention_vjp(
     result, inner = attention_vjp(*arrays, **options)
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> Any:
-        """Gradients of query, key, value and sinks."""
-        found = inner(grad_out) if grad_lse is None else inner(grad_out, grad_lse)
-        of_tokens = {name: _from_means(getattr(found, name), groups, tokens) for name in ("key", "value")}
-        return found._replace(**of_tokens, key_bias=None)
+        """Return the gradients of query, key, value and sinks."""
+        gradients = inner(grad_out) if grad_lse is None else inner(grad_out, grad_lse)
+        of_tokens = {name: _from_means(getattr(gradients, name), groups, tokens) for name in ("key", "value")}
+        return gradients._replace(**of_tokens, key_bias=None)
 
     return result, vjp
 
@@ -159,22 +159,22 @@ def hierarchical_cost(
     tokens, heads, head_dim, batch : int
         Sizes of the query.
     key_tokens : int, optional
-        As many as tokens unless given; for a token that continues a text `tokens` is 1.
+        Number of key tokens; default: `tokens`. For a decoding step, `tokens` is 1.
     block_size : int
         As for `hierarchical_attention`.
 
     Returns
     -------
     Cost
-        A pair is one of a query and a key or a mean. What the means take, of which there are fewer than tokens, is not
-        among it: each as much as a pair. `dense_flops` are those of attention to every token.
+        Pairs of a query and a key or mean. Computing the means is not included; there are fewer means than tokens, and
+        each costs as much as a pair. `dense_flops` is the cost of attention to every token.
 
     Raises
     ------
     ValueError
-        For a value out of its range.
+        If a number is out of range.
     TypeError
-        For a wrong type.
+        If a number is not an integer.
 
     Examples
     --------
@@ -196,9 +196,9 @@ def hierarchical_cost(
 def _prepared(
     query: npt.ArrayLike, key: npt.ArrayLike, value: npt.ArrayLike, block_size: int
 ) -> tuple[list[Array], dict[str, Any], tuple[int, ...]]:
-    """Return the query, and keys and values behind their means; the options for these; and how many means there are."""
-    given = {"query": query, "key": key, "value": value}
-    arrays = {name: _check.float_array(name, x) for name, x in given.items()}
+    """Return query, key and value (with the means before their tokens), the options, and the sizes of the levels."""
+    arguments = {"query": query, "key": key, "value": value}
+    arrays = {name: _check.float_array(name, x) for name, x in arguments.items()}
     tokens, side = checked_sizes(**arrays, block_size=block_size)
     levels = levels_of(tokens, side)
     with_means = [arrays["query"], *(_with_means(arrays[name], levels.groups) for name in ("key", "value"))]
@@ -207,7 +207,7 @@ def _prepared(
 
 
 def checked_sizes(query: Any, key: Any, value: Any, block_size: int) -> tuple[int, int]:
-    """Return the tokens of keys and of a block, if the shapes of the arrays or tensors suit."""
+    """Check the shapes of arrays or tensors; return the numbers of tokens of the keys and of a block."""
     side = _check.integer("block_size", block_size, at_least=1)
     for name, array in (("query", query), ("key", key), ("value", value)):
         if not 2 <= array.ndim <= 4:
@@ -220,72 +220,72 @@ def checked_sizes(query: Any, key: Any, value: Any, block_size: int) -> tuple[in
 
 
 def levels_of(tokens: int, side: int) -> Levels:
-    """Return how so many tokens and the means of groups of them are laid out."""
-    groups: list[int] = []  # whole stretches, as far as any query sees them
-    while (stretches := tokens // (side << (len(groups) + 1))) > 0:
-        groups.append(stretches * side)
+    """Return the layout of `tokens` tokens and their group means, with blocks of `side`."""
+    groups: list[int] = []  # complete runs only, since queries see no others
+    while (runs := tokens // (side << (len(groups) + 1))) > 0:
+        groups.append(runs * side)
     return Levels(tuple(groups), Blocks(_mask(tokens, side, groups), side))
 
 
 def biases(groups: Sequence[int], tokens: int) -> tuple[list[float], list[int]]:
-    """Return what is added to the scores of a mean of each level and of tokens, and how many of each there are."""
+    """Return the score biases of the means of each level and of tokens, and how many of each there are."""
     return [*((i + 1) * math.log(2) for i in range(len(groups))), 0.0], [*groups, tokens]
 
 
 def _with_means(array: Array, groups: Sequence[int]) -> Array:
-    """Return rows behind the means of groups of 2 of them, of 4 and so on, each level from the one below."""
+    """Return the means of groups of 2, 4, ... rows, each level computed from the one below, followed by the rows."""
     *lead, tokens, dim = array.shape
     before = sum(groups)
-    whole = empty((*lead, before + tokens, dim), array.dtype)
-    whole[..., before:, :] = array
-    below, start = whole[..., before:, :], 0
+    result = empty((*lead, before + tokens, dim), array.dtype)
+    result[..., before:, :] = array
+    below, start = result[..., before:, :], 0
     for count in groups:
-        level = whole[..., start : start + count, :]
+        level = result[..., start : start + count, :]
         np.add(below[..., 0 : 2 * count : 2, :], below[..., 1 : 2 * count : 2, :], out=level)
         level *= 0.5
         below, start = level, start + count
-    return whole
+    return result
 
 
 def _from_means(gradient: Array, groups: Sequence[int], tokens: int) -> Array:
-    """Return the gradient of the rows from that of the rows with their means."""
+    """Return the gradient of the rows, given the gradient of the rows with their means."""
     starts = np.cumsum([0, *groups])
     *means, rows = (gradient[..., start : start + n, :] for start, n in zip(starts, [*groups, tokens], strict=True))
-    above: Array | None = None  # what the level above is the mean of has a half of its gradient each
+    above: Array | None = None  # half of its gradient goes to each of the two rows of a mean
     for level in (*reversed(means), rows):
-        whole = level.copy()
+        total = level.copy()
         if above is not None:
-            whole[..., : 2 * above.shape[-2], :] += np.repeat(0.5 * above, 2, axis=-2)
-        above = whole
-    return whole
+            total[..., : 2 * above.shape[-2], :] += np.repeat(0.5 * above, 2, axis=-2)
+        above = total
+    return total
 
 
 def _mask(tokens: int, side: int, groups: Sequence[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the blocks that the blocks of queries see, as (indptr, indices), the means counting as tokens before all.
+    """Return the visible blocks of each block of queries, as (indptr, indices); the means come before the tokens.
 
     ::
 
         tokens     |0 ......................... first | first ... own |
-        seen as     ... means of 4 | means of 2       | one by one
+        seen as     ... means of 4 | means of 2       | single tokens
 
-    A level begins at an even block of the one below, so that a stretch of its groups is two blocks of that.
+    The first visible block of each level is even, because a block of the next level covers two blocks of it.
     """
-    own = np.arange(-(-tokens // side))
-    before = np.cumsum([0, *(n // side for n in groups)])  # blocks in front of each level, and of the tokens
+    blocks = np.arange(-(-tokens // side))
+    before = np.cumsum([0, *(n // side for n in groups)])  # blocks before each level, and before the tokens
     rows, columns = [], []
 
     def see(begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], offset: int) -> None:
         count = end - begin
-        rows.append(np.repeat(own, count))
+        rows.append(np.repeat(blocks, count))
         columns.append(np.arange(count.sum()) - np.repeat(np.cumsum(count) - count - begin, count) + offset)
 
-    first = np.maximum(own - 1, 0) // 2 * 2
-    see(first, own + 1, int(before[-1]))
+    first = np.maximum(blocks - 1, 0) // 2 * 2
+    see(first, blocks + 1, int(before[-1]))
     for offset in before[:-1]:
         end = first // 2
         first = np.maximum(end - 1, 0) // 2 * 2
         see(first, end, int(offset))
     row, column = np.concatenate(rows), np.concatenate(columns)
     order = np.lexsort((column, row))
-    counts = np.concatenate([np.zeros(before[-1], np.int64), np.bincount(row, minlength=len(own))])
+    counts = np.concatenate([np.zeros(before[-1], np.int64), np.bincount(row, minlength=len(blocks))])
     return np.concatenate([[0], np.cumsum(counts)]), column[order]

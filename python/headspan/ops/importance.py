@@ -1,4 +1,4 @@
-"""Importance that tokens predict for themselves: what `attention` takes as `key_bias`."""
+"""Importance of tokens, predicted from the tokens: a `key_bias` for `attention`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headspan._check import Array
 
 
 def importance_from(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike) -> Array:
-    """How much tokens matter, as they predict it themselves: ``weight . x_t + bias``, for every head.
+    """Predict the importance of each token for every head: ``weight . x_t + bias``.
 
-    As `key_bias` of `attention` it is added to the scores of the token's key: ``exp`` of it is the factor by which the
-    token counts more.
+    Pass the result as `key_bias` to `attention`, which adds it to the scores of the token's key. Its exponential is the
+    factor of the token's weight before normalization.
 
     Parameters
     ----------
@@ -23,19 +23,19 @@ def importance_from(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
         float32 or float64.
     weight : array_like, shape (heads, width)
     bias : array_like, shape (heads,)
-        Of the type of `x`, as `weight`.
+        `weight` and `bias` have the type of `x`.
 
     Returns
     -------
     key_bias : ndarray, shape (batch, heads, tokens)
-        NaN passes through, and `attention` refuses it.
+        NaN in the arguments propagates; `attention` raises an error for it.
 
     Raises
     ------
     ValueError
-        For a wrong shape.
+        If a shape does not fit.
     TypeError
-        For a wrong or mixed type.
+        If an argument has the wrong type, or the arguments differ in type.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def importance_from(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
 def importance_from_vjp(
     x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
 ) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
-    """How much tokens matter, and the function that takes a gradient back through it.
+    """Predict the importance of each token and return the function that computes its gradients.
 
     Parameters
     ----------
@@ -61,14 +61,14 @@ def importance_from_vjp(
     -------
     key_bias : ndarray, shape (batch, heads, tokens)
     vjp : callable
-        ``vjp(grad)`` gives the gradients of `x`, `weight` and `bias`, in their shapes.
+        ``vjp(grad)`` returns the gradients of `x`, `weight` and `bias`, with their shapes.
 
     Raises
     ------
     ValueError
-        For a wrong shape; also by `vjp`.
+        If a shape does not fit; also from `vjp`.
     TypeError
-        For a wrong or mixed type; also by `vjp`.
+        If an argument has the wrong type, or the arguments differ in type; also from `vjp`.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def importance_from_vjp(
     result = np.swapaxes(tokens @ w.T, 1, 2) + b[:, None]
 
     def vjp(grad_result: npt.ArrayLike) -> tuple[Array, Array, Array]:
-        """Gradients of x, weight and bias."""
+        """Return the gradients of x, weight and bias."""
         grad = _check.gradient("grad", grad_result, result.shape, beside=("x", tokens))
         grad_weight = np.einsum("bht,btw->hw", grad, tokens, optimize=True)
         return np.swapaxes(grad, 1, 2) @ w, grad_weight, grad.sum(axis=(0, 2))

@@ -1,4 +1,4 @@
-"""Attention over a union of disjoint key sets, from the attention over each."""
+"""Merge attention over disjoint sets of keys into attention over their union."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from headspan._check import Array
 
 
 def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]) -> tuple[Array, Array]:
-    """Attention over the union of disjoint sets of keys, exactly.
+    """Merge attention over disjoint sets of keys into the exact attention over their union.
 
     Parameters
     ----------
     outs : sequence of array_like, shape (..., tokens, head_dim)
-        Results of `attention` for the same queries and different keys; all float32 or all float64.
+        Outputs of `attention` for the same queries and different keys; all float32 or all float64.
     lses : sequence of array_like, shape (..., tokens)
-        Their log-sum-exps.
+        Log-sum-exps of the same calls.
 
     Returns
     -------
     out : ndarray, shape (..., tokens, head_dim)
     lse : ndarray, shape (..., tokens)
-        NaN in `outs` and `lses` passes through.
+        NaN in `outs` and `lses` propagates.
 
     Raises
     ------
     ValueError
-        For parts of unequal number or shape, or none.
+        If the sequences are empty or differ in length, or if shapes differ.
     TypeError
-        For a wrong or mixed type.
+        If an array has the wrong type, or the arrays differ in type.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
 def merge_attention_vjp(
     outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
 ) -> tuple[tuple[Array, Array], Callable[..., tuple[list[Array], list[Array]]]]:
-    """Merge attention, and return the function that takes a gradient back to the parts.
+    """Merge attention and return the function that computes the gradients of the parts.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ def merge_attention_vjp(
     -------
     (out, lse) : tuple of ndarray
     vjp : callable
-        ``vjp(grad_out, grad_lse=None)`` gives ``(grad_outs, grad_lses)``, two lists.
+        ``vjp(grad_out, grad_lse=None)`` returns ``(grad_outs, grad_lses)``, two lists.
 
     Raises
     ------
     ValueError
-        For parts of unequal number or shape, or none; by `vjp` for a wrong shape.
+        As for `merge_attention`; also from `vjp`, if a gradient has the wrong shape.
     TypeError
-        For a wrong or mixed type; also by `vjp`.
+        As for `merge_attention`; also from `vjp`, if a gradient has the wrong type.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def merge_attention_vjp(
     highest = np.maximum.reduce(logs)
     if np.isposinf(highest).any():
         raise ValueError("lses must be finite or -inf, but hold inf")
-    base = np.where(np.isneginf(highest), 0, highest)  # a row without keys must not be subtracted from itself
+    base = np.where(np.isneginf(highest), 0, highest)  # a row without keys: -inf - -inf would be NaN
     exponentials = [np.exp(log - base) for log in logs]
     total = np.add.reduce(exponentials)
     shares = [e / np.where(total == 0, 1, total) for e in exponentials]
@@ -108,7 +108,7 @@ def merge_attention_vjp(
     lse: Array = base + np.log(total, where=total != 0, out=np.full_like(total, -np.inf))
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> tuple[list[Array], list[Array]]:
-        """Gradients of the parts' outs and lses."""
+        """Return the gradients of the outs and lses of the parts."""
         grad = _check.gradient("grad_out", grad_out, out.shape, beside=("outs", out))
         grad_log = (
             np.zeros_like(lse)

@@ -1,4 +1,4 @@
-"""How many tokens back or ahead somebody can look: what a cache has to keep, and a slice of the tokens to get."""
+"""Reach of spans and patterns in tokens: what a cache must keep and what a slice of the tokens must receive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def of_spans(spans: npt.NDArray[np.float64], ramp: float) -> npt.NDArray[np.int6
 
 
 def of_pattern(pattern: Pattern | None, *, ahead: bool = False) -> int:
-    """Return how far back or ahead a pattern lets a token see, but for global tokens, which are kept for themselves."""
+    """Return how far back or ahead a token sees in a pattern, without global tokens, which are kept separately."""
     if pattern is None:
         return UNLIMITED
     return max(min(_of_primitive(part, ahead) for part in conjunction) for conjunction in pattern._conjunctions())

@@ -1,4 +1,4 @@
-"""Threads, and how the core was built."""
+"""Number of threads, memory for arrays, and build information."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from headspan import _check, _core
 from headspan._check import Array
 
-_threads = 0  # 0: as many as the core gives
+_threads = 0  # 0: the default of the core
 
 
 def set_num_threads(n: int) -> None:
-    """Set how many threads the core uses at most.
+    """Set the maximum number of threads that the core uses.
 
-    Results are the same to the bit for every number.
+    Results are bitwise identical for every number of threads.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ def set_num_threads(n: int) -> None:
     Raises
     ------
     ValueError
-        For a number below 1.
+        If `n` is less than 1.
     TypeError
-        For what is no integer.
+        If `n` is not an integer.
 
     Examples
     --------
@@ -42,12 +42,12 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads the core uses at most.
+    """Return the maximum number of threads that the core uses.
 
     Returns
     -------
     int
-        What was set, or as many as OMP_NUM_THREADS or the processors say.
+        The number that was set, or otherwise OMP_NUM_THREADS or the number of processors.
 
     Examples
     --------
@@ -59,10 +59,10 @@ def get_num_threads() -> int:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array of float32 or float64 without values, to be given to the core for its results.
+    """Return an uninitialized float32 or float64 array for results of the core.
 
-    Its memory is that which results of the core are kept in: what the system hands out it clears before, page by page,
-    which takes as long as a third of an attention within a short span.
+    The array uses the memory pool of the core. Fresh memory is cleared by the system page by page, which takes a third
+    of the time of an attention with a short span.
     """
     return _core.empty(shape, dtype)
 
@@ -70,20 +70,19 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 def array_over(
     owner: object, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
 ) -> Array:
-    """Return an array over memory that its owner keeps, of tensors of other libraries; strides count elements."""
+    """Return an array over the memory of a foreign tensor, which `owner` keeps alive; strides count elements."""
     return _core.array_over(owner, address, shape, strides, dtype)
 
 
 def build_info() -> dict[str, object]:
-    """Return how the core was built and what it runs on.
+    """Return how the core was built and which kernel it runs.
 
     Returns
     -------
     dict
-        ``version``; ``compiler``; ``openmp``, whether its threads are those of OpenMP (if not,
-        they are started for every call); ``isa``, the variant of the kernel that runs;
-        ``isas``, those this machine could run (the environment variable HEADSPAN_ISA chooses one at import);
-        ``threads``.
+        ``version``; ``compiler``; ``openmp``, whether the core uses OpenMP threads (otherwise it starts threads for
+        every call); ``isa``, the kernel variant in use; ``isas``, the variants that this machine supports (the
+        environment variable HEADSPAN_ISA selects one at import); ``threads``, see `get_num_threads`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Segment ids, for documents packed one after another."""
+"""Segment ids of packed documents."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from headspan import _check
 
 
 def segments_from(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Segment ids of documents packed one after another.
+    """Return the segment ids of documents that are packed one after another.
 
     Parameters
     ----------
     cumulative_lengths : array_like of int, shape (documents + 1,)
-        Where each document starts, from 0, and where the last one ends.
+        Start of each document, beginning with 0, followed by the end of the last document.
 
     Returns
     -------
     ndarray of int64, shape (tokens,)
-        What `attention` takes as `segment_ids`, or of queries and keys apart as `query_segments` and `key_segments`.
+        For the arguments `segment_ids`, `query_segments` and `key_segments` of `attention`.
 
     Raises
     ------
     ValueError
-        For a wrong shape, or numbers that do not ascend from 0.
+        If the shape is wrong, or the numbers do not ascend from 0.
     TypeError
-        For what are no integers.
+        If the numbers are not integers.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def segments_from(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
         raise ValueError("cumulative_lengths must start with 0, not be empty")
     if array.dtype.kind not in "iu":
         raise TypeError(f"cumulative_lengths must be integers, not {array.dtype}")
-    lengths: npt.NDArray[np.int64] = np.diff(array.astype(np.int64).ravel())  # unsigned ones never fall
+    lengths: npt.NDArray[np.int64] = np.diff(array.astype(np.int64).ravel())  # unsigned differences wrap
     if array.ndim != 1 or array[0] != 0 or (lengths < 0).any():
         raise ValueError(f"cumulative_lengths must ascend from 0, not be {_check.describe(array.tolist())}")
     return np.repeat(np.arange(lengths.size), lengths)

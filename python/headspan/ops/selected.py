@@ -1,4 +1,4 @@
-"""Blocks of keys that the content chooses."""
+"""Blocks of keys selected by content."""
 
 from __future__ import annotations
 
@@ -30,65 +30,64 @@ def selected_blocks(
     shortlist: int | None = None,
     causal: bool = True,
 ) -> Blocks:
-    """Choose the blocks of keys that suit each block of queries best, as a pattern for `attention`.
+    """Select the blocks of keys that match each block of queries best, as a pattern for `attention`.
 
-    A block of keys is as good as the product of the mean of its keys and the mean of the queries, of a batch item and
-    head. With `causal` the first query of a block stands for all of them, so that no token has a say in what earlier
-    ones see: a changed future changes no earlier output (to the bit from 16 queries a block on; smaller blocks are
-    computed together, and the order of their sums is not the same for all choices). The choice is a constant for
-    gradients.
+    The score of a block of keys is the dot product of the mean of its keys and the mean of the queries, for each batch
+    item and head. With `causal`, the first query of a block replaces the mean, so that no token affects what earlier
+    tokens see: a change of later tokens changes no earlier output. This holds to the bit for blocks of at least 16
+    queries; smaller blocks are computed together, and the order of their sums depends on the selection. Gradients treat
+    the selection as a constant.
 
-    The smaller the blocks of queries, the better a choice suits each of them, and the longer it takes to choose: with
-    ``query_block=1`` each query chooses for itself.
+    Smaller blocks of queries get a selection that fits each query better, but selecting takes longer. With
+    ``query_block=1`` each query has its own selection.
 
     Parameters
     ----------
     query : array_like, shape (batch, heads, tokens, head_dim)
-        float32 or float64; leading axes may be left out. As many as there are keys, or fewer, the last ones.
+        float32 or float64; leading axes may be omitted. The queries of all tokens, or of the last ones.
     key : array_like, shape (batch, key heads, key tokens, head_dim)
     keep : int
-        How many blocks of keys are chosen for each block of queries, beside those that it always sees.
+        Number of selected blocks of keys per block of queries, in addition to those that it always sees.
     query_block, key_block : int
-        Tokens of a block of queries and of keys.
+        Tokens per block of queries and per block of keys.
     always : iterable of str
-        What is seen anyway, in whole blocks of keys: ``"own"``, the tokens of the block of queries; ``"previous"``,
-        the `window` before it; ``"first"``, the first block of keys. Other keys are seen only where they are chosen:
-        without ``"own"`` a query does not even see its own.
+        Keys that are always visible, in whole blocks: ``"own"``, the tokens of the block of queries; ``"previous"``,
+        the `window` before it; ``"first"``, the first block of keys. Other keys are visible only if they are selected.
+        Without ``"own"`` a query does not see its own key unless it is selected.
     window : int, optional
-        How many tokens ``"previous"`` are; as many as a block of queries has, unless given.
+        Number of tokens of ``"previous"``. Default: `query_block`.
     shortlist : int, optional
-        How many blocks are compared one by one for a block of queries, 16 times `keep` unless given. Where more are
-        allowed, 16 neighbours at a time are first compared by their common mean, and the best of these make the
-        shortlist; blocks whose neighbours are not all allowed come on top. The work is then that of a sixteenth.
+        Number of blocks that are compared one by one per block of queries; default: 16 times `keep`. If more blocks are
+        allowed, groups of 16 neighbouring blocks are first compared by their common mean, and the best groups form the
+        shortlist; blocks of incomplete groups are added to it. This reduces the work to about a sixteenth.
     causal : bool
-        Whether a block of queries chooses among the blocks of keys before it alone, by its first query. Where only
-        the last queries are given this is the first of those that are.
+        Whether a block of queries selects, by its first query, only among the earlier blocks of keys. If `query` holds
+        only the last tokens, the first query of a block is the first one passed.
 
     Returns
     -------
     Blocks
-        For so many batch items, heads and keys. `attention` leaves out later keys as ever; where `causal` is False,
-        this has to be given there, too.
+        Pattern for these batch items, heads and keys. `attention` still masks later keys; with ``causal=False``, pass
+        ``causal=False`` there, too.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or number is invalid, or `always` holds an unknown name.
     TypeError
-        For a wrong or mixed type.
+        If an argument has the wrong type, or `query` and `key` differ in type.
 
     Notes
     -----
-    In three small models that were trained with full attention (``experiments/README.md``: characters of Python source,
-    context 1024, about 70 pairs a query) each query by itself (``query_block=1, window=23``) lost 13 to 19 % of what a
-    window of as many pairs lost with ``key_block=2, keep=22``, and 28 to 52 % with ``key_block=4, keep=11``. Blocks of
-    16 queries lost more than the window. Choosing for 65,536 queries one by one takes longer than their attention.
+    The loss was measured in three small models trained with full attention (``experiments/README.md``: characters of
+    Python source, context 1024, about 70 pairs per query). With ``query_block=1, window=23``, selection lost 13 to 19 %
+    of what a window of as many pairs lost for ``key_block=2, keep=22``, and 28 to 52 % for ``key_block=4, keep=11``.
+    Blocks of 16 queries lost more than the window. Selecting for 65,536 single queries takes longer than attention.
 
     References
     ----------
-    Means of keys as what stands for a block, and a choice by their products: Lu et al., "MoBA: Mixture of Block
-    Attention for Long-Context LLMs", 2025, section 2.2, there for each query; a block of queries may share a choice
-    here.
+    Lu et al., "MoBA: Mixture of Block Attention for Long-Context LLMs", 2025, section 2.2, represent a block by the
+    mean of its keys and select blocks by dot products for each query. Here a block of queries may share a selection.
 
     Examples
     --------
@@ -110,9 +109,9 @@ def selected_blocks(
     most = 16 * count if shortlist is None else _check.integer("shortlist", shortlist, at_least=count)
     causal, threads = _check.flag("causal", causal), get_num_threads()
     tokens, before = keys.shape[2], keys.shape[2] - queries.shape[2]
-    blocks = _Anyway(tokens, (rows, columns), _names(always), back)
+    blocks = _AlwaysVisible(tokens, (rows, columns), _names(always), back)
     allowed = blocks.others(causal)
-    allowed[: before // rows] = 0  # of blocks without a query
+    allowed[: before // rows] = 0  # blocks without a query select nothing
     if causal:
         first = np.maximum(np.arange(blocks.rows) * rows - before, 0)
         choosing = np.ascontiguousarray(queries[:, :, first])
@@ -126,7 +125,7 @@ def selected_blocks(
 
 
 def _checked(query: npt.ArrayLike, key: npt.ArrayLike) -> list[Array]:
-    """Return query and key on four axes."""
+    """Return query and key with four axes."""
     arrays = {"query": _check.float_array("query", query), "key": _check.float_array("key", key)}
     check_alike({**arrays, "value": arrays["key"]})
     check_last(*(array.shape[-2] for array in arrays.values()))
@@ -134,7 +133,7 @@ def _checked(query: npt.ArrayLike, key: npt.ArrayLike) -> list[Array]:
 
 
 def _names(always: Iterable[str]) -> set[str]:
-    """Return what is always seen, checked."""
+    """Check the names in `always`."""
     names = _check.sequence("always", [always] if isinstance(always, str) else always, "names")
     for name in names:
         if name not in _ALWAYS:
@@ -142,8 +141,8 @@ def _names(always: Iterable[str]) -> set[str]:
     return set(names)
 
 
-class _Anyway:
-    """The blocks of keys that each block of queries sees unasked: the first one, and a stretch up to its own.
+class _AlwaysVisible:
+    """The blocks of keys that each block of queries always sees: the first block, and a range up to its own.
 
     ::
 
@@ -160,16 +159,16 @@ class _Anyway:
         self._to = np.where(begin < end, -(-end // sides[1]), self._from)
 
     def others(self, causal: bool) -> _Integers:
-        """Return which blocks each block of queries may choose from, as two ranges, of shape (rows, 4)."""
+        """Return the blocks that each block of queries may select, as two ranges, of shape (rows, 4)."""
         ranges = np.zeros((self.rows, 4), np.int64)
         ranges[:, 0], ranges[:, 1] = self._before, np.maximum(self._from, self._before)
         if not causal:
             ranges[:, 2], ranges[:, 3] = np.maximum(self._to, self._before), self.columns
-            ranges[self._from == self._to, 1:] = (self.columns, 0, 0)  # nothing between them
+            ranges[self._from == self._to, 1:] = (self.columns, 0, 0)  # one range without a gap
         return ranges
 
     def with_chosen(self, chosen: _Integers) -> tuple[Any, Any]:
-        """Return what each block of queries sees, as (indptr, indices); chosen has -1 behind the blocks of a row."""
+        """Return the visible blocks of each row as (indptr, indices); `chosen` pads rows with -1 at the end."""
         stretch = self._from[:, None] + np.arange(int((self._to - self._from).max(initial=0)))
         first, in_stretch = np.zeros((self.rows, 1), np.int64), (self._from == 0) & (self._to > 0)
         parts = {
@@ -177,5 +176,5 @@ class _Anyway:
             "chosen": (chosen, chosen >= 0),
             "stretch": (stretch, stretch < self._to[:, None]),
         }
-        columns, is_seen = (np.concatenate(its, axis=1) for its in zip(*parts.values(), strict=True))
+        columns, is_seen = (np.concatenate(arrays, axis=1) for arrays in zip(*parts.values(), strict=True))
         return np.append(0, np.cumsum(is_seen.sum(axis=1))), columns[is_seen]

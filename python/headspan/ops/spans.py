@@ -1,4 +1,4 @@
-"""Spans outside the kernel: the mask as a curve, the penalty that keeps spans short, spans predicted from tokens."""
+"""Span utilities outside the kernel: the soft mask, the penalty that keeps spans short, and dynamic spans."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headspan.ops.importance import importance_from_vjp
 
 
 def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) -> npt.NDArray[np.float64]:
-    """Soft mask of a span: ``m(x) = clip((R + z - x) / R, 0, 1)``.
+    """Evaluate the soft mask of a span: ``m(x) = clip((R + z - x) / R, 0, 1)``.
 
     Parameters
     ----------
     distance : array_like
-        x, in tokens; its absolute value counts.
+        Distance x in tokens; its absolute value is used.
     span : array_like
-        z, in tokens, broadcast against `distance`.
+        Span z in tokens, broadcast against `distance`.
     ramp : float
-        R, in tokens; `attention` says how it is chosen. 0 gives a hard window: 1 up to the span.
+        Ramp R in tokens; for its choice see `attention`. 0 gives a hard window: 1 up to the span, 0 beyond it.
 
     Returns
     -------
@@ -31,9 +31,9 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If the shapes do not broadcast, a value is not finite, or `span` or `ramp` is negative.
     TypeError
-        For a wrong type.
+        If an argument is not numeric.
 
     References
     ----------
@@ -45,7 +45,7 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     >>> hs.soft_mask([0, 8, 10, 12], span=8, ramp=4)
     array([1. , 1. , 0.5, 0. ])
     """
-    x = np.abs(_check.real_array("distance", distance).astype(np.float64))  # small integers have no |-128|
+    x = np.abs(_check.real_array("distance", distance).astype(np.float64))  # the abs of an int8 -128 overflows
     z = _check.real_array("span", span).astype(np.float64)
     _check.non_negative("span", z)
     r = _check.number("ramp", ramp, at_least=0)
@@ -55,40 +55,40 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
         raise ValueError(f"distance and span must broadcast, not {x.shape} and {z.shape}") from None
     if r == 0:
         return np.where(x <= z, 1.0, 0.0)
-    mask: npt.NDArray[np.float64] = np.clip((z - x + r) / r, 0.0, 1.0)  # r may be lost in r + z
+    mask: npt.NDArray[np.float64] = np.clip((z - x + r) / r, 0.0, 1.0)  # z - x first: r + z may round r away
     return mask
 
 
 def farthest(span: npt.ArrayLike, ramp: float) -> npt.NDArray[np.float64]:
-    """Largest whole distance whose mask is above 0, as the core has it."""
+    """Return the largest integer distance at which the mask is above 0, as the core computes it."""
     z = np.asarray(span, np.float64)
     return np.asarray(np.maximum(np.ceil(z + ramp) - 1, np.floor(z)))
 
 
 def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
-    """L1 penalty that keeps spans short, ``weight * mean(span)``, and its gradient.
+    """Compute the L1 penalty that keeps spans short, ``weight * mean(span)``, and its gradient.
 
-    The ramp is not penalised: what a head of span 0 still reaches is set by the `ramp` of `attention`.
+    The penalty does not cover the ramp: a head with span 0 still reaches as far as the `ramp` of `attention`.
 
     Parameters
     ----------
     span : array_like
         Spans of all heads, in tokens, of any shape.
     weight : float
-        What one token of mean span adds to the loss.
+        Loss per token of mean span.
 
     Returns
     -------
     penalty : float
     gradient : ndarray, of the shape of `span`
-        Of its type too if that is float32, otherwise of float64.
+        float32 if `span` is float32, otherwise float64.
 
     Raises
     ------
     ValueError
-        For no span at all, or one or a `weight` that is negative or not finite.
+        If `span` is empty, or if a span or `weight` is negative or not finite.
     TypeError
-        For a wrong type.
+        If an argument is not numeric.
 
     References
     ----------
@@ -112,7 +112,7 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
 
 
 def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, limit: float) -> Array:
-    """Spans that every token predicts for itself: ``z_t = limit * sigmoid(weight . x_t + bias)``.
+    """Compute dynamic spans, which each token predicts: ``z_t = limit * sigmoid(weight . x_t + bias)``.
 
     Parameters
     ----------
@@ -120,22 +120,22 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, l
         float32 or float64.
     weight : array_like, shape (heads, width)
     bias : array_like, shape (heads,)
-        Of the type of `x`, as `weight`.
+        `weight` and `bias` have the type of `x`.
     limit : float
-        The largest span, in tokens.
+        Largest possible span, in tokens.
 
     Returns
     -------
     span : ndarray, shape (batch, heads, tokens)
-        What `attention` takes as `span`, beside the `ramp` by which a token reaches farther. NaN passes through, and
-        `attention` refuses it.
+        The `span` argument of `attention`. With its `ramp` a token reaches farther than the span. NaN in the arguments
+        propagates; `attention` raises an error for it.
 
     Raises
     ------
     ValueError
-        For a wrong shape or `limit`.
+        If a shape does not fit, or `limit` is negative, not finite or too large for the type of `x`.
     TypeError
-        For a wrong or mixed type.
+        If an argument has the wrong type, or the arrays differ in type.
 
     References
     ----------
@@ -154,7 +154,7 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, l
 def dynamic_span_vjp(
     x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, limit: float
 ) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
-    """Dynamic spans, and the function that takes a gradient back through them.
+    """Compute dynamic spans and return the function that computes their gradients.
 
     Parameters
     ----------
@@ -165,14 +165,14 @@ def dynamic_span_vjp(
     -------
     span : ndarray, shape (batch, heads, tokens)
     vjp : callable
-        ``vjp(grad_span)`` gives the gradients of `x`, `weight` and `bias`, in their shapes.
+        ``vjp(grad_span)`` returns the gradients of `x`, `weight` and `bias`, with their shapes.
 
     Raises
     ------
     ValueError
-        For a wrong shape or `limit`; by `vjp` for a wrong shape.
+        As for `dynamic_span`; also from `vjp`, if the gradient has the wrong shape.
     TypeError
-        For a wrong or mixed type; also by `vjp`.
+        As for `dynamic_span`; also from `vjp`, if the gradient has the wrong type.
 
     Examples
     --------
@@ -186,12 +186,12 @@ def dynamic_span_vjp(
     highest = _check.number("limit", limit, at_least=0)
     _check.fits("limit", 0, highest, logits.dtype)
     top = logits.dtype.type(highest)
-    sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))  # does not overflow
+    sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))  # this form does not overflow
     span = top * sigmoid
 
     def vjp(grad_span: npt.ArrayLike) -> tuple[Array, Array, Array]:
-        """Gradients of x, weight and bias."""
+        """Return the gradients of x, weight and bias."""
         grad = _check.gradient("grad_span", grad_span, span.shape, beside=("x", logits))
-        return linear_vjp(grad * (top * sigmoid) * (1 - sigmoid))  # the span itself is the caller's to change
+        return linear_vjp(grad * (top * sigmoid) * (1 - sigmoid))  # not span, which the caller may have changed
 
     return span, vjp

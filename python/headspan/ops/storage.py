@@ -1,4 +1,4 @@
-"""As what keys and values are kept: the one table of types."""
+"""Types in which keys and values are stored."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from headspan import _check
 
 
 class Storage(NamedTuple):
-    """How the rows of a cache are kept.
+    """Storage format of the rows of a cache.
 
     Attributes
     ----------
     arithmetic : dtype
-        Of queries, of keys and values as they are given, and of results.
+        Type of queries, of keys and values before they are stored, and of results.
     stored : str
-        As the core knows it.
+        Name of the format in the core.
     element : dtype
-        Of the arrays that hold the rows.
+        Element type of the arrays that hold the rows.
     head, step : int
-        Elements before the numbers of a row, and of how many numbers it has a multiple.
+        Number of header elements of a row, and the number of which its length is a multiple.
     """
 
     arithmetic: np.dtype[Any]
@@ -31,7 +31,7 @@ class Storage(NamedTuple):
     step: int = 1
 
     def elements(self, dims: int) -> int:
-        """Count the elements of a row."""
+        """Return the number of elements of a row."""
         return self.head + -(-dims // self.step) * self.step
 
 
@@ -41,12 +41,12 @@ STORAGES = {
     "float64": Storage(_FLOAT64, "same", _FLOAT64),
     "float16": Storage(_FLOAT32, "float16", np.dtype(np.float16)),
     "bfloat16": Storage(_FLOAT32, "bfloat16", np.dtype(np.uint16)),
-    "int8": Storage(_FLOAT32, "int8", np.dtype(np.uint8), head=4, step=4),  # a float32 and bytes
+    "int8": Storage(_FLOAT32, "int8", np.dtype(np.uint8), head=4, step=4),  # a float32 scale, then bytes
 }
 
 
 def storage_of(dtype: object) -> tuple[str, Storage]:
-    """Return the name of a type and how rows of it are kept."""
+    """Return the name of a type and its storage format."""
     try:
         name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]
     except TypeError:

@@ -1,8 +1,8 @@
-"""Patterns: which keys a query may see at all, as expressions of primitives joined by ``|`` and ``&``.
+"""Sparsity patterns: the keys that a query may see, as expressions of primitives joined by ``|`` and ``&``.
 
-A pattern goes by index: of S keys the last query has index ``S - 1``, as the last key has, and the query before it
-``S - 2``. With p the index of a query and j that of a key, each class below says which pairs it allows. A span works
-inside a pattern, causality on top of it.
+Patterns use token indices. With S keys, the last query has index ``S - 1``, like the last key, and the query before it
+has index ``S - 2``. Each class below defines which pairs it allows of a query with index p and a key with index j.
+Causality and the span further restrict the pairs of a pattern.
 """
 
 from headspan.patterns.base import Pattern

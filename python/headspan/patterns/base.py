@@ -1,4 +1,4 @@
-"""What patterns have in common, and expressions of them."""
+"""Base classes of patterns, and expressions of patterns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import headspan
 from headspan import _check, _core
 from headspan.patterns.spec import read_spec
 
-MAX_TOKENS = 2**40  # more tokens than any memory holds; keeps sums of indices within 64 bits
-_MOST_PAIRS = 2**26  # of a mask
+MAX_TOKENS = 2**40  # exceeds every real input, and keeps sums of indices within 64 bits
+_MOST_PAIRS = 2**26  # limit for dense masks
 _MOST_CONJUNCTIONS = 64
 _LONGEST_NAME = 44
 
@@ -27,11 +27,11 @@ class Pattern(ABC):
     """A primitive or an expression of primitives."""
 
     def __or__(self, other: Pattern) -> Pattern:
-        """Pairs that either pattern allows."""
+        """Return the union: pairs that either pattern allows."""
         return _Union((self, other)) if isinstance(other, Pattern) else NotImplemented
 
     def __and__(self, other: Pattern) -> Pattern:
-        """Pairs that both patterns allow."""
+        """Return the intersection: pairs that both patterns allow."""
         return _Intersection((self, other)) if isinstance(other, Pattern) else NotImplemented
 
     def __bool__(self) -> bool:
@@ -41,12 +41,12 @@ class Pattern(ABC):
 
     @property
     def items(self) -> int | None:
-        """How many batch items the pattern has a part of its own for; None: all items share it."""
+        """Number of batch items for which the pattern has separate parts; None if all items share it."""
         return next((p.items for p in self._primitives() if p.items is not None), None)
 
     @property
     def heads(self) -> int | None:
-        """How many heads the pattern has a part of its own for; None: all heads share it."""
+        """Number of heads for which the pattern has separate parts; None if all heads share it."""
         return next((p.heads for p in self._primitives() if p.heads is not None), None)
 
     @property
@@ -55,31 +55,31 @@ class Pattern(ABC):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Shape of the grid on which distances are measured; empty: along the tokens."""
+        """Shape of the grid on which distances are measured; empty if they are measured along the tokens."""
         return next((p.grid for p in self._primitives() if p.grid), ())
 
     @property
     def grid_start(self) -> int:
-        """How many tokens stand before the grid."""
+        """Number of tokens before the grid."""
         return next((p.grid_start for p in self._primitives() if p.grid), 0)
 
     @property
     def _on_grid(self) -> range:
-        """The tokens on the grid; none without one."""
+        """Range of the tokens on the grid; empty without a grid."""
         return range(self.grid_start, self.grid_start + math.prod(self.grid)) if self.grid else range(0)
 
     @property
     def global_tokens(self) -> tuple[int, ...]:
-        """Tokens whose pairs no span limits, ascending."""
+        """Tokens whose pairs no span limits, in ascending order."""
         return tuple(sorted({token for p in self._primitives() for token in p.global_tokens}))
 
     @property
     def alternatives(self) -> tuple[Pattern, ...]:
-        """The parts of a union, or the pattern alone."""
+        """The parts of a union; for other patterns, the pattern itself."""
         return (self,)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle holds: all but what was worked out from it, as the core's pattern."""
+        """Return the state for copies and pickles, without cached values such as the pattern of the core."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_in_core", "_is_shared")}
 
     @cached_property
@@ -89,14 +89,14 @@ class Pattern(ABC):
 
     @abstractmethod
     def _part(self, item: int, head: int) -> Pattern:
-        """Return what the pattern is for one batch item and head."""
+        """Return the pattern of one batch item and head."""
 
     def _among(self, keys: int) -> Pattern:
-        """Return the pattern without the global tokens that are not among so many keys."""
+        """Return the pattern without global tokens beyond the given number of keys."""
         return self
 
     def _check_shares(self, items: int, heads: int) -> None:
-        """Raise ValueError if the pattern is for other batch items or heads."""
+        """Raise ValueError if the pattern is for another number of batch items or heads."""
         if self.items not in (None, items):
             kind = next(type(p).__name__ for p in self._primitives() if p.items is not None)
             hint = "; per_head=True is for a mask of each head" if kind == "Blocks" and self.heads is None else ""
@@ -113,12 +113,12 @@ class Pattern(ABC):
         """Return the expression as a union of conjunctions."""
 
     def to_spec(self) -> str:
-        """Return the pattern as a line of text, from which `from_spec` makes it again.
+        """Return the pattern as a line of text, which `from_spec` converts back.
 
         Returns
         -------
         str
-            What one would write in Python.
+            The Python expression of the pattern.
 
         Examples
         --------
@@ -130,13 +130,13 @@ class Pattern(ABC):
 
     @staticmethod
     def from_spec(spec: str) -> Pattern:
-        """Return the pattern that a line of text describes, equal to the one it was made from.
+        """Return the pattern that a line of text describes.
 
         Parameters
         ----------
         spec : str
-            From `to_spec`, or written by hand: names of patterns, numbers, ``|``, ``&`` and parentheses. It is read and
-            not run.
+            Output of `to_spec`, or a handwritten expression of pattern names, numbers, ``|``, ``&`` and parentheses.
+            The text is parsed, not executed.
 
         Returns
         -------
@@ -145,9 +145,9 @@ class Pattern(ABC):
         Raises
         ------
         ValueError
-            For a text that describes no pattern, or numbers that the pattern refuses.
+            If the text does not describe a pattern, or a number is invalid for the pattern.
         TypeError
-            For what is no text, or arguments that the pattern refuses.
+            If `spec` is not a string, or an argument of a pattern has the wrong type.
 
         Examples
         --------
@@ -159,11 +159,11 @@ class Pattern(ABC):
         """
         if not isinstance(spec, str):
             raise TypeError(f"the description of a pattern must be a text, not {_check.describe(spec)}")
-        pattern: Pattern = read_spec(spec, {its.__name__: its for its in Primitive.__subclasses__()})
+        pattern: Pattern = read_spec(spec, {kind.__name__: kind for kind in Primitive.__subclasses__()})
         return pattern
 
     def short_name(self) -> str:
-        """Return what a legend calls the pattern: as it is written, without what it leaves at the default."""
+        """Return the name of the pattern for legends: its expression without default arguments, cut if it is long."""
         name = self._brief()
         return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "\u2026"
 
@@ -171,38 +171,38 @@ class Pattern(ABC):
     def _brief(self) -> str: ...
 
     def _check_tokens(self, queries: int, keys: int) -> None:
-        """Raise ValueError if the pattern does not suit so many tokens."""
+        """Raise ValueError if the pattern does not fit these numbers of queries and keys."""
         tokens = self.global_tokens
         for primitive in self._primitives():
             primitive._check_size(queries, keys, tokens)
 
     @cached_property
     def _in_core(self) -> _core.Pattern:
-        """The pattern as the core knows it."""
+        """The pattern object of the core."""
         return _core.Pattern([[p._for_core() for p in conjunction] for conjunction in self._conjunctions()])
 
     def mask(self, tokens: int, key_tokens: int | None = None, *, heads: int | None = None) -> npt.NDArray[np.bool_]:
-        """Which pairs the pattern allows, as a dense array; for looking at, and small.
+        """Return the allowed pairs as a dense mask, for inspection of small inputs.
 
         Parameters
         ----------
         tokens, key_tokens : int
-            Queries and keys, as many keys as queries unless given.
+            Numbers of queries and keys. Default of `key_tokens`: `tokens`.
         heads : int, optional
-            How many, for a pattern that is drawn for each of as many as there are.
+            Number of heads; required for a pattern that is drawn separately for every head.
 
         Returns
         -------
         ndarray of bool, shape (tokens, key_tokens)
-            With leading axes of batch items and of heads for a pattern that differs between them. Causality is not part
-            of a pattern.
+            With leading axes of batch items and heads for a pattern that differs between them. A pattern does not
+            include causality.
 
         Raises
         ------
         ValueError
-            For sizes below 1 or that do not suit the pattern, more than 2**26 pairs, or heads that must be given.
+            If a size is below 1 or does not fit the pattern, for more than 2**26 pairs, or if `heads` is required.
         TypeError
-            For what is no integer.
+            If a size is not an integer.
 
         Examples
         --------
@@ -229,7 +229,7 @@ class Pattern(ABC):
         return masks.reshape(*leading, queries, keys)
 
     def cost(self, **sizes: Any) -> headspan.Cost:
-        """`headspan.cost` with this pattern.
+        """Return `headspan.cost` with this pattern.
 
         Examples
         --------
@@ -309,21 +309,21 @@ class _Union(_Composition):
         return self._parts
 
     def _conjunctions(self) -> list[tuple[Primitive, ...]]:
-        return [its for part in self._parts for its in part._conjunctions()]
+        return [conjunction for part in self._parts for conjunction in part._conjunctions()]
 
 
 class _Intersection(_Composition):
     _sign = "&"
 
     def _conjunctions(self) -> list[tuple[Primitive, ...]]:
-        return [sum(its, ()) for its in itertools.product(*(part._conjunctions() for part in self._parts))]
+        return [sum(factors, ()) for factors in itertools.product(*(part._conjunctions() for part in self._parts))]
 
 
 class Primitive(Pattern):
-    """A pattern that is no expression of others; the core has one of the same name."""
+    """A pattern that is not an expression of others; the core has a class of the same name."""
 
     _name: ClassVar[str]
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # all of them are data classes
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # every primitive is a dataclass
 
     @property
     def items(self) -> int | None:
@@ -351,7 +351,7 @@ class Primitive(Pattern):
 
     @property
     def _causal_by_nature(self) -> bool | None:
-        """What `causal` is unless given: None where it must be, False where the pattern says itself what is later."""
+        """Default of `causal`; None if the caller must pass it, False if the pattern itself defines what is later."""
         return True
 
     def _part(self, item: int, head: int) -> Pattern:
@@ -364,14 +364,14 @@ class Primitive(Pattern):
         return [(self,)]
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
-        """Raise ValueError if the primitive does not suit so many tokens, in a pattern with these global ones."""
+        """Raise ValueError if the primitive does not fit these numbers of tokens and these global tokens."""
 
     def _numbers(self) -> Sequence[int] | npt.NDArray[np.int64]:
-        """Return what the core needs to know, by default the fields."""
+        """Return the arguments of the core, by default the fields."""
         return [min(getattr(self, f.name), MAX_TOKENS) for f in fields(self)]
 
     def _avoided(self) -> Pattern | None:
-        """Return the pattern that it keeps clear of."""
+        """Return the pattern whose pairs the primitive avoids, or None."""
         return None
 
     def _for_core(self) -> tuple[str, Sequence[int] | npt.NDArray[np.int64], _core.Pattern | None]:

@@ -1,4 +1,4 @@
-"""Chosen blocks as a pattern, their mask in whatever form it is given."""
+"""Block-sparse patterns, from a block mask in any of several formats."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
 
 
 class Lists(NamedTuple):
-    """Blocks of keys of each row of blocks, as of a sparse matrix; the indices of a row ascending, each once.
+    """The blocks of keys of each row of blocks in CSR format, with ascending and unique indices per row.
 
     Attributes
     ----------
     indptr, indices : ndarray
-        Of the last rows; those before them have no blocks.
+        CSR arrays of the last rows; all rows before them are empty.
     total : int
-        How many rows there are: with a few queries on many keys by far most have none.
+        Total number of rows. With few queries on many keys, most rows are empty.
     """
 
     indptr: npt.NDArray[np.int64]
@@ -30,12 +30,12 @@ class Lists(NamedTuple):
 
     @property
     def before(self) -> int:
-        """How many rows there are before those of indptr."""
+        """Number of rows before those of indptr."""
         return self.total + 1 - len(self.indptr)
 
 
 def _csr_parts(mask: Any) -> list[Any]:
-    """Return a pair of lists of numbers as arrays, nothing for another mask; two rows of one are of bool."""
+    """Return a pair (indptr, indices) as arrays, or an empty list for other masks, such as two rows of bools."""
     if not isinstance(mask, tuple) or len(mask) != 2 or any(_depth(part) != -1 for part in mask):
         return []
     parts = [_check.as_array("mask of Blocks", part) for part in mask]
@@ -43,7 +43,7 @@ def _csr_parts(mask: Any) -> list[Any]:
 
 
 def _depth(mask: Any) -> int:
-    """Return how many axes a mask has before that of its rows."""
+    """Return the number of axes of a mask before the axis of its rows."""
     if hasattr(mask, "tocsr") or hasattr(mask, "indptr") or _csr_parts(mask):
         return 0
     if isinstance(mask, list | tuple):
@@ -52,9 +52,9 @@ def _depth(mask: Any) -> int:
 
 
 def _csr(mask: Any) -> tuple[Lists, int | None]:
-    """(indptr, indices) of a mask in whatever form, the indices of a row ascending; and its columns, where it says."""
+    """Return a mask of any format as `Lists`, and its number of columns, or None if the format does not tell it."""
     columns_of_mask = None
-    if hasattr(mask, "tocsr"):  # of SciPy, in whatever format
+    if hasattr(mask, "tocsr"):  # any sparse format of SciPy
         if mask.ndim != 2:
             raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {mask.shape}")
         columns_of_mask = mask.shape[1]
@@ -81,14 +81,14 @@ def _csr(mask: Any) -> tuple[Lists, int | None]:
             raise ValueError(f"mask of Blocks must have the shape (blocks, blocks), not {array.shape}")
         columns_of_mask = array.shape[1]
         rows = _in_order(np.append(0, np.cumsum(array.sum(axis=1))), np.nonzero(array)[1], len(array))
-    rows.indptr.flags.writeable = rows.indices.flags.writeable = False  # a pattern can be a key of a dict
+    rows.indptr.flags.writeable = rows.indices.flags.writeable = False  # patterns are hashable
     return rows, columns_of_mask
 
 
 def _in_order(starts: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], total: int) -> Lists:
-    """Return rows with ascending indices, each once, from the first one on that has any."""
+    """Return rows with ascending and unique indices, without the empty rows at the start."""
     starts = starts[np.searchsorted(starts, 0, side="right") - 1 :].copy()
-    begins = np.flatnonzero(columns[1:] <= columns[:-1]) + 1  # of rows, if they are in order
+    begins = np.flatnonzero(columns[1:] <= columns[:-1]) + 1  # row starts, if indices ascend within rows
     if (starts[np.searchsorted(starts, begins)] == begins).all():
         return Lists(starts, columns, total)
     row = np.repeat(np.arange(starts.size - 1), np.diff(starts))
@@ -99,41 +99,42 @@ def _in_order(starts: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], tot
     return Lists(starts, columns[new], total)
 
 
-def _suited_tokens(rows: Lists, columns: int | None, sides: tuple[int, int]) -> range:
-    """Return for how many tokens a mask has the blocks that they fill; ValueError if for none."""
+def _token_counts(rows: Lists, columns: int | None, sides: tuple[int, int]) -> range:
+    """Return the numbers of tokens whose number of blocks is that of the mask; raise ValueError if there are none."""
     queries, keys = sides
     of_rows = range((rows.total - 1) * queries + 1, rows.total * queries + 1)
-    # Lists of numbers end with their last block.
+    # A mask as index lists does not tell its number of columns, only its last block.
     least = int(rows.indices.max(initial=-1)) + 1 if columns is None else columns
     end = of_rows.stop if columns is None else columns * keys + 1
-    suited = range(max(1, of_rows.start, (least - 1) * keys + 1), min(of_rows.stop, end))
-    if not suited:
+    tokens = range(max(1, of_rows.start, (least - 1) * keys + 1), min(of_rows.stop, end))
+    if not tokens:
         shape = "(blocks, blocks)" if queries == keys else f"of blocks of {queries} queries and {keys} keys"
         raise ValueError(f"mask of Blocks must have the shape {shape}, not ({rows.total}, {least})")
-    return suited
+    return tokens
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Blocks(Primitive):
-    """Chosen blocks: a pair is allowed where the mask is true for the blocks that query and key lie in.
+    """A block mask: a pair is allowed if the mask is true for the block that contains its query and key.
 
     Parameters
     ----------
     mask : array_like of bool, or sparse matrix
-        Of shape (blocks, blocks), query blocks first, for as many blocks as the keys fill; or ``(indptr, indices)`` as
-        of a sparse matrix, or a sparse matrix of SciPy. With `per_head`, one for each head. A further axis in front, or
-        a list of such masks, has one for each batch item.
+        Block mask of shape (query blocks, key blocks), where the blocks cover all keys: an array, a pair
+        ``(indptr, indices)`` as in CSR format, or a sparse matrix of SciPy. With `per_head`, one mask per head. An
+        additional leading axis, or a list of such masks, has one entry per batch item.
     block_size : int or (int, int)
-        Tokens of a block; or queries and keys of one, which is then a rectangle: query p and key j lie in the block
+        Tokens of a block, or (queries, keys) of a rectangular block. Query p and key j lie in block
         ``(p // queries, j // keys)``.
     per_head : bool
+        Whether the mask has one entry per head.
 
     Raises
     ------
     ValueError
-        For a wrong shape, index or `block_size`; in use, for a mask of more or fewer blocks than the keys fill.
+        If a shape, an index or `block_size` is invalid; when used, if the blocks do not match the number of keys.
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
 
     Examples
     --------
@@ -147,11 +148,11 @@ class Blocks(Primitive):
     array([1, 0, 0, 1])
     """
 
-    rows: tuple[tuple[Lists, ...], ...] = field(init=False)  # of each batch item and head
+    rows: tuple[tuple[Lists, ...], ...] = field(init=False)  # per batch item and head
     block_size: int | tuple[int, int]
     per_head: bool = False
     per_item: bool = field(init=False)
-    tokens: range = field(init=False)  # how many there may be
+    tokens: range = field(init=False)  # admissible numbers of tokens
     _name = "blocks"
 
     def __init__(self, mask: Any, block_size: int | tuple[int, int], per_head: bool = False) -> None:
@@ -163,22 +164,22 @@ class Blocks(Primitive):
         object.__setattr__(self, "per_item", depth == per_head + 1)
         if depth > per_head + 1 or (per_head and depth < 1):
             kind, axes = (" per head", "heads, blocks, blocks") if per_head else ("", "blocks, blocks")
-            found = getattr(mask, "shape", f"one of {depth + 2} axes")
-            raise ValueError(f"mask of Blocks{kind} must have the shape ({axes}) or (batch, {axes}), not {found}")
+            shape = getattr(mask, "shape", f"one of {depth + 2} axes")
+            raise ValueError(f"mask of Blocks{kind} must have the shape ({axes}) or (batch, {axes}), not {shape}")
         items = [list(item) if per_head else [item] for item in (masks if self.per_item else [masks])]
         if len({len(item) for item in items}) != 1 or not items[0]:
             raise ValueError("mask of Blocks must be given for at least one head, and as many of each batch item")
         parts = [[_csr(m) for m in item] for item in items]
         object.__setattr__(self, "rows", tuple(tuple(rows for rows, _ in item) for item in parts))
-        suited = [_suited_tokens(rows, columns, sides) for item in parts for rows, columns in item]
-        tokens = range(max(r.start for r in suited), min(r.stop for r in suited))
+        ranges = [_token_counts(rows, columns, sides) for item in parts for rows, columns in item]
+        tokens = range(max(r.start for r in ranges), min(r.stop for r in ranges))
         if not tokens:
             raise ValueError("mask of Blocks must have as many blocks for each head and batch item")
         object.__setattr__(self, "tokens", tokens)
 
     @property
     def _sides(self) -> tuple[int, int]:
-        """How many queries and how many keys a block has."""
+        """Number of queries and number of keys of a block."""
         return self.block_size if isinstance(self.block_size, tuple) else (self.block_size, self.block_size)
 
     @property
@@ -193,8 +194,8 @@ class Blocks(Primitive):
         if not (self.per_item or self.per_head):
             return self
         part = copy.copy(self)
-        its = self.rows[item if self.per_item else 0][head if self.per_head else 0]
-        for name, value in {"rows": ((its,),), "per_item": False, "per_head": False}.items():
+        rows = self.rows[item if self.per_item else 0][head if self.per_head else 0]
+        for name, value in {"rows": ((rows,),), "per_item": False, "per_head": False}.items():
             object.__setattr__(part, name, value)
         return part
 
@@ -222,13 +223,13 @@ class Blocks(Primitive):
         return hash(self._brief_key())
 
     def _brief_key(self) -> tuple[Any, ...]:
-        """Return what equal ones have in common, their sizes and some of their numbers, of which there may be many."""
-        some = tuple((its.size, its[:: its.size // 64 + 1].tobytes()) for its in self._lists())
+        """Return a cheap hash key: the sizes and a sample of the indices, which may be many."""
+        some = tuple((array.size, array[:: array.size // 64 + 1].tobytes()) for array in self._lists())
         totals = tuple(tuple(rows.total for rows in item) for item in self.rows)
         return (some, totals, self.block_size, self.per_item, self.per_head)
 
     def _lists(self) -> list[npt.NDArray[np.int64]]:
-        return [its for item in self.rows for rows in item for its in (rows.indptr, rows.indices)]
+        return [array for item in self.rows for rows in item for array in (rows.indptr, rows.indices)]
 
     def __repr__(self) -> str:
         of_items = [[([0] * r.before + r.indptr.tolist(), r.indices.tolist()) for r in item] for item in self.rows]

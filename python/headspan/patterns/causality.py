@@ -1,4 +1,4 @@
-"""What `causal` is where it is not given."""
+"""The default of `causal`."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from headspan.patterns.base import Pattern
 
 
 def resolve_causal(
-    given: object, patterns: Sequence[Pattern], queries: int, keys: int, *, placed: bool = False
+    causal: object, patterns: Sequence[Pattern], queries: int, keys: int, *, placed: bool = False
 ) -> bool:
-    """Return `causal` as it was given, or else what suits the patterns of the heads.
+    """Return `causal` if it was passed, or otherwise the default for the patterns of the heads.
 
     Parameters
     ----------
-    given : bool or None
+    causal : bool or None
     patterns : sequence of Pattern
-        One for all heads, one for each, or none.
+        One pattern for all heads, one per head, or none.
     queries, keys : int
     placed : bool
-        Whether queries stand at positions of their own.
+        Whether `query_positions` were passed.
 
     Raises
     ------
     ValueError
-        Where both ways are as likely to be meant: a pattern that looks both ways, or queries before all keys.
+        If the choice is ambiguous: for a pattern that looks both ways, or queries before all keys.
     TypeError
-        For what is no bool.
+        If `causal` is not a bool.
     """
-    if given is not None:
-        return _check.flag("causal", given)
+    if causal is not None:
+        return _check.flag("causal", causal)
     choices = set()
     for pattern in dict.fromkeys(patterns):
         for primitive in pattern._primitives():

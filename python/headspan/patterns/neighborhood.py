@@ -1,4 +1,4 @@
-"""The window around a query on a grid."""
+"""Neighborhood attention: windows on a grid of tokens."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from headspan.patterns.primitives import Global
 
 @dataclass(frozen=True)
 class Neighborhood(Primitive):
-    """The window around a query on a grid of tokens, row by row, shifted at the borders so that it is whole.
+    """The window around a query on a grid of tokens in row-major order, shifted at borders to keep its full size.
 
-    On an axis of length L a query at c sees, with a dilation of 1, the window of coordinates from
-    ``clip(c - window // 2, 0, L - window)`` on, and on a causal axis those from ``max(c - window + 1, 0)`` to c; with a
-    dilation, the same among the coordinates equal to its own modulo the dilation. With a stride s the queries of
-    ``s * (c // s)`` to ``s * (c // s) + s - 1`` share the window of one of them, which stands in place of c: that of
-    ``min(s * (c // s) + s // 2, L - 1)``; on a causal axis all begin where the window of the last of them does. Where a
-    Neighborhood is part of a pattern, the distance of a pair, for spans and slopes, is the largest of the distances
-    along the axes.
+    Along an axis of length L, a query at coordinate c sees `window` coordinates, from
+    ``clip(c - window // 2, 0, L - window)`` on. On a causal axis it sees those from ``max(c - window + 1, 0)`` to c.
+    With a dilation, the same holds among the coordinates that are congruent to c modulo the dilation. With a stride s,
+    the queries from ``s * (c // s)`` to ``s * (c // s) + s - 1`` share the window of the query at
+    ``min(s * (c // s) + s // 2, L - 1)``; on a causal axis, their windows share the start of the last query's window.
+    In a pattern with a Neighborhood, the distance of a pair, for spans and slopes, is the largest distance along an
+    axis.
 
     Parameters
     ----------
     shape : int or tuple of 1 to 3 int
-        Of the grid; it holds all keys but the extra ones.
+        Shape of the grid, which contains all keys except the extra ones.
     window, dilation : int or tuple of int
-        For all axes, or for each.
+        Window size and dilation, for all axes or for each.
     causal : bool or tuple of bool, optional
-        Whether a query sees no later coordinates, on all axes or on each: ``(True, False, False)`` is for frames of a
-        film. If it is given, an attention goes by it and needs no `causal` of its own.
+        Whether a query sees no later coordinates, for all axes or for each; ``(True, False, False)`` suits video. If it
+        is given, `attention` needs no `causal` argument.
     extra : int or (int, int)
-        Tokens beside the grid, as class tokens and registers are: so many after it, or before and after it. They see
-        all and are seen by all, as those of `Global`, and no span limits a pair with one of them.
+        Number of tokens outside the grid, such as class tokens and registers: after it, or (before, after). They see
+        all tokens and are seen by all, like `Global` tokens, and no span limits their pairs.
     stride : int or tuple of int
-        How many neighbouring queries share a window, for all axes or for each; at most the window. 1: each has its own;
-        the whole window: blocks side by side. Queries that share a window are computed together, with no pair masked.
+        Number of neighbouring queries that share a window, for all axes or for each; at most the window. 1: one window
+        per query. The window size: adjacent blocks. Queries with a shared window are computed together without masks.
 
     Raises
     ------
     ValueError
-        For a wrong number of axes, a number that is too small or a window that does not fit; in use, for a shape that
-        does not hold all keys, or more queries than keys.
+        If the number of axes or a size is invalid, or if the window does not fit; when the pattern is used, if the
+        grid does not contain all keys, or if there are more queries than keys.
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
 
     References
     ----------
@@ -95,8 +95,8 @@ class Neighborhood(Primitive):
         if not 1 <= axes <= 3:
             raise ValueError(f"shape of Neighborhood must have 1 to 3 axes, not {axes}")
         numbers = {"shape": shape, "window": window, "dilation": dilation, "stride": stride}
-        for name, given in numbers.items():
-            values = self._each_axis(name, given, axes, "a number")
+        for name, value in numbers.items():
+            values = self._each_axis(name, value, axes, "a number")
             checked = tuple(_check.integer(f"{name} of Neighborhood", n, at_least=1) for n in values)
             object.__setattr__(self, name, checked)
         for length, w, d, s in zip(self.shape, self.window, self.dilation, self.stride, strict=True):
@@ -110,25 +110,25 @@ class Neighborhood(Primitive):
         flags = None if causal is None else self._each_axis("causal", causal, axes, "a bool")
         checked_flags = flags and tuple(_check.flag("causal of Neighborhood", flag) for flag in flags)
         object.__setattr__(self, "causal", checked_flags)
-        beside = tuple(extra) if isinstance(extra, Sequence) and not isinstance(extra, str) else (0, extra)
-        if len(beside) != 2:
+        ends = tuple(extra) if isinstance(extra, Sequence) and not isinstance(extra, str) else (0, extra)
+        if len(ends) != 2:
             raise ValueError(f"extra of Neighborhood must be a number or (before, after), not {extra}")
-        counts = tuple(_check.integer("extra of Neighborhood", n, at_least=0) for n in beside)
+        counts = tuple(_check.integer("extra of Neighborhood", n, at_least=0) for n in ends)
         object.__setattr__(self, "extra", counts)
 
     @staticmethod
-    def _each_axis(name: str, given: object, axes: int, one: str) -> tuple[object, ...]:
-        values = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,) * axes
+    def _each_axis(name: str, value: object, axes: int, one: str) -> tuple[object, ...]:
+        values = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * axes
         if len(values) != axes:
-            raise ValueError(f"{name} of Neighborhood must be {one} or have {axes} axes, not {given}")
+            raise ValueError(f"{name} of Neighborhood must be {one} or have {axes} axes, not {value}")
         return values
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         on_grid = self._on_grid
-        beside = sum(token not in on_grid for token in global_tokens)
-        if on_grid.stop > keys or len(on_grid) + beside != keys:
-            hint = "; extra= says how many more stand beside the grid" if len(on_grid) + beside < keys else ""
-            raise ValueError(f"shape of Neighborhood must hold the {keys} keys, not {len(on_grid) + beside}{hint}")
+        off_grid = sum(token not in on_grid for token in global_tokens)
+        if on_grid.stop > keys or len(on_grid) + off_grid != keys:
+            hint = "; extra= says how many more stand beside the grid" if len(on_grid) + off_grid < keys else ""
+            raise ValueError(f"shape of Neighborhood must hold the {keys} keys, not {len(on_grid) + off_grid}{hint}")
         if queries > keys:
             raise ValueError(f"Neighborhood must have a key for every query, not {queries} queries and {keys} keys")
 

@@ -1,4 +1,4 @@
-"""Which pattern each batch item and head gets."""
+"""Assignment of patterns to batch items and heads."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard, TypeVar
@@ -9,13 +9,13 @@ from headspan.patterns.base import Pattern
 T = TypeVar("T")
 
 
-def per_head(given: object, batch: int, heads: int, queries: int, keys: int) -> list[Pattern]:
-    """Return one pattern for all, or that of each head, or of each batch item and head, item by item; or none."""
-    if given is None:
+def per_head(patterns: object, batch: int, heads: int, queries: int, keys: int) -> list[Pattern]:
+    """Return one pattern for all, one per head, or one per batch item and head, item by item; empty for None."""
+    if patterns is None:
         return []
-    if isinstance(given, Pattern) and given._is_shared:
-        return _suited([given], queries, keys)
-    rows = _rows(given, batch, heads)
+    if isinstance(patterns, Pattern) and patterns._is_shared:
+        return _checked([patterns], queries, keys)
+    rows = _rows(patterns, batch, heads)
     differing = [pattern for row in rows for pattern in row if not pattern._is_shared]
     for pattern in differing:
         pattern._check_shares(batch, heads)
@@ -25,12 +25,12 @@ def per_head(given: object, batch: int, heads: int, queries: int, keys: int) -> 
     else:
         places = [(item, head) for item in range(items) for head in range(heads)]
         parts = [_shared(_shared(rows, item), head)._part(item, head) for item, head in places]
-    shared = _suited(parts, queries, keys)
+    shared = _checked(parts, queries, keys)
     return shared[:1] if all(pattern is shared[0] for pattern in shared) else shared
 
 
-def _suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
-    """Return the patterns of heads, equal ones as one object, which the core plans once; all must suit the tokens."""
+def _checked(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
+    """Check that patterns fit the tokens; return them with equal ones as one object, which the core plans once."""
     same: dict[Pattern, Pattern] = {}
     shared = [same.setdefault(part, part) for part in parts]
     for part in same:
@@ -38,11 +38,11 @@ def _suited(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]:
     return shared
 
 
-def _rows(given: object, batch: int, heads: int) -> Sequence[Sequence[Pattern]]:
-    """Return for each batch item, or for all, the pattern of each head, or of all."""
-    if isinstance(given, Pattern):
-        return [[given]]
-    rows, is_nested = listed(given)
+def _rows(patterns: object, batch: int, heads: int) -> Sequence[Sequence[Pattern]]:
+    """Return a row per batch item, or one for all, with a pattern per head, or one for all."""
+    if isinstance(patterns, Pattern):
+        return [[patterns]]
+    rows, is_nested = listed(patterns)
     if not is_nested:
         if len(rows[0]) != heads:
             raise ValueError(f"pattern must be one or a list of {heads}, one for each head, not of {len(rows[0])}")
@@ -55,21 +55,21 @@ def _rows(given: object, batch: int, heads: int) -> Sequence[Sequence[Pattern]]:
     return rows
 
 
-def listed(given: object) -> tuple[Sequence[Sequence[Pattern]], bool]:
-    """Return the rows of a list of lists of patterns, or its one row, and whether it is one of lists."""
-    if _are_patterns(given):
-        return [given], False
-    if isinstance(given, list | tuple) and all(_are_patterns(row) for row in given):
-        return given, True
-    hint = f"the class {given.__name__}; write {given.__name__}(...)" if isinstance(given, type) else ""
-    if hasattr(given, "__array__"):
-        hint = f"{type(given).__name__}; patterns.Blocks(mask, block_size=1) makes a pattern of a mask of all pairs"
-    raise TypeError(f"pattern must be a Pattern or a list of Patterns, not {hint or _check.describe(given)}")
+def listed(value: object) -> tuple[Sequence[Sequence[Pattern]], bool]:
+    """Return the rows of a nested list of patterns, or a list as its one row, and whether the list is nested."""
+    if _are_patterns(value):
+        return [value], False
+    if isinstance(value, list | tuple) and all(_are_patterns(row) for row in value):
+        return value, True
+    hint = f"the class {value.__name__}; write {value.__name__}(...)" if isinstance(value, type) else ""
+    if hasattr(value, "__array__"):
+        hint = f"{type(value).__name__}; patterns.Blocks(mask, block_size=1) makes a pattern of a mask of all pairs"
+    raise TypeError(f"pattern must be a Pattern or a list of Patterns, not {hint or _check.describe(value)}")
 
 
-def _are_patterns(given: object) -> TypeGuard[Sequence[Pattern]]:
-    return isinstance(given, list | tuple) and all(isinstance(part, Pattern) for part in given)
+def _are_patterns(patterns: object) -> TypeGuard[Sequence[Pattern]]:
+    return isinstance(patterns, list | tuple) and all(isinstance(part, Pattern) for part in patterns)
 
 
-def _shared(of_each: Sequence[T], index: int) -> T:
-    return of_each[index if len(of_each) > 1 else 0]
+def _shared(rows: Sequence[T], index: int) -> T:
+    return rows[index if len(rows) > 1 else 0]

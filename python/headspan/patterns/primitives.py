@@ -1,4 +1,4 @@
-"""The patterns that are no expressions of others."""
+"""The primitive patterns."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Local(Primitive):
     Parameters
     ----------
     before, after : int
-        Keys before and after the query's own.
+        Number of keys before and after the query's own key.
     dilation : int
         Step between neighbouring keys.
 
     Raises
     ------
     ValueError
-        For a number that is too small.
+        If `before` or `after` is negative, or `dilation` is less than 1.
     TypeError
-        For what is no integer.
+        If an argument is not an integer.
 
     References
     ----------
@@ -68,20 +68,20 @@ class Local(Primitive):
 
 @dataclass(frozen=True)
 class Strided(Primitive):
-    """Every n-th key: ``(p - j) mod stride = 0``, or the same keys for all queries: ``j mod stride = offset``.
+    """Every n-th key, counted from the query: ``(p - j) mod stride = 0``; or with an offset: ``j mod stride = offset``.
 
     Parameters
     ----------
     stride : int
     offset : int, optional
-        From 0 to stride - 1. None: counted from the query.
+        Offset from 0 to stride - 1, which selects the same keys for all queries. None: count from the query.
 
     Raises
     ------
     ValueError
-        For a stride below 1 or an offset out of its range.
+        If `stride` is less than 1, or `offset` is out of range.
     TypeError
-        For what is no integer.
+        If an argument is not an integer.
 
     References
     ----------
@@ -109,7 +109,7 @@ class Strided(Primitive):
 
 @dataclass(frozen=True)
 class Fixed(Primitive):
-    """The last columns of every block, seen by all: ``j mod block_size >= block_size - columns``.
+    """The last columns of every block, for all queries: ``j mod block_size >= block_size - columns``.
 
     Parameters
     ----------
@@ -118,9 +118,9 @@ class Fixed(Primitive):
     Raises
     ------
     ValueError
-        For a number that is too small, or more columns than a block has.
+        If an argument is less than 1, or `columns` exceeds `block_size`.
     TypeError
-        For what is no integer.
+        If an argument is not an integer.
 
     References
     ----------
@@ -146,20 +146,20 @@ class Fixed(Primitive):
 
 @dataclass(frozen=True)
 class Blockwise(Primitive):
-    """The query's own block of keys, and some blocks back and ahead of it.
+    """The block of keys at the query, and a number of blocks before and after it.
 
     Parameters
     ----------
     block_size : int
     back, ahead : int
-        Blocks before and after the query's own.
+        Number of blocks before and after the block of the query.
 
     Raises
     ------
     ValueError
-        For a number that is too small.
+        If `block_size` is less than 1, or `back` or `ahead` is negative.
     TypeError
-        For what is no integer.
+        If an argument is not an integer.
 
     References
     ----------
@@ -193,19 +193,19 @@ class Blockwise(Primitive):
 
 @dataclass(frozen=True)
 class Global(Primitive):
-    """Tokens that see all and are seen by all; no span limits a pair with one of them.
+    """Global tokens, which see all tokens and are seen by all tokens. Spans do not limit their pairs.
 
     Parameters
     ----------
     tokens : int or iterable of int
-        Their indices among the keys; or of shape (batch, n), or a list for each batch item, those of each.
+        Indices among the keys, shared by all batch items; or an array of shape (batch, n), or one list per batch item.
 
     Raises
     ------
     ValueError
-        For a negative index; in use, for one beyond the keys.
+        If an index is negative; when the pattern is used, if an index is beyond the keys.
     TypeError
-        For what is no integer.
+        If an index is not an integer.
 
     References
     ----------
@@ -227,25 +227,25 @@ class Global(Primitive):
     def __init__(self, tokens: int | Iterable[int] | Iterable[Iterable[int]]) -> None:
         if isinstance(tokens, np.ndarray) and tokens.ndim == 0:
             tokens = tokens.item()
-        given: list[Any] = list(tokens) if isinstance(tokens, Iterable) else [tokens]
-        of_items = bool(given) and all(_is_row(its) for its in given)
-        object.__setattr__(self, "tokens", tuple(map(_ascending, given)) if of_items else _ascending(given))
+        entries: list[Any] = list(tokens) if isinstance(tokens, Iterable) else [tokens]
+        has_rows = bool(entries) and all(_is_row(entry) for entry in entries)
+        object.__setattr__(self, "tokens", tuple(map(_ascending, entries)) if has_rows else _ascending(entries))
 
     @property
-    def _of_items(self) -> list[tuple[int, ...]]:
-        """The tokens of each batch item; nothing if all share them."""
-        return [its for its in self.tokens if isinstance(its, tuple)]
+    def _rows(self) -> list[tuple[int, ...]]:
+        """The tokens of each batch item; empty if all share them."""
+        return [entry for entry in self.tokens if isinstance(entry, tuple)]
 
     @property
     def items(self) -> int | None:
-        return len(self._of_items) or None
+        return len(self._rows) or None
 
     def _part(self, item: int, head: int) -> Pattern:
-        return Global(self._of_items[item]) if self._of_items else self
+        return Global(self._rows[item]) if self._rows else self
 
     def _among(self, keys: int) -> Pattern:
-        if self._of_items:
-            return Global([[token for token in row if token < keys] for row in self._of_items])
+        if self._rows:
+            return Global([[token for token in row if token < keys] for row in self._rows])
         return Global(token for token in self.global_tokens if token < keys)
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
@@ -255,7 +255,7 @@ class Global(Primitive):
 
     @property
     def global_tokens(self) -> tuple[int, ...]:
-        return tuple(sorted({token for its in self.tokens for token in (its if isinstance(its, tuple) else (its,))}))
+        return tuple(sorted({token for row in self.tokens for token in (row if isinstance(row, tuple) else (row,))}))
 
     def _numbers(self) -> list[int]:
         return list(self.global_tokens)
@@ -263,27 +263,27 @@ class Global(Primitive):
 
 @dataclass(frozen=True)
 class Random(Primitive):
-    """Blocks of keys drawn at random for every block of queries, different ones, the same in every run.
+    """Distinct blocks of keys, drawn at random for every block of queries, but the same in every run.
 
     Parameters
     ----------
     blocks : int
-        How many for each block of queries; fewer where there are not as many.
+        Number of blocks per block of queries; fewer if not enough exist.
     block_size : int
     seed : int
     per_head : bool
-        Whether each head has a draw of its own, however many there are.
+        Whether every head has a separate draw, for any number of heads.
     avoid : Pattern, optional
-        What is seen already: blocks are drawn among those of which it shows no pair, so that each adds all its keys,
-        as window, global tokens and random blocks have nothing in common in BigBird. Queries that see every key by it,
-        as global tokens do, do not count. ``|`` alone is the union, whatever the parts have in common.
+        Pattern to which the random blocks are added. Blocks that contain a pair of it are not drawn, so each block adds
+        all its keys, as in BigBird, where window, global tokens and random blocks are disjoint. Queries that see every
+        key by this pattern, such as global tokens, are ignored. Without `avoid`, ``|`` joins parts that may overlap.
 
     Raises
     ------
     ValueError
-        For a number that is too small, or a seed of 2**63 or more.
+        If `blocks` or `block_size` is less than 1, or `seed` is negative or at least 2**63.
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
 
     References
     ----------
@@ -353,7 +353,7 @@ def _ascending(tokens: Iterable[Any]) -> tuple[int, ...]:
 
 
 def _seed_of_head(seed: int, head: int) -> int:
-    """Return the number of a head in the sequence that begins with a seed: SplitMix64, Steele et al., 2014."""
+    """Return the seed of a head: the element `head` of SplitMix64 (Steele et al., 2014) started at `seed`."""
     z = (seed + (head + 1) * 0x9E3779B97F4A7C15) % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64

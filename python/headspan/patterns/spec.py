@@ -1,4 +1,4 @@
-"""Patterns as lines of text, which are read and not run."""
+"""Parser of patterns written as text, which is never executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Classes = Mapping[str, Callable[..., Any]]
 
 
 def read_spec(spec: str, classes: _Classes) -> Any:
-    """Return what a text says with the classes that it may name, ``|`` and ``&``."""
+    """Evaluate an expression of the named classes, ``|`` and ``&``."""
     try:
         tree = ast.parse(spec.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

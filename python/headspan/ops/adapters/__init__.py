@@ -1,1 +1,1 @@
-"""What the adapters to frameworks with tensors share: which options are tensors, their axes, and patterns as text."""
+"""Shared parts of the adapters to frameworks: which options are tensors, their axes, and patterns as text."""

@@ -1,1 +1,1 @@
-"""What an attention is called with: each argument checked once, and brought to the form that the core takes."""
+"""Arguments of an attention: each is checked once and converted to the form that the core takes."""

@@ -1,4 +1,4 @@
-"""Dropout of weights: its checks, and its definition."""
+"""Dropout of weights: checks of its arguments, and its definition."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ _SEEDS = 2**64
 _Words = npt.NDArray[np.uint64]
 
 
-def rate(name: str, given: object) -> float:
-    """Return the share of weights that is dropped."""
-    share = _check.number(name, given)
+def rate(name: str, value: object) -> float:
+    """Check and return the fraction of dropped weights."""
+    share = _check.number(name, value)
     if not 0 <= share < 1:
         raise ValueError(f"{name} must be at least 0 and less than 1, not {share:g}")
     return share
 
 
-def seed(name: str, given: object) -> int:
-    """Return a seed."""
-    number = _check.integer(name, given, at_least=0)
+def seed(name: str, value: object) -> int:
+    """Check and return a seed."""
+    number = _check.integer(name, value, at_least=0)
     if number >= _SEEDS:
         raise ValueError(f"{name} must be less than 2**64, not {number}")
     return number
 
 
 def factors(share: float, seed: int, batch: int, heads: int, queries: Any, keys: Any) -> npt.NDArray[np.float64]:
-    """Give what each weight is multiplied by: 0, or 1 / (1 - share).
+    """Return the factor of each weight: 0, or 1 / (1 - share).
 
-    A pair is dropped where a hash of the seed, the batch item, the head, the query and the key is below the share.
+    A weight is dropped if a hash of the seed, the batch item, the head, the query and the key is below the share.
 
     Parameters
     ----------
     share : float
     seed, batch, heads : int
     queries, keys : array_like of int
-        Where they stand among the keys; keys that every query sees count from 2**31.
+        Indices among the keys; the indices of memory keys start at 2**31.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Arrays of 16-bit floats: computed with in float32, and given back in their type."""
+"""Arrays of 16-bit floats, which are converted to float32 for computing, and results rounded to 16 bits."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from headspan import _core
 from headspan._check import Array
 from headspan.ops.runtime import get_num_threads
 
-NAMES = ("float16", "bfloat16")  # of types; the second is that of ml_dtypes
+NAMES = ("float16", "bfloat16")  # bfloat16 comes from ml_dtypes
 
 
 def is_narrow(x: object) -> TypeGuard[npt.NDArray[Any]]:
-    """Whether these are 16-bit floats."""
+    """Return whether an object is an array of 16-bit floats."""
     dtype = getattr(x, "dtype", None)
     return isinstance(dtype, np.dtype) and is_narrow_type(dtype)
 
 
 def is_narrow_type(dtype: np.dtype[Any]) -> bool:
-    """Whether this is the type of 16-bit floats."""
+    """Return whether a dtype is float16 or bfloat16."""
     return dtype.itemsize == 2 and dtype.name in NAMES
 
 
 def widened(array: npt.NDArray[Any]) -> Array:
-    """Return the same numbers in float32."""
+    """Convert an array of 16-bit floats to float32."""
     rows = _rows(array)
     wide: Array = _core.widened(rows.view(np.uint16), array.dtype.name, get_num_threads()).reshape(array.shape)
     return wide
 
 
 def narrowed(array: Array, dtype: np.dtype[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-    """Return float32 numbers rounded to a narrow type, in `out` if it is given."""
+    """Round a float32 array to a 16-bit type, into `out` if it is not None."""
     rows = _core.narrowed(_rows(array), dtype.name, get_num_threads())
     narrow: npt.NDArray[Any] = rows.view(dtype).reshape(array.shape)
     if out is None:
@@ -43,7 +43,7 @@ def narrowed(array: Array, dtype: np.dtype[Any], out: npt.NDArray[Any] | None = 
 
 
 def _rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Bring an array to four axes, the last of which is contiguous."""
+    """Return an array with four axes, the last of which is contiguous."""
     if array.ndim > 4:
         array = array.reshape(-1, *array.shape[-3:])
     array = array[(None,) * (4 - array.ndim)]

@@ -1,4 +1,4 @@
-"""The options of an attention, listed once: signatures, types, checks and adapters go by this list."""
+"""The list of the options of an attention, from which signatures, types, checks and adapters are derived."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headspan.patterns.base import Pattern
 
 
 class Options(TypedDict, total=False):
-    """The options of an attention as they are given; `headspan.attention` says what each of them is."""
+    """The options of an attention as the caller passes them, documented in `headspan.attention`."""
 
     span: npt.ArrayLike | None
     ramp: float
@@ -49,7 +49,7 @@ class Options(TypedDict, total=False):
     seed: int | None
 
 
-# What an option is unless given; None for those that are not here.
+# Default values of options; the default of all others is None.
 DEFAULTS: Options = {"ramp": 32, "include_self": True, "dropout": 0}
 NAMES = frozenset(Options.__annotations__)
 # The options that have a gradient.
@@ -70,7 +70,7 @@ _MASK = (
     "pair_bias=, which is added to scores: where(mask, 0, -inf) for a mask of bool that is True where a pair is kept"
 )
 _WINDOW = "pattern=Local(window - 1), or span=window - 1 and ramp=0"
-# What other libraries call it.
+# Names in other libraries, and what to write instead.
 _ELSEWHERE = {
     "attn_mask": _MASK,
     "mask": _MASK,
@@ -87,25 +87,25 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_options(function: _Function) -> _Function:
-    """Let a function that takes ``**options`` name each of them, in its signature and where its docstring says so.
+    """Replace ``**options`` by the names of the options, in the signature and the docstring of a function.
 
-    Those are left out that it has as arguments of its own.
+    Options that are explicit parameters of the function are omitted.
     """
     signature = inspect.signature(function)
     named = []
-    for name, written in Options.__annotations__.items():  # kept as they are written, and not what they stand for
+    for name, reference in Options.__annotations__.items():
         if name in signature.parameters:
             continue
-        its = getattr(written, "__forward_arg__", written)
+        text = getattr(reference, "__forward_arg__", reference)  # the annotation as written in the source
         named.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=its)
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=text)
         )
     others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     first = [p for p in others if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     last = [p for p in others if p.kind is inspect.Parameter.KEYWORD_ONLY]
     cast(Any, function).__signature__ = signature.replace(parameters=[*first, *named, *last])
     if function.__doc__:
-        listed = ", ".join(its.name for its in named)
+        listed = ", ".join(parameter.name for parameter in named)
         function.__doc__ = re.sub(r"^ *.*\*\*options.*$", partial(_name_options, listed), function.__doc__, flags=re.M)
     return function
 
@@ -117,9 +117,9 @@ def _name_options(listed: str, line: re.Match[str]) -> str:
     return "\n".join(indent + part.removesuffix(",") for part in lines)
 
 
-def refuse_unknown(given: Iterable[str]) -> None:
-    """Refuse what is no option, with the nearest that is."""
-    for name in given:
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Raise TypeError for an unknown option and suggest the most similar one."""
+    for name in names:
         if name in _ELSEWHERE:
             raise TypeError(f"{name!r} is none of the options of an attention; write {_ELSEWHERE[name]}")
         if name not in NAMES:

@@ -1,4 +1,4 @@
-"""Arguments with a gradient that may be shared by batch items, heads or tokens."""
+"""Differentiable arguments, whose values may be shared by batch items, heads or tokens."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headspan.ops.arguments.sizes import Sizes
 
 
 class Parameter:
-    """An argument as it was given, and broadcast for the core.
+    """A differentiable argument, converted for the core.
 
     Attributes
     ----------
     shape, dtype
-        As given; those of its gradient.
+        Shape and type of the argument and of its gradient.
     array : ndarray
-        For the core: axes of length 1 are shared.
+        The array for the core. Values are shared along axes of length 1.
     """
 
     shape: tuple[int, ...]
@@ -28,27 +28,27 @@ class Parameter:
     array: Array
 
     def gradient(self, unshared: Array) -> Array:
-        """Sum over everything that shared a value."""
+        """Sum a gradient over the axes along which values are shared."""
         shape = self.array.shape + (1,) * (3 - self.array.ndim)
         shared = tuple(axis for axis in range(3) if shape[axis] == 1)
         total: Array = unshared.sum(axis=shared, keepdims=True).reshape(self.shape).astype(self.dtype)
         return total
 
-    def _note(self, given: npt.NDArray[Any], sizes: Sizes) -> None:
-        self.shape = given.shape
-        self.dtype = given.dtype if given.dtype in _check.FLOATS else sizes.dtype
+    def _note(self, argument: npt.NDArray[Any], sizes: Sizes) -> None:
+        self.shape = argument.shape
+        self.dtype = argument.dtype if argument.dtype in _check.FLOATS else sizes.dtype
 
 
 def bounded_scores(array: npt.NDArray[Any], sizes: Sizes) -> Array:
-    """Clip what is a score, or added to one: times log2(e) and beside others it must be finite, too."""
+    """Clip scores or terms of scores, so that sums of them times log2(e) are finite."""
     most = float(_check.FINFO[sizes.dtype].max) / 4
     clipped: Array = np.clip(array.astype(np.float64), -most, most)
     return clipped
 
 
-def of_type_of_query(name: str, given: object, sizes: Sizes) -> Array:
-    """Return an array that must have the type of query, as the core can read it: with any strides of whole numbers."""
-    array = _check.as_array(name, given)
+def of_type_of_query(name: str, value: object, sizes: Sizes) -> Array:
+    """Check that an array has the type of the query, and return it aligned, with strides in whole elements."""
+    array = _check.as_array(name, value)
     if array.dtype == np.bool_:
         raise TypeError(f"{name} must be numbers, not bool; where(mask, 0, -inf) makes them of a mask of bool")
     if array.dtype.newbyteorder("=") != sizes.dtype:
@@ -60,12 +60,12 @@ def of_type_of_query(name: str, given: object, sizes: Sizes) -> Array:
 
 
 class PerQuery(Parameter):
-    """A span, a temperature or a slope.
+    """A parameter per head or query: spans, temperatures, slopes or sinks.
 
     Attributes
     ----------
     low, high : float
-        The smallest and the largest.
+        The smallest and the largest value.
     """
 
     low: float
@@ -74,7 +74,7 @@ class PerQuery(Parameter):
     def __init__(
         self,
         name: str,
-        given: object,
+        value: object,
         sizes: Sizes,
         *,
         positive: bool = False,
@@ -82,9 +82,9 @@ class PerQuery(Parameter):
         per_token: bool = True,
         score: bool = False,
     ) -> None:
-        array = _check.as_array(name, given)
+        array = _check.as_array(name, value)
         values = array
-        if array.ndim and array.dtype.kind in "iuf":  # before all its numbers are looked at, which may be many
+        if array.ndim and array.dtype.kind in "iuf":  # check the shape first: the values may be many
             values = _check.per_query(name, array, sizes.axes, with_tokens=per_token)
         low, high = _check.limits(name, array)
         self._note(array, sizes)
@@ -104,16 +104,16 @@ class PerQuery(Parameter):
 
 
 class KeyBias(Parameter):
-    """Numbers added to the scores of each key.
+    """Biases of the scores of each key.
 
     Attributes
     ----------
     removed : ndarray of bool, or None
-        Keys that nobody sees, if there are any.
+        Mask of the keys with a bias of -inf, which no query sees; None without such keys.
     """
 
-    def __init__(self, given: object, sizes: Sizes) -> None:
-        array = _check.as_array("key_bias", given)
+    def __init__(self, value: object, sizes: Sizes) -> None:
+        array = _check.as_array("key_bias", value)
         if array.dtype.kind not in "iuf":
             raise TypeError(f"key_bias must be real numbers, not {array.dtype}")
         if np.isnan(array).any() or np.isposinf(array).any():
@@ -133,10 +133,10 @@ class KeyBias(Parameter):
 
 
 class Memory(Parameter):
-    """Learned keys, or their values, that every query sees."""
+    """Memory keys or values, which every query sees."""
 
-    def __init__(self, name: str, given: object, sizes: Sizes, dims: int) -> None:
-        array = of_type_of_query(name, given, sizes)
+    def __init__(self, name: str, value: object, sizes: Sizes, dims: int) -> None:
+        array = of_type_of_query(name, value, sizes)
         forms = [f"(m, {dims})"] + ([f"({sizes.key_heads}, m, {dims})"] if sizes.ndim > 2 else [])
         shape = array.shape
         if (
@@ -149,7 +149,7 @@ class Memory(Parameter):
         self.array = np.broadcast_to(np.ascontiguousarray(array), (sizes.key_heads, *shape[-2:]))
 
     def gradient(self, unshared: Array) -> Array:
-        """Sum over everything that shared a value."""
+        """Sum a gradient over the axes along which values are shared."""
         batch, heads, _ = unshared.shape
         key_heads = self.array.shape[0]
         total = unshared.reshape(batch, key_heads, heads // key_heads, *self.array.shape[1:]).sum(axis=(0, 2))

@@ -1,4 +1,4 @@
-"""Segments: every query sees the keys of its own id, which are a range once the keys of an id are neighbours."""
+"""Segments: a query sees the keys with its own id, which form a range once the keys are sorted by id."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from headspan import _check
 from headspan.ops.arguments.sizes import Sizes, per_token
 
 Integers = npt.NDArray[np.int64]
-# The segments of queries and keys, the range of keys of each query, and whether ids come back in each.
+# The segments of queries and keys, the key range of each query, and whether ids of queries and of keys recur.
 _Row = tuple[Integers, Integers, Integers, Integers, bool, bool]
 
 
 class Segments:
-    """Who belongs to whom, for each batch item, or all of them alike.
+    """The segments of queries and keys, for each batch item or shared by all.
 
     Attributes
     ----------
     names : str
-        The options that gave them.
+        Names of the options with the segment ids, for error messages.
     query, key : ndarray of int64, shape (batch or 1, tokens)
-        The number of each token's segment, counted as the keys come; -1 for queries without a key.
+        Index of the segment of each token, in order of first occurrence among the keys; -1 for queries without a key.
     first, last : ndarray of int64, shape (batch or 1, queries)
-        The range of keys of each query, among keys in their order.
+        The key range of each query, among the sorted keys.
     query_order, key_order : ndarray of int64, shape (batch or 1, tokens), or None
-        The tokens in an order in which those of a segment are neighbours; None if they are as they come.
+        Order that makes the tokens of each segment contiguous; None if they already are.
     """
 
     def __init__(self, names: str, rows: list[_Row]) -> None:
@@ -40,9 +40,9 @@ class Segments:
         self.key_order = np.argsort(self.key, axis=1, kind="stable") if any(key_pieces) else None
 
     @classmethod
-    def given(cls, given: Mapping[str, Any], sizes: Sizes) -> Segments | None:
-        """Check the ids among the options; None without any."""
-        names = given.keys() & {"segment_ids", "query_segments", "key_segments"}
+    def of_options(cls, options: Mapping[str, Any], sizes: Sizes) -> Segments | None:
+        """Check the segment ids among the options; return None if there are none."""
+        names = options.keys() & {"segment_ids", "query_segments", "key_segments"}
         if not names:
             return None
         if names == {"segment_ids"}:
@@ -50,55 +50,55 @@ class Segments:
                 raise ValueError(
                     f"segment_ids must have a key for every query, not {sizes.queries} queries and {sizes.keys} keys"
                 )
-            ids = _ids("segment_ids", given["segment_ids"], sizes.keys, sizes)
+            ids = _ids("segment_ids", options["segment_ids"], sizes.keys, sizes)
             before = sizes.keys - sizes.queries
             return cls("segment_ids", [_of_documents(row, before) or _of_row(row[before:], row) for row in ids])
         if "segment_ids" in names:
             raise ValueError(f"segment_ids are of queries and keys at once, and cannot be given beside {min(names)}")
         if len(names) == 1:
             raise ValueError("query_segments and key_segments must be given both, or neither")
-        query_ids = _ids("query_segments", given["query_segments"], sizes.queries, sizes)
-        key_ids = _ids("key_segments", given["key_segments"], sizes.keys, sizes)
+        query_ids = _ids("query_segments", options["query_segments"], sizes.queries, sizes)
+        key_ids = _ids("key_segments", options["key_segments"], sizes.keys, sizes)
         rows = max(len(query_ids), len(key_ids))
         both = (np.broadcast_to(ids, (rows, ids.shape[1])) for ids in (query_ids, key_ids))
         return cls("query_segments and key_segments", [_of_row(*ids) for ids in zip(*both, strict=True)])
 
     @property
     def gathered(self) -> bool:
-        """Whether tokens have to be brought together."""
+        """Whether tokens must be reordered."""
         return self.query_order is not None or self.key_order is not None
 
     @property
     def placed(self) -> bool:
-        """Whether tokens have positions other than those of the core, where queries stand beside the last keys."""
+        """Whether positions differ from the default of the core, which aligns the queries with the last keys."""
         if self.gathered or self.names == "segment_ids":
             return self.gathered
         queries, keys = self.query.shape[1], self.key.shape[1]
-        beside, before = self.matches
-        return bool((beside - before != np.arange(keys - queries, keys)).any())
+        aligned, before = self.matches
+        return bool((aligned - before != np.arange(keys - queries, keys)).any())
 
     def limited(self, first: Integers, last: Integers) -> tuple[Integers, Integers]:
-        """Return the ranges without keys before `first` and from `last` on, as they come; both (batch or 1, ...)."""
+        """Return the ranges limited to keys from `first` to `last` in the original order; both (batch or 1, ...)."""
         if self.key_order is None:
             return np.maximum(self.first, first), np.minimum(self.last, last)
-        # Keys in their order ascend by segment and then by index, so that those of a range are neighbours still.
-        times = self.key.shape[1] + 1
+        # Sorted keys ascend by segment and then by index, so that limited ranges are still contiguous.
+        step = self.key.shape[1] + 1
         rows = max(len(self.query), len(first), len(last))
-        place, number = (
-            np.broadcast_to(each, (rows, each.shape[1]))
-            for each in (np.sort(self.key, axis=1) * times + self.key_order, self.query * times)
+        place, start = (
+            np.broadcast_to(array, (rows, array.shape[1]))
+            for array in (np.sort(self.key, axis=1) * step + self.key_order, self.query * step)
         )
-        one, two = (
-            np.stack([np.searchsorted(*row) for row in zip(place, number + end, strict=True)]) for end in (first, last)
+        range_first, range_last = (
+            np.stack([np.searchsorted(*row) for row in zip(place, start + end, strict=True)]) for end in (first, last)
         )
-        return one, two
+        return range_first, range_last
 
     @cached_property
     def matches(self) -> tuple[Integers, Integers]:
-        """Return the key beside which each query stands, and by how many tokens before it.
+        """Return the key with which each query is aligned, and the number of tokens by which the query precedes it.
 
-        The last query of a segment stands beside the last key of it, the one before beside the key before, and so on
-        beyond the first key.
+        The last query of a segment is aligned with its last key, the query before with the key before, and so on.
+        Remaining queries precede the first key.
         """
         sorted_queries = np.sort(self.query, axis=1)
         place = np.argsort(np.argsort(self.query, axis=1, kind="stable"), axis=1)
@@ -109,8 +109,8 @@ class Segments:
         return key if self.key_order is None else np.take_along_axis(self.key_order, key, axis=1), before
 
 
-def _ids(name: str, given: object, tokens: int, sizes: Sizes) -> Integers:
-    array = _check.integers(name, given)
+def _ids(name: str, ids: object, tokens: int, sizes: Sizes) -> Integers:
+    array = _check.integers(name, ids)
     array = per_token(name, array, tokens, sizes)
     if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
         raise ValueError(f"{name} must be less than 2**63, but hold {array.max()}")
@@ -118,13 +118,13 @@ def _ids(name: str, given: object, tokens: int, sizes: Sizes) -> Integers:
 
 
 def _runs(ids: Integers) -> tuple[Integers, Integers]:
-    """Return the ids of neighbours that share one, and how many they are."""
+    """Return the id and the length of each run of equal ids."""
     starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]][: ids.size])
     return ids[starts], np.diff(np.r_[starts, ids.size])
 
 
 def _of_documents(ids: Integers, before: int) -> _Row | None:
-    """Return the row of ids that do not come back, of queries that are the keys after some; None if one does."""
+    """Return the row for ids that do not recur, where the queries are the keys from `before` on; None if one recurs."""
     names, lengths = _runs(ids)
     if np.unique(names).size < names.size:
         return None
@@ -140,9 +140,9 @@ def _of_row(query_ids: Integers, key_ids: Integers) -> _Row:
     last = np.cumsum(np.bincount(number, lengths).astype(np.int64))
     first = np.r_[0, last[:-1]]
     at = np.minimum(np.searchsorted(known, query_names), known.size - 1)
-    found = known[at] == query_names
-    its = number[start[at]]
-    columns = (np.where(found, its, -1), np.where(found, first[its], 0), np.where(found, last[its], 0))
+    exists = known[at] == query_names
+    segment = number[start[at]]
+    columns = (np.where(exists, segment, -1), np.where(exists, first[segment], 0), np.where(exists, last[segment], 0))
     query, query_first, query_last = (np.repeat(each, query_lengths) for each in columns)
     in_pieces = np.unique(query_names).size < query_names.size, known.size < names.size
     return query, np.repeat(number, lengths), query_first, query_last, *in_pieces

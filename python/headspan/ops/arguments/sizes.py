@@ -1,4 +1,4 @@
-"""The sizes of query, key and value, which all other arguments must suit."""
+"""The sizes of query, key and value, with which all other arguments must agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sizes(NamedTuple):
     ----------
     batch, heads, key_heads, queries, keys : int
     ndim : int
-        How many axes the query was given with, 2 to 4.
+        Number of axes of the query as passed, 2 to 4.
     dtype : dtype
     """
 
@@ -32,12 +32,12 @@ class Sizes(NamedTuple):
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The lengths of the axes that query has, of batch, heads and tokens."""
+        """Lengths of the axes batch, heads and tokens, as far as the query has them."""
         return (self.batch, self.heads, self.queries)[4 - self.ndim :]
 
 
 def per_token(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> npt.NDArray[Any]:
-    """Bring an array of shape (tokens,) or (batch, tokens) to (batch or 1, tokens)."""
+    """Check an array of shape (tokens,) or (batch, tokens) and return it as (batch or 1, tokens)."""
     forms = [(tokens,)] + ([(sizes.batch, tokens)] if sizes.ndim == 4 else [])
     if not any(array.ndim == len(form) and _check.may_be_shared(array.shape, form) for form in forms):
         raise ValueError(f"{name} must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
@@ -45,13 +45,13 @@ def per_token(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> 
 
 
 def check_last(queries: int, tokens: int) -> None:
-    """Refuse queries that cannot be the last tokens."""
+    """Raise ValueError unless the queries can be the last tokens."""
     if not 0 < queries <= tokens:
         raise ValueError(f"query must have 1 to {tokens} tokens, as many as key at most, not {queries}")
 
 
 def check_alike(arrays: dict[str, Array]) -> None:
-    """Refuse a query, key and value, in this order, whose types or shapes do not suit each other."""
+    """Check that the types and shapes of query, key and value, in this order, match."""
     _check.same_dtype(arrays)
     query, key, value = (array.shape for array in arrays.values())
     axes = len(query)

@@ -1,6 +1,6 @@
-"""Score terms that are a number for each pair: their checks, what the core gets, their gradient, their definition.
+"""Score terms with a number per pair: checks, arguments of the core, gradients and definitions.
 
-A class here and a file of the core for each term; `TERMS` lists them.
+Each term has a class here and a file in the core. `TERMS` lists the classes.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class Term(Parameter, ABC):
     Attributes
     ----------
     arrays : tuple of ndarray
-        What the core makes its term of: numbers on four axes, integers on one.
-    beside : tuple of str
-        Options that say more about it, and have no meaning without it.
+        Arrays from which the core makes its term: floats with four axes, integers with one.
+    companions : tuple of str
+        Options that modify the term and are invalid without it.
     by_index : bool
-        Whether it goes by where tokens are in the arrays, as patterns do.
+        Whether the term depends on the indices of tokens, like a pattern.
     """
 
     arrays: tuple[npt.NDArray[Any], ...]
-    beside: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     by_index = False
 
     @abstractmethod
-    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None: ...
+    def __init__(self, options: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None: ...
 
     @staticmethod
     @abstractmethod
-    def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
-        """Give the term of every pair; `offsets` are key - query along each axis, (..., tokens, keys)."""
+    def dense(options: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
+        """Return the term of every pair; `offsets` are key - query along each axis, (..., tokens, keys)."""
 
-    def _take(self, name: str, given: object, sizes: Sizes) -> npt.NDArray[Any]:
-        array = _check.as_array(name, given)
+    def _take(self, name: str, value: object, sizes: Sizes) -> npt.NDArray[Any]:
+        array = _check.as_array(name, value)
         low, high = _check.limits(name, array)
         _check.fits(name, low, high, sizes.dtype)
         self._note(array, sizes)
@@ -52,12 +52,12 @@ class Term(Parameter, ABC):
 
 
 class DistanceBias(Term):
-    """A table of numbers by distance, or by offset on a grid."""
+    """A table of biases by distance, or by offset on a grid."""
 
-    beside = ("distance_buckets",)
+    companions = ("distance_buckets",)
 
-    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
-        table = self._take("distance_bias", given["distance_bias"], sizes)
+    def __init__(self, options: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
+        table = self._take("distance_bias", options["distance_bias"], sizes)
         axes = max(len(grid), 1)
         lead = table.shape[: max(table.ndim - axes, 0)]
         if table.ndim not in (axes, axes + 1) or lead not in ((), (1,), (sizes.heads,)) or 0 in table.shape:
@@ -65,25 +65,25 @@ class DistanceBias(Term):
                 "(distances,) or (heads, distances)" if axes == 1 else f"{axes} axes of offsets, perhaps after heads"
             )
             raise ValueError(f"distance_bias must be of shape {forms}, not of shape {table.shape}")
-        entries, lengths = _entries(table.shape[len(lead) :], given.get("distance_buckets"), grid)
+        entries, lengths = _entries(table.shape[len(lead) :], options.get("distance_buckets"), grid)
         rows = bounded_scores(table, sizes).reshape(1, 1, lead[0] if lead else 1, -1)
         numbers = np.ascontiguousarray(rows, dtype=sizes.dtype)
         self.arrays = numbers, entries, np.array(lengths, np.int64)
 
     def gradient(self, unshared: Array) -> Array:
-        """Sum over everything that shared a value."""
+        """Sum a gradient over the axes along which values are shared."""
         heads = self.arrays[0].shape[2]
         total = unshared.sum(axis=0) if heads == unshared.shape[1] else unshared.sum(axis=(0, 1))
         result: Array = total.reshape(self.shape).astype(self.dtype)
         return result
 
     @staticmethod
-    def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
-        """Give the term of every pair."""
-        table = np.asarray(given["distance_bias"], np.float64)
+    def dense(options: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
+        """Return the term of every pair."""
+        table = np.asarray(options["distance_bias"], np.float64)
         shape = table.shape[table.ndim - len(offsets) :]
         if len(offsets) == 1:
-            buckets = given.get("distance_buckets")
+            buckets = options.get("distance_buckets")
             buckets = _distances(shape[0]) if buckets is None else np.asarray(buckets)
             middle = len(buckets) // 2
             index: Any = (buckets[np.clip(np.trunc(offsets[0]), -middle, middle).astype(int) + middle],)
@@ -98,14 +98,14 @@ class DistanceBias(Term):
 
 
 def _distances(count: int) -> npt.NDArray[np.int64]:
-    """Return the entries of a table by distance, both ways."""
+    """Return the table index of each offset, for a table by distance in either direction."""
     return np.abs(np.arange(1 - count, count))
 
 
 def _entries(
     shape: tuple[int, ...], buckets: object, grid: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.int64], tuple[int, ...]]:
-    """Return the entry of a table for every offset key - query, and how many offsets there are along each axis."""
+    """Return the table index of every offset key - query, and the number of offsets along each axis."""
     if len(grid) > 1:
         if buckets is not None:
             raise ValueError("distance_buckets are for one axis, not for those of a grid")
@@ -130,49 +130,49 @@ def _entries(
 
 
 class PairBias(Term):
-    """A number for every pair."""
+    """A bias per pair."""
 
-    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
-        array = of_type_of_query("pair_bias", given["pair_bias"], sizes)
-        wanted = (*sizes.axes[:-1], sizes.queries, sizes.keys)
+    def __init__(self, options: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
+        array = of_type_of_query("pair_bias", options["pair_bias"], sizes)
+        axes = (*sizes.axes[:-1], sizes.queries, sizes.keys)
         shape = array.shape
-        fits = 2 <= len(shape) <= len(wanted) and shape[-2:] == wanted[-2:]
-        if not fits or any(n not in (1, size) for n, size in zip(shape, wanted[-len(shape) :], strict=True)):
-            forms = [wanted[i:] for i in range(len(wanted) - 1)]
+        fits = 2 <= len(shape) <= len(axes) and shape[-2:] == axes[-2:]
+        if not fits or any(n not in (1, size) for n, size in zip(shape, axes[-len(shape) :], strict=True)):
+            forms = [axes[i:] for i in range(len(axes) - 1)]
             raise ValueError(f"pair_bias must be of shape {' or '.join(map(str, forms))}, not of shape {shape}")
         self._note(array, sizes)
         self.arrays = (array[(None,) * (4 - array.ndim)],)
 
     def gradient(self, unshared: Array) -> Array:
-        """Sum over everything that shared a value."""
+        """Sum a gradient over the axes along which values are shared."""
         shared = tuple(axis for axis in range(2) if self.arrays[0].shape[axis] == 1)
         result: Array = unshared.sum(axis=shared).reshape(self.shape).astype(self.dtype)
         return result
 
     @staticmethod
-    def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
-        """Give the term of every pair."""
-        return np.asarray(given["pair_bias"], np.float64)
+    def dense(options: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
+        """Return the term of every pair."""
+        return np.asarray(options["pair_bias"], np.float64)
 
 
 class BlockGates(Term):
-    """A factor of all pairs of a block, as its logarithm."""
+    """The logarithm of a factor per block."""
 
-    beside = ("gate_block",)
+    companions = ("gate_block",)
     by_index = True
 
-    def __init__(self, given: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
-        gates = self._take("block_gates", given["block_gates"], sizes)
+    def __init__(self, options: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
+        gates = self._take("block_gates", options["block_gates"], sizes)
         if gates.size and gates.min() < 0:
             raise ValueError(f"block_gates must not be negative, but hold {gates.min():g}")
-        if "gate_block" not in given:
+        if "gate_block" not in options:
             raise ValueError("block_gates need gate_block, the number of tokens of a block or (queries, keys)")
         if sizes.queries > sizes.keys:
             raise ValueError(
                 f"block_gates need as many keys as queries, not {sizes.queries} queries and {sizes.keys} keys"
             )
-        queries, keys = _check.pair("gate_block", given["gate_block"])
-        blocks = (-(-sizes.keys // queries), -(-sizes.keys // keys))  # of queries as many as there might be
+        queries, keys = _check.pair("gate_block", options["gate_block"])
+        blocks = (-(-sizes.keys // queries), -(-sizes.keys // keys))  # as for `keys` queries
         lead = gates.shape[:-2]
         if gates.ndim not in (2, 3) or lead not in ((), (1,), (sizes.heads,)) or gates.shape[-2:] != blocks:
             forms = f"{blocks}, or with heads in front,"
@@ -183,7 +183,7 @@ class BlockGates(Term):
         self.arrays = logs, np.array([queries, keys, sizes.keys - sizes.queries], np.int64)
 
     def gradient(self, unshared: Array) -> Array:
-        """Sum over everything that shared a gate; that of a logarithm is g times that of g."""
+        """Sum over the axes along which gates are shared, and divide by the gate for the gradient of its logarithm."""
         total = unshared.sum(axis=0).reshape(unshared.shape[1], *self._gates.shape[2:])
         total = total if self._gates.shape[1] == len(total) else total.sum(axis=0, keepdims=True)
         gates = self._gates[0].astype(np.float64)
@@ -191,9 +191,9 @@ class BlockGates(Term):
         return result.astype(self.dtype)
 
     @staticmethod
-    def dense(given: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
-        """Give the term of every pair."""
-        gates, sides = np.asarray(given["block_gates"], np.float64), _check.pair("gate_block", given["gate_block"])
+    def dense(options: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
+        """Return the term of every pair."""
+        gates, sides = np.asarray(options["block_gates"], np.float64), _check.pair("gate_block", options["gate_block"])
         queries, keys = offsets[0].shape[-2:]
         p, j = np.arange(keys - queries, keys)[:, None] // sides[0], np.arange(keys) // sides[1]
         with np.errstate(divide="ignore"):

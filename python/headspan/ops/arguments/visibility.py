@@ -1,4 +1,4 @@
-"""Who may see whom beyond causality, span and pattern: positions, padding, a prefix, ranges and documents."""
+"""Visibility beyond causality, span and pattern: positions, padding, prefixes, ranges and segments."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ _Integers = npt.NDArray[np.int64]
 
 
 class Positions(NamedTuple):
-    """Where queries and keys stand, each of shape (batch or 1, tokens)."""
+    """Positions of queries and keys, each of shape (batch or 1, tokens)."""
 
     query: _Reals
     key: _Reals
 
     def furthest(self) -> float:
-        """Beyond every distance."""
+        """Return a number that is larger than every distance."""
         ends = [end for array in self if array.size for end in (array.min(), array.max())]
         return 2.0 * float(max(ends) - min(ends)) + 1.0 if ends else 1.0
 
 
-def positions(query_given: object, key_given: object, sizes: Sizes, segments: Segments | None = None) -> Positions:
-    """Return positions of queries and keys; with segments they count within each, and come in their order."""
+def positions(queries_at: object, keys_at: object, sizes: Sizes, segments: Segments | None = None) -> Positions:
+    """Check positions of queries and keys; with segments they apply within each and are returned in its order."""
     queries, keys = sizes.queries, sizes.keys
-    key_array = np.arange(keys) if key_given is None else _check.real_array("key_positions", key_given)
-    if query_given is not None:
-        query_array = _check.real_array("query_positions", query_given)
+    key_array = np.arange(keys) if keys_at is None else _check.real_array("key_positions", keys_at)
+    if queries_at is not None:
+        query_array = _check.real_array("query_positions", queries_at)
         query_array, key_array = _from_zero(query_array, key_array)
         query = _reals("query_positions", query_array, queries, sizes)
     else:
         (key_array,) = _from_zero(key_array)
     key = _reals("key_positions", key_array, keys, sizes)
-    if query_given is None and segments is not None:
-        beside, before = segments.matches
-        query = np.take_along_axis(key, beside, axis=1) - before
-    elif query_given is None:
+    if queries_at is None and segments is not None:
+        aligned, before = segments.matches
+        query = np.take_along_axis(key, aligned, axis=1) - before
+    elif queries_at is None:
         if queries > keys:
             raise ValueError(
                 f"key_positions need query_positions beside them for more queries than keys, {queries} and {keys}"
@@ -60,7 +60,7 @@ def positions(query_given: object, key_given: object, sizes: Sizes, segments: Se
 
 
 def _from_zero(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-    """Let integers count from the least of them: times in nanoseconds are more than a float can tell apart."""
+    """Subtract the minimum from integers, because a float cannot represent, for example, times in nanoseconds."""
     filled = [array for array in arrays if array.size]
     if not filled or any(array.dtype.kind == "f" for array in filled):
         return list(arrays)
@@ -72,8 +72,8 @@ def _from_zero(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     return [array.astype(np.int64) - least for array in arrays]
 
 
-def _reals(name: str, given: npt.NDArray[Any], tokens: int, sizes: Sizes) -> _Reals:
-    return per_token(name, given, tokens, sizes).astype(np.float64)
+def _reals(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> _Reals:
+    return per_token(name, array, tokens, sizes).astype(np.float64)
 
 
 def _check_order(name: str, array: _Reals, segments: _Integers | None = None) -> None:
@@ -86,9 +86,9 @@ def _check_order(name: str, array: _Reals, segments: _Integers | None = None) ->
         raise ValueError(f"{name} must not decrease within a segment")
 
 
-def key_counts(name: str, given: object, sizes: Sizes) -> _Integers:
-    """Return a number of keys for every batch item."""
-    array = _check.integers(name, given)
+def key_counts(name: str, counts: object, sizes: Sizes) -> _Integers:
+    """Check numbers of keys, one for all batch items or one for each, and return them as an array."""
+    array = _check.integers(name, counts)
     batch, keys = sizes.batch, sizes.keys
     if array.shape not in ((), (1,), (batch,)):
         raise ValueError(f"{name} must be a number or of shape ({batch},), not of shape {array.shape}")
@@ -98,31 +98,31 @@ def key_counts(name: str, given: object, sizes: Sizes) -> _Integers:
     return np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
 
 
-def limits(given: Mapping[str, Any], sizes: Sizes, segments: Segments | None) -> dict[str, _Integers]:
-    """Return what the core gets of padding, a prefix, ranges and segments."""
-    found = {name: key_counts(name, given[name], sizes) for name in ("key_begin", "key_lengths") if name in given}
-    if "prefix_lengths" in given:
+def limits(options: Mapping[str, Any], sizes: Sizes, segments: Segments | None) -> dict[str, _Integers]:
+    """Return the arguments of the core for padding, a prefix, ranges and segments."""
+    core = {name: key_counts(name, options[name], sizes) for name in ("key_begin", "key_lengths") if name in options}
+    if "prefix_lengths" in options:
         if segments is not None:
             raise ValueError("prefix_lengths cannot be combined with segments, which begin many times")
-        found["prefix_end"] = key_counts("prefix_lengths", given["prefix_lengths"], sizes) + found.get("key_begin", 0)
-    ranges = _ranges(given["key_ranges"], sizes) if "key_ranges" in given else None
+        core["prefix_end"] = key_counts("prefix_lengths", options["prefix_lengths"], sizes) + core.get("key_begin", 0)
+    ranges = _ranges(options["key_ranges"], sizes) if "key_ranges" in options else None
     if segments is not None and ranges is None and segments.key_order is None:
         ranges = segments.first, segments.last
     elif segments is not None:
         first, last = (np.array([[0]]), np.array([[sizes.keys]])) if ranges is None else ranges
-        if segments.key_order is not None:  # padding is no longer at the ends
-            first = np.maximum(first, found.pop("key_begin", np.array([0]))[:, None])
-            last = np.minimum(last, found.pop("key_lengths", np.array([sizes.keys]))[:, None])
+        if segments.key_order is not None:  # reordering moves the padding away from the ends
+            first = np.maximum(first, core.pop("key_begin", np.array([0]))[:, None])
+            last = np.minimum(last, core.pop("key_lengths", np.array([sizes.keys]))[:, None])
         ranges = segments.limited(first, last)
     if ranges is not None:
         order = None if segments is None else segments.query_order
-        found["range_first"], found["range_last"] = (in_order(each, order, 1) for each in ranges)
-    return found
+        core["range_first"], core["range_last"] = (in_order(end, order, 1) for end in ranges)
+    return core
 
 
-def _ranges(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
-    """Return the first key of each query and where its keys end, each of shape (batch or 1, queries)."""
-    array = _check.integers("key_ranges", given)
+def _ranges(ranges: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
+    """Return the start and the stop of the key range of each query, each of shape (batch or 1, queries)."""
+    array = _check.integers("key_ranges", ranges)
     forms = [(sizes.queries, 2)] + ([(sizes.batch, sizes.queries, 2)] if sizes.ndim == 4 else [])
     if array.shape not in forms and not (sizes.ndim == 4 and array.shape == (1, *forms[0])):
         raise ValueError(f"key_ranges must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
@@ -132,6 +132,6 @@ def _ranges(given: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
     first, last = np.ascontiguousarray(np.moveaxis(array[None] if array.ndim == 2 else array, -1, 0), np.int64)
     if (first > last).any():
         row, query = np.argwhere(first > last)[0]
-        its = f"{first[row, query]} to {last[row, query]}"
-        raise ValueError(f"key_ranges must not end before they begin, as that of query {query} does, {its}")
+        ends = f"{first[row, query]} to {last[row, query]}"
+        raise ValueError(f"key_ranges must not end before they begin, as that of query {query} does, {ends}")
     return first, last
