@@ -1,4 +1,4 @@
-"""Caches of keys and values for texts that are continued, as long as each head can see or in fixed memory."""
+"""Caches of keys and values for generation: `SpanCache` follows the spans, `StreamingAttention` has fixed memory."""
 
 from headspan.cache.span_cache import SpanCache
 from headspan.cache.streaming_attention import StreamingAttention

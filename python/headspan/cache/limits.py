@@ -1,4 +1,4 @@
-"""How far back the heads of a cache look, and what they see at any distance."""
+"""The limits of a cache: how far back its heads reach, and which tokens they see at any distance."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from headspan.patterns.causality import resolve_causal
 
 
 class Limits:
-    """Spans, patterns and sinks of the heads.
+    """The spans, patterns and sinks of the heads.
 
     Attributes
     ----------
     spans : ndarray or None, shape (heads,)
     ramp : float
     given_pattern : Pattern, list of Pattern or None
-        Without the sinks.
+        The pattern without the sinks.
     sink_tokens : int
     reach : list of int
-        How far back each key head is seen, but by global tokens, which see all.
+        How far back queries see each key head, except for global tokens, which see all keys.
     kept : list of int
-        Tokens that are seen at any distance.
+        The tokens that are seen at any distance.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Limits:
         self._patterns = self._with_sinks()
         _check_looks_back(self._patterns)
         self.kept = sorted({token for part in self._patterns for token in part.global_tokens})
-        # The first token that is not kept for good. Global tokens behind it see more than what is kept.
+        # The first token that the cache may drop. Global tokens after it see more than the kept tokens.
         self._first_let_go = next(i for i in range(len(self.kept) + 1) if self.kept[i : i + 1] != [i])
         self._see_all = [self._global_tokens(head) for head in range(key_heads)]
         self.reach = self._reach_of(self.spans)
 
     def shortened(self, spans: npt.ArrayLike) -> Self:
-        """Return these limits with other spans, which may not be longer."""
+        """Return the same limits with other spans, which must not be longer."""
         shorter = self._checked(spans)
         if shorter.size != self._heads:
             raise ValueError(f"spans must be of shape ({self._heads},), not {shorter.shape}")
@@ -68,25 +68,25 @@ class Limits:
         return type(self)(self._key_heads, shorter, self.ramp, self.given_pattern, self.sink_tokens, self._dtype)
 
     def pattern_of(self, count: int) -> Any:
-        """Return the pattern of a call with so many keys."""
+        """Return the pattern of a call with `count` keys."""
         patterns = self._patterns
         if self.kept and self.kept[-1] >= count:
             patterns = [part._among(count) for part in patterns]
         return patterns[0] if len(patterns) == 1 else patterns or None
 
     def kept_back(self, count: int, slack: int) -> list[int]:
-        """Return how far back each key head is kept for the last `slack` tokens of so many, and for those to come.
+        """Return how far back each key head is kept for the last `slack` of `count` tokens, and for later tokens.
 
-        All that a global token sees, which is to come, has to be there until it has come.
+        Until the last global token arrives, the cache keeps all tokens that this token will see.
         """
         reaches = []
-        for of_others, tokens in zip(self.reach, self._see_all, strict=True):
+        for furthest, tokens in zip(self.reach, self._see_all, strict=True):
             is_to_come = bool(tokens) and tokens[-1] >= count - 1 - slack
-            reaches.append(max(of_others, tokens[-1] - self._first_let_go) if is_to_come else of_others)
+            reaches.append(max(furthest, tokens[-1] - self._first_let_go) if is_to_come else furthest)
         return reaches
 
     def oldest_needed(self, head: int, count: int) -> int:
-        """Return the oldest token of a key head that those from token `count` on see."""
+        """Return the oldest token of a key head that token `count` or a later token sees."""
         tokens = self._see_all[head]
         oldest = max(count - self.reach[head], 0)
         return min(oldest, self._first_let_go) if tokens and tokens[-1] >= count else oldest
@@ -94,16 +94,16 @@ class Limits:
     def spans_of(
         self, sizes: tuple[int, int], span: npt.ArrayLike | None, clip: bool, count: int, first: Sequence[int]
     ) -> Any:
-        """Return the spans of a call, and refuse queries that reach what is no longer there.
+        """Return the spans of a call, and refuse queries that reach tokens which the cache has dropped.
 
         Parameters
         ----------
         sizes : (int, int)
-            Batch items and queries.
+            The batch size and the number of queries.
         span, clip
-            As given for these queries.
+            The arguments of the call.
         count : int
-            Tokens, new ones among them.
+            The number of tokens, including the new ones.
         first : sequence of int
             The oldest token that each key head still has.
         """
@@ -113,23 +113,23 @@ class Limits:
         if span is not None:
             axes = (batch, self._heads, tokens)
             spans = _check.per_query("span", _check.as_array("span", span), axes, with_tokens=True)
-            of_head = np.broadcast_to(spans, axes).max(axis=(0, 2), initial=0)
+            head_spans = np.broadcast_to(spans, axes).max(axis=(0, 2), initial=0)
             if clip and self.spans is not None:
                 spans = np.minimum(spans, self.spans[:, None])
-                of_head = np.minimum(of_head, self.spans)
-            reaches = self._reach_of(of_head)
-        for head, (there, its) in enumerate(zip(first, reaches, strict=True)):
-            seeing_all = [token for token in self._see_all[head] if count - tokens <= token < count]
-            if seeing_all and there > self._first_let_go:
+                head_spans = np.minimum(head_spans, self.spans)
+            reaches = self._reach_of(head_spans)
+        for head, (begin, reached) in enumerate(zip(first, reaches, strict=True)):
+            queries = [token for token in self._see_all[head] if count - tokens <= token < count]
+            if queries and begin > self._first_let_go:
                 raise ValueError(
-                    f"token {seeing_all[0]} is global and sees all tokens before it, but of key head {head} the cache "
-                    f"keeps what is after token {there - 1}; slack= more tokens may be appended before they attend"
+                    f"token {queries[0]} is global and sees all tokens before it, but of key head {head} the cache "
+                    f"keeps what is after token {begin - 1}; slack= more tokens may be appended before they attend"
                 )
-            oldest = max(count - tokens - its, 0)
-            if there > oldest:
+            oldest = max(count - tokens - reached, 0)
+            if begin > oldest:
                 raise ValueError(
                     f"the queries reach back to token {oldest}, but of key head {head} the cache keeps what is after "
-                    f"token {there - 1}: the longest span that it was made for decides, and slack= more tokens"
+                    f"token {begin - 1}: the longest span that it was made for decides, and slack= more tokens"
                 )
         return spans
 
@@ -144,21 +144,21 @@ class Limits:
                 f"spans must be one for each head, as many as the {self._key_heads} key heads or a multiple of them, "
                 f"not of shape {array.shape}"
             )
-        return array.astype(self._dtype).astype(np.float64)  # as attention takes them
+        return array.astype(self._dtype).astype(np.float64)  # rounded as attention rounds them
 
     def _with_sinks(self) -> list[Pattern]:
-        """Return the pattern of all heads, or that of each, with the sinks."""
+        """Return one pattern for all heads or one for each head, with the sinks."""
         pattern = self.given_pattern
-        given = [] if pattern is None else [pattern] if isinstance(pattern, Pattern) else list(pattern)
-        if any(not isinstance(its, Pattern) for its in given) or len(given) not in (0, 1, self._heads):
+        patterns = [] if pattern is None else [pattern] if isinstance(pattern, Pattern) else list(pattern)
+        if any(not isinstance(part, Pattern) for part in patterns) or len(patterns) not in (0, 1, self._heads):
             raise TypeError(f"pattern must be a Pattern, or a list of {self._heads} for the heads, not {pattern!r}")
         if not self.sink_tokens:
-            return given
+            return patterns
         sinks = Global(range(self.sink_tokens))
-        return [its | sinks for its in given or [Full()]]
+        return [part | sinks for part in patterns or [Full()]]
 
     def _global_tokens(self, key_head: int) -> list[int]:
-        """Return the global tokens of the heads of a key head that see tokens which are not kept for good."""
+        """Return the global tokens of a key head that see tokens which the cache may drop."""
         shared = self._heads // self._key_heads
         heads = slice(key_head * shared, (key_head + 1) * shared)
         patterns = self._patterns[heads] if len(self._patterns) > 1 else self._patterns
@@ -166,16 +166,16 @@ class Limits:
         return sorted(token for token in tokens if token > self._first_let_go)
 
     def _reach_of(self, spans: npt.NDArray[np.float64] | None) -> list[int]:
-        """How far back each key head is seen."""
+        """Return how far back queries see each key head."""
         furthest = np.full(self._heads, reach.UNLIMITED) if spans is None else reach.of_spans(spans, self.ramp)
         if self._patterns:
-            furthest = np.minimum(furthest, [reach.of_pattern(its) for its in self._patterns])
-        of_key_head: list[int] = furthest.reshape(self._key_heads, -1).max(axis=1).tolist()
-        return of_key_head
+            furthest = np.minimum(furthest, [reach.of_pattern(pattern) for pattern in self._patterns])
+        reaches: list[int] = furthest.reshape(self._key_heads, -1).max(axis=1).tolist()
+        return reaches
 
 
 def _check_looks_back(patterns: Sequence[Pattern]) -> None:
-    """Raise ValueError for patterns that show later keys, which a cache does not have yet."""
+    """Raise ValueError for patterns that look ahead, since a cache has no later keys yet."""
     for pattern in patterns:
         for primitive in pattern._primitives():
             if primitive._causal_by_nature is None:

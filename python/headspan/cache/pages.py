@@ -1,4 +1,4 @@
-"""Rows of key heads that keep all tokens, in pages: a text grows without a copy, and beams share what they share."""
+"""Pages of rows, for key heads that keep all tokens: they grow without copies, and beams share pages."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy.typing as npt
 from headspan import _core
 from headspan._check import Array
 
-ROWS = _core.page_rows  # of a page
+ROWS = _core.page_rows  # per page
 
 
 class Pages:
-    """Pages of some key heads of all batch items.
+    """The pages of some key heads for all batch items.
 
     Attributes
     ----------
     keys, values : list of ndarray, shape (heads, pages, ROWS, elements)
-        Slabs, in which pages lie one after another; they are counted over all slabs.
+        Slabs of pages. Page numbers count through all slabs.
     table : ndarray, shape (batch, pages)
-        Which pages the rows of each batch item lie in. Items may share whole pages; the last one is of one item alone.
+        The pages of each batch item. Items may share full pages. The last page belongs to one item only.
     """
 
     def __init__(self, batch: int, heads: int, elements: tuple[int, int], dtype: np.dtype[Any]) -> None:
@@ -34,35 +34,35 @@ class Pages:
 
     @property
     def core(self) -> _core.Pages:
-        """The same as the core takes it."""
+        """The pages as an object of the core."""
         return _core.Pages(self.keys, self.values, self.table)
 
     @property
     def nbytes(self) -> int:
-        """Memory of all pages."""
+        """Memory of all pages, in bytes."""
         return sum(slab.nbytes for slab in (*self.keys, *self.values))
 
     def reserve(self, count: int) -> bool:
-        """Have room for so many tokens; return whether there was none before."""
+        """Make room for `count` tokens, and return whether new pages were needed."""
         batch, pages = self.table.shape
-        more = -(-count // ROWS) - pages
-        if not self.heads or more <= 0:
+        missing = -(-count // ROWS) - pages
+        if not self.heads or missing <= 0:
             return False
-        self.table = np.concatenate([self.table, self._free(batch * more).reshape(batch, more)], axis=1)
+        self.table = np.concatenate([self.table, self._free(batch * missing).reshape(batch, missing)], axis=1)
         return True
 
     def reorder(self, items: npt.NDArray[Any], count: int) -> None:
-        """Let item i go on from the ``count`` tokens of item ``items[i]``, whose whole pages it shares."""
+        """Replace item i by the first `count` tokens of item ``items[i]``. Both share full pages."""
         if self.heads:
             self._cut(self.table[items], count)
 
     def truncate(self, count: int) -> None:
-        """Forget all tokens but so many."""
+        """Drop all tokens after the first `count`."""
         if self.heads:
             self._cut(self.table, count)
 
     def rows(self, head: int, count: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return copies of the first keys and values of a head, (batch, count, elements)."""
+        """Return copies of the first `count` keys and values of a head, (batch, count, elements)."""
         key, value = (np.concatenate([slab[head] for slab in slabs])[self.table] for slabs in (self.keys, self.values))
         batch = len(self.table)
         return (
@@ -71,7 +71,7 @@ class Pages:
         )
 
     def write(self, head: int, key: Array, value: Array) -> None:
-        """Set the first rows of a head, for which there is room; (batch, count, elements)."""
+        """Write the first rows of a head, (batch, count, elements), into reserved pages."""
         for slabs, rows in ((self.keys, key), (self.values, value)):
             for item, pages in enumerate(self.table):
                 for i, first in enumerate(range(0, rows.shape[1], ROWS)):
@@ -79,30 +79,30 @@ class Pages:
                     _page(slabs, pages[i])[head, : len(part)] = part
 
     def _cut(self, table: npt.NDArray[np.int64], count: int) -> None:
-        """Keep the pages of so many tokens; the one that is written to next becomes each item's own."""
+        """Keep the pages of `count` tokens, and copy the page that is written next if items share it."""
         last = count // ROWS
         table = table[:, : last + 1].copy()
         if table.shape[1] > last:
             _, first_users = np.unique(table[:, last], return_index=True)
             sharing = np.setdiff1d(np.arange(len(table)), first_users)
-            own = self._free(len(sharing), used=table)
-            for item, page in zip(sharing, own, strict=True):
+            copies = self._free(len(sharing), used=table)
+            for item, page in zip(sharing, copies, strict=True):
                 for slabs in (self.keys, self.values):
                     _page(slabs, page)[:] = _page(slabs, table[item, last])
-            table[sharing, last] = own
+            table[sharing, last] = copies
         self.table = table
 
     def _free(self, count: int, used: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-        """Return pages that nobody uses, of a new slab if there are too few: one that is larger, the more there are."""
-        there = sum(slab.shape[1] for slab in self.keys)
-        free = np.setdiff1d(np.arange(there), self.table if used is None else used)[:count]
+        """Return unused pages. If there are too few, add a slab whose size grows with the number of pages."""
+        total = sum(slab.shape[1] for slab in self.keys)
+        free = np.setdiff1d(np.arange(total), self.table if used is None else used)[:count]
         missing = count - len(free)
         if missing > 0:
-            pages = max(missing, there // 8)
+            pages = max(missing, total // 8)
             shape = (self.heads, pages, ROWS)
             key, value = (np.zeros((*shape, elements), self._dtype) for elements in self._elements)
             self.keys, self.values = [*self.keys, key], [*self.values, value]
-            free = np.concatenate([free, np.arange(there, there + missing)])
+            free = np.concatenate([free, np.arange(total, total + missing)])
         return free
 
 

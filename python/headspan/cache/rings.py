@@ -1,4 +1,4 @@
-"""The rows of a cache: for each key head a ring of the last ones, and those that are kept for good, or pages of all."""
+"""The rows of a cache. A key head has a ring buffer of its last tokens plus the kept tokens, or pages of all tokens."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from headspan.cache.pages import Pages
 from headspan.ops.reach import UNLIMITED
 from headspan.ops.storage import Storage
 
-# A ring is as long as it has to be from the start, for memory that is not used yet costs nothing; beyond so many rows
-# it begins with a few and grows with the text.
+# A ring of up to _AT_ONCE rows has its full length from the start, because untouched memory costs nothing. A longer
+# ring starts with _FIRST_ROWS rows and grows with the text.
 _AT_ONCE, _FIRST_ROWS = 1 << 16, 64
 _Arrays = list[npt.NDArray[Any]]
 
 
 class Rings:
-    """Keys and values of all batch items and key heads.
+    """The keys and values of all batch items and key heads.
 
     Attributes
     ----------
     keys, values : list of ndarray, shape (batch, rows, dims)
-        Of each key head; the last rows are those of the kept tokens. Heads without limit have none, but pages.
+        The rows of each key head. The last rows are those of the kept tokens. Heads without a limit have pages instead.
     kept : list of int
-        Tokens that are kept for good.
+        The tokens that are never dropped.
     core : _core.KeyCache
-        The same as the core takes it.
+        The cache as an object of the core.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class Rings:
         self.kept, self._storage = kept, storage
         self._elements = (storage.elements(dims[0]), storage.elements(dims[1]))
         self._capacities = list(capacities)
-        lengths = [its if its <= _AT_ONCE else _FIRST_ROWS for its in capacities]
+        lengths = [capacity if capacity <= _AT_ONCE else _FIRST_ROWS for capacity in capacities]
         self._restore(*self._new_rows(batch, capacities, lengths), 0, [0] * len(lengths))
 
     @property
     def count(self) -> int:
-        """Tokens so far."""
+        """The number of tokens so far."""
         return self.core.count
 
     @property
@@ -55,47 +55,48 @@ class Rings:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all rows."""
+        """Memory of all rows, in bytes."""
         return sum(array.nbytes for array in (*self.keys, *self.values)) + self._pages.nbytes
 
     def state(self) -> tuple[_Arrays, _Arrays]:
-        """Return copies of all rows, keys and values of each head."""
+        """Return copies of the keys and values of each head."""
         paged = {head: self._pages.rows(i, self.count) for i, head in enumerate(_paged(self._capacities))}
-        each = [paged.get(head, rows) for head, rows in enumerate(zip(self.keys, self.values, strict=True))]
-        return [key.copy() for key, _ in each], [value.copy() for _, value in each]
+        heads = [paged.get(head, rows) for head, rows in enumerate(zip(self.keys, self.values, strict=True))]
+        return [key.copy() for key, _ in heads], [value.copy() for _, value in heads]
 
     def load(self, keys: Sequence[Array], values: Sequence[Array], count: int, first: Sequence[int]) -> None:
-        """Go on from what `state`, `count` and `first` were."""
+        """Restore the rows that `state` returned, with their `count` and `first`."""
         batch, paged = len(keys[0]), _paged(self._capacities)
         pages = Pages(batch, len(paged), self._elements, self._storage.element)
         pages.reserve(count)
         for i, head in enumerate(paged):
             pages.write(i, keys[head], values[head])
         keys, values = (
-            [np.array(its[:, :0] if head in paged else its) for head, its in enumerate(part)] for part in (keys, values)
+            [np.array(array[:, :0] if head in paged else array) for head, array in enumerate(part)]
+            for part in (keys, values)
         )
         self._restore(keys, values, pages, count, first)
 
     def encoded(self, rows: Array) -> npt.NDArray[Any]:
-        """Bring keys or values, (batch, key heads, tokens, dims), to the form in which they are kept."""
+        """Convert keys or values, (batch, key heads, tokens, dims), to the form in which they are stored."""
         return rows if self._storage.stored == "same" else self.core.encoded(rows)
 
     def append(self, key: npt.NDArray[Any], value: npt.NDArray[Any]) -> None:
-        """Add tokens, (batch, key heads, tokens, ...), encoded."""
+        """Add encoded tokens, (batch, key heads, tokens, ...)."""
         count = self.count + key.shape[2]
         lengths = self._lengths()
-        wanted = [
+        needed = [
             length if capacity > UNLIMITED or length >= min(count, capacity) else min(max(count, 2 * length), capacity)
             for length, capacity in zip(lengths, self._capacities, strict=True)
         ]
-        if wanted != lengths:
-            self._move(self._capacities, wanted)
+        if needed != lengths:
+            self._move(self._capacities, needed)
         if self._pages.reserve(count):
             self._restore(self.keys, self.values, self._pages, self.count, self.first)
         self.core.append(key, value)
 
     def shorten(self, capacities: Sequence[int]) -> None:
-        """Keep fewer rows from now on, where there are more."""
+        """Reduce the capacities of heads that are larger than those in `capacities`."""
         capacities = [min(after, before) for after, before in zip(capacities, self._capacities, strict=True)]
         if capacities == self._capacities:
             return
@@ -107,14 +108,14 @@ class Rings:
         self._capacities = capacities
 
     def truncate(self, count: int) -> None:
-        """Forget all tokens but so many."""
+        """Drop all tokens after the first `count`."""
         self.core.truncate(count)
         if self._pages.heads:
             self._pages.truncate(count)
             self._restore(self.keys, self.values, self._pages, count, self.first)
 
     def reorder(self, items: npt.NDArray[Any]) -> None:
-        """Take the rows of batch item ``items[i]`` for item i."""
+        """Replace the rows of batch item i by those of item ``items[i]``."""
         keys, values = ([array[items] for array in arrays] for arrays in (self.keys, self.values))
         self._pages.reorder(items, self.count)
         self._restore(keys, values, self._pages, self.count, self.first)
@@ -124,11 +125,11 @@ class Rings:
         self.keys, self.values, self._pages = keys, values, pages
 
     def _lengths(self) -> list[int]:
-        """Return how many rows each ring has; 0 for heads with pages."""
+        """Return the number of rows of each ring, 0 for heads with pages."""
         return [max(keys.shape[1] - len(self.kept), 0) for keys in self.keys]
 
     def _move(self, capacities: Sequence[int], lengths: Sequence[int]) -> None:
-        """Bring what is there into rings of other lengths, and of pages what is there no limit for."""
+        """Move the rows into rings of other lengths, and into pages for heads without a limit."""
         count, first = self.count, self.first
         keys, values, pages = self._new_rows(self.keys[0].shape[0], capacities, lengths)
         before, after = _paged(self._capacities), _paged(capacities)
@@ -137,31 +138,31 @@ class Rings:
         pages.reserve(count)
         for head, (new, old) in enumerate(zip(lengths, self._lengths(), strict=True)):
             if head in before:
-                own = self._pages.rows(before.index(head), count)
+                sources = self._pages.rows(before.index(head), count)
                 if head in after:
                     if before != after:
-                        pages.write(after.index(head), *own)
+                        pages.write(after.index(head), *sources)
                     continue
             else:
-                own = (self.keys[head], self.values[head])
+                sources = (self.keys[head], self.values[head])
             first[head] = max(first[head], count - new)
             rows = np.arange(first[head], count)
-            there = [token for token in self.kept if token < count]
-            kept = there if head in before else old + np.arange(len(there))
-            for to, its in zip((keys[head], values[head]), own, strict=True):
-                to[:, rows % new] = its[:, rows if head in before else rows % old]
-                to[:, new : new + len(there)] = its[:, kept]
+            tokens = [token for token in self.kept if token < count]
+            kept = tokens if head in before else old + np.arange(len(tokens))
+            for target, source in zip((keys[head], values[head]), sources, strict=True):
+                target[:, rows % new] = source[:, rows if head in before else rows % old]
+                target[:, new : new + len(tokens)] = source[:, kept]
         self._restore(keys, values, pages, count, first)
 
     def _new_rows(
         self, batch: int, capacities: Sequence[int], lengths: Sequence[int]
     ) -> tuple[_Arrays, _Arrays, Pages]:
-        """Return empty rows for rings of these lengths: one piece of memory, which may have large pages."""
+        """Return empty rows for rings of these lengths, in one allocation, which can then use huge pages."""
         rows = [
             0 if capacity > UNLIMITED else length + len(self.kept)
             for capacity, length in zip(capacities, lengths, strict=True)
         ]
-        shapes = [(batch, its, elements) for elements in self._elements for its in rows]
+        shapes = [(batch, count, elements) for elements in self._elements for count in rows]
         ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
         memory = np.zeros(ends[-1], self._storage.element)
         arrays = [memory[ends[i] : ends[i + 1]].reshape(shape) for i, shape in enumerate(shapes)]

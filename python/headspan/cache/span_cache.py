@@ -1,4 +1,4 @@
-"""Keys and values of a text that is continued token by token."""
+"""A cache of keys and values for token-by-token generation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.cache import given
+from headspan.cache import arguments
 from headspan.cache.limits import Limits
 from headspan.cache.rings import Rings
 from headspan.ops.arguments import narrow
@@ -19,68 +19,68 @@ from headspan.ops.functional import forward
 from headspan.ops.storage import storage_of
 from headspan.patterns.base import Pattern
 
-# What may be given for each query; the others say what the cache has to keep, and are its own.
+# Options that may differ between calls. All other options decide what the cache keeps, so the constructor takes them.
 _OPTIONS = frozenset(
     ["scale", "temperature", "alibi_slopes", "softcap", "sinks", "memory_key", "memory_value", "include_self"]
 ) | {"key_begin", "key_lengths", "distance_bias", "distance_buckets", "dropout", "seed"}
-# What a state has: arguments of the constructor, and what there is.
+# Entries of a state: the arguments of the constructor, then the contents of the cache.
 _SIZES = ("batch", "key_heads", "head_dim")
 _CONTENTS = ("count", "first", "keys", "values")
 _STATE = (*_SIZES, "value_dim", "spans", "ramp", "pattern", "dtype", "sink_tokens", "slack", *_CONTENTS)
 
 
 class SpanCache:
-    """Keys and values that are as long for every key head as its heads can see.
+    """A cache that keeps, for each key head, only the keys and values that its heads can reach.
 
-    A text of any length needs the memory of the spans: what no head that shares a key head can reach any more is
-    overwritten. Attention over the cache gives the numbers of `headspan.attention` over all keys.
+    The memory depends on the spans and not on the length of the text: the cache overwrites tokens that no head of a key
+    head can reach. Attention over the cache gives the same numbers as `headspan.attention` over all keys.
 
     Parameters
     ----------
     batch, key_heads, head_dim : int
     spans : array_like, shape (heads,), optional
-        As `span` of `headspan.attention`, one for each head; heads are a multiple of the key heads. None: without
-        limit, for as many heads as key heads, and the cache grows.
+        The span of each head in tokens, as `span` of `headspan.attention`. The number of heads is a multiple of
+        `key_heads`. By default no head has a limit, there are `key_heads` heads, and the cache grows.
     ramp : float
         As for `headspan.attention`.
     pattern : Pattern or list of Pattern, optional
-        As for `headspan.attention`. `Local`, `Blockwise` and what is made of them with `Global` bound what is kept, as
-        spans do; global tokens are kept for good. Until the last of them has come all tokens are kept, for it sees
-        all that are before it. A pattern that looks ahead is refused.
+        As for `headspan.attention`. Like spans, `Local`, `Blockwise` and combinations of them with `Global` limit how
+        many tokens the cache keeps. Global tokens are always kept. A global token sees all tokens before it, so the
+        cache keeps all tokens until the last global token has arrived. Patterns that look ahead are not allowed.
     dtype : dtype or str
-        As what keys and values are kept: float32 or float64, in which queries, keys and values are given then; or
-        float16, bfloat16 or int8, a half and a quarter of the bytes, computed with in float32. Wherever that is so,
-        float16 and ml_dtypes' bfloat16 may be given, too, and results have the type of query. int8 rows have a scale
-        each, the largest number of the row divided by 127.
+        The type in which keys and values are stored. With float32 or float64, queries, keys and values have this type.
+        float16 and bfloat16 need half the bytes and int8 a quarter, and they are computed in float32. If the arithmetic
+        is float32, inputs may also be float16 or ml_dtypes' bfloat16, and results have the type of `query`. Each row of
+        int8 has a scale, its largest absolute number divided by 127.
     value_dim : int, optional
-        head_dim of the values; that of the keys unless given.
+        The head_dim of the values. By default that of the keys.
     sink_tokens : int
-        So many first tokens are kept and seen at any distance, as if by ``| Global(range(sink_tokens))``.
+        The number of first tokens that are kept and seen at any distance, as by ``| Global(range(sink_tokens))``.
     slack : int
-        How many tokens may be taken back by `truncate`, or appended before they attend.
+        The number of tokens that `truncate` may remove, or that may be appended before they attend.
 
     Attributes
     ----------
     count : int
-        Tokens so far.
+        The number of tokens so far.
     nbytes : int
-        Memory of keys and values.
+        Memory of the keys and values, in bytes.
     spans : ndarray or None
-        May be set to shorter ones while the text goes on.
+        You may set shorter spans at any time.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a size, span or pattern is out of its range or has a wrong shape.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
 
     Notes
     -----
-    A key head has a ring of ``reach + 1 + slack`` rows, reach being the furthest of its heads', ``span + ramp``; one
-    without limit has pages, which beams share (Kwon et al., "PagedAttention", SOSP 2023, section 4.4). Sinks: Xiao et
-    al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, section 3.2; a window for each head:
-    Xiao et al., "DuoAttention", ICLR 2025, section 2.3.
+    A key head has a ring buffer of ``reach + 1 + slack`` rows, where reach is the largest ``span + ramp`` of its heads.
+    A key head without a limit has pages, which beams share (Kwon et al., "PagedAttention", SOSP 2023, section 4.4).
+    Sinks follow Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, section 3.2, and
+    windows for each head Xiao et al., "DuoAttention", ICLR 2025, section 2.3.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class SpanCache:
         sink_tokens: int = 0,
         slack: int = 0,
     ) -> None:
-        self._batch, self._key_heads, self._dims = given.sizes(batch, key_heads, head_dim, value_dim)
+        self._batch, self._key_heads, self._dims = arguments.sizes(batch, key_heads, head_dim, value_dim)
         self._kept_as, storage = storage_of(dtype)
         self._dtype = storage.arithmetic
         self._slack = _check.integer("slack", slack, at_least=0)
@@ -121,17 +121,17 @@ class SpanCache:
 
     @property
     def count(self) -> int:
-        """Tokens so far."""
+        """The number of tokens so far."""
         return self._rings.count
 
     @property
     def nbytes(self) -> int:
-        """Memory of keys and values."""
+        """Memory of the keys and values, in bytes."""
         return self._rings.nbytes
 
     @property
     def spans(self) -> npt.NDArray[np.float64] | None:
-        """Spans of the heads."""
+        """The spans of the heads."""
         return None if self._limits.spans is None else self._limits.spans.copy()
 
     @spans.setter
@@ -150,11 +150,11 @@ class SpanCache:
         Raises
         ------
         ValueError
-            For a wrong shape; the cache is then as before.
+            If a shape is wrong. The cache does not change.
         TypeError
-            For a wrong type.
+            If an array has a wrong type.
         MemoryError
-            If heads without limit outgrow the memory; the cache is then as before.
+            If heads without a limit need more memory than there is. The cache does not change.
         """
         self._keep(*self._checked_rows(key, value))
 
@@ -169,20 +169,21 @@ class SpanCache:
         return_lse: bool = False,
         **options: Any,
     ) -> Any:
-        """Attend to all tokens, the new ones among them, and add these.
+        """Add new tokens and attend to all tokens.
 
         Parameters
         ----------
         query : array_like, shape (batch, heads, tokens, head_dim)
-            Of the last tokens.
+            The queries of the last tokens.
         key, value : array_like, shape (batch, key_heads, new tokens, dims), optional
-            Tokens to be added, any number of them: a prompt, a piece of one, or a single token. Without them the
-            queries are of tokens that were added before.
+            Tokens to add: a prompt, a part of a prompt or a single token. By default no token is added, and the queries
+            belong to tokens that are already in the cache.
         span : array_like, optional
-            Other spans than those of the cache, not reaching further; the shapes of `headspan.attention`.
+            Spans for this call, of the shapes of `headspan.attention` and at most as long as the spans of the cache.
         clip : bool
-            Whether spans that reach further are cut down to those of the cache, and no error.
+            Whether to clip spans that reach further to the spans of the cache. Otherwise they are an error.
         return_lse : bool
+            Whether to return the log-sum-exp too.
         **options
             scale, temperature, alibi_slopes, softcap, sinks, memory_key, memory_value, include_self, key_begin,
             key_lengths, distance_bias, distance_buckets, dropout and seed, as for `headspan.attention`.
@@ -196,14 +197,13 @@ class SpanCache:
         Raises
         ------
         ValueError
-            For a wrong shape or value, or for a query that reaches what is no longer there; the cache is then as
-            before.
+            If a shape or value is wrong, or a query reaches tokens that were dropped. The cache does not change.
         TypeError
-            For a wrong type or option.
+            If an argument has a wrong type or an option is unknown.
         """
-        given.refuse_others(options, _OPTIONS, "a cache")
+        arguments.refuse_others(options, _OPTIONS, "a cache")
         with_lse, clip = _check.flag("return_lse", return_lse), _check.flag("clip", clip)
-        query, narrow_type = given.query_of(query)
+        query, narrow_type = arguments.query_of(query)
         new = None if key is None and value is None else self._checked_rows(key, value)
         count = self.count + (0 if new is None else new[0].shape[2])
         if count == 0:
@@ -212,9 +212,9 @@ class SpanCache:
         keys, values = (self._virtual_rows(count, dim) for dim in self._dims)
         tokens = query.shape[2] if query.ndim == 4 else 0
         spans = self._limits.spans_of((self._batch, tokens), span, clip, count, self._rings.first)
-        own = {"span": spans, "ramp": self._limits.ramp, "pattern": self._limits.pattern_of(count)}
+        limits = {"span": spans, "ramp": self._limits.ramp, "pattern": self._limits.pattern_of(count)}
         cache = {"cache": self._rings.core} | ({} if new is None else {"new_key": new[0], "new_value": new[1]})
-        request = Request(query, keys, values, {**own, **options}, for_core=cache)
+        request = Request(query, keys, values, {**limits, **options}, for_core=cache)
         out, lse, _ = forward(request, with_lse=with_lse, with_saved=False)
         if new is not None:
             self._keep(*new)
@@ -223,12 +223,12 @@ class SpanCache:
         return (out, lse) if with_lse else out
 
     def truncate(self, count: int) -> None:
-        """Take the last tokens back, so that `count` are left.
+        """Remove the last tokens, so that `count` tokens remain.
 
         Raises
         ------
         ValueError
-            If more are taken back than `slack` allows and the next token would miss some; the cache is then as before.
+            If more than `slack` tokens are removed and the next token would miss some. The cache does not change.
         """
         count = _check.integer("count", count, at_least=0)
         if count > self.count:
@@ -242,14 +242,14 @@ class SpanCache:
         self._rings.truncate(count)
 
     def reorder(self, items: npt.ArrayLike) -> None:
-        """Let batch item i go on from what item ``items[i]`` was, as beams do; there may be more or fewer than before.
+        """Replace batch item i by item ``items[i]``, as beam search does. The batch size may change.
 
         Raises
         ------
         ValueError
-            For an item that is not there; the cache is then as before.
+            If an item does not exist. The cache does not change.
         TypeError
-            For what is no list of integers.
+            If `items` is not a list of integers.
         """
         index = _check.as_array("items", items)
         if index.dtype.kind not in "iu" or index.ndim != 1 or index.size == 0:
@@ -261,17 +261,17 @@ class SpanCache:
         self._batch = index.size
 
     def copy(self) -> Self:
-        """Return a cache of its own that goes on from here."""
+        """Return an independent copy of the cache."""
         return type(self).from_state_dict(self.state_dict())
 
-    def __reduce__(self) -> tuple[Any, ...]:  # for pickle and copy.deepcopy: what the core has is no object of Python
+    def __reduce__(self) -> tuple[Any, ...]:  # pickle and deepcopy cannot copy the core's object
         return type(self).from_state_dict, (self.state_dict(),)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all there is to it: numbers, arrays, lists of arrays, and patterns as text."""
+        """Return the state of the cache: numbers, arrays, lists of arrays, and patterns as text."""
         pattern = self._limits.given_pattern
         keys, values = self._rings.state()
-        specs = [its.to_spec() for its in ([pattern] if isinstance(pattern, Pattern) else pattern or [])]
+        specs = [part.to_spec() for part in ([pattern] if isinstance(pattern, Pattern) else pattern or [])]
         return {
             "batch": self._batch,
             "key_heads": self._key_heads,
@@ -291,8 +291,8 @@ class SpanCache:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Make a cache of what `state_dict` gave."""
-        state = given.of_state("SpanCache", state, _STATE)
+        """Make a cache from a state that `state_dict` returned."""
+        state = arguments.of_state("SpanCache", state, _STATE)
         count, first, keys, values = (state.pop(name) for name in _CONTENTS)
         sizes = [state.pop(name) for name in _SIZES]
         pattern = state.pop("pattern")
@@ -305,22 +305,22 @@ class SpanCache:
         return cache
 
     def _virtual_rows(self, count: int, dim: int) -> Array:
-        """Stand for all keys or values there have been, of which the request has to know the shape."""
+        """Return a stand-in for all keys or values so far, which gives the request their shape without their memory."""
         strides = (0, 0, 0, self._row.itemsize)
         return np.ndarray((self._batch, self._key_heads, count, dim), self._dtype, self._row, 0, strides)
 
-    # ---- what is given
+    # ---- new rows
 
     def _checked_rows(self, key: object, value: object) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return new rows as they are kept."""
-        own = given.rows(key, value, self._batch, self._key_heads, self._dims, self._dtype)
-        return self._rings.encoded(own[0]), self._rings.encoded(own[1])
+        """Return new rows in the form in which the cache stores them."""
+        rows = arguments.rows(key, value, self._batch, self._key_heads, self._dims, self._dtype)
+        return self._rings.encoded(rows[0]), self._rings.encoded(rows[1])
 
     def _keep(self, key: npt.NDArray[Any], value: npt.NDArray[Any]) -> None:
-        """Add rows as they are kept; once the last global token has come, let go of what it alone could see."""
+        """Add stored rows. After the last global token, drop the rows that only this token could see."""
         self._rings.append(key, value)
         self._rings.shorten(self._capacities(self._limits, self.count))
 
     def _capacities(self, limits: Limits, count: int) -> list[int]:
-        """Return how many rows each key head keeps of so many tokens."""
+        """Return how many rows each key head keeps after `count` tokens."""
         return [reach + 1 + self._slack for reach in limits.kept_back(count, self._slack)]

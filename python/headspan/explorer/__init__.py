@@ -1,10 +1,10 @@
 """The interactive view: ``pip install 'headspan[widget]'``.
 
-`explore` checks its arguments here; the widget is in ``widget.py`` and imported when it is made. ``data.py`` holds the
-heads, ``part.py`` what of them is on the picture. What the browser runs is in ``browser/``, the same for the widget and
-for a saved page: ``allowed.js`` knows who sees whom, ``numbers.js`` computes, ``bill.js`` counts, ``paint.js`` draws,
-``parts.js`` makes elements, ``heads.js`` shows all heads, ``reading.js`` reads out what is pointed at, ``zoom.js``
-chooses a part, ``input.js`` listens, ``view.js`` ties them together.
+`explore` checks its arguments and then imports the widget from ``widget.py``. ``data.py`` holds the heads, and
+``part.py`` the queries and keys in the picture. ``browser/`` holds the code of the browser, which the widget and saved
+pages share: ``allowed.js`` decides which pairs are allowed, ``numbers.js`` computes weights, ``bill.js`` counts costs,
+``paint.js`` draws, ``parts.js`` makes elements, ``heads.js`` shows all heads, ``reading.js`` describes the pair under
+the pointer, ``zoom.js`` selects a part, ``input.js`` handles input, and ``view.js`` connects all of them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def explore(
     max_tokens: int = 512,
     unit: str = "tokens",
 ) -> Explorer:
-    """Look at attention and move its spans: an interactive view for notebooks and for a page of its own.
+    """Make an interactive view of attention and its spans, for notebooks and for saved HTML pages.
 
-    It shows the map of one head, all heads as small maps, the mask and what the pairs cost. Sliders for span, ramp and
-    temperature recompute the weights in the browser; of long inputs the browser gets maps pooled in blocks, and Python
-    recomputes them. Zooming into a part of these gives its pairs, and the sliders of a page that is saved then move.
+    The view shows the map of one head, small maps of all heads, the mask and the cost of the pairs. Sliders change
+    span, ramp and temperature, and the browser recomputes the weights. For long inputs, Python computes pooled maps.
+    After zooming into such a map, the browser has single pairs, and the sliders of a saved page work too.
 
     Parameters
     ----------
@@ -58,39 +58,39 @@ def explore(
     key : array_like, shape (key heads, key tokens, head_dim)
         As for `headspan.attention`.
     value : array_like, shape (key heads, key tokens, value_dim), optional
-        With it the view tells the weight times the length of the value, too.
+        With values, the view also shows the weight times the length of the value.
     span : array_like, shape () or (heads,), optional
-        In tokens. None: without limit.
+        The spans in tokens. By default there is no limit.
     ramp : float
-        In tokens; `headspan.attention` says how it is chosen.
+        The ramp in tokens, see `headspan.attention`.
     causal, pattern, key_begin, key_lengths, key_ranges, prefix_lengths, segment_ids, key_bias
-        As for `headspan.attention`; the sliders work inside them.
+        As for `headspan.attention`. The sliders act within these limits.
     tokens : sequence of str, optional
-        The text of every key; shown as text, whatever it holds.
+        The text of every key. It is shown as plain text, never as HTML.
     heads : sequence of int, optional
-        Indices of the heads to show, from 0; all unless given.
+        The indices of the heads to show, from 0. By default all heads.
     names : sequence of str, optional
-        What each head of the query is called, such as "layer 3, head 4"; "head 0" and so on unless given.
+        The names of all heads of the query, such as "layer 3, head 4". By default "head 0" and so on.
     max_tokens : int
-        More queries or keys at once are shown as pooled maps.
+        The largest number of queries or keys that are shown without pooling.
     unit : str
-        What the model reads, as it stands in the view.
+        The name of what the model reads, in the plural.
 
     Returns
     -------
     Explorer
-        A widget with the traits ``head`` (an index from 0), ``span``, ``ramp``, ``temperature``, ``selected`` (a query,
-        or None) and ``zoom`` (None, or ``[[first, end], [first, end]]`` of queries and keys), which can be read, set
-        and observed; ``save("view.html")`` writes the view as one file.
+        A widget. You can read, set and observe its traits ``head`` (an index from 0), ``span``, ``ramp``,
+        ``temperature``, ``selected`` (a query, or None) and ``zoom`` (None, or ``[[first, end], [first, end]]`` for
+        queries and keys). ``save("view.html")`` writes the view to one file.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong or mixed type.
+        If a type is wrong, or if the types of the arrays differ.
     ModuleNotFoundError
-        Without anywidget.
+        If anywidget is not installed.
 
     Examples
     --------

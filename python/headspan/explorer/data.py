@@ -1,4 +1,4 @@
-"""The heads of a view: checked arrays, and what is asked of the core about them."""
+"""The heads of a view: checked arrays, and queries of the core about them."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ class ViewData:
     Attributes
     ----------
     query, key : ndarray, shape (heads, tokens, head_dim)
-        Of the heads shown; each has a key of its own.
+        The queries and keys of the shown heads. Each head has its own keys.
     norms : ndarray, shape (heads, key tokens), or None
-        Length of every value.
+        The length of every value.
     value_dim : int
     span : list of float
-        One a head, no larger than the number of keys.
+        One span per head, at most the number of keys.
     ramp : float
     tokens : list of str, or None
-        Of all keys.
+        The texts of all keys.
     heads : list of int
-        Their indices in the query, from 0.
+        The indices of the heads in the query, from 0.
     names : list of str
-        What the heads are called.
+        The names of the heads.
     max_tokens : int
-        More queries or keys at once are shown as maps in blocks.
+        The largest number of queries or keys that are shown without pooling.
     patterns : list of Pattern
-        None, one for all heads, or one for each.
+        No pattern, one for all heads, or one for each head.
     causal : bool
     limits : dict of ndarray
-        Who sees whom beside that, as ``_LIMITS`` lists it, without an axis of batch items.
+        The other options in ``_LIMITS`` that limit which keys a query sees, without a batch axis.
     bias : ndarray, shape (heads, key tokens), or None
-        Importance of keys; -inf removes one.
+        A bias on the scores of keys. -inf removes a key.
     unit : str
-        What the model reads, in the plural.
+        The name of what the model reads, in the plural.
     """
 
     query: Array
@@ -82,7 +82,7 @@ class ViewData:
         max_tokens: int,
         unit: str,
     ) -> ViewData:
-        """Check the arguments of `headspan.explore`."""
+        """Return the data for the arguments of `headspan.explore`, after checking them."""
         request = Request(query, key, key if value is None else value, options)
         batch, count, queries, _ = request.query.shape
         keys = request.key.shape[2]
@@ -91,11 +91,11 @@ class ViewData:
         if queries == 0:
             raise ValueError(f"query must have at least one token, not shape {request.query.shape}")
         shown = _shown_heads(heads, count)
-        own_key = np.array(shown) // (count // request.key.shape[1])
-        norms = None if value is None else np.linalg.norm(request.value[0], axis=-1)[own_key]
+        key_heads = np.array(shown) // (count // request.key.shape[1])
+        norms = None if value is None else np.linalg.norm(request.value[0], axis=-1)[key_heads]
         return cls(
             query=request.query[0, shown],
-            key=request.key[0, own_key],
+            key=request.key[0, key_heads],
             norms=norms,
             value_dim=request.value.shape[-1],
             span=_one_a_head(request, count, keys)[shown].tolist(),
@@ -113,54 +113,54 @@ class ViewData:
 
     @property
     def removed(self) -> npt.NDArray[np.bool_] | None:
-        """Keys that nobody sees, shape (heads or 1, key tokens); None if there are none."""
-        gone = None if self.bias is None else np.isneginf(self.bias)
-        if gone is None or not gone.any():
+        """The keys that no query sees, shape (heads or 1, key tokens), or None if there are none."""
+        mask = None if self.bias is None else np.isneginf(self.bias)
+        if mask is None or not mask.any():
             return None
-        return gone[:1] if (gone == gone[0]).all() else gone
+        return mask[:1] if (mask == mask[0]).all() else mask
 
     @property
     def padding(self) -> tuple[int, int]:
-        """The first key that counts, and where those that do end."""
+        """The first key that is not padding, and the end of these keys."""
         begin, end = self.limits.get("key_begin"), self.limits.get("key_lengths")
         return 0 if begin is None else int(begin[0]), self.key.shape[1] if end is None else int(end[0])
 
     @property
     def prefix(self) -> int:
-        """Where the keys end that later ones do not hide from any query."""
+        """The end of the prefix, whose keys every query sees even if they are later."""
         length = self.limits.get("prefix_lengths")
         return 0 if length is None else min(self.padding[0] + int(length[0]), self.key.shape[1])
 
     def limits_of(self, rows: int) -> dict[str, Any]:
-        """Who sees whom, of the last so many queries."""
+        """Return the limits of the last `rows` queries."""
         ranges = {name: array[len(array) - rows :] for name, array in self.limits.items() if name == "key_ranges"}
         return {**self.limits, **ranges}
 
     @property
     def rules(self) -> int:
-        """How many masks tell who sees whom beside causality and spans: none, one for all heads, or one for each."""
+        """The number of masks in addition to causality and spans: 0, 1 for all heads, or one for each head."""
         removed = self.removed
         different = len(self.patterns) > 1 or (removed is not None and len(removed) > 1)
         return len(self.heads) if different else 1 if self.patterns or self.limits or removed is not None else 0
 
     def pattern_of(self, index: int) -> Pattern | None:
-        """Pattern of a head."""
+        """Return the pattern of a head."""
         return self.patterns[min(index, len(self.patterns) - 1)] if self.patterns else None
 
     def weights(self, index: int, span: float, ramp: float, temperature: float, **chosen: Any) -> Array:
-        """Weights of a head; chosen are the rows, the columns and the blocks."""
+        """Return the weights of a head. `chosen` selects rows, columns and pooling."""
         options: dict[str, Any] = {"span": span, "ramp": ramp, "temperature": temperature, "causal": self.causal}
         bias = None if self.bias is None else self.bias[index]
         options |= {"pattern": self.pattern_of(index), "key_bias": bias, **self.limits}
         return attention_weights(self.query[index], self.key[index], **chosen, **options)
 
     def seen(self, rule: int, *, causal: bool, span: float | None = None, **chosen: Any) -> npt.NDArray[np.bool_]:
-        """Which keys some queries see by a rule, whatever their scores: those that weigh something if all are alike."""
+        """Return which keys some queries may see by a rule: those with a weight above 0 when all scores are equal."""
         query, key = (np.zeros((n, 1), np.float32) for n in (self.query.shape[1], self.key.shape[1]))
         removed = self.removed
-        gone = None if removed is None else np.where(removed[min(rule, len(removed) - 1)], -np.inf, 0.0)
+        bias = None if removed is None else np.where(removed[min(rule, len(removed) - 1)], -np.inf, 0.0)
         options: dict[str, Any] = {"span": span, "ramp": 0, "causal": causal, **self.limits}
-        options |= {"pattern": self.pattern_of(rule), "key_bias": gone}
+        options |= {"pattern": self.pattern_of(rule), "key_bias": bias}
         if not causal:
             options.pop("prefix_lengths", None)
         seen: npt.NDArray[np.bool_] = attention_weights(query, key, **chosen, **options) > 0
@@ -168,35 +168,35 @@ class ViewData:
 
 
 def _shown_patterns(patterns: list[Pattern], shown: list[int]) -> list[Pattern]:
-    """Patterns of the heads shown; one alone if they share it."""
-    own = patterns if len(patterns) < 2 else [patterns[head] for head in shown]
-    return own[:1] if all(pattern == own[0] for pattern in own) else own
+    """Return the patterns of the shown heads, or a single one if all heads share it."""
+    head_patterns = patterns if len(patterns) < 2 else [patterns[head] for head in shown]
+    return head_patterns[:1] if all(pattern == head_patterns[0] for pattern in head_patterns) else head_patterns
 
 
 def _shown_heads(heads: Sequence[int] | None, count: int) -> list[int]:
     if heads is None:
         return list(range(count))
-    given = _check.sequence("heads", heads, "integers")
-    shown = [_check.integer("heads", head, at_least=0) for head in given]
+    indices = _check.sequence("heads", heads, "integers")
+    shown = [_check.integer("heads", head, at_least=0) for head in indices]
     if not shown or max(shown) >= count or len(set(shown)) < len(shown):
-        raise ValueError(f"heads must be different numbers from 0 to {count - 1}, not {_check.describe(given)}")
+        raise ValueError(f"heads must be different numbers from 0 to {count - 1}, not {_check.describe(indices)}")
     return shown
 
 
 def _names(names: Sequence[str] | None, shown: list[int], count: int) -> list[str]:
     if names is None:
         return [f"head {number}" for number in shown]
-    given = [str(name) for name in _check.sequence("names", names, "texts")]
-    if isinstance(names, str) or len(given) != count:
-        what = repr(names) if isinstance(names, str) else len(given)
+    texts = [str(name) for name in _check.sequence("names", names, "texts")]
+    if isinstance(names, str) or len(texts) != count:
+        what = repr(names) if isinstance(names, str) else len(texts)
         raise ValueError(f"names must hold {count} texts, one for each head of query, not {what}")
-    return [given[number] for number in shown]
+    return [texts[number] for number in shown]
 
 
 def _limits(options: Options) -> dict[str, npt.NDArray[np.int64]]:
-    """Return who sees whom as it was given, of the one batch item."""
-    given: dict[str, Any] = {name: options.get(name) for name in _LIMITS}
-    arrays = {name: np.asarray(numbers, np.int64) for name, numbers in given.items() if numbers is not None}
+    """Return the limits from the options, for the single batch item."""
+    lists: dict[str, Any] = {name: options.get(name) for name in _LIMITS}
+    arrays = {name: np.asarray(numbers, np.int64) for name, numbers in lists.items() if numbers is not None}
     return {name: array.reshape(-1, *(2,) * (name == "key_ranges")) for name, array in arrays.items()}
 
 

@@ -1,4 +1,4 @@
-"""The module of the view in one piece, and a view as a page of its own."""
+"""The JavaScript module of the view, and HTML pages that show a view."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-# Each file uses only those before it.
+# Each file uses only files before it.
 MODULES = (
     "allowed.js", "numbers.js", "words.js", "bill.js", "paint.js", "parts.js", "heads.js", "reading.js", "zoom.js",
     "input.js", "view.js",
 )  # fmt: skip
 
-# No page of ours may ask for anything.
+# Pages must not load anything from a network.
 POLICY = (
     '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
     "script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:\">"
@@ -54,7 +54,7 @@ _VIEW = """<div id="headspan-view"></div>
 {start}
 </script>"""
 
-# A model as widgets have it, without anybody behind it.
+# A replacement for the model of a widget, without a Python process.
 _START = """
 function savedModel(state) {
   const handlers = {};
@@ -82,7 +82,7 @@ render({ model: savedModel(savedState(saved)), el: document.getElementById("head
 
 
 def module() -> str:
-    """Return the JavaScript of the view as one ES module: its files one after the other, their imports dropped."""
+    """Return the JavaScript of the view as one ES module, which is its files in order without imports."""
     return "\n".join(_without_imports(_asset(name)) for name in MODULES)
 
 
@@ -92,22 +92,22 @@ def style() -> str:
 
 
 def embedded(traits: Mapping[str, Any], arrays: Mapping[str, bytes]) -> str:
-    """Return a view as elements of a page, which must hold the style sheet too and have no other view.
+    """Return a view as elements of a page. The page must contain the style sheet and no other view.
 
     Parameters
     ----------
     traits : mapping
-        What JSON can hold: meta, head, span, ramp, temperature, selected.
+        Traits that JSON can represent: meta, head, span, ramp, temperature, selected.
     arrays : mapping of str to bytes
     """
     texts = {name: base64.b64encode(array).decode() for name, array in arrays.items()}
     data = json.dumps({"traits": dict(traits), "arrays": texts})
-    data = data.replace("<", "\\u003c")  # no text can end the script it stands in
+    data = data.replace("<", "\\u003c")  # so that no text can close the script element
     return _VIEW.format(data=data, module=module(), start=_START)
 
 
 def page(title: str, traits: Mapping[str, Any], arrays: Mapping[str, bytes]) -> str:
-    """Return a page that shows a view and needs nothing else; the arguments are those of `embedded`."""
+    """Return a self-contained page that shows a view. The arguments are those of `embedded`."""
     return _PAGE.format(title=html.escape(title), policy=POLICY, style=style(), view=embedded(traits, arrays))
 
 

@@ -1,7 +1,7 @@
-"""What of a view's queries and keys is on the picture, and how the browser gets it.
+"""The queries and keys of a view that are in the picture, and the data that the browser gets for them.
 
-The browser computes weights itself where it can hold the keys for that, and else gets maps in blocks. It needs more
-keys than are on the picture: a row is divided by its sum over all keys that its query sees.
+The browser computes weights itself if the keys for them fit, and otherwise gets maps in blocks. It needs more keys than
+are in the picture, because the softmax of a row sums over all keys that its query sees.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from headspan.ops.spans import farthest
 from headspan.patterns.base import Pattern
 
 Array = npt.NDArray[Any]
-Range = tuple[int, int]  # from the first to before the last
+Range = tuple[int, int]  # first and end, without the end
 
-BLOCKS = 128  # of a map, along each side
-STRONGEST = 5  # keys of the pinned query that are told
-MOST_PAIRS = 3_000_000  # that the browser computes for a part of a long input, a head
-MOST_BYTES = 8_000_000  # of queries and keys that it gets for that; base64 makes a third more of them in a page
+BLOCKS = 128  # the largest number of blocks of a map along each side
+STRONGEST = 5  # the number of keys that are listed for the pinned query
+MOST_PAIRS = 3_000_000  # per head that the browser computes for a part of a long input
+MOST_BYTES = 8_000_000  # of queries and keys for such a part; base64 adds a third in a saved page
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some queries and keys of a view.
+    """A part of the queries and keys of a view.
 
     Attributes
     ----------
     data : ViewData
     rows, cols : (int, int)
-        Queries and keys on the picture.
+        The ranges of queries and keys in the picture.
     kept : ndarray of int, or None
-        Keys that the browser computes with; None if it gets maps.
+        The keys with which the browser computes, or None if it gets maps.
     reach : int, or None
-        Spans may reach so far with these keys; None: any distance.
+        The longest reach for which these keys suffice, or None for any distance.
     needs : int
-        Bytes of queries and keys with which the browser would compute what it gets as maps, 0 if it computes.
+        The bytes of queries and keys that the browser would need to compute the maps itself, or 0 if it computes.
     """
 
     data: ViewData
@@ -51,7 +51,7 @@ class Part:
 
     @property
     def pool(self) -> tuple[int, int] | None:
-        """Queries and keys in a block of a map; None if the browser computes."""
+        """The numbers of queries and keys in a block of a map, or None if the browser computes."""
         if self.kept is not None:
             return None
         (first_row, end_row), (first_col, end_col) = self.rows, self.cols
@@ -59,7 +59,7 @@ class Part:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Sizes and texts, as the browser gets them."""
+        """The sizes and texts for the browser."""
         data, kept = self.data, self.kept
         keys = kept if kept is not None else np.arange(*self.cols)
         gapless = keys.size == 0 or keys[-1] - keys[0] == keys.size - 1
@@ -93,7 +93,7 @@ class Part:
 
     @property
     def arrays(self) -> dict[str, bytes]:
-        """Arrays for the browser to compute with, as the bytes of float32; none if it gets maps."""
+        """The arrays with which the browser computes, as bytes of float32, or empty bytes if it gets maps."""
         if self.kept is None:
             return dict.fromkeys(("query", "key", "norms", "bias", "allowed"), b"")
         data, kept = self.data, self.kept
@@ -106,20 +106,20 @@ class Part:
         }
 
     def map_of(self, index: int, span: float, ramp: float, temperature: float) -> bytes:
-        """Map of a head as the bytes of float32; nothing if the browser computes."""
+        """Return the map of a head as bytes of float32, or no bytes if the browser computes."""
         if self.pool is None:
             return b""
         chosen = {"rows": slice(*self.rows), "cols": slice(*self.cols), "pool": self.pool}
         return _float32(self.data.weights(index, span, ramp, temperature, **chosen))
 
     def _bits(self, rule: int) -> bytes:
-        """Return the pairs that a rule allows, a bit each, the first lowest in its byte; causality is left out."""
+        """Return the pairs that a rule allows, without causality, as bits in little-endian order."""
         seen = self.data.seen(rule, causal=False, rows=slice(*self.rows), cols=self.kept)
         return np.packbits(seen, bitorder="little").tobytes()
 
 
 def whole(data: ViewData) -> Part:
-    """Return all queries and keys; of long inputs as maps."""
+    """Return the part with all queries and keys. Long inputs are shown as maps."""
     queries, keys = data.query.shape[1], data.key.shape[1]
     computes = max(queries, keys) <= data.max_tokens
     kept = np.arange(keys) if computes else None
@@ -127,35 +127,35 @@ def whole(data: ViewData) -> Part:
 
 
 def zoomed(data: ViewData, rows: Range, cols: Range, spans: list[float], ramp: float) -> Part:
-    """Return some queries and keys; the browser computes if it can hold what spans like these see, or more."""
+    """Return a part of the queries and keys. The browser computes if it can hold all keys in reach of the spans."""
     if max(rows[1] - rows[0], cols[1] - cols[0]) > data.max_tokens:
         return Part(data, rows, cols, None, None, _bytes(data, rows[1] - rows[0], cols[1] - cols[0]))
     least = int(farthest(max(spans), ramp))
     all_keys = data.key.shape[1] + data.query.shape[1]
     kept, reach, needs = None, None, 0
-    wanted = least
+    distance = least
     while True:
-        reaches = None if wanted >= all_keys else wanted
-        more = _seen_keys(data, rows, cols, reaches)
-        size = _bytes(data, rows[1] - rows[0], more.size)
-        if size > MOST_BYTES or more.size * (rows[1] - rows[0]) > MOST_PAIRS:
+        reaches = None if distance >= all_keys else distance
+        keys = _seen_keys(data, rows, cols, reaches)
+        size = _bytes(data, rows[1] - rows[0], keys.size)
+        if size > MOST_BYTES or keys.size * (rows[1] - rows[0]) > MOST_PAIRS:
             needs = size if kept is None else 0
             break
-        kept, reach = more, reaches
+        kept, reach = keys, reaches
         if reaches is None:
             break
-        wanted = max(2 * wanted, 64)
+        distance = max(2 * distance, 64)
     return Part(data, rows, cols, kept, reach, needs)
 
 
 def _seen_keys(data: ViewData, rows: Range, cols: Range, reach: int | None) -> npt.NDArray[np.int64]:
-    """Keys on the picture, and those that one of its queries sees within a reach."""
-    wanted = np.zeros(data.key.shape[1], bool)
-    wanted[slice(*cols)] = True
+    """Return the keys in the picture and the keys that its queries see within a reach."""
+    needed = np.zeros(data.key.shape[1], bool)
+    needed[slice(*cols)] = True
     for rule in range(max(data.rules, 1)):
         chosen = {"rows": slice(*rows), "pool": (rows[1] - rows[0], 1)}
-        wanted |= data.seen(rule, causal=data.causal, span=reach, **chosen).reshape(-1)
-    return np.flatnonzero(wanted)
+        needed |= data.seen(rule, causal=data.causal, span=reach, **chosen).reshape(-1)
+    return np.flatnonzero(needed)
 
 
 def _bytes(data: ViewData, queries: int, keys: int) -> int:
@@ -164,7 +164,7 @@ def _bytes(data: ViewData, queries: int, keys: int) -> int:
 
 
 def _described(pattern: Pattern | None) -> dict[str, Any]:
-    """Return what the browser has to know of a pattern besides its pairs."""
+    """Return the properties of a pattern that the browser needs in addition to its pairs."""
     return {
         "name": None if pattern is None else pattern.short_name(),
         "free": [] if pattern is None else list(pattern.global_tokens),

@@ -1,4 +1,4 @@
-"""The widget: traits that Python and the browser share. Importing this needs anywidget."""
+"""The widget, with traits that Python and the browser share. Importing this module needs anywidget."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _ARRAYS = ("query", "key", "norms", "bias", "allowed", "maps")
 
 
 class Explorer(anywidget.AnyWidget):
-    """An interactive view of attention, as `headspan.explore` makes it.
+    """An interactive view of attention, made by `headspan.explore`.
 
-    Every trait can be read, set and observed; setting one moves the picture, moving a slider sets one.
+    You can read, set and observe every trait. Setting a trait updates the picture, and moving a slider sets a trait.
 
     Attributes
     ----------
     head : int
-        Index in the query, from 0, of the head whose map is large.
+        The index in the query, from 0, of the head with the large map.
     span : list of float
-        One a head shown, in tokens; a number sets all.
+        One span per shown head, in tokens. Setting a number sets all spans.
     ramp, temperature : float
     selected : int or None
         The pinned query.
     zoom : list of two lists of int, or None
-        Queries and keys on the picture, as ``[[first, end], [first, end]]`` before whose end it stops. None: all.
+        The ranges of queries and keys in the picture, as ``[[first, end], [first, end]]`` without the ends. None: all.
     """
 
     _esm = page.module()
@@ -68,7 +68,7 @@ class Explorer(anywidget.AnyWidget):
     def __init__(self, data: ViewData) -> None:
         self._data = data
         self._part: Part = whole(data)
-        self._maps: dict[int, tuple[tuple[float, ...], bytes]] = {}  # of each head, and of what it was computed
+        self._maps: dict[int, tuple[tuple[float, ...], bytes]] = {}  # by head, with the settings of the map
         super().__init__(
             meta=self._part.meta,
             **self._part.arrays,
@@ -83,7 +83,7 @@ class Explorer(anywidget.AnyWidget):
         self.observe(self._look_again, names=["selected", "head"])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the view, as it stands, as one HTML file that needs no network and no Python.
+        """Write the current view to one HTML file that needs no network and no Python.
 
         Parameters
         ----------
@@ -96,9 +96,9 @@ class Explorer(anywidget.AnyWidget):
         Raises
         ------
         ValueError
-            For a folder.
+            If `path` is a folder.
         TypeError
-            For what is no path.
+            If `path` is not a path.
         """
         target = _check.file_path("path", path, "view.html")
         traits = {name: getattr(self, name) for name in ("meta", "counts", *_STATE)}
@@ -110,9 +110,9 @@ class Explorer(anywidget.AnyWidget):
         part = self._part
         reaches = int(farthest(max(self.span), self.ramp))
         if self.zoom is not None and part.reach is not None and reaches > part.reach:
-            self._zoom_again(None)  # the browser lacks keys that are seen now
+            self._zoom_again(None)  # the browser lacks keys that are now in reach
         elif self.zoom is not None and part.kept is None and part.needs:
-            self._zoom_again(None)  # shorter spans may fit
+            self._zoom_again(None)  # with shorter spans the keys may fit
         elif part.pool is not None:
             self._update()
 
@@ -130,8 +130,8 @@ class Explorer(anywidget.AnyWidget):
     def _look_again(self, _: Any) -> None:
         self.strongest = self._strongest()
 
-    def _update(self, **more: Any) -> None:
-        """Compute what the browser does not, and send it in one message: no map stands beside counts of another."""
+    def _update(self, **others: Any) -> None:
+        """Compute maps and counts, and send them in one message, so that they always belong together."""
         self.computing = self._part.pool is not None
         try:
             computed = {
@@ -140,13 +140,13 @@ class Explorer(anywidget.AnyWidget):
                 "strongest": self._strongest(),
             }
             with self.hold_sync():
-                for name, value in (computed | more).items():
+                for name, value in (computed | others).items():
                     setattr(self, name, value)
         finally:
             self.computing = False
 
     def _pooled(self, spans: list[float], ramp: float, temperature: float) -> bytes:
-        """Return the maps of all heads; only those that change are computed, since one may take seconds."""
+        """Return the maps of all heads. Only changed maps are computed, since one map may take seconds."""
         for index, span in enumerate(spans):
             state = (span, ramp, temperature)
             if self._maps.get(index, (None,))[0] != state:
@@ -157,14 +157,14 @@ class Explorer(anywidget.AnyWidget):
         return [] if self._part.pool is None else counts(self._data, spans, ramp)
 
     def _strongest(self) -> dict[str, Any]:
-        """Return the keys that weigh most for the pinned query, where the browser has no weights of single pairs."""
+        """Return the keys with the largest weights for the pinned query, if the browser has only maps."""
         if self._part.pool is None or self.selected is None:
             return {}
         index = self._data.heads.index(self.head)
         settings = (self.span[index], self.ramp, self.temperature)
         row = self._data.weights(index, *settings, rows=[self.selected])[0]
-        most = np.argsort(-row, kind="stable")[:STRONGEST]
-        keys = [[key, float(row[key])] for key in most.tolist() if row[key] > 0]
+        order = np.argsort(-row, kind="stable")[:STRONGEST]
+        keys = [[key, float(row[key])] for key in order.tolist() if row[key] > 0]
         return {"head": self.head, "query": self.selected, "settings": list(settings), "keys": keys}
 
     @traitlets.validate("head")
@@ -205,14 +205,14 @@ class Explorer(anywidget.AnyWidget):
         if proposal["value"] is None:
             return None
         lengths = {"queries": self._data.query.shape[1], "keys": self._data.key.shape[1]}
-        given = _check.as_array("zoom", proposal["value"])
-        if given.shape != (2, 2) or given.dtype.kind not in "iu":
+        ranges = _check.as_array("zoom", proposal["value"])
+        if ranges.shape != (2, 2) or ranges.dtype.kind not in "iu":
             raise ValueError(
                 "zoom must be None or two pairs of integers, of queries and of keys, such as [[100, 200], [0, 200]], "
                 f"not {_check.describe(proposal['value'])}"
             )
-        for (what, length), (first, end) in zip(lengths.items(), given.tolist(), strict=True):
+        for (what, length), (first, end) in zip(lengths.items(), ranges.tolist(), strict=True):
             if not 0 <= first < end <= length:
                 raise ValueError(f"zoom must be of some of the {length} {what}, not from {first} to before {end}")
-        pairs: list[list[int]] = given.tolist()
+        pairs: list[list[int]] = ranges.tolist()
         return pairs

@@ -1,4 +1,4 @@
-"""The smallest spans for a model that is already trained, found by its measured loss."""
+"""A search for the smallest spans of a trained model, guided by its measured loss."""
 
 from headspan.fitting.fit import fit_spans
 from headspan.fitting.result import Point, SpanFit, Window

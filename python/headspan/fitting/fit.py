@@ -1,4 +1,4 @@
-"""Find the smallest spans for a model that is already trained."""
+"""Find the smallest spans for a trained model."""
 
 from __future__ import annotations
 
@@ -36,60 +36,60 @@ def fit_spans(
     sink_tokens: int = 0,
     dtype: object = np.float32,
 ) -> SpanFit:
-    """Find the smallest spans for a model that is already trained, by its measured loss.
+    """Find the smallest spans for a trained model, using its measured loss.
 
-    The model is a function: it is given spans, and says what loss the model has with them. Heads that need little get a
-    short span, so that those that need much can keep it. One span for all heads is always measured beside it, and what
-    is returned is never worse than that at equal pairs, on the data that `loss` measures.
+    The model is a function that takes spans and returns the loss of the model with these spans. Heads that need little
+    context get a short span, so that the other heads can keep a long one. The function also measures one span for all
+    heads. On the data of `loss`, the result is never worse than such a span with the same number of pairs.
 
     Parameters
     ----------
     loss, held_out : callable
-        ``loss(spans)`` is the mean loss of the model with spans of shape (layers, heads), float64, on the data that
-        they are fitted to; `held_out` the same on data that the fit does not see. A span of `tokens` is full
-        attention. Losses are greater than 0, and the same for the same spans.
+        ``loss(spans)`` returns the mean loss of the model with spans of shape (layers, heads), float64, on the data to
+        which the spans are fitted. `held_out` does the same on data that the fit does not use. A span of `tokens` means
+        full attention. Losses must be greater than 0, and equal for equal spans.
     tokens, layers, heads, head_dim : int
-        Sizes of the texts and of the model.
+        The length of the texts and the sizes of the model.
     key_heads : int, optional
-        Heads of keys and values of a layer, as many as `heads` unless given. Heads that share keys get one span, since
-        a cache keeps the keys for all of them.
+        The number of key heads of a layer, by default `heads`. Heads that share keys get the same span, since a cache
+        keeps the keys for all of them.
     budget : float
-        The pairs that there may be, as a share of those of full attention.
+        The maximum number of pairs, as a share of the pairs of full attention. Pass either `budget` or `tolerance`.
     tolerance : float
-        Instead of a budget: by how much the loss may grow, as a share of that of full attention; 0.01 is 1 %.
+        The maximum increase of the loss, as a share of the loss of full attention. 0.01 is 1 %.
     ramp : float
-        Of the soft mask, see `attention`: it is what every head reaches beyond its span, so that a short one leaves
-        more to save. To learn needs one of at least 1, better 8 than 1.
+        The ramp of the soft mask in tokens, see `attention`. Every head reaches this far beyond its span, so a short
+        ramp saves more pairs. "learn" needs a ramp of at least 1 and works better with 8.
     method : {"profile", "learn"}
-        By measured steps, each head down a ladder of spans, whichever step costs least loss for the pairs it saves. Or
-        by descent in the logarithm of the spans, with the weights as they are: 60 times loss and gradient.
+        "profile" shortens one head at a time down a ladder of spans, by the step with the least loss for each pair
+        saved. "learn" descends in the logarithm of the spans with frozen weights and calls `gradient` 60 times.
     profile : array_like, shape (layers, heads, tokens), optional
-        Attention mass by distance, as of `headspan.plot.mean_by_distance`: "profile" begins where next to no mass lies
-        farther, instead of at full attention, if the measured loss agrees. How much mass a head has at a distance is
-        otherwise no sign of how much it needs it.
+        The attention mass by distance, as from `headspan.plot.mean_by_distance`. With it, "profile" starts at spans
+        beyond which there is almost no mass, if the measured loss confirms them, and not at full attention. The mass is
+        not used in any other way, since it does not show how much a head needs a distance.
     gradient : callable
-        For "learn": ``gradient(spans)`` is the loss and its gradient for the spans, an array of their shape.
+        For "learn", ``gradient(spans)`` returns the loss and its gradient with respect to `spans`, of their shape.
     sink_tokens : int
-        So many first tokens are seen at any distance; they are counted, and `loss` has to see to it.
+        The number of first tokens that are seen at any distance. Their pairs are counted, and `loss` has to apply them.
     dtype : dtype or str
-        As what a cache keeps keys and values, see `SpanCache`.
+        The type in which a cache stores keys and values, see `SpanCache`.
 
     Returns
     -------
     SpanFit
-        The spans, what they cost and lose, held out too, and the curve; `headspan.plot.span_fit` draws it.
+        The spans, their pairs and losses, and the curve of measured spans. `headspan.plot.span_fit` draws it.
 
     Raises
     ------
     ValueError
-        For a budget that the ramp alone exceeds, a wrong shape or value, or a loss that is not finite.
+        If the ramp alone exceeds the budget, if a shape or value is wrong, or if a loss is not finite.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
 
     Notes
     -----
-    A tolerance holds on the data that spans are fitted to. Held out, the loss may be a little larger:
-    `SpanFit.excess` says what it is.
+    The tolerance holds on the data to which the spans are fitted. The loss on held-out data may grow a little more.
+    `SpanFit.excess` is the increase on held-out data.
 
     References
     ----------
@@ -97,7 +97,7 @@ def fit_spans(
 
     Examples
     --------
-    A model of which one head needs 100 tokens, one 30, and the two others 3; the rungs of the ladder are 90 and 128:
+    In this model one head needs 100 tokens, one 30 and two need 3. The nearest rungs of the ladder are 90 and 128.
 
     >>> import numpy as np
     >>> import headspan as hs
@@ -135,37 +135,37 @@ def fit_spans(
     else:
         by_descent(measured, aim)
     _settle(measured, aim)
-    beside = uniform(price, largest_within(price, price.pairs(measured.best(aim))))
-    measured(beside)
-    found = measured.best(aim)
-    beside = uniform(price, largest_within(price, price.pairs(found)))
+    window = uniform(price, largest_within(price, price.pairs(measured.best(aim))))
+    measured(window)
+    best = measured.best(aim)
+    window = uniform(price, largest_within(price, price.pairs(best)))
     return SpanFit(
-        spans=price.of_heads(found),
+        spans=price.of_heads(best),
         ramp=price.ramp,
         loss_before=_held_out(held_out, price, price.full),
-        loss_after=_held_out(held_out, price, found),
+        loss_after=_held_out(held_out, price, best),
         fitted_before=before,
-        fitted_after=measured(found),
-        pairs=price.pairs(found),
+        fitted_after=measured(best),
+        pairs=price.pairs(best),
         full_pairs=price.pairs(price.full),
-        cache_bytes=price.cache_bytes(found),
+        cache_bytes=price.cache_bytes(best),
         full_cache_bytes=price.cache_bytes(price.full),
         curve=measured.points(),
         uniform_curve=measured.points(uniform=True),
         uniform=Window(
-            float(beside.flat[0]),
-            price.pairs(beside),
-            price.cache_bytes(beside),
-            measured(beside),
-            _held_out(held_out, price, beside),
+            float(window.flat[0]),
+            price.pairs(window),
+            price.cache_bytes(window),
+            measured(window),
+            _held_out(held_out, price, window),
         ),
-        uniform_wins=is_uniform(found),
+        uniform_wins=is_uniform(best),
         evaluations=measured.evaluations,
     )
 
 
 def _settle(measured: Measured, aim: Aim) -> None:
-    """Measure the best spans once more, all longer or shorter by one factor, so that what may be spent is spent."""
+    """Scale the best spans by one factor, and measure again, to use up the budget or the tolerance."""
     price = measured.price
     best = measured.best(aim)
     if aim.has_budget:
@@ -186,13 +186,13 @@ def _checked_price(
     tokens: int, layers: int, heads: int, head_dim: int, key_heads: int, ramp: float, sink_tokens: int, dtype: object
 ) -> Price:
     sizes = {"layers": layers, "heads": heads, "head_dim": head_dim, "key_heads": key_heads}
-    of = {name: _check.integer(name, size, at_least=1) for name, size in sizes.items()}
-    if of["heads"] % of["key_heads"]:
-        raise ValueError(f"heads must be a multiple of key_heads, not {of['heads']} and {of['key_heads']}")
-    storage_of(dtype)  # or an error
+    checked = {name: _check.integer(name, size, at_least=1) for name, size in sizes.items()}
+    if checked["heads"] % checked["key_heads"]:
+        raise ValueError(f"heads must be a multiple of key_heads, not {checked['heads']} and {checked['key_heads']}")
+    storage_of(dtype)  # raises an error for other types
     return Price(
         tokens=_check.integer("tokens", tokens, at_least=2),
-        **of,
+        **checked,
         ramp=_check.number("ramp", ramp, at_least=0),
         sink_tokens=_check.integer("sink_tokens", sink_tokens, at_least=0),
         dtype=dtype,
@@ -209,10 +209,10 @@ def _checked_profile(profile: npt.ArrayLike, price: Price) -> Profile:
 
 
 def _checked_aim(budget: float | None, tolerance: float | None, price: Price) -> tuple[float | None, float]:
-    """Return the pairs that there may be, or None, and by how much the loss may grow."""
+    """Return the maximum number of pairs, or None, and the maximum relative increase of the loss."""
     if (budget is None) == (tolerance is None):
-        given = "neither" if budget is None else "both"
-        raise ValueError(f"either budget or tolerance must be given, not {given}")
+        passed = "neither" if budget is None else "both"
+        raise ValueError(f"either budget or tolerance must be given, not {passed}")
     if budget is None:
         return None, _check.positive("tolerance", tolerance)
     share = _check.positive("budget", budget)

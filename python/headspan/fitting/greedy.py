@@ -1,4 +1,4 @@
-"""Spans by measured steps: always the one that costs least loss for the pairs that it saves."""
+"""Fit spans by measured steps, each the one with the least loss for each pair saved."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from headspan.fitting.measured import Aim, Measured
 from headspan.fitting.price import Spans
 from headspan.fitting.windows import ladder
 
-STEPS = 2  # of the ladder, for a factor of 2
-_NEGLIGIBLE = 1e-3  # of a head's attention mass, or of a loss
-_LAZY = 1.25  # a step is taken that costs so much more than was thought, and not at once measured against others
+STEPS = 2  # rungs of the ladder for a factor of 2
+_NEGLIGIBLE = 1e-3  # negligible share of a head's attention mass, or of a loss
+_LAZY = 1.25  # a step that costs up to this factor more than expected is taken without comparing it with others
 
 Profile = npt.NDArray[np.float64]
 Unit = tuple[int, int]
 
 
 def by_steps(measured: Measured, aim: Aim, profile: Profile | None) -> None:
-    """Measure spans along a way down a ladder, one key head a step, until the aim is reached.
+    """Shorten one key head at a time along a ladder of spans, and measure, until the aim is reached.
 
-    The steps of a head are the corners of the lower hull of its losses, each rung measured with all other heads where
-    they start. They are taken in the order of loss for each pair saved, and measured again when it is their turn, with
-    the others where they are by then: one that has become dearer waits for its new turn (lazy greedy).
+    The steps of a head are the corners of the lower hull of its losses, measured at each rung with all other heads at
+    their start. The steps are taken in the order of loss for each pair saved. Before a step is taken, it is measured
+    with the current spans of the other heads. If it has become more expensive, it is queued again (lazy greedy).
 
     References
     ----------
@@ -49,28 +49,28 @@ def by_steps(measured: Measured, aim: Aim, profile: Profile | None) -> None:
     for unit in queues:
         next_of(unit)
     while heap and not (aim.has_budget and price.pairs(spans) <= aim.pairs):
-        thought, unit, span = heapq.heappop(heap)
-        tried = spans.copy()
-        tried[unit] = span
-        new = measured(tried)
-        saved = price.pairs(spans) - price.pairs(tried)
-        cost = (new - loss) / saved
-        if heap and cost > max(_LAZY * thought, heap[0][0]):
+        expected, unit, span = heapq.heappop(heap)
+        candidate = spans.copy()
+        candidate[unit] = span
+        new_loss = measured(candidate)
+        saved = price.pairs(spans) - price.pairs(candidate)
+        cost = (new_loss - loss) / saved
+        if heap and cost > max(_LAZY * expected, heap[0][0]):
             heapq.heappush(heap, (cost, unit, span))
-        elif new <= aim.loss:
-            spans, loss = tried, new
+        elif new_loss <= aim.loss:
+            spans, loss = candidate, new_loss
             next_of(unit)
 
 
 def _start(measured: Measured, rungs: Profile, profile: Profile | None) -> Spans:
-    """Return where to begin: where heads leave out next to no mass, or farther if the loss says so."""
+    """Return spans to start from, which leave out almost no mass, or longer ones if the loss requires them."""
     price = measured.price
     if profile is None:
         return price.full
     grouped = profile.reshape(*price.full.shape, -1, price.tokens)
     within = grouped.cumsum(axis=-1) / np.maximum(grouped.sum(axis=-1, keepdims=True), 1e-300)
-    of_rungs = within.min(axis=-2)[..., np.minimum(rungs.astype(int), price.tokens - 1)]  # of those who share keys
-    lowest = (of_rungs >= 1 - _NEGLIGIBLE).sum(axis=-1).clip(1) - 1
+    rung_mass = within.min(axis=-2)[..., np.minimum(rungs.astype(int), price.tokens - 1)]  # least of heads sharing keys
+    lowest = (rung_mass >= 1 - _NEGLIGIBLE).sum(axis=-1).clip(1) - 1
     for up in range(0, 2 * STEPS + 1, STEPS):
         spans: Spans = rungs[np.maximum(lowest - up, 0)]
         if measured(spans) <= measured(price.full) * (1 + _NEGLIGIBLE):
@@ -79,16 +79,16 @@ def _start(measured: Measured, rungs: Profile, profile: Profile | None) -> Spans
 
 
 def _steps_of(measured: Measured, aim: Aim, spans: Spans, unit: Unit, rungs: Profile) -> list[tuple[float, float]]:
-    """Return the steps of one head by itself: loss for each pair saved, and the span after it."""
+    """Return the steps of one head alone, as pairs of loss for each pair saved and the span after the step."""
     price = measured.price
     corners: list[tuple[float, float, float]] = [(price.pairs(spans), measured(spans), float(spans[unit]))]
     for rung in rungs[rungs < spans[unit]]:
-        tried = spans.copy()
-        tried[unit] = rung
-        loss = measured(tried)
+        candidate = spans.copy()
+        candidate[unit] = rung
+        loss = measured(candidate)
         if loss > aim.loss:
             break
-        point = (price.pairs(tried), loss, float(rung))
+        point = (price.pairs(candidate), loss, float(rung))
         while len(corners) > 1 and _slope(corners[-1], point) <= _slope(corners[-2], corners[-1]):
             corners.pop()
         corners.append(point)

@@ -1,4 +1,4 @@
-"""What spans cost: the pairs of a text, and the bytes of a cache."""
+"""The cost of spans: the pairs of a text and the bytes of a cache."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Spans = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Price:
-    """Sizes of a model and a text, and what spans cost in them.
+    """The sizes of a model and a text, and the cost of spans for them.
 
-    Spans are (layers, heads); what is fitted has one for each key head, (layers, key heads), since a cache keeps for a
-    key head what the furthest of its heads reaches.
+    Spans of heads have the shape (layers, heads). The fit works on spans of key heads, (layers, key heads), since a
+    cache keeps for a key head the longest reach of its heads.
     """
 
     tokens: int
@@ -36,33 +36,33 @@ class Price:
 
     @property
     def full(self) -> Spans:
-        """Spans of key heads within which lies every pair."""
+        """Spans of key heads that cover every pair."""
         return np.full((self.layers, self.key_heads), float(self.tokens))
 
     @property
     def beyond(self) -> int:
-        """How much farther than its span, a whole number, a head reaches."""
+        """The number of whole tokens that a head reaches beyond an integer span."""
         return max(math.ceil(self.ramp) - 1, 0)
 
     def of_heads(self, spans: Spans) -> Spans:
-        """Return the spans of all heads, for those of key heads."""
+        """Return the spans of all heads, given those of the key heads."""
         return np.repeat(spans, self.heads // self.key_heads, axis=1)
 
     @cached_property
     def counts(self) -> npt.NDArray[np.float64]:
         """Pairs of a head that reaches 0, 1, ... tokens - 1 tokens back."""
         before = np.arange(self.tokens)
-        more = self.tokens - before - np.minimum(self.sink_tokens, self.tokens - before)  # beside sinks, seen anyway
-        more[0] = self.tokens + np.minimum(before, self.sink_tokens).sum()
-        return np.cumsum(more).astype(np.float64)
+        added = self.tokens - before - np.minimum(self.sink_tokens, self.tokens - before)  # sinks are seen in any case
+        added[0] = self.tokens + np.minimum(before, self.sink_tokens).sum()
+        return np.cumsum(added).astype(np.float64)
 
     def pairs(self, spans: Spans) -> int:
-        """Count the pairs of spans of key heads."""
+        """Return the number of pairs for spans of key heads."""
         reached = np.minimum(farthest(spans, self.ramp), self.tokens - 1).astype(int)
         return int(self.counts[reached].sum()) * (self.heads // self.key_heads)
 
     def smooth(self, spans: Spans) -> tuple[Spans, Spans]:
-        """Return the pairs of each key head's heads, with spans in between counted in between; and their slope."""
+        """Return the pairs of the heads of each key head, interpolated between integer spans, and their slopes."""
         reached = np.minimum(spans + self.beyond, self.tokens - 1)
         shared = self.heads // self.key_heads
         slopes = np.append(np.diff(self.counts), 0.0)
@@ -70,7 +70,7 @@ class Price:
         return shared * pairs, shared * slopes[np.floor(reached).astype(int)]
 
     def scaled(self, spans: Spans, pairs: float) -> Spans:
-        """Return spans, each plus 1, times one number, so that they have so many pairs and, rounded down, no more."""
+        """Scale every span + 1 by one factor, so that the spans, rounded down, have at most `pairs` pairs."""
         low, high = -math.log1p(self.tokens), math.log1p(self.tokens)
         for _ in range(50):
             middle = (low + high) / 2
@@ -84,7 +84,7 @@ class Price:
         return np.clip((spans + 1) * math.exp(power) - 1, 0, self.tokens)
 
     def cache_bytes(self, spans: Spans) -> int:
-        """Return what caches hold of all layers at the last token."""
+        """Return the bytes of the caches of all layers at the last token."""
         sinks: Pattern | None = Full() | Global(range(self.sink_tokens)) if self.sink_tokens else None
         sizes: dict[str, Any] = {
             "tokens": self.tokens,
@@ -93,8 +93,8 @@ class Price:
             "key_heads": self.key_heads,
         }
         held = 0
-        for its in self.of_heads(spans):
-            counted = cost(**sizes, decode=True, dtype=self.dtype, span=its, ramp=self.ramp, pattern=sinks)
+        for layer_spans in self.of_heads(spans):
+            counted = cost(**sizes, decode=True, dtype=self.dtype, span=layer_spans, ramp=self.ramp, pattern=sinks)
             assert counted.cache_bytes is not None
             held += counted.cache_bytes
         return held

@@ -1,4 +1,4 @@
-"""What was found: spans, what they cost, and what they lose."""
+"""The result of a fit: the spans, their cost and their loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headspan._help import as_written
 
 
 class Point(NamedTuple):
-    """Spans that were measured on the way, on the data that they were fitted to.
+    """One measurement of the fit, on the data to which the spans are fitted.
 
     Attributes
     ----------
@@ -30,10 +30,10 @@ class Window(NamedTuple):
     Attributes
     ----------
     span : float
-        In tokens.
+        The span in tokens.
     pairs, cache_bytes : int
     fitted_loss, loss : float
-        On the data that spans were fitted to, and held out.
+        The loss on the data to which the spans are fitted, and on held-out data.
     """
 
     span: float
@@ -45,29 +45,29 @@ class Window(NamedTuple):
 
 @as_written
 class SpanFit(NamedTuple):
-    """What `headspan.fit_spans` found.
+    """The result of `headspan.fit_spans`.
 
     Attributes
     ----------
     spans : ndarray, shape (layers, heads)
-        In tokens, whole numbers; a head whose span is the number of tokens sees all of them.
+        The spans in whole tokens. A head whose span is the number of tokens sees all tokens.
     ramp : float
     loss_before, loss_after : float
-        Held out: of full attention, and of the spans.
+        The loss on held-out data, with full attention and with the spans.
     fitted_before, fitted_after : float
-        The same on the data that the spans were fitted to.
+        The same on the data to which the spans are fitted.
     pairs, full_pairs : int
-        Of all heads of all layers, of one text.
+        The pairs of one text in all heads and layers, with the spans and with full attention.
     cache_bytes, full_cache_bytes : int
-        What the caches of all layers hold at the last token.
+        The bytes of the caches of all layers at the last token.
     curve, uniform_curve : tuple of Point
-        What was measured on the way, and one span for all heads, both with falling pairs.
+        The best measured points, and those of one span for all heads, both sorted by falling pairs.
     uniform : Window
-        The largest one span for all heads that has no more pairs than these.
+        The largest single span for all heads with at most as many pairs as `spans`.
     uniform_wins : bool
-        Whether nothing better than one span for all heads was found, which then `spans` are.
+        Whether no spans were better than one span for all heads. `spans` are then uniform.
     evaluations : int
-        How often a loss was measured, with a gradient or without, beside the held-out ones.
+        The number of evaluations of `loss` and `gradient`, without those of `held_out`.
     """
 
     spans: npt.NDArray[np.float64]
@@ -88,26 +88,26 @@ class SpanFit(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Pairs as a share of those of full attention."""
+        """The pairs as a share of the pairs of full attention."""
         return self.pairs / self.full_pairs
 
     @property
     def excess(self) -> float:
-        """By how much the held-out loss is larger than that of full attention, as a share of it."""
+        """The relative increase of the held-out loss over full attention."""
         return self.loss_after / self.loss_before - 1
 
     @property
     def uniform_excess(self) -> float:
-        """The same for one span for all heads, at equal pairs."""
+        """The relative increase of the held-out loss for one span for all heads, at equal pairs."""
         return self.uniform.loss / self.loss_before - 1
 
     def __str__(self) -> str:
-        """Say what was found, what it loses, and who won."""
+        """Summarize the pairs, the losses and the comparison with one span for all heads."""
         if self.uniform_wins:
-            who = "one span for all heads did as well as anything found"
+            window = "one span for all heads did as well as anything found"
         else:
-            who = f"one span of {self.uniform.span:g} for all heads, of as many pairs: {self.uniform_excess:+.2%}"
+            window = f"one span of {self.uniform.span:g} for all heads, of as many pairs: {self.uniform_excess:+.2%}"
         return (
             f"{self.share:.1%} of the pairs, {self.cache_bytes / self.full_cache_bytes:.1%} of the cache; "
-            f"held-out loss {self.loss_before:.4f} before and {self.loss_after:.4f} after, {self.excess:+.2%}; {who}"
+            f"held-out loss {self.loss_before:.4f} before and {self.loss_after:.4f} after, {self.excess:+.2%}; {window}"
         )

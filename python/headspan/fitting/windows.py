@@ -1,4 +1,4 @@
-"""One span for all heads: what everything that is fitted has to beat."""
+"""One span for all heads, the baseline that fitted spans have to beat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headspan.fitting.price import Price, Spans
 
 
 def ladder(price: Price, *, steps: int = 1) -> list[float]:
-    """Return spans from all tokens down to 0 whose reaches fall by 2, or by 2 in so many steps."""
+    """Return spans from all tokens down to 0 whose reaches halve in every `steps` steps."""
     lengths = [
         round((price.tokens - 1) / 2 ** (rung / steps)) for rung in range(1, steps * price.tokens.bit_length() + 1)
     ]
@@ -23,8 +23,8 @@ def uniform(price: Price, span: float) -> Spans:
 
 
 def largest_within(price: Price, pairs: float) -> float:
-    """Return the largest whole span that has no more than so many pairs in all heads."""
-    low, high = 0, price.tokens  # the least has no more, or there is no answer
+    """Return the largest integer span with at most `pairs` pairs in all heads."""
+    low, high = 0, price.tokens  # a span of 0 must be within the bound
     while low < high:
         middle = (low + high + 1) // 2
         if price.pairs(uniform(price, middle)) <= pairs:
@@ -35,7 +35,7 @@ def largest_within(price: Price, pairs: float) -> float:
 
 
 def measure(measured: Measured, aim: Aim) -> None:
-    """Measure one span for all heads at every rung, and at the one that suits the aim best."""
+    """Measure one span for all heads at every rung of a ladder, and at the span that fits the aim best."""
     price = measured.price
     rungs = ladder(price)
     for span in rungs:

@@ -1,1 +1,1 @@
-"""Hybrid attention: a global branch predicts how far a local one looks."""
+"""Hybrid attention, in which a global branch predicts the span of a local branch."""

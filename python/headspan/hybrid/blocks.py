@@ -1,6 +1,6 @@
-"""The parts of the hybrid layer, each with its gradient beside it.
+"""The parts of the hybrid layer, each together with its gradient.
 
-Activations are rows, (batch * tokens, dim), so that every product of matrices is one call of BLAS.
+Activations are rows, (batch * tokens, dim), so that every matrix product is one call of BLAS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def layer_norm(
 ) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
     """Return ``weight * (x - mean) / sqrt(variance + epsilon) + bias``, row by row.
 
-    ``vjp(grad)`` gives the gradients of x, weight and bias.
+    ``vjp(grad)`` returns the gradients of x, weight and bias.
     """
     centred = x - x.mean(axis=1, keepdims=True)
     inverse = 1 / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + x.dtype.type(epsilon))
@@ -37,12 +37,12 @@ def layer_norm(
 
 
 def temperature_of(share: Any, temperature_range: float, sharpen_longer: bool) -> Any:
-    """Return the temperature that follows from the predicted share of the largest span; of an array or a tensor."""
+    """Return the temperature for a predicted share of the largest span, an array or a tensor."""
     return 1 + temperature_range * (1 - share) if sharpen_longer else 0.5 + temperature_range * share
 
 
 class BranchGradients(NamedTuple):
-    """Gradients of a branch."""
+    """The gradients of a branch."""
 
     rows: Array
     qkv: Array
@@ -53,7 +53,7 @@ class BranchGradients(NamedTuple):
 def branch(
     rows: Array, qkv: Array, shape: Shape, options: Mapping[str, Any]
 ) -> tuple[Array, Callable[[Array], BranchGradients]]:
-    """Return multi-head attention of rows among themselves, as rows."""
+    """Return multi-head self-attention of rows, as rows."""
     batch, tokens, dim, heads = shape
     split = (batch, tokens, 3, heads, dim // heads)
     out, attention_gradient = attention_vjp(*(rows @ qkv).reshape(split).transpose(2, 0, 3, 1, 4), **options)
@@ -70,15 +70,15 @@ def branch(
 def predict(
     rows: Array, weight: Array, bias: Array, shape: Shape, per: str
 ) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
-    """Return the share of the largest span, between 0 and 1, that is predicted from rows.
+    """Return the share of the largest span, between 0 and 1, that the rows predict.
 
-    Its shape is (batch, 1), (batch, heads) or (batch, heads, tokens). ``vjp(grad)`` gives the gradients of rows, weight
-    and bias.
+    Its shape is (batch, 1), (batch, heads) or (batch, heads, tokens). ``vjp(grad)`` returns the gradients of rows,
+    weight and bias.
     """
     batch, tokens, dim, _ = shape
     by_item = rows.reshape(batch, tokens, dim)
     read = by_item if per == "token" else by_item.mean(axis=1, keepdims=True)
-    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
         share, share_vjp = dynamic_span_vjp(read, weight, bias, 1.0)
     if not np.isfinite(share).all():
         raise ValueError(f"x and parameters must predict a finite span, not {share[~np.isfinite(share)].flat[0]}")

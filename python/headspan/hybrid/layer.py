@@ -1,4 +1,4 @@
-"""Hybrid attention: all tokens seen in one branch, and in another a window whose span the first predicts."""
+"""Hybrid attention: a global branch sees all tokens and predicts the span of a local branch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Vjp = Callable[..., tuple[Array, HybridParameters]]
 
 
 class Options(TypedDict, total=False):
-    """The options of the layer; see `hybrid_attention`."""
+    """The options of the layer, which `hybrid_attention` describes."""
 
     heads: Required[int]
     limit: Required[float]
@@ -55,9 +55,9 @@ def hybrid_attention(
     epsilon: float = 1e-5,
     return_span: bool = False,
 ) -> Any:
-    """Global attention beside local attention, whose span and temperature are predicted from the global one.
+    """Combine global attention with local attention, whose span and temperature the global branch predicts.
 
-    With u the layer norm of x and s between 0 and 1::
+    With u the layer norm of x and s between 0 and 1, the layer computes::
 
         g    = attention(u)                                       all tokens
         s    = sigmoid(predictor(mean of g over the tokens))      of every token's own g with per="token"
@@ -71,27 +71,27 @@ def hybrid_attention(
     x : array_like, shape (batch, tokens, dim) or (tokens, dim)
         float32 or float64.
     parameters : HybridParameters
-        Of the type of `x`. `hybrid_parameters` draws them.
+        Parameters of the type of `x`. `hybrid_parameters` draws initial ones.
     heads : int
-        Of each branch.
+        The number of heads of each branch.
     limit : float
         The largest span, in tokens (`max_span` in the published layer).
     ramp : float
-        Tokens over which the mask falls from 1 to 0 beyond the span; `headspan.attention` says how it is chosen. 0
-        gives a hard window, through which no gradient reaches the span.
+        The number of tokens over which the mask falls from 1 to 0 beyond the span, see `headspan.attention`. 0 gives a
+        hard window, through which the span gets no gradient.
     per : {"batch", "head", "token"}
-        What has a span of its own: a batch item, each of its heads, or each head at each token.
+        Whether to predict one span per batch item, per head, or per head and token.
     sharpen_longer : bool
-        Whether the temperature falls as the span grows, or rises. Not used, as `temperature_range`, when
-        `parameters.log_temperature` is given.
+        Whether the temperature falls as the span grows. Otherwise it rises. This and `temperature_range` are ignored if
+        `parameters.log_temperature` is set.
     temperature_range : float
-        By how much the temperature changes from no span to the largest.
+        The change of the temperature from a span of 0 to the largest span.
     causal : bool
-        Whether tokens see no later ones. Takes ``per="token"``: a mean over all tokens would look ahead.
+        Whether tokens do not see later tokens. This needs ``per="token"``, since a mean over all tokens looks ahead.
     include_self : bool
         Whether a token sees itself.
     epsilon : float
-        Added to the variance in the layer norm.
+        A number added to the variance in the layer norm.
     return_span : bool
         Whether to return the predicted span and temperature too.
 
@@ -99,30 +99,30 @@ def hybrid_attention(
     -------
     out : ndarray, of the shape of `x`
     span : ndarray, shape (batch, 1), (batch, heads) or (batch, heads, tokens), following `per`
-        In tokens. Only with `return_span`, as the temperature. Without a batch axis if `x` has none.
+        In tokens. Span and temperature are returned only with `return_span`, without a batch axis if `x` has none.
     temperature : ndarray, of the shape of `span`; (heads,) when it is learned
 
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong, or if the predicted span is not finite.
     TypeError
-        For a wrong or mixed type.
+        If a type is wrong, or if the types of `x` and the parameters differ.
 
     Notes
     -----
     The published layer takes the span out of the graph (``int(max_span * s.mean().item())``), so that its predictor
-    gets no gradient; here the span shapes a soft mask and the gradient is exact. There, all batch items share the mean
-    span; windows are those of blocks, and cut off at their first keys; the local queries, keys and values are the
-    normed input itself, since a second attention over them is computed and dropped; dot products are scaled by
-    ``head_dim ** -0.25``. Here the span is of an item, a head or a token, every token's window is around itself, the
-    local branch has matrices of its own, and the scale is ``head_dim ** -0.5``. docs/explain/hybrid.md gives
-    the reasons.
+    gets no gradient. Here the span shapes a soft mask, and the gradient is exact. In the published layer all batch
+    items share the mean span, blocks of queries share a slice of keys, of which only the first are kept, and the scale
+    of dot products is ``head_dim ** -0.25``. Its local queries, keys and values are the normed input itself, because
+    the result of a second attention over them is discarded. Here each item, head or token has its own span, the window
+    of a token is around itself, the local branch has its own matrices, and the scale is ``head_dim ** -0.5``.
+    docs/explain/hybrid.md gives the reasons.
 
     References
     ----------
-    HybridAttention in focusedattention.py of github.com/sine2pi/Big_worm; spans as a soft mask: Sukhbaatar et al.,
-    "Adaptive Attention Span in Transformers", ACL 2019.
+    HybridAttention in focusedattention.py of github.com/sine2pi/Big_worm is the published layer. Spans as a soft mask
+    are from Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019.
 
     Examples
     --------
@@ -134,8 +134,8 @@ def hybrid_attention(
     >>> out.shape, span.shape
     ((2, 100, 16), (2, 1))
     """
-    both: Callable[..., Any] = hybrid_attention_vjp
-    return both(
+    function: Callable[..., Any] = hybrid_attention_vjp
+    return function(
         x,
         parameters,
         heads=heads,
@@ -175,28 +175,29 @@ def hybrid_attention_vjp(
     epsilon: float = 1e-5,
     return_span: bool = False,
 ) -> Any:
-    """Hybrid attention, and the function that takes a gradient back through all of it.
+    """Hybrid attention with its vector-Jacobian product.
 
     Parameters
     ----------
     x, parameters, heads, limit, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
     return_span
-        As for `hybrid_attention`. The arrays must not be changed before the gradient has been taken.
+        As for `hybrid_attention`. Do not change the arrays before you call `vjp`.
 
     Returns
     -------
     out : ndarray, or (out, span, temperature) with `return_span`
         As from `hybrid_attention`.
     vjp : callable
-        ``vjp(grad_out, grad_span=None)`` gives the gradients of x and of the parameters, a `HybridParameters`, of
-        ``sum(grad_out * out) + sum(grad_span * span)``. A `grad_span`, as from `span_penalty`, keeps spans short.
+        ``vjp(grad_out, grad_span=None)`` returns the gradients of ``sum(grad_out * out) + sum(grad_span * span)`` with
+        respect to x and to the parameters, the latter as `HybridParameters`. A `grad_span`, for example from
+        `span_penalty`, keeps spans short.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value; also by `vjp`.
+        If a shape or value is wrong, here or in `vjp`.
     TypeError
-        For a wrong or mixed type; also by `vjp`.
+        If a type is wrong or types differ, here or in `vjp`.
 
     Examples
     --------
@@ -209,7 +210,7 @@ def hybrid_attention_vjp(
     >>> bool(abs(gradients.predictor_weight).min() > 0)
     True
     """
-    rows, shape, given_shape = check_input(x, heads)
+    rows, shape, input_shape = check_input(x, heads)
     per_checked = check_per(per)
     p = check_parameters(parameters, rows, shape, per_checked)
     longest = _check.number("limit", limit, at_least=0)
@@ -228,12 +229,12 @@ def hybrid_attention_vjp(
     temperature = temperature_of(share, c, sharpen) if p.log_temperature is None else np.exp(p.log_temperature)
     near, local_vjp = branch(normed, p.local_qkv, shape, options | {"span": span, "temperature": temperature})
     both = np.concatenate((near, wide), axis=1)
-    out = (both @ p.projection + p.projection_bias).reshape(given_shape)
-    if len(given_shape) == 2:
+    out = (both @ p.projection + p.projection_bias).reshape(input_shape)
+    if len(input_shape) == 2:
         span = span[0]
 
     def vjp(grad_out: npt.ArrayLike, grad_span: npt.ArrayLike | None = None) -> tuple[Array, HybridParameters]:
-        """Gradients of x and of the parameters."""
+        """Return the gradients of x and of the parameters."""
         grad = _check.gradient("grad_out", grad_out, out.shape, beside=("x", rows)).reshape(rows.shape)
         grad_both = grad @ p.projection.T  # both @ projection
         local = local_vjp(grad_both[:, : shape.dim])
@@ -241,8 +242,8 @@ def hybrid_attention_vjp(
         assert local.temperature is not None
         total_span = local.span
         if grad_span is not None:
-            given = _check.gradient("grad_span", grad_span, span.shape, beside=("x", rows))
-            total_span = total_span + given.reshape(local.span.shape)
+            extra = _check.gradient("grad_span", grad_span, span.shape, beside=("x", rows))
+            total_span = total_span + extra.reshape(local.span.shape)
         grad_share = longest * total_span  # longest * share
         grad_log_temperature = None
         if p.log_temperature is None:
@@ -250,12 +251,12 @@ def hybrid_attention_vjp(
         else:
             grad_log_temperature = local.temperature * temperature  # exp(log_temperature)
         grad_wide, grad_predictor_weight, grad_predictor_bias = share_vjp(grad_share)
-        whole = global_vjp(grad_both[:, shape.dim :] + grad_wide)
-        grad_rows, grad_norm_weight, grad_norm_bias = norm_vjp(local.rows + whole.rows)
-        return grad_rows.reshape(given_shape), HybridParameters(
+        wide_gradients = global_vjp(grad_both[:, shape.dim :] + grad_wide)
+        grad_rows, grad_norm_weight, grad_norm_bias = norm_vjp(local.rows + wide_gradients.rows)
+        return grad_rows.reshape(input_shape), HybridParameters(
             norm_weight=grad_norm_weight,
             norm_bias=grad_norm_bias,
-            global_qkv=whole.qkv,
+            global_qkv=wide_gradients.qkv,
             local_qkv=local.qkv,
             predictor_weight=grad_predictor_weight,
             predictor_bias=grad_predictor_bias,
@@ -266,5 +267,5 @@ def hybrid_attention_vjp(
 
     if not with_span:
         return out, vjp
-    shown = temperature[0] if len(given_shape) == 2 and p.log_temperature is None else temperature
-    return (out, span, shown.copy()), vjp  # the gradient needs it as it is
+    shown = temperature[0] if len(input_shape) == 2 and p.log_temperature is None else temperature
+    return (out, span, shown.copy()), vjp  # a copy, since vjp needs the temperature unchanged

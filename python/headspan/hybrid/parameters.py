@@ -1,4 +1,4 @@
-"""What hybrid attention learns, and the check of what it is given."""
+"""The parameters of hybrid attention, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Per = Literal["batch", "head", "token"]
 
 @as_written
 class HybridParameters(NamedTuple):
-    """What hybrid attention learns, and of what its gradient is made.
+    """The learned parameters of hybrid attention, or their gradients.
 
     Attributes
     ----------
     norm_weight, norm_bias : ndarray, shape (dim,)
-        Of the layer norm.
+        The weight and bias of the layer norm.
     global_qkv, local_qkv : ndarray, shape (dim, 3 * dim)
-        Queries, keys and values of each branch: ``normed @ global_qkv``, in this order, heads side by side.
+        The queries, keys and values of a branch, in this order, are ``normed @ global_qkv``, with adjacent heads.
     predictor_weight : ndarray, shape (1, dim) for ``per="batch"``, else (heads, dim)
-        From the output of the global branch to the span.
+        The map from the output of the global branch to the span.
     predictor_bias : ndarray, shape (1,) or (heads,)
     projection : ndarray, shape (2 * dim, dim)
-        From both branches, the local one first, to the output.
+        The map from both branches, the local one first, to the output.
     projection_bias : ndarray, shape (dim,)
     log_temperature : ndarray, shape (heads,), or None
-        Logarithm of the temperature of every head. None: the temperature follows from the predicted span.
+        The logarithm of the temperature of every head. If None, the temperature follows from the predicted span.
     """
 
     norm_weight: Array
@@ -55,20 +55,20 @@ def hybrid_parameters(
     dtype: npt.DTypeLike = np.float64,
     seed: int = 0,
 ) -> HybridParameters:
-    """Draw the parameters hybrid attention starts from.
+    """Draw initial parameters for hybrid attention.
 
-    Matrices are normal with the variance of one by their inputs, biases 0: spans start near half the largest.
+    Matrices are normal with a variance of 1 / inputs, and biases are 0. Spans thus start near half of the largest span.
 
     Parameters
     ----------
     dim : int
-        Channels of the input; a multiple of `heads`.
+        The number of channels of the input, a multiple of `heads`.
     heads : int
-        Of each branch.
+        The number of heads of each branch.
     per : {"batch", "head", "token"}
-        What has a span of its own, as for `hybrid_attention`.
+        As for `hybrid_attention`.
     learn_temperature : bool
-        Whether the temperature of a head is a parameter, 1 at first.
+        Whether the temperature of each head is a parameter, which starts at 1.
     dtype : float32 or float64
     seed : int
 
@@ -79,9 +79,9 @@ def hybrid_parameters(
     Raises
     ------
     ValueError
-        For a wrong size, `per` or `seed`.
+        If a size, `per` or `seed` is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def hybrid_parameters(
 
 
 class Shape(NamedTuple):
-    """Sizes of a layer at work."""
+    """The sizes of the layer for an input."""
 
     batch: int
     tokens: int
@@ -122,7 +122,7 @@ class Shape(NamedTuple):
 
 
 def check_per(per: object) -> str:
-    """Return what has a span of its own."""
+    """Return `per`, after checking it."""
     if not isinstance(per, str):
         raise TypeError(f"per must be 'batch', 'head' or 'token', not {_check.describe(per)}")
     if per not in ("batch", "head", "token"):
@@ -131,7 +131,7 @@ def check_per(per: object) -> str:
 
 
 def check_causal(causal: object, per: str) -> bool:
-    """Return whether tokens see no later ones, which a mean over all of them would."""
+    """Return `causal`, after checking that no mean over all tokens looks ahead."""
     checked = _check.flag("causal", causal)
     if checked and per != "token":
         raise ValueError(f"per must be 'token' when causal, since a mean over all tokens looks ahead, not {per!r}")
@@ -139,7 +139,7 @@ def check_causal(causal: object, per: str) -> bool:
 
 
 def check_heads(dim: int, heads: object, name: str, *, given: str = "heads") -> int:
-    """Return the number of heads, which share out the channels; `name` says what has these, `given` what the heads."""
+    """Return the number of heads, which must divide `dim`. Errors use `name` for `dim` and `given` for `heads`."""
     count = _check.integer(given, heads, at_least=1)
     if dim % count:
         raise ValueError(f"{given} must divide {name}, {dim}, not {count}")
@@ -147,7 +147,7 @@ def check_heads(dim: int, heads: object, name: str, *, given: str = "heads") -> 
 
 
 def check_input(x: object, heads: object) -> tuple[Array, Shape, tuple[int, ...]]:
-    """Return x as (batch * tokens, dim), its sizes, and the shape it was given in."""
+    """Return x as (batch * tokens, dim), its sizes, and its original shape."""
     array = _check.float_array("x", x)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise ValueError(f"x must have the axes (batch, tokens, dim) or (tokens, dim), none empty, not {array.shape}")
@@ -159,7 +159,7 @@ def check_input(x: object, heads: object) -> tuple[Array, Shape, tuple[int, ...]
 
 
 def parameter_shapes(dim: int, heads: int, per: str) -> dict[str, tuple[int, ...]]:
-    """Shape of every parameter, by its name."""
+    """Return the shape of every parameter, by name."""
     predicted = 1 if per == "batch" else heads
     return {
         "norm_weight": (dim,),
@@ -175,16 +175,16 @@ def parameter_shapes(dim: int, heads: int, per: str) -> dict[str, tuple[int, ...
 
 
 def check_parameters(parameters: object, x: Array, shape: Shape, per: str) -> HybridParameters:
-    """Return the parameters, each of its shape, of the type of x, and finite."""
+    """Return the parameters, after checking that their shapes and types are right and their values finite."""
     if not isinstance(parameters, HybridParameters):
         raise TypeError(f"parameters must be HybridParameters, not {_check.describe(parameters)}")
     checked = {}
     for name, expected in parameter_shapes(shape.dim, shape.heads, per).items():
-        given = getattr(parameters, name)
-        if given is None and name == "log_temperature":
+        parameter = getattr(parameters, name)
+        if parameter is None and name == "log_temperature":
             continue
         full = f"parameters.{name}"
-        array = _check.float_array(full, given)
+        array = _check.float_array(full, parameter)
         _check.same_dtype({"x": x, full: array})
         if array.shape != expected:
             with_per = f", heads={shape.heads} and per={per!r}" if name.startswith("predictor") else ""
@@ -198,7 +198,7 @@ def check_parameters(parameters: object, x: Array, shape: Shape, per: str) -> Hy
 
 
 def _check_logarithm(name: str, array: Array) -> None:
-    """Refuse logarithms of what the type of the array cannot hold."""
+    """Raise ValueError for logarithms of numbers that the type of the array cannot hold."""
     limits = np.finfo(array.dtype)
     low, high = np.log(limits.tiny), np.log(limits.max)
     outside = array[(array < low) | (array > high)]
@@ -208,8 +208,8 @@ def _check_logarithm(name: str, array: Array) -> None:
 
 def _float_type(dtype: object) -> np.dtype[np.floating]:
     for real in _check.FLOATS:
-        with suppress(TypeError):  # of what is no type at all
+        with suppress(TypeError):  # NumPy raises for objects that are no type
             if real == dtype and dtype is not None:
                 return real
-    given = dtype.__name__ if isinstance(dtype, type) else _check.describe(dtype)
-    raise TypeError(f"dtype must be float32 or float64, not {given}")
+    name = dtype.__name__ if isinstance(dtype, type) else _check.describe(dtype)
+    raise TypeError(f"dtype must be float32 or float64, not {name}")

@@ -1,21 +1,21 @@
-"""Pictures of what heads learned, with matplotlib: ``pip install 'headspan[plot]'``.
+"""Plots of learned attention, with matplotlib: ``pip install 'headspan[plot]'``.
 
-Every function takes arrays, draws into ``ax`` or, without one, into a new pyplot figure, changes no setting of
-matplotlib, shows nothing by itself, and returns the axes (or, with several panels, the figure).
+Every function takes arrays and draws into ``ax`` or, by default, into a new pyplot figure. It returns the axes or, with
+several panels, the figure. No function shows the figure or changes a setting of matplotlib.
 
 =====================  ==============================================================
-`soft_mask`            what the soft mask does, and what span and ramp change
-`spans`                how far every head looks
-`span_history`         how the spans got there
-`distance_profile`     where a head puts its weight
-`attention_map`        which token looks where
-`dynamic_spans`        how the span moves along a text
-`pattern`              what a pattern allows, and what that costs
-`block_gates`          which blocks a learned pattern has left, and how they got there
-`hierarchy`            how coarsely hierarchical attention sees what lies behind
-`kept_tokens`          which tokens of a stream stay in fixed memory
-`limit_sweep`          what a larger limit of the span buys
-`span_fit`             what spans fitted to a trained model lose, beside one span for all
+`soft_mask`            the soft mask against the distance
+`spans`                the span of every head
+`span_history`         the spans during training
+`distance_profile`     the mean weight at every distance
+`attention_map`        the weight of every pair of tokens
+`dynamic_spans`        the span along a text
+`pattern`              the pairs that a pattern allows, and their cost
+`block_gates`          the open and closed blocks of a learned pattern
+`hierarchy`            the resolution of hierarchical attention at every distance
+`kept_tokens`          the tokens that a stream keeps in fixed memory
+`limit_sweep`          the effect of a larger span limit
+`span_fit`             the loss of fitted spans, compared with one span for all heads
 =====================  ==============================================================
 """
 

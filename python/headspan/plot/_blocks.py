@@ -1,4 +1,4 @@
-"""Pictures of blocks: the gates that they learned, and how coarsely hierarchical attention sees them."""
+"""Plots of block gates and of the levels of hierarchical attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-CELLS = 512  # tokens that are drawn one by one; of more the picture has as many rows and columns
+CELLS = 512  # the largest number of rows and columns of a picture; more tokens are sampled
 
 
 def block_gates(
@@ -29,23 +29,22 @@ def block_gates(
     steps: npt.ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes | Figure:
-    """Draw the gates of blocks, a panel a head, and row by row as they were at several steps of a training.
+    """Draw the gates of blocks, with one panel per head and one row of panels per training step.
 
-    Closed blocks, whose gate is 0, are grey. The title counts those that are open, of those that hold a pair.
+    Closed blocks, whose gate is 0, are grey. The title has the number of open blocks and of all blocks with a pair.
 
     Parameters
     ----------
     block_gates : array_like, shape (blocks, blocks), (heads, blocks, blocks) or (steps, heads, blocks, blocks)
-        As `headspan.learned_blocks` gives them, and as `headspan.attention` takes them. What is beyond 0 and 1 is
-        taken for these.
+        Gates as `headspan.learned_blocks` returns and `headspan.attention` takes them. They are clipped to [0, 1].
     gate_block : int or (int, int)
-        Tokens of a block, or queries and keys of one.
+        The number of tokens of a block, or of its queries and keys.
     causal : bool
-        Whether queries see no later keys; blocks of later keys alone are left blank.
+        Whether queries do not see later keys. Blocks with only later keys are blank.
     steps : array_like of int, shape (steps,), optional
-        The steps that the gates of four axes are of.
+        The training steps of gates with four axes.
     ax : matplotlib.axes.Axes, optional
-        For gates of one panel.
+        Only for gates with one panel.
 
     Returns
     -------
@@ -55,11 +54,11 @@ def block_gates(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -70,27 +69,27 @@ def block_gates(
     """
     gates = np.clip(style.numbers("block_gates", block_gates, 2, 3, 4), 0, 1)
     sides = _check.pair("gate_block", gate_block)
-    of_steps = _steps(steps, np.ndim(block_gates), len(gates))
+    step_numbers = _steps(steps, np.ndim(block_gates), len(gates))
     rows, heads = gates.shape[:2]
     if rows * heads > style.MOST_PANELS:
         raise ValueError(f"block_gates must be of at most {style.MOST_PANELS} panels, not {rows} x {heads}")
     row, column = np.arange(gates.shape[2])[:, None], np.arange(gates.shape[3])
-    seen = (column * sides[1] < (row + 1) * sides[0]) | (not _check.flag("causal", causal))
+    valid = (column * sides[1] < (row + 1) * sides[0]) | (not _check.flag("causal", causal))
     if rows * heads == 1:
         ax = style.axes(ax, 5.4, 4.4)
-        image = _draw_gates(ax, gates[0, 0], seen, sides)
-        ax.set_title(_open(gates[0, 0], seen), size=10)
+        image = _draw_gates(ax, gates[0, 0], valid, sides)
+        ax.set_title(_open(gates[0, 0], valid), size=10)
         _gate_key(ax.figure, image, [ax])
         return ax
     if ax is not None:
         raise ValueError(f"ax holds one panel, not those of {rows * heads}; leave it out for a figure of them")
     figure, panels = style.panels(rows * heads, columns=heads if rows > 1 else min(heads, 4))
-    for number, one in enumerate(panels):
+    for number, panel in enumerate(panels):
         step, head = divmod(number, heads)
-        its = gates[step, head]
-        image = _draw_gates(one, its, seen, sides)
-        where = f"head {head + 1}" if of_steps is None else f"head {head + 1}, step {of_steps[step]:,}"
-        one.set_title(f"{where}\n{_open(its, seen)}", size=9)
+        head_gates = gates[step, head]
+        image = _draw_gates(panel, head_gates, valid, sides)
+        title = f"head {head + 1}" if step_numbers is None else f"head {head + 1}, step {step_numbers[step]:,}"
+        panel.set_title(f"{title}\n{_open(head_gates, valid)}", size=9)
     _gate_key(figure, image, panels)
     return figure
 
@@ -108,21 +107,21 @@ def _steps(steps: npt.ArrayLike | None, axes: int, count: int) -> list[int] | No
     return [int(step) for step in numbers]
 
 
-def _draw_gates(ax: Axes, gates: Array, seen: Array, sides: tuple[int, int]) -> Any:
-    """Draw a cell a block: its gate, or that it is closed, or nothing where it holds no pair."""
+def _draw_gates(ax: Axes, gates: Array, valid: Array, sides: tuple[int, int]) -> Any:
+    """Draw one cell per block: its gate, grey if it is closed, or blank if it has no pair."""
     queries, keys = (n * side for n, side in zip(gates.shape, sides, strict=True))
     extent = style.edges(gates, *sides)
     closed = style.matplotlib("colors").ListedColormap([style.NOTHING])
-    ax.imshow(np.ma.masked_where(~seen, np.zeros(gates.shape)), cmap=closed, extent=extent, interpolation="nearest")
-    shown = np.ma.masked_where(~seen | (gates == 0), gates)
+    ax.imshow(np.ma.masked_where(~valid, np.zeros(gates.shape)), cmap=closed, extent=extent, interpolation="nearest")
+    shown = np.ma.masked_where(~valid | (gates == 0), gates)
     image = ax.imshow(shown, vmin=0, vmax=1, cmap=style.MAP, extent=extent, interpolation="nearest")
     style.pair_axes(ax, queries, keys)
     ax.set_facecolor("none")
     return image
 
 
-def _open(gates: Array, seen: Array) -> str:
-    return f"{int((gates[seen] > 0).sum())} of {int(seen.sum())} blocks open"
+def _open(gates: Array, valid: Array) -> str:
+    return f"{int((gates[valid] > 0).sum())} of {int(valid.sum())} blocks open"
 
 
 def _gate_key(figure: Any, image: Any, panels: list[Axes]) -> None:
@@ -131,10 +130,10 @@ def _gate_key(figure: Any, image: Any, panels: list[Axes]) -> None:
 
 
 def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> Axes:
-    """Draw how coarsely hierarchical attention sees what lies behind: one by one, as means of 2, of 4 and so on.
+    """Draw the level at which hierarchical attention sees each token: alone, or as a mean of 2, 4 or more tokens.
 
-    The groups of up to 512 tokens are told apart by light and dark. The legend has the share of each level in all pairs
-    that are computed.
+    For up to 512 tokens, adjacent groups alternate between light and dark. The legend has the share of each level in
+    all computed pairs.
 
     Parameters
     ----------
@@ -150,11 +149,11 @@ def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> A
     Raises
     ------
     ValueError
-        For a value out of its range.
+        If `tokens` or `block_size` is less than 1.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -166,9 +165,9 @@ def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> A
     side = _check.integer("block_size", block_size, at_least=1)
     pairs = hierarchical_cost(tokens=count, heads=1, head_dim=1, block_size=side).pairs
     places = np.arange(count) if count <= CELLS else np.linspace(0, count - 1, CELLS).astype(int)
-    levels, of_levels = _levels(count, side, places, pairs)
+    levels, level_pairs = _levels(count, side, places, pairs)
     ax = style.axes(ax, 7.4, 4.6)
-    shades = style.matplotlib("colors").to_rgba_array(style.colours(len(of_levels)))
+    shades = style.matplotlib("colors").to_rgba_array(style.colours(len(level_pairs)))
     later = places > places[:, None]
     image = shades[levels]
     if count <= CELLS:
@@ -181,28 +180,28 @@ def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> A
     full = count * (count + 1) // 2
     ax.set_title(f"{pairs:,} of {full:,} pairs ({100 * pairs / full:.2g} %)", size=10)
     patch = style.matplotlib("patches").Patch
-    words = ["one by one", *(f"means of {2**level}" for level in range(1, len(of_levels)))]
-    labels = [f"{its}: {100 * n / pairs:.2g} %" for its, n in zip(words, of_levels, strict=True)]
+    names = ["one by one", *(f"means of {2**level}" for level in range(1, len(level_pairs)))]
+    labels = [f"{word}: {100 * n / pairs:.2g} %" for word, n in zip(names, level_pairs, strict=True)]
     style.legend(ax, [patch(facecolor=shade, label=label) for shade, label in zip(shades, labels, strict=True)])
     return ax
 
 
 def _levels(tokens: int, side: int, places: Array, pairs: int) -> tuple[Array, list[int]]:
-    """Return at which level each query sees each token, of those at some places, and the pairs of each level."""
+    """Return the level at which each query sees each token, for tokens at `places`, and the pairs of each level."""
     groups, pattern = levels_of(tokens, side)
     indptr, indices, _ = lists = pattern.rows[0][0]
-    begins = np.cumsum([0, *groups]) // side  # the first block of means of 2, of 4 and so on, and of the tokens
-    own = int(begins[-1]) - lists.before  # the first row of queries
-    of_row = np.diff(indptr[own:])
-    queries = np.minimum(side, tokens - side * np.arange(of_row.size))
-    seen = np.repeat(queries, of_row) * side
+    begins = np.cumsum([0, *groups]) // side  # the first block of each level of means, and of the tokens
+    first_row = int(begins[-1]) - lists.before  # the first row of queries
+    row_lengths = np.diff(indptr[first_row:])
+    queries = np.minimum(side, tokens - side * np.arange(row_lengths.size))
+    seen = np.repeat(queries, row_lengths) * side
     counts = [int(seen[(indices >= a) & (indices < b)].sum()) for a, b in itertools.pairwise(begins)]
     levels = np.zeros((places.size, places.size), np.int64)
     for row, query in enumerate(places):
-        its = indices[slice(*indptr[own + query // side :][:2])]
+        groups_seen = indices[slice(*indptr[first_row + query // side :][:2])]
         for level, (a, b) in enumerate(itertools.pairwise(begins), 1):
-            blocks = its[(its >= a) & (its < b)] - a
+            blocks = groups_seen[(groups_seen >= a) & (groups_seen < b)] - a
             if blocks.size:
                 low, high = (int(n) * side << level for n in (blocks[0], blocks[-1] + 1))
                 levels[row, (places >= low) & (places < high)] = level
-    return levels, [pairs - sum(counts), *(n for n in counts if n)]  # the last level may be beyond all queries
+    return levels, [pairs - sum(counts), *(n for n in counts if n)]  # no query may reach the last level

@@ -1,4 +1,4 @@
-"""The picture of spans fitted to a trained model: what is lost against what is saved."""
+"""The plot of spans fitted to a trained model: loss against pairs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def span_fit(fit: SpanFit, *, ax: Axes | None = None) -> Axes:
-    """Draw the loss of spans that were fitted to a model against their pairs, beside one span for all heads.
+    """Draw the loss of fitted spans against their pairs, compared with one span for all heads.
 
-    Lines are of the data that spans were fitted to: the best that was measured on the way, and one span for all heads.
-    Rings are of held-out data: the spans that were found, and the one span for all of as many pairs.
+    The lines show the data to which the spans were fitted: the best measured points, and one span for all heads. The
+    rings show held-out data: the resulting spans, and one span for all heads with the same number of pairs.
 
     Parameters
     ----------
     fit : SpanFit
-        Of `headspan.fit_spans`, or `headspan.torch.fit_spans`.
+        The result of `headspan.fit_spans` or `headspan.torch.fit_spans`.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -32,9 +32,9 @@ def span_fit(fit: SpanFit, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     TypeError
-        For anything else.
+        If `fit` is not a `SpanFit`.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -50,11 +50,11 @@ def span_fit(fit: SpanFit, *, ax: Axes | None = None) -> Axes:
     if not isinstance(fit, SpanFit):
         raise TypeError(f"fit must be a SpanFit, as fit_spans returns it, not {_check.describe(fit)}")
     ax = style.axes(ax)
-    found, uniform = style.COLOURS[:2]
-    for points, colour, label in ((fit.uniform_curve, uniform, "one span for all heads"), (fit.curve, found, "fitted")):
+    best, uniform = style.COLOURS[:2]
+    for points, colour, label in ((fit.uniform_curve, uniform, "one span for all heads"), (fit.curve, best, "fitted")):
         x, y = _percent(fit, points)
         ax.plot(x, y, "o-", color=colour, markersize=3, linewidth=1.2, label=label)
-    rings = ((fit.pairs, fit.excess, found), (fit.uniform.pairs, fit.uniform_excess, uniform))
+    rings = ((fit.pairs, fit.excess, best), (fit.uniform.pairs, fit.uniform_excess, uniform))
     for at, (pairs, excess, colour) in enumerate(rings):
         if at == 0 or not fit.uniform_wins:
             named = "held out, at equal pairs" if at == 0 else None
@@ -64,7 +64,7 @@ def span_fit(fit: SpanFit, *, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter(style.matplotlib("ticker").FuncFormatter(lambda x, _: f"{x:.3g}"))
     height = max(100 * fit.uniform_excess, 100 * fit.excess, 1.0)
-    ax.set_ylim(-0.1 * height, 1.5 * height)  # what lies above is of no use to anybody
+    ax.set_ylim(-0.1 * height, 1.5 * height)  # points above this height would flatten the rest
     ax.set_xlabel("pairs (% of full attention)")
     ax.set_ylabel("loss above full attention (%)")
     ax.set_title(f"{fit.share:.1%} of the pairs, held out {fit.excess:+.2%}", size=10)

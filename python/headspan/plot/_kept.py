@@ -1,4 +1,4 @@
-"""The picture of a stream in fixed memory: which tokens stay, for how long, and with what weight."""
+"""The plot of the tokens that a stream keeps in fixed memory, with their weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-CELLS = 512  # more tokens than these share a row of the picture
+CELLS = 512  # the largest number of rows of a picture; more tokens share rows
 
 
 def kept_tokens(
@@ -26,21 +26,21 @@ def kept_tokens(
     unit: str = "tokens",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw which tokens of a stream are kept while it goes on: a line for as long as a token stays.
+    """Draw which tokens a stream keeps over time, with a line for as long as a token stays.
 
-    Grey are tokens that were there and are no longer. Of more than 512 tokens several share a row, which is coloured as
-    long as one of them stays, by the largest of their weights.
+    Tokens that the stream has dropped are grey. With more than 512 tokens, several tokens share a row. Such a row is
+    coloured while one of them stays, by the largest of their weights.
 
     Parameters
     ----------
     count : array_like of int, shape (moments,)
-        How many tokens there were at each moment that is drawn, ascending.
+        The number of tokens at each drawn moment, ascending.
     positions : array_like of int, shape (moments, rows)
-        The tokens that were kept then, each less than `count`; -1 for rows that are empty.
+        The positions of the kept tokens at each moment, less than `count`. -1 stands for an empty row.
     weights : array_like, shape (moments, rows), optional
-        What their colour says, as the weight that they received; three decades up to the largest.
+        The values of the colours, for example received weights. The colours cover three decades up to the largest.
     unit : str
-        What the model reads, as it stands on the axes.
+        The name of what the model reads, for the axis labels.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -50,15 +50,15 @@ def kept_tokens(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
-    Of a stream that keeps the first token, the newest, and token 2 for a while:
+    This stream keeps the first token, the newest token and, for a while, token 2:
 
     >>> import headspan as hs
     >>> ax = hs.plot.kept_tokens([2, 3, 4, 5], [[0, 1, -1], [0, 1, 2], [0, 2, 3], [0, 3, 4]])
@@ -74,26 +74,26 @@ def kept_tokens(
     wrong = (kept < -1) | (kept >= counts[:, None])
     if wrong.any():
         raise ValueError(f"positions must lie between -1, for none, and below count, but hold {kept[wrong][0]}")
-    given = np.ones(kept.shape) if weights is None else _check.real_array("weights", weights)
-    if given.shape != kept.shape:
-        raise ValueError(f"weights must be of the shape of positions, {kept.shape}, not {given.shape}")
-    _check.non_negative("weights", given)
+    values = np.ones(kept.shape) if weights is None else _check.real_array("weights", weights)
+    if values.shape != kept.shape:
+        raise ValueError(f"weights must be of the shape of positions, {kept.shape}, not {values.shape}")
+    _check.non_negative("weights", values)
 
     total = int(counts[-1])
-    each = -(-total // CELLS)  # tokens of a row
-    cells = np.full((-(-total // each), counts.size), -1.0)
+    per_row = -(-total // CELLS)  # tokens per row
+    cells = np.full((-(-total // per_row), counts.size), -1.0)
     moment, row = np.nonzero(kept >= 0)
-    np.maximum.at(cells, (kept[moment, row] // each, moment), given[moment, row])
+    np.maximum.at(cells, (kept[moment, row] // per_row, moment), values[moment, row])
     ax = style.axes(ax, 7.0, 4.6)
     colours = style.matplotlib("colors")
-    edges = _edges(counts), np.append(np.arange(len(cells)) * each, total) - 0.5
-    gone = np.ma.masked_where(np.arange(len(cells))[:, None] * each >= counts, np.zeros(cells.shape))
-    ax.pcolormesh(*edges, gone, cmap=colours.ListedColormap([style.NOTHING]), rasterized=True)
+    edges = _edges(counts), np.append(np.arange(len(cells)) * per_row, total) - 0.5
+    dropped = np.ma.masked_where(np.arange(len(cells))[:, None] * per_row >= counts, np.zeros(cells.shape))
+    ax.pcolormesh(*edges, dropped, cmap=colours.ListedColormap([style.NOTHING]), rasterized=True)
     shown = np.ma.masked_less(cells, 0)
     if weights is None:
         ax.pcolormesh(*edges, shown, cmap=colours.ListedColormap([style.COLOURS[0]]), rasterized=True)
     else:
-        high = float(given[kept >= 0].max(initial=0)) or 1.0
+        high = float(values[kept >= 0].max(initial=0)) or 1.0
         norm = colours.LogNorm(high / 1e3, high, clip=True)
         image = ax.pcolormesh(*edges, np.maximum(shown, high / 1e3), norm=norm, cmap=style.MAP, rasterized=True)
         bar = ax.figure.colorbar(image, ax=ax, extend="min", label="weight (grey: no longer kept)", aspect=30)
@@ -109,7 +109,7 @@ def kept_tokens(
 
 
 def _edges(counts: Array) -> Array:
-    """Return where the column of each moment begins, and the last one ends: half way between two."""
+    """Return the edges of the columns of the moments, half way between adjacent moments."""
     middles = (counts[1:] + counts[:-1]) / 2
     first, last = (middles[0] - counts[0], counts[-1] - middles[-1]) if middles.size else (0.5, 0.5)
     return np.concatenate([[counts[0] - first], middles, [counts[-1] + last]])

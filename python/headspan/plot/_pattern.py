@@ -1,4 +1,4 @@
-"""The picture of a pattern: which pairs it allows, coloured by the part that allows them, and what they cost."""
+"""The plot of a pattern: the pairs that it allows, coloured by the part that allows them, and their cost."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-CELLS = 64  # more tokens are pooled in blocks
+CELLS = 64  # larger numbers of tokens are pooled into blocks
 BLOCKS = 128
-MOST_PAIRS = 2**27  # looked at, for each part; of larger layouts only some rows are
-PALEST = 0.3  # a block with a single pair can still be seen
+MOST_PAIRS = 2**27  # inspected for each part; larger layouts are sampled by rows
+PALEST = 0.3  # opacity at which a block with a single pair is still visible
 _CHUNK = 2**22
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How many pairs of every block each part brings.
+    """The number of pairs that each part contributes to every block.
 
     Attributes
     ----------
     counts : ndarray of int64, shape (parts, row blocks, column blocks)
-        A pair counts for the first part that allows it: by its own span, which tokens of Global are free of.
+        A pair counts for the first part that allows it within the span. Global tokens ignore the span.
     sizes : ndarray of int64, shape (row blocks, column blocks)
-        Pairs of a block that were looked at.
+        The number of inspected pairs of a block.
     block : (int, int)
-        Queries and keys in a block.
+        The numbers of queries and keys in a block.
     whole : bool
-        Whether every row was looked at.
+        Whether all rows were inspected.
     """
 
     counts: Array
@@ -64,30 +64,29 @@ def pattern(
     ramp: float = 32,
     ax: Axes | None = None,
 ) -> Axes | Figure:
-    """Draw what a pattern allows, coloured by the part of its union that a pair came from.
+    """Draw the pairs that a pattern allows, coloured by the part of its union that allows them.
 
-    A pair that several parts allow has the colour of the first; beyond the span that is a Global, which no span limits.
-    Of more than 64 queries or keys a cell is a block, coloured by the part that most of its pairs came from and the
-    paler the fewer of its pairs there are. The title tells the share of all pairs that are computed, and the FLOPs of a
-    forward pass, as `headspan.cost` counts them.
+    A pair that several parts allow has the colour of the first part. Beyond the span this is a Global, which no span
+    limits. With more than 64 queries or keys, each cell is a block in the colour of its largest part, paler if fewer of
+    its pairs are computed. The title has the share of computed pairs and the FLOPs that `headspan.cost` counts.
 
     Parameters
     ----------
     pattern : Pattern or sequence of Pattern
-        With one for each head, or Blocks per head, there is a panel a head; with Random per head as many as spans.
+        One pattern per head, or Blocks per head, gives one panel per head. Random per head gives one panel per span.
     tokens, key_tokens : int
-        Queries and keys, as many keys as queries unless given. Beyond 11,000 tokens some rows of each block are
-        looked at, and the legend says how many.
+        The number of queries and keys. By default there are as many keys as queries. Beyond 11,000 tokens only some
+        rows of each block are inspected, and the legend says how many.
     causal : bool, optional
-        Whether queries see no later keys; None as for `headspan.attention`.
+        Whether queries do not see later keys. The default is that of `headspan.attention`.
     head_dim : int
-        For the FLOPs; the legend says it.
+        The head_dim for which FLOPs are counted. The legend shows it.
     span : array_like, shape () or (heads,), optional
-        In tokens; pairs out of its reach are left out.
+        The span in tokens. Pairs out of its reach are not drawn.
     ramp : float
-        In tokens; `headspan.attention` says how it is chosen.
+        The ramp in tokens, see `headspan.attention`.
     ax : matplotlib.axes.Axes, optional
-        For a pattern of one panel.
+        Only for a pattern with one panel.
 
     Returns
     -------
@@ -97,11 +96,11 @@ def pattern(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -127,16 +126,16 @@ def pattern(
     shares = layouts[0].counts.sum(axis=(1, 2)) if len(panels) == 1 and layouts[0].whole else None
     handles = _patches(colours, shares, full, layouts[0], head_dim)
     title = "first part that allows it" if len(names) > 1 else None
-    beside = max(len(line) for text in (title or "", *(h.get_label() for h in handles)) for line in text.split("\n"))
+    width = max(len(line) for text in (title or "", *(h.get_label() for h in handles)) for line in text.split("\n"))
     figure, axes = (
         style.panels(len(panels), columns=min(len(panels), 4))
         if len(panels) > 1
-        else (None, [style.axes(ax, 5.3 + 0.085 * beside, 4.6)])
+        else (None, [style.axes(ax, 5.3 + 0.085 * width, 4.6)])
     )
-    for head, (one, p, layout, bill) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
+    for head, (panel, p, layout, work) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
         shades = [colours[part.short_name()] for part in p.alternatives]
-        _draw(one, layout, shades, queries, keys)
-        one.set_title(_bill(bill.pairs, full, bill.forward_flops, None if figure is None else head), size=10)
+        _draw(panel, layout, shades, queries, keys)
+        panel.set_title(_bill(work.pairs, full, work.forward_flops, None if figure is None else head), size=10)
     if figure is None:
         style.legend(axes[0], handles, title)
         return axes[0]
@@ -145,34 +144,35 @@ def pattern(
     return figure
 
 
-def _panels(given: object, span: npt.ArrayLike | None, queries: int, keys: int) -> tuple[list[Pattern], list[Any]]:
-    """Return the pattern and the span of every panel."""
-    of_heads = given.heads if isinstance(given, Pattern) else len(given) if isinstance(given, list | tuple) else None
+def _panels(pattern: object, span: npt.ArrayLike | None, queries: int, keys: int) -> tuple[list[Pattern], list[Any]]:
+    """Return the patterns and the spans of the panels."""
+    listed = len(pattern) if isinstance(pattern, list | tuple) else None
+    heads = pattern.heads if isinstance(pattern, Pattern) else listed
     spans = None if span is None else np.atleast_1d(_check.real_array("span", span))
-    wanted = of_heads or (1 if spans is None else spans.size)
-    if not 1 <= wanted <= style.MOST_PANELS:
-        raise ValueError(f"pattern must be for 1 to {style.MOST_PANELS} heads, not for {wanted}")
-    if of_heads == 0:
+    count = heads or (1 if spans is None else spans.size)
+    if not 1 <= count <= style.MOST_PANELS:
+        raise ValueError(f"pattern must be for 1 to {style.MOST_PANELS} heads, not for {count}")
+    if heads == 0:
         raise ValueError("pattern must be a Pattern or a list of at least one, not an empty list")
-    panels = per_head(given, 1, wanted, queries, keys)
+    panels = per_head(pattern, 1, count, queries, keys)
     if not panels:
         raise TypeError("pattern must be a Pattern or a list of Patterns, not None")
-    panels = panels * (wanted // len(panels))
+    panels = panels * (count // len(panels))
     if spans is None:
-        return panels, [None] * wanted
+        return panels, [None] * count
     _check.non_negative("span", spans)
-    if spans.ndim != 1 or spans.size not in (1, wanted):
-        raise ValueError(f"span must be a number or of shape ({wanted},), not {spans.shape}")
-    return panels, np.broadcast_to(spans, (wanted,)).astype(np.float64).tolist()
+    if spans.ndim != 1 or spans.size not in (1, count):
+        raise ValueError(f"span must be a number or of shape ({count},), not {spans.shape}")
+    return panels, np.broadcast_to(spans, (count,)).astype(np.float64).tolist()
 
 
 def layout_of(
     pattern: Pattern, queries: int, keys: int, causal: bool, span: float | None = None, ramp: float = 32
 ) -> Layout:
-    """Count the pairs of every block by the part they came from.
+    """Count the pairs of every block by the part that allows them.
 
-    No array is larger than a chunk of rows: which keys a row sees is asked of `headspan.attention_weights`, whose
-    weights are above 0 there and nowhere else when all scores are the same.
+    `headspan.attention_weights` tells which keys a row sees, since with equal scores only these have a weight above 0.
+    The rows are processed in chunks, so that no array is larger than a chunk.
     """
     pooled = max(queries, keys) > CELLS
     rows, cols = (-(-n // BLOCKS) if pooled else 1 for n in (queries, keys))
@@ -182,30 +182,30 @@ def layout_of(
     shape = (-(-queries // rows), starts.size)
     counts = np.zeros((len(parts), *shape), np.int64)
     looked = np.bincount(chosen // rows, minlength=shape[0])
-    for some in _chunks(chosen, max(1, _CHUNK // keys)):
-        left = _seen(pattern, queries, keys, some, causal, span, ramp)
-        # What no part has within its own span is there because a token is Global in another.
+    for chunk in _chunks(chosen, max(1, _CHUNK // keys)):
+        left = _seen(pattern, queries, keys, chunk, causal, span, ramp)
+        # Pairs that no part allows within the span are due to Global tokens, which ignore the span.
         for reach, (number, part) in itertools.product((span, None), enumerate(parts)):
             if not left.any():
                 break
-            own = left if len(parts) == 1 else left & _seen(part, queries, keys, some, causal, reach, ramp)
-            np.add.at(counts[number], some // rows, np.add.reduceat(own, starts, axis=1, dtype=np.int64))
-            left = left & ~own
+            seen = left if len(parts) == 1 else left & _seen(part, queries, keys, chunk, causal, reach, ramp)
+            np.add.at(counts[number], chunk // rows, np.add.reduceat(seen, starts, axis=1, dtype=np.int64))
+            left = left & ~seen
     widths = np.diff([*starts, keys])
     return Layout(counts, looked[:, None] * widths, (rows, cols), chosen.size == queries)
 
 
 def _rows(queries: int, keys: int, block: int) -> Array:
-    """Rows to look at: all of them, or of each block as many as there is time for, drawn once and for all."""
-    each = max(1, MOST_PAIRS // keys // -(-queries // block))
-    if each >= block:
+    """Return the rows to inspect: all rows, or a fixed random sample of each block that limits the time."""
+    count = max(1, MOST_PAIRS // keys // -(-queries // block))
+    if count >= block:
         return np.arange(queries)
-    rng = np.random.default_rng(0)  # evenly spaced ones would miss what comes at regular distances
-    some = [
-        np.sort(rng.choice(np.arange(start, min(start + block, queries)), min(each, queries - start), replace=False))
+    rng = np.random.default_rng(0)  # evenly spaced rows would miss periodic parts
+    samples = [
+        np.sort(rng.choice(np.arange(start, min(start + block, queries)), min(count, queries - start), replace=False))
         for start in range(0, queries, block)
     ]
-    return np.concatenate(some)
+    return np.concatenate(samples)
 
 
 def _chunks(rows: Array, size: int) -> Iterator[Array]:
@@ -216,7 +216,7 @@ def _chunks(rows: Array, size: int) -> Iterator[Array]:
 def _seen(
     pattern: Pattern, queries: int, keys: int, rows: Array, causal: bool, span: float | None, ramp: float
 ) -> npt.NDArray[np.bool_]:
-    """Which keys some rows see, shape (rows, keys)."""
+    """Return which keys some rows see, shape (rows, keys)."""
     query, key = (np.zeros((n, 1), np.float32) for n in (queries, keys))
     seen: npt.NDArray[np.bool_] = (
         attention_weights(query, key, rows=rows, causal=causal, pattern=pattern, span=span, ramp=ramp) > 0
@@ -225,7 +225,7 @@ def _seen(
 
 
 def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) -> None:
-    """One cell a block: the colour of its largest part, over the grey of pairs that are not computed."""
+    """Draw one cell per block in the colour of its largest part. Pairs that are not computed are grey."""
     rows, cols = layout.block
     total = layout.counts.sum(axis=0)
     channels = style.matplotlib("colors").to_rgba_array(shades)
@@ -243,8 +243,8 @@ def _bill(pairs: int, full: int, flops: int, head: int | None) -> str:
     return f"{pairs:,} of {full:,} pairs ({share}), {_scaled(flops)}"
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(whole, 1):.2g} %" if part < whole else "100 %" if part else "0 %"
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / max(total, 1):.2g} %" if part < total else "100 %" if part else "0 %"
 
 
 def _scaled(flops: float) -> str:
@@ -258,7 +258,7 @@ def _scaled(flops: float) -> str:
 def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: Layout, head_dim: int) -> list[Any]:
     patch = style.matplotlib("patches").Patch
     counts: list[int | None] = [None] * len(colours)
-    if shares is not None and shares.size == len(colours):  # parts of one name share an entry, and have no number
+    if shares is not None and shares.size == len(colours):  # parts with the same name share an entry without a number
         counts = shares.tolist()
     entries = [
         patch(facecolor=colour, label=name if count is None else f"{name}: {_percent(count, full)}")

@@ -1,4 +1,4 @@
-"""Pictures of spans: the mask, the spans of all heads, their history, and along a text."""
+"""Plots of spans: the soft mask, the spans of all heads, their history, and spans along a text."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax: Axes | None = None) -> Axes:
-    """Draw the soft mask against the distance, one curve a head.
+    """Draw the soft mask against the distance, with one curve per head.
 
     Parameters
     ----------
     span : array_like, shape () or (heads,)
-        In tokens. With one span, where the mask begins and ends to fall is marked.
+        The spans in tokens. A single span gets marks where the mask begins and stops to fall.
     ramp : float
-        In tokens; `headspan.attention` says how it is chosen.
+        The ramp in tokens, see `headspan.attention`.
     unit : str
-        What the model reads, as it stands on the axes.
+        The name of what the model reads, for the axis labels.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -35,11 +35,11 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a span or the ramp is negative, or if a shape is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -51,10 +51,10 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax
     _check.non_negative("span", z)
     r = _check.number("ramp", ramp, at_least=0)
     ax = style.axes(ax, height=3.2)
-    end = max(1.0, (1.4 if z.size == 1 else 1.1) * (float(z.max()) + r))  # room for the words beside one curve
-    for one, colour in zip(z, style.colours(z.size), strict=True):
-        # The curve is these straight lines.
-        ax.plot([0, one, one + r, end], [1, 1, 0, 0], color=colour, linewidth=2 if z.size <= 6 else 0.8)
+    end = max(1.0, (1.4 if z.size == 1 else 1.1) * (float(z.max()) + r))  # a single curve needs room for its marks
+    for length, colour in zip(z, style.colours(z.size), strict=True):
+        # The mask is piecewise linear.
+        ax.plot([0, length, length + r, end], [1, 1, 0, 0], color=colour, linewidth=2 if z.size <= 6 else 0.8)
     if z.size == 1:
         _mark_span(ax, float(z[0]), r)
     style.key(ax, "head", z.size)
@@ -79,18 +79,18 @@ def spans(
     unit: str = "tokens",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how far every head looks: a dot a head, layer by layer, and a bar for the mean of a layer.
+    """Draw the span of every head as a dot, layer by layer, and the mean of each layer as a bar.
 
     Parameters
     ----------
     span : array_like, shape (heads,) or (layers, heads)
-        In tokens.
+        The spans in tokens.
     limit : float, optional
-        The largest span that could be learned, drawn as a line; what is larger all the same is drawn above it.
+        The largest span that could be learned, drawn as a line. Larger spans appear above the line.
     ramp : float, optional
-        Of all spans, in tokens. With it a line from each dot ends at the reach of its head, where the mask is 0.
+        The ramp of all spans in tokens. With it, a line from each dot ends at the reach, where the mask is 0.
     unit : str
-        What the model reads, as it stands on the axes.
+        The name of what the model reads, for the axis labels.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -100,11 +100,11 @@ def spans(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     References
     ----------
@@ -141,20 +141,20 @@ def spans(
         ax.plot([layer + 0.66, layer + 1.34], [row.mean()] * 2, color=style.ink(), linewidth=1.6, label="mean")
     _span_axis(ax, float(values.max()) + (beyond or 0.0), limit, unit)
     ax.set_xlim(0.5, layers + 0.5)
-    every = 1 if layers <= 12 else 2 if layers <= 24 else 4
-    ax.set_xticks(range(1, layers + 1, every))
+    step = 1 if layers <= 12 else 2 if layers <= 24 else 4
+    ax.set_xticks(range(1, layers + 1, step))
     line = "line: up to its reach, " if beyond else ""
     ax.set_xlabel(f"layer (dot: span of a head, {line}bar: mean span)")
     ax.grid(axis="x", visible=False)
     return ax
 
 
-def _optional(name: str, given: float | None) -> float | None:
-    return None if given is None else _check.number(name, given, at_least=0)
+def _optional(name: str, number: float | None) -> float | None:
+    return None if number is None else _check.number(name, number, at_least=0)
 
 
 def _span_axis(ax: Axes, top: float, limit: float | None, unit: str, ramp: float | None = None) -> None:
-    """Make the vertical axis one of spans; with a ramp, it says how far beyond them a head reaches."""
+    """Set up the vertical axis for spans. With a ramp, its label says how far heads reach beyond their spans."""
     if limit is not None:
         ax.axhline(limit, color=style.GREY, linestyle="--", linewidth=1.2, label="limit")
         ax.annotate(
@@ -162,7 +162,7 @@ def _span_axis(ax: Axes, top: float, limit: float | None, unit: str, ramp: float
             ha="right", va="bottom",
         )  # fmt: skip
     top = max(top, limit or 0.0, 4.0)
-    style.log_tokens(ax.yaxis, top, limit or None, linear=4)  # spans that differ by less look the same
+    style.log_tokens(ax.yaxis, top, limit or None, linear=4)  # small differences do not matter below 4 tokens
     ax.set_ylim(0, 1.5 * top)
     ax.set_ylabel(f"span ({unit}; reach: {ramp:g} more)" if ramp else f"span ({unit})")
 
@@ -176,20 +176,20 @@ def span_history(
     unit: str = "tokens",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how the spans got where they are: a line a head, coloured by its layer.
+    """Draw the spans during training, with one line per head, coloured by layer.
 
     Parameters
     ----------
     steps : array_like, shape (rows,)
-        Training steps at which the spans were noted.
+        The training steps at which the spans were recorded.
     span : array_like, shape (rows, heads) or (rows, layers, heads)
-        In tokens.
+        The spans in tokens.
     limit : float, optional
-        The largest span that could be learned, drawn as a line; what is larger all the same is drawn above it.
+        The largest span that could be learned, drawn as a line. Larger spans appear above the line.
     ramp : float, optional
-        Of all spans, in tokens. With it the axis says how far beyond its span a head reaches.
+        The ramp of all spans in tokens. With it, the axis label says how far heads reach beyond their spans.
     unit : str
-        What the model reads, as it stands on the axes.
+        The name of what the model reads, for the axis labels.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -199,11 +199,11 @@ def span_history(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -229,10 +229,10 @@ def span_history(
 
 
 def _lines_by_layer(ax: Axes, x: Any, values: Any) -> None:
-    """Draw lines of shape (layers, heads, points); one layer alone is coloured by head."""
+    """Draw lines of shape (layers, heads, points), coloured by layer, or by head if there is one layer."""
     layers, heads, points = values.shape
     shades = style.by_layer_or_head(layers, heads)
-    marker = "o" if points == 1 else None  # a line of one point cannot be seen
+    marker = "o" if points == 1 else None  # a line of one point is invisible
     width = 1.6 if layers * heads <= 24 else 0.8
     for layer, head in np.ndindex(layers, heads):
         ax.plot(x, values[layer, head], color=shades[layer][head], marker=marker, linewidth=width, alpha=0.85)
@@ -247,18 +247,18 @@ def dynamic_spans(
     unit: str = "tokens",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how the span moves along a text: a line a head over the tokens.
+    """Draw the span at every token of a text, with one line per head.
 
     Parameters
     ----------
     span : array_like, shape (tokens,), (heads, tokens) or (layers, heads, tokens)
-        In tokens, as from `headspan.dynamic_span` for one batch item. Lines of several layers are coloured by layer.
+        The spans in tokens, as from `headspan.dynamic_span` for one batch item. Several layers are coloured by layer.
     ramp : float, optional
-        Of all spans, in tokens. With it the axis says how far beyond its span a head reaches.
+        The ramp of all spans in tokens. With it, the axis label says how far heads reach beyond their spans.
     tokens : sequence of str, optional
-        The text, written under the lines if it has at most 64 tokens.
+        The texts of the tokens, written below the lines if there are at most 64.
     unit : str
-        What the model reads, as it stands on the axes.
+        The name of what the model reads, for the axis labels.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -268,11 +268,11 @@ def dynamic_spans(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------

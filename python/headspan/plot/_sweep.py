@@ -1,4 +1,4 @@
-"""The picture of what a larger limit of the span buys."""
+"""The plot of quality and cost against the limit of the span."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _SWEEP = {"bits": "bits per character", "span": "mean span (tokens)", "flops": "
 
 
 def limit_sweep(sweeps: Mapping[str, Mapping[str, npt.ArrayLike]]) -> Figure:
-    """Draw what a larger limit of the span buys: quality, mean span and work against the limit.
+    """Draw quality, mean span and work against the limit of the span.
 
     Parameters
     ----------
     sweeps : mapping of str to mapping
-        One line each, by its name. Each holds ``limit`` and one or more of ``bits`` (per character), ``span`` (the
-        mean, in tokens) and ``flops`` (per token), arrays of shape (models,).
+        The lines by name. Each maps ``limit`` and one or more of ``bits`` (per character), ``span`` (the mean, in
+        tokens) and ``flops`` (per token) to arrays of shape (models,).
 
     Returns
     -------
     matplotlib.figure.Figure
-        A panel for each of the three that is given.
+        One panel for each of the three quantities that the sweeps hold.
 
     Raises
     ------
     ValueError
-        For a wrong shape, value or name.
+        If a shape, a value or a name is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     References
     ----------
@@ -81,21 +81,21 @@ def _markers() -> list[str]:
     return list("osD^vPX*") * 8
 
 
-def _items(what: str, given: Any, of: str) -> Iterable[tuple[str, Any]]:
-    """Return the items of what is like a mapping, be it a table with named columns, or say of what it must be one."""
-    if not hasattr(given, "items"):
-        raise TypeError(f"{what} must be a mapping of {of}, not {_check.describe(given)}")
-    items: Iterable[tuple[str, Any]] = given.items()
+def _items(what: str, mapping: Any, of: str) -> Iterable[tuple[str, Any]]:
+    """Return the items of a mapping or a table with named columns, or raise an error that names its contents."""
+    if not hasattr(mapping, "items"):
+        raise TypeError(f"{what} must be a mapping of {of}, not {_check.describe(mapping)}")
+    items: Iterable[tuple[str, Any]] = mapping.items()
     return items
 
 
 def _sweep(name: str, columns: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
-    given = dict(_items(f"the sweep {name!r}", columns, f"limit and of {', '.join(_SWEEP)} to arrays"))
-    if given.keys() - {"limit", *_SWEEP} or "limit" not in given:
+    sweep = dict(_items(f"the sweep {name!r}", columns, f"limit and of {', '.join(_SWEEP)} to arrays"))
+    if sweep.keys() - {"limit", *_SWEEP} or "limit" not in sweep:
         raise ValueError(
-            f"the sweep {name!r} must hold limit and of {', '.join(_SWEEP)}, not {_check.describe(list(given))}"
+            f"the sweep {name!r} must hold limit and of {', '.join(_SWEEP)}, not {_check.describe(list(sweep))}"
         )
-    arrays = {column: style.numbers(column, values, 1) for column, values in given.items()}
+    arrays = {column: style.numbers(column, values, 1) for column, values in sweep.items()}
     if arrays["limit"].min() <= 0:
         raise ValueError(f"limit must be greater than 0, but holds {arrays['limit'].min():g}")
     for column, array in arrays.items():

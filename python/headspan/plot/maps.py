@@ -1,4 +1,4 @@
-"""Pictures of weights: the attention map, and the mean weight against the distance."""
+"""Plots of weights: the attention map, and the mean weight against the distance."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def attention_map(
     vmax: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw which token looks where, with the edge of the span (solid) and that of its reach (dashed) over it.
+    """Draw the attention weights of a head, with the edges of its span (solid) and its reach (dashed).
 
-    Grey pairs are not computed. Both lines lie just beyond the last pair, and are left out where they would cover all
-    there is to see. More than 256 queries or keys are pooled into blocks as `headspan.attention_weights` pools them:
-    the mean over the queries of the sum over the keys.
+    Pairs that are not computed are grey. The lines lie just beyond the last pair, and are left out if they would cover
+    the map. More than 256 queries or keys are pooled as in `headspan.attention_weights`: the mean over queries of the
+    sum over keys.
 
     Parameters
     ----------
     weights : array_like, shape (rows, cols)
-        Of one head, from `headspan.attention_weights`.
+        The weights of one head, from `headspan.attention_weights`.
     span : array_like, shape () or (tokens,), optional
-        Of this head, in tokens.
+        The span of this head in tokens.
     ramp : float
-        In tokens; `headspan.attention` says how it is chosen.
+        The ramp in tokens, see `headspan.attention`.
     causal : bool
-        Whether queries see no later keys; else the band has two edges.
+        Whether queries do not see later keys. Otherwise the lines are drawn on both sides of the diagonal.
     tokens : sequence of str, optional
-        The texts of the keys, written along both axes if they are at most 64.
+        The texts of the keys, written along both axes if there are at most 64.
     pool : int or (int, int)
-        The pooling that was asked of `headspan.attention_weights`.
+        The `pool` that was passed to `headspan.attention_weights`.
     offset : int, optional
-        Position of the first query among the keys; unless given, the last query stands at the last key.
+        The position of the first query among the keys. By default the last query has the position of the last key.
     pattern : Pattern, optional
-        Of this head; its Global tokens are framed (dotted), as keys that all see and as queries that see all.
+        The pattern of this head. Dotted frames mark its Global tokens, which all queries see and which see all keys.
     vmin, vmax : float, optional
-        Weights at the two ends of the colours, greater than 0; without them, three decades up to the largest weight.
+        The weights at the ends of the colours, greater than 0. The default is three decades up to the largest weight.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -71,11 +71,11 @@ def attention_map(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -86,12 +86,12 @@ def attention_map(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('key (token looked at)', 'query (token that looks)')
     """
-    given = style.numbers("weights", weights, 2)
-    _check.non_negative("weights", given)
+    values = style.numbers("weights", weights, 2)
+    _check.non_negative("weights", values)
     pools = _check.pair("pool", pool)
-    blocks, more = _pooled(given)
-    rows_a_block, cols_a_block = (n * m for n, m in zip(pools, more, strict=True))
-    rows, cols = (n * p for n, p in zip(given.shape, pools, strict=True))  # the last block may be short
+    blocks, factors = _pooled(values)
+    rows_a_block, cols_a_block = (n * m for n, m in zip(pools, factors, strict=True))
+    rows, cols = (n * p for n, p in zip(values.shape, pools, strict=True))  # the last block may be short
     names = _check.token_texts(tokens, cols)
     reach = None if span is None else _spans_of(span, rows)
     ramp = _check.number("ramp", ramp, at_least=0)
@@ -121,7 +121,7 @@ def attention_map(
 
 
 def _pooled(weights: Array) -> tuple[Array, tuple[int, int]]:
-    """Pool a map that has more blocks than a picture shows."""
+    """Pool a map that is larger than the picture."""
     rows, cols = (-(-n // BLOCKS) for n in weights.shape)
     if rows == cols == 1:
         return weights, (1, 1)
@@ -132,7 +132,7 @@ def _pooled(weights: Array) -> tuple[Array, tuple[int, int]]:
 
 
 def _colour_range(blocks: Array, vmin: float | None, vmax: float | None) -> tuple[float, float]:
-    """Weights at the two ends of the colours."""
+    """Return the weights at the two ends of the colours."""
     high = (float(blocks.max()) or 1.0) if vmax is None else _check.positive("vmax", vmax)
     low = _check.positive("vmin", high / 1e3 if vmin is None else vmin)
     if low >= high:
@@ -150,7 +150,7 @@ def _spans_of(span: npt.ArrayLike, rows: int) -> Array:
 
 
 def _global_runs(pattern: Pattern | None, rows: int, cols: int) -> list[tuple[int, int]]:
-    """First and last of each run of neighbouring Global tokens."""
+    """Return the first and last token of each run of adjacent Global tokens."""
     if pattern is None:
         return []
     if not isinstance(pattern, Pattern):
@@ -163,7 +163,7 @@ def _global_runs(pattern: Pattern | None, rows: int, cols: int) -> list[tuple[in
 
 
 def _frame_global(ax: Axes, runs: list[tuple[int, int]], rows: int, cols: int, first: int, causal: bool) -> None:
-    """Frame Global tokens as keys, from the first query that may see them, and as queries, up to their last key."""
+    """Frame Global tokens as keys, from the first query that sees them, and as queries, up to their last key."""
 
     def frame(left: float, top: float, right: float, bottom: float) -> None:
         x, y = [left, left, right, right, left], [top, bottom, bottom, top, top]
@@ -178,9 +178,9 @@ def _frame_global(ax: Axes, runs: list[tuple[int, int]], rows: int, cols: int, f
 
 
 def band(image: AxesImage, spans: Array, ramp: float, *, first: int = 0, causal: bool = True) -> None:
-    """Draw where the mask begins to fall and where it is 0 over a map: between pairs, and thinner than they are.
+    """Draw lines over a map where the mask begins to fall and where it reaches 0.
 
-    Where cells are tiny and few of them in reach, the lines would cover all there is to see.
+    The lines lie between pairs and are thinner than cells. Lines that would cover a few tiny cells are left out.
     """
     ax = image.axes
     cols = image.get_size()[1]
@@ -203,26 +203,26 @@ def _colour_label(rows: int, cols: int) -> str:
 
 
 def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
-    """Mean weight at every distance from a query to a key.
+    """Return the mean weight at every distance between a query and a key.
 
     Parameters
     ----------
     weights : array_like, shape (..., rows, cols)
-        From `headspan.attention_weights`, for the last queries and all keys, not pooled.
+        Weights from `headspan.attention_weights` for the last queries and all keys, without pooling.
     causal : bool
-        Whether later keys do not count; else the distance is absolute.
+        Whether to ignore later keys. Otherwise the distance is absolute.
 
     Returns
     -------
     ndarray of float64, shape (..., cols)
-        The mean over the pairs that are so far apart; NaN where there is none.
+        The mean over the pairs at each distance, or NaN if there are none.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If the shape is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
 
     Examples
     --------
@@ -255,19 +255,19 @@ def distance_profile(
     unit: str = "tokens",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw where heads put their weight: the mean weight at every distance, log-log, with a mark at the span.
+    """Draw the mean weight of each head at every distance, on logarithmic axes, with a mark at its span.
 
     Parameters
     ----------
     weights : array_like, shape (rows, cols), (heads, rows, cols) or (layers, heads, rows, cols)
-        From `headspan.attention_weights`, for the last queries and all keys; the last some hundred queries of a long
-        text are enough. Lines of several layers are coloured by layer.
+        Weights from `headspan.attention_weights` for the last queries and all keys. For a long text, the last few
+        hundred queries are enough. The lines of several layers are coloured by layer.
     span : array_like, shape (), (heads,) or (layers, heads), optional
-        In tokens.
+        The spans in tokens.
     causal : bool
-        Whether later keys do not count; else the distance is absolute.
+        Whether to ignore later keys. Otherwise the distance is absolute.
     unit : str
-        What the model reads, as it stands on the axes.
+        The name of what the model reads, for the axis labels.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -277,11 +277,11 @@ def distance_profile(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     ModuleNotFoundError
-        Without matplotlib.
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def distance_profile(
     shades = style.by_layer_or_head(layers, heads)
     x = np.arange(distances)
     for layer, head in np.ndindex(layers, heads):
-        line = np.where(profiles[layer, head] > 0, profiles[layer, head], np.nan)  # a logarithm has no 0
+        line = np.where(profiles[layer, head] > 0, profiles[layer, head], np.nan)  # a logarithmic axis has no 0
         colour = shades[layer][head]
         width = 1.4 if layers * heads <= 24 else 0.7
         ax.plot(
@@ -328,9 +328,9 @@ def _marks(span: npt.ArrayLike | None, layers: int, heads: int) -> Any:
 
 
 def _profile_axes(ax: Axes, distances: int, profiles: Array, unit: str) -> None:
-    seen = profiles[profiles > 0]
-    top = float(seen.max()) if seen.size else 1.0
-    bottom = max(float(seen.min()) if seen.size else top, top * 1e-6)
+    positive = profiles[profiles > 0]
+    top = float(positive.max()) if positive.size else 1.0
+    bottom = max(float(positive.min()) if positive.size else top, top * 1e-6)
     ax.set_yscale("log")
     ax.set_ylim(bottom / 2, 2 * top)
     style.log_tokens(ax.xaxis, distances)

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes in tokens, and matplotlib, imported when the first picture is drawn."""
+"""Shared parts of all plots: colours, axes in tokens, and the import of matplotlib at the first plot."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-# Told apart by eyes of every kind, and on light and dark pages alike; more lines than these run through viridis.
+# These colours suit colour-blind readers and light and dark pages. More lines than colours use viridis.
 COLOURS = ("#0666b2", "#e86d02", "#1ea960", "#cc0026", "#a84672", "#8f66ff")
 MAP = "viridis"
 GREY = "#7d8590"
-MOST_PANELS = 64  # of a figure
-NOTHING = "#d9dce1"  # where no pair is: lighter than any weight that matters, and no colour of the map
+MOST_PANELS = 64  # per figure
+NOTHING = "#d9dce1"  # marks missing pairs; lighter than relevant weights, and not in MAP
 TOKENS_ON_AXIS = 64
 
 _SIGNS = {" ": "\u2423", "\n": "\u21b5", "\t": "\u2192", "": "\u2205"}
@@ -30,7 +30,7 @@ _LONGEST = 12
 
 
 def matplotlib(module: str = "") -> Any:
-    """Import a module of matplotlib, or matplotlib itself, or say how to get it."""
+    """Import matplotlib or one of its modules, or raise an error that says how to install it."""
     try:
         return importlib.import_module(f"matplotlib.{module}".rstrip("."))
     except ModuleNotFoundError as error:
@@ -40,7 +40,7 @@ def matplotlib(module: str = "") -> Any:
 
 
 def axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
-    """Return the axes given, or those of a new figure, without the two spines that say nothing."""
+    """Return `ax`, or the axes of a new figure, without the top and right spines."""
     if ax is None:
         _, ax = matplotlib("pyplot").subplots(figsize=(width, height), layout="constrained")
     elif not isinstance(ax, matplotlib("axes").Axes):
@@ -51,7 +51,7 @@ def axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
 
 
 def panels(count: int, *, columns: int) -> tuple[Figure, list[Axes]]:
-    """Return a new figure and so many axes in it, row by row."""
+    """Return a new figure and its `count` axes, row by row."""
     rows = -(-count // columns)
     figure, grid = matplotlib("pyplot").subplots(
         rows, columns, figsize=(0.8 + 2.9 * columns, 0.9 + 3.0 * rows), layout="constrained", squeeze=False
@@ -64,27 +64,27 @@ def panels(count: int, *, columns: int) -> tuple[Figure, list[Axes]]:
 
 
 def plain(ax: Axes) -> None:
-    """Give axes the grid and the spines of all pictures."""
+    """Apply the grid and the spines that all plots share."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(visible=True, color=GREY, alpha=0.25)
     ax.set_axisbelow(True)
 
 
 def ink() -> str:
-    """Colour of text in the style the user has chosen, be it light or dark."""
+    """Return the text colour of the current matplotlib style."""
     return str(matplotlib().rcParams["text.color"])
 
 
 def colours(count: int) -> list[str]:
-    """One colour each for so many lines."""
+    """Return one colour for each of `count` lines."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
-    shades = matplotlib().colormaps[MAP](np.linspace(0, 0.92, count))  # the last yellows vanish on white
+    shades = matplotlib().colormaps[MAP](np.linspace(0, 0.92, count))  # the last yellows are invisible on white
     return [matplotlib("colors").to_hex(shade) for shade in shades]
 
 
 def key(ax: Axes, what: str, count: int) -> None:
-    """Say which colour is which: a legend for few, a colour bar for many, nothing for one."""
+    """Add a legend for a few colours or a colour bar for many. One colour needs neither."""
     if count == 1:
         return
     if count <= len(COLOURS):
@@ -92,16 +92,16 @@ def key(ax: Axes, what: str, count: int) -> None:
         handles = [line([], [], color=c, label=f"{what} {i + 1}") for i, c in enumerate(colours(count))]
         legend(ax, handles)
         return
-    every = matplotlib("colors").ListedColormap(colours(count))
+    colour_map = matplotlib("colors").ListedColormap(colours(count))
     norm = matplotlib("colors").Normalize(0.5, count + 0.5)
-    bar = ax.figure.colorbar(matplotlib("cm").ScalarMappable(norm, every), ax=ax, label=what, aspect=30)
+    bar = ax.figure.colorbar(matplotlib("cm").ScalarMappable(norm, colour_map), ax=ax, label=what, aspect=30)
     bar.locator = whole_numbers()
     bar.update_ticks()
     bar.outline.set_visible(False)
 
 
 def legend(ax: Axes, handles: Sequence[Any], title: str | None = None) -> None:
-    """Put a legend beside the axes, where no line can be."""
+    """Add a legend to the right of the axes, where it covers no line."""
     ax.legend(
         handles=handles, title=title, alignment="left",
         loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False,
@@ -109,8 +109,8 @@ def legend(ax: Axes, handles: Sequence[Any], title: str | None = None) -> None:
 
 
 def log_tokens(axis: Any, top: float, limit: float | None = None, *, linear: float = 1) -> None:
-    """Make an axis of tokens logarithmic from some token on, with its 0; the limit gets a tick of its own."""
-    near = (0.0, 0.0) if limit is None else (0.75 * limit, limit / 0.75)  # where a tick would touch that of the limit
+    """Make an axis of tokens logarithmic above `linear` and linear below, with a tick at the limit."""
+    near = (0.0, 0.0) if limit is None else (0.75 * limit, limit / 0.75)  # other ticks here would overlap the limit
     powers = [4.0**k for k in range(12) if linear <= 4.0**k < top and not near[0] <= 4.0**k < near[1]]
     axis._set_axes_scale("symlog", linthresh=linear, linscale=0.4 if linear == 1 else 0.7)
     axis.set_ticks(sorted({0.0, *powers, *([] if limit is None else [limit])}))
@@ -119,12 +119,12 @@ def log_tokens(axis: Any, top: float, limit: float | None = None, *, linear: flo
 
 
 def whole_numbers() -> Any:
-    """Ticks for tokens and steps, of which there are no halves."""
+    """Return a locator for integer ticks, for tokens and steps."""
     return matplotlib("ticker").MaxNLocator(nbins=8, integer=True, min_n_ticks=1)
 
 
 def pair_axes(ax: Axes, queries: int, keys: int) -> None:
-    """Give axes the range and the names of a map of pairs, from its first query at the top."""
+    """Set the ranges and labels of a map of pairs, with the first query at the top."""
     ax.grid(visible=False)
     ax.set_facecolor(NOTHING)
     ax.set_aspect("auto" if max(queries, keys) > 4 * min(queries, keys) else "equal")
@@ -137,29 +137,29 @@ def pair_axes(ax: Axes, queries: int, keys: int) -> None:
 
 
 def edges(blocks: Array, rows: int, cols: int) -> tuple[float, float, float, float]:
-    """Where an image of blocks ends, of so many queries and keys each, for imshow."""
+    """Return the extent for imshow of an image of blocks of `rows` queries and `cols` keys."""
     return (-0.5, blocks.shape[1] * cols - 0.5, blocks.shape[0] * rows - 0.5, -0.5)
 
 
 def by_layer_or_head(layers: int, heads: int) -> list[list[str]]:
-    """Colour of every line, by its layer; of one layer alone, by head."""
+    """Return the colour of every line, by layer, or by head if there is one layer."""
     shades = colours(heads if layers == 1 else layers)
     return [shades if layers == 1 else [shades[layer]] * heads for layer in range(layers)]
 
 
 def layer_or_head_key(ax: Axes, layers: int, heads: int) -> None:
-    """Say which colour of `by_layer_or_head` is which."""
+    """Add a legend or a colour bar for the colours of `by_layer_or_head`."""
     key(ax, "head" if layers == 1 else "layer", heads if layers == 1 else layers)
 
 
 def outlined_line(ax: Axes, x: Any, y: Any, style: str, label: str, width: float) -> None:
-    """Draw a line that is seen over light and dark colours alike."""
+    """Draw a line that is visible on light and dark colours."""
     dark = matplotlib("patheffects").withStroke(linewidth=2 * width, foreground="black", alpha=0.55)
     ax.plot(x, y, style, color="white", linewidth=width, path_effects=[dark], label=label)
 
 
 def names_on(axis: Any, tokens: Sequence[str], positions: Array, *, size: float, turned: bool) -> None:
-    """Write tokens along an axis, as what they are: a "$" is no mathematics, a space can be seen."""
+    """Write tokens along an axis. A "$" does not start mathematics, and white space is visible."""
     shown = [_SIGNS.get(token, token).translate({10: "\u21b5", 9: "\u2192"}) for token in tokens]
     shown = [token if len(token) <= _LONGEST else token[: _LONGEST - 1] + "\u2026" for token in shown]
     turn = turned and max(map(len, shown), default=0) > 2
@@ -172,7 +172,7 @@ def names_on(axis: Any, tokens: Sequence[str], positions: Array, *, size: float,
 
 
 def numbers(name: str, x: object, *dimensions: int) -> Array:
-    """Return an array of numbers that is not empty and has one of so many axes; missing leading ones are added."""
+    """Return a non-empty array whose ndim is one of `dimensions`, with leading axes added up to the largest."""
     array = _check.real_array(name, x)
     if array.size == 0:
         raise ValueError(f"{name} must hold at least one number, not shape {array.shape}")

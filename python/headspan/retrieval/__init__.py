@@ -1,1 +1,1 @@
-"""Keys beyond the window: an index that finds those with the largest products, and attention to what it found."""
+"""Retrieval of keys beyond the window: an index over keys, and attention to the keys that it finds."""

@@ -33,28 +33,28 @@ def retrieval_attention(
     return_lse: bool = False,
     **options: Any,
 ) -> Any:
-    """Attention to the keys around a query and to those that were retrieved for it from a memory, in one softmax.
+    """Attention to the keys around a query and to keys retrieved for it from a memory, in one softmax.
 
-    With the log-sum-exp of the local part, l, and that of the memory part, m, and a gate b the result is
-    ``(exp(l) * local + exp(m + b) * memory) / (exp(l) + exp(m + b))``: the memory counts ``exp(b)`` times.
+    If l is the log-sum-exp of the local part, m that of the memory part and b the gate, the result is
+    ``(exp(l) * local + exp(m + b) * memory) / (exp(l) + exp(m + b))``. The gate thus weights the memory by ``exp(b)``.
 
     Parameters
     ----------
     query, key, value
         As for `attention`, float32 or float64.
     memory_key, memory_value : array_like, shape (batch, key heads, rows, head_dim)
-        Any number of rows, none too; other axes and types as those of key and value. What lies before the window: a key
-        that the local part sees as well counts twice.
+        The keys and values of the memory, with any number of rows. The other axes and the types are those of `key` and
+        `value`. Queries should see only rows before their window, since a key that both parts see counts twice.
     indices : array_like of int, shape (batch, heads, tokens, k)
-        The rows that each query sees, in any order, as `KeyIndex.retrieve` finds them; -1 stands for none, and a row
-        that is named twice counts once. They have no gradient.
+        The rows that each query sees, in any order, as `KeyIndex.retrieve` returns them. -1 stands for no row, and a
+        repeated row counts once. The indices have no gradient.
     gate : array_like, optional
-        Added to the log-sum-exp of the memory part: a number, or of shape (heads,) or (batch, heads). 0 unless given.
+        A bias on the log-sum-exp of the memory part, a number or of shape (heads,) or (batch, heads). 0 by default.
     return_lse : bool
         Whether to return the log-sum-exp too.
     **options
-        As for `attention`, of the local part, `causal` and `span` among them; but scale, temperature and softcap are
-        those of both. The memory part has products and nothing else: no positions, slopes, biases or dropout.
+        Options of `attention` for the local part, such as `causal` and `span`. scale, temperature and softcap apply to
+        both parts. The memory part uses no positions, slopes, biases or dropout.
 
     Returns
     -------
@@ -65,14 +65,14 @@ def retrieval_attention(
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a shape or value is wrong, or if an index is not a row of the memory.
     TypeError
-        For a wrong or mixed type.
+        If a type is wrong, or if the types of the arrays differ.
 
     References
     ----------
-    Wu et al., "Memorizing Transformers", ICLR 2022, section 3.1 and 3.2: there a gate mixes the results of two
-    softmaxes, here it is a bias within one, so that the part that finds nothing gives way by itself.
+    Wu et al., "Memorizing Transformers", ICLR 2022, section 3.1 and 3.2. Their gate mixes the results of two softmaxes.
+    Here it is a bias in one softmax, so that a part without good matches loses weight by itself.
 
     Examples
     --------
@@ -107,28 +107,28 @@ def retrieval_attention_vjp(
     return_lse: bool = False,
     **options: Any,
 ) -> tuple[Any, Callable[..., tuple[Gradients, Array | None]]]:
-    """Attention to a window and to retrieved keys, and the function that takes a gradient back through it.
+    """Attention to a window and to retrieved keys, with its vector-Jacobian product.
 
     Parameters
     ----------
     query, key, value, memory_key, memory_value, indices, gate, return_lse
-        As for `retrieval_attention`. The arrays must not be changed before the gradient has been taken.
+        As for `retrieval_attention`. Do not change the arrays before you call `vjp`.
     **options
-        As there.
+        As for `retrieval_attention`.
 
     Returns
     -------
     out : ndarray, or (out, lse) with `return_lse`
     vjp : callable
-        ``vjp(grad_out, grad_lse=None)`` gives `Gradients`, of which memory_key and memory_value are those of all rows,
-        zeros where nobody looked; and the gradient of gate, or None.
+        ``vjp(grad_out, grad_lse=None)`` returns `Gradients` and the gradient of the gate, or None without a gate. The
+        gradients of memory_key and memory_value have all rows, with zeros for rows that no query sees.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value; also by `vjp`.
+        If a shape or value is wrong, here or in `vjp`.
     TypeError
-        For a wrong or mixed type; also by `vjp`.
+        If a type is wrong or types differ, here or in `vjp`.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def retrieval_attention_vjp(
     (out, lse), merge_vjp = merge_attention_vjp(*memory.gated(local, far))
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> tuple[Gradients, Array | None]:
-        """Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
+        """Return the gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
         grad_outs, grad_lses = merge_vjp(grad_out, grad_lse)
         near, beyond = (back(*grads) for back, *grads in zip((local_vjp, far_vjp), grad_outs, grad_lses, strict=True))
         gradients = near._replace(
@@ -164,15 +164,15 @@ def retrieval_attention_vjp(
 
 
 class MemoryPart:
-    """The memory part of a call of `retrieval_attention`, whose arguments it takes and checks.
+    """The memory part of a call of `retrieval_attention`, made from the checked arguments of the call.
 
     Attributes
     ----------
     arrays, options
-        What `attention` is called with for it: each query sees its own list of keys.
+        The arguments of `attention` for the memory part, in which each query sees its own list of keys.
     rows : int
-        How many were given. There are more in the arrays if queries are more than that, since a pattern of blocks has
-        no row for a query before the first key.
+        The number of rows of the memory. The arrays are padded to at least as many rows as there are queries, since a
+        pattern of blocks has no row for a query before the first key.
     """
 
     def __init__(
@@ -187,55 +187,55 @@ class MemoryPart:
         options: Mapping[str, Any],
     ) -> None:
         names = ("query", "key", "value", "memory_key", "memory_value")
-        given = (query, key, value, memory_key, memory_value)
-        its = {name: _check.float_array(name, array) for name, array in zip(names, given, strict=True)}
-        _check.same_dtype(its)
-        check_alike({name: its[name] for name in names[:3]})
-        self.rows = _checked_rows(its)
-        shape = its["query"].shape
+        inputs = (query, key, value, memory_key, memory_value)
+        arrays = {name: _check.float_array(name, array) for name, array in zip(names, inputs, strict=True)}
+        _check.same_dtype(arrays)
+        check_alike({name: arrays[name] for name in names[:3]})
+        self.rows = _checked_rows(arrays)
+        shape = arrays["query"].shape
         batch, heads, tokens = self._lead = (*(1,) * (4 - len(shape)), *shape[:-1])
         lists = _checked_indices(indices, shape[:-1], self.rows)
         lists = lists.reshape(*self._lead, lists.shape[-1])
         keys = max(self.rows, tokens)
-        self.arrays = (its["query"], *(_with_rows(its[name], keys) for name in names[3:]))
-        masks = [[_of_last_queries(of_head, keys) for of_head in of_item] for of_item in lists]
+        self.arrays = (arrays["query"], *(_with_rows(arrays[name], keys) for name in names[3:]))
+        masks = [[_of_last_queries(head_lists, keys) for head_lists in item_lists] for item_lists in lists]
         pattern = Blocks(masks if len(shape) == 4 else masks[0], 1, per_head=True)
         shared = {name: options[name] for name in _OF_BOTH if name in options}
         self.options: dict[str, Any] = {"causal": False, "pattern": pattern, **shared}
-        sizes = Sizes(batch, heads, heads, tokens, keys, len(shape), its["query"].dtype)
+        sizes = Sizes(batch, heads, heads, tokens, keys, len(shape), arrays["query"].dtype)
         self._gate = None if gate is None else PerQuery("gate", gate, sizes, per_token=False, score=True)
 
     def gated(self, *parts: tuple[Array, Array]) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
-        """Return the results of the local and of the memory part, and their log-sum-exps, the latter with the gate."""
+        """Return the results of the local part and the memory part, and their log-sum-exps with the gate added."""
         outs, (local, far) = zip(*parts, strict=True)
         if self._gate is not None:
             far = (far.reshape(self._lead) + self._gate.array[..., None]).reshape(far.shape)
         return outs, (local, far)
 
     def gate_gradient(self, grad_lse: Array) -> Array | None:
-        """Return the gradient of the gate from that of the log-sum-exp of the memory part."""
+        """Return the gradient of the gate, given that of the log-sum-exp of the memory part."""
         if self._gate is None:
             return None
         return self._gate.gradient(grad_lse.reshape(self._lead).astype(np.float64))
 
 
 def _checked_rows(arrays: Mapping[str, Array]) -> int:
-    """Return how many rows the memory has, or say what its shapes should be."""
+    """Return the number of rows of the memory, or raise an error that states the expected shapes."""
     rows: int | None = None
     for name in ("key", "value"):
-        own, memory = arrays[name].shape, arrays[f"memory_{name}"].shape
+        shape, memory = arrays[name].shape, arrays[f"memory_{name}"].shape
         if rows is None:
             rows = memory[-2] if len(memory) > 1 else 0
-        if memory != (*own[:-2], rows, own[-1]):
-            wanted = ", ".join(map(str, (*own[:-2], "rows" if name == "key" else rows, own[-1])))
-            raise ValueError(f"memory_{name} must be of shape ({wanted}), not {memory}")
+        if memory != (*shape[:-2], rows, shape[-1]):
+            expected = ", ".join(map(str, (*shape[:-2], "rows" if name == "key" else rows, shape[-1])))
+            raise ValueError(f"memory_{name} must be of shape ({expected}), not {memory}")
     assert rows is not None
     return rows
 
 
-def _checked_indices(given: npt.ArrayLike, lead: tuple[int, ...], rows: int) -> npt.NDArray[np.int64]:
-    """Return the rows that each query sees, ascending, those that stand for none first."""
-    array = _check.integers("indices", given)
+def _checked_indices(indices: npt.ArrayLike, lead: tuple[int, ...], rows: int) -> npt.NDArray[np.int64]:
+    """Return the sorted rows that each query sees. Entries of -1, for no row, come first."""
+    array = _check.integers("indices", indices)
     if array.ndim != len(lead) + 1 or array.shape[:-1] != lead:
         raise ValueError(f"indices must be of shape ({', '.join(map(str, lead))}, k), not {array.shape}")
     low, high = _check.limits("indices", array)
@@ -246,7 +246,7 @@ def _checked_indices(given: npt.ArrayLike, lead: tuple[int, ...], rows: int) -> 
 
 
 def _with_rows(array: Array, count: int) -> Array:
-    """Return an array with zeros behind its rows, so that there are so many."""
+    """Return the array, padded with zeros to `count` rows."""
     *lead, rows, dim = array.shape
     if rows == count:
         return array
@@ -256,6 +256,6 @@ def _with_rows(array: Array, count: int) -> Array:
 
 
 def _of_last_queries(lists: npt.NDArray[np.int64], keys: int) -> Lists:
-    """Return the lists of a head as rows of blocks: as many rows as there are keys, the last ones of the queries."""
+    """Return the lists of a head as rows of blocks. There are `keys` rows, and the last ones belong to the queries."""
     seen = lists >= 0
     return Lists(np.append(0, np.cumsum(seen.sum(axis=1))), lists[seen], keys)

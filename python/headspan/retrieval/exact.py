@@ -1,4 +1,4 @@
-"""The keys with the largest products, found by going through all of them a piece at a time."""
+"""Exact search for the keys with the largest products, piece by piece through all keys."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import numpy.typing as npt
 
 from headspan._check import Array
 
-PIECE = 8192  # so many keys at a time,
-_QUERIES = 256  # and queries: fewer, and a product is over before other threads have begun; more leave the caches
+PIECE = 8192  # keys per matrix product
+# Queries per matrix product. With fewer, a product ends before other threads start; with more, it leaves the caches.
+_QUERIES = 256
 
 Indices = npt.NDArray[np.int64]
 
 
 class Piece(NamedTuple):
-    """Some keys.
+    """Some consecutive keys.
 
     Attributes
     ----------
     first : int
-        The number of the first one.
+        The number of the first key.
     keys : ndarray, shape (key heads, rows, head_dim)
     longest : ndarray, shape (key heads,)
-        Lengths, which no key is longer than.
+        An upper bound of the lengths of the keys of each head.
     """
 
     first: int
@@ -34,48 +35,47 @@ class Piece(NamedTuple):
 
 
 def search(query: Array, pieces: Iterable[Piece], k: int, before: Indices) -> Indices:
-    """Return the indices of the k keys with the largest products, the largest first; -1 where there are not so many.
+    """Return the indices of the k keys with the largest products, the largest first, padded with -1.
 
-    Equal products go to the key that comes first, and what is equal is a matter of the numbers alone: matrix products,
-    whose last bits depend on threads and on where a pair stands, only say which keys come into question. These are
-    multiplied again, in float64 and in one order.
+    Ties go to the first key. The result depends only on the numbers: matrix products, whose last bits depend on threads
+    and positions, only select candidates. Their products are computed again in float64 and in a fixed order.
 
     Parameters
     ----------
     query : ndarray, shape (key heads, queries, head_dim)
     pieces : iterable of Piece
-        In their order.
+        All keys, in ascending order.
     k : int
     before : ndarray of int, shape (queries,)
-        Each query sees the keys whose number is less.
+        Each query sees only keys whose number is less than its entry.
     """
     heads, queries, _ = query.shape
     room = _Room(query.dtype)
     cuts = [slice(first, first + _QUERIES) for first in range(0, queries, _QUERIES)]
     blocks = [[_Block(query[head, cut], k, before[cut], room) for cut in cuts] for head in range(heads)]
     for piece in pieces:
-        for of_head, keys, longest in zip(blocks, piece.keys, piece.longest, strict=True):
-            for block in of_head:
+        for head_blocks, keys, longest in zip(blocks, piece.keys, piece.longest, strict=True):
+            for block in head_blocks:
                 block.meet(piece.first, keys, float(longest))
-    found = np.empty((heads, queries, k), np.int64)
-    for head, of_head in enumerate(blocks):
-        for cut, block in zip(cuts, of_head, strict=True):
-            found[head, cut] = block.result()
-    return found
+    indices = np.empty((heads, queries, k), np.int64)
+    for head, head_blocks in enumerate(blocks):
+        for cut, block in zip(cuts, head_blocks, strict=True):
+            indices[head, cut] = block.result()
+    return indices
 
 
 def longest(keys: Array) -> npt.NDArray[np.float64]:
     """Return the length of the longest key of each head."""
-    return np.array([_lengths(its.astype(np.float64)).max(initial=0) for its in keys])
+    return np.array([_lengths(head_keys.astype(np.float64)).max(initial=0) for head_keys in keys])
 
 
 def together(queries: int) -> int:
-    """Return how many keys make a piece for so many queries: more where a few queries are soon through with them."""
+    """Return the number of keys of a piece, which is larger for a small number of queries."""
     return PIECE * max(_QUERIES // 16 // max(queries, 1), 1)
 
 
 class _Room:
-    """Where products are written, and which of them are large: new memory takes longer than the products do."""
+    """Reusable memory for products and their comparisons, since new memory takes longer than the products."""
 
     def __init__(self, dtype: np.dtype[np.floating]) -> None:
         self._products, self._large = np.empty(0, dtype), np.empty(0, np.bool_)
@@ -88,7 +88,7 @@ class _Room:
 
 
 class _Block:
-    """Some queries of a head, and the best keys so far: those of each query in the order of their numbers."""
+    """Some queries of a head and their best keys so far, in ascending order of key numbers."""
 
     def __init__(self, query: Array, k: int, before: Indices, room: _Room) -> None:
         self._query, self._exact, self._k, self._before, self._room = query, query.astype(np.float64), k, before, room
@@ -99,25 +99,25 @@ class _Block:
         self._waits = 0
 
     def meet(self, first: int, keys: Array, longest: float) -> None:
-        """Take what is better from some more keys, none longer than so much."""
+        """Collect the keys of a piece that may be among the best. No key is longer than `longest`."""
         keys = keys[: max(self._last - first, 0)]
         if not keys.size or not self._k:
             return
         products, large = self._room.of(len(self._query), len(keys))
         np.matmul(self._query, keys.T, out=products)
-        # How far a sum of d products may be off, in whatever order it was taken, twice, so that bounds may be rounded.
+        # Twice the error bound of a sum of d products in any order, so that the bounds below may be rounded.
         off = (keys.shape[1] + 4) * np.finfo(keys.dtype).eps * self._lengths * longest
-        seen = np.clip(self._before - first, 0, len(keys))
-        if seen.min() < len(keys):
-            products[np.arange(len(keys)) >= seen[:, None]] = -np.inf
+        limits = np.clip(self._before - first, 0, len(keys))
+        if limits.min() < len(keys):
+            products[np.arange(len(keys)) >= limits[:, None]] = -np.inf
         worst = self._best.min(axis=1)
-        lowest = np.maximum(worst - off, np.finfo(keys.dtype).min)  # above what is not seen
-        unfilled = np.isneginf(worst) & (seen >= self._k)
+        lowest = np.maximum(worst - off, np.finfo(keys.dtype).min)  # greater than the -inf of keys that are not seen
+        unfilled = np.isneginf(worst) & (limits >= self._k)
         if unfilled.any():
             at = len(keys) - self._k
             lowest[unfilled] = np.partition(products[unfilled], at, axis=1)[:, at] - 3 * off[unfilled]
         bound = lowest.astype(keys.dtype)
-        bound[unfilled] = np.nextafter(bound[unfilled], -np.inf)  # those that are as large are among the best, too
+        bound[unfilled] = np.nextafter(bound[unfilled], -np.inf)  # keep ties with the bound
         np.greater(products, bound[:, None], out=large)
         row, column = np.divmod(_nonzero(large), len(keys))
         self._waiting.append((row, column + first, self._again(row, keys, column)))
@@ -126,13 +126,13 @@ class _Block:
             self._take()
 
     def result(self) -> Indices:
-        """Return the best keys of each query, the best first."""
+        """Return the best keys of each query, the largest product first."""
         self._take()
         order = np.argsort(-self._best, axis=1, kind="stable")
         return np.take_along_axis(self._index, order, axis=1)
 
     def _again(self, row: Indices, keys: Array, column: Indices) -> npt.NDArray[np.float64]:
-        """Multiply chosen pairs, a few at a time."""
+        """Compute the products of selected pairs again in float64, in small batches."""
         exact = np.empty(row.size)
         for begin in range(0, row.size, 1 << 14):
             part = slice(begin, begin + (1 << 14))
@@ -140,7 +140,7 @@ class _Block:
         return exact
 
     def _take(self) -> None:
-        """Choose the best of those there were and of those that wait, which all have higher numbers."""
+        """Update the best keys with the waiting candidates, which all have higher numbers."""
         if not self._waits:
             return
         row, index, product = map(np.concatenate, zip(*self._waiting, strict=True))
@@ -153,7 +153,7 @@ class _Block:
         products[:, : self._k], indices[:, : self._k] = self._best, self._index
         products[row[order], column], indices[row[order], column] = product[order], index[order]
         chosen = np.sort(np.argsort(-products, axis=1, kind="stable")[:, : self._k], axis=1)
-        self._best, self._index = (np.take_along_axis(its, chosen, axis=1) for its in (products, indices))
+        self._best, self._index = (np.take_along_axis(array, chosen, axis=1) for array in (products, indices))
 
 
 def _lengths(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -162,7 +162,7 @@ def _lengths(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _nonzero(large: npt.NDArray[np.bool_]) -> Indices:
-    """Return where an array is true in few places, eight of which are looked at together."""
+    """Return the indices of the few true elements of an array, testing eight elements at a time."""
     if large.size % 8:
         return np.flatnonzero(large)
     eights = large.reshape(-1, 8)

@@ -1,4 +1,4 @@
-"""An index over keys, in memory or of a store."""
+"""An index over keys in memory or in a store."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
 
 
 class KeyIndex:
-    """An index that finds, for a query, the keys with the largest dot products: a memory for `retrieval_attention`.
+    """An index that finds the keys with the largest dot products with a query, for `retrieval_attention`.
 
-    Without `nlist` it goes through all keys, a piece at a time, and what it finds is exact: the same for every number
-    of threads, the key that comes first where products are equal. With `nlist` it is an inverted file of faiss: keys
-    lie in so many lists, a query looks into `nprobe` of them, and may miss some.
+    Without `nlist` the search goes through all keys and is exact. Its result does not depend on the number of threads,
+    and ties go to the first key. With `nlist` the index is an inverted file of faiss, which divides the keys into
+    `nlist` lists. A query searches `nprobe` of the lists and may miss keys in the others.
 
     Parameters
     ----------
     key_heads, head_dim : int
     dtype : dtype or str, optional
-        Of keys and queries: float32, unless given, or float64.
+        The type of keys and queries: float32, the default, or float64.
     nlist : int, optional
-        Lists of an inverted file (``pip install 'headspan[faiss]'``), of float32. About the square root of the number
-        of keys is usual. Their centres are learned from the first keys that are added, of which there should be 40 a
-        list or more.
+        The number of lists of an inverted file, which needs float32 and ``pip install 'headspan[faiss]'``. A usual
+        choice is the square root of the number of keys. The first call of `add` learns the centres of the lists from
+        its keys, which should be at least 40 per list.
     nprobe : int
-        Lists that a query looks into: more find more, and take longer.
+        The number of lists that a query searches. A larger number finds more of the best keys and takes longer.
 
     Attributes
     ----------
     key_heads, head_dim : int
     dtype : dtype
     nprobe : int
-        May be set.
+        You may set it at any time.
 
     Raises
     ------
     ValueError
-        For a wrong value.
+        If a size is less than 1.
     TypeError
-        For a wrong type, or `nlist` with float64.
+        If an argument has a wrong type, or if `nlist` is used with float64.
     ImportError
-        For `nlist` without faiss.
+        If `nlist` is used and faiss is not installed.
 
     References
     ----------
-    Inverted files: Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs", IEEE Transactions on Big Data
-    2021, section 2.2. Memories of keys, searched with queries: Wu et al., "Memorizing Transformers", ICLR 2022, section
-    3.2.
+    Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs", IEEE Transactions on Big Data 2021, section
+    2.2, describe inverted files. Wu et al., "Memorizing Transformers", ICLR 2022, section 3.2, search a memory of keys
+    with queries.
 
     Examples
     --------
@@ -90,22 +90,22 @@ class KeyIndex:
             raise TypeError(f"dtype must be float32 with nlist, as faiss computes, not {self.dtype}")
         self._inverted = InvertedFile(self.key_heads, self.head_dim, lists) if lists else None
         self._store: KeyValueStore | None = None
-        self._keys = np.empty((self.key_heads, 0, self.head_dim), self.dtype)  # with room behind those there are
-        self._longest: list[npt.NDArray[np.float64]] = []  # of each PIECE of keys, the longest key of each head
+        self._keys = np.empty((self.key_heads, 0, self.head_dim), self.dtype)  # with spare room after the keys
+        self._longest: list[npt.NDArray[np.float64]] = []  # for each PIECE of keys, the longest key per head
         self._count = 0
 
     @classmethod
     def of_store(cls, store: KeyValueStore, *, nlist: int | None = None, nprobe: int = 16) -> Self:
-        """Make an index over the keys of a store, without its values.
+        """Make an index over the keys of a store.
 
-        They are read when something is retrieved: each time all of them a piece at a time, in fixed memory; or with
-        `nlist` once, into the inverted file, which lies in memory. What has been appended to the store since is there.
+        `retrieve` reads the keys, including those appended after the index was made. Without `nlist` each call reads
+        all keys piece by piece in fixed memory. With `nlist` each key is read once, into an inverted file in memory.
 
         Parameters
         ----------
         store : KeyValueStore
         nlist, nprobe : int
-            As for `KeyIndex`; the centres are learned from a sample of all keys that there are when it is first used.
+            As for `KeyIndex`. The first call of `retrieve` learns the centres from a sample of the keys in the store.
 
         Returns
         -------
@@ -114,11 +114,11 @@ class KeyIndex:
         Raises
         ------
         ValueError
-            For a wrong value.
+            If `nlist` or `nprobe` is less than 1.
         TypeError
-            For a wrong type.
+            If `store` is not a `KeyValueStore`, or if another argument has a wrong type.
         ImportError
-            For `nlist` without faiss.
+            If `nlist` is used and faiss is not installed.
         """
         if not hasattr(store, "gather"):
             raise TypeError(f"store must be a KeyValueStore, not {_check.describe(store)}")
@@ -131,24 +131,24 @@ class KeyIndex:
         return self._count if self._store is None else len(self._store)
 
     def add(self, key: npt.ArrayLike) -> None:
-        """Put keys behind those there are.
+        """Append keys.
 
         Parameters
         ----------
         key : array_like, shape (key_heads, rows, head_dim)
-            Copied.
+            The keys, which are copied.
 
         Raises
         ------
         ValueError
-            For a wrong shape, numbers that are not finite, fewer first keys than `nlist`, or the index of a store, to
-            which keys are appended instead. Nothing is added then.
+            If the shape is wrong, a number is not finite, the first call has fewer keys than `nlist`, or the index is
+            that of a store, to which you append keys instead. No key is then added.
         TypeError
-            For a wrong type.
+            If `key` has a wrong type.
         """
         if self._store is not None:
             raise ValueError("key must be appended to the store, whose keys this index finds by itself")
-        keys = self._of_our_type("key", key)
+        keys = self._checked_array("key", key)
         if keys.ndim != 3 or (keys.shape[0], keys.shape[2]) != (self.key_heads, self.head_dim):
             raise ValueError(f"key must be of shape ({self.key_heads}, rows, {self.head_dim}), not {keys.shape}")
         _check.limits("key", keys)
@@ -168,27 +168,27 @@ class KeyIndex:
         Parameters
         ----------
         query : array_like, shape (batch, heads, tokens, head_dim)
-            Of the type of the index; leading axes may be left out. heads is a multiple of the key heads, and neighbours
-            share one, as in `attention`.
+            Queries of the type of the index. Leading axes may be left out. The number of heads is a multiple of the key
+            heads, and consecutive heads share a key head, as in `attention`.
         k : int
-            How many.
+            The number of keys to find for each query.
         before : int or array_like of int, shape (tokens,), optional
-            Each query sees only keys whose number is less. A causal model retrieves from what lies before its window:
-            for query i at position p a limit of ``p - window`` or less.
+            Each query sees only keys whose number is less than `before`. A causal model with a window passes
+            ``p - window`` or less for a query at position p.
 
         Returns
         -------
         ndarray of int64, shape (batch, heads, tokens, k)
-            The largest product first; -1 where there are not so many keys, or, with `nlist`, were not found.
+            The numbers of the keys, the largest product first, padded with -1 if fewer than k keys are found.
 
         Raises
         ------
         ValueError
-            For a wrong shape or value, or products that are beyond the type.
+            If a shape or value is wrong, or if a number is not finite.
         TypeError
-            For a wrong type.
+            If an argument has a wrong type.
         """
-        queries = self._of_our_type("query", query)
+        queries = self._checked_array("query", query)
         count = _check.integer("k", k, at_least=0)
         shape = queries.shape
         heads = shape[-3] if len(shape) > 2 else 1
@@ -201,9 +201,9 @@ class KeyIndex:
         limits = self._limits(before, tokens)
         grouped = queries.reshape(batch, self.key_heads, heads // self.key_heads, tokens, self.head_dim)
         flat = np.ascontiguousarray(grouped.swapaxes(0, 1)).reshape(self.key_heads, -1, self.head_dim)
-        found = self._search(flat, count, np.tile(limits, batch * heads // self.key_heads))
-        whole = found.reshape(self.key_heads, batch, heads // self.key_heads, tokens, count).swapaxes(0, 1)
-        return whole.reshape(*shape[:-1], count)
+        flat_indices = self._search(flat, count, np.tile(limits, batch * heads // self.key_heads))
+        indices = flat_indices.reshape(self.key_heads, batch, heads // self.key_heads, tokens, count).swapaxes(0, 1)
+        return indices.reshape(*shape[:-1], count)
 
     def _search(self, query: Array, k: int, before: Indices) -> Indices:
         if self._inverted is None:
@@ -213,7 +213,7 @@ class KeyIndex:
         return self._inverted.search(query, k, before, _check.integer("nprobe", self.nprobe, at_least=1))
 
     def _pieces(self, last: int, size: int) -> Iterator[Piece]:
-        """Give the keys up to a last one, so many at a time, or as they lie in the store."""
+        """Yield the keys before `last` in pieces of `size` keys, or in the pieces of the store."""
         if self._store is not None:
             for first, part in self._store.keys(0, last):
                 keys = self._finite(first, part)
@@ -224,36 +224,36 @@ class KeyIndex:
             yield Piece(first, self._keys[:, first : min(first + size, last)], lengths)
 
     def _catch_up(self, store: KeyValueStore, inverted: InvertedFile) -> None:
-        """Put what a store has got into the lists."""
+        """Add the new keys of a store to the lists."""
         count = len(store)
         if count and not inverted.is_trained:
             pieces = -(-count // PIECE)
-            every = max(pieces // -(-SAMPLE * inverted.nlist // PIECE), 1)  # so that they lie all over the store
-            starts = range(0, count, every * PIECE)
+            stride = max(pieces // -(-SAMPLE * inverted.nlist // PIECE), 1)  # spreads the sample over the whole store
+            starts = range(0, count, stride * PIECE)
             parts = [part for at in starts for part in store.keys(at, min(at + PIECE, count))]
             inverted.train(np.concatenate([self._finite(*part) for part in parts], axis=1))
         for first, keys in store.keys(len(inverted), count):
             inverted.add(self._finite(first, keys))
 
     def _finite(self, first: int, keys: npt.NDArray[Any]) -> Array:
-        """Return keys of a store in the type that is computed in."""
+        """Return keys of a store in the type of the index, after checking that they are finite."""
         _check.limits(f"the keys of the store from row {first} on", keys)
         return keys.astype(self.dtype, copy=False)
 
     def _append(self, keys: Array) -> None:
-        """Put keys into the room behind the others, and make twice as much when it is full."""
+        """Copy keys into the spare room, which doubles when it is full."""
         end = self._count + keys.shape[1]
         if end > self._keys.shape[1]:
             room = np.empty((self.key_heads, max(end, 2 * self._keys.shape[1]), self.head_dim), self.dtype)
             room[:, : self._count] = self._keys[:, : self._count]
             self._keys = room
         self._keys[:, self._count : end] = keys
-        whole = self._count // PIECE
-        pieces = [self._keys[:, first : min(first + PIECE, end)] for first in range(whole * PIECE, end, PIECE)]
-        self._longest[whole:] = map(longest, pieces)
+        full = self._count // PIECE
+        pieces = [self._keys[:, first : min(first + PIECE, end)] for first in range(full * PIECE, end, PIECE)]
+        self._longest[full:] = map(longest, pieces)
 
     def _limits(self, before: npt.ArrayLike | None, tokens: int) -> Indices:
-        """Return for each query how many keys it may see."""
+        """Return the number of keys that each query may see."""
         if before is None:
             return np.full(tokens, len(self), np.int64)
         array = _check.integers("before", before)
@@ -262,8 +262,8 @@ class KeyIndex:
         _check.non_negative("before", array)
         return np.broadcast_to(np.minimum(array, len(self)).astype(np.int64), tokens)
 
-    def _of_our_type(self, name: str, given: object) -> Array:
-        array = _check.float_array(name, given)
+    def _checked_array(self, name: str, array_like: object) -> Array:
+        array = _check.float_array(name, array_like)
         if array.dtype != self.dtype:
             raise TypeError(f"{name} must be {self.dtype}, as the index is, not {array.dtype}")
         return array
@@ -271,9 +271,9 @@ class KeyIndex:
 
 def _checked_dtype(dtype: npt.DTypeLike | None) -> np.dtype[Any]:
     try:
-        its = np.dtype(np.float32 if dtype is None else dtype)
+        checked = np.dtype(np.float32 if dtype is None else dtype)
     except TypeError:
-        its = np.dtype(object)
-    if its not in _check.FLOATS:
+        checked = np.dtype(object)
+    if checked not in _check.FLOATS:
         raise TypeError(f"dtype must be float32 or float64, not {_check.describe(dtype)}")
-    return its
+    return checked

@@ -1,4 +1,4 @@
-"""Keys and values on disk, for more of them than memory holds, on LMDB."""
+"""Keys and values on disk, in LMDB, for stores that do not fit into memory."""
 
 from headspan.store.key_value_store import KeyValueStore
 

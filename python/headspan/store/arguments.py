@@ -1,4 +1,4 @@
-"""What a store is given: its sizes, and rows."""
+"""Checks of the sizes and rows that a store is passed."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from headspan.store.records import DTYPES, Rows, Sizes
 
 
 def checked_sizes(key_heads: object, head_dim: object, value_dim: object, dtype: Any) -> dict[str, Any]:
-    """Return the sizes that were given, by name."""
+    """Return the sizes that are not None, by name."""
     numbers = {"key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim}
-    given: dict[str, Any] = {
-        name: _check.integer(name, its, at_least=1) for name, its in numbers.items() if its is not None
+    sizes: dict[str, Any] = {
+        name: _check.integer(name, number, at_least=1) for name, number in numbers.items() if number is not None
     }
     if dtype is not None:
         try:
-            given["dtype"] = np.dtype(dtype).name
+            sizes["dtype"] = np.dtype(dtype).name
         except TypeError:
-            given["dtype"] = ""
-        if given["dtype"] not in DTYPES:
+            sizes["dtype"] = ""
+        if sizes["dtype"] not in DTYPES:
             raise TypeError(f"dtype must be one of {', '.join(DTYPES)}, not {_check.describe(dtype)}")
-    return given
+    return sizes
 
 
 def checked_rows(sizes: Sizes, key: object, value: object) -> Rows:
-    """Return new rows of the type that they are kept in."""
+    """Return new rows in the type in which the store keeps them."""
     arrays, dtype = [], np.dtype(sizes.dtype)
-    for name, given, dim in (("key", key, sizes.head_dim), ("value", value, sizes.value_dim)):
-        array = _check.as_array(name, given)
+    for name, rows, dim in (("key", key, sizes.head_dim), ("value", value, sizes.value_dim)):
+        array = _check.as_array(name, rows)
         if array.dtype not in (dtype, sizes.arithmetic):
             raise TypeError(f"{name} must be {sizes.arithmetic}, as the store is, not {array.dtype}")
         if array.ndim != 3 or (array.shape[0], array.shape[2]) != (sizes.key_heads, dim):

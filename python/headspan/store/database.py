@@ -1,4 +1,4 @@
-"""The file of a store: transactions of LMDB that are retried, one writer, and errors that say what to do."""
+"""The file of a store: LMDB transactions with retries, a single writer, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# The map is an address range; the file is as long as what is in it. A full one is doubled.
+# The map is an address range; the file is only as long as its contents. A full map is doubled.
 FIRST_MAP = 1 << 30
-_OVERHEAD = 1 << 18  # bytes of pages of the tree that a transaction writes anew, and more
+_OVERHEAD = 1 << 18  # an upper bound on the bytes of tree pages that a transaction rewrites
 
 
 class Database:
-    """Bytes by key, on disk.
+    """A map from keys to bytes on disk.
 
-    A lock is held through every transaction: the map must not be made longer while another thread reads from it.
+    Every transaction holds a lock, because the map must not grow while another thread reads from it.
     """
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
@@ -35,14 +35,14 @@ class Database:
         if not readonly:
             try:
                 self._become_writer()
-                self._env.reader_check()  # forgets readers that were killed, for whom old pages would be kept
+                self._env.reader_check()  # clears killed readers, which would keep old pages in use
             except BaseException:
                 self.close()
                 raise
 
     @contextmanager
     def read(self) -> Iterator[Any]:
-        """Give a transaction that sees one state; memory that it hands out is gone when it ends."""
+        """Open a read transaction, which sees one state. Its buffers are invalid after it ends."""
         self._check_process()
         with self._lock:
             try:
@@ -52,7 +52,7 @@ class Database:
                 raise OSError(f"the store at {self._path} cannot be read: {error}") from error
 
     def write(self, change: Callable[[Any], None], size: int) -> None:
-        """Make a change that adds about so many bytes, whole or not at all; on disk when this returns."""
+        """Make an atomic change that adds about `size` bytes. It is on disk when this method returns."""
         self._check_process()
         with self._lock:
             while True:
@@ -65,15 +65,15 @@ class Database:
                         length = self._env.info()["map_size"]
                         self._env.set_mapsize(length + max(length, 2 * size))
                 except self._lmdb.Error as error:
-                    # What failed may have left the environment in a state that it calls fatal.
+                    # The failure may have left the environment in a state that LMDB calls fatal.
                     self._env.close()
                     self._env = self._opened(create=False)
                     raise self._unwritten(error, size) from error
 
     def sync_folder(self) -> None:
-        """Bring the names of new files to disk, and that of the folder."""
+        """Sync the folder and its parent, so that the names of new files are on disk."""
         if os.name == "nt":
-            return  # there a folder cannot be opened, and names are kept with the files
+            return  # Windows cannot open folders, and syncs names with the files
         for folder in (self._path, self._path.parent):
             descriptor = os.open(folder, os.O_RDONLY)
             try:
@@ -82,9 +82,9 @@ class Database:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Let go of the file; once is enough."""
+        """Close the file. More calls do nothing."""
         if os.getpid() != self._process:
-            return  # it is the parent's, and so are its locks
+            return  # the file and its locks belong to the parent process
         with self._lock:
             if self._env is not None:
                 self._env.close()
@@ -92,12 +92,12 @@ class Database:
             self._writer.release()
 
     def _check_process(self) -> None:
-        """Refuse to work in a forked process, before the lock, which a thread of the parent may have had."""
+        """Refuse to work in a forked process. This precedes the lock, which a thread of the parent may have held."""
         if os.getpid() != self._process:
             raise ValueError(f"the store at {self._path} must be opened after a fork, in each process, and was before")
 
     def _unwritten(self, error: Exception, size: int) -> OSError:
-        """Say why nothing was written; LMDB takes a write that the disk had no room for as any other that fails."""
+        """Return an error that says why the write failed. LMDB itself does not always report a full disk as such."""
         kept = f"nothing was added to the store at {self._path}, and what was there can be read"
         if isinstance(error, self._lmdb.DiskError) or shutil.disk_usage(self._path).free < size + _OVERHEAD:
             return OSError(errno.ENOSPC, f"the disk is full; {kept}")
@@ -108,7 +108,7 @@ class Database:
             raise ValueError(f"the store at {self._path} is closed")
         try:
             return self._env.begin(write=write, buffers=True)
-        except self._lmdb.MapResizedError:  # by the writer, in another process
+        except self._lmdb.MapResizedError:  # the writer, in another process, enlarged the map
             self._env.set_mapsize(0)
             return self._env.begin(write=write, buffers=True)
 
@@ -125,7 +125,7 @@ class Database:
             raise OSError(f"the store at {self._path} cannot be opened: {error}") from error
 
     def _become_writer(self) -> None:
-        """Hold a lock that a second writer meets; it is gone with this process, however that ends."""
+        """Take the lock that excludes a second writer. The system releases it when this process ends."""
         try:
             self._writer.acquire()
         except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""Keys and values on disk that are only added to, and attention over all of them in constant memory."""
+"""An append-only store of keys and values on disk, with attention over all of them in constant memory."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ from headspan.store.streaming import Streaming
 
 
 class KeyValueStore:
-    """Keys and values on disk, more than memory holds: rows are added at the end, and attended to in constant memory.
+    """A store of keys and values on disk, which may be larger than memory.
 
-    Rows lie in pieces of 4096, newer ones in a few shorter records that become a piece when there are enough of them.
-    What `append` has returned from is on disk: neither the end of the process nor that of the machine's power loses it,
-    and of an `append` that was interrupted there is nothing. Every record has a checksum.
+    `append` adds rows at the end, and `attend` attends to all rows in constant memory. The store keeps rows in records
+    of 4096 and the newest rows in a few shorter records, which it merges into full ones. `append` is atomic and
+    durable: when it returns, the rows are on disk and survive a crash or a power failure, and an interrupted `append`
+    leaves no rows. Every record has a checksum.
 
     Parameters
     ----------
     path : str or path
-        A folder, made unless it is there, for which its parent has to be.
+        The folder of the store. It is created if it does not exist, but its parent must exist.
     key_heads, head_dim : int, optional
-        Of the keys; needed to make a store. They are kept in it, and an opened one is checked for those given.
+        The sizes of the keys. A new store needs them. The store saves all sizes, and for an existing store the
+        arguments must match the saved sizes.
     value_dim : int, optional
-        head_dim of the values; that of the keys unless given.
+        The head_dim of the values. By default that of the keys.
     dtype : dtype or str, optional
-        As what keys and values are kept: float32, unless given, or float64, in which queries, keys and values are given
-        then; or float16, half the bytes, which is computed with in float32.
+        The type in which keys and values are stored: float32, the default, float64 or float16. Queries, keys and values
+        have the same type, but a float16 store computes in float32.
     readonly : bool
-        Whether to read only. One process may write while others read; they see what is added.
+        Whether to open the store only for reading. One process may write while others read and see the new rows.
 
     Attributes
     ----------
@@ -51,21 +53,21 @@ class KeyValueStore:
     Raises
     ------
     ValueError
-        If sizes are missing for a new store, or are not those of the one that is there.
+        If sizes are missing for a new store, or differ from those of the existing store.
     TypeError
-        For a wrong type.
+        If an argument has a wrong type.
     FileNotFoundError
-        If there is nothing to read, or no folder to make the store in.
+        If there is no store to read, or if the parent folder does not exist.
     OSError
-        If another `KeyValueStore` writes to it, if this process has opened it already, or if it is no store.
+        If the store has another writer, if this process has already opened it, or if it is another database.
     ImportError
-        Without lmdb (``pip install 'headspan[store]'``).
+        If lmdb is not installed (``pip install 'headspan[store]'``).
 
     Notes
     -----
-    The file is one of LMDB (Chu, "MDB: A Memory-Mapped Database and Backend for OpenLDAP", 2011), a tree of pages that
-    are never written in place. Checksums are those of the rows; the tree's own pages have none. A piece is verified
-    when an opened store first reads it. Processes that are forked open the store afterwards, each for itself.
+    The file is an LMDB database (Chu, "MDB: A Memory-Mapped Database and Backend for OpenLDAP", 2011), a tree of pages
+    that are never overwritten in place. Checksums cover the rows, not the pages of the tree. A full record is verified
+    when an opened store reads it for the first time. After a fork, each process must open the store itself.
 
     Examples
     --------
@@ -99,13 +101,13 @@ class KeyValueStore:
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"path must be that of a folder, not {_check.describe(path)}")
         self.path = Path(path)
-        given = checked_sizes(key_heads, head_dim, value_dim, dtype)
+        sizes = checked_sizes(key_heads, head_dim, value_dim, dtype)
         self._readonly = _check.flag("readonly", readonly)
         if not (self.path / "data.mdb").exists():
-            self._check_new(given)
+            self._check_new(sizes)
         self._database = Database(self.path, readonly=self._readonly)
         try:
-            self._sizes = self._kept_sizes(given)
+            self._sizes = self._kept_sizes(sizes)
             self._pieces = Pieces(self._sizes, self.path)
         except BaseException:
             self._database.close()
@@ -113,22 +115,22 @@ class KeyValueStore:
 
     @property
     def key_heads(self) -> int:
-        """Heads of keys and values."""
+        """The number of heads of keys and values."""
         return self._sizes.key_heads
 
     @property
     def head_dim(self) -> int:
-        """Numbers of a key."""
+        """The number of elements of a key."""
         return self._sizes.head_dim
 
     @property
     def value_dim(self) -> int:
-        """Numbers of a value."""
+        """The number of elements of a value."""
         return self._sizes.value_dim
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As what keys and values are kept."""
+        """The type in which keys and values are stored."""
         return np.dtype(self._sizes.dtype)
 
     def __repr__(self) -> str:
@@ -139,7 +141,7 @@ class KeyValueStore:
             return self._pieces.count(transaction)
 
     def __iter__(self) -> Iterator[Rows]:
-        """Give all rows that there are now, a piece at a time, as copies."""
+        """Yield copies of all current rows, at most 4096 at a time."""
         count = len(self)
         for first in range(0, count, PIECE):
             yield self.rows(first, min(first + PIECE, count))
@@ -153,26 +155,25 @@ class KeyValueStore:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; what is asked of the store afterwards is an error."""
+        """Close the file. Any later use of the store is an error."""
         self._database.close()
 
     def append(self, key: npt.ArrayLike, value: npt.ArrayLike) -> None:
-        """Add rows; they are on disk when this returns.
+        """Add rows. They are on disk when this method returns.
 
         Parameters
         ----------
         key, value : array_like, shape (key_heads, tokens, dims)
-            Of the type of the store; for float16 float32, too, which is rounded.
+            Arrays of the type of the store. A float16 store also takes float32 and rounds it.
 
         Raises
         ------
         ValueError
-            For a wrong shape, numbers that float16 cannot hold, or a store that is closed or was opened to read.
+            If a shape is wrong, if float16 cannot hold a number, or if the store is closed or read-only.
         TypeError
-            For a wrong type.
+            If an array has a wrong type.
         OSError
-            If the disk is full, or the newest rows are damaged. In either case nothing is added, and what was there can
-            be read.
+            If the disk is full or the newest rows are damaged. No row is then added, and old rows stay readable.
         """
         if self._readonly:
             raise ValueError(f"the store at {self.path} was opened with readonly=True, and cannot be appended to")
@@ -182,7 +183,7 @@ class KeyValueStore:
             self._database.write(lambda transaction: self._pieces.add(transaction, rows), size)
 
     def rows(self, first: int, last: int) -> Rows:
-        """Return copies of the rows from ``first`` up to, but not with, ``last``.
+        """Return copies of the rows from `first` to `last`, without `last`.
 
         Parameters
         ----------
@@ -196,9 +197,9 @@ class KeyValueStore:
         Raises
         ------
         ValueError
-            For rows that are not there.
+            If the store does not have these rows.
         TypeError
-            For what is no integer.
+            If `first` or `last` is not an integer.
         OSError
             If rows are damaged.
         """
@@ -206,25 +207,25 @@ class KeyValueStore:
         return key, value
 
     def keys(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Give keys without their values, a piece at a time, as copies.
+        """Yield copies of keys without values, at most 4096 rows at a time.
 
         Parameters
         ----------
         first, last : int
-            As for `rows`; up to the end, as it is now, unless given.
+            As for `rows`. By default all current rows.
 
         Yields
         ------
         first : int
-            The number of the first row of the piece.
+            The number of the first row of `key`.
         key : ndarray, shape (key_heads, at most 4096, head_dim)
 
         Raises
         ------
         ValueError
-            For rows that are not there.
+            If the store does not have these rows.
         TypeError
-            For what is no integer.
+            If `first` or `last` is not an integer.
         OSError
             If rows are damaged.
         """
@@ -234,28 +235,27 @@ class KeyValueStore:
             yield low, self._copies(low, min(low + PIECE, last), (self.head_dim,))[0]
 
     def gather(self, indices: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.int64]]:
-        """Read the rows that were retrieved, and no others, as `headspan.retrieval_attention` takes them.
+        """Read only the retrieved rows, in the form that `headspan.retrieval_attention` takes.
 
         Parameters
         ----------
         indices : array_like of int
-            Numbers of rows, of any shape, as `headspan.KeyIndex.retrieve` gives them; -1 stands for none.
+            Row numbers of any shape, as `headspan.KeyIndex.retrieve` returns them. -1 stands for no row.
 
         Returns
         -------
         key : ndarray, shape (key_heads, n, head_dim)
-            Of the n different rows that are named, in their order, and of the type that is computed in: float32 if
-            float16 is kept.
+            The keys of the n different rows, in ascending order. A float16 store returns float32.
         value : ndarray, shape (key_heads, n, value_dim)
         within : ndarray of int64, shape of indices
-            Which of these the indices are.
+            The index into `key` and `value` of each entry of `indices`, or -1.
 
         Raises
         ------
         ValueError
-            For rows that are not there.
+            If the store does not have these rows.
         TypeError
-            For what is no integer.
+            If `indices` are not integers.
         OSError
             If rows are damaged.
         """
@@ -272,34 +272,34 @@ class KeyValueStore:
         return key, value, np.where(array < 0, -1, np.searchsorted(rows, array))
 
     def attend(self, query: npt.ArrayLike, *, return_lse: bool = False, **options: Any) -> Any:
-        """Attend to all rows, as they come from disk, a piece at a time.
+        """Attend to all rows, reading them from disk piece by piece.
 
         Parameters
         ----------
         query : array_like, shape (heads, tokens, head_dim) or (1, heads, tokens, head_dim)
-            Any number of queries; heads is a multiple of the key heads. Every query sees every row that its span
-            reaches, whatever their order.
+            The number of heads is a multiple of the key heads. Every query sees all rows in reach of its span, before
+            and after its position.
         return_lse : bool
-            Whether to return the log-sum-exp too, with which `headspan.merge_attention` puts the result together with
-            attention over other keys, such as a window that is not in the store.
+            Whether to return the log-sum-exp too. With it, `headspan.merge_attention` merges the result with attention
+            over other keys, such as a window that is not in the store.
         **options
             span, ramp, scale, temperature, alibi_slopes, softcap, sinks, memory_key, memory_value and query_positions,
-            as for `headspan.attention`. Row i stands at position i, and the last query beside the newest row unless
-            `query_positions` say otherwise. Pieces beyond the largest span are not read.
+            as for `headspan.attention`. Row i has position i. By default the last query has the position of the newest
+            row. Records beyond the largest span are not read.
 
         Returns
         -------
         out : ndarray, shape of query, with value_dim for head_dim
-            That of ``headspan.attention(query, keys, values, causal=False)``. 0 for a query that sees nothing.
+            Equal to ``headspan.attention(query, keys, values, causal=False)``. 0 for a query that sees no row.
         lse : ndarray, shape of query without its last axis
             Only with `return_lse`.
 
         Raises
         ------
         ValueError
-            For a wrong shape or value, or a store that is closed.
+            If a shape or value is wrong, or if the store is closed.
         TypeError
-            For a wrong type or option.
+            If an argument has a wrong type or an option is unknown.
         OSError
             If rows are damaged.
         """
@@ -308,20 +308,20 @@ class KeyValueStore:
             count = self._pieces.count(transaction)
             first, last = streaming.in_reach(count)
             tail = []
-            whole = count - count % PIECE
+            tail_begin = count - count % PIECE
             for begin, key, value in self._pieces.between(transaction, first, last):
-                if begin < whole:
+                if begin < tail_begin:
                     streaming.add(begin, key, value)
                 else:
                     tail.append((begin, key, value))
-            if tail:  # a few short records, which are faster as one
-                keys, values = ([its[i] for its in tail] for i in (1, 2))
+            if tail:  # one concatenated piece is faster than a few short records
+                keys, values = ([record[i] for record in tail] for i in (1, 2))
                 streaming.add(tail[0][0], np.concatenate(keys, axis=1), np.concatenate(values, axis=1))
             out, lse = streaming.result()
         return (out, lse) if return_lse else out
 
     def _copies(self, first: int, last: int, dims: tuple[int, ...]) -> list[npt.NDArray[Any]]:
-        """Return the keys of some rows, and their values if there are dims for them, too."""
+        """Return copies of the keys of some rows, and of the values if `dims` has two entries."""
         first, last = _check.integer("first", first, at_least=0), _check.integer("last", last, at_least=0)
         with self._database.read() as transaction:
             count = self._pieces.count(transaction)
@@ -334,16 +334,16 @@ class KeyValueStore:
                     copy[:, low - first : high - first] = part[:, low - begin : high - begin]
         return copies
 
-    def _kept_sizes(self, given: dict[str, Any]) -> Sizes:
-        """Return the sizes that the store has, after it got those given if it is new."""
+    def _kept_sizes(self, expected: dict[str, Any]) -> Sizes:
+        """Return the sizes of the store. A new store first saves the sizes that were passed."""
         with self._database.read() as transaction:
             kept = transaction.get(SIZES)
             kept, others = None if kept is None else bytes(kept), transaction.stat()["entries"]
         if kept is None and others:
             raise OSError(f"the file of LMDB at {self.path} is no store of keys and values")
         if kept is None:
-            self._check_new(given)
-            sizes = Sizes(**{"value_dim": given["head_dim"], "dtype": "float32"} | given)
+            self._check_new(expected)
+            sizes = Sizes(**{"value_dim": expected["head_dim"], "dtype": "float32"} | expected)
             if PIECE * sizes.row_bytes >= 1 << 31:
                 raise ValueError(
                     f"rows of {sizes.row_bytes} bytes are too long: {PIECE} of them must be less than 2 GiB"
@@ -352,14 +352,14 @@ class KeyValueStore:
             self._database.sync_folder()
             return sizes
         sizes = Sizes.from_bytes(kept, self.path)
-        for name, its in given.items():
-            if getattr(sizes, name) != its:
-                raise ValueError(f"{name} of the store at {self.path} is {getattr(sizes, name)}, not {its}")
+        for name, size in expected.items():
+            if getattr(sizes, name) != size:
+                raise ValueError(f"{name} of the store at {self.path} is {getattr(sizes, name)}, not {size}")
         return sizes
 
-    def _check_new(self, given: dict[str, Any]) -> None:
-        """Refuse to read what is not there, and to make a store of unknown sizes."""
+    def _check_new(self, sizes: dict[str, Any]) -> None:
+        """Refuse to read a missing store, and to make a store of unknown sizes."""
         if self._readonly:
             raise FileNotFoundError(errno.ENOENT, "there is no store to read", str(self.path))
-        if not {"key_heads", "head_dim"} <= given.keys():
+        if not {"key_heads", "head_dim"} <= sizes.keys():
             raise ValueError(f"key_heads and head_dim are needed to make a store, and there is none at {self.path}")

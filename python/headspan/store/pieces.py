@@ -1,4 +1,4 @@
-"""The records of a store in their order: whole pieces, and a tail of shorter ones that become a piece."""
+"""The ordered records of a store: full pieces, and a tail of shorter records that become a piece."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ import numpy.typing as npt
 
 from headspan.store.records import PIECE, Rows, Sizes, decode, encode, rows_of
 
-SIZES = b"\xff sizes"  # where they are kept, after the keys of all records
+SIZES = b"\xff sizes"  # the key of the sizes, which sorts after the keys of all records
 
 
 class Pieces:
-    """What is in the transactions of a database, found and added to.
+    """Reads and writes the records of a database within its transactions.
 
-    A record lies under the number of its first row, and begins where the one before it ends.
+    The key of a record is the number of its first row. Each record begins where the previous one ends.
     """
 
     def __init__(self, sizes: Sizes, path: Path) -> None:
         self._sizes, self._path = sizes, path
-        self._verified: set[int] = set()  # the first rows of whole pieces, which never change
+        self._verified: set[int] = set()  # first rows of full pieces, which never change
 
     def count(self, transaction: Any) -> int:
-        """Count the rows, from where the last record ends."""
+        """Return the number of rows, which is where the last record ends."""
         cursor = transaction.cursor()
         if not (cursor.set_key(SIZES) and cursor.prev()):
             return 0
         return _first(cursor.key()) + rows_of(self._sizes, cursor.value())
 
     def between(self, transaction: Any, first: int, last: int) -> Iterator[tuple[int, *Rows]]:
-        """Give the first row of each record that holds some of those asked for, and views of its keys and values."""
+        """Yield the first row, and views of keys and values, of each record with rows from `first` to `last`."""
         begin = first - first % PIECE
         cursor = transaction.cursor()
-        there = begin < last and cursor.set_range(_key(begin))
+        has_record = begin < last and cursor.set_range(_key(begin))
         while begin < last:
-            if not there or cursor.key() == SIZES or _first(cursor.key()) != begin:
+            if not has_record or cursor.key() == SIZES or _first(cursor.key()) != begin:
                 raise OSError(f"rows from {begin} on are damaged in the store at {self._path}: a record is missing")
             record = cursor.value()
             end = begin + rows_of(self._sizes, record)
-            if end > first or end == begin:  # what was not asked for may be damaged; what is no row is
+            if end > first or end == begin:  # decode only wanted rows; an empty record is damaged
                 yield begin, *self._decoded(begin, record)
-            begin, there = end, cursor.next()
+            begin, has_record = end, cursor.next()
 
     def gather(self, transaction: Any, rows: npt.NDArray[np.int64], into: Rows) -> None:
-        """Copy chosen rows, whose numbers ascend, into arrays; other records than theirs are not read."""
+        """Copy rows with ascending numbers into arrays, and read only the records that contain them."""
         for piece in np.unique(rows // PIECE):
-            own = rows[slice(*np.searchsorted(rows, [piece * PIECE, (piece + 1) * PIECE]))]
-            for begin, *parts in self.between(transaction, int(own[0]), int(own[-1]) + 1):
+            numbers = rows[slice(*np.searchsorted(rows, [piece * PIECE, (piece + 1) * PIECE]))]
+            for begin, *parts in self.between(transaction, int(numbers[0]), int(numbers[-1]) + 1):
                 chosen = slice(*np.searchsorted(rows, [begin, begin + parts[0].shape[1]]))
-                for whole, part in zip(into, parts, strict=True):
-                    whole[:, chosen] = part[:, rows[chosen] - begin]
+                for target, part in zip(into, parts, strict=True):
+                    target[:, chosen] = part[:, rows[chosen] - begin]
 
     def _decoded(self, first: int, record: memoryview) -> Rows:
         rows = decode(self._sizes, first, record, verify=first not in self._verified)
@@ -64,10 +64,10 @@ class Pieces:
         return rows
 
     def add(self, transaction: Any, new: Rows) -> None:
-        """Put rows behind the last ones, together with short records there.
+        """Append rows, and merge them with short records at the end.
 
-        Those that are less than twice as long are taken along, so that there are never more than a dozen, and a row is
-        copied about as often; and all of them, when their piece becomes whole.
+        A record is merged if it is less than twice as long as the rows after it, so that there are never more than
+        about a dozen short records and a row is copied about a dozen times. A full piece merges all its records.
         """
         count, tokens = self.count(transaction), new[0].shape[1]
         room = PIECE - count % PIECE
@@ -80,7 +80,7 @@ class Pieces:
                 break
             merged.insert(0, self._decoded(first, cursor.value()))
             begin = first
-        # What was read is valid until something is written.
+        # The views that were read are valid until the first write.
         joined = encode(self._sizes, begin, [*merged, _cut(new, 0, room)])
         first = begin
         for key, _ in merged:
@@ -97,7 +97,7 @@ def _cut(rows: Rows, first: int, count: int) -> Rows:
 
 
 def _key(first: int) -> bytes:
-    """Return the key of a record; they lie in the order of the rows."""
+    """Return the key of a record. Keys sort in the order of the rows."""
     return first.to_bytes(8, "big")
 
 

@@ -1,4 +1,4 @@
-"""Attention over keys that come a piece at a time, merged on the way."""
+"""Attention over keys that arrive in pieces, with merged results."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from headspan.ops.merge import merge_attention
 from headspan.store.records import Sizes
 
 _OF_SCORES = ("span", "ramp", "scale", "temperature", "alibi_slopes", "softcap", "query_positions")
-_ONCE = ("sinks", "memory_key", "memory_value")  # in the softmax once, however many pieces there are
-# Results are merged when they are so long, or so many, for merging costs about as much as a small piece.
+_ONCE = ("sinks", "memory_key", "memory_value")  # counted once in the softmax, however many pieces there are
+# Results are merged when they reach this size or number, since merging costs about as much as a small piece.
 _BYTES, _PARTS = 1 << 22, 64
-_TOGETHER = 8  # pieces of a call, since each call wakes threads
+_TOGETHER = 8  # pieces per call, since each call wakes threads
 
 
 class Streaming:
-    """The queries of a call, and what has come of the keys so far.
+    """The queries of a call and their results over the keys so far.
 
-    Log-sum-exps of pieces make weights, so that results are merged in float64 whatever the type: the sum over thousands
-    of pieces is then as exact as that over one.
+    The log-sum-exps of the pieces are the weights of their results. Merging is in float64 for every type, so that the
+    sum over thousands of pieces is as exact as the sum over one.
     """
 
     def __init__(self, sizes: Sizes, query: object, options: Mapping[str, Any]) -> None:
         for name in options:
             if name not in _OF_SCORES + _ONCE:
                 raise TypeError(f"{name!r} is none of the options of attend: {', '.join(_OF_SCORES + _ONCE)}")
-        given = {name: its for name, its in options.items() if its is not None}
+        passed = {name: option for name, option in options.items() if option is not None}
         query = _checked_query(query, sizes)
         self._dtype, self._ndim = sizes.arithmetic, query.ndim
-        # A key that is removed stands for none: what every query sees anyway is counted here, and options are checked.
+        # A call with one removed key counts the sinks and memory keys, which every query sees, and checks the options.
         shapes = [(1, sizes.key_heads, 1, dim)[4 - self._ndim :] for dim in (sizes.head_dim, sizes.value_dim)]
         nothing = [np.zeros(shape, self._dtype) for shape in shapes]
-        out, lse = attention(query, *nothing, causal=False, return_lse=True, key_bias=[-np.inf], **given)
+        out, lse = attention(query, *nothing, causal=False, return_lse=True, key_bias=[-np.inf], **passed)
         self._query = query.reshape(1, *query.shape[-3:])
         self._parts: list[tuple[Array, Array]] = []
         self._keep(out.reshape(out.shape[-3:]), lse.reshape(lse.shape[-2:]))
-        self._placed = given.pop("query_positions", None)
-        self._each = {name: _with_four_axes(its, query.ndim) for name, its in given.items() if name not in _ONCE}
+        self._placed = passed.pop("query_positions", None)
+        self._each = {name: _with_four_axes(option, query.ndim) for name, option in passed.items() if name not in _ONCE}
         self._positions: npt.NDArray[Any] | None = None
         self._run: list[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]] = []
         self._together = min(_TOGETHER, 1 + _BYTES // (8 * out.size + 1))
 
     def in_reach(self, count: int) -> tuple[int, int]:
-        """Return the first of so many rows that a span reaches, and the one after the last."""
+        """Return the range of the `count` rows that a span reaches."""
         if not {"span", "alibi_slopes"} & self._each.keys():
             return 0, count
         tokens = self._query.shape[-2]
@@ -67,10 +67,10 @@ class Streaming:
         return min(max(first, 0), count), max(min(last, count), 0)
 
     def add(self, first: int, key: npt.NDArray[Any], value: npt.NDArray[Any]) -> None:
-        """Attend to rows from number ``first`` on, (key heads, rows, dims), which must stay where they are.
+        """Attend to rows from number `first` on, (key heads, rows, dims), whose memory must stay valid.
 
-        Pieces of which each lies as far behind the one before are waited for, and attended to in one call, as if they
-        were of a batch: an array with that stride shows all of them, and nothing between them.
+        Pieces at equal distances in memory are collected and attended to in one call, as the items of a batch: one
+        array with that distance as a stride covers them all without a copy.
         """
         if self._run and not self._continues(key):
             self._attend_to_run()
@@ -79,15 +79,15 @@ class Streaming:
             self._attend_to_run()
 
     def result(self) -> tuple[Array, Array]:
-        """Return what the queries have seen, and the log-sum-exp."""
+        """Return the result for the queries, and the log-sum-exp."""
         self._attend_to_run()
         self._merge()
         out, lse = (array.astype(self._dtype) for array in self._parts[0])
         return (out, lse) if self._ndim == 3 else (out[None], lse[None])
 
     def _continues(self, key: npt.NDArray[Any]) -> bool:
-        before = [its for _, its, _ in self._run[-2:]] + [key]
-        steps = {_address(its) - _address(one) for one, its in pairwise(before)}
+        before = [array for _, array, _ in self._run[-2:]] + [key]
+        steps = {_address(array) - _address(previous) for previous, array in pairwise(before)}
         return len(steps) == 1 and key.shape == before[0].shape and key.dtype == self._dtype
 
     def _attend_to_run(self) -> None:
@@ -106,7 +106,7 @@ class Streaming:
             self._keep(out, lse)
 
     def _batch(self, array: npt.NDArray[Any], count: int, step: int) -> Array:
-        """Show so many pieces, each as many bytes behind the one before, of which the first is given."""
+        """Return a view of `count` pieces that are `step` bytes apart, of which `array` is the first."""
         shown = as_strided(array, (count, *array.shape), (step, *array.strides), writeable=False)
         return shown.astype(self._dtype, copy=False)
 
@@ -121,8 +121,8 @@ class Streaming:
             self._parts = [merge_attention(outs, lses)]
 
 
-def _checked_query(given: object, sizes: Sizes) -> Array:
-    query = _check.float_array("query", given)
+def _checked_query(query_like: object, sizes: Sizes) -> Array:
+    query = _check.float_array("query", query_like)
     if query.dtype != sizes.arithmetic:
         raise TypeError(f"query must be {sizes.arithmetic}, as the store computes, not {query.dtype}")
     heads, dim = sizes.key_heads, sizes.head_dim
@@ -136,7 +136,7 @@ def _checked_query(given: object, sizes: Sizes) -> Array:
 
 
 def _with_four_axes(option: Any, ndim: int) -> Any:
-    """Give an option of (heads, tokens) an axis of batch items, for a query that had none."""
+    """Add a batch axis to an option of shape (heads, tokens) if the query has none."""
     return np.asarray(option)[None] if ndim == 3 and np.ndim(option) == 2 else option
 
 

@@ -1,4 +1,4 @@
-"""What a cache is given for tokens: how it has to be, and what of it is whose."""
+"""Checks of the arguments of caches, and the split of arrays by key heads."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from headspan.ops.arguments import narrow
 def rows(
     key: object, value: object, batch: int, key_heads: int, dims: tuple[int, int], dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
-    """Return keys and values of new tokens, each of shape (batch, key_heads, tokens, its dim), or say what is wrong."""
+    """Return keys and values of new tokens, of shape (batch, key_heads, tokens, dim), or raise an error."""
     arrays = []
-    for name, given, dim in (("key", key, dims[0]), ("value", value, dims[1])):
-        if given is None:
+    for name, option, dim in (("key", key, dims[0]), ("value", value, dims[1])):
+        if option is None:
             raise ValueError(f"key and value go together, but {name} was not given")
-        if dtype == np.float32 and narrow.is_narrow(given):
-            given = narrow.widened(given)
-        array = _check.float_array(name, given)
+        if dtype == np.float32 and narrow.is_narrow(option):
+            option = narrow.widened(option)
+        array = _check.float_array(name, option)
         if array.dtype != dtype:
             raise TypeError(f"{name} must be {dtype}, as the cache computes, not {array.dtype}")
-        wanted = (batch, key_heads, dim)
-        if array.ndim != 4 or (*array.shape[:2], array.shape[3]) != wanted:
+        expected = (batch, key_heads, dim)
+        if array.ndim != 4 or (*array.shape[:2], array.shape[3]) != expected:
             raise ValueError(f"{name} must be of shape ({batch}, {key_heads}, tokens, {dim}), not {array.shape}")
         arrays.append(array)
     if arrays[0].shape[2] != arrays[1].shape[2]:
@@ -36,14 +36,14 @@ def rows(
 
 
 def sizes(batch: int, key_heads: int, head_dim: int, value_dim: int | None) -> tuple[int, int, tuple[int, int]]:
-    """Return batch items, key heads, and the dims of keys and of values, which are those of keys unless given."""
+    """Return the batch size, the number of key heads, and the dims of keys and values."""
     named = {"batch": batch, "key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim or head_dim}
-    items, heads, *dims = (_check.integer(name, n, at_least=1) for name, n in named.items())
+    items, heads, *dims = (_check.integer(name, size, at_least=1) for name, size in named.items())
     return items, heads, (dims[0], dims[1])
 
 
 def of_state(name: str, state: object, entries: Iterable[str]) -> dict[str, Any]:
-    """Return a copy of what ``state_dict`` of a class gave, or say which of its entries are missing."""
+    """Return a copy of a state of class `name`, or raise an error that names the missing entries."""
     if not isinstance(state, Mapping):
         raise TypeError(f"state must be what state_dict of {name} returned, not {_check.describe(state)}")
     missing = [entry for entry in entries if entry not in state]
@@ -53,21 +53,21 @@ def of_state(name: str, state: object, entries: Iterable[str]) -> dict[str, Any]
 
 
 def refuse_others(options: Iterable[str], known: Iterable[str], what: str) -> None:
-    """Raise TypeError for an option that a cache of this kind does not take for each call."""
+    """Raise TypeError for an option that a call of this kind of cache does not take."""
     for name in options:
         if name not in known:
             raise TypeError(f"{name!r} is none of what {what} takes beside its own, {', '.join(sorted(known))}")
 
 
 def query_of(query: object) -> tuple[Array, np.dtype[Any] | None]:
-    """Return a query in the type that is computed in, and the narrow type that results are rounded to, or None."""
+    """Return the query in the type of the arithmetic, and the narrow type of the results or None."""
     if narrow.is_narrow(query):
         return narrow.widened(query), query.dtype
     return _check.float_array("query", query), None
 
 
 def each_head(name: str, option: Any, axes: tuple[int, int, int], *, with_tokens: bool) -> Any:
-    """Bring an option that is no plain number to the axes (batch, heads) or (batch, heads, tokens or 1)."""
+    """Broadcast an option that is an array to the axes (batch, heads) or (batch, heads, tokens or 1)."""
     array = _check.as_array(name, option)
     if array.ndim == 0:
         return option
@@ -76,7 +76,7 @@ def each_head(name: str, option: Any, axes: tuple[int, int, int], *, with_tokens
 
 
 class Heads:
-    """Some of the key heads, and the heads that share them.
+    """A subset of the key heads, and the heads that share them.
 
     Attributes
     ----------
@@ -85,29 +85,29 @@ class Heads:
 
     def __init__(self, chosen: npt.NDArray[np.bool_]) -> None:
         self.key_heads = np.flatnonzero(chosen)
-        self._of = len(chosen)
+        self._total = len(chosen)
         self._queries: dict[int, npt.NDArray[np.int64]] = {}
 
     def queries(self, heads: int) -> npt.NDArray[np.int64]:
-        """Return which of so many heads share these key heads."""
+        """Return which of all `heads` heads share these key heads."""
         if heads not in self._queries:
-            shared = heads // self._of
+            shared = heads // self._total
             self._queries[heads] = (self.key_heads[:, None] * shared + np.arange(shared)).ravel()
         return self._queries[heads]
 
     def of_keys(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return what is theirs of an array with an axis of key heads, its second."""
-        return array if len(self.key_heads) == self._of else array[:, self.key_heads]
+        """Return the part of these key heads from an array whose second axis is the key heads."""
+        return array if len(self.key_heads) == self._total else array[:, self.key_heads]
 
     def of_queries(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return what is theirs of an array with an axis of heads, its second."""
-        return array if len(self.key_heads) == self._of else array[:, self.queries(array.shape[1])]
+        """Return the part of these heads from an array whose second axis is the heads."""
+        return array if len(self.key_heads) == self._total else array[:, self.queries(array.shape[1])]
 
-    def put(self, results: Iterable[Array], found: Iterable[Array]) -> None:
-        """Write what was found for their queries into results of all heads."""
-        for of_all, its in zip(results, found, strict=True):
-            of_all[:, self.queries(of_all.shape[1])] = its
+    def put(self, results: Iterable[Array], head_results: Iterable[Array]) -> None:
+        """Write the results of these heads into the results of all heads."""
+        for result, head_result in zip(results, head_results, strict=True):
+            result[:, self.queries(result.shape[1])] = head_result
 
     def of_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is theirs of options as `each_head` returns them."""
-        return {name: self.of_queries(its) if np.ndim(its) else its for name, its in options.items()}
+        """Return the part of these heads from options as `each_head` returns them."""
+        return {name: self.of_queries(option) if np.ndim(option) else option for name, option in options.items()}
