@@ -1,4 +1,4 @@
-"""One name a task: `nox -s tests browser lint types docs sanitize race`."""
+"""Development tasks, one session per task: `nox -s tests browser lint types docs sanitize race`."""
 
 import os
 import shutil
@@ -22,58 +22,58 @@ PYTHON = ["python", "tests", "benchmarks", "docs", "examples", "experiments", "n
 
 
 def _wheel(session: nox.Session) -> Path:
-    """Compile the package, in the folder of an installation, which then compiles again only what includes pybind11."""
+    """Build a wheel in the build folder of installations, where only files that include pybind11 are recompiled."""
     folder = session.cache_dir / "wheel"
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
+    shutil.rmtree(folder, ignore_errors=True)  # it may hold the wheel of an earlier version
     session.run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), ".")
     return next(folder.glob("*.whl"))
 
 
-_wheels: list[Path] = []  # of this run
+_wheels: list[Path] = []  # the wheel of this run of nox, once it is known
 
 
 def _install(session: nox.Session, extra: str, *more: str) -> None:
-    """Install the package with an extra: the wheel that HEADSPAN_WHEEL names, or one that is compiled once a run."""
+    """Install the package with an extra from the wheel HEADSPAN_WHEEL, or from one that is built once per run."""
     if not _wheels:
-        given = os.environ.get("HEADSPAN_WHEEL")
-        _wheels.append(Path(given) if given else _wheel(session))
-    # pip takes a wheel of the installed version for the installed one.
+        path = os.environ.get("HEADSPAN_WHEEL")
+        _wheels.append(Path(path) if path else _wheel(session))
+    # Without --force-reinstall, pip skips a wheel of the version that is already installed.
     session.install("--force-reinstall", "--no-deps", str(_wheels[0]))
     session.install(f"{_wheels[0]}[{extra}]", *more)
 
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """Compile the wheel that sessions install, for runs of nox beside each other: `HEADSPAN_WHEEL=<it> nox -s ...`."""
+    """Build the wheel that sessions install, for parallel runs of nox: `HEADSPAN_WHEEL=<path> nox -s ...`."""
     session.log(f"HEADSPAN_WHEEL={_wheel(session)}")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The whole suite, on the installed package; `nox -s tests -- -m thorough` for what a plain pytest leaves out."""
+    """Run all tests on the installed package; `nox -s tests -- -m thorough` runs those that plain pytest skips."""
     session.install(".[test]")
     session.run("pytest", "-n", "auto", "--dist", "loadfile", "-m", "", *session.posargs)
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """The interactive view in a real Chromium and in JupyterLab."""
+    """Test the interactive view in Chromium and in JupyterLab."""
     _install(session, "browser")
     session.run("pytest", "-m", "browser", *session.posargs)
 
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """What torch and transformers compute, against headspan: docs/howto/models.md row by row; and headspan.torch."""
+    """Test headspan against torch and transformers, row by row in docs/howto/models.md, and test headspan.torch."""
     _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
     session.run("pytest", "-m", "", "tests/integrations/peers", "tests/integrations/torch", *session.posargs)
 
 
 @nox.session
 def jax(session: nox.Session) -> None:
-    """What JAX computes, against headspan, and headspan.jax; and what JAX and torch can do.
+    """Test headspan against JAX, test headspan.jax, and check which features JAX and torch have.
 
-    Not beside torch's own tests: where JAX is installed, processes of torch.distributed now and then abort as they end.
+    The tests of torch have another session: with JAX installed, processes of torch.distributed sometimes abort at exit.
     """
     _install(session, "test", "torch==2.13.0", "jax==0.10.2")
     others = [f"tests/integrations/{name}.py" for name in ("peers/test_jax", "test_abilities")]
@@ -82,8 +82,8 @@ def jax(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The pages, in build/docs: every warning is an error. Looked at in a browser where there is one."""
-    _install(session, "docs", "torch==2.13.0", "jax==0.10.2", "pytest", "playwright>=1.49")  # what is documented, too
+    """Build the pages in build/docs with warnings as errors, and test them in a browser if one is installed."""
+    _install(session, "docs", "torch==2.13.0", "jax==0.10.2", "pytest", "playwright>=1.49")  # Sphinx imports all parts
     folder = ROOT / "build" / "docs"
     shutil.rmtree(folder, ignore_errors=True)
     session.run("sphinx-build", "-q", "-W", "--keep-going", "-E", "-c", "docs/site", ".", str(folder))
@@ -93,7 +93,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 def imports(session: nox.Session) -> None:
-    """Every module of the package, with nothing but NumPy, on every Python: it is imported, or names its extra."""
+    """Import every module on every Python with only NumPy installed: a module loads or names its missing extra."""
     session.install(".", "-Ccmake.define.HEADSPAN_X86=OFF")
     session.run("python", "tests/project/imports.py")
 
@@ -101,31 +101,31 @@ def imports(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("extra", list(nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]))
 def extras(session: nox.Session, extra: str) -> None:
-    """Each extra by itself: every module with it, and what the pages show for it."""
+    """Test each extra by itself: import every module and run the examples that the pages show for the extra."""
     _install(session, extra, *(["torch==2.13.0"] if extra in ("torch", "transformers") else []))
     session.run("python", "tests/project/imports.py", extra)
 
 
 @nox.session
 def notebooks(session: nox.Session) -> None:
-    """Run the notebooks and store them with what they show: all, or `nox -s notebooks -- 01_soft_mask`."""
-    session.install(".[notebooks]")  # with all instruction sets, as readers have it
+    """Run the notebooks and store their outputs: all of them, or one with `nox -s notebooks -- 01_soft_mask`."""
+    session.install(".[notebooks]")  # built with all instruction sets, like the released package
     session.run("python", "notebooks/store.py", *session.posargs)
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style of Python and C++, which room of the package may know which, and that C++ files include what they use."""
+    """Check the style of Python and C++, the imports between parts of the package, and the includes of C++ files."""
     session.install("ruff==0.14.5", "clang-format==20.1.8", "import-linter==2.17")
     session.run("ruff", "check", *PYTHON)
     session.run("ruff", "format", "--check", *PYTHON)
-    session.run("lint-imports", "--no-cache", "--no-logo", env={"PYTHONPATH": "python"})  # read, not imported
+    session.run("lint-imports", "--no-cache", "--no-logo", env={"PYTHONPATH": "python"})  # reads sources only
     session.run("clang-format", "--dry-run", "--Werror", *SOURCES)
     _includes(session)
 
 
 def _includes(session: nox.Session) -> None:
-    """Check that every C++ file, also each header by itself, compiles and includes what it uses: see .clang-tidy."""
+    """Check that each C++ file and each header by itself compiles and includes what it uses; see .clang-tidy."""
     session.install("clang-tidy==21.1.6")
     files = [name for name in SOURCES if _has_doctest() or not name.startswith("tests")]
     _configure(session, "build/includes", "-DHEADSPAN_OPENMP=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
@@ -138,7 +138,7 @@ def _includes(session: nox.Session) -> None:
 
 
 def _configure(session: nox.Session, build: str, *options: str) -> None:
-    """Let CMake prepare a folder for the module, and for the tests of the core where doctest is installed."""
+    """Configure a CMake build of the module, and of the tests of the core if doctest is installed."""
     session.install("cmake", "ninja", "pybind11>=3")
     cmake_dir = session.run("python", "-m", "pybind11", "--cmakedir", silent=True).strip()
     session.run(
@@ -155,9 +155,9 @@ def _has_doctest() -> bool:
 @nox.parametrize("standard", [17, 20])
 @nox.parametrize("compiler", ["g++", "clang++-14", "clang++-19", "libc++", "zig"])
 def compilers(session: nox.Session, compiler: str, standard: int) -> None:
-    """The module and the tests of the core by each compiler that is installed, with warnings as errors.
+    """Compile the module and the tests of the core with each installed compiler, with warnings as errors.
 
-    "libc++" is clang++-19 with LLVM's library, whose headers then include no others.
+    "libc++" stands for clang++-19 with the library of LLVM and without the transitive includes of its headers.
     """
     command, flags = compiler, ""
     if compiler == "libc++":
@@ -183,7 +183,7 @@ def compilers(session: nox.Session, compiler: str, standard: int) -> None:
 
 @nox.session(name="format")
 def format_(session: nox.Session) -> None:
-    """Bring Python and C++ into the style."""
+    """Format Python and C++ files."""
     session.install("ruff==0.14.5", "clang-format==20.1.8")
     session.run("ruff", "check", "--fix", *PYTHON)
     session.run("ruff", "format", *PYTHON)
@@ -192,7 +192,7 @@ def format_(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Types of the package, and the stub against the compiled module."""
+    """Check the types of the package, and the stub file against the compiled module."""
     _install(session, "test", "mypy==2.4.1")
     session.run("mypy")
     session.run("stubtest", "headspan._core", "--allowlist", "tests/project/stubtest.allow")
@@ -200,10 +200,10 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """The fast tests under the address, undefined-behaviour and leak sanitizers.
+    """Run the fast tests under the address, undefined-behaviour and leak sanitizers.
 
-    But for those of the demo, whose trainings call the core as other tests do, only for longer; those of what the
-    project says of itself; and those that compare the bits of many calls, one number of threads after the other.
+    The session leaves out the tests of the demo, which call the core like other tests but for longer, the tests of the
+    project's files, and the tests that compare results bit by bit over several numbers of threads.
     """
     session.install(
         ".[test]",
@@ -223,14 +223,14 @@ def sanitize(session: nox.Session) -> None:
         *session.posargs,
         env={
             "LD_PRELOAD": ":".join(libraries),
-            # GCC's runtime before 14 mistakes some thread-local memory for that of an old glibc, and the leak sanitizer
-            # then falls over what it reads there: google/sanitizers issue 1353.
+            # The runtime of GCC before 14 mistakes some thread-local memory for that of an old glibc, and the leak
+            # sanitizer then fails on what it reads there: google/sanitizers issue 1353.
             "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:malloc_context_size=3:intercept_tls_get_addr=0",
             "LSAN_OPTIONS": f"suppressions={ROOT / 'tests' / 'cpp' / 'leaks.supp'}:print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
             "HEADSPAN_TEST_CASES": "20",
             "HEADSPAN_TEST_PATTERNS": "5",
-            # Threads of others that end while the leak sanitizer looks around can make it stumble.
+            # The leak sanitizer can fail if a thread of another library ends during its scan.
             "OPENBLAS_NUM_THREADS": "1",
         },
     )
@@ -238,9 +238,9 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session
 def race(session: nox.Session) -> None:
-    """The core and its pieces under the thread sanitizer, with OpenMP and without it; both without the units of x86.
+    """Test the core and its units under the thread sanitizer, with and without OpenMP, and without the x86 kernels.
 
-    Threads meet in what calls the kernels, and these take most of the time to compile.
+    Threads interact only in the code that calls the kernels, and the kernels take most of the compile time.
     """
     if shutil.which("clang++-14") is None:
         session.error("there is no clang++-14: apt-get install clang-14 libomp-14-dev libclang-rt-14-dev")
@@ -261,7 +261,7 @@ def race(session: nox.Session) -> None:
 
 @nox.session
 def aarch64(session: nox.Session) -> None:
-    """The core and its pieces for 64-bit ARM, run in QEMU: both variants of the kernel that it has."""
+    """Test the core and its units for 64-bit ARM in QEMU, with both kernel variants of that platform."""
     missing = [tool for tool in ("aarch64-linux-gnu-g++", "qemu-aarch64") if shutil.which(tool) is None]
     if missing:
         session.error(f"there is no {' and no '.join(missing)}: apt-get install g++-aarch64-linux-gnu qemu-user")
@@ -276,10 +276,10 @@ def aarch64(session: nox.Session) -> None:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Which lines the fast tests reach, in Python and in C++: two totals, and pages in build/coverage."""
+    """Measure the line coverage of the fast tests in Python and C++: two totals, and pages in build/coverage."""
     folder = ROOT / "build" / "coverage"
-    shutil.rmtree(folder, ignore_errors=True)  # counts are added to those of earlier runs
-    # Not isolated, so that pybind11's headers are still there when gcov asks for them.
+    shutil.rmtree(folder, ignore_errors=True)  # otherwise the counts would be added to those of earlier runs
+    # Without build isolation the headers of pybind11 still exist when gcov reads them.
     session.install("scikit-build-core>=0.11", "pybind11>=3", "cmake", "ninja", "coverage", "gcovr")
     session.install(
         ".[test]",
@@ -289,14 +289,14 @@ def coverage(session: nox.Session) -> None:
         "-Cbuild-dir=build/coverage/core",
     )
     session.env["COVERAGE_FILE"] = str(folder / "python.data")
-    # What needs torch or JAX has a session of its own.
+    # The code that needs torch or JAX is tested in other sessions.
     measured = ("--source=headspan", "--omit=*/headspan/jax/*,*/headspan/torch/*")
     session.run("coverage", "run", *measured, "-m", "pytest", "-m", "not unsanitized", *session.posargs)
     for program in ("core_test", "unit_test"):
         session.run(str(folder / "core" / program), external=True)
     session.run("coverage", "html", "--quiet", "--directory", str(folder / "python"))
     (folder / "cpp").mkdir()
-    # A line of a template counts once, for all types and instruction sets.
+    # A line of a template counts once for all its types and instruction sets.
     merged = ("--merge-lines", "--merge-mode-functions=separate")
     pages = ("--html-details", str(folder / "cpp" / "index.html"), "--print-summary")
     summary = session.run("gcovr", "--root=.", "--filter=src/", *merged, *pages, str(folder / "core"), silent=True)

@@ -1,4 +1,4 @@
-"""Time, memory and error of headspan beside its peers and beside what the machine can do.
+"""Time, memory and error of headspan compared with its peers and with the peak of the machine.
 
 Run as ``python -m benchmarks`` from the root of the repository.
 """

@@ -1,10 +1,10 @@
-"""The command: ``python -m benchmarks``."""
+"""The command ``python -m benchmarks``."""
 
 from __future__ import annotations
 
 import os
 
-# NumPy's own threads have no part in this and must not wait in a loop beside those that are timed. It reads this once.
+# The threads of NumPy are not measured and must not spin next to those that are. NumPy reads this when it is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(cases: Sequence[Case], patterns: Sequence[str] | None, quick: bool) -> list[Case]:
+def _select(cases: Sequence[Case], patterns: Sequence[str] | None, quick: bool) -> list[Case]:
     if patterns is None:
         return [case for case in cases if case.quick or not quick]
 
@@ -53,7 +53,7 @@ def _chosen(cases: Sequence[Case], patterns: Sequence[str] | None, quick: bool) 
     return [case for case in cases if named(case)]
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)
 
 
@@ -63,16 +63,16 @@ def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) 
     Parameters
     ----------
     arguments : sequence of str, optional
-        Those of the process unless given.
+        Arguments of the command. Default: the arguments of the process.
     cases : sequence of Case
-        The table to choose from.
+        The cases to choose from.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
     for name in ("threads", "rounds"):
-        given = getattr(options, name)
-        if given is not None and given < 1:
-            parser.error(f"--{name} must be at least 1, not {given}")
+        number = getattr(options, name)
+        if number is not None and number < 1:
+            parser.error(f"--{name} must be at least 1, not {number}")
     if options.source is not None:
         report = json.loads(options.source.read_text())
         _print_report(report)
@@ -81,30 +81,30 @@ def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) 
             contenders = choose(options.peers)
         except ValueError as error:
             parser.error(str(error))
-        chosen = _chosen(cases, options.cases, options.quick)
-        if not chosen:
+        selected = _select(cases, options.cases, options.quick)
+        if not selected:
             parser.error(f"no case is named so; there are {', '.join(case.name for case in cases)}")
         settings = replace(QUICK if options.quick else FULL, threads=options.threads or hs.get_num_threads())
         if options.rounds is not None:
             settings = replace(settings, rounds=options.rounds, budget=None)
         machine = describe_machine(settings.threads)
-        _say(tables.heading(machine))
-        progress = _Progress(chosen)
-        rows = run(chosen, contenders, settings, progress)
-        _say(tables.notes(rows))
-        report = to_json(machine, settings, chosen, rows)
+        _print(tables.heading(machine))
+        progress = _Progress(selected)
+        rows = run(selected, contenders, settings, progress)
+        _print(tables.notes(rows))
+        report = to_json(machine, settings, selected, rows)
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
     if options.figures is not None:
         from benchmarks.output.figures import draw
 
         for path in draw(*from_json(report), options.figures):
-            _say(f"wrote {path}")
+            _print(f"wrote {path}")
     return 0
 
 
 class _Progress:
-    """Prints the table of a group when its last case is done."""
+    """A callback that prints the table of a group after its last case."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._cases = cases
@@ -117,15 +117,15 @@ class _Progress:
         if sys.stderr.isatty():
             print(f"{case.name} done, {len(self._left)} cases left", file=sys.stderr)
         if not any(other.group == case.group and other.name in self._left for other in self._cases):
-            _say(tables.group_table(case.group, self._cases, self._rows))
+            _print(tables.group_table(case.group, self._cases, self._rows))
 
 
 def _print_report(report: Report) -> None:
     cases, rows = from_json(report)
-    _say(tables.heading(report["machine"]))
+    _print(tables.heading(report["machine"]))
     for group in dict.fromkeys(case.group for case in cases):
-        _say(tables.group_table(group, cases, rows))
-    _say(tables.notes(rows))
+        _print(tables.group_table(group, cases, rows))
+    _print(tables.notes(rows))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What the attention of each library can do on a CPU, tried: ``python -m benchmarks.abilities``."""
+"""Tests of what the attention of each library can compute on a CPU: ``python -m benchmarks.abilities``."""

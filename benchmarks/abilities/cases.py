@@ -1,4 +1,4 @@
-"""What is asked of each library: the arrays, and the numbers of the definition in float64."""
+"""The abilities to test: the input arrays, and the results of the definition in float64."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import headspan as hs
 import numpy as np
 
 HEADS, TOKENS, WIDTH, RAMP, CAP, DROPOUT = 4, 64, 64, 8.0, 2.0, 0.5
-SPANS = np.array([3.3, 10.6, 20.2, 40.7])  # no distance is where a mask has a corner, and two slopes
+SPANS = np.array([3.3, 10.6, 20.2, 40.7])  # not integers: a mask has two slopes at a distance on its corner
 SINKS = np.array([0.5, 1.0, -1.0, 2.0])
-LENGTHS = (24, 40)  # of two texts in one sequence
+LENGTHS = (24, 40)  # lengths of two texts in one sequence
 ABILITIES = {
     "forward": "causal attention",
     "backward": "its gradient",
@@ -30,24 +30,24 @@ Inputs = dict[str, Any]
 
 
 def inputs() -> Inputs:
-    """Draw what all are given."""
+    """Draw the input arrays, which are the same for all libraries."""
     rng = np.random.default_rng(0)
     names = ("query", "key", "value", "grad_out")
     return dict(zip(names, rng.standard_normal((4, 1, HEADS, TOKENS, WIDTH)).astype(np.float32), strict=True))
 
 
 def distances() -> Any:
-    """Return how far before each query each key stands."""
+    """Return the distance from each query back to each key."""
     return np.arange(TOKENS)[:, None] - np.arange(TOKENS)
 
 
 def texts() -> Any:
-    """Return which text each token is of, where two are packed."""
+    """Return the index of the text of each token in a sequence of two packed texts."""
     return np.repeat(np.arange(len(LENGTHS)), LENGTHS)
 
 
 def masks() -> dict[str, Any]:
-    """Return which pairs there are in the cases that a mask can say."""
+    """Return the masks of allowed pairs for the abilities that a dense mask can express."""
     x = distances()
     blocks = np.random.default_rng(1).random((8, 8)) < 0.5
     blocks[np.diag_indices(8)] = True
@@ -61,10 +61,10 @@ def masks() -> dict[str, Any]:
     }
 
 
-def expected(given: Inputs) -> dict[str, Any]:
-    """Return what the definition gives in float64, for each ability that has numbers."""
-    q, k, v, g = (given[name].astype(np.float64) for name in ("query", "key", "value", "grad_out"))
-    its, attend = masks(), hs.reference.attention
+def expected(arrays: Inputs) -> dict[str, Any]:
+    """Return the results of the definition in float64 for each ability with a defined result."""
+    q, k, v, g = (arrays[name].astype(np.float64) for name in ("query", "key", "value", "grad_out"))
+    allowed, attend = masks(), hs.reference.attention
 
     def masked(mask: Any) -> Any:
         return attend(q, k, v, causal=False, pair_bias=np.where(mask, 0, -np.inf))
@@ -78,6 +78,6 @@ def expected(given: Inputs) -> dict[str, Any]:
         "sinks": attend(q, k, v, sinks=SINKS),
         "soft cap": attend(q, k, v, softcap=CAP),
         "grouped heads": attend(q, k[:, ::2], v[:, ::2]),
-        "cache": masked(its["window of each head"]),
-        **{name: masked(its[name]) for name in ("window", "window of each head", "pattern", "packed")},
+        "cache": masked(allowed["window of each head"]),
+        **{name: masked(allowed[name]) for name in ("window", "window of each head", "pattern", "packed")},
     }

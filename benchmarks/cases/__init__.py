@@ -1,4 +1,4 @@
-"""What is measured: the table of cases, and the arrays, the masks and the useful work of each."""
+"""The measured cases, with the arrays, the masks and the useful work of each."""
 
 from benchmarks.cases.case import BACKWARD, BOTH, FORWARD, Array, Case
 from benchmarks.cases.inputs import Inputs, make_inputs, useful_work

@@ -1,4 +1,4 @@
-"""What a case is."""
+"""The definition of a case."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ BOTH = "forward+backward"
 
 @dataclass(frozen=True)
 class Case:
-    """One problem.
+    """One attention problem to measure.
 
     Attributes
     ----------
     name, group : str
-        Unique; and the table that it is printed in.
+        The unique name of the case, and the table in which it is printed.
     batch, heads, queries, keys, head_dim : int
     dtype : str
     causal : bool
     span : None, float or (float, float)
-        Without limit; of every head; or of every token, uniform between the two.
+        None for no limit, the span of every head, or the range from which the span of each token is drawn uniformly.
     ramp : float
     pattern : str, optional
-        A name in PATTERNS; only without a span.
+        A name in PATTERNS. Only for cases without a span.
     at_most : float, optional
-        What the time of an allowed pair is meant to be, relative to that of full attention.
+        Upper bound for the time per allowed pair, relative to full attention.
     limit : float, optional
-        Of the local branch of a hybrid layer, which the case is then: its channels are those of all heads.
+        Span limit of the local branch. Makes the case a hybrid layer with ``heads * head_dim`` channels.
     passes : tuple of str
         Some of FORWARD, BACKWARD and BOTH.
     threads : int, optional
-        Where it must be this number, whatever the command says.
+        Fixed number of threads, which overrides that of the command.
     quick : bool
-        Whether ``--quick`` runs it.
+        Whether ``--quick`` runs the case.
     """
 
     name: str
@@ -66,36 +66,36 @@ class Case:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        # JSON knows no tuples, and a case comes back from it.
+        # Cases are also read from JSON, which has lists instead of tuples.
         object.__setattr__(self, "passes", tuple(self.passes))
         if isinstance(self.span, list):
             object.__setattr__(self, "span", tuple(self.span))
 
     @property
     def kind(self) -> str:
-        """What there is to compute: "attention", "pattern" or "layer"."""
+        """The kind of problem: "attention", "pattern" or "layer"."""
         if self.limit is not None:
             return "layer"
         return "attention" if self.pattern is None else "pattern"
 
     @property
     def allowed(self) -> Pattern | None:
-        """The pattern itself."""
+        """The pattern of the case, or None."""
         return None if self.pattern is None else PATTERNS[self.pattern](self.keys)
 
     @property
     def widest(self) -> float:
-        """The largest span there can be; infinite without a limit."""
+        """The largest possible span, infinite without a limit."""
         if self.span is None:
             return math.inf
         return max(self.span) if isinstance(self.span, tuple) else self.span
 
     @property
     def scores(self) -> int:
-        """Pairs of a query and a key, seen or not: the numbers in a dense matrix of scores."""
+        """The size of a dense matrix of scores: the number of pairs of a query and a key, allowed or not."""
         return self.batch * self.heads * self.queries * self.keys
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number."""
+        """Number of bytes per element."""
         return np.dtype(self.dtype).itemsize

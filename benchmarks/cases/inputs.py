@@ -1,4 +1,4 @@
-"""The arrays of a case, and the useful work on them."""
+"""The arrays of a case, and the useful work in computing it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from benchmarks.cases.case import BACKWARD, BOTH, FORWARD, Array, Case
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arrays of a case, each (batch, heads, tokens, head_dim) but for the span.
+    """The arrays of a case.
 
     Attributes
     ----------
-    query, key, value, grad_out : ndarray
+    query, key, value, grad_out : ndarray, shape (batch, heads, tokens, head_dim)
     span : ndarray, optional
-        (batch, heads), so that every head has a gradient of its own; or (batch, heads, queries).
+        Shape (batch, heads), so that each head has its own gradient, or (batch, heads, queries).
     """
 
     query: Array
@@ -30,7 +30,7 @@ class Inputs:
 
 
 def make_inputs(case: Case, passes: str) -> Inputs:
-    """Draw the arrays of a case, the same ones every time."""
+    """Draw the arrays of a case with a fixed seed."""
     rng = np.random.default_rng(0)
     dtype: Any = np.dtype(case.dtype)
 
@@ -47,7 +47,7 @@ def make_inputs(case: Case, passes: str) -> Inputs:
 
 
 def useful_work(case: Case, passes: str, inputs: Inputs) -> int:
-    """Count the floating-point operations that the pairs with a mask above 0 need."""
+    """Count the floating-point operations of the pairs with a mask above 0."""
     cost = hs.cost(
         tokens=case.queries,
         key_tokens=case.keys,

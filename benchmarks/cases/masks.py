@@ -1,4 +1,4 @@
-"""The soft mask of a case as a dense matrix, for those who need one."""
+"""The soft mask of a case as a dense matrix, for contenders that need one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from benchmarks.cases.inputs import Inputs
 
 
 def mask_rows(case: Case, span: Any, rows: Array, keys: Array) -> tuple[Array, Array]:
-    """Distances of pairs and their soft mask, in float64 unless the span is of another type.
+    """Return the distances of pairs and their soft mask, in float64 unless the span has another type.
 
     Parameters
     ----------
     case : Case
     span : array_like
-        Against (..., rows, keys); infinite for no limit.
+        Spans that broadcast to (..., rows, keys), infinite for no limit.
     rows, keys : ndarray
-        Positions of both, of which a key's may be negative: it is then none.
+        Positions of queries and keys. A negative position stands for a missing key.
     """
     x = rows[:, None] - keys
     allowed = (keys >= 0) & ((x >= 0) | (not case.causal))
@@ -31,7 +31,7 @@ def mask_rows(case: Case, span: Any, rows: Array, keys: Array) -> tuple[Array, A
 
 
 def log_mask(case: Case, inputs: Inputs) -> Array:
-    """Logarithm of the dense soft mask, of shape (1, 1, queries, keys) where all heads share it."""
+    """Return the logarithm of the dense soft mask, of shape (1, 1, queries, keys) if all heads share it."""
     rows = np.arange(case.queries, dtype=case.dtype) + (case.keys - case.queries)
     keys = np.arange(case.keys, dtype=case.dtype)
     if inputs.span is None:
@@ -47,6 +47,6 @@ def log_mask(case: Case, inputs: Inputs) -> Array:
 
 
 def log_mask_bytes(case: Case) -> int:
-    """Bytes of `log_mask`."""
+    """Return the number of bytes of `log_mask`."""
     heads = case.batch * case.heads if isinstance(case.span, tuple) else 1
     return heads * case.queries * case.keys * case.itemsize

@@ -1,4 +1,4 @@
-"""The patterns of the cases, by the names that cases and JSON have for them."""
+"""The patterns of the cases, by the names that cases and JSON files use."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _BLOCK = 64
 
 
 def _quarter_of_blocks(tokens: int) -> Pattern:
-    """Draw a quarter of the blocks of every row of blocks."""
+    """Draw a random quarter of the blocks in each row of blocks."""
     blocks = -(-tokens // _BLOCK)
     mask = np.tile(np.arange(blocks) < max(1, blocks // 4), (blocks, 1))
     return Blocks(np.random.default_rng(0).permuted(mask, axis=1), _BLOCK)
 
 
 def _neighborhood(tokens: int) -> Pattern:
-    """Lay a 7 x 7 window on a square of tokens."""
+    """Return a 7 x 7 window on a square grid of tokens."""
     side = math.isqrt(tokens)
     return Neighborhood((side, side), window=min(7, side))
 
 
-# Of any number of tokens; the neighborhood's is a square.
+# Functions of the number of tokens, which must be a square for the neighborhood.
 PATTERNS: dict[str, Callable[[int], Pattern]] = {
     "local": lambda tokens: Local(64, 64),
     "strided-32": lambda tokens: Strided(32),

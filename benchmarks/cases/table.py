@@ -1,4 +1,4 @@
-"""The cases, in one table."""
+"""The table of all cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes part, and what each makes of a case before the clock starts."""
+"""The contenders, and how each prepares a case before it is timed."""
 
 from benchmarks.contenders.contender import Contender
 from benchmarks.contenders.lineup import choose, use_threads

@@ -1,4 +1,4 @@
-"""What a contender is."""
+"""The definition of a contender."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import dataclass
 from benchmarks.cases import Case, Inputs
 from benchmarks.contenders.prepared import Prepared
 
-# A peer that would need more bytes than this beyond its inputs is not started.
+# A peer that needs more bytes than this in addition to its inputs is skipped.
 MEMORY_LIMIT = 4e9
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Someone who can compute a case.
+    """An implementation that can compute cases.
 
     Attributes
     ----------
     name : str
     prepare : callable
-        ``prepare(case, passes, inputs)``: everything that is done once, outside of the timing.
+        ``prepare(case, passes, inputs)`` does all work that is done once, outside of the timing.
     applies : callable
-        ``applies(case, passes)``: whether it computes such a case of its kinds at all.
+        ``applies(case, passes)`` returns whether the contender supports a case of its kinds.
     needs : callable
-        ``needs(case, passes)``: about how many bytes beyond the inputs.
+        ``needs(case, passes)`` estimates the memory in bytes in addition to the inputs.
     package : str, optional
         The package that has to be installed.
     kinds : tuple of str
-        Of cases.
+        Kinds of cases that the contender supports.
     compiled : bool
-        Whether the first call of a shape compiles.
+        Whether the first call for a shape compiles.
     note : str
-        What to know about its numbers.
+        Remark about the measurements, which is printed with them.
     """
 
     name: str
@@ -47,15 +47,15 @@ class Contender:
 
     @property
     def installed(self) -> bool:
-        """Whether its package can be imported."""
+        """Whether the package of the contender is installed."""
         return self.package is None or importlib.util.find_spec(self.package) is not None
 
     def takes(self, case: Case, passes: str) -> bool:
-        """Whether it computes such a case at all."""
+        """Return whether the contender supports a case."""
         return case.kind in self.kinds and self.applies(case, passes)
 
     def obstacle(self, case: Case, passes: str) -> str:
-        """Why it should not be started on a case; empty if nothing speaks against it."""
+        """Return the reason to skip the contender on a case, or an empty string."""
         if not self.installed:
             return "not installed"
         needed = self.needs(case, passes)

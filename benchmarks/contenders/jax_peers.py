@@ -1,4 +1,4 @@
-"""A peer in JAX. Nothing is imported before the contender is prepared."""
+"""The peer in JAX, which is imported when the contender is prepared."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from benchmarks.contenders.prepared import Prepared
 
 
 def _biased(case: Case) -> bool:
-    """Whether the mask has to be given: is_causal alone is meant for as many queries as keys."""
+    """Return whether a mask is necessary: is_causal alone requires as many queries as keys."""
     return case.span is not None or (case.causal and case.queries != case.keys)
 
 
 def needs(case: Case, passes: str) -> float:
-    """Bytes of `prepare`: matrices of scores that live at once."""
+    """Estimate the bytes of the bias and of the score matrices that exist at the same time."""
     bias = log_mask_bytes(case) if _biased(case) else 0
     return bias + case.scores * case.itemsize * (4.0 if passes == BOTH else 3.0)
 
 
 def prepare(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Call jax.nn.dot_product_attention under jit, with is_causal or with a bias."""
+    """Prepare jax.nn.dot_product_attention under jit, with is_causal or with a bias."""
     jax = import_module("jax")
     jax.config.update("jax_enable_x64", case.dtype == "float64")
     bias = jax.numpy.asarray(log_mask(case, inputs)) if _biased(case) else None
 
     def load(array: Any) -> Any:
-        return jax.numpy.asarray(np.ascontiguousarray(array.swapaxes(1, 2)))  # its layout is token by token
+        return jax.numpy.asarray(np.ascontiguousarray(array.swapaxes(1, 2)))  # heads follow tokens
 
-    # The bias is an argument: what a jitted function closes over is a constant, and may be folded at compile time.
+    # The bias is an argument because a value that a jitted function closes over is a constant, which XLA may fold.
     def attend(q: Any, k: Any, v: Any, bias: Any) -> Any:
         return jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=case.causal and bias is None)
 

@@ -1,4 +1,4 @@
-"""The hybrid layer, and the parts of it that it is compared with; products of matrices are NumPy's in all of them."""
+"""The hybrid layer and the parts that it is compared with. All of them multiply matrices with NumPy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from benchmarks.contenders.prepared import Prepared
 _EPSILON = 1e-5
 
 
-def _given(case: Case, inputs: Inputs) -> tuple[Shape, Array, Array, hs.HybridParameters]:
-    """Sizes, x and the gradient of the output as (batch, tokens, channels), and parameters."""
+def _arguments(case: Case, inputs: Inputs) -> tuple[Shape, Array, Array, hs.HybridParameters]:
+    """Return the sizes, the input and the output gradient as (batch, tokens, channels), and the parameters."""
     dim = case.heads * case.head_dim
     x, grad_out = (a.swapaxes(1, 2).reshape(case.batch, -1, dim) for a in (inputs.query, inputs.grad_out))
     parameters = hs.hybrid_parameters(dim, case.heads, dtype=case.dtype)
@@ -27,8 +27,8 @@ def _options(case: Case) -> dict[str, Any]:
 
 
 def prepare_hybrid(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Call hybrid_attention."""
-    _, x, grad_out, parameters = _given(case, inputs)
+    """Prepare hybrid_attention."""
+    _, x, grad_out, parameters = _arguments(case, inputs)
     options = _options(case)
 
     def both() -> Any:
@@ -39,26 +39,26 @@ def prepare_hybrid(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
 
 def prepare_full(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Compute a layer of full attention alone: norm, queries, keys and values, attention, projection."""
-    shape, x, grad_out, p = _given(case, inputs)
+    """Prepare a layer of full attention: norm, queries, keys and values, attention, projection."""
+    shape, x, grad_out, p = _arguments(case, inputs)
     rows, grad = x.reshape(-1, shape.dim), grad_out.reshape(-1, shape.dim)
     projection = p.projection[shape.dim :]
 
     def call() -> Any:
         normed, norm_vjp = layer_norm(rows, p.norm_weight, p.norm_bias, _EPSILON)
-        seen, vjp = branch(normed, p.global_qkv, shape, {"causal": case.causal})
-        out = seen @ projection + p.projection_bias
+        attended, vjp = branch(normed, p.global_qkv, shape, {"causal": case.causal})
+        out = attended @ projection + p.projection_bias
         if passes == FORWARD:
             return out
         gradients = vjp(grad @ projection.T)
-        return out, norm_vjp(gradients.rows), gradients.qkv, seen.T @ grad, grad.sum(axis=0)
+        return out, norm_vjp(gradients.rows), gradients.qkv, attended.T @ grad, grad.sum(axis=0)
 
     return Prepared(call, None)
 
 
 def prepare_local(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Compute what the local branch adds: queries, keys and values, attention in the predicted span, projection."""
-    shape, x, grad_out, p = _given(case, inputs)
+    """Prepare the local branch: queries, keys and values, attention within the predicted spans, projection."""
+    shape, x, grad_out, p = _arguments(case, inputs)
     _, span, temperature = hs.hybrid_attention(x, p, **_options(case), return_span=True)
     options = {"causal": case.causal, "ramp": case.ramp, "span": span, "temperature": temperature}
     normed, _ = layer_norm(x.reshape(-1, shape.dim), p.norm_weight, p.norm_bias, _EPSILON)
@@ -66,8 +66,8 @@ def prepare_local(case: Case, passes: str, inputs: Inputs) -> Prepared:
     projection = p.projection[: shape.dim]
 
     def call() -> Any:
-        seen, vjp = branch(normed, p.local_qkv, shape, options)
-        out = seen @ projection
-        return out if passes == FORWARD else (out, vjp(grad @ projection.T), seen.T @ grad)
+        attended, vjp = branch(normed, p.local_qkv, shape, options)
+        out = attended @ projection
+        return out if passes == FORWARD else (out, vjp(grad @ projection.T), attended.T @ grad)
 
     return Prepared(call, None)

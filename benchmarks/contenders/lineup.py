@@ -1,4 +1,4 @@
-"""Who of them takes part in a run, and on how many threads."""
+"""Selection of the contenders for a run, and their number of threads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.contenders.peers import PEERS
 
 
 def choose(names: list[str] | None) -> list[Contender]:
-    """Our own and the peers of these names; all of them for None.
+    """Return headspan's contenders and the named peers, or all peers if `names` is None.
 
     Raises
     ------
     ValueError
-        For a name that nobody has.
+        If a name is not that of a peer.
     """
     known = {peer.name: peer for peer in PEERS}
     for name in names or []:
@@ -27,7 +27,7 @@ def choose(names: list[str] | None) -> list[Contender]:
 
 
 def use_threads(n: int) -> None:
-    """Give n threads to headspan and to those loaded peers whose threads can be set."""
+    """Set the number of threads of headspan and of PyTorch, if it is loaded."""
     hs.set_num_threads(n)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(n)

@@ -1,4 +1,4 @@
-"""Contenders of headspan's own: what it is measured by, and what it is compared with beside its peers."""
+"""The contenders from headspan: the measured functions, and references to compare them with."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _prepare_headspan(case: Case, passes: str, inputs: Inputs) -> Prepared:
     if passes == FORWARD:
         return Prepared(forward, lambda out: (out,))
     if passes == BACKWARD:
-        made, gradient = hs.attention_vjp(*arrays, **options)
-        return Prepared(lambda: (made, gradient(grad_out)), lambda value: (value[0], *value[1][:4]))
+        output, gradient = hs.attention_vjp(*arrays, **options)
+        return Prepared(lambda: (output, gradient(grad_out)), lambda value: (value[0], *value[1][:4]))
     return Prepared(both, lambda value: (value[0], *value[1][:4]))
 
 

@@ -1,4 +1,4 @@
-"""Peers, which take part when they are installed."""
+"""The peers, which take part in a run if they are installed."""
 
 from __future__ import annotations
 

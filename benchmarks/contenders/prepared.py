@@ -1,4 +1,4 @@
-"""What a contender makes of a case before the clock starts."""
+"""The prepared call of a contender for a case."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Result = tuple[Array | None, ...]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A contender ready to go.
+    """A call that is ready to be timed.
 
     Attributes
     ----------
     call : callable
-        What is timed.
+        The timed function.
     result : callable, optional
-        Turns what `call` returns into arrays: out and, after the backward pass, the gradients of query, key, value and,
-        if there is one, span. None for a call that computes no attention.
+        Converts the value of `call` into arrays: the output and, after a backward pass, the gradients of query, key,
+        value and span (if any). None for a call that computes no attention.
     held : int
-        Bytes of the masks that `call` needs and that were made before.
+        Bytes of the masks that were made before and that `call` needs.
     """
 
     call: Callable[[], Any]

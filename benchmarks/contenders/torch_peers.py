@@ -1,4 +1,4 @@
-"""Peers in PyTorch. Nothing is imported before a contender is prepared."""
+"""The peers in PyTorch, which is imported when a contender is prepared."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def _prepared(
         return out, *torch.autograd.grad(out, leaves, grad_out)
 
     if passes == BACKWARD:
-        made = attend(*leaves)
+        output = attend(*leaves)
 
     def backward() -> Any:
-        return made, *torch.autograd.grad(made, leaves, grad_out, retain_graph=True)
+        return output, *torch.autograd.grad(output, leaves, grad_out, retain_graph=True)
 
     return Prepared(
         {FORWARD: forward, BACKWARD: backward, BOTH: both}[passes],
@@ -46,32 +46,32 @@ def _prepared(
 
 
 def _corners_differ(case: Case) -> bool:
-    """Whether is_causal means another thing: it lets the first query see the first key only."""
+    """Return whether the is_causal of torch is another mask, since it aligns the first query with the first key."""
     return case.causal and case.queries != case.keys and case.queries > 1
 
 
 def sdpa_needs(case: Case, passes: str) -> float:
-    """Bytes of `prepare_sdpa`."""
+    """Estimate the bytes that `prepare_sdpa` needs."""
     return log_mask_bytes(case) if _corners_differ(case) else 0
 
 
 def prepare_sdpa(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Call scaled_dot_product_attention without spans."""
+    """Prepare scaled_dot_product_attention without spans."""
     if _corners_differ(case):
         return prepare_sdpa_mask(case, passes, inputs)
     sdpa = import_module("torch.nn.functional").scaled_dot_product_attention
     leaves = _tensors(passes, inputs.query, inputs.key, inputs.value)
-    causal = case.causal and case.queries > 1  # the one query there is stands at the last key and sees all
+    causal = case.causal and case.queries > 1  # a single query is at the last key and sees all keys
     return _prepared(passes, leaves, inputs, lambda q, k, v: sdpa(q, k, v, is_causal=causal))
 
 
 def sdpa_mask_needs(case: Case, passes: str) -> float:
-    """Bytes of `prepare_sdpa_mask`."""
+    """Estimate the bytes that `prepare_sdpa_mask` needs."""
     return log_mask_bytes(case)
 
 
 def prepare_sdpa_mask(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Call scaled_dot_product_attention with a dense additive mask."""
+    """Prepare scaled_dot_product_attention with a dense additive mask."""
     torch = import_module("torch")
     sdpa = torch.nn.functional.scaled_dot_product_attention
     mask = torch.from_numpy(log_mask(case, inputs))
@@ -80,12 +80,12 @@ def prepare_sdpa_mask(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
 
 def eager_needs(case: Case, passes: str) -> float:
-    """Bytes of `prepare_eager`: matrices of scores that live at once."""
+    """Estimate the bytes that `prepare_eager` needs for the score matrices that exist at the same time."""
     return case.scores * case.itemsize * (4.0 if passes == FORWARD else 7.0)
 
 
 def prepare_eager(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Compute the definition, softmax times mask and normalised again, in dense operations."""
+    """Prepare the definition in dense operations: softmax times mask, normalised again."""
     torch = import_module("torch")
     q, k, v, span = _tensors(passes, inputs.query, inputs.key, inputs.value, inputs.span)
     x = torch.arange(case.queries)[:, None] + (case.keys - case.queries) - torch.arange(case.keys)
@@ -95,9 +95,9 @@ def prepare_eager(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
     def attend(q: Any, k: Any, v: Any, span: Any) -> Any:
         z = span[..., None] if span.ndim == 3 else span[..., None, None]
-        # relu, and not clamp, has no slope where the mask has just become 0; nor have we.
+        # Like headspan, and unlike clamp, relu has a zero gradient at the point where the mask becomes 0.
         mask = ((case.ramp + z - x) / case.ramp).relu().clamp_max(1).masked_fill(hidden, 0)
-        # The maximum is that of the allowed pairs: a larger score that is masked would cost digits.
+        # The softmax subtracts the maximum over the allowed pairs, because a larger masked score would cost precision.
         scores = (scale * (q @ k.mT)).masked_fill(mask == 0, -math.inf)
         weights = scores.softmax(-1) * mask
         return (weights / weights.sum(-1, keepdim=True)) @ v
@@ -106,19 +106,19 @@ def prepare_eager(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
 
 def _window(case: Case) -> int:
-    """Keys that the widest span and its ramp let a query see."""
+    """Return the number of keys within the widest span and its ramp."""
     return max(1, min(math.ceil(case.widest + case.ramp), case.queries))
 
 
 def window_needs(case: Case, passes: str) -> float:
-    """Bytes of `prepare_window`: padded copies, keys and values twice, and their gradients."""
+    """Estimate the bytes that `prepare_window` needs: padded copies, keys and values twice, and their gradients."""
     copies = 9.0 if passes == FORWARD else 18.0
     mask = 2.0 * _window(case) * (case.batch * case.heads * case.queries if isinstance(case.span, tuple) else 1)
     return case.itemsize * (copies * case.batch * case.heads * case.queries * case.head_dim + mask)
 
 
 def prepare_window(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Slide a window: blocks of queries, each against the keys of its own block and of the one before."""
+    """Prepare a sliding window: each block of queries attends to the keys of its own and the previous block."""
     torch = import_module("torch")
     functional = torch.nn.functional
     sdpa = functional.scaled_dot_product_attention
@@ -158,10 +158,10 @@ def prepare_window(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
 
 def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Call flex_attention: a block mask for what is seen at all, a score_mod for the ramp."""
+    """Prepare flex_attention with a block mask for the visible pairs and a score_mod for the ramp."""
     torch = import_module("torch")
     flex = import_module("torch.nn.attention.flex_attention")
-    import_module("torch._dynamo").reset()  # else the shapes of earlier cases count against its limit of recompilations
+    import_module("torch._dynamo").reset()  # otherwise earlier cases count towards its limit of recompilations
     offset = case.keys - case.queries
     span = None if inputs.span is None else torch.from_numpy(inputs.span)
     pattern = None if case.allowed is None else torch.from_numpy(case.allowed.mask(case.queries, case.keys))
@@ -175,7 +175,7 @@ def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
             return span[b, h, q]
         return case.span
 
-    def seen(b: Any, h: Any, q: Any, k: Any) -> Any:
+    def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
         x = distance(q, k)
         allowed = x >= 0 if case.causal else x == x
         if pattern is not None:
@@ -188,7 +188,7 @@ def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
 
     masked = case.causal or span is not None or pattern is not None
     shape = (case.batch, case.heads) if isinstance(case.span, tuple) else (None, None)
-    blocks = flex.create_block_mask(seen, *shape, case.queries, case.keys, device="cpu") if masked else None
+    blocks = flex.create_block_mask(visible, *shape, case.queries, case.keys, device="cpu") if masked else None
     compiled = torch.compile(flex.flex_attention, dynamic=False)
     score_mod = None if span is None else soften
     leaves = _tensors(passes, inputs.query, inputs.key, inputs.value)

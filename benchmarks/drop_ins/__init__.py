@@ -1,1 +1,1 @@
-"""Small models as others write them, and the same with the diffs of docs/howto/drop-ins.md."""
+"""Small models in the form of well-known projects, and the same models with the diffs of docs/howto/drop-ins.md."""

@@ -1,6 +1,6 @@
-"""A training step of each model, with torch's attention and with the page's diff: ``python -m benchmarks.drop_ins``.
+"""Time a training step of each model with torch's attention and with the diff: ``python -m benchmarks.drop_ins``.
 
-All take turns; a figure is the median of the rounds.
+The models take turns, and each result is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ VOCABULARY, WIDTH, HEADS, LAYERS = 256, 512, 8, 4
 
 
 def models(tokens: int, window: int) -> dict[str, dict[str, Any]]:
-    """Return who is measured: by the form of the model, and by what it computes."""
+    """Return the measured models by the form of the model and by the kind of attention."""
     full: list[int | None] = [None] * LAYERS
     local = [window] * (LAYERS - 1) + [None]
-    own_gpt, own_chat, own_windows = (patched(name) for name in ("gpt", "chat", "windows"))
+    gpt_diff, chat_diff, windows_diff = (patched(name) for name in ("gpt", "chat", "windows"))
 
     def gpt_of(module: Any) -> Any:
         return module.Model(VOCABULARY, WIDTH, HEADS, LAYERS, tokens)
@@ -34,33 +34,33 @@ def models(tokens: int, window: int) -> dict[str, dict[str, Any]]:
     def windows_of(module: Any, by_layer: list[int | None]) -> Any:
         return module.Model(VOCABULARY, WIDTH, HEADS, by_layer, tokens)
 
-    short = gpt_of(own_gpt)
+    short = gpt_of(gpt_diff)
     with torch.no_grad():
         for block in short.blocks:
             block.attention.span.fraction.copy_(torch.tensor([32.0] * (HEADS - 1) + [tokens / 2]) / tokens)
     return {
         "nanoGPT": {
             "torch": gpt_of(gpt),
-            "headspan, spans at the limit": gpt_of(own_gpt),
+            "headspan, spans at the limit": gpt_of(gpt_diff),
             "headspan, spans of 32, one of half": short,
         },
         "nanochat": {
             "torch, no windows": chat_of(chat, full),
             "torch, windows": chat_of(chat, local),
-            "headspan, no windows": chat_of(own_chat, full),
-            "headspan, windows": chat_of(own_chat, local),
+            "headspan, no windows": chat_of(chat_diff, full),
+            "headspan, windows": chat_of(chat_diff, local),
         },
         "LLMs from scratch": {
             "torch, no windows": windows_of(windows, full),
             "torch, windows": windows_of(windows, local),
-            "headspan, no windows": windows_of(own_windows, full),
-            "headspan, windows": windows_of(own_windows, local),
+            "headspan, no windows": windows_of(windows_diff, full),
+            "headspan, windows": windows_of(windows_diff, local),
         },
     }
 
 
 def step_of(model: Any, ids: torch.Tensor) -> Callable[[], None]:
-    """Return a training step without the optimizer's part."""
+    """Return a function that does a training step without the update by the optimizer."""
 
     def step() -> None:
         model.zero_grad()
@@ -76,23 +76,23 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--window", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=7)
-    given = parser.parse_args()
-    ids = torch.randint(VOCABULARY, (1, given.tokens + 1))
-    print(f"{given.tokens} tokens, windows of {given.window}, {torch.get_num_threads()} threads")
-    for form, kinds in models(given.tokens, given.window).items():
+    options = parser.parse_args()
+    ids = torch.randint(VOCABULARY, (1, options.tokens + 1))
+    print(f"{options.tokens} tokens, windows of {options.window}, {torch.get_num_threads()} threads")
+    for form, kinds in models(options.tokens, options.window).items():
         steps = {name: step_of(model, ids) for name, model in kinds.items()}
         times: dict[str, list[float]] = {name: [] for name in steps}
-        for turn in range(given.rounds + 1):
+        for turn in range(options.rounds + 1):
             for name, step in steps.items():
                 begin = time.perf_counter()
                 step()
-                if turn:  # the first warms up
+                if turn:  # the first round warms up
                     times[name].append(time.perf_counter() - begin)
         first, *_ = times.values()
         print(f"\n{form:38}{'ms':>8}{'of the first':>14}")
-        for name, its in times.items():
-            ratio = statistics.median(one / other for one, other in zip(its, first, strict=True))
-            print(f"  {name:36}{statistics.median(its) * 1e3:8.0f}{ratio:14.2f}")
+        for name, seconds in times.items():
+            ratio = statistics.median(one / other for one, other in zip(seconds, first, strict=True))
+            print(f"  {name:36}{statistics.median(seconds) * 1e3:8.0f}{ratio:14.2f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A model in the form of nanochat: rotary positions, normalised queries and keys, grouped heads, windows by layer.
+"""A model in the form of nanochat: rotary positions, normalised queries and keys, grouped heads, windows per layer.
 
-Where there is no kernel for windows they are a dense mask, which costs more than no window.
+Without a kernel for windows, a window is a dense mask, which takes longer than attention without a window.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-Cache = dict[int, tuple[torch.Tensor, torch.Tensor]]  # keys and values so far, by layer
+Cache = dict[int, tuple[torch.Tensor, torch.Tensor]]  # keys and values of earlier tokens, by layer
 
 
 def windowed(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int | None) -> torch.Tensor:
-    """Return causal attention; a window is of so many keys before the query's own."""
+    """Return causal attention within `window` keys before the key of the query, or without a window for None."""
     queries, keys = query.shape[2], key.shape[2]
     if window is None and queries == keys:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
@@ -28,7 +28,7 @@ def windowed(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window
 
 
 def rotated(x: torch.Tensor, begin: int) -> torch.Tensor:
-    """Turn halves of vectors, (batch, tokens, heads, head_dim), by their positions, and normalise them."""
+    """Apply rotary positions to vectors, (batch, tokens, heads, head_dim), and normalise them."""
     half = x.shape[-1] // 2
     places = torch.arange(begin, begin + x.shape[1], dtype=x.dtype)
     angles = places[:, None, None] * 10000 ** (-torch.arange(half, dtype=x.dtype) / half)
@@ -38,7 +38,7 @@ def rotated(x: torch.Tensor, begin: int) -> torch.Tensor:
 
 
 class Block(nn.Module):
-    """Attention within a window, or among all tokens, and two linear maps."""
+    """A block of attention, with or without a window, and two linear maps."""
 
     def __init__(self, layer: int, width: int, heads: int, key_heads: int, window: int | None) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
 
     def attend(self, x: torch.Tensor, cache: Cache | None) -> torch.Tensor:
-        """Return attention of new tokens on these and those of the cache, to which they are added."""
+        """Return the attention of new tokens to the cached and the new tokens, and add the new tokens to the cache."""
         parts = (part(x).unflatten(-1, (-1, self.head_dim)) for part in (self.query, self.key, self.value))
         query, key, value = parts
         before = None if cache is None else cache.get(self.layer)
@@ -63,13 +63,13 @@ class Block(nn.Module):
         return self.out(out.transpose(1, 2).flatten(2))
 
     def forward(self, x: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
-        """Return tokens for tokens."""
+        """Apply the block to tokens, (batch, tokens, width)."""
         x = x + self.attend(functional.rms_norm(x, x.shape[-1:]), cache)
         return x + self.down(self.up(functional.rms_norm(x, x.shape[-1:])).relu().square())
 
 
 class Model(nn.Module):
-    """From numbers of tokens to scores of the next ones."""
+    """A language model that computes scores of the next tokens."""
 
     def __init__(self, vocabulary: int, width: int, heads: int, key_heads: int, windows: Sequence[int | None]) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(Block(i, width, heads, key_heads, window) for i, window in enumerate(windows))
 
     def forward(self, ids: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
-        """Return scores, (batch, tokens, vocabulary)."""
+        """Return the scores of the next tokens, (batch, tokens, vocabulary)."""
         x = self.tokens(ids)
         for block in self.blocks:
             x = block(x, cache)

@@ -1,4 +1,4 @@
-"""A GPT in the plain form of nanoGPT: learned positions, one product for queries, keys and values, torch's kernel."""
+"""A GPT in the form of nanoGPT: learned positions, one product for queries, keys and values, the kernel of torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Attention(nn.Module):
-    """Every token and those before it."""
+    """Causal self-attention."""
 
     def __init__(self, width: int, heads: int, block_size: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return tokens for tokens, (batch, tokens, width)."""
+        """Apply attention to tokens, (batch, tokens, width)."""
         parts = self.qkv(x).unflatten(-1, (3, self.heads, -1))
         query, key, value = (part.transpose(1, 2) for part in parts.unbind(2))
         dropout = self.dropout if self.training else 0.0
@@ -26,7 +26,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and two linear maps, each on normalised tokens."""
+    """A block of attention and two linear maps, each with layer normalisation."""
 
     def __init__(self, width: int, heads: int, block_size: int) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return tokens for tokens."""
+        """Apply the block to tokens, (batch, tokens, width)."""
         x = x + self.attention(self.attention_norm(x))
         return x + self.mlp(self.mlp_norm(x))
 
 
 class Model(nn.Module):
-    """From numbers of tokens to scores of the next ones."""
+    """A language model that computes scores of the next tokens."""
 
     def __init__(self, vocabulary: int, width: int, heads: int, layers: int, block_size: int) -> None:
         super().__init__()
@@ -50,6 +50,6 @@ class Model(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return scores, (batch, tokens, vocabulary)."""
+        """Return the scores of the next tokens, (batch, tokens, vocabulary)."""
         x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
         return self.norm(self.blocks(x)) @ self.tokens.weight.T

@@ -1,4 +1,4 @@
-"""The models with the diffs of the page, as a reader would apply them."""
+"""Apply the diffs of docs/howto/drop-ins.md to the models, as a reader would."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "drop-ins.md"
 
 
 def diff_of(name: str) -> str:
-    """Return the diff that the page has for a file."""
+    """Return the diff for a file on the page."""
     blocks = re.findall(r"^```diff\n(.*?)^```", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
-    (found,) = [block for block in blocks if block.startswith(f"--- {name}.py\n")]
-    return str(found)
+    (diff,) = [block for block in blocks if block.startswith(f"--- {name}.py\n")]
+    return str(diff)
 
 
 def applied(source: str, diff: str) -> str:
-    """Return a text with a diff applied, each part of which, between lines of @@, must be there once.
+    """Apply a diff to a source text. The lines of each hunk, which a line of @@ starts, must occur exactly once.
 
     Raises
     ------
     ValueError
-        For a part that is not there, or more than once.
+        If the lines of a hunk do not occur in the source text, or occur more than once.
     """
     _, *parts = re.split(r"^@@.*\n", diff, flags=re.MULTILINE)
     for part in parts:
@@ -37,7 +37,7 @@ def applied(source: str, diff: str) -> str:
 
 
 def patched(name: str) -> ModuleType:
-    """Return the module of a model with the page's diff applied."""
+    """Return the module of a model with the diff of the page applied."""
     original = importlib.import_module(f"benchmarks.drop_ins.{name}")
     module = ModuleType(f"{name}_patched")
     source = applied(inspect.getsource(original), diff_of(name))

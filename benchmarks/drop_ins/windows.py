@@ -1,4 +1,4 @@
-"""A GPT in the form of a textbook: scores, mask, softmax and weights step by step, windows in all but some layers."""
+"""A GPT in the form of a textbook: explicit scores, mask, softmax and weights, with windows in some of the layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    """Heads that see so many tokens, their own among them; all before it without a window."""
+    """Causal self-attention within a window of tokens, which includes the token itself. None stands for no window."""
 
     def __init__(self, width: int, heads: int, window: int | None, dropout: float = 0.0) -> None:
         super().__init__()
@@ -20,13 +20,13 @@ class Attention(nn.Module):
         self.cache: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, x: torch.Tensor, use_cache: bool = False) -> torch.Tensor:
-        """Return tokens for tokens; with a cache, those that came before are seen, too."""
+        """Apply attention to tokens, (batch, tokens, width), and to the earlier tokens of a cache."""
         parts = (part(x).unflatten(-1, (self.heads, -1)) for part in (self.w_query, self.w_key, self.w_value))
         query, key, value = (part.transpose(1, 2) for part in parts)
         if use_cache:
             if self.cache is not None:
                 key, value = (torch.cat(both, 2) for both in zip(self.cache, (key, value), strict=True))
-            if self.window is not None:  # the first of the new tokens sees no more
+            if self.window is not None:  # the first new token does not see more
                 kept = self.window + query.shape[2] - 1
                 key, value = key[:, :, -kept:], value[:, :, -kept:]
             self.cache = key, value
@@ -42,7 +42,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and two linear maps, each on normalised tokens."""
+    """A block of attention and two linear maps, each with layer normalisation."""
 
     def __init__(self, width: int, heads: int, window: int | None, dropout: float) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ class Block(nn.Module):
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x: torch.Tensor, use_cache: bool = False) -> torch.Tensor:
-        """Return tokens for tokens."""
+        """Apply the block to tokens, (batch, tokens, width)."""
         x = x + self.attention(self.attention_norm(x), use_cache)
         return x + self.mlp(self.mlp_norm(x))
 
 
 class Model(nn.Module):
-    """From numbers of tokens to scores of the next ones."""
+    """A language model that computes scores of the next tokens."""
 
     def __init__(
         self, vocabulary: int, width: int, heads: int, windows: Sequence[int | None], length: int, dropout: float = 0.0
@@ -69,7 +69,7 @@ class Model(nn.Module):
         self.begin = 0
 
     def forward(self, ids: torch.Tensor, use_cache: bool = False) -> torch.Tensor:
-        """Return scores, (batch, tokens, vocabulary)."""
+        """Return the scores of the next tokens, (batch, tokens, vocabulary)."""
         begin = self.begin if use_cache else 0
         x = self.tokens(ids) + self.places(torch.arange(begin, begin + ids.shape[1]))
         for block in self.blocks:

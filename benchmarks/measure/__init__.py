@@ -1,1 +1,1 @@
-"""How it is measured: time in turns, memory in a process of its own, the error against float64."""
+"""Measurements: time in alternating calls, memory in a separate process, and the error against float64."""

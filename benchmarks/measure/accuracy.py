@@ -1,4 +1,4 @@
-"""The error of a result against float64 NumPy, on one head or, of long cases, on some of its queries."""
+"""The error of a result against float64 NumPy, on one head or, for long cases, on some queries of one head."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from benchmarks.cases import FORWARD, Array, Case, Inputs, mask_rows
 from benchmarks.contenders.prepared import Result
 
-# A head with at most so many pairs is checked whole, else so many pairs of it.
+# A head with at most _WHOLE pairs is checked completely. Of a larger head, _SOME pairs are checked.
 _WHOLE = 2**24
 _SOME = 2**22
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is right.
+    """The correct result of a part of a case.
 
     Attributes
     ----------
     head : (int, int)
-        The batch item and the head looked at.
+        The batch item and the head that are checked.
     rows : ndarray of int
-        The queries looked at.
+        The queries that are checked.
     arrays : list of (ndarray, float) or None
-        out and the gradients of query, key, value and span: the values, and the size that errors are measured in.
+        The output and the gradients of query, key, value and span, each with the size that its errors are relative to.
     """
 
     head: tuple[int, int]
@@ -35,37 +35,37 @@ class Expected:
 
 
 def expected(case: Case, passes: str, inputs: Inputs) -> Expected:
-    """Compute a part of the result, chosen at random, in float64.
+    """Compute a random part of the result in float64.
 
-    The gradients of keys and values, and that of a span shared by all queries, are sums over queries: they are left out
-    where not all are looked at.
+    The gradients of keys and values, and of a span that all queries share, are sums over queries. They are left out if
+    only some queries are checked.
     """
     rng = np.random.default_rng(1)
     head = int(rng.integers(case.batch)), int(rng.integers(case.heads))
-    whole = case.queries * case.keys <= _WHOLE
-    some = min(case.queries, max(1, _SOME // case.keys))
-    rows = np.arange(case.queries) if whole else np.sort(rng.choice(case.queries, some, replace=False))
+    is_complete = case.queries * case.keys <= _WHOLE
+    count = min(case.queries, max(1, _SOME // case.keys))
+    rows = np.arange(case.queries) if is_complete else np.sort(rng.choice(case.queries, count, replace=False))
     q, k, v, grad_out = (a[head].astype(np.float64) for a in (inputs.query, inputs.key, inputs.value, inputs.grad_out))
     z = np.array(np.inf) if inputs.span is None else inputs.span[head].astype(np.float64)
     z = np.broadcast_to(z, case.queries)
     gradient = passes != FORWARD
     parts = []
     grad_key, grad_value = np.zeros_like(k), np.zeros_like(v)
-    for chosen in np.array_split(rows, -(-rows.size * case.keys // _SOME)):
-        part = _rows(case, q, k, v, z, grad_out if gradient else None, chosen)
+    for part_rows in np.array_split(rows, -(-rows.size * case.keys // _SOME)):
+        part = _rows(case, q, k, v, z, grad_out if gradient else None, part_rows)
         grad_key += part.pop("key", 0)
         grad_value += part.pop("value", 0)
         parts.append(part)
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    found: list[tuple[Array, float] | None] = [_sized(joined["out"])]
+    arrays: list[tuple[Array, float] | None] = [_sized(joined["out"])]
     if gradient:
-        found += [_sized(joined["query"]), _sized(grad_key) if whole else None, _sized(grad_value) if whole else None]
-        # The terms of a span's gradient cancel: an error is measured in the sum of their sizes.
+        arrays += [_sized(joined["query"]), *(_sized(x) if is_complete else None for x in (grad_key, grad_value))]
+        # The terms of a span's gradient cancel, so its error is relative to the sum of their absolute values.
         if inputs.span is not None and inputs.span.ndim == 3:
-            found.append((joined["span"], float(joined["mass"].max())))
-        elif inputs.span is not None and whole:
-            found.append((joined["span"].sum(), float(joined["mass"].sum())))
-    return Expected(head, rows, found)
+            arrays.append((joined["span"], float(joined["mass"].max())))
+        elif inputs.span is not None and is_complete:
+            arrays.append((joined["span"].sum(), float(joined["mass"].sum())))
+    return Expected(head, rows, arrays)
 
 
 def _sized(array: Array) -> tuple[Array, float]:
@@ -73,7 +73,7 @@ def _sized(array: Array) -> tuple[Array, float]:
 
 
 def _rows(case: Case, q: Array, k: Array, v: Array, z: Array, grad_out: Array | None, rows: Array) -> dict[str, Any]:
-    """Out and gradients of some queries of one head, and what they add to the gradients of keys and values."""
+    """Return output and gradients of some queries of a head, and their share of the gradients of keys and values."""
     scale = case.head_dim**-0.5
     q, z = q[rows], z[rows, None]
     x, m = mask_rows(case, z, rows + (case.keys - case.queries), np.arange(case.keys))
@@ -99,15 +99,15 @@ def _rows(case: Case, q: Array, k: Array, v: Array, z: Array, grad_out: Array | 
 
 
 def error(right: Expected, result: Result) -> float:
-    """Largest error of out and of the gradients there are, each relative to the largest value of its array."""
+    """Return the largest error of the output and the gradients, each relative to the size of its array."""
     largest = 0.0
-    for place, (known, array) in enumerate(zip(right.arrays, result, strict=False)):
-        if known is None or array is None:
+    for place, (expected_array, array) in enumerate(zip(right.arrays, result, strict=False)):
+        if expected_array is None or array is None:
             continue
-        values, size = known
-        mine = array[right.head].astype(np.float64)
-        if place in (0, 1) or (place == 4 and mine.ndim == 1):
-            mine = mine[right.rows]
-        difference = float(np.abs(mine - values).max())
+        values, size = expected_array
+        actual = array[right.head].astype(np.float64)
+        if place in (0, 1) or (place == 4 and actual.ndim == 1):
+            actual = actual[right.rows]
+        difference = float(np.abs(actual - values).max())
         largest = max(largest, difference / size if size else difference)
     return largest

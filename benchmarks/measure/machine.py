@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""Description of the machine that ran the measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("headspan", "numpy", "torch", "jax", "jaxlib")
 
 
 def describe_machine(threads: int) -> dict[str, object]:
-    """Return the processor, the build of headspan and the versions of everybody."""
+    """Return the processor, the build of headspan and the versions of all packages."""
     return {
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
@@ -30,11 +30,11 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    # Virtual machines hide the name of the model; family and number still tell it.
+    # Virtual machines can hide the name of the model, but its family and number identify it.
     pairs = (line.split(":", 1) for line in lines if ":" in line)
-    said = {name.strip(): value.strip() for name, value in pairs}
-    name = said.get("model name") or platform.processor() or platform.machine()
-    numbers = [f"{key} {said[key]}" for key in ("cpu family", "model", "stepping") if key in said]
+    fields = {name.strip(): value.strip() for name, value in pairs}
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{key} {fields[key]}" for key in ("cpu family", "model", "stepping") if key in fields]
     return f"{name} ({', '.join(numbers)})" if numbers else name
 
 

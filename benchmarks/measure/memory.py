@@ -1,4 +1,4 @@
-"""Peak memory of one contender, measured in a process of its own."""
+"""Peak memory of one contender, measured in a separate process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _TINY = 16
 
 
 def peak_growth(case: Case, passes: str, contender: str, threads: int) -> int | None:
-    """Bytes by which a call outgrows its inputs: results, scratch, and masks made before.
+    """Return the bytes that a call needs in addition to its inputs: results, scratch, and masks made before.
 
-    Measured in a fresh process, so that nobody's peak hides another's. None where it cannot be measured.
+    A new process measures them, so that earlier peaks do not hide this one. None if they cannot be measured.
     """
     if not Path("/proc/self/clear_refs").exists():
         return None
-    order = json.dumps({"case": asdict(case), "passes": passes, "contender": contender, "threads": threads})
+    request = json.dumps({"case": asdict(case), "passes": passes, "contender": contender, "threads": threads})
     root = Path(__file__).parents[2]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.measure.memory", order],
+            [sys.executable, "-m", "benchmarks.measure.memory", request],
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
@@ -44,7 +44,7 @@ def peak_growth(case: Case, passes: str, contender: str, threads: int) -> int | 
 
 
 def status(field: str) -> int:
-    """Bytes of a field of the kernel's account of this process."""
+    """Return a field of /proc/self/status in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -52,15 +52,15 @@ def status(field: str) -> int:
 
 
 def resident() -> int:
-    """Bytes that this process has in memory, but for what malloc keeps for later."""
+    """Return the resident memory of this process in bytes, without the memory that malloc holds free."""
     _trim()
     return status("VmRSS")
 
 
 def _trim() -> None:
-    """Give back what malloc keeps: memory that is free already would hide what the call takes."""
+    """Return free memory from malloc to the system, since a call that reuses it would seem to need less."""
     gc.collect()
-    with contextlib.suppress(AttributeError, OSError):  # another C library than GNU's has none
+    with contextlib.suppress(AttributeError, OSError):  # only the GNU C library has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -72,14 +72,14 @@ def _measure(case: Case, passes: str, name: str, threads: int) -> int:
     prepared = contender.prepare(case, passes, inputs)
     use_threads(threads)
     if contender.compiled:
-        prepared.call()  # the compiler's memory is not the call's
+        prepared.call()  # the memory of the compiler does not belong to the call
     _trim()
     before = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to what is resident now
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM to the resident memory
     prepared.call()
     return max(0, status("VmHWM") - before) + prepared.held
 
 
 if __name__ == "__main__":
-    _order = json.loads(sys.argv[1])
-    print(_measure(Case(**_order["case"]), _order["passes"], _order["contender"], _order["threads"]))
+    _request = json.loads(sys.argv[1])
+    print(_measure(Case(**_request["case"]), _request["passes"], _request["contender"], _request["threads"]))

@@ -1,4 +1,4 @@
-"""How cases are measured, and what is measured of each."""
+"""The settings of measurements and their results."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure.
+    """The settings of a measurement.
 
     Attributes
     ----------
     threads, rounds : int
     fewest : int
-        Rounds of a contender that is slow.
+        Minimum number of rounds of a slow contender.
     budget : float, optional
-        Seconds of timing for a contender on one case; where it does not suffice it takes part in fewer rounds.
+        Time limit in seconds for a contender on one case. A contender that needs more takes part in fewer rounds.
     memory : str
-        Whose memory is measured: "all", "own" (not that of peers) or "none".
+        Contenders whose memory is measured: "all", "own" (without peers) or "none".
     """
 
     threads: int
@@ -29,35 +29,35 @@ class Settings:
 
 @dataclass
 class Row:
-    """One contender on one case.
+    """The results of one contender on one case.
 
     Attributes
     ----------
     case, passes, contender : str
     absent : str
-        Why there are no numbers; empty if there are.
+        Reason why there are no results, or an empty string.
     repeats : int
-        Calls in a sample.
+        Number of calls in a sample.
     median, first_quartile, last_quartile : float, optional
-        Seconds of a call.
+        Time of a call in seconds.
     ratio : float, optional
-        To headspan's time: the median over the rounds.
+        Time relative to headspan's, the median over the rounds.
     work : int, optional
         Floating-point operations of the pairs with a mask above 0.
     peak : float, optional
-        FLOP/s of pure multiply-adds around the calls, the median.
+        FLOP/s of pure multiply-adds before and after the calls, the median over the rounds.
     share : float, optional
-        Of the peak: work by time by peak, the median over the rounds.
+        Share of the peak, ``work / time / peak``, the median over the rounds.
     per_pair : list of float
-        Time of a pair that the pattern allows, relative to that of full attention in the same round: the quartiles.
+        Quartiles of the time per allowed pair, relative to full attention in the same round.
     memory : int, optional
-        Bytes beyond the inputs at the highest.
+        Peak memory in bytes in addition to the inputs.
     error : float, optional
-        The largest, relative to the largest value of its array.
+        Largest error, relative to the largest value of its array.
     seconds, peaks : list of float
-        All samples.
+        All samples of the time of a call and of the peak.
     retaken : int
-        Samples taken again since the host took the processors away.
+        Number of samples that were repeated because the host took the processors away.
     """
 
     case: str

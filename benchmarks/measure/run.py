@@ -1,4 +1,4 @@
-"""Measure cases: every contender's time, share of the machine's peak, memory and error."""
+"""Measure the time, the share of the machine's peak, the memory and the error of each contender on each case."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def run(
     settings: Settings,
     report: Callable[[Case, list[Row]], None] = lambda case, rows: None,
 ) -> list[Row]:
-    """Measure all passes of all cases, and report each case when it is done."""
+    """Measure all passes of all cases, and call `report` after each case."""
     rows = []
-    before = hs.get_num_threads()
+    threads = hs.get_num_threads()
     try:
         for case in cases:
-            mine = [row for passes in case.passes for row in _run_passes(case, passes, contenders, settings)]
-            report(case, mine)
-            rows += mine
+            case_rows = [row for passes in case.passes for row in _run_passes(case, passes, contenders, settings)]
+            report(case, case_rows)
+            rows += case_rows
     finally:
-        use_threads(before)
+        use_threads(threads)
     return rows
 
 
@@ -70,22 +70,22 @@ def _run_passes(case: Case, passes: str, contenders: Sequence[Contender], settin
         for row in checked:
             _fill_work(row, samples[row.contender], work)
             if FULL.name in samples:
-                whole = useful_work(replace(case, pattern=None), passes, inputs)
-                _fill_per_pair(row, samples[row.contender], samples[FULL.name], whole / work)
-    del calls, inputs, right  # the processes that measure memory may need the room
-    own = [contender.name for contender in contenders if contender.package is None]
+                full_work = useful_work(replace(case, pattern=None), passes, inputs)
+                _fill_per_pair(row, samples[row.contender], samples[FULL.name], full_work / work)
+    del calls, inputs, right  # the processes that measure memory may need this memory
+    own_names = [contender.name for contender in contenders if contender.package is None]
     for row in measured:
         if row.contender != EMPTY.name and (
-            settings.memory == "all" or (settings.memory == "own" and row.contender in own)
+            settings.memory == "all" or (settings.memory == "own" and row.contender in own_names)
         ):
             row.memory = peak_growth(case, passes, row.contender, threads)
     return rows
 
 
 def _reason(problem: Exception) -> str:
-    """Return what an exception says, in one line and without the names of those it passed through."""
-    said = str(problem).strip().partition("\n")[0]
-    return re.sub(r"^(\w+(Error|Exception): )+", "", said) or type(problem).__name__
+    """Return the first line of an exception's message without leading names of exceptions."""
+    message = str(problem).strip().partition("\n")[0]
+    return re.sub(r"^(\w+(Error|Exception): )+", "", message) or type(problem).__name__
 
 
 def _start(
@@ -97,7 +97,7 @@ def _start(
     threads: int,
     row: Row,
 ) -> Callable[[], Any]:
-    """Prepare a contender and call it once, which compiles what has to be, and check what it gives."""
+    """Prepare a contender, call it once, which may compile it, and record the error of its result."""
     prepared = contender.prepare(case, passes, inputs)
     use_threads(threads)
     value = prepared.call()
@@ -106,10 +106,10 @@ def _start(
     return prepared.call
 
 
-def _fill(row: Row, samples: timing.Samples, own: timing.Samples) -> None:
+def _fill(row: Row, samples: timing.Samples, headspan: timing.Samples) -> None:
     row.repeats = samples.repeats
     row.first_quartile, row.median, row.last_quartile = _quartiles(np.array(samples.seconds))
-    row.ratio = float(np.median(_relative(samples, own)))
+    row.ratio = float(np.median(_relative(samples, headspan)))
     row.peak = float(np.median(samples.peaks))
     row.seconds, row.peaks, row.retaken = samples.seconds, samples.peaks, samples.retaken
 
@@ -124,7 +124,7 @@ def _fill_per_pair(row: Row, samples: timing.Samples, full: timing.Samples, fewe
 
 
 def _relative(samples: timing.Samples, others: timing.Samples) -> Array:
-    """Return times relative to those of others, in the rounds that both took part in."""
+    """Return times relative to those of `others` in the rounds that both took part in."""
     both = min(samples.rounds, others.rounds)
     relative: Array = np.array(samples.seconds[:both]) / np.array(others.seconds[:both])
     return relative

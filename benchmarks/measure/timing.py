@@ -1,7 +1,7 @@
-"""Timing in turns, each call between two looks at what the machine can do at that moment.
+"""Time calls in turns, each between two measurements of the machine's peak at that moment.
 
-The host of a virtual machine may take its processors away, which the system counts. Short calls on two threads then
-take twice as long by chance; such samples are taken again, whoever's they are.
+The host of a virtual machine can take its processors away, which the system counts as stolen time. Short calls on two
+threads can then take twice as long. Such samples are repeated, for every contender.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Shorter calls are repeated until a sample takes so many seconds: what the host takes is counted in hundredths only.
+# Calls are repeated until a sample takes this many seconds, since stolen time is counted in hundredths of a second.
 _SHORTEST = 0.05
-# Threads of a library that waits in a loop are still busy right after its call.
+# Pause in seconds after a call, because some libraries' threads keep spinning for a while.
 _PAUSE = 5e-3
-# A sample is taken again if the host took away more than this share of the processors' time, for so many seconds.
+# A sample is repeated, for up to _RETAKING seconds, if the host took more than this share of the processors' time.
 _MOST_STOLEN = 0.02
 _RETAKING = 2.0
 
 
 @dataclass
 class Samples:
-    """Samples of one contender, one a round.
+    """The samples of one contender, one per round.
 
     Attributes
     ----------
     repeats : int
-        Calls in a sample.
+        Number of calls in a sample.
     rounds : int
-        Those it takes part in, which are the first.
+        Number of rounds, from the first on, that the contender takes part in.
     seconds : list of float
-        Of one call.
+        Time of one call.
     peaks : list of float
-        FLOP/s of pure multiply-adds: the mean of just before and just after.
+        FLOP/s of pure multiply-adds, the mean of the measurements directly before and after the calls.
     retaken : int
-        Samples that were thrown away for what the host did.
+        Number of samples that were discarded because the host took the processors away.
     """
 
     repeats: int
@@ -50,7 +50,7 @@ class Samples:
     retaken: int = 0
 
     def take(self, call: Callable[[], Any], peak: Callable[[], float]) -> None:
-        """Add a sample, the least disturbed of those taken."""
+        """Take samples until one is undisturbed or time runs out, and keep the least disturbed one."""
         attempts: list[tuple[float, float, float]] = []
         first = now = time.perf_counter()
         while not attempts or (attempts[-1][0] > _MOST_STOLEN and now - first < _RETAKING):
@@ -70,7 +70,7 @@ class Samples:
 
 
 def stolen_seconds() -> float:
-    """Processor time that the host of this virtual machine gave to others, as far as the system tells."""
+    """Return the stolen processor time in seconds: the time that the host gave to other virtual machines."""
     try:
         total = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     except OSError:
@@ -79,7 +79,7 @@ def stolen_seconds() -> float:
 
 
 def time_once(call: Callable[[], Any], repeats: int = 1) -> float:
-    """Return the seconds of one call, the mean of so many in a row."""
+    """Return the seconds of one call, the mean over `repeats` calls."""
     turns = itertools.repeat(None, repeats)
     started = time.perf_counter()
     for _ in turns:
@@ -95,24 +95,24 @@ def measure(
     fewest: int = 1,
     budget: float | None = None,
 ) -> dict[str, Samples]:
-    """Time calls in turn for some rounds, every other one in the reverse order.
+    """Time calls in turns over several rounds, with the reverse order in every second round.
 
     Parameters
     ----------
     calls : mapping of str to callable
-        All of them called before, and warm.
+        The functions to time. They must have been called before.
     peak : callable
         Measures the FLOP/s of pure multiply-adds.
     rounds : int
     fewest : int
     budget : float, optional
-        Seconds for one contender. Who needs more takes part in the first rounds only, though in the fewest at least.
+        Time limit for a contender in seconds. A slower one takes part in the first rounds only, at least in `fewest`.
     """
     samples = {}
     for name, call in calls.items():
         seconds = time_once(call)
         samples[name] = Samples(repeats=max(1, math.ceil(_SHORTEST / max(seconds, 1e-8))))
-        # What this call took is spent of the budget too.
+        # The time of this call counts towards the budget.
         affordable = rounds if budget is None else int((budget - seconds) / (seconds * samples[name].repeats))
         samples[name].rounds = min(rounds, max(fewest, affordable))
     names = list(calls)

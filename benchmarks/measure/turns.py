@@ -1,4 +1,4 @@
-"""Calls that take turns, for studies of what belongs together."""
+"""Median times of calls that take turns, for the studies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 
 def medians(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each call, which take turns; a round before is to warm up."""
+    """Return the median seconds of each call over `rounds` rounds, in which the calls take turns, after a warm-up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
@@ -16,4 +16,4 @@ def medians(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str,
             call()
             if number:
                 times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(its) for name, its in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}

@@ -1,1 +1,1 @@
-"""What is told of it: tables in text, the README's figures, and JSON."""
+"""Output of the results: tables as text, the figures of the README, and JSON."""

@@ -1,4 +1,4 @@
-"""The README's figures, from the rows of a report, in the style of the report that headspan draws."""
+"""The figures of the README, drawn from the rows of a report in the style of headspan's own reports."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from matplotlib.lines import Line2D
 from benchmarks.cases import BOTH, FORWARD, Case
 from benchmarks.measure.results import Row
 
-# Every contender keeps its colour and its marker in all figures.
+# Each contender has the same colour and marker in all figures.
 _ORDER = ("headspan", "torch-sdpa", "torch-sdpa-mask", "torch-window", "torch-flex", "torch-eager", "jax")
 _LOOKS = {
     name: {"color": colour, "marker": marker}
     for name, colour, marker in zip(_ORDER, (*COLOURS, INK), (*MARKERS, "X"), strict=True)
 }
-# The hybrid layer, and the branches it is made of.
+# The hybrid layer and its branches.
 _LAYERS = {"headspan": "hybrid layer", "full-layer": "full attention layer", "local-branch": "local branch alone"}
 _LAYER_LOOKS: dict[str, dict[str, Any]] = {
     name: {"color": colour, "marker": marker} for name, colour, marker in zip(_LAYERS, COLOURS, MARKERS, strict=False)
@@ -27,9 +27,9 @@ _LAYER_LOOKS: dict[str, dict[str, Any]] = {
 
 
 def draw(cases: Sequence[Case], rows: Sequence[Row], directory: Path) -> list[Path]:
-    """Write those figures there are numbers for; return their paths."""
+    """Write the figures for which the rows have numbers, and return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    written = []
+    paths = []
     for name, figure in (
         ("time_by_span", _by_span(cases, rows)),
         ("time_by_length", _by_length(cases, rows)),
@@ -39,24 +39,24 @@ def draw(cases: Sequence[Case], rows: Sequence[Row], directory: Path) -> list[Pa
         if figure is not None:
             path = directory / f"{name}.svg"
             path.write_text(_on_white(to_svg(figure, name)))
-            written.append(path)
-    return written
+            paths.append(path)
+    return paths
 
 
 def _on_white(svg: str) -> str:
-    """Give a picture a ground of its own: its ink is dark, and a page may be."""
+    """Add a white background to an SVG, since its dark text would be illegible on a dark page."""
     start = svg.index(">") + 1
     return f'{svg[:start]}\n <rect width="100%" height="100%" fill="white"/>{svg[start:]}\n'
 
 
 def _points(cases: Sequence[Case], rows: Sequence[Row], passes: str) -> dict[str, list[tuple[Case, Row]]]:
-    """Measured rows of some cases, a list a contender, in the order of the cases."""
-    found: dict[str, list[tuple[Case, Row]]] = {name: [] for name in _ORDER}
+    """Return the measured rows of some cases by contender, in the order of the cases."""
+    by_name: dict[str, list[tuple[Case, Row]]] = {name: [] for name in _ORDER}
     for case in cases:
         for row in rows:
-            if row.case == case.name and row.passes == passes and not row.absent and row.contender in found:
-                found[row.contender].append((case, row))
-    return {name: points for name, points in found.items() if points}
+            if row.case == case.name and row.passes == passes and not row.absent and row.contender in by_name:
+                by_name[row.contender].append((case, row))
+    return {name: points for name, points in by_name.items() if points}
 
 
 def _passes(cases: Sequence[Case], rows: Sequence[Row]) -> list[str]:
@@ -82,13 +82,13 @@ def _milliseconds(row: Row) -> float:
 
 
 def _by_span(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
-    """Lines: time against span, one a contender; who knows no spans is a level line."""
-    chosen = [case for case in cases if case.group == "span" and not isinstance(case.span, tuple)]
-    return _lines(chosen, rows, lambda case: case.keys if case.span is None else case.span, "span")
+    """Draw one line per contender: time against span, or a horizontal line for a contender without spans."""
+    span_cases = [case for case in cases if case.group == "span" and not isinstance(case.span, tuple)]
+    return _lines(span_cases, rows, lambda case: case.keys if case.span is None else case.span, "span")
 
 
 def _by_length(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
-    """Lines: time against length, one a contender."""
+    """Draw one line per contender: time against length."""
     return _lines([case for case in cases if case.group == "length"], rows, lambda case: case.keys, "tokens")
 
 
@@ -120,9 +120,9 @@ def _lines(cases: Sequence[Case], rows: Sequence[Row], place: Any, label: str) -
             ax.minorticks_off()
             ax.set_xlabel("tokens" if label == "tokens" else "span (tokens)")
         axes[0].set_ylabel("time of a call (ms)")
-        what = cases[0]
-        title = f"{what.heads} heads, head_dim {what.head_dim}"
-        tail = f"{what.keys} tokens" if label == "span" else f"span {what.span:g}"
+        first = cases[0]
+        title = f"{first.heads} heads, head_dim {first.head_dim}"
+        tail = f"{first.keys} tokens" if label == "span" else f"span {first.span:g}"
         figure.suptitle(f"Time against {'span' if label == 'span' else 'length'} ({title}, {tail})", size=10)
         _legend(figure, sorted(names))
     return figure
@@ -136,7 +136,7 @@ def _count(n: float) -> str:
 
 
 def _shares(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
-    """Dots: the share of the multiply-add peak, a row a case and a dot a contender."""
+    """Draw the shares of the multiply-add peak with one row per case and one dot per contender."""
     shared = [row for row in rows if row.share is not None]
     passes = _passes(cases, shared)
     shown = [case for case in cases if any(row.case == case.name for row in shared)]
@@ -170,14 +170,14 @@ def _shares(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
 
 
 def hybrid(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
-    """Lines: time and memory of the hybrid layer and of its branches, against the length."""
-    chosen = [case for case in cases if case.kind == "layer"]
-    found = {(row.case, row.passes, row.contender): row for row in rows if not row.absent}
-    all_passes = [p for p in (FORWARD, BOTH) if any((case.name, p, "headspan") in found for case in chosen)]
+    """Draw the time and memory of the hybrid layer and of its branches against the length."""
+    layer_cases = [case for case in cases if case.kind == "layer"]
+    by_key = {(row.case, row.passes, row.contender): row for row in rows if not row.absent}
+    all_passes = [p for p in (FORWARD, BOTH) if any((case.name, p, "headspan") in by_key for case in layer_cases)]
     if not all_passes:
         return None
     measured: list[tuple[str, Any]] = [("time of a call (ms)", _milliseconds)]
-    if any(found[key].memory is not None for key in found):
+    if any(by_key[key].memory is not None for key in by_key):
         measured.append(("memory beyond the inputs (MB)", lambda row: row.memory and row.memory / 1e6))
     with style():
         figure = Figure(figsize=(WIDTH, 0.8 + 2.7 * len(measured)))
@@ -186,20 +186,20 @@ def hybrid(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
             axes[0].set_ylabel(label)
             for ax, passes in zip(axes, all_passes, strict=True):
                 for name, shown in _LAYERS.items():
-                    points = [(case.keys, found.get((case.name, passes, name))) for case in chosen]
+                    points = [(case.keys, by_key.get((case.name, passes, name))) for case in layer_cases]
                     values = [(tokens, of(row)) for tokens, row in points if row is not None]
                     x = [tokens for tokens, value in values if value]
                     y = [value for _, value in values if value]
                     ax.plot(x, y, label=shown, markersize=5.5, **_LAYER_LOOKS[name])
                 ax.set_xscale("log", base=2)
                 ax.set_yscale("log")
-                ax.set_xticks([case.keys for case in chosen], [_count(case.keys) for case in chosen])
+                ax.set_xticks([case.keys for case in layer_cases], [_count(case.keys) for case in layer_cases])
                 ax.minorticks_off()
         for ax, passes in zip(grid[0], all_passes, strict=True):
             ax.set_title(passes.replace("+", " and "))
         for ax in grid[-1]:
             ax.set_xlabel("tokens")
-        what = chosen[0]
-        figure.suptitle(f"{what.heads * what.head_dim} channels, {what.heads} heads, limit {what.limit:g}", size=10)
+        first = layer_cases[0]
+        figure.suptitle(f"{first.heads * first.head_dim} channels, {first.heads} heads, limit {first.limit:g}", size=10)
         figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

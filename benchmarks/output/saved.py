@@ -1,4 +1,4 @@
-"""Everything measured, as JSON that it can be told from again."""
+"""Conversion of all results to JSON and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Report = dict[str, Any]
 
 
 def to_json(machine: Report, settings: Settings, cases: Sequence[Case], rows: Sequence[Row]) -> Report:
-    """Everything, as JSON can hold it."""
+    """Return the machine, the settings, the cases and their results in a form that JSON can represent."""
     return {
         "machine": machine,
         "settings": asdict(settings),
@@ -23,5 +23,5 @@ def to_json(machine: Report, settings: Settings, cases: Sequence[Case], rows: Se
 
 
 def from_json(report: Report) -> tuple[list[Case], list[Row]]:
-    """Cases and rows of what `to_json` gave."""
+    """Return the cases and rows of a report that `to_json` returned."""
     return [Case(**case) for case in report["cases"]], [Row(**row) for row in report["rows"]]

@@ -1,4 +1,4 @@
-"""The results as text, one table a group of cases, in 120 columns."""
+"""The results as text, with one table per group of cases, in 120 columns."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _scaled(value: float, units: Sequence[tuple[float, str]]) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Three digits and a unit."""
+    """Format a time with three digits and a unit."""
     return _scaled(seconds, ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
 
 
 def memory_text(size: int) -> str:
-    """Three digits and a unit; the kernel's own count is no finer than that."""
+    """Format a size with three digits and a unit. The kernel counts memory no more precisely."""
     return "<0.3 MB" if size < 3e5 else _scaled(size, ((1e9, "GB"), (1e6, "MB")))
 
 
@@ -45,23 +45,23 @@ def _optional(value: Any, text: Any) -> str:
 
 
 def _lines(case: Case, rows: Sequence[Row]) -> Iterator[str]:
-    """Lines of one case; who is missing shares one."""
+    """Yield the lines of one case. Contenders that are not installed share one line."""
     shown = case.name
     for passes in case.passes:
-        said = passes
-        mine = [row for row in rows if row.case == case.name and row.passes == passes]
-        for row in mine:
+        shown_passes = passes
+        case_rows = [row for row in rows if row.case == case.name and row.passes == passes]
+        for row in case_rows:
             if row.absent == "not installed":
                 continue
             if row.absent:
-                line = f"{shown:<14} {said:<16} {row.contender:<16} {row.absent}"
+                line = f"{shown:<14} {shown_passes:<16} {row.contender:<16} {row.absent}"
             else:
                 assert row.median is not None
                 assert row.first_quartile is not None
                 assert row.last_quartile is not None
                 line = _LINE.format(
                     shown,
-                    said,
+                    shown_passes,
                     row.contender,
                     time_text(row.median),
                     f"{time_text(row.first_quartile)} - {time_text(row.last_quartile)}",
@@ -71,8 +71,8 @@ def _lines(case: Case, rows: Sequence[Row]) -> Iterator[str]:
                     _optional(row.error, lambda error: f"{error:.0e}"),
                 )
             yield line[:_WIDTH].rstrip()
-            shown = said = ""
-        missing = [row.contender for row in mine if row.absent == "not installed"]
+            shown = shown_passes = ""
+        missing = [row.contender for row in case_rows if row.absent == "not installed"]
         if missing:
             yield f"{'':<31} not installed: {', '.join(missing)}"[:_WIDTH]
 
@@ -80,32 +80,32 @@ def _lines(case: Case, rows: Sequence[Row]) -> Iterator[str]:
 def group_table(group: str, cases: Sequence[Case], rows: Sequence[Row]) -> str:
     """Return the table of the cases of one group."""
     lines = [GROUPS.get(group, group), "", _LINE.format(*_HEAD), "-" * _WIDTH]
-    mine = [case for case in cases if case.group == group]
-    for case in mine:
+    members = [case for case in cases if case.group == group]
+    for case in members:
         lines += _lines(case, rows)
-    names = {case.name for case in mine}
+    names = {case.name for case in members}
     retaken = sum(row.retaken for row in rows if row.case in names)
     if retaken:
         lines += ["", f"{retaken} samples were taken again: the host had taken the processors away."]
-    return "\n".join([*lines, *_per_pair(mine, rows)]) + "\n"
+    return "\n".join([*lines, *_per_pair(members, rows)]) + "\n"
 
 
 def _per_pair(cases: Sequence[Case], rows: Sequence[Row]) -> Iterator[str]:
-    """Lines of a second table, of the patterns: what an allowed pair costs."""
-    found = {(row.case, row.passes): row for row in rows if row.contender == HEADSPAN.name and row.per_pair}
+    """Yield the lines of a second table for patterns: the time per allowed pair."""
+    by_key = {(row.case, row.passes): row for row in rows if row.contender == HEADSPAN.name and row.per_pair}
     passes = (FORWARD, BACKWARD, BOTH)
-    shown = [case for case in cases if any((case.name, p) in found for p in passes)]
+    shown = [case for case in cases if any((case.name, p) in by_key for p in passes)]
     if not shown:
         return
     yield from ("", "Time per allowed pair, relative to headspan-full's in the same round: median (quartiles)", "")
     yield _PAIR_LINE.format("case", "allowed", "at most", *passes)
     yield "-" * _WIDTH
     for case in shown:
-        mine = [found.get((case.name, p)) for p in passes]
-        work = None if mine[0] is None else mine[0].work
+        case_rows = [by_key.get((case.name, p)) for p in passes]
+        work = None if case_rows[0] is None else case_rows[0].work
         allowed = _optional(work, lambda work, case=case: f"{work / (4 * case.head_dim * case.scores):.2%}")
         yield _PAIR_LINE.format(
-            case.name, allowed, _optional(case.at_most, str), *(_optional(row, _pair_text) for row in mine)
+            case.name, allowed, _optional(case.at_most, str), *(_optional(row, _pair_text) for row in case_rows)
         ).rstrip()
 
 
@@ -115,24 +115,24 @@ def _pair_text(row: Row) -> str:
 
 
 def heading(machine: Mapping[str, Any]) -> str:
-    """Say what was measured on, and what the columns mean."""
+    """Return a description of the machine and of the columns."""
     build = machine["build"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    said = [
+    lines = [
         f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads",
         _wrapped(f"headspan's kernel: {build['isa']}, {build['compiler']}; Python {machine['python']}, {versions}"),
         "",
         _LEGEND,
         "",
     ]
-    return "\n".join(said)
+    return "\n".join(lines)
 
 
 def notes(rows: Sequence[Row]) -> str:
-    """Say what to know about the peers that took part."""
+    """Return the remarks about the peers that took part."""
     present = {row.contender for row in rows if not row.absent}
-    said = [f"{peer.name}: {peer.note}" for peer in (*OWN, *PEERS) if peer.note and peer.name in present]
-    return "\n".join(_wrapped(note) for note in said)
+    remarks = [f"{peer.name}: {peer.note}" for peer in (*OWN, *PEERS) if peer.note and peer.name in present]
+    return "\n".join(_wrapped(remark) for remark in remarks)
 
 
 def _wrapped(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Studies of one thing each, with a command each: ``python -m benchmarks.studies.NAME``."""
+"""Separate studies, each with its own command: ``python -m benchmarks.studies.NAME``."""

@@ -1,9 +1,9 @@
-"""Small calls, where time goes into what surrounds the kernel: ``python -m benchmarks.studies.calls``.
+"""Overhead of small calls, where most time passes outside of the kernel: ``python -m benchmarks.studies.calls``.
 
-Each case is computed in turn by `headspan.attention`, by `headspan.torch.attention` and by torch's own function, many
-times a round, so that what disturbs the machine meets all of them. The numbers are medians over rounds. Then a small
-model of transformers generates tokens after prompts of several lengths, with "sdpa", with spans on a `DynamicCache`,
-and with spans on a `head_cache`: from which length on spans save more than their calls cost.
+`headspan.attention`, `headspan.torch.attention` and torch's own function compute each case in turns, many times per
+round, so that disturbances of the machine affect all of them. The results are medians over the rounds. Then a small
+model of transformers generates tokens after prompts of several lengths, with "sdpa", with spans and a `DynamicCache`,
+and with spans and a `head_cache`. This shows the length from which spans save more time than their calls cost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CALLS, ROUNDS = 200, 25
 
 
 def contenders(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
-    """Return who computes attention of a shape, forward and, for tensors, forward and backward."""
+    """Return the functions that compute attention of a shape: forward, and for tensors also forward and backward."""
     arrays = np.random.default_rng(0).standard_normal((3, *shape)).astype(np.float32)
     tensors = [torch.from_numpy(x) for x in arrays]
     leaves = [x.clone().requires_grad_() for x in tensors]
@@ -53,10 +53,10 @@ def contenders(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
 
 
 def measured(shape: tuple[int, ...]) -> dict[str, float]:
-    """Return the microseconds of a call of each."""
+    """Return the microseconds per call of each contender."""
     calls = contenders(shape)
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS + 1):  # the first one warms up
+    for _ in range(ROUNDS + 1):  # the first round warms up
         for name, call in calls.items():
             begin = time.perf_counter()
             for _ in range(CALLS):
@@ -66,7 +66,7 @@ def measured(shape: tuple[int, ...]) -> dict[str, float]:
 
 
 def models() -> dict[str, tuple[Any, Callable[[], Any]]]:
-    """Return models with the same weights, and what makes a cache for each."""
+    """Return models with the same weights, each with a function that creates its cache."""
     headspan.torch.register()
     sizes = MODEL | {"num_attention_heads": 8, "max_position_embeddings": 2 * max(PROMPTS)}
     plain, spans = (
@@ -83,7 +83,7 @@ def models() -> dict[str, tuple[Any, Callable[[], Any]]]:
 
 
 def milliseconds_of_a_token(model: Any, cache: Any, prompt: torch.Tensor) -> float:
-    """Return the median over the tokens that come after a prompt."""
+    """Return the median time of a token after a prompt, in milliseconds."""
     times = []
     with torch.no_grad():
         model(prompt, cache=cache)
@@ -95,7 +95,7 @@ def milliseconds_of_a_token(model: Any, cache: Any, prompt: torch.Tensor) -> flo
 
 
 def of_tokens() -> dict[int, dict[str, float]]:
-    """Return the milliseconds of a token after each prompt."""
+    """Return the milliseconds per token of each model, by the length of the prompt."""
     contestants, results = models(), {}
     for length in PROMPTS:
         prompt = torch.randint(1000, (1, length))
@@ -108,7 +108,7 @@ def of_tokens() -> dict[int, dict[str, float]]:
 
 
 def main() -> None:
-    """Measure, print a table, and write what was measured."""
+    """Measure, print the results, and write them to the file of ``--json``."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, help="where to write the numbers")
     arguments = parser.parse_args()

@@ -1,8 +1,7 @@
-"""Continuing a text, against the pace of memory: ``python -m benchmarks.studies.decode``.
+"""Decoding of one token compared with the memory bandwidth: ``python -m benchmarks.studies.decode``.
 
-One query on many keys, read from arrays, from a `SpanCache` in each of its types, and by torch if it is installed,
-beside a plain sum over as many float32 numbers as keys and values have. All take turns; a figure is the median of the
-rounds.
+One query attends to many keys: in arrays, in a `SpanCache` of each type, and with torch if it is installed. A plain sum
+over as many float32 numbers is the reference. All take turns, and each result is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from headspan.ops.storage import STORAGES
 # heads, key heads, keys
 CASES = ((8, 8, 65536), (1, 1, 65536), (32, 32, 4096), (32, 4, 16384))
 HEAD_DIM = 64
-REPEATS = 3  # of which the fastest counts, in every round
+REPEATS = 3  # calls per round, of which the fastest counts
 
 
 def contenders(heads: int, key_heads: int, keys: int) -> dict[str, Callable[[], object]]:
-    """Return who is measured, by name."""
+    """Return the measured functions by name."""
     rng = np.random.default_rng(0)
     query = rng.standard_normal((1, heads, 1, HEAD_DIM), np.float32)
     both = rng.standard_normal((2, 1, key_heads, keys, HEAD_DIM), np.float32)
@@ -88,13 +87,14 @@ def main() -> None:
         rate = size / statistics.median(times["a plain sum"]) / 1e9
         print(f"\n{heads} heads on {key_heads} key heads, {keys} keys: {size / 2**20:.0f} MiB at {rate:.1f} GB/s")
         print(f"{'':22}{'ms':>8}{'of the pace of memory':>24}{'of float32 arrays':>20}")
-        for name, its in times.items():
-            own = STORAGES[name.removeprefix("cache, ")] if name.startswith("cache, ") else None
-            narrow = own.elements(HEAD_DIM) * own.element.itemsize if own else 2 * HEAD_DIM if "bfloat16" in name else 0
+        for name, seconds in times.items():
+            kind = STORAGES[name.removeprefix("cache, ")] if name.startswith("cache, ") else None
+            bfloat16 = 2 * HEAD_DIM if "bfloat16" in name else 0
+            narrow = kind.elements(HEAD_DIM) * kind.element.itemsize if kind else bfloat16
             share = (narrow or 4 * HEAD_DIM) / (4 * HEAD_DIM)
-            pace = statistics.median(share * s / t for s, t in zip(times["a plain sum"], its, strict=True))
-            of_arrays = statistics.median(t / a for t, a in zip(its, times["arrays"], strict=True))
-            print(f"{name:22}{statistics.median(its) * 1e3:8.2f}{pace:24.0%}{of_arrays:20.2f}")
+            pace = statistics.median(share * s / t for s, t in zip(times["a plain sum"], seconds, strict=True))
+            of_arrays = statistics.median(t / a for t, a in zip(seconds, times["arrays"], strict=True))
+            print(f"{name:22}{statistics.median(seconds) * 1e3:8.2f}{pace:24.0%}{of_arrays:20.2f}")
 
 
 if __name__ == "__main__":

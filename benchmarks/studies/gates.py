@@ -1,7 +1,7 @@
-"""Gates of blocks: ``python -m benchmarks.studies.gates``.
+"""Time of attention with block gates: ``python -m benchmarks.studies.gates``.
 
-4 heads of 64, 4096 tokens, blocks of 64, of which a share has a gate and the others are closed: forward and backward,
-beside the same blocks without gates, in turn. Time counts as a share of that of all blocks, all of which have gates.
+4 heads of 64, 4096 tokens, blocks of 64, of which a share has gates and the others are closed. Blocks with and without
+gates take turns, forward and backward. The results also state the time as a share of that for gates on all blocks.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ def main() -> None:
     rng = np.random.default_rng(0)
     query, key, value, grad = rng.standard_normal((4, HEADS, TOKENS, HEAD_DIM), np.float32)
     blocks = TOKENS // BLOCK
-    whole: dict[str, float] = {}
+    all_blocks: dict[str, float] = {}
     for share in SHARES:
-        open_ = (rng.random((blocks, blocks)) < share) | np.eye(blocks, dtype=bool)
-        kept = open_[np.tri(blocks, dtype=bool)].mean()
-        plain = {"pattern": Blocks(open_, BLOCK)}
-        gated = plain | {"block_gates": np.where(open_, rng.uniform(0.1, 1, open_.shape), 0), "gate_block": BLOCK}
+        mask = (rng.random((blocks, blocks)) < share) | np.eye(blocks, dtype=bool)
+        fraction = mask[np.tri(blocks, dtype=bool)].mean()
+        plain = {"pattern": Blocks(mask, BLOCK)}
+        gated = plain | {"block_gates": np.where(mask, rng.uniform(0.1, 1, mask.shape), 0), "gate_block": BLOCK}
         calls = {}
-        for name, its in (("gated", gated), ("plain", plain)):
-            _, vjp = hs.attention_vjp(query, key, value, **its)
-            calls[f"forward, {name}"] = lambda its=its: hs.attention(query, key, value, **its)
+        for name, arguments in (("gated", gated), ("plain", plain)):
+            _, vjp = hs.attention_vjp(query, key, value, **arguments)
+            calls[f"forward, {name}"] = lambda arguments=arguments: hs.attention(query, key, value, **arguments)
             calls[f"backward, {name}"] = lambda vjp=vjp: vjp(grad)
         seconds = medians(calls, options.rounds)
-        whole = whole or seconds
+        all_blocks = all_blocks or seconds
         for step in ("forward", "backward"):
             ours, theirs = seconds[f"{step}, gated"], seconds[f"{step}, plain"]
-            part = ours / whole[f"{step}, gated"]
+            part = ours / all_blocks[f"{step}, gated"]
             print(
-                f"{kept:5.1%} kept, {step:8}: {1e3 * ours:6.1f} ms, {ours / theirs:.2f} of plain; "
-                f"{part:.1%} of the time of all, {part / kept:.2f} of what is kept"
+                f"{fraction:5.1%} kept, {step:8}: {1e3 * ours:6.1f} ms, {ours / theirs:.2f} of plain; "
+                f"{part:.1%} of the time of all, {part / fraction:.2f} of what is kept"
             )
 
 

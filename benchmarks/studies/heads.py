@@ -1,9 +1,9 @@
-"""Continuing a text with a cache of heads, against a whole one: ``python -m benchmarks.studies.heads``.
+"""Decoding with a cache per head compared with a complete cache: ``python -m benchmarks.studies.heads``.
 
-A model of transformers with 8 layers of 8 heads, one with a span of 1000 and seven with 32, writes a token: with
-`headspan.torch.head_cache`; by torch's `scaled_dot_product_attention` with a `StaticCache`, whose memory is there
-before; and with hardly any context, which is what the rest of the model takes. All take turns; a figure is the median
-of the rounds. The caches are filled with random keys and values, since how these were computed does not matter here.
+A model of transformers with 8 layers of 8 heads, one with a span of 1000 and seven with 32, generates a token: with
+`headspan.torch.head_cache`; with torch's `scaled_dot_product_attention` and a preallocated `StaticCache`; and with
+almost no context, which gives the time of the rest of the model. All take turns, and each result is the median over the
+rounds. The caches hold random keys and values, since their origin does not affect the time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from benchmarks.measure.memory import resident
 LAYERS, HEADS, HEAD_DIM = 8, 8, 64
 SPANS, RAMP = [1000.0] + [32.0] * 7, 32.0
 CONTEXTS = (8192, 32768)
-PIECE = 1024  # tokens that a cache is filled with at a time
+PIECE = 1024  # number of tokens that are added to a cache at a time
 
 
 def models() -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
-    """Return the same model with spans and without."""
-    made = []
+    """Return the same model with and without spans."""
+    pair = []
     for implementation in ("headspan", "sdpa"):
         torch.manual_seed(0)
         config = LlamaConfig(
@@ -40,25 +40,25 @@ def models() -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
             max_position_embeddings=2 * max(CONTEXTS),
             attn_implementation=implementation,
         )
-        made.append(LlamaForCausalLM(config).eval())
-    headspan.torch.set_spans(made[0], [SPANS] * LAYERS, ramp=RAMP)
-    return made[0], made[1]
+        pair.append(LlamaForCausalLM(config).eval())
+    headspan.torch.set_spans(pair[0], [SPANS] * LAYERS, ramp=RAMP)
+    return pair[0], pair[1]
 
 
 def fill(cache: Any, tokens: int) -> int:
-    """Add random keys and values, and return by how many bytes the process grew."""
+    """Add random keys and values, and return the growth of the process in bytes."""
     before = resident()
     query = torch.zeros(1, HEADS, 1, HEAD_DIM)
     for layer in cache.layers:
         for first in range(0, tokens, PIECE):
             layer.update(*torch.randn(2, 1, HEADS, min(PIECE, tokens - first), HEAD_DIM))
-            if hasattr(layer, "attend"):  # a layer of a cache of heads takes them when they are attended to
+            if hasattr(layer, "attend"):  # a layer of a head_cache stores them in the next call of attend
                 layer.attend(query)
     return resident() - before
 
 
 def token_time(model: LlamaForCausalLM, cache: Any) -> float:
-    """Return the seconds that the next token takes."""
+    """Return the seconds for the next token."""
     token = torch.tensor([[7]])
     start = time.perf_counter()
     model(input_ids=token, cache=cache)
@@ -66,32 +66,32 @@ def token_time(model: LlamaForCausalLM, cache: Any) -> float:
 
 
 def measure(context: int, rounds: int) -> None:
-    """Print the figures of one length."""
-    own, whole = models()
+    """Print the results for one length."""
+    with_spans, plain = models()
     caches = {
-        "head_cache": (own, headspan.torch.head_cache(own)),
-        "sdpa, static": (whole, StaticCache(config=whole.config, max_cache_len=context + rounds + 1)),
-        "no context": (own, headspan.torch.head_cache(own)),
+        "head_cache": (with_spans, headspan.torch.head_cache(with_spans)),
+        "sdpa, static": (plain, StaticCache(config=plain.config, max_cache_len=context + rounds + 1)),
+        "no context": (with_spans, headspan.torch.head_cache(with_spans)),
     }
-    fill(headspan.torch.head_cache(own), PIECE)  # what a process needs once is no part of a cache
-    grown = {name: fill(cache, 1 if name == "no context" else context) for name, (_, cache) in caches.items()}
+    fill(headspan.torch.head_cache(with_spans), PIECE)  # so that one-time allocations are not counted below
+    growth = {name: fill(cache, 1 if name == "no context" else context) for name, (_, cache) in caches.items()}
     times: dict[str, list[float]] = {name: [] for name in caches}
     for _ in range(rounds + 1):
         for name, (model, cache) in caches.items():
             times[name].append(token_time(model, cache))
-    of_whole = times["sdpa, static"][1:]  # the first of each is to warm up
+    plain_seconds = times["sdpa, static"][1:]  # the first round warms up
     head_layers, static_layers = (caches[name][1].layers for name in ("head_cache", "sdpa, static"))
-    held = {
+    sizes = {
         "head_cache": sum(layer.nbytes for layer in head_layers),
         "sdpa, static": sum(layer.keys.nbytes + layer.values.nbytes for layer in static_layers),
     }
     cost = hs.cost(tokens=context, heads=HEADS, head_dim=HEAD_DIM, span=SPANS, ramp=RAMP, decode=True)
     print(f"\n{context} tokens; the reaches of the heads come to {LAYERS * (cost.cache_bytes or 0) / 2**20:.1f} MiB")
     print(f"{'':14}{'ms a token':>12}{'faster than sdpa':>18}{'cache, MiB':>12}{'process, MiB':>14}")
-    for name, its in times.items():
-        ratio = statistics.median(w / t for w, t in zip(of_whole, its[1:], strict=True))
-        print(f"{name:14}{statistics.median(its[1:]) * 1e3:12.2f}{ratio:17.2f}x", end="")
-        print(f"{held[name] / 2**20:12.1f}{grown[name] / 2**20:14.1f}" if name in held else "")
+    for name, seconds in times.items():
+        ratio = statistics.median(p / t for p, t in zip(plain_seconds, seconds[1:], strict=True))
+        print(f"{name:14}{statistics.median(seconds[1:]) * 1e3:12.2f}{ratio:17.2f}x", end="")
+        print(f"{sizes[name] / 2**20:12.1f}{growth[name] / 2**20:14.1f}" if name in sizes else "")
 
 
 def main() -> None:

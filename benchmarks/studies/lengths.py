@@ -1,8 +1,8 @@
 """Time against length: ``python -m benchmarks.studies.lengths --most 1_048_576``.
 
-One head of 64, forward only, in turn: full attention; hierarchical attention; blocks that the content chooses, and what
-choosing them takes; and beside each of these two the local window of as many pairs a query. A row also says how much
-longer everybody took than at a quarter of the length: 16 would be quadratic, 4 linear.
+One head of 64, forward only. Full attention, hierarchical attention, blocks selected by content, and the selection
+itself take turns, and so do local windows with as many pairs per query as hierarchical and selected attention. A row
+also shows the time relative to a quarter of the length: 16 is quadratic growth, 4 is linear growth.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHORTEST, FULL_UP_TO = 4096, 65_536
 
 
 def contenders(tokens: int) -> dict[str, Callable[[], object]]:
-    """Return what is timed at a length, by name."""
+    """Return the timed functions for a length, by name."""
     query, key, value = np.random.default_rng(0).standard_normal((3, 1, tokens, HEAD_DIM), np.float32)
 
     def select() -> Pattern:
@@ -61,12 +61,12 @@ def main() -> None:
     tokens = SHORTEST
     while tokens <= options.most:
         seconds = medians(contenders(tokens), options.rounds)
-        row = {"tokens": tokens, **{name: 1e3 * its for name, its in seconds.items()}}
+        row = {"tokens": tokens, **{name: 1e3 * time for name, time in seconds.items()}}
         cells = ""
         for name in names:
             before = rows[-1].get(name) if rows else None
-            grown = f" ({row[name] / before:.1f})" if before and name in row else ""
-            cells += f"{f'{row[name]:.1f}{grown}' if name in row else '-':>18}"
+            ratio = f" ({row[name] / before:.1f})" if before and name in row else ""
+            cells += f"{f'{row[name]:.1f}{ratio}' if name in row else '-':>18}"
         print(f"{tokens:18}{cells}", flush=True)
         rows.append(row)
         tokens *= 4

@@ -1,6 +1,6 @@
 """Attention over ranks against one process, each with one thread: ``python -m benchmarks.studies.ranks --ranks 4``.
 
-Forward and backward. In every round all tokens in one process, while other ranks wait, and then the slices together.
+Each round computes forward and backward: all tokens in one process while the others wait, then the slices in all ranks.
 """
 
 from __future__ import annotations
@@ -39,19 +39,18 @@ def _measure(rank: int, ranks: int, meeting: str) -> None:
     tensors = [torch.randn(1, HEADS, TOKENS, HEAD_DIM) for _ in range(4)]
     slices = [x.tensor_split(ranks, 2)[rank].contiguous() for x in tensors]
     for name, spans in CASES.items():
-        whole, own = ([x.detach().requires_grad_() for x in some[:3]] for some in (tensors, slices))
+        complete, local = ([x.detach().requires_grad_() for x in arrays[:3]] for arrays in (tensors, slices))
         alone, together = [], []
         for _ in range(ROUNDS + 1):
             dist.barrier()
             if rank == 0:
-                alone.append(_timed(attention, whole, spans, tensors[3]))
+                alone.append(_timed(attention, complete, spans, tensors[3]))
             dist.barrier()
-            mine = _timed(halo_attention, own, spans, slices[3])
-            slowest = torch.tensor(mine)
+            slowest = torch.tensor(_timed(halo_attention, local, spans, slices[3]))
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
             together.append(slowest.item())
         if rank == 0:
-            times = [statistics.median(some[1:]) for some in (alone, together)]  # the first is to warm up
+            times = [statistics.median(seconds[1:]) for seconds in (alone, together)]  # the first round warms up
             sent = hs.cost(tokens=TOKENS, heads=HEADS, head_dim=HEAD_DIM, span=spans, ranks=ranks).sent_bytes or 0
             one, many = (f"{1e3 * seconds:.1f} ms" for seconds in times)
             ratio = times[0] / times[1]
@@ -60,7 +59,7 @@ def _measure(rank: int, ranks: int, meeting: str) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     ranks = parser.parse_args().ranks

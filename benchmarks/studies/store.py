@@ -1,8 +1,8 @@
 """A store on disk: ``python -m benchmarks.studies.store --keys 10_000_000 --folder /where/the/disk/is``.
 
-How long appending and opening take; attention over all keys as they come from disk, the first time, when each piece is
-verified, and again; the memory that this takes for itself, which the pages of the file are no part of; and the time in
-memory beside it, in turn, as far as the keys fit.
+The study measures the time for appending and opening, and for attention to all keys on disk: the first time, when each
+piece is verified, and again. It also measures the memory of attention without the pages of the file and, if the keys
+fit into memory, the time of attention in memory, in turns with that from disk.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import numpy as np
 from benchmarks.measure.memory import status
 
 HEAD_DIM = 64
-CASES = ((1, 1), (8, 1), (8, 16))  # heads, queries of each; all on one key head
-AT_ONCE = 1 << 17  # rows of an append
+CASES = ((1, 1), (8, 1), (8, 16))  # heads and queries per head, all on one key head
+AT_ONCE = 1 << 17  # rows per append
 
 
 def fill(path: str, keys: int) -> float:
-    """Make a store; return the seconds that appending took."""
+    """Fill a store and return the seconds for appending."""
     rng = np.random.default_rng(0)
     seconds = 0.0
     with hs.KeyValueStore(path, 1, HEAD_DIM) as store:
@@ -38,7 +38,7 @@ def fill(path: str, keys: int) -> float:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return the seconds that a call takes."""
+    """Return the seconds for a call."""
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
@@ -50,7 +50,7 @@ def query_of(heads: int, tokens: int) -> np.ndarray:
 
 
 def own_memory(path: str, heads: int, tokens: int) -> tuple[float, int]:
-    """Return the seconds of a first pass, and the bytes by which the memory of this process grew while it ran."""
+    """Return the seconds of a first pass and the growth of this process's memory during it, in bytes."""
     query = query_of(heads, tokens)
     before, peak, done = status("RssAnon"), 0, threading.Event()
 
@@ -86,7 +86,7 @@ def main() -> None:
         print(f"opened in {statistics.median(openings) * 1e3:.2f} ms")
         first = {}
         for case in CASES:
-            with get_context("spawn").Pool(1) as pool:  # a process whose memory nothing else has used
+            with get_context("spawn").Pool(1) as pool:  # a new process with fresh memory
                 first[case] = pool.apply(own_memory, (path, *case))
         with hs.KeyValueStore(path, readonly=True) as store:
             rows = None if options.without_memory else store.rows(0, len(store))
@@ -94,17 +94,17 @@ def main() -> None:
             print("\n" + "".join(f"{name:>11}" for name in names))
             for heads, tokens in CASES:
                 query = query_of(heads, tokens)
-                streamed, whole = [], []
+                streamed, in_memory = [], []
                 for _ in range(options.rounds):
                     streamed.append(timed(partial(store.attend, query)))
                     if rows is not None:
-                        whole.append(timed(partial(hs.attention, query, *rows, causal=False)))
-                its, own = first[heads, tokens]
+                        in_memory.append(timed(partial(hs.attention, query, *rows, causal=False)))
+                seconds, growth = first[heads, tokens]
                 again = statistics.median(streamed)
-                line = f"{heads:11}{tokens:11}{its * 1e3:11.1f}{own / 2**20:11.1f}{again * 1e3:11.1f}"
-                if whole:
-                    ratio = statistics.median(s / w for s, w in zip(streamed, whole, strict=True))
-                    line += f"{statistics.median(whole) * 1e3:11.1f}{ratio:11.2f}"
+                line = f"{heads:11}{tokens:11}{seconds * 1e3:11.1f}{growth / 2**20:11.1f}{again * 1e3:11.1f}"
+                if in_memory:
+                    ratio = statistics.median(s / m for s, m in zip(streamed, in_memory, strict=True))
+                    line += f"{statistics.median(in_memory) * 1e3:11.1f}{ratio:11.2f}"
                 print(line)
 
 

@@ -1,8 +1,8 @@
 """A stream in fixed memory: ``python -m benchmarks.studies.streams --tokens 1_000_000``.
 
-Time of a token and memory of the process as a stream goes on, token by token and in chunks: 8 heads, of which half have
-short spans, or none has. What is resident is all of it, the interpreter too, in a process that does nothing else. Times
-are medians of the last 4000 calls before a mark, and beside them stands the middle half.
+The study measures the time per token and the memory of the process along a stream, token by token and in chunks, with 8
+heads, of which half or none have short spans. The resident memory is that of a process that does nothing else, and
+includes the interpreter. Times are medians, with quartiles, of the last 4000 calls before a mark.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from benchmarks.measure.memory import resident
 HEADS, HEAD_DIM = 8, 64
 SPANS = {"half with spans": [60] * 4 + [np.inf] * 4, "none with spans": [np.inf] * 8}
 MARKS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
-DRAWN = 1 << 12  # tokens, which come again and again
-MOST_TIMES = 4000  # of calls before a mark
+DRAWN = 1 << 12  # number of random tokens, which are repeated
+MOST_TIMES = 4000  # number of timed calls before a mark
 
 
 def follow(heads: str, chunk: int, slots: int, tokens: int, merge: bool) -> list[dict[str, Any]]:
-    """Let a stream go on; return what was measured at each mark."""
+    """Feed a stream and return the measurements at each mark."""
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 1, HEADS, DRAWN, HEAD_DIM), np.float32)
     stream = hs.StreamingAttention(
@@ -71,10 +71,10 @@ def main() -> None:
     rows = []
     for heads in SPANS:
         for chunk in options.chunks:
-            with get_context("spawn").Pool(1) as pool:  # a process whose memory nothing else has used
-                its = pool.apply(follow, (heads, chunk, options.slots, options.tokens, options.merge))
-            rows += its
-            for row in its:
+            with get_context("spawn").Pool(1) as pool:  # a new process with fresh memory
+                new_rows = pool.apply(follow, (heads, chunk, options.slots, options.tokens, options.merge))
+            rows += new_rows
+            for row in new_rows:
                 middle = f"{row['from']:.1f} - {row['to']:.1f}"
                 print(
                     f"{heads:>16}{chunk:16}{row['tokens']:16}{row['microseconds']:16.1f}{middle:>16}"

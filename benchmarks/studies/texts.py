@@ -1,8 +1,8 @@
 """Packed and padded texts in a model of transformers, against torch's masks: ``python -m benchmarks.studies.texts``.
 
-A Llama of 2 layers of 8 heads of 64, on texts of 4096 tokens: whole, one text; packed, eight texts one behind the
-other; padded, two texts, one of which is padding in its left half. With ``attn_implementation="headspan"``, which makes
-ranges of keys, and with "sdpa", which makes masks of pairs. Both take turns; a figure is the median of the rounds.
+A Llama with 2 layers of 8 heads of 64 reads 4096 tokens: "whole" is one text, "packed" is eight consecutive texts, and
+"padded" is two texts, one of which has padding in its left half. ``attn_implementation="headspan"``, which uses ranges
+of keys, and "sdpa", which uses masks of pairs, take turns, and each result is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TOKENS, TEXTS = 4096, 8
 
 
 def model_of(implementation: str) -> LlamaForCausalLM:
-    """Return the model, the same for each attention."""
+    """Return the model, with the same weights for each implementation of attention."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 2, "num_attention_heads": 8}
     return LlamaForCausalLM(LlamaConfig(vocab_size=1000, **sizes, attn_implementation=implementation))
 
 
 def inputs() -> dict[str, dict[str, torch.Tensor | bool]]:
-    """Return what the model is called with, by name."""
+    """Return the arguments of the model for each case."""
     ids = torch.randint(1, 1000, (1, TOKENS))
     places = torch.arange(TOKENS // TEXTS).repeat(TEXTS)[None]
     items = torch.randint(1, 1000, (2, TOKENS))
@@ -40,29 +40,29 @@ def inputs() -> dict[str, dict[str, torch.Tensor | bool]]:
     }
 
 
-def step(model: LlamaForCausalLM, given: dict[str, torch.Tensor | bool]) -> None:
-    """Go forward and backward."""
+def step(model: LlamaForCausalLM, arguments: dict[str, torch.Tensor | bool]) -> None:
+    """Compute a forward and a backward pass."""
     model.zero_grad()
-    model(**given, labels=given["input_ids"]).loss.backward()
+    model(**arguments, labels=arguments["input_ids"]).loss.backward()
 
 
-def forward(model: LlamaForCausalLM, given: dict[str, torch.Tensor | bool]) -> None:
-    """Go forward only."""
+def forward(model: LlamaForCausalLM, arguments: dict[str, torch.Tensor | bool]) -> None:
+    """Compute a forward pass."""
     with torch.no_grad():
-        model(**given)
+        model(**arguments)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.texts", description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds
     headspan.torch.register()
     models = [model_of(name) for name in ("headspan", "sdpa")]
     print(f"{'':8} {'':20} {'headspan':>10} {'sdpa':>10} {'times':>6}")
-    for name, given in inputs().items():
+    for name, arguments in inputs().items():
         for what, work in (("forward", forward), ("forward and backward", step)):
-            calls = {str(number): partial(work, model, given) for number, model in enumerate(models)}
+            calls = {str(number): partial(work, model, arguments) for number, model in enumerate(models)}
             ours, theirs = medians(calls, rounds).values()
             print(f"{name:8} {what:20} {1e3 * ours:7.1f} ms {1e3 * theirs:7.1f} ms {theirs / ours:6.2f}")
 

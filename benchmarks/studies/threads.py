@@ -1,9 +1,9 @@
-"""The backward pass on more threads than a machine has: ``python -m benchmarks.studies.threads``.
+"""Simulate the backward pass on more threads than the machine has: ``python -m benchmarks.studies.threads``.
 
-The time of four cases is measured on one thread and on as many as there are. What a tile and a group take is fitted to
-the backward passes on one thread. With these costs the chunks of the backward pass are then played on any number of
-threads, by the rules of ``src/attention/sums/chunk_queue.h``: which chunk a thread takes, and what it waits for. All
-cores are taken to be equally fast, however many work: shared caches, memory and clocks are not in it.
+The study measures four cases on one thread and on all threads, and fits the times of a tile and of a group to the
+backward passes on one thread. With these costs it simulates the chunks of the backward pass on any number of threads by
+the rules of ``src/attention/sums/chunk_queue.h``, which say which chunk a thread takes and what it waits for. The
+simulation assumes equally fast cores and ignores shared caches, memory bandwidth and clock frequencies.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CASES: dict[str, tuple[int, int, list[float] | float | None]] = {
 }
 SIMULATED = (1, 2, 4, 8, 16, 64)
 LANES, TILE, RAMP = 64, 64, 32
-# As in src/attention/backward.cpp: kRangeKeys and kChunkGroups.
+# These are kRangeKeys and kChunkGroups in src/attention/backward.cpp.
 RANGE, GROUPS = 2 * TILE, 2
 
 
 @dataclasses.dataclass
 class Costs:
-    """Seconds of a tile, of a group, and of a group each time that it meets a range of keys."""
+    """Times in seconds of a tile, of a group, and of each visit of a group to a range of keys."""
 
     tile: float
     group: float
@@ -47,7 +47,7 @@ class Costs:
 
 @dataclasses.dataclass
 class Head:
-    """The chunks of a head: of each the first range of keys that it meets, and how long it is in each."""
+    """The chunks of a head: the first range of keys that each chunk visits, and its time in each range."""
 
     tops: list[int]
     times: list[list[float]]
@@ -56,19 +56,19 @@ class Head:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        self.left = [top + 1 for top in self.tops]  # by each chunk, the first of the ranges that it has left
+        self.left = [top + 1 for top in self.tops]  # for each chunk, the range that it left last
         self.work = sum(map(sum, self.times)) / len(self.times)
 
 
 def extents(tokens: int, span: float | None) -> list[tuple[int, int]]:
-    """Return the keys of each group of queries, first and past the last, in whole tiles."""
+    """Return the first key and the end of the keys of each group of queries, in whole tiles."""
     reach = tokens if span is None else int(span) + RAMP
     firsts = [max(0, group * LANES - reach) // TILE * TILE for group in range(tokens // LANES)]
     return [(first, (group + 1) * LANES) for group, first in enumerate(firsts)]
 
 
 def head_of(tokens: int, span: float | None, costs: Costs) -> Head:
-    """Return the chunks of a head with what they take."""
+    """Return the chunks of a head with their times."""
     keys = extents(tokens, span)
     head: tuple[list[int], list[list[float]]] = ([], [])
     for begin in range(0, len(keys), GROUPS):
@@ -85,21 +85,21 @@ def head_of(tokens: int, span: float | None, costs: Costs) -> Head:
 
 
 def makespan(heads: list[Head], threads: int) -> float:
-    """Return when the last of the threads ends."""
+    """Return the time at which the last thread ends."""
     order = sorted(range(len(heads)), key=lambda i: -heads[i].work * len(heads[i].times))
 
-    def take(own: Head | None) -> Head | None:
-        if own is not None:
-            own.threads -= 1
-            if own.threads == 0 and own.taken < len(own.times):
-                return own
+    def take(current: Head | None) -> Head | None:
+        if current is not None:
+            current.threads -= 1
+            if current.threads == 0 and current.taken < len(current.times):
+                return current
         if order:
             return heads[order.pop(0)]
         unfinished = [head for head in heads if head.taken < len(head.times)]
         return min(unfinished, key=lambda x: (x.threads, -x.work * (len(x.times) - x.taken)), default=None)
 
     def thread() -> Iterator[tuple[float, Head, int, int]]:
-        """Give the seconds of each step, and the head, chunk and range that earlier chunks must have left for it."""
+        """Yield the seconds of each step with its head, its chunk, and the range that earlier chunks must have left."""
         head = take(None)
         while head is not None:
             chunk, head.taken, head.threads = head.taken, head.taken + 1, head.threads + 1
@@ -140,7 +140,7 @@ def of_head(span: list[float] | float | None, head: int) -> float | None:
 
 
 def counted(case: tuple[int, int, list[float] | float | None]) -> tuple[float, float]:
-    """Return the tiles and the groups of a case."""
+    """Return the numbers of tiles and of groups of a case."""
     heads, tokens, span = case
     keys = [extent for head in range(heads) for extent in extents(tokens, of_head(span, head))]
     return sum(last - first for first, last in keys) / TILE, float(len(keys))
@@ -149,7 +149,7 @@ def counted(case: tuple[int, int, list[float] | float | None]) -> tuple[float, f
 def measured(
     case: tuple[int, int, list[float] | float | None], numbers: list[int], rounds: int
 ) -> dict[int, tuple[float, float]]:
-    """Return the median seconds of the forward and the backward pass on each number of threads, which take turns."""
+    """Return the median seconds of forward and backward pass for each number of threads, which take turns."""
     heads, tokens, span = case
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 1, heads, tokens, 64), dtype=np.float32)
@@ -168,13 +168,13 @@ def measured(
             times[number].append((between - begin, time.perf_counter() - between))
     medians = {}
     for number, rows in times.items():
-        forward, backward = zip(*rows[1:], strict=True)  # the first is to warm up
+        forward, backward = zip(*rows[1:], strict=True)  # the first round warms up
         medians[number] = statistics.median(forward), statistics.median(backward)
     return medians
 
 
 def main() -> None:
-    """Measure, fit, simulate, and print and keep the table."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, nargs="*", help="numbers to measure; 1, 2, 4 ... as many as there are")

@@ -1,4 +1,4 @@
-"""What help and editors show of the package."""
+"""Signatures as `help` and editors display them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _Class = TypeVar("_Class", bound=type[tuple[Any, ...]])
 
 
 def as_written(cls: _Class) -> _Class:
-    """Let the signature of a named tuple show its annotations as they are written, and not as references to them."""
+    """Make the signature of a named tuple show its annotations as written instead of as `ForwardRef` objects."""
     annotations = cls.__new__.__annotations__
-    annotations.update({name: getattr(its, "__forward_arg__", its) for name, its in annotations.items()})
+    annotations.update({name: getattr(value, "__forward_arg__", value) for name, value in annotations.items()})
     return cls

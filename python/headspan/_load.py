@@ -1,16 +1,16 @@
-"""Load the compiled module, and with it OpenMP, in a way that leaves the cores to others between two calls."""
+"""Load the compiled module and OpenMP so that OpenMP's threads do not occupy the cores between two calls."""
 
 import os
 
-# GNU's OpenMP reads this once, when it is loaded. Its idle threads would otherwise spin for milliseconds after a call
-# and take their cores away from NumPy's threads. The environment is left as it was.
+# GNU OpenMP reads this variable once, when it is loaded. With its default, idle threads spin for milliseconds after a
+# call and take the cores away from NumPy's threads. The variable is restored after the import.
 _NAME = "OMP_WAIT_POLICY"
-_given = os.environ.get(_NAME)
+_previous = os.environ.get(_NAME)
 os.environ.setdefault(_NAME, "PASSIVE")
 try:
     from headspan._core import __version__
 finally:
-    if _given is None:
+    if _previous is None:
         del os.environ[_NAME]
 
 __all__ = ["__version__"]

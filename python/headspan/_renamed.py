@@ -1,4 +1,4 @@
-"""Old names of arguments, which go on working for a while."""
+"""Deprecated names of arguments, which keep working for a while."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _Result = TypeVar("_Result")
 
 
 def renamed(**names: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Let a function take keyword arguments by their old names, ``old="new"``, with a DeprecationWarning."""
+    """Make a function accept deprecated keyword names, ``old="new"``, with a `DeprecationWarning`."""
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         @functools.wraps(function)
-        def call(*args: _Arguments.args, **given: _Arguments.kwargs) -> _Result:
+        def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             for old, new in names.items():
-                if old not in given:
+                if old not in kwargs:
                     continue
-                if new in given:
+                if new in kwargs:
                     raise TypeError(f"{old} is the old name of {new}, and both are given")
                 warnings.warn(f"{old} is called {new} now", DeprecationWarning, stacklevel=2)
-                given[new] = given.pop(old)
-            return function(*args, **given)
+                kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
 
         return call
 

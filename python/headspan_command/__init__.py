@@ -1,6 +1,6 @@
-"""The program ``headspan``: what must come before the package is loaded, and then its command line.
+"""The program ``headspan``: prepare the process before the package is loaded, then run the command line.
 
-It stands beside the package, since whatever is imported from within loads all of it, for a second or two.
+This package is separate from `headspan` because importing any part of `headspan` loads all of it in 1 to 2 seconds.
 """
 
 import os
@@ -9,24 +9,24 @@ from types import FrameType
 
 __all__ = ["main"]
 
-# What OpenBLAS and OpenMP do with cores they do not need: nothing, instead of waiting in a loop in
-# each other's way. On two shared cores that makes a step twice as fast, and products of matrices
-# do not depend on the number of cores. Both read their settings when they are loaded.
+# With these settings, OpenBLAS starts no threads and idle threads of OpenMP sleep, so that they do not spin and compete
+# for cores. On two shared cores a training step then takes half the time, and matrix products do not depend on the
+# number of cores. Both libraries read their settings when they are loaded.
 QUIET_WAITING = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 
 
 def main() -> int:
-    """Run the command of the process's arguments and return its exit code."""
+    """Run the command line of this process and return its exit code."""
     for name, value in QUIET_WAITING.items():
         os.environ.setdefault(name, value)
-    raising = signal.signal(signal.SIGINT, _leave)
+    previous_handler = signal.signal(signal.SIGINT, _leave)
     from headspan.demo import cli
 
-    return cli.main(loaded=lambda: signal.signal(signal.SIGINT, raising))
+    return cli.main(loaded=lambda: signal.signal(signal.SIGINT, previous_handler))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    # Nothing has been begun that would have to be ended. An exception would come up in the middle of
-    # an import, where NumPy and matplotlib take it for a broken installation.
+    # There is nothing to clean up yet. An exception would be raised in the middle of an import, where NumPy and
+    # matplotlib would report it as a broken installation.
     os.write(2, b"headspan: error: interrupted\n")
     os._exit(130)

@@ -1,1 +1,1 @@
-"""The small character model: its training, its run folders, its command line and its report."""
+"""The demo: a small character model with its training, run folders, command line and report."""

@@ -1,4 +1,4 @@
-"""The shape of the model and the way it is trained, as a run folder keeps them and the command line takes them."""
+"""The configurations of model and training, which a run folder stores and the command line sets."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ BATCHES = ("windows", "stream")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of the model.
+    """Configuration of the model.
 
     Attributes
     ----------
     vocabulary : int
         Number of different characters (byte values).
     layers, heads : int
-        Attention layers, and heads in each of them.
+        Number of attention layers, and of heads in each layer.
     width : int
-        Channels of the residual stream; a multiple of twice the heads.
+        Channels of the residual stream; a multiple of ``2 * heads``.
     hidden : int
-        Channels inside the perceptron of a block.
+        Hidden channels of the perceptron in a block.
     span_limit, span_init : float
-        The largest span a head may learn and the span it starts from, in characters.
+        The largest span that a head can learn, and the span at the start of training, in characters.
     ramp : float
-        Length of the soft edge of the mask, in characters; `headspan.attention` says how it is chosen.
+        Length of the soft edge of the mask, in characters. `headspan.attention` describes how to choose it.
     span_spread : float
-        How many times as far the last head of a layer starts as the first, those between at equal ratios; none beyond
-        the limit. A span has a gradient on its ramp alone, so that heads that start apart look for use at several
-        distances.
+        Ratio of the initial spans of the last and the first head of a layer. The initial spans of a layer form a
+        geometric sequence, capped at `span_limit`. A span only gets a gradient from the distances on its ramp, so
+        heads with different initial spans learn from several distances.
     span_kind : str
         ``"adaptive"``: each head learns its span. ``"dynamic"``: each character predicts its spans, up to the limit.
-        ``"fixed"``: all heads have `span_init`, and learn none.
+        ``"fixed"``: all heads have the span `span_init`, which is not learned.
     taps : int
-        Each channel of queries and keys is a learned sum of itself at this character and at ``taps - 1`` before (So et
-        al., "Primer", 2021, section 3). With a few, a head can look for what once followed the last characters, which
-        small models then learn in minutes; with 1 there is no such sum.
+        Length of a learned causal convolution over each channel of queries and keys (So et al., "Primer", 2021,
+        section 3). With a few taps, a head can search for what followed the last characters earlier in the text, and
+        small models learn this in minutes. With 1 there is no convolution.
     """
 
     vocabulary: int
@@ -53,8 +53,8 @@ class ModelConfig:
     width: int = 128
     hidden: int = 512
     span_limit: float = 512.0
-    # A head of span 0 looks a ramp back, and 32 characters are all that minutes of training can use: with a ramp of 32
-    # all heads shrank, from 64 as from 16. With 8, from 16, most shrink and two or three grow, to 53 (seed 0) and 75.
+    # A head of span 0 still sees the ramp, and minutes of training cannot use more than 32 characters. With a ramp of
+    # 32 all spans shrank, from 64 and from 16. With 8, from 16, most shrink and 2 or 3 grow, to 53 (seed 0) and 75.
     span_init: float = 16.0
     ramp: float = 8.0
     span_spread: float = 1.0
@@ -77,51 +77,51 @@ class ModelConfig:
 
     @property
     def head_dim(self) -> int:
-        """Channels of one head."""
+        """Number of channels of one head."""
         return self.width // self.heads
 
     @property
     def first_spans(self) -> NDArray[np.float64]:
-        """Where the spans of the heads of a layer start."""
+        """Initial spans of the heads of a layer, in characters."""
         spans: NDArray[np.float64] = self.span_init * np.geomspace(1, self.span_spread, self.heads)
         return np.minimum(spans, self.span_limit)
 
     @property
     def reach(self) -> int:
-        """How many characters back a head can come to look."""
+        """Largest distance, in characters, that a head can learn to attend to."""
         return int(farthest(self.span_init if self.span_kind == "fixed" else self.span_limit, self.ramp))
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a model is trained.
+    """Configuration of training.
 
     Attributes
     ----------
     steps : int
-        Updates in all; the schedule of the learning rate stretches over them.
+        Total number of updates, which is also the length of the learning rate schedule.
     batch, context : int
-        Windows in a batch, and characters predicted in each.
+        Number of windows in a batch, and of predicted characters in each window.
     learning_rate, warmup, weight_decay : float
-        Peak rate of Adam, steps until it is reached, and decay of the weight matrices.
+        Peak learning rate of Adam, number of warmup steps, and decay of the weight matrices.
     span_rate : float
-        Peak rate of Adam for the spans, in characters.
+        Peak learning rate of Adam for the spans, in characters.
     span_delay : int
-        Steps in which only the other weights learn. Heads that have not learned yet look at random, which is best done
-        from near: spans that move from the first step on shrink to nothing.
+        Number of steps before the spans start to learn. Untrained heads attend at random, for which short spans are
+        best: spans that learn from the first step on shrink to 0.
     span_penalty : float
-        What one character of mean span adds to the loss (in nats).
+        Penalty per character of mean span that is added to the loss, in nats.
     batches : str
-        ``"windows"``: each step draws windows of the text, and nothing before a window is seen. ``"stream"``: each row
-        of a batch goes on where it ended in the step before, and heads see the earlier segments as far as they reach
-        (Dai et al., "Transformer-XL", 2019, section 3.2), so that spans may be longer than what a step predicts.
+        ``"windows"``: each step draws random windows, and heads see nothing before a window. ``"stream"``: each row of
+        a batch continues where it ended in the previous step, and heads see earlier segments within their reach (Dai
+        et al., "Transformer-XL", 2019, section 3.2). Spans can then be longer than `context`.
     engine : str
-        What computes the loss and its gradient: ``"numpy"``, or ``"torch"``, which needs PyTorch. The numbers of a run
-        are the same but for rounding, and so is all else of it.
+        Library that computes the loss and its gradient: ``"numpy"``, or ``"torch"``, which needs PyTorch. The results
+        of both agree up to rounding.
     seed : int
+        Seed of the initial weights and of the batches.
     log_every, evaluate_every : int
-        Steps between two rows of the metrics, and between two looks at the validation text (when
-        the weights are saved too).
+        Steps between two rows of the metrics, and between two evaluations on validation text, which save the weights.
     """
 
     steps: int = 1900
@@ -153,7 +153,7 @@ class TrainConfig:
             )
 
     def earlier(self, model: ModelConfig) -> int:
-        """How many characters before those of a batch a head of the model can come to see."""
+        """Return how many characters before a batch the heads of the model can see."""
         return model.reach if self.batches == "stream" else 0
 
 

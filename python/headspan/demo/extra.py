@@ -1,4 +1,4 @@
-"""What the demo needs besides NumPy. To import this module raises an error that names the first missing library."""
+"""The optional dependencies of the demo. Importing this module raises an error that names the first missing one."""
 
 from importlib.util import find_spec
 

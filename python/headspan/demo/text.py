@@ -1,4 +1,4 @@
-"""The text a model is trained on, and what is known about it without a model."""
+"""The text that a model is trained on, and its bits per byte without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headspan.demo.runs import RunError
 STANDARD_LIBRARY = "the Python standard library's source"
 STANDARD_LIBRARY_BYTES = 8_000_000
 
-# Not the library's own prose and code: tests, generated tables, and what varies between machines.
+# These folders hold tests, generated tables, or files that differ between machines.
 _SKIPPED = {
     "__pycache__", "config", "dist-packages", "ensurepip", "idlelib", "lib-dynload", "lib2to3",
     "pydoc_data", "site-packages", "test", "tests", "tkinter", "turtledemo",
@@ -28,20 +28,20 @@ _SKIPPED = {
 
 @dataclass(frozen=True)
 class Text:
-    """A text as indices into its own vocabulary, cut 90/5/5.
+    """A text with its vocabulary, split into 90 % training, 5 % validation and 5 % test data.
 
     Attributes
     ----------
     name : str
-        Where the text comes from.
+        Name of the file or of the source.
     path : str or None
-        Absolute path of the file; None for the standard library.
+        Absolute path of the file, or None for the standard library.
     data : ndarray of uint8
-        The bytes.
+        The bytes of the text.
     vocabulary : ndarray of uint8
-        The byte values that occur, sorted.
+        The byte values that occur in the text, sorted.
     sha256 : str
-        Hash of the bytes.
+        SHA-256 hash of the bytes.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Text:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str, path: str | None = None) -> Text:
-        """Make a text of bytes."""
+        """Create a text from bytes."""
         array = np.frombuffer(data, np.uint8)
         return cls(name, path, array, np.unique(array), hashlib.sha256(data).hexdigest())
 
     @property
     def about(self) -> dict[str, Any]:
-        """What ``config.json`` says of the text."""
+        """The description of the text in ``config.json``."""
         return {
             "name": self.name,
             "path": self.path,
@@ -68,13 +68,13 @@ class Text:
         }
 
     def encode(self, data: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the index in the vocabulary of every byte of data."""
+        """Return the index in the vocabulary of each byte of `data`."""
         return np.searchsorted(self.vocabulary, data)
 
     def part(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of the part called train, validation or test, in this order in the text.
+        """Return the bytes of one part, ``"train"``, ``"validation"`` or ``"test"``, which follow in this order.
 
-        As text8 and enwik8 are cut by all who report on them: 90, 5 and 5 million bytes.
+        The split is the usual one of text8 and enwik8: 90, 5 and 5 million bytes.
         """
         size = len(self.data)
         first, second = size * 90 // 100, size * 95 // 100
@@ -84,15 +84,15 @@ class Text:
 
 
 def read_text(path: str | Path) -> Text:
-    """Read any file; its bytes are the characters."""
+    """Read a file of any kind; each byte is one character."""
     path = Path(path)
-    if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never end, and cannot be read again for the report
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never end, and the report could not read it again
         raise RunError(f"{path} is not a regular file")
     return Text.from_bytes(path.read_bytes(), path.name, str(path.resolve()))
 
 
 def load_text(about: Any) -> Text:
-    """Read the text that a run's ``config.json`` describes."""
+    """Read the text that the ``config.json`` of a run describes."""
     path = about.get("path", "") if isinstance(about, dict) else ""
     if path is None:
         return standard_library()
@@ -102,10 +102,10 @@ def load_text(about: Any) -> Text:
 
 
 def standard_library(limit: int = STANDARD_LIBRARY_BYTES) -> Text:
-    """Read the source of the running Python's standard library, at most `limit` bytes.
+    """Read the source code of the running Python's standard library, at most `limit` bytes.
 
-    Files are taken in the order of a hash of their names, which mixes packages and is the same on
-    every machine, so that the same Python gives the same text.
+    The files are sorted by a hash of their names. This order mixes the packages and is the same on every machine, so
+    the same Python version always gives the same text.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
     names = [path.relative_to(root) for path in root.rglob("*.py")]
@@ -128,7 +128,7 @@ def _is_library_source(name: Path) -> bool:
 
 
 def baselines(data: bytes) -> dict[str, float]:
-    """Bits per byte of data without a model: unigram entropy, ``gzip -9`` and ``xz -9``."""
+    """Return the bits per byte of `data` without a model: unigram entropy, ``gzip -9`` and ``xz -9``."""
     counts: NDArray[Any] = np.bincount(np.frombuffer(data, np.uint8))
     share = counts[counts > 0] / len(data)
     return {

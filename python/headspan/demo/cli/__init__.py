@@ -1,9 +1,9 @@
-"""The command line: ``headspan demo``, and ``train``, ``sweep``, ``report`` and ``sample``.
+"""The command line: ``headspan demo``, ``train``, ``sweep``, ``report`` and ``sample``.
 
-What may be typed is in ``arguments.py``, what is done then in ``commands.py`` and ``sweep.py``.
+``arguments.py`` defines the options; ``commands.py`` and ``sweep.py`` run the commands.
 
-Exit codes: 0 when it was done, which includes the report after Ctrl-C in training; 1 when something was wrong, said in
-one sentence; 2 for a command line that is not understood; 130 after a second Ctrl-C.
+Exit codes: 0 on success, including a report after Ctrl-C in training; 1 after an error, which one sentence describes;
+2 for an invalid command line; 130 after a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def main(argv: Sequence[str] | None = None, *, loaded: Callable[[], object] = la
     Parameters
     ----------
     argv : sequence of str, optional
-        Arguments after the program's name; those of the process unless given.
+        Arguments after the program's name. Default: the arguments of the process.
     loaded : callable, optional
-        Called when all packages are loaded, before anything is read or written.
+        Function that is called once all packages are loaded, before any file is read or written.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -45,9 +45,9 @@ def main(argv: Sequence[str] | None = None, *, loaded: Callable[[], object] = la
         return _fail(f"{name}{error.strerror or error}")
 
 
-def _command(given: list[str], loaded: Callable[[], object]) -> int:
+def _command(arguments: list[str], loaded: Callable[[], object]) -> int:
     parser = make_parser()
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     if options.version:
         import headspan
 
@@ -57,7 +57,7 @@ def _command(given: list[str], loaded: Callable[[], object]) -> int:
         parser.print_help()
         return 2
     check(parser, options)
-    options.line = shlex.join(["headspan", *given])
+    options.line = shlex.join(["headspan", *arguments])
     _need_extra()
     from headspan.demo.cli.commands import run
     from headspan.demo.runs import RunError
@@ -75,7 +75,7 @@ def _fail(message: str, code: int = 1) -> int:
 
 
 def _need_extra() -> None:
-    """Miss what the report and the bar need before training, not after."""
+    """Raise before training, instead of after it, if the report or the progress bar lack a dependency."""
     from headspan.demo.report import write
 
     assert write

@@ -1,4 +1,4 @@
-"""What may be typed after ``headspan``, and what of it becomes the model and its training."""
+"""The argument parser of ``headspan``, and the options that configure model and training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headspan.demo.config import BATCHES, ENGINES, SPAN_KINDS, ModelConfig, Trai
 
 DEMO_MINUTES = 5.0
 
-# Options that become fields of ModelConfig and TrainConfig, which have their types and defaults.
+# These options set fields of ModelConfig and TrainConfig, which define their types and defaults.
 MODEL_OPTIONS = {
     "layers": "attention layers",
     "heads": "heads in a layer",
@@ -65,7 +65,7 @@ SWEEP_EXAMPLE = """
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+    """Return the argument parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="headspan", description="Train a small character model whose heads learn their reach."
     )
@@ -141,7 +141,7 @@ def _add_open(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Leave with what is wrong, where the options do not go together."""
+    """Exit with an error message if the options contradict each other."""
     if options.command == "train":
         _check_train(parser, options)
     minutes = getattr(options, "minutes", None)
@@ -166,6 +166,6 @@ def _check_train(parser: argparse.ArgumentParser, options: argparse.Namespace) -
 
 
 def chosen(options: argparse.Namespace, names: dict[str, str]) -> dict[str, Any]:
-    """Return those of the options called names that were given."""
+    """Return the values of those options in `names` that the user set."""
     values = {name: getattr(options, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}

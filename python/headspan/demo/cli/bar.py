@@ -1,4 +1,4 @@
-"""The bar that training shows."""
+"""The progress bar of training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headspan.demo.runs import State
 
 
 class Bar:
-    """A tqdm bar with bits per character, mean and widest span."""
+    """A tqdm progress bar with bits per character, mean span and widest span."""
 
     def __init__(self, steps: int, begun: int, name: str | None = None) -> None:
         self._bar = tqdm(total=steps, initial=begun, desc=name, unit="step", dynamic_ncols=True)
@@ -24,7 +24,7 @@ class Bar:
         self._bar.close()
 
     def show(self, state: State, bits: float) -> None:
-        """Advance by one step."""
+        """Advance the bar by one step."""
         self._smooth = bits if self._smooth is None else 0.98 * self._smooth + 0.02 * bits
         text = f"{self._smooth:.2f} bits/char"
         if state.spans is not None:

@@ -1,4 +1,4 @@
-"""What the commands do; whatever is wrong with a run or its text is a `RunError`, which `headspan.demo.cli` says."""
+"""The commands. They raise `RunError` for a faulty run or text, and `headspan.demo.cli` prints its message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headspan.demo.training.train import as_config, check_length, configs, curre
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked for and return the exit code."""
+    """Run the command that `options` describe and return the exit code."""
     if options.command == "sample":
         return _sample(options)
     if options.command == "sweep":
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _text_of(run: Run, file: Path | None, command: str) -> Text:
-    """Read the text of a run, from file if it was moved there."""
+    """Read the text of a run, from `file` if that is not None."""
     if file is not None:
         return read_text(file)
     try:
@@ -71,7 +71,7 @@ def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
         model = ModelConfig(len(text.vocabulary), **chosen(options, MODEL_OPTIONS))
     except ValueError as error:
         raise RunError(str(error)) from None
-    # A model too large for the memory, or an engine that is not there, leaves no folder behind.
+    # If the model does not fit into memory or the engine is not installed, these calls raise before a folder is made.
     init_parameters(model, training.seed)
     objective(training.engine, model, training.span_penalty)
     path = options.out or next_folder(Path("runs"), "demo" if demo else options.file.stem)
@@ -87,28 +87,28 @@ def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
     if options.baselines and outcome in ("finished", "out of time"):
         write_report(run, text)
         print(f"report so far: {run.path / 'report.html'}; what it is compared with is trained next (Ctrl-C: without)")
-        ended = _train_baselines(run, text)
-        outcome = outcome if ended in ("finished", "paused") else ended
+        baselines_outcome = _train_baselines(run, text)
+        outcome = outcome if baselines_outcome in ("finished", "paused") else baselines_outcome
     if outcome != "finished":
         print(f"training ended early ({outcome}); it goes on with:")
         print(f"  headspan train --resume {shlex.quote(str(run.path))}{' --baselines' * options.baselines}")
     _report(run, text, options)
     if outcome == "diverged":
         raise RunError("the loss is no longer a number; try a smaller --learning-rate")
-    nowhere = spans_at_zero(model, config, current_state(run, model, config.seed))
-    if nowhere is not None:
-        print(nowhere.replace("`", ""))
+    remark = spans_at_zero(model, config, current_state(run, model, config.seed))
+    if remark is not None:
+        print(remark.replace("`", ""))
     return 0
 
 
 def _train_baselines(run: Run, text: Text) -> str:
-    """Train what the run is compared with, and return how the last of it ended."""
+    """Train the baselines of a run and return the outcome of the last one."""
     model, config = configs(run)
     state = current_state(run, model, config.seed)
     outcome = "finished"
     for baseline in baselines_of(run, state, text):
-        own = run_of(run, baseline)
-        with Bar(state.step, 0 if own is None else step_of(own), baseline.name) as bar:
+        existing = run_of(run, baseline)
+        with Bar(state.step, 0 if existing is None else step_of(existing), baseline.name) as bar:
             outcome = train_baseline(run, text, baseline, progress=bar.show)
         if outcome not in ("finished", "paused"):
             break
@@ -119,27 +119,27 @@ def _report(run: Run, text: Text, options: argparse.Namespace) -> None:
     png, target = getattr(options, "png", None), getattr(options, "json", None)
     if target not in (None, "-"):
         _check_target(Path(target))
-    words = sys.stderr if target == "-" else sys.stdout  # the document stands alone
-    print("writing the report ...", file=words, flush=True)
+    messages = sys.stderr if target == "-" else sys.stdout  # standard output must hold the JSON document alone
+    print("writing the report ...", file=messages, flush=True)
     summary = write_report(run, text, png=png)
     bits = summary["test bits per character"]
     if bits is not None:
-        print(f"held-out text: {bits:.3f} bits per character (a character is a byte)", file=words)
+        print(f"held-out text: {bits:.3f} bits per character (a character is a byte)", file=messages)
     path = run.path / "report.html"
-    print(f"report: {path}", file=words)
+    print(f"report: {path}", file=messages)
     if png is not None:
-        print(f"pictures: {png}", file=words)
+        print(f"pictures: {png}", file=messages)
     if target == "-":
         print(document(summary), end="")
     elif target is not None:
         replace_file(Path(target), document(summary).encode())
-        print(f"numbers: {target}", file=words)
+        print(f"numbers: {target}", file=messages)
     if options.open:
         webbrowser.open(path.resolve().as_uri())
 
 
 def _check_target(path: Path) -> None:
-    """Miss a place for the numbers before the report is written, not after."""
+    """Raise before the report is written, instead of after it, if the JSON file cannot be created."""
     if not path.parent.is_dir():
         raise RunError(f"there is no folder {path.parent} for --json")
     if path.exists() and not path.is_file():
@@ -149,8 +149,8 @@ def _check_target(path: Path) -> None:
 def _sample(options: argparse.Namespace) -> int:
     run = load_run(options.run)
     try:
-        prompt = encode("prompt", os.fsencode(options.prompt), run.vocabulary)  # as it was typed, whatever its encoding
-        drawn = sample(
+        prompt = encode("prompt", os.fsencode(options.prompt), run.vocabulary)  # the bytes as typed, in any encoding
+        characters = sample(
             run.weights,
             run.model,
             prompt,
@@ -161,7 +161,7 @@ def _sample(options: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise RunError(str(error)) from None
-    with tqdm(drawn, total=options.length, unit="character", dynamic_ncols=True) as bar:
+    with tqdm(characters, total=options.length, unit="character", dynamic_ncols=True) as bar:
         indices = [*prompt.tolist(), *bar]
     print(run.vocabulary[indices].tobytes().decode(errors="replace"))
     return 0

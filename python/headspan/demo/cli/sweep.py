@@ -1,4 +1,4 @@
-"""What ``headspan sweep`` does."""
+"""The command ``headspan sweep``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from headspan.demo.sweep.work import Sweep, do_all
 
 
 def sweep(options: argparse.Namespace) -> int:
-    """Do the runs of a sweep that are not over, write what they came to, and return the exit code."""
+    """Train the unfinished runs of a sweep, write its table and pictures, and return the exit code."""
     plan = read_plan(options.config)
     folder = options.out or Path("runs") / options.config.stem
     work = Sweep(plan, folder)
     work.check()
-    again = shlex.join(["headspan", "sweep", str(options.config), *(["--out", str(folder)] if options.out else [])])
+    command = shlex.join(["headspan", "sweep", str(options.config), *(["--out", str(folder)] if options.out else [])])
     print(f"runs: {len(plan.points)}, {len(work.results())} of them over; folder {folder}")
 
     def after(point: Point) -> None:
         with work.held():
             results = work.results()
             write_numbers(plan, results, folder)
-        (own,) = (result for result in results if result["run"] == point.name)
-        said = own["outcome"]
-        if said == "finished":
-            said = f"{own['test bits per character']:.4f} bits per character, mean span {own['mean span']:.1f}"
-        print(f"{point.name}: {said}", flush=True)
+        (result,) = (result for result in results if result["run"] == point.name)
+        summary = result["outcome"]
+        if summary == "finished":
+            summary = f"{result['test bits per character']:.4f} bits per character, mean span {result['mean span']:.1f}"
+        print(f"{point.name}: {summary}", flush=True)
 
     try:
         outcome, outcomes = do_all(work, Bar, minutes=options.minutes, after=after)
     except KeyboardInterrupt:
-        print(f"interrupted; the sweep goes on with:\n  {again}")
+        print(f"interrupted; the sweep goes on with:\n  {command}")
         raise
     with work.held():
         results = work.results()
@@ -45,21 +45,21 @@ def sweep(options: argparse.Namespace) -> int:
     for sentence in missing:
         print(sentence)
     print(f"table: {folder / 'table.md'}\nnumbers: {folder / 'results.json'}")
-    return _ended(work, outcome, outcomes, again)
+    return _exit_code(work, outcome, outcomes, command)
 
 
-def _ended(work: Sweep, outcome: str, outcomes: dict[str, str], again: str) -> int:
+def _exit_code(work: Sweep, outcome: str, outcomes: dict[str, str], command: str) -> int:
     results = work.results()
-    open_ = len(work.plan.points) - len(results)
-    if outcome != "finished" and open_:
-        print(f"the sweep ended early ({outcome}); runs that are not over: {open_}; it goes on with:\n  {again}")
+    unfinished = len(work.plan.points) - len(results)
+    if outcome != "finished" and unfinished:
+        print(f"the sweep ended early ({outcome}); runs that are not over: {unfinished}; it goes on with:\n  {command}")
         return 0
-    elsewhere = [name for name, ended in outcomes.items() if ended == "elsewhere" and work.result(name) is None]
-    if elsewhere:
-        print(f"another call is at {', '.join(elsewhere)}; when it has ended:\n  {again}")
+    claimed = [name for name, ending in outcomes.items() if ending == "elsewhere" and work.result(name) is None]
+    if claimed:
+        print(f"another call is at {', '.join(claimed)}; when it has ended:\n  {command}")
         return 0
     diverged = [result["run"] for result in results if result["outcome"] == "diverged"]
     if diverged:
-        waits = f"; windows of equal cost to them that cannot be found: {open_}" if open_ else ""
+        waits = f"; windows of equal cost to them that cannot be found: {unfinished}" if unfinished else ""
         raise RunError(f"the loss of {', '.join(diverged)} is no longer a number{waits}")
     return 0

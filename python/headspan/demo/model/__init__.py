@@ -1,13 +1,12 @@
-"""A small character transformer whose heads learn how far to look.
+"""A small character transformer whose heads learn their attention spans.
 
-Pre-norm blocks of attention and a two-layer perceptron, rotary positions, and one span per head
-and layer. Characters are bytes: the vocabulary is made of the byte values that occur in the text.
+The model has pre-norm blocks of attention and a two-layer perceptron, rotary positions, and one span per head and
+layer. Characters are bytes, and the vocabulary is the set of byte values that occur in the text.
 
-Parameters are a plain dict of float32 arrays, so that they can be saved, looked at and changed
-with NumPy alone.
+The parameters are a plain dict of float32 arrays. NumPy is enough to save, inspect and change them.
 """
 
-import headspan.demo.extra  # noqa: F401 - raises an error that names the extra, before a library is missed
+import headspan.demo.extra  # noqa: F401 - checks first that the optional dependencies are installed
 from headspan.demo.config import ModelConfig
 from headspan.demo.model.forward import logits, loss, spans, trace
 from headspan.demo.model.parameters import Parameters, init_parameters, parameter_shapes, spans_are_finite

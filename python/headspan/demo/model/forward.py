@@ -1,7 +1,7 @@
-"""The model, once for every package that computes its gradient.
+"""The forward pass of the model, shared by all packages that compute its gradient.
 
-What is done to arrays is asked of a module `layers`: `headspan.demo.model.layers` does it on arrays of NumPy, known to
-``autograd``, and `headspan.demo.training.engines.torch_layers` on tensors.
+A module `layers` implements the operations on arrays: `headspan.demo.model.layers` for NumPy arrays and ``autograd``,
+and `headspan.demo.training.engines.torch_layers` for tensors.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ def _batch(name: str, tokens: object, config: ModelConfig) -> Array:
 
 
 def check_length(name: str, tokens: Array, least: int) -> None:
-    """Raise unless tokens are at least so many."""
+    """Raise ValueError if there are fewer than `least` tokens."""
     if tokens.shape[-1] < least:
         raise ValueError(f"{name} must have a length of at least {least}, not {tokens.shape[-1]}")
 
 
-@lru_cache(maxsize=8)  # the layers of a pass, and passes of the same length, have the same
+@lru_cache(maxsize=8)  # all layers of a pass, and all passes of the same length, share the result
 def turns(tokens: int, config: ModelConfig, real: Any) -> Array:
-    """Return rotary positions as complex numbers of modulus 1, shape (tokens, width / 2)."""
+    """Return the rotary positions as complex numbers of modulus 1, shape (tokens, width / 2)."""
     planes = config.head_dim // 2
     frequency = ROTARY_BASE ** (-np.arange(planes) / planes)
     angle = np.arange(tokens)[:, None] * np.tile(frequency, config.heads)
-    its: Array = np.exp(1j * angle).astype(np.result_type(real, np.complex64))
-    return its
+    rotations: Array = np.exp(1j * angle).astype(np.result_type(real, np.complex64))
+    return rotations
 
 
 class SpansNotFiniteError(ValueError):
-    """Characters predict spans that attention does not take."""
+    """The predicted spans of some characters are not finite, which attention does not accept."""
 
 
 class Pass(NamedTuple):
-    """What the model made of a batch.
+    """The result of a forward pass on a batch.
 
     Attributes
     ----------
-    scores : (batch, characters, vocabulary)
-        Of every character as the next one.
+    scores : array, shape (batch, characters, vocabulary)
+        Scores of each character of the vocabulary as the next one.
     heads : list of (query, key, value)
-        Of each layer, (batch, heads, characters, head_dim); keys and values begin with those that a memory held.
+        One tuple per layer, each array (batch, heads, characters, head_dim). Keys and values start with the memory's.
     spans : list
-        Of each layer: (heads,), or (batch, heads, characters) where each character predicts its own, or a number.
+        One entry per layer: shape (heads,), (batch, heads, characters) for predicted spans, or a number.
     """
 
     scores: Any
@@ -70,12 +70,12 @@ class Pass(NamedTuple):
 
 
 def forward(layers: Any, parameters: Any, config: ModelConfig, tokens: Array, memory: Memory | None = None) -> Pass:
-    """Run the model on a batch, and tell a memory of it, if there is one.
+    """Run the model on a batch and add the batch to `memory`, unless that is None.
 
     Raises
     ------
     SpansNotFiniteError
-        If characters predict spans that are not finite.
+        If the predicted spans of some characters are not finite.
     """
     tokens = _batch("tokens", tokens, config)
     count = tokens.shape[1]
@@ -88,25 +88,25 @@ def forward(layers: Any, parameters: Any, config: ModelConfig, tokens: Array, me
 
         normed = layers.rms_norm(x, weight("attention_gain"))
         span = _span(layers, parameters, config, layer, normed)
-        seen = normed
+        states = normed
         if memory is not None:
             before = memory.before(layer, int(farthest(np.max(layers.value_of(span)), config.ramp)))
             memory.keep(layer, layers.value_of(x))
             if before is not None:
-                seen = layers.join(layers.rms_norm(layers.constant(before), weight("attention_gain")), normed)
-        turn = turns(seen.shape[1], config, layers.value_of(x).dtype)
-        asking = _last(seen, count + config.taps - 1)
-        query, key = layers.linear(asking, weight("query")), layers.linear(seen, weight("key"))
+                states = layers.join(layers.rms_norm(layers.constant(before), weight("attention_gain")), normed)
+        turn = turns(states.shape[1], config, layers.value_of(x).dtype)
+        recent = _last(states, count + config.taps - 1)
+        query, key = layers.linear(recent, weight("query")), layers.linear(states, weight("key"))
         if config.taps > 1:
             query, key = layers.mix(query, weight("query_taps")), layers.mix(key, weight("key_taps"))
         query = layers.rotate(_last(query, count), turn[-count:])
         key = layers.rotate(key, turn)
-        value = layers.linear(seen, weight("value"))
+        value = layers.linear(states, weight("value"))
         query, key, value = (layers.split_heads(part, config.heads) for part in (query, key, value))
         heads.append((query, key, value))
         spans.append(span)
-        found = layers.attention(query, key, value, span=span, ramp=config.ramp)
-        x = x + layers.linear(layers.join_heads(found), weight("project"))
+        attended = layers.attention(query, key, value, span=span, ramp=config.ramp)
+        x = x + layers.linear(layers.join_heads(attended), weight("project"))
         normed = layers.rms_norm(x, weight("hidden_gain"))
         x = x + layers.linear(layers.squared_relu(layers.linear(normed, weight("expand"))), weight("contract"))
     scores = layers.linear(layers.rms_norm(x, parameters["gain"]), parameters["head"])
@@ -114,7 +114,7 @@ def forward(layers: Any, parameters: Any, config: ModelConfig, tokens: Array, me
 
 
 def _last(x: Any, count: int) -> Any:
-    return x if x.shape[1] <= count else x[:, -count:]  # a slice has a gradient, which costs
+    return x if x.shape[1] <= count else x[:, -count:]  # the gradient of a slice takes time, so avoid it
 
 
 def _span(layers: Any, parameters: Any, config: ModelConfig, layer: int, x: Any) -> Any:
@@ -123,24 +123,24 @@ def _span(layers: Any, parameters: Any, config: ModelConfig, layer: int, x: Any)
     if config.span_kind == "adaptive":
         return parameters["span"][layer]
     span = layers.dynamic_span(x, parameters["span_weight"][layer], parameters["span_bias"][layer], config.span_limit)
-    if not np.isfinite(layers.value_of(span)).all():  # attention takes no others
+    if not np.isfinite(layers.value_of(span)).all():  # attention does not accept such spans
         raise SpansNotFiniteError("the spans that characters predict must be finite")
     return span
 
 
 def mean_spans(heads: int, spans: Sequence[Any]) -> Array:
-    """Return the mean span of every head, (layers, heads), of the spans of a `Pass`."""
+    """Return the mean span of each head, (layers, heads), from the spans of a `Pass`."""
     each = [span.mean(axis=(0, 2)) if np.ndim(span) == 3 else np.broadcast_to(span, heads) for span in spans]
     return np.stack(each)
 
 
 def logits(parameters: Parameters, config: ModelConfig, tokens: Array) -> Any:
-    """Score every character as the next one.
+    """Compute the scores of all characters of the vocabulary as the next character.
 
     Parameters
     ----------
     parameters : dict
-        As made by `init_parameters`.
+        Parameters as returned by `init_parameters`.
     config : ModelConfig
     tokens : ndarray of int, shape (batch, tokens)
         Indices into the vocabulary.
@@ -160,7 +160,7 @@ def logits(parameters: Parameters, config: ModelConfig, tokens: Array) -> Any:
 
 
 def loss(parameters: Parameters, config: ModelConfig, tokens: Array, targets: Array) -> Any:
-    """Mean negative log-likelihood of targets (batch, tokens) after tokens, in nats.
+    """Return the mean negative log-likelihood of `targets`, (batch, tokens), given `tokens`, in nats.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def loss(parameters: Parameters, config: ModelConfig, tokens: Array, targets: Ar
 
 
 def trace(parameters: Parameters, config: ModelConfig, tokens: Array) -> list[tuple[Array, Array, Array]]:
-    """Query, key and value of every layer, each (batch, heads, tokens, head_dim), for pictures.
+    """Return query, key and value of each layer, each of shape (batch, heads, tokens, head_dim).
 
     Examples
     --------
@@ -198,12 +198,12 @@ def trace(parameters: Parameters, config: ModelConfig, tokens: Array) -> list[tu
 
 
 def spans(parameters: Parameters, config: ModelConfig, tokens: Array) -> Array:
-    """Spans of every layer, head and character on texts.
+    """Return the span of each layer, head and character.
 
     Returns
     -------
     ndarray, shape (layers, batch, heads, tokens)
-        In characters; the same for all characters unless each of them predicts its own.
+        Spans in characters. Unless characters predict their spans, all characters of a head have the same span.
 
     Examples
     --------
@@ -212,8 +212,8 @@ def spans(parameters: Parameters, config: ModelConfig, tokens: Array) -> Array:
     >>> lm.spans(lm.init_parameters(config, seed=0), config, [[0, 4, 2]])[0, 0, 0]
     array([256., 256., 256.], dtype=float32)
     """
-    passed = forward(of_numpy, parameters, config, tokens)
-    batch, heads, count, _ = passed.heads[0][0].shape
-    each = [np.asarray(span, passed.scores.dtype) for span in passed.spans]
+    result = forward(of_numpy, parameters, config, tokens)
+    batch, heads, count, _ = result.heads[0][0].shape
+    each = [np.asarray(span, result.scores.dtype) for span in result.spans]
     each = [span if span.ndim == 3 else np.broadcast_to(span, heads)[None, :, None] for span in each]
     return np.stack([np.broadcast_to(span, (batch, heads, count)) for span in each])

@@ -1,8 +1,8 @@
-"""The layers of the small language model on arrays of NumPy, each one ``autograd`` primitive.
+"""The layers of the small language model on NumPy arrays, each a primitive of ``autograd``.
 
-A layer written out in NumPy calls would leave ``autograd`` a dozen records and as many temporary
-arrays; here each is one record with its gradient beside it. Arrays are float32 or float64 and keep
-their type. Leading axes are flattened where a product is taken, so that it is one call of BLAS.
+A layer composed of NumPy calls would make ``autograd`` record a dozen operations and allocate as many temporary arrays.
+Here each layer is one record with an explicit gradient. Arrays are float32 or float64 and keep their type. Matrix
+products flatten the leading axes, so that each product is one BLAS call.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ defvjp_argnums(linear, _linear_vjp)
 
 @primitive
 def embed(table: Array, tokens: Array) -> Array:
-    """Return the rows of table (vocabulary, width) named by tokens (...), as (..., width)."""
+    """Return the rows of `table`, (vocabulary, width), at the indices `tokens`, (...), with shape (..., width)."""
     return table[tokens]
 
 
@@ -78,7 +78,7 @@ def _embed_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Callable[[Ar
     table, tokens = args
 
     def backward(grad: Array) -> tuple[Array]:
-        # Rows that share a token are summed by a product with their one-hot rows.
+        # The gradients of rows with the same token are summed by a product with one-hot rows.
         one_hot = np.zeros((tokens.size, len(table)), table.dtype)
         one_hot[np.arange(tokens.size), tokens.ravel()] = 1
         return (one_hot.T @ _rows(grad),)
@@ -91,7 +91,7 @@ defvjp_argnums(embed, _embed_vjp)
 
 @primitive
 def rms_norm(x: Array, gain: Array) -> Array:
-    """Return ``gain * x / sqrt(mean(x**2) + 1e-6)``, the mean over the last axis."""
+    """Return ``gain * x / sqrt(mean(x**2) + 1e-6)`` with the mean over the last axis."""
     out = x * _inverse_rms(x)
     out *= gain
     return out
@@ -148,9 +148,9 @@ defvjp_argnums(squared_relu, _squared_relu_vjp)
 
 @primitive
 def rotate(x: Array, turn: Array) -> Array:
-    """Return x (..., tokens, width) with rotary positions applied.
+    """Apply rotary positions to `x`, (..., tokens, width).
 
-    Two neighbouring channels are the real and imaginary part of one number, which is multiplied by
+    Two neighbouring channels are the real and imaginary part of a complex number, which is multiplied by
     ``turn[token, channel // 2]``, a complex number of modulus 1.
     """
     return (x.view(turn.dtype) * turn).view(x.dtype)
@@ -171,7 +171,7 @@ defvjp_argnums(rotate, _rotate_vjp)
 
 @primitive
 def mix(x: Array, taps: Array) -> Array:
-    """Return x (batch, tokens, width) with ``taps[k]`` of every channel k tokens before, taps (count, width)."""
+    """Convolve each channel of `x`, (batch, tokens, width), causally with `taps`, (count, width)."""
     out: Array = x * taps[0]
     for back in range(1, len(taps)):
         out[:, back:] += x[:, :-back] * taps[back]
@@ -197,7 +197,7 @@ defvjp_argnums(mix, _mix_vjp)
 
 @primitive
 def dynamic_span(x: Array, weight: Array, bias: Array, limit: float) -> Array:
-    """Return the spans that tokens x (batch, tokens, width) predict, see `headspan.dynamic_span`."""
+    """Return the predicted spans of the tokens `x`, (batch, tokens, width), see `headspan.dynamic_span`."""
     spans: Array = dynamic_span_vjp(x, weight, bias, limit)[0]
     return spans
 
@@ -206,7 +206,7 @@ def _dynamic_span_vjp(argnums: Any, out: Array, args: Any, kwargs: Any) -> Calla
     _, vjp = dynamic_span_vjp(*args)
 
     def backward(grad: Array) -> tuple[Array, ...]:
-        gradients = vjp(np.asarray(grad, out.dtype))  # a mean of float32 has gradients of float64
+        gradients = vjp(np.asarray(grad, out.dtype))  # the gradient of a float32 mean is float64
         return tuple(gradients[argnum] for argnum in argnums)
 
     return backward
@@ -216,29 +216,29 @@ defvjp_argnums(dynamic_span, _dynamic_span_vjp)
 
 
 def join(before: Any, x: Any) -> Any:
-    """Return tokens one after another."""
+    """Concatenate `before` and `x` along the axis of tokens."""
     return differentiable.concatenate((before, x), axis=1)
 
 
 def split_heads(x: Any, heads: int) -> Any:
-    """Return x (batch, tokens, width) as (batch, heads, tokens, head_dim)."""
+    """Reshape `x` from (batch, tokens, width) to (batch, heads, tokens, head_dim)."""
     batch, tokens, width = x.shape
     return x.reshape((batch, tokens, heads, width // heads)).transpose((0, 2, 1, 3))
 
 
 def join_heads(x: Any) -> Any:
-    """Return x (batch, heads, tokens, head_dim) as (batch, tokens, width)."""
+    """Reshape `x` from (batch, heads, tokens, head_dim) to (batch, tokens, width)."""
     batch, heads, tokens, head_dim = x.shape
     return x.transpose((0, 2, 1, 3)).reshape((batch, tokens, heads * head_dim))
 
 
 def value_of(x: Any) -> Any:
-    """Return the array behind what a derivative is traced through."""
+    """Return the array that a traced value of ``autograd`` wraps."""
     return getval(x)
 
 
 def constant(x: Array) -> Any:
-    """Return an array as these layers take it."""
+    """Return an array in the form that these layers accept."""
     return x
 
 
@@ -256,10 +256,10 @@ def cross_entropy(logits: Array, targets: Array) -> Array:
 
 
 def negative_log_likelihood(logits: Array, targets: Array) -> Array:
-    """Return ``-log softmax(logits)[target]`` of every target, in nats, shaped as targets."""
+    """Return ``-log softmax(logits)[target]`` for each target, in nats, in the shape of `targets`."""
     log_probability = _log_softmax(_rows(logits))
-    picked = log_probability[np.arange(targets.size), targets.ravel()]
-    return -picked.reshape(targets.shape)
+    of_targets = log_probability[np.arange(targets.size), targets.ravel()]
+    return -of_targets.reshape(targets.shape)
 
 
 def _log_softmax(rows: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What a stream remembers of its earlier segments."""
+"""The memory of a stream: hidden states of its earlier segments."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Array = NDArray[Any]
 
 
 class Memory:
-    """The hidden states before a batch, layer by layer, as far back as heads can come to look.
+    """The hidden states before a batch, for each layer, as far back as the heads can attend.
 
-    They are constants: a step has no gradient that leads into an earlier one.
+    The states are constants: no gradient flows from a step into an earlier one.
 
     Parameters
     ----------
     config : ModelConfig
     layers : list of ndarray, shape (batch, characters, width), optional
-        What a memory held before; nothing unless given.
+        Content of a saved memory, as returned by `layers`. By default the memory is empty.
 
     References
     ----------
@@ -32,11 +32,11 @@ class Memory:
         self.length = config.reach + config.taps - 1
         self._taps = config.taps
         self._segments: list[list[Array]] = [[] for _ in range(config.layers)]
-        for kept, array in zip(self._segments, layers or [], strict=False):
-            kept.append(array)
+        for segments, array in zip(self._segments, layers or [], strict=False):
+            segments.append(array)
 
     def before(self, layer: int, reach: int) -> Array | None:
-        """Return what comes before a segment as far as it is reached, and what taps at its beginning need; or None."""
+        """Return the states before a segment within `reach` and the extent of the taps, or None if there are none."""
         needed, parts = reach + self._taps - 1, []
         for segment in reversed(self._segments[layer]):
             if needed <= 0:
@@ -46,12 +46,12 @@ class Memory:
         return np.concatenate(parts[::-1], axis=1) if parts else None
 
     def keep(self, layer: int, x: Array) -> None:
-        """Add a segment, and forget those that nobody can reach any more."""
-        kept = self._segments[layer]
-        kept.append(x)
-        while sum(segment.shape[1] for segment in kept[1:]) >= self.length:
-            del kept[0]
+        """Add a segment and drop those that are out of reach."""
+        segments = self._segments[layer]
+        segments.append(x)
+        while sum(segment.shape[1] for segment in segments[1:]) >= self.length:
+            del segments[0]
 
     def layers(self) -> list[Array]:
-        """Return what is remembered of each layer, for a memory that goes on from here."""
-        return [np.concatenate(kept, axis=1) for kept in self._segments if kept]
+        """Return the content of the memory, one array per layer, from which a new memory can continue."""
+        return [np.concatenate(segments, axis=1) for segments in self._segments if segments]

@@ -1,4 +1,4 @@
-"""What a model is made of, and what it starts from."""
+"""The parameters of the model and their initialization."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headspan.demo.config import ModelConfig
 Array = NDArray[Any]
 Parameters = dict[str, Array]
 
-SMALL_START = {"project": 0.2, "contract": 0.2, "head": 0.2}  # matrices that write to the stream or read it out
+SMALL_START = {"project": 0.2, "contract": 0.2, "head": 0.2}  # outputs to the residual stream or to the scores
 
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and the shape of every parameter, in the order in which they are drawn."""
+    """Yield the name and shape of each parameter in the order in which they are drawn."""
     width, hidden = config.width, config.hidden
     if config.span_kind == "adaptive":
         yield "span", (config.layers, config.heads)
@@ -41,14 +41,14 @@ def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
 
 
 def init_parameters(config: ModelConfig, seed: int) -> Parameters:
-    """Draw the parameters a model starts from.
+    """Draw the initial parameters of a model.
 
     Returns
     -------
     dict of str to ndarray, float32
-        ``span`` is (layers, heads), in characters; where each character predicts its spans, ``span_weight`` (layers,
-        heads, width) and ``span_bias`` (layers, heads) are in its place. ``embedding`` is (vocabulary, width) and
-        ``head`` (width, vocabulary); the rest belongs to a block and is named ``<layer>.<name>``.
+        ``span`` is (layers, heads), in characters. If characters predict their spans, ``span_weight``, (layers, heads,
+        width), and ``span_bias``, (layers, heads), replace it. ``embedding`` is (vocabulary, width) and ``head``
+        (width, vocabulary). The parameters of a block are named ``<layer>.<name>``.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def init_parameters(config: ModelConfig, seed: int) -> Parameters:
         elif last.endswith("taps"):
             parameters[name] = rng.standard_normal(shape, np.float32)
             parameters[name] *= np.float32(0.1)
-            parameters[name][0] = 1  # nearly as if there were none
+            parameters[name][0] = 1  # nearly the identity
         elif len(shape) == 1:
             parameters[name] = np.ones(shape, np.float32)
         else:
@@ -80,12 +80,12 @@ def init_parameters(config: ModelConfig, seed: int) -> Parameters:
 
 
 def _bias_of(config: ModelConfig) -> Array:
-    """Return where the sigmoids of dynamic spans start; where they are nearly flat nothing would learn."""
+    """Return the initial biases of dynamic spans, away from the flat ends of the sigmoid, where gradients vanish."""
     share = (config.first_spans / (config.span_limit or 1)).clip(0.01, 0.99)
     bias: Array = np.log(share / (1 - share))
     return bias
 
 
 def spans_are_finite(parameters: Parameters) -> bool:
-    """Whether the spans of a model, or what characters predict them by, are numbers that attention takes."""
+    """Return whether the spans of a model, or the parameters that predict them, are finite."""
     return all(np.isfinite(array).all() for name, array in parameters.items() if name.startswith("span"))

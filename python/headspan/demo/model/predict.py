@@ -1,4 +1,4 @@
-"""What a model makes of texts that are longer than a batch."""
+"""Bits per character of a model on texts that are longer than a batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 def window_bits(parameters: Parameters, config: ModelConfig, windows: Array, batch: int = 8) -> Array:
-    """Bits the model needs for each character of windows after the first.
+    """Return the bits of each character in `windows` except the first of each window.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def window_bits(parameters: Parameters, config: ModelConfig, windows: Array, bat
     config : ModelConfig
     windows : ndarray of int, shape (windows, tokens + 1)
     batch : int
-        Windows computed at a time.
+        Number of windows per forward pass.
 
     Returns
     -------
@@ -56,10 +56,10 @@ def _bits(parameters: Parameters, config: ModelConfig, windows: Array, memory: M
 
 
 def surprisal(parameters: Parameters, config: ModelConfig, tokens: Array, context: int) -> Array:
-    """Bits the model needs for each character of a text after the first.
+    """Return the bits of each character of a text except the first.
 
-    Windows of `context` characters advance by half their length, so that every character but the
-    first few is predicted from at least half a context.
+    The windows of `context` characters overlap by half their length. Therefore every character after the first
+    ``context // 2`` is predicted from at least half a context.
 
     Parameters
     ----------
@@ -85,23 +85,23 @@ def surprisal(parameters: Parameters, config: ModelConfig, tokens: Array, contex
     check_length("tokens", tokens, 2)
     count = len(tokens) - 1
     if count <= context:
-        whole: Array = window_bits(parameters, config, tokens[None])[0]
-        return whole
+        single: Array = window_bits(parameters, config, tokens[None])[0]
+        return single
     stride = max(1, context // 2)
     starts = np.arange(0, count - context + 1, stride)
     windows = np.lib.stride_tricks.sliding_window_view(tokens, context + 1)
     bits = window_bits(parameters, config, windows[starts])
-    known = [bits[0], bits[1:, context - stride :].ravel()]
-    missing = count - sum(map(len, known))
+    parts = [bits[0], bits[1:, context - stride :].ravel()]
+    missing = count - sum(map(len, parts))
     if missing:
-        known.append(window_bits(parameters, config, windows[-1:])[0, -missing:])
-    return np.concatenate(known)
+        parts.append(window_bits(parameters, config, windows[-1:])[0, -missing:])
+    return np.concatenate(parts)
 
 
 def stream_bits(parameters: Parameters, config: ModelConfig, tokens: Array, segment: int = 2048) -> Array:
-    """Bits the model needs for each character of a text after the first, read as one stream.
+    """Return the bits of each character of a text except the first, reading the text as one stream.
 
-    Heads see as far back as they reach, beyond the beginning of a segment, as in training with ``batches="stream"``.
+    Heads see the whole of their reach, also across segments, as in training with ``batches="stream"``.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def stream_bits(parameters: Parameters, config: ModelConfig, tokens: Array, segm
     config : ModelConfig
     tokens : ndarray of int, shape (tokens,)
     segment : int
-        Characters computed at a time, which changes nothing but rounding.
+        Number of characters per forward pass. The results are independent of it up to rounding.
 
     Returns
     -------

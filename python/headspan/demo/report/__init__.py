@@ -1,3 +1,3 @@
-"""The report of a run: what is measured, drawn and written."""
+"""The HTML report of a run: its measurements, pictures and page."""
 
-import headspan.demo.extra  # noqa: F401 - raises an error that names the extra, before a library is missed
+import headspan.demo.extra  # noqa: F401 - checks first that the optional dependencies are installed

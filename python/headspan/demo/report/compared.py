@@ -1,4 +1,4 @@
-"""The section that sets what learned spans save against what they cost in bits."""
+"""The report's section that compares the saved pairs with the cost in bits per character."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from headspan.demo.training.train import configs, current_state, text_bits
 
 @dataclass(frozen=True)
 class Compared:
-    """A model beside others.
+    """A model in the comparison.
 
     Attributes
     ----------
     name : str
     bits : float
-        Bits per character of the held-out text.
+        Bits per character on the held-out text.
     pairs : int
-        Pairs of characters that all heads compute in one window of training.
+        Number of pairs of characters that all heads compute in one window of training.
     seconds : float
-        Time that its training took.
+        Training time in seconds.
     """
 
     name: str
@@ -46,9 +46,9 @@ class Compared:
 
 
 def compare(subject: Subject) -> list[Compared] | None:
-    """Return the model of a run and those of its baselines that were trained for as many steps; None without any.
+    """Return the model of a run and its baselines with the same number of steps, or None if it has no baselines.
 
-    A window that cost as much as the spans had before the run went on does not count.
+    Windows that matched the cost of the spans at an earlier step of the run are left out.
     """
     run, training, state = subject.run, subject.training, subject.state
     if not (run.path / FOLDER).is_dir() or not np.isfinite(subject.spans).all():
@@ -56,15 +56,15 @@ def compare(subject: Subject) -> list[Compared] | None:
     test = subject.text.encode(subject.text.part("test"))
     models = [Compared("learned spans", subject.test_bits, _pairs(subject, state, subject.model), state.seconds)]
     for baseline in baselines_of(run, state, subject.text):
-        own = run_of(run, baseline)
-        if own is None:
+        other = run_of(run, baseline)
+        if other is None:
             continue
-        model = configs(own)[0]
-        its = current_state(own, model, training.seed)
-        if its.step == state.step:
-            with np.errstate(all="ignore"):  # weights may hold NaN; the report says so
-                bits = text_bits(its.parameters, model, training, test).mean(dtype=np.float64)
-            models.append(Compared(baseline.name, float(bits), _pairs(subject, its, model), its.seconds))
+        model = configs(other)[0]
+        reached = current_state(other, model, training.seed)
+        if reached.step == state.step:
+            with np.errstate(all="ignore"):  # weights may hold NaN, which the report mentions
+                bits = text_bits(reached.parameters, model, training, test).mean(dtype=np.float64)
+            models.append(Compared(baseline.name, float(bits), _pairs(subject, reached, model), reached.seconds))
     return models
 
 
@@ -75,7 +75,7 @@ def _pairs(subject: Subject, state: State, model: ModelConfig) -> int:
 
 
 def in_words(models: list[Compared]) -> list[str]:
-    """Return a sentence for each baseline: what the spans save against it, and what they cost in bits."""
+    """Return a sentence for each baseline that states the saving of the learned spans and their cost in bits."""
     learned, *others = models
     sentences = []
     for other in others:
@@ -95,7 +95,7 @@ def _bits(learned: Compared, other: Compared) -> str:
 
 
 def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
-    """Return the section, or nothing for a run without baselines."""
+    """Return the section, or an empty list for a run without baselines."""
     if models is None:
         return []
     context = subject.training.context
@@ -127,7 +127,7 @@ def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
 
 
 def compared_numbers(models: list[Compared] | None) -> dict[str, dict[str, Any]]:
-    """Return the table as numbers."""
+    """Return the numbers of the section's table."""
     return {
         model.name: {
             "bits per character": model.bits,

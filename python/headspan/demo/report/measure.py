@@ -1,4 +1,4 @@
-"""The numbers of the report: what a trained model does and what its spans save."""
+"""Measurements for the report: the saving by learned spans, and the attention maps of a trained model."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Layer = tuple[Array, Array, Array]
 
 @dataclass(frozen=True)
 class Saving:
-    """Work and time of the model's attention at its learned spans, against full causal attention.
+    """Work and time of attention with learned spans and of full causal attention.
 
     Attributes
     ----------
     pairs, full_pairs : int
-        Pairs of a query and a key computed in one batch, over all layers.
+        Number of pairs of a query and a key that one batch computes, over all layers.
     forward, full_forward, both, full_both : float
-        Medians in seconds over the rounds: the forward pass, and forward and backward.
+        Median times over the rounds, in seconds, of the forward pass, and of forward and backward pass.
     cache, full_cache : int
-        Bytes of keys and values that writing on from so many tokens keeps, over all layers.
+        Size in bytes of the cached keys and values of all layers for generating text after `tokens` tokens.
     rounds : int
     shape : tuple of int
-        (batch, heads, tokens, head_dim) of every layer.
+        Shape (batch, heads, tokens, head_dim) of each layer.
     """
 
     pairs: int
@@ -47,14 +47,14 @@ class Saving:
 
 
 def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, rounds: int = 15) -> Saving:
-    """Count and time attention over all layers, the two kinds taking turns in every round.
+    """Count the pairs and measure the time of attention over all layers, alternating the two kinds in each round.
 
     Parameters
     ----------
     layers : list of (query, key, value)
-        Each array (batch, heads, tokens, head_dim).
+        Each array has the shape (batch, heads, tokens, head_dim).
     spans : sequence
-        Of each layer: (heads,), or (batch, heads, tokens), or a number.
+        One entry per layer: shape (heads,), (batch, heads, tokens), or a number.
     ramp : float
     rounds : int
     """
@@ -65,12 +65,12 @@ def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, round
     grad = np.ones(shape, layers[0][0].dtype)
     unlimited = [None] * len(layers)
 
-    def forward(chosen: Any) -> None:
-        for (query, key, value), span in zip(layers, chosen, strict=True):
+    def forward(layer_spans: Any) -> None:
+        for (query, key, value), span in zip(layers, layer_spans, strict=True):
             hs.attention(query, key, value, span=span, ramp=ramp)
 
-    def both(chosen: Any) -> None:
-        for (query, key, value), span in zip(layers, chosen, strict=True):
+    def both(layer_spans: Any) -> None:
+        for (query, key, value), span in zip(layers, layer_spans, strict=True):
             hs.attention_vjp(query, key, value, span=span, ramp=ramp)[1](grad)
 
     seconds = _interleaved(
@@ -84,8 +84,8 @@ def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, round
     )
     pairs = sum(cost.pairs for cost in costs)
     one = {**sizes, "batch": 1, "decode": True}
-    widest = [span.max(axis=(0, 2)) if np.ndim(span) == 3 else span for span in spans]  # a cache cannot know
-    kept = [hs.cost(**one, span=span, ramp=ramp).cache_bytes or 0 for span in (*widest, None)]
+    widest = [span.max(axis=(0, 2)) if np.ndim(span) == 3 else span for span in spans]  # a cache fits the widest span
+    caches = [hs.cost(**one, span=span, ramp=ramp).cache_bytes or 0 for span in (*widest, None)]
     return Saving(
         pairs=pairs,
         full_pairs=full.pairs * len(layers),
@@ -93,8 +93,8 @@ def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, round
         full_forward=seconds[1],
         both=seconds[2],
         full_both=seconds[3],
-        cache=sum(kept[:-1]),
-        full_cache=kept[-1] * len(layers),
+        cache=sum(caches[:-1]),
+        full_cache=caches[-1] * len(layers),
         rounds=rounds,
         shape=shape,
     )
@@ -112,20 +112,20 @@ def _interleaved(calls: list[Callable[[], None]], rounds: int) -> list[float]:
 
 @dataclass(frozen=True)
 class MapSample:
-    """Where the heads of a model look, on one passage.
+    """Attention weights of a model on one passage.
 
     Attributes
     ----------
     maps : ndarray, shape (layers, heads, blocks, blocks)
         Weights pooled to blocks: mean over the queries of a block, sum over its keys.
     block : int
-        Characters in a block.
+        Number of characters in a block.
     profiles : ndarray, shape (layers, heads, tokens)
-        Mean weight at each distance, over the queries that have a key so far back.
-    close : ndarray, shape (tokens, tokens)
+        Mean weight at each distance, over the queries that have a key at this distance.
+    close : ndarray, shape (close_tokens, close_tokens)
         Weights of one head on the last characters of the passage.
     close_head : tuple of int
-        Layer and head of `close`: the one with the widest span.
+        Layer and head of `close`, which is the head with the widest span.
     close_tokens : int
     """
 
@@ -138,7 +138,7 @@ class MapSample:
 
 
 def sample_maps(layers: list[Layer], spans: Sequence[Any], ramp: float, *, blocks: int = 64) -> MapSample:
-    """Compute the attention weights of the first sequence of every layer, whose spans are as for `measure_saving`."""
+    """Compute the attention weights of the first sequence in all layers, with `spans` as for `measure_saving`."""
     heads, tokens = layers[0][0].shape[1:3]
     spans = [span[:1] if np.ndim(span) == 3 else span for span in spans]
     means = mean_spans(heads, spans)
@@ -158,13 +158,13 @@ def sample_maps(layers: list[Layer], spans: Sequence[Any], ramp: float, *, block
 
 
 def _mean_by_distance(weights: Array) -> Array:
-    """Mean along the diagonals of weights (heads, tokens, tokens), nearest first."""
+    """Return the mean along each diagonal of weights (heads, tokens, tokens), starting at distance 0."""
     tokens = weights.shape[1]
     return np.stack([weights.diagonal(-x, axis1=1, axis2=2).mean(axis=1) for x in range(tokens)], axis=1)
 
 
 def sequences(tokens: Array, context: int, batch: int) -> Array:
-    """Return the first windows of tokens, (batch, context); fewer or shorter if tokens end."""
+    """Return the first windows of `tokens`, (batch, context), or fewer or shorter ones if there are too few tokens."""
     context = min(context, len(tokens))
     count = min(batch, len(tokens) // context)
     return tokens[: count * context].reshape(count, context)

@@ -1,4 +1,4 @@
-"""The numbers of a report as one JSON document: the same as on the page, with null for what is not finite."""
+"""The numbers of a report as one JSON document, with null for numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from headspan.demo.runs import Row
 
 
 def history_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Return the metrics as columns; validation is null where it was not looked at."""
+    """Return the metrics as columns; validation is None in rows without an evaluation."""
     return {name: [row.get(name) for row in rows] for name in ("step", "bits", "validation", "spans")}
 
 
 def finite_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows whose spans can be drawn."""
+    """Return the rows whose spans are all finite."""
     return [row for row in rows if np.isfinite(np.array(row["spans"], float)).all()]
 
 
 def saving_numbers(saving: Saving | None) -> dict[str, Any]:
-    """Return what the spans save, counted and measured; nulls if it could not be measured."""
+    """Return the counts and times of a `Saving` by name, or None for each of them without a `Saving`."""
     names = {
         "pairs": "pairs",
         "full pairs": "full_pairs",
@@ -45,7 +45,7 @@ def mean_or_none(values: NDArray[Any]) -> float | None:
 
 
 def document(numbers: Mapping[str, Any]) -> str:
-    """Return JSON that every reader of JSON takes."""
+    """Return the numbers as standard JSON, with null in place of NaN and infinity."""
     return json.dumps(_plain(numbers), indent=2, allow_nan=False) + "\n"
 
 

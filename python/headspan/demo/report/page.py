@@ -1,4 +1,4 @@
-"""The HTML the report is made of. Every text that comes from outside is escaped here."""
+"""The HTML elements of the report. All texts from outside are escaped here."""
 
 from __future__ import annotations
 
@@ -88,15 +88,15 @@ pre span {{ background: rgba(var(--heat), calc(var(--b) * var(--most))); }} /* t
 </html>
 """
 
-# The strength of the background of a character that takes this many bits or more is 1.
+# Characters that take this many bits or more have the strongest background.
 STRONGEST_BITS = 10.0
 _SHADES = 10
 
 
 def figure(svg: str, label: str, *, wide: bool = False) -> str:
-    """Wrap a picture; label says what it shows to those who do not see it.
+    """Wrap a picture in a figure element, with `label` as its description for screen readers.
 
-    A wide one keeps its width where the page is narrow, and scrolls.
+    A wide picture keeps its width on a narrow page and scrolls.
     """
     kind = ' class="wide"' if wide else ""
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" ', 1)
@@ -104,7 +104,7 @@ def figure(svg: str, label: str, *, wide: bool = False) -> str:
 
 
 def with_code(text: str) -> str:
-    """Escape a text in which a command, or an option, may stand between backticks."""
+    """Escape a text and turn the part between backticks, a command or an option, into a code element."""
     before, tick, rest = text.partition("`")
     code, last, after = rest.rpartition("`")
     if not (tick and last):
@@ -114,7 +114,7 @@ def with_code(text: str) -> str:
 
 
 def table(rows: dict[str, str]) -> str:
-    """Return a table of two columns; values are texts for `with_code`."""
+    """Return a table of two columns, whose values are formatted by `with_code`."""
     body = "".join(
         f'<tr><th scope="row">{html.escape(name)}</th><td>{with_code(value)}</td></tr>' for name, value in rows.items()
     )
@@ -122,7 +122,7 @@ def table(rows: dict[str, str]) -> str:
 
 
 def number_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of numbers whose first column says what they are."""
+    """Return a table of numbers whose first column holds the row headers."""
     top = "".join(f'<th scope="col">{html.escape(cell)}</th>' if cell else "<td></td>" for cell in head)
     body = "".join(
         f'<tr><th scope="row">{html.escape(first)}</th>'
@@ -135,25 +135,25 @@ def number_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def passage_html(data: NDArray[np.uint8], bits: NDArray[Any]) -> str:
-    """Return text with every character shaded by the bits it took.
+    """Return a text in which each character is shaded by its bits.
 
     Parameters
     ----------
     data : ndarray of uint8, shape (tokens,)
-        Bytes; those of one character of UTF-8 stay together.
+        Bytes of the text. The bytes of a UTF-8 character are shown together.
     bits : ndarray, shape (tokens,)
     """
     parts = []
-    for character, took in _characters(data.tobytes(), bits):
-        known = bool(np.isfinite(took))
-        shade = round(_SHADES * min(max(took / STRONGEST_BITS, 0), 1)) if known else 0
-        title = f"{took:.2f} bits" if known else "not a number"
+    for character, number in _characters(data.tobytes(), bits):
+        is_finite = bool(np.isfinite(number))
+        shade = round(_SHADES * min(max(number / STRONGEST_BITS, 0), 1)) if is_finite else 0
+        title = f"{number:.2f} bits" if is_finite else "not a number"
         parts.append(f'<span style="--b:{shade / _SHADES:g}" title="{title}">{html.escape(character)}</span>')
     return f"<pre>{''.join(parts)}</pre>"
 
 
 def _characters(data: bytes, bits: NDArray[Any]) -> list[tuple[str, float]]:
-    """Group the bytes of a character; bytes that are no UTF-8 become U+FFFD."""
+    """Return the UTF-8 characters of `data` with their bits; invalid bytes become U+FFFD."""
     shown: list[tuple[str, float]] = []
     position = 0
     while position < len(data):

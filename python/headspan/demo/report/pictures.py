@@ -1,4 +1,4 @@
-"""The pictures of the report, as SVG and PNG."""
+"""The pictures of the report as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ QUIET = plot_style.GREY
 COLOURS = plot_style.COLOURS
 MARKERS = "osD^vP"
 WIDTH = 7.6
-NARROW = 5.4  # as wide as a phone shows with words that can still be read
+NARROW = 5.4  # the widest figure whose labels are legible on a phone
 UNIT = "characters"
 
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": QUIET,
-    "axes.facecolor": "none",  # the page shows through, but not where a map has a grey of its own
+    "axes.facecolor": "none",  # the background of the page is visible, except under the grey parts of maps
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
@@ -56,13 +56,13 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the style of the report, leaving the user's own settings alone."""
+    """Use the style of the report within a ``with`` block, without changing the user's settings."""
     with matplotlib.rc_context(_STYLE):
         yield
 
 
 def to_svg(figure: Figure, name: str) -> str:
-    """Return a figure as an ``<svg>`` element whose ids start with name."""
+    """Return a figure as an ``<svg>`` element whose ids start with `name`."""
     buffer = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
@@ -83,12 +83,12 @@ def to_png(figure: Figure) -> bytes:
 
 
 def for_page(svg: str) -> str:
-    """Let an svg follow the page: its ink the colour of the text, the grey of no pair that of a dark page."""
+    """Replace the colours of an SVG for text and for pairs that are not computed by those of the page."""
     return svg.replace(INK, "currentColor").replace(plot_style.NOTHING, f"var(--nothing, {plot_style.NOTHING})")
 
 
 def spans(values: Array, limit: float, ramp: float) -> Figure:
-    """Dots and lines: the span and the reach of every head, layer by layer; values is (layers, heads)."""
+    """Draw the span and the reach of each head as dots and lines; `values` has the shape (layers, heads)."""
     with style():
         figure = Figure(figsize=(NARROW, 4.0))
         ax = plot.spans(values, limit=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
@@ -97,7 +97,7 @@ def spans(values: Array, limit: float, ramp: float) -> Figure:
 
 
 def span_history(steps: Array, history: Array, limit: float, ramp: float) -> Figure:
-    """Lines: the span of every head against the step; history is (rows, layers, heads)."""
+    """Draw the span of each head against the step; `history` has the shape (rows, layers, heads)."""
     with style():
         figure = Figure(figsize=(NARROW, 3.2))
         ax = plot.span_history(steps, history, limit=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
@@ -107,7 +107,7 @@ def span_history(steps: Array, history: Array, limit: float, ramp: float) -> Fig
 
 
 def opened(values: Array, ramp: float, tokens: list[str]) -> Figure:
-    """Lines: the spans that characters predict along a text, (layers, heads, characters), a panel a layer."""
+    """Draw the predicted spans, (layers, heads, characters), along a text with one panel per layer."""
     with style():
         figure = Figure(figsize=(WIDTH, 0.6 + 2.2 * len(values)), layout="constrained")
         axes = figure.subplots(len(values), 1, squeeze=False).ravel()
@@ -118,7 +118,7 @@ def opened(values: Array, ramp: float, tokens: list[str]) -> Figure:
 
 
 def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) -> Figure:
-    """Lines: bits per character against the step, in training and on the validation text."""
+    """Draw the bits per character in training and on the validation text against the step."""
     with style():
         figure = Figure(figsize=(NARROW, 3.0))
         ax = figure.add_subplot()
@@ -133,14 +133,14 @@ def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) ->
 
 
 def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figure:
-    """Small multiples: the pooled attention map of every head, a row a layer.
+    """Draw the pooled attention map of each head in a grid with one row per layer.
 
-    Values are the spans, (layers, heads), or (layers, heads, characters) where each has its own.
+    `values` holds the spans, of shape (layers, heads), or (layers, heads, characters) if characters predict them.
     """
     layers, heads = maps.shape[:2]
     with style():
         panel = (WIDTH - 2.0) / max(heads, 3)
-        between = ", " if heads <= 4 else "\n"  # more maps in a row leave no room for both numbers in a line
+        between = ", " if heads <= 4 else "\n"  # above narrower maps, both numbers do not fit on one line
         above_map = 0.22 if heads <= 4 else 0.36
         figure = Figure(figsize=(WIDTH, 0.9 + layers * (panel + above_map)), layout="compressed")
         axes: Any = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
@@ -163,7 +163,7 @@ def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figur
 
 
 def _map(ax: Any, weights: Array, block: int) -> Any:
-    """Draw weights, over the grey of pairs that are not computed, as all maps of this package have them."""
+    """Draw weights over a grey background, which marks pairs that are not computed, as in `headspan.plot`."""
     plot_style.pair_axes(ax, *(length * block for length in weights.shape))
     ax.set_xlabel("")
     ax.set_ylabel("")
@@ -177,7 +177,7 @@ def _map(ax: Any, weights: Array, block: int) -> Any:
 
 
 def distance_profiles(profiles: Array, values: Array, ramp: float) -> Figure:
-    """Lines, log-log: mean weight against distance, one panel a layer, spans marked."""
+    """Draw the mean weight against the distance on log-log axes, one panel per layer, with the spans marked."""
     layers, heads, tokens = profiles.shape
     with style():
         figure = Figure(figsize=(WIDTH, 2.9 if layers < 4 else 5.2))
@@ -216,7 +216,7 @@ def distance_profiles(profiles: Array, values: Array, ramp: float) -> Figure:
 
 
 def close_map(weights: Array, characters: list[str], title: str) -> Figure:
-    """One head on few characters, with the characters on the axes."""
+    """Draw the attention map of one head on a few characters, which label the axes."""
     with style():
         figure = Figure(figsize=(WIDTH, WIDTH * 0.86))
         ax = figure.add_subplot()
@@ -225,7 +225,7 @@ def close_map(weights: Array, characters: list[str], title: str) -> Figure:
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_ticks(range(len(characters)), characters, size=size, family="monospace")
             for label in axis.get_ticklabels():
-                label.set_parse_math(False)  # a character "$" is no mathematics
+                label.set_parse_math(False)  # the character "$" must not start mathematical text
         ax.tick_params(length=0)
         ax.set_xlabel("character looked at (key)")
         ax.set_ylabel("character that looks (query)")
@@ -235,7 +235,7 @@ def close_map(weights: Array, characters: list[str], title: str) -> Figure:
 
 
 def bits_bars(names: list[str], bits: list[float]) -> Figure:
-    """Bars: bits per character of the model beside coders that know no model."""
+    """Draw the bits per character of the model and of compressors as bars."""
     with style():
         figure = Figure(figsize=(NARROW, 0.7 + 0.4 * len(names)))
         ax = figure.add_subplot()
@@ -254,6 +254,6 @@ def bits_bars(names: list[str], bits: list[float]) -> Figure:
 
 
 def glyphs(data: NDArray[np.uint8]) -> list[str]:
-    """Return one drawable character for each byte: those that cannot be seen get a sign."""
+    """Return one visible character per byte, with a symbol for tab, newline, space and non-printable bytes."""
     signs = {0x09: "\u2192", 0x0A: "\u21b5", 0x20: "\u2423"}
     return [signs.get(b, chr(b) if 0x20 < b < 0x7F else "\u00b7") for b in data.tolist()]

@@ -1,4 +1,4 @@
-"""What has to be said of a run before its report is read."""
+"""Remarks at the top of a report, such as that training ended early."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headspan.ops.spans import farthest
 
 
 def remarks(subject: Subject) -> list[str]:
-    """Return the sentences, in which a command or an option may stand between backticks."""
+    """Return the sentences of the remarks. They hold commands and options between backticks."""
     step, steps = subject.state.step, subject.training.steps
     path = shlex.quote(str(subject.run.path))
     messages = []
@@ -28,17 +28,17 @@ def remarks(subject: Subject) -> list[str]:
     broken = len(subject.rows) - len(finite_rows(subject.rows))
     if broken:
         messages.append(f"Of {len(subject.rows)} rows of the metrics {broken} hold spans that are not finite.")
-    nowhere = spans_at_zero(subject.model, subject.training, subject.state)
-    return messages if nowhere is None else [*messages, nowhere]
+    remark = spans_at_zero(subject.model, subject.training, subject.state)
+    return messages if remark is None else [*messages, remark]
 
 
 def spans_at_zero(model: ModelConfig, training: TrainConfig, state: State) -> str | None:
-    """Return the sentence that all spans were trained away, and what to change; None if they were not."""
+    """Return a sentence with advice if all learned spans ended at 0, and None otherwise."""
     learned = state.step > 0 and training.span_rate > 0 and model.span_kind == "adaptive"
     if not learned:
         return None
     spans = state.parameters["span"]
-    if not spans.max() < 0.5:  # they are shown as whole characters; NaN is said elsewhere
+    if not spans.max() < 0.5:  # spans are shown as whole characters; another remark mentions NaN
         return None
     if model.span_limit < 0.5:
         change = "their limit allows no more: try a larger `--span-limit`"
@@ -47,7 +47,7 @@ def spans_at_zero(model: ModelConfig, training: TrainConfig, state: State) -> st
     elif training.span_penalty > TrainConfig.span_penalty:
         change = f"try a smaller `--span-penalty`, such as {TrainConfig.span_penalty:g}"
     else:
-        # One layer of two heads, width 32, on plays of Shakespeare: both at 0 with a ramp of 8 or 4, one at 1 with 2.
+        # On Shakespeare with one layer, 2 heads and width 32, both spans ended at 0 for ramps 8 and 4, one at 1 for 2.
         change = f"a shorter edge leaves more to the spans: try `--ramp {model.ramp / 4:g}`"
     reach = farthest(float(spans.max()), model.ramp)
     return (

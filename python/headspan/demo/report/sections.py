@@ -1,4 +1,4 @@
-"""The sections of the report's page, in their order, and the pictures in them."""
+"""The sections of the report, in the order of the page, with their pictures."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from headspan.ops.spans import farthest
 Array = NDArray[Any]
 
 PASSAGE = 1500
-MAP_TOKENS = 2048  # of which maps are computed whole
+MAP_TOKENS = 2048  # maximum number of tokens for which complete attention maps are computed
 OPENED_TOKENS = 64
 
 
 def about(subject: Subject) -> str:
-    """Return the title and what was trained on what."""
+    """Return the title and a table of the text, the model and its training."""
     text, model, training = subject.text, subject.model, subject.training
     parameters = sum(array.size for array in subject.state.parameters.values())
     sizes = ", ".join(f"{len(text.part(name)):,} {name}" for name in ("train", "validation", "test"))
@@ -73,7 +73,7 @@ def _spans_of(subject: Subject) -> str:
 
 
 def quality(subject: Subject, known: dict[str, float]) -> str:
-    """Return how well the model predicts, beside what compressors need."""
+    """Return the section on the bits per character of the model and of compressors."""
     names = ["this model", *known]
     values = [subject.test_bits, *known.values()]
     bars = pictures.bits_bars(names, values)
@@ -100,7 +100,7 @@ def quality(subject: Subject, known: dict[str, float]) -> str:
 
 
 def spans_of_heads(subject: Subject) -> str:
-    """Return the spans and how they moved."""
+    """Return the section on the spans and their history during training."""
     model, values = subject.model, subject.spans
     heads = [f"head {head + 1}" for head in range(values.shape[1])]
     lines = []
@@ -127,7 +127,7 @@ def spans_of_heads(subject: Subject) -> str:
 
 def _history(subject: Subject) -> list[str]:
     rows = finite_rows(subject.rows)
-    if rows and rows[-1]["step"] < subject.state.step:  # it ended between two rows
+    if rows and rows[-1]["step"] < subject.state.step:  # training ended between two rows
         rows += finite_rows([{"step": subject.state.step, "spans": subject.spans.tolist()}])
     if not rows:
         return []
@@ -155,7 +155,7 @@ def _widest_and_narrowest(spans: Array, ramp: float) -> str:
 
 
 def saved(saving: measure.Saving | None) -> str:
-    """Return the work and the time that the spans save."""
+    """Return the section on the work and time that the spans save."""
     if saving is None:
         return "<h2>What do the spans save?</h2><p>The spans are not all finite, so there is nothing to measure.</p>"
 
@@ -193,7 +193,7 @@ def saved(saving: measure.Saving | None) -> str:
 
 
 def opened(subject: Subject, tokens: Array) -> list[str]:
-    """Return where the spans that characters predict open up, or nothing where heads have theirs."""
+    """Return the section on predicted spans along a text, or an empty list if characters do not predict spans."""
     if subject.model.span_kind != "dynamic" or not math.isfinite(subject.test_bits):
         return []
     count = min(len(tokens), OPENED_TOKENS)
@@ -209,42 +209,42 @@ def opened(subject: Subject, tokens: Array) -> list[str]:
 
 
 def _by_character(subject: Subject, count: int) -> Array:
-    """Return the spans that the first characters of a passage predict, (layers, heads, characters)."""
+    """Return the predicted spans of the first `count` characters of a passage, (layers, heads, characters)."""
     spans = np.stack([span[0] for span in subject.layer_spans])
-    missing = max(0, count - spans.shape[-1])  # of the last block of a map
+    missing = max(0, count - spans.shape[-1])  # the last block of a map may extend beyond the passage
     return np.pad(spans, ((0, 0), (0, 0), (0, missing)), mode="edge")[..., :count]
 
 
 def _beginning(
     layers: list[measure.Layer], spans: Sequence[Any], count: int
 ) -> tuple[list[measure.Layer], Sequence[Any]]:
-    """Return what the first characters of a passage compute with: they see nothing of the rest."""
-    few = [(query[:, :, :count], key[:, :, :count], value[:, :, :count]) for query, key, value in layers]
-    return few, [span[..., :count] if np.ndim(span) == 3 else span for span in spans]
+    """Return layers and spans of the first `count` characters, which do not depend on later ones."""
+    first = [(query[:, :, :count], key[:, :, :count], value[:, :, :count]) for query, key, value in layers]
+    return first, [span[..., :count] if np.ndim(span) == 3 else span for span in spans]
 
 
 def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
-    """Return where every head puts its weight."""
+    """Return the section with the attention maps and distance profiles of all heads."""
     heading = "<h2>Where does each head put its weight?</h2>"
     if not math.isfinite(subject.test_bits):
         return f"{heading}<p>The weights are not finite, so there is nothing to draw.</p>"
     spans, ramp = subject.spans, subject.model.ramp
-    seen = measure.sample_maps(*_beginning(layers, subject.layer_spans, MAP_TOKENS), ramp)
-    shown = subject.text.vocabulary[tokens[:MAP_TOKENS][-seen.close_tokens :]]
-    layer, head = seen.close_head
+    sample = measure.sample_maps(*_beginning(layers, subject.layer_spans, MAP_TOKENS), ramp)
+    shown = subject.text.vocabulary[tokens[:MAP_TOKENS][-sample.close_tokens :]]
+    layer, head = sample.close_head
     title = f"Layer {layer + 1}, head {head + 1} (the widest), character by character"
-    profiles = pictures.distance_profiles(seen.profiles, spans, ramp)
-    size = seen.maps.shape[-1] * seen.block
+    profiles = pictures.distance_profiles(sample.profiles, spans, ramp)
+    size = sample.maps.shape[-1] * sample.block
     by_row = spans if subject.model.span_kind != "dynamic" else _by_character(subject, size)
-    maps = pictures.attention_maps(seen.maps, seen.block, by_row, ramp)
-    close = pictures.close_map(seen.close, pictures.glyphs(shown), title)
+    maps = pictures.attention_maps(sample.maps, sample.block, by_row, ramp)
+    close = pictures.close_map(sample.close, pictures.glyphs(shown), title)
     return "\n".join(
         [
             heading,
             "<p>Mean weight at each distance back, on a held-out passage. A triangle marks the "
             "span; the weight is exactly 0 one ramp beyond it.</p>",
             subject.figure(profiles, "profiles", "Mean weight against distance", wide=True),
-            f"<p>The same passage as maps, in blocks of {seen.block} by {seen.block} characters. "
+            f"<p>The same passage as maps, in blocks of {sample.block} by {sample.block} characters. "
             "Above a map are the span and the reach of its head, over it the solid and the dashed line where they end; "
             "a line that would cover a whole band is left out. What is grey is not computed: pairs beyond the ramp, "
             "and above the diagonal, as no character looks at later ones.</p>",
@@ -255,14 +255,14 @@ def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
 
 
 def view(subject: Subject, layers: list[measure.Layer], tokens: Array) -> list[str]:
-    """Return the interactive view, or nothing for weights that are not finite, or spans that characters predict."""
+    """Return the interactive view, or an empty list if weights are not finite or characters predict spans."""
     if not math.isfinite(subject.test_bits) or subject.model.span_kind == "dynamic":
-        return []  # the view's sliders move spans of heads
+        return []  # the sliders of the view set one span per head
     return [view_section(layers, subject.spans, subject.model.ramp, subject.text.vocabulary[tokens])]
 
 
 def passage(subject: Subject) -> str:
-    """Return a passage with every character shaded by the bits it took."""
+    """Return the section with a passage in which each character is shaded by its bits."""
     data = subject.text.part("test")
     bits = subject.bits[:PASSAGE]
     return (
@@ -274,7 +274,7 @@ def passage(subject: Subject) -> str:
 
 
 def reproduce(subject: Subject) -> str:
-    """Return what it takes to get this run again."""
+    """Return the section with the commands and versions that reproduce the run."""
     config = subject.run.config
     build = ", ".join(f"{name} {_written(value)}" for name, value in hs.build_info().items())
     rows = {
@@ -292,7 +292,7 @@ def reproduce(subject: Subject) -> str:
 
 
 def _extensions(run: Run) -> dict[str, str]:
-    """Return the commands by which the run was planned to go on for longer."""
+    """Return the commands that extended the run."""
     path = shlex.quote(str(run.path))
     return {
         f"extension {number}": f"at step {at:,}: `headspan train --resume {path} --extend {by}`"

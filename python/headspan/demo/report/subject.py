@@ -1,4 +1,4 @@
-"""What a report is about."""
+"""The data of a run that its report shows."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Subject:
-    """All that the sections of a report are made of."""
+    """The run, model and measurements that the sections of a report use."""
 
     run: Run
     text: Text
     model: ModelConfig
     training: TrainConfig
     state: State
-    bits: Array  # of every character of the test text but the first
-    layer_spans: Sequence[Any]  # of each layer: (heads,), a number, or (batch, heads, characters) on a passage
-    rows: list[Row]  # the metrics up to the state; a run that was killed may have noted more
-    pictures: dict[str, Any] = field(default_factory=dict)  # drawn so far, by their names
+    bits: Array  # of each character of the test text except the first
+    layer_spans: Sequence[Any]  # per layer: (heads,), a number, or (batch, heads, characters) on a passage
+    rows: list[Row]  # metrics up to the step of the state; a killed run may have written more
+    pictures: dict[str, Any] = field(default_factory=dict)  # pictures drawn so far, by name
 
     @property
     def spans(self) -> Array:
-        """The span of every head, (layers, heads); the mean where characters predict them."""
+        """The span of each head, (layers, heads), or its mean if characters predict spans."""
         return mean_spans(self.model.heads, self.layer_spans)
 
     @property
     def test_bits(self) -> float:
-        """Bits per character of the test text."""
+        """Mean bits per character on the test text."""
         return float(self.bits.mean(dtype=np.float64))
 
     def figure(self, picture: Any, name: str, label: str, *, wide: bool = False) -> str:
-        """Return a picture for the page, and keep it."""
+        """Store a picture under its name and return its HTML."""
         self.pictures[name] = picture
         return figure(pictures.for_page(pictures.to_svg(picture, name)), label, wide=wide)

@@ -1,4 +1,4 @@
-"""The part of the report that moves: a passage in which every character shows where each head looks."""
+"""The interactive part of the report, which shows for each character of a passage where each head attends."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from headspan.explorer.part import whole
 
 Array = NDArray[Any]
 
-# Queries and keys a page carries at most, in bytes; base64 makes a third more of them.
+# Maximum size in bytes of the queries and keys on a page; their base64 encoding is a third larger.
 MOST_BYTES = 2_500_000
 MOST_TOKENS = 512
 LEAST_TOKENS = 32
 
 
 def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.uint8]) -> str:
-    """Return a passage and the attention of all heads on it, computed in the browser.
+    """Return an HTML view of a passage in which the browser computes the attention of all heads.
 
     Parameters
     ----------
     layers : list of (query, key, value)
-        Each array (batch, heads, tokens, head_dim); the first of the batch is shown.
+        Each array has the shape (batch, heads, tokens, head_dim). The view shows the first sequence of the batch.
     spans : ndarray, shape (layers, heads)
     ramp : float
     data : ndarray of uint8, shape (tokens,)
@@ -53,7 +53,7 @@ def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.
     heads, context, head_dim = query.shape
     room = MOST_BYTES // (heads * head_dim * query.itemsize * 2)
     tokens = min(context, MOST_TOKENS, max(LEAST_TOKENS, room))
-    # Attention is causal: the beginning of a passage sees nothing of what is left out.
+    # Attention is causal, so the first tokens do not depend on the rest of the passage.
     return ViewData(
         query=query[:, :tokens],
         key=key[:, :tokens],

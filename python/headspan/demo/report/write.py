@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else."""
+"""Write the report of a run as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["write_report"]
 def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, Any]:
     """Write ``report.html``, ``spans.svg`` and ``summary.json`` into a run folder.
 
-    Numbers that are not finite are said to be so on the page, and are None in what is returned.
+    Numbers that are not finite are marked on the page and are None in the returned dict.
 
     Parameters
     ----------
     run : Run
-        It may be finished, interrupted or not begun.
+        A finished, interrupted or not yet started run.
     text : Text
-        The text it was trained on.
+        The text that the run was trained on.
     png : Path, optional
-        Folder for the pictures as PNG files; it is made if there is none.
+        Folder for the pictures as PNG files, which is created if necessary. Default: no PNG files.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
 
     Examples
     --------
-    Of a run of ``headspan demo``, in a few seconds:
+    Write the report of a run of ``headspan demo`` again, which takes a few seconds:
 
     >>> from pathlib import Path
     >>> from headspan.demo.runs import Run
@@ -67,13 +67,13 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     batch = measure.sequences(test, training.context + training.earlier(model), training.batch)
     bits, layers, saving = np.full(test.size - 1, np.nan), [], None
     spans: Any = state.parameters.get("span", [np.nan] * model.layers)
-    passed = None
-    if spans_are_finite(state.parameters):  # attention takes no others
-        with np.errstate(all="ignore"), suppress(SpansNotFiniteError):  # weights may hold NaN; the report says so
+    result = None
+    if spans_are_finite(state.parameters):  # attention does not accept other spans
+        with np.errstate(all="ignore"), suppress(SpansNotFiniteError):  # weights may hold NaN, which the report says
             bits = text_bits(state.parameters, model, training, test)
-            passed = forward(numpy_layers, state.parameters, model, batch)
-    if passed is not None:
-        layers, spans = passed.heads, passed.spans
+            result = forward(numpy_layers, state.parameters, model, batch)
+    if result is not None:
+        layers, spans = result.heads, result.spans
         saving = measure.measure_saving(layers, spans, model.ramp)
     rows = [row for row in run.metrics() if row["step"] <= state.step]
     subject = Subject(run, text, model, training, state, bits, spans, rows)
@@ -95,7 +95,7 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     warning = "".join(f'<p class="warning">{with_code(message)}</p>' for message in remarks(subject))
     page = PAGE.format(title=title, policy=POLICY, style=style(), warning=warning, body="\n".join(parts))
     summary = document(_summary(subject, known, saving, models))
-    replace_file(run.path / "report.html", page.encode(errors="backslashreplace"))  # names of files may be no text
+    replace_file(run.path / "report.html", page.encode(errors="backslashreplace"))  # file names may be invalid Unicode
     replace_file(run.path / "summary.json", summary.encode())
     if png is not None:
         for name, picture in subject.pictures.items():

@@ -1,4 +1,4 @@
-"""What a run keeps: its folder, and the state from which it goes on."""
+"""Run folders, and the training state that they store."""
 
 from headspan.demo.runs.folder import Row, Run, RunError, State, next_folder, replace_file
 

@@ -1,15 +1,15 @@
-"""The run folder: what a training run keeps on disk.
+"""The run folder: the files that a training run writes.
 
 ========================  =========================================================================
 ``config.json``           model, training and text, enough to repeat the run, and its extensions
-``metrics.jsonl``         one JSON object a line: step, bits per character, spans
-``weights.npz``           parameters and the optimizer's state, so that training can go on
-``baselines/``            runs of the same model with spans that are given, if it was compared with them
+``metrics.jsonl``         one JSON object per line: step, bits per character, spans
+``weights.npz``           the parameters and the optimizer's state, from which training can resume
+``baselines/``            runs of the same model with fixed spans, if the run was compared with them
 ``report.html``           the report; ``spans.svg`` is its picture of the spans
 ========================  =========================================================================
 
-Files are written beside their place and moved there whole, so that a run that is killed leaves
-either the old file or the new one.
+Each file is written under a temporary name in the same folder and then renamed. A run that is killed leaves either the
+old file or the new one, never a part of it.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Row = dict[str, Any]
 
 FORMAT = 2
 
-# What NumPy and zipfile make of bytes that are no weights; an archive of an unknown kind is a RuntimeError.
+# NumPy and zipfile raise these errors for damaged files; RuntimeError stands for an unsupported kind of archive.
 _UNREADABLE = (ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 class RunError(ValueError):
-    """Something a user can put right: a missing file, a folder that is no run, a text too short."""
+    """An error that the user can fix: a missing file, a folder that is not a run, a text that is too short."""
 
 
 @dataclass
 class State:
-    """Where training stands after `step` steps.
+    """The state of training after `step` steps.
 
     Attributes
     ----------
@@ -53,13 +53,13 @@ class State:
     adam : Adam
     step : int
     seconds : float
-        Time spent training so far.
+        Training time so far, in seconds.
     recent : list of float
         Bits per character of the steps since the last row of the metrics.
     memory : list of ndarray
-        What a stream remembers of its earlier segments, layer by layer, see `headspan.demo.model.memory`.
+        Hidden states of the earlier segments of a stream, one array per layer, see `headspan.demo.model.memory`.
     spans : ndarray or None, shape (layers, heads)
-        The mean span of every head in the last step; None before one was taken.
+        Mean span of each head in the last step, or None before the first step.
     """
 
     parameters: Arrays
@@ -72,7 +72,7 @@ class State:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write content to path in one move."""
+    """Write `content` to `path` atomically."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         temporary.write_bytes(content)
@@ -97,7 +97,7 @@ class Run:
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any]) -> Run:
-        """Make a new run folder; an existing one is never written over."""
+        """Create a new run folder. An existing folder is never overwritten."""
         try:
             path.mkdir(parents=True)
         except FileExistsError:
@@ -108,7 +108,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> Run:
-        """Open a run folder made by `create`."""
+        """Open a run folder that `create` made."""
         if not path.is_dir():
             raise RunError(f"there is no run folder {path}")
         try:
@@ -125,7 +125,7 @@ class Run:
         return cls(path, config)
 
     def extensions(self) -> list[tuple[int, int]]:
-        """Return where training stood when it was planned to go on for longer, and for how many more steps."""
+        """Return the extensions of the run as pairs: the step at which it was extended, and the added steps."""
         try:
             return [
                 (_check.integer("at", change["at"], at_least=0), _check.integer("by", change["by"], at_least=1))
@@ -135,7 +135,7 @@ class Run:
             raise RunError(f"{self.path / 'config.json'} does not describe a run: extended: {error}") from None
 
     def extend(self, at: int, by: int) -> None:
-        """Plan so many more steps, and note that training stood at step `at` then."""
+        """Extend the run by `by` steps and record that this happened at step `at`."""
         training = self.config["training"]
         changes = [*self.extensions(), (at, by)]
         self._write(
@@ -144,7 +144,7 @@ class Run:
         )
 
     def note_text(self, about: dict[str, Any]) -> None:
-        """Note what the text of the run, the same as before, is called and where it is now."""
+        """Update the name and path of the run's text, whose content has not changed."""
         if about != self.config["text"]:
             self._write(text=about)
 
@@ -153,7 +153,7 @@ class Run:
         replace_file(self.path / "config.json", (json.dumps(self.config, indent=2) + "\n").encode())
 
     def metrics(self) -> list[Row]:
-        """Return the rows of the metrics; a last line cut short by a kill is left out."""
+        """Return the rows of the metrics without a truncated last line, which a killed run may leave."""
         path = self.path / "metrics.jsonl"
         try:
             lines = path.read_text("utf-8").splitlines() if path.exists() else []
@@ -179,7 +179,7 @@ class Run:
             raise TypeError(f"it must be an object, not {_check.describe(row)}")
         _check.integer("step", row.get("step"), at_least=0)
         for name in ("bits", *({"validation"} & row.keys())):
-            if not isinstance(row.get(name), int | float):  # NaN is one, and is said in the report
+            if not isinstance(row.get(name), int | float):  # NaN is valid here, and the report mentions it
                 raise TypeError(f"{name} must be a number, not {_check.describe(row.get(name))}")
         model, spans = self.config["model"], _check.as_array("spans", row.get("spans"))
         shape = (model["layers"], model["heads"])
@@ -187,12 +187,12 @@ class Run:
             raise ValueError(f"spans must be numbers of shape {shape}, not {spans.dtype} of shape {spans.shape}")
 
     def add_metrics(self, row: Row) -> None:
-        """Append one row."""
+        """Append one row to the metrics."""
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
 
     def keep_metrics(self, step: int) -> None:
-        """Drop the rows after step, which the saved weights do not know of."""
+        """Drop the rows after `step`, which are newer than the saved weights."""
         rows = [row for row in self.metrics() if row["step"] <= step]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         replace_file(self.path / "metrics.jsonl", text.encode())
@@ -211,7 +211,7 @@ class Run:
         replace_file(self.path / "weights.npz", buffer.getvalue())
 
     def load(self) -> State | None:
-        """Read ``weights.npz``; None if the run has not saved any yet."""
+        """Read ``weights.npz``, or return None if the run has not saved any weights yet."""
         path = self.path / "weights.npz"
         if not path.exists():
             return None
@@ -244,7 +244,7 @@ def _named(arrays: Arrays, group: str) -> Arrays:
 
 
 def next_folder(parent: Path, name: str) -> Path:
-    """Return the first of ``parent/name-001``, ``parent/name-002``, ... that does not exist."""
+    """Return the first path of ``parent/name-001``, ``parent/name-002``, ... that does not exist."""
     number = 1
     while (path := parent / f"{name}-{number:03d}").exists():
         number += 1

@@ -1,4 +1,4 @@
-"""Adam, and the learning rate at each step."""
+"""The Adam optimizer and its learning rate schedule."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EPSILON = 1e-8
 
 
 def schedule(step: int, steps: int, warmup: int, final: float = 0.0) -> float:
-    """Return the share of the learning rate used at step 0, 1, ... of steps.
+    """Return the factor of the peak learning rate at step 0, 1, ... of `steps`.
 
-    It rises in a line over the first `warmup` steps and falls to `final` along a cosine.
+    The factor rises linearly over the first `warmup` steps and then falls to `final` along a cosine.
     """
     if step < warmup:
         return (step + 1) / warmup
@@ -27,14 +27,14 @@ def schedule(step: int, steps: int, warmup: int, final: float = 0.0) -> float:
 
 @dataclass
 class Adam:
-    """Adam with decoupled weight decay, on a dict of arrays changed in place.
+    """Adam with decoupled weight decay, which updates a dict of arrays in place.
 
     Attributes
     ----------
     beta1, beta2 : float
-        Decay of the running mean of the gradient and of its square.
+        Decay rates of the running means of the gradient and of its square.
     mean, square : dict of str to ndarray
-        Those running means, by name of the parameter.
+        The running means of the gradient and of its square, by parameter name.
     """
 
     beta1: float = 0.9
@@ -51,7 +51,7 @@ class Adam:
         rates: dict[str, float],
         decays: dict[str, float],
     ) -> None:
-        """Take step number 0, 1, ... with a rate and a decay for every parameter."""
+        """Apply update number `step`, counted from 0, with a learning rate and a decay for each parameter."""
         unbias1 = 1 - self.beta1 ** (step + 1)
         unbias2 = 1 - self.beta2 ** (step + 1)
         for name, value in parameters.items():

@@ -1,3 +1,3 @@
-"""Grids of training runs: what is to be run, the runs, and the table and pictures of them."""
+"""Parameter sweeps: the plan, its training runs, and the table and pictures of the results."""
 
-import headspan.demo.extra  # noqa: F401 - raises an error that names the extra, before a library is missed
+import headspan.demo.extra  # noqa: F401 - checks first that the optional dependencies are installed

@@ -1,4 +1,4 @@
-"""The pictures of a sweep: what a larger limit buys, and where the spans of its runs ended and how they came there."""
+"""The pictures of a sweep: results against the span limit, and the final spans of its runs and their history."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from headspan.demo.runs import Run, replace_file
 from headspan.demo.sweep.grid import labelled
 from headspan.demo.sweep.table import Group, Result, groups_of
 
-# What a panel of `plot.limit_sweep` shows, by what it is called in the numbers of a run.
+# Maps each panel of `plot.limit_sweep` to the name of its number in the results of a run.
 _PANELS = {"bits": "test bits per character", "span": "mean span", "flops": "attention FLOPs a character"}
-_ASIDE = 0.05  # between two lines, in powers of two of the limit
+_OFFSET = 0.05  # distance between the bars of two lines, in powers of two of the limit
 _WORDS = {"bits": "bits per character", "span": "mean span (characters)", "flops": "attention FLOPs a character"}
 
 
 @pictures.style()
 def write_figures(results: Sequence[Result], folder: Path) -> list[str]:
-    """Write ``limits.svg``, ``spans.svg`` and ``history.svg``, and return a sentence for each that there cannot be."""
+    """Write ``limits.svg``, ``spans.svg`` and ``history.svg``, and return sentences about those that are missing."""
     missing = []
     groups = groups_of(results)
     texts = list(dict.fromkeys(group.text for group in groups))
-    drawn = 0
+    count = 0
     for text in texts:
         lines = _lines([group for group in groups if group.text == text])
         if lines:
-            drawn += 1
+            count += 1
             _save(folder / (_name("limits", text) if len(texts) > 1 else "limits.svg"), _limits(lines))
-    if not drawn:
+    if not count:
         missing.append("no limits.svg: it needs runs with two or more values of span_limit, above 0, in [grid]")
     learned = _widest([result for result in results if result["spans"] and result["model"]["span_kind"] != "fixed"])
     if not learned:
@@ -61,7 +61,7 @@ def _save(path: Path, figure: Figure) -> None:
 
 
 def _lines(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """Return the groups along span_limit, by what else they share; lines of one point alone are none."""
+    """Return the groups along span_limit by label, or an empty dict if every line has a single point."""
     lines: dict[str, list[Group]] = {}
     for group in groups:
         if group.grid.get("span_limit", 0) > 0 and group.values(_PANELS["bits"]):
@@ -72,7 +72,7 @@ def _lines(groups: Sequence[Group]) -> dict[str, list[Group]]:
 
 
 def _label(kind: str, grid: dict[str, Any]) -> str:
-    """Return what tells runs apart whose text, seed and limit are told otherwise."""
+    """Return a label of the kind and of the axes other than text, seed and limit."""
     rest = [
         f"{axis.removeprefix('span_')} {value}" if not isinstance(value, str) else value
         for axis, value in grid.items()
@@ -82,52 +82,52 @@ def _label(kind: str, grid: dict[str, Any]) -> str:
 
 
 def _limits(lines: dict[str, list[Group]]) -> Figure:
-    """Draw the means as lines, and from the lowest to the highest of the seeds as bars."""
+    """Draw the means over seeds as lines, and the ranges from the lowest to the highest seed as bars."""
     sweeps = {}
     for name, line in lines.items():
         means = {column: [float(np.mean(group.values(number))) for group in line] for column, number in _PANELS.items()}
         sweeps[name] = {"limit": [group.grid["span_limit"] for group in line], **means}
     figure = plot.limit_sweep(sweeps)
     for ax, (column, number) in zip(figure.axes, _PANELS.items(), strict=True):
-        for place, (drawn, line) in enumerate(zip(ax.lines[: len(lines)], lines.values(), strict=True)):
-            aside = 2 ** (_ASIDE * (place - (len(lines) - 1) / 2))  # bars side by side can be told apart
-            limits = [group.grid["span_limit"] * aside for group in line]
+        for place, (curve, line) in enumerate(zip(ax.lines[: len(lines)], lines.values(), strict=True)):
+            factor = 2 ** (_OFFSET * (place - (len(lines) - 1) / 2))  # keeps the bars of the lines apart
+            limits = [group.grid["span_limit"] * factor for group in line]
             low, high = ([end(group.values(number)) for group in line] for end in (min, max))
-            drawn.set_xdata(limits)
-            ax.vlines(limits, low, high, color=drawn.get_color(), linewidth=1.8)
+            curve.set_xdata(limits)
+            ax.vlines(limits, low, high, color=curve.get_color(), linewidth=1.8)
         if ax.get_yscale() == "log":
-            every = [value for line in lines.values() for group in line for value in group.values(number)]
-            if column == "span":  # as the limit beside it
+            values = [value for line in lines.values() for group in line for value in group.values(number)]
+            if column == "span":  # the same scale as the axis of limits
                 ax.set_yscale("log", base=2)
                 ax.yaxis.set_major_formatter("{x:g}")
-            ax.set_ylim(min(every) / 1.25, max(every) * 1.25)  # bars of no height would leave an axis of none
+            ax.set_ylim(min(values) / 1.25, max(values) * 1.25)  # bars of zero height would give an empty axis
         ax.set_xlabel("span limit (characters)")
         ax.set_ylabel(_WORDS[column])
     return figure
 
 
 def _widest(results: Sequence[Result]) -> dict[str, Result]:
-    """Return one run of each kind and place of the grid, by its label: of the largest limit, its first seed."""
-    chosen: dict[str, Result] = {}
+    """Return the first run with the largest limit for each label, which names its kind and place in the grid."""
+    widest: dict[str, Result] = {}
     for result in results:
         label = _label(result["kind"], result["grid"])
         if "text" in result["grid"]:
             label += f", {result['text']}"
-        known = chosen.get(label)
-        if known is None or result["model"]["span_limit"] > known["model"]["span_limit"]:
-            chosen[label] = result
-    return chosen
+        previous = widest.get(label)
+        if previous is None or result["model"]["span_limit"] > previous["model"]["span_limit"]:
+            widest[label] = result
+    return widest
 
 
-def _panels(chosen: dict[str, Result], draw: Callable[[Result, Axes], None]) -> Figure:
-    columns = 2 if len(chosen) == 4 else min(len(chosen), 3)
-    rows = -(-len(chosen) // columns)
+def _panels(widest: dict[str, Result], draw: Callable[[Result, Axes], None]) -> Figure:
+    columns = 2 if len(widest) == 4 else min(len(widest), 3)
+    rows = -(-len(widest) // columns)
     figure = Figure(figsize=(0.4 + 5.0 * columns, 3.8 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for ax, (label, result) in zip(axes, chosen.items(), strict=False):
+    for ax, (label, result) in zip(axes, widest.items(), strict=False):
         draw(result, ax)
         ax.set_title(f"{label}, limit {result['model']['span_limit']:g}, seed {result['training']['seed']}")
-    for ax in axes[len(chosen) :]:
+    for ax in axes[len(widest) :]:
         ax.set_visible(False)
     return figure
 

@@ -1,4 +1,4 @@
-"""The numbers of one run of a sweep: how well it predicts, how far it looks, and what that costs."""
+"""The results of one run of a sweep: its bits per character, its spans, and the cost of its attention."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headspan.demo.training.baselines import (
 )
 from headspan.demo.training.train import configs, current_state, text_bits
 
-# Spans that characters predict are counted over so many windows of the validation text.
+# Number of windows of the validation text over which predicted spans are averaged.
 WINDOWS = 8
 
 _REACH = (
@@ -31,7 +31,7 @@ _REACH = (
 
 
 def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, Any]:
-    """Measure a run that is over.
+    """Measure a run that has ended.
 
     Parameters
     ----------
@@ -39,15 +39,15 @@ def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, An
     text : Text
     point : Point
     outcome : str
-        How its training ended; of one that diverged neither bits nor spans are measured.
+        Outcome of its training. The bits and spans of a diverged run are not measured.
     """
     model, training = configs(run)
     state = current_state(run, model, training.seed)
-    looked = [row["validation"] for row in run.metrics() if "validation" in row]
+    evaluations = [row["validation"] for row in run.metrics() if "validation" in row]
     bits, reach = None, dict.fromkeys(_REACH)
     if outcome == "finished" and all(np.isfinite(array).all() for array in state.parameters.values()):
         test = text.encode(text.part("test"))
-        with np.errstate(all="ignore"):  # what overflows is no number
+        with np.errstate(all="ignore"):  # an overflow gives a result that is not finite, which becomes None
             bits = mean_or_none(text_bits(state.parameters, model, training, test))
         reach = _reach(state, model, training, text)
     return {
@@ -57,7 +57,7 @@ def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, An
         "equal cost to": point.equal_cost_to,
         "outcome": outcome if bits is not None else "diverged",
         "test bits per character": bits,
-        "validation bits per character": looked[-1] if looked else None,
+        "validation bits per character": evaluations[-1] if evaluations else None,
         **reach,
         "parameters": sum(array.size for array in state.parameters.values()),
         "step": state.step,
@@ -73,32 +73,32 @@ def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, An
 
 
 def _reach(state: State, model: ModelConfig, training: TrainConfig, text: Text) -> dict[str, Any]:
-    """Return the spans of a model, and what its attention computes with them in a window of training."""
+    """Return the spans of a model and the work of its attention in a window of training."""
     tokens = text.encode(text.part("validation"))
     earlier = training.earlier(model)
     length = min(len(tokens), training.context + earlier)
     count = WINDOWS if model.span_kind == "dynamic" else 1
     starts = np.linspace(0, len(tokens) - length, count).astype(int)
-    found = [
+    windows = [
         spans_in_window(state.parameters, model, training, tokens[start : start + length]) for start in starts.tolist()
     ]
-    context = length_of_window(found[0], training)
-    pairs = np.mean([pairs_in_window(spans, model.ramp, context, earlier) for spans in found])
-    each = hs.cost(tokens=1, heads=1, head_dim=model.head_dim).forward_flops
-    each_head = [spans.mean(axis=-1) if spans.ndim == 3 else spans for spans in found]
-    spans = np.stack(each_head).mean(axis=0, dtype=np.float64)
+    context = length_of_window(windows[0], training)
+    pairs = np.mean([pairs_in_window(spans, model.ramp, context, earlier) for spans in windows])
+    pair_flops = hs.cost(tokens=1, heads=1, head_dim=model.head_dim).forward_flops
+    head_spans = [spans.mean(axis=-1) if spans.ndim == 3 else spans for spans in windows]
+    spans = np.stack(head_spans).mean(axis=0, dtype=np.float64)
     values = (
         float(spans.mean()),
         spans.round(3).tolist(),
         context,
         float(pairs),
         float(pairs / context),
-        float(each * pairs / context),
+        float(pair_flops * pairs / context),
     )
     return dict(zip(_REACH, values, strict=True))
 
 
 def of_equal_cost(model: ModelConfig, training: TrainConfig, numbers: dict[str, Any]) -> ModelConfig:
-    """Return a model with the smallest hard window that computes at least as many pairs as a run with these numbers."""
+    """Return a model with the smallest hard window that computes at least as many pairs as a run with `numbers`."""
     shape, context = (model.layers, model.heads), numbers["window"]
     return with_window(model, window_of_pairs(numbers["pairs in a window"], shape, context, training.earlier(model)))

@@ -1,4 +1,4 @@
-"""The numbers of a sweep in files: all of them as JSON, and a table with the spread over seeds as Markdown."""
+"""The result files of a sweep: all numbers as JSON, and a Markdown table with the spread over seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Result = dict[str, Any]
 
 _BITS, _PAIRS = "test bits per character", "pairs a character"
 
-# What the table says of each group of runs: the number, its heading, and how it is written.
+# Columns of the table: name of the number in the results, heading, and formatter.
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     (_BITS, "bits per character", "{:.4f}".format),
     ("mean span", "mean span", "{:.1f}".format),
@@ -28,15 +28,15 @@ _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 
 class Group:
-    """Runs that differ in their seeds alone.
+    """Runs that differ only in their seeds.
 
     Attributes
     ----------
     kind, text : str
     grid : dict
-        Their place on the axes of the grid, but for the seed.
+        Values of the axes of the grid except the seed.
     results : list of dict
-        In the order of the sweep.
+        Results of the runs in the order of the sweep.
     """
 
     def __init__(self, kind: str, text: str, grid: dict[str, Any]) -> None:
@@ -44,12 +44,12 @@ class Group:
         self.results: list[Result] = []
 
     def values(self, number: str) -> list[float]:
-        """Return a number of all runs that have it."""
+        """Return the values of a number over the runs that have it."""
         return [result[number] for result in self.results if result[number] is not None]
 
 
 def groups_of(results: Sequence[Result]) -> list[Group]:
-    """Return the runs in groups, in the order of the sweep."""
+    """Group the runs that differ only in their seeds, in the order of the sweep."""
     groups: dict[str, Group] = {}
     for result in results:
         grid = {axis: value for axis, value in result["grid"].items() if axis != "seed"}
@@ -59,7 +59,7 @@ def groups_of(results: Sequence[Result]) -> list[Group]:
 
 
 def write_numbers(plan: Plan, results: Sequence[Result], folder: Path) -> None:
-    """Write ``results.json``, a line for each run, and ``table.md``."""
+    """Write ``results.json``, with one line per run, and ``table.md``."""
     lines = ",\n".join("  " + json.dumps(json.loads(document(result))) for result in results)
     head = f'"sweep": {json.dumps(plan.name)}, "runs planned": {len(plan.points)}, "runs": ['
     replace_file(folder / "results.json", f"{{{head}\n{lines}\n]}}\n".encode())
@@ -67,7 +67,7 @@ def write_numbers(plan: Plan, results: Sequence[Result], folder: Path) -> None:
 
 
 def table(plan: Plan, results: Sequence[Result]) -> str:
-    """Return the runs as a page of Markdown: what they came to, and what spans gain over windows of equal cost."""
+    """Return a Markdown page with the results of the runs and a comparison of learned and fixed spans."""
     groups = groups_of(results)
     axes = list(dict.fromkeys(axis for group in groups for axis in group.grid))
     head = ["kind", *axes, "runs", *(heading for _, heading, _ in _COLUMNS)]
@@ -89,8 +89,8 @@ def table(plan: Plan, results: Sequence[Result]) -> str:
         "`results.json`.",
         _markdown(head, rows, len(axes) + 1),
     ]
-    beside = _beside(results)
-    if beside:
+    comparisons = _comparisons(results)
+    if comparisons:
         parts += [
             "## Learned spans beside given ones",
             "Seed by seed, with the same seed: the share of the other's pairs that the learned spans compute, and the "
@@ -98,23 +98,23 @@ def table(plan: Plan, results: Sequence[Result]) -> str:
             "is hard, the same for all heads, and the smallest that computes at least as many pairs.",
             _markdown(
                 ["learned", *axes, "beside", "its span", "runs", "share of its pairs", "bits gained"],
-                [_compared(pairs, axes) for pairs in beside],
+                [_compared(pairs, axes) for pairs in comparisons],
                 len(axes) + 2,
             ),
         ]
     return "\n\n".join(parts) + "\n"
 
 
-def _beside(results: Sequence[Result]) -> list[list[tuple[Result, Result]]]:
-    """Return the runs that learn spans, each with one of the same text, seed and place of the grid that is given them.
+def _comparisons(results: Sequence[Result]) -> list[list[tuple[Result, Result]]]:
+    """Return pairs of a run with learned spans and a run with fixed spans of the same text, seed and place in the grid.
 
-    Those that differ in their seeds alone are in one list. A window of equal cost stands beside its own run only.
+    Pairs that differ only in their seeds are in one list. A window of equal cost is only paired with its own run.
     """
     measured = [result for result in results if result[_BITS] is not None]
-    given = [result for result in measured if result["model"]["span_kind"] == "fixed"]
+    fixed = [result for result in measured if result["model"]["span_kind"] == "fixed"]
     rows: dict[str, list[tuple[Result, Result]]] = {}
     for group in groups_of([result for result in measured if result["model"]["span_kind"] != "fixed"]):
-        for learned, other in product(group.results, given):
+        for learned, other in product(group.results, fixed):
             same_place = other["grid"].items() <= learned["grid"].items() and other["sha256"] == learned["sha256"]
             if same_place and other["equal cost to"] in (None, learned["run"]):
                 key = json.dumps([group.kind, learned["sha256"], group.grid, other["kind"]])
@@ -123,7 +123,7 @@ def _beside(results: Sequence[Result]) -> list[list[tuple[Result, Result]]]:
 
 
 def _compared(pairs: Sequence[tuple[Result, Result]], axes: Sequence[str]) -> list[str]:
-    """Return a row of the second table."""
+    """Return a row of the table of comparisons."""
     learned, other = pairs[0]
     return [
         learned["kind"],
@@ -153,6 +153,6 @@ def _value(value: Any) -> str:
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    """Return a table whose first columns, so many as are words, stand to the left."""
+    """Return a Markdown table whose first `words` columns are left-aligned and the others right-aligned."""
     lines = [head, ["---" if column < words else "---:" for column in range(len(head))], *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -1,7 +1,7 @@
-"""The runs of a sweep, one after the other, each from where it stood.
+"""Train the runs of a sweep one after the other, resuming those that were interrupted.
 
-A run folder is claimed while it is trained, so that a sweep may be called twice at a time, on two cores: each call
-takes what the other one does not have. A claim ends with the process, however that ends.
+A process locks a run folder while it trains the run. Therefore several processes can work on a sweep at the same time,
+for example on two cores, and each takes runs that no other process has locked. A lock ends with its process.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CLAIM = ".lock"
 
 
 class Shows(Protocol):
-    """What follows the steps of a run."""
+    """An object that displays the steps of a run, such as a progress bar."""
 
     def show(self, state: State, bits: float) -> None:
-        """Take notice of a step."""
+        """Display the state after a step."""
 
 
 Follow = Callable[[int, int, str], AbstractContextManager[Shows]]
@@ -59,54 +59,54 @@ class Sweep:
         )
 
     def check(self) -> None:
-        """Raise for whatever is in the way of any run, before one is begun."""
+        """Raise an error before the first run starts if any run of the plan cannot be trained."""
         if (self.folder / "config.json").exists():
             raise RunError(f"{self.folder} is a run folder; choose another folder for the sweep with --out")
-        seen = set()
+        engines = set()
         for point in self.plan.points:
             text = self.text(point)
             model, training = point.configs(text)
             check_length(text, training.context)
-            if training.engine not in seen:  # one that is not there is missed now
+            if training.engine not in engines:  # raises if the library of the engine is not installed
                 objective(training.engine, model, training.span_penalty)
-                seen.add(training.engine)
-            if (self.folder / point.name).exists() and (wanted := self._configs(point)) is not None:
-                _check_same(Run.open(self.folder / point.name), *wanted, text, self.plan)
+                engines.add(training.engine)
+            if (self.folder / point.name).exists() and (expected := self._configs(point)) is not None:
+                _check_same(Run.open(self.folder / point.name), *expected, text, self.plan)
 
     def result(self, name: str) -> dict[str, Any] | None:
-        """Return the numbers of a run that is over, by the name of its folder."""
+        """Return the results of the run in the folder `name`, or None if it has not ended."""
         path = self.folder / name / RESULT
         if not path.exists():
             return None
         try:
-            found: dict[str, Any] = json.loads(path.read_bytes())
+            numbers: dict[str, Any] = json.loads(path.read_bytes())
         except ValueError:
             raise RunError(f"{path} is not valid JSON; without it the run is measured again") from None
-        return found
+        return numbers
 
     def results(self) -> list[dict[str, Any]]:
-        """Return the numbers of all runs that are over, in the order of the plan."""
-        found = [self.result(point.name) for point in self.plan.points]
-        return [result for result in found if result is not None]
+        """Return the results of all runs that have ended, in the order of the plan."""
+        results = [self.result(point.name) for point in self.plan.points]
+        return [result for result in results if result is not None]
 
     def do(self, point: Point, follow: Follow, name: str, minutes: float | None) -> str:
-        """Train and measure a run, and return how that ended.
+        """Train and measure a run, and return its outcome.
 
-        As `headspan.train.train` does, and ``"there"`` for one that was over, ``"elsewhere"`` for one that another call
-        is at, ``"waits"`` for a window of equal cost to a run that has no result.
+        The outcomes are those of `headspan.train.train`, ``"there"`` if the run had already ended, ``"elsewhere"`` if
+        another process trains it, and ``"waits"`` for a window of equal cost whose reference run has no result.
         """
         if self.result(point.name) is not None:
             return "there"
-        wanted = self._configs(point)
-        if wanted is None:
+        expected = self._configs(point)
+        if expected is None:
             return "waits"
         text = self.text(point)
-        with self._claimed(point, *wanted, text) as run:
+        with self._claimed(point, *expected, text) as run:
             if run is None:
                 return "elsewhere"
             if self.result(point.name) is not None:
                 return "there"
-            model, training = wanted
+            model, training = expected
             with follow(training.steps, current_state(run, model, training.seed).step, name) as bar:
                 outcome = train(run, text, minutes=minutes, progress=bar.show)
             if outcome in ("finished", "diverged"):
@@ -115,7 +115,7 @@ class Sweep:
         return outcome
 
     def _configs(self, point: Point) -> tuple[ModelConfig, TrainConfig] | None:
-        """Return the model and training of a run; None if they follow from a run that has no result yet."""
+        """Return the model and training of a run, or None if they depend on a run that has no result yet."""
         model, training = point.configs(self.text(point))
         if point.equal_cost_to is None:
             return model, training
@@ -126,7 +126,7 @@ class Sweep:
 
     @contextmanager
     def _claimed(self, point: Point, model: ModelConfig, training: TrainConfig, text: Text) -> Iterator[Run | None]:
-        """Open or make a run folder, and hold it; None if another call holds it."""
+        """Open or create a run folder and lock it. Yield None if another process has locked it."""
         path = self.folder / point.name
         with self.held():
             if path.exists():
@@ -143,19 +143,19 @@ class Sweep:
             yield None
 
     def held(self) -> FileLock:
-        """Hold the folder of the sweep, as one call may at a time."""
+        """Return the lock of the sweep's folder, which only one process can hold at a time."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return FileLock(self.folder / CLAIM)
 
 
 def _read_once(read: Callable[[Path | None], Text]) -> Callable[[Point], Text]:
-    """Return what gives the text of a point, and reads each file once."""
-    once = cache(read)
-    return lambda point: once(point.text)
+    """Return a function that returns the text of a point and reads each file only once."""
+    cached_read = cache(read)
+    return lambda point: cached_read(point.text)
 
 
 def _check_same(run: Run, model: ModelConfig, training: TrainConfig, text: Text, plan: Plan) -> None:
-    """Raise unless a run folder is of what the plan says: numbers of two plans are never mixed."""
+    """Raise RunError if a run folder does not match the plan, because results of two plans must not be mixed."""
     if run.config["text"].get("sha256") != text.sha256:
         changes = f"on another text than {text.name} is now"
     else:
@@ -172,17 +172,17 @@ def _check_same(run: Run, model: ModelConfig, training: TrainConfig, text: Text,
 def do_all(
     sweep: Sweep, follow: Follow, *, minutes: float | None = None, after: Callable[[Point], None]
 ) -> tuple[str, dict[str, str]]:
-    """Do the runs of a sweep that are not over, and return how that ended, and how each of them did.
+    """Train the unfinished runs of a sweep and return the overall outcome and the outcome of each run.
 
     Parameters
     ----------
     sweep : Sweep
     follow : callable
-        ``follow(steps, begun, name)`` is entered for each run, and its `show` is called after each step.
+        ``follow(steps, begun, name)`` returns a context manager for each run, whose `show` is called after each step.
     minutes : float, optional
-        Time after which the run under way is saved and left.
+        Time limit in minutes, after which the current run is saved. Default: no limit.
     after : callable
-        Called with each run that this call brought to its end.
+        Function that is called with each point whose run this call has finished.
     """
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     outcomes: dict[str, str] = {}

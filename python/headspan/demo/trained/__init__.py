@@ -1,3 +1,3 @@
-"""What can be done with a model when its run is over: look into it, and let it write."""
+"""Uses of a trained model: loading it for inspection, and sampling text from it."""
 
-import headspan.demo.extra  # noqa: F401 - raises an error that names the extra, before a library is missed
+import headspan.demo.extra  # noqa: F401 - checks first that the optional dependencies are installed

@@ -1,4 +1,4 @@
-"""A run to look into: its weights and history, and what its heads do on a text of one's own."""
+"""Inspection of a run: its weights, its history, and the attention of its heads on any text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 class Trace(TypedDict):
-    """What the heads of all layers make of a text, as the arguments of `headspan.explore`."""
+    """Arrays of all heads on a text, in the form of keyword arguments of `headspan.explore`."""
 
     query: Array
     key: Array
@@ -36,23 +36,24 @@ class Trace(TypedDict):
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run as `headspan.load_run` returns it.
+    """A loaded run, as returned by `headspan.load_run`.
 
     Attributes
     ----------
     path : Path
     config : dict
-        Content of ``config.json``: the command, the text, its extensions.
+        Content of ``config.json``, including the command, the text and the extensions of the run.
     model : ModelConfig
-        As `headspan.lm` takes it.
+        Configuration of the model for the functions of `headspan.lm`.
     training : TrainConfig
     weights : dict of str to ndarray, float32
-        As `headspan.lm` takes them; ``weights["span"]`` is (layers, heads), in characters, where heads learned theirs.
+        Parameters for the functions of `headspan.lm`. If heads learn spans, ``weights["span"]`` has the shape (layers,
+        heads) and holds spans in characters.
     history : dict of str to ndarray
-        ``step`` (rows,), ``bits`` per character in training (rows,), ``validation`` (rows,), NaN where it was not
-        looked at, and ``spans`` (rows, layers, heads).
+        ``step``, (rows,); ``bits`` per character in training, (rows,); ``validation``, (rows,), NaN in rows without an
+        evaluation; ``spans``, (rows, layers, heads).
     vocabulary : ndarray of uint8, shape (vocabulary,)
-        The byte that each index stands for.
+        The byte of each index.
     """
 
     path: Path
@@ -69,48 +70,47 @@ class LoadedRun:
         Parameters
         ----------
         text : str or bytes
-            UTF-8 if it is a str. At least one character, and none that the run's text has not.
+            A non-empty text of characters that occur in the run's text. A str is encoded as UTF-8.
 
         Raises
         ------
         ValueError
-            For an empty text, or a character that the model has never seen.
+            If `text` is empty or has a character that does not occur in the run's text.
         TypeError
-            For what is no text.
+            If `text` is neither str nor bytes.
         """
         return encode("text", text, self.vocabulary)
 
     def trace(self, text: str | bytes) -> Trace:
-        """Run the model on a text and return what its heads compute with, for `headspan.explore`.
+        """Run the model on a text and return the arrays of its attention, for `headspan.explore`.
 
         Parameters
         ----------
         text : str or bytes
-            As for `encode`. The model was trained on windows of ``training.context`` characters.
+            A text as for `encode`. The model was trained on windows of ``training.context`` characters.
 
         Returns
         -------
         dict
-            ``query``, ``key`` and ``value`` (layers * heads, tokens, head_dim), float32, the heads of the first layer
-            first; ``span`` (layers * heads,), the mean where characters predict them, and ``ramp``, in
-            characters; ``tokens``, one a byte, a dot for each that
-            is no character alone; ``unit``.
+            ``query``, ``key`` and ``value``, (layers * heads, tokens, head_dim), float32, ordered by layer; ``span``,
+            (layers * heads,), and ``ramp``, in characters; ``tokens``, one character per byte, with a dot for bytes
+            that are not ASCII text; ``unit``. For predicted spans, ``span`` is their mean over the text.
 
         Raises
         ------
         ValueError
-            For an empty text, a character that the model has never seen, or spans that are not finite.
+            If `text` is empty, if it has a character that does not occur in the run's text, or if spans are not finite.
         TypeError
-            For what is no text.
+            If `text` is neither str nor bytes.
         """
         tokens = self.encode(text)
-        passed = forward(layers, self.weights, self.model, tokens[None])
-        query, key, value = side_by_side(passed.heads)
+        result = forward(layers, self.weights, self.model, tokens[None])
+        query, key, value = side_by_side(result.heads)
         return Trace(
             query=query,
             key=key,
             value=value,
-            span=mean_spans(self.model.heads, passed.spans).ravel(),
+            span=mean_spans(self.model.heads, result.spans).ravel(),
             ramp=self.model.ramp,
             tokens=characters(self.vocabulary[tokens]),
             unit="characters",
@@ -118,44 +118,44 @@ class LoadedRun:
 
 
 def encode(name: str, text: object, vocabulary: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the indices of the bytes of a text in a vocabulary; name is what an error calls it."""
+    """Return the indices of the bytes of a text in a vocabulary. Error messages call the text `name`."""
     if not isinstance(text, str | bytes):
         raise TypeError(f"{name} must be str or bytes, not {_check.describe(text)}")
     data = text if isinstance(text, bytes) else text.encode(errors="surrogateescape")
     if not data:
         raise ValueError(f"{name} must hold at least one character, not none")
-    known = set(vocabulary.tolist())
+    alphabet = set(vocabulary.tolist())
     for character in data.decode(errors="surrogateescape"):
         parts = character.encode(errors="surrogateescape")
-        if not known.issuperset(parts):
+        if not alphabet.issuperset(parts):
             written = repr(character) if character.isprintable() else f"the byte {parts[0]:#04x}"
             raise ValueError(f"{name} must hold only what the run's own text has, which {written} is not in")
     return np.searchsorted(vocabulary, np.frombuffer(data, np.uint8))
 
 
 def load_run(path: str | os.PathLike[str]) -> LoadedRun:
-    """Load a run of ``headspan train`` or ``headspan demo``: its weights, its history, and its model to try on a text.
+    """Load the weights, the history and the model of a run of ``headspan train`` or ``headspan demo``.
 
     Parameters
     ----------
     path : str or path
-        The run folder. The text that the run was trained on is not needed.
+        The run folder. The training text is not needed.
 
     Returns
     -------
     LoadedRun
-        With the attributes ``path``, ``config``, ``model``, ``training``, ``weights``, ``history`` and ``vocabulary``,
-        and the methods ``trace(text)``, whose result is what `headspan.explore` takes, and ``encode(text)``. Of a run
-        that has saved no weights yet, those that it begins with.
+        An object with the attributes ``path``, ``config``, ``model``, ``training``, ``weights``, ``history`` and
+        ``vocabulary``, and the methods ``encode(text)`` and ``trace(text)``, whose result is for `headspan.explore`.
+        If the run has not saved any weights yet, ``weights`` holds its initial weights.
 
     Raises
     ------
     ValueError
-        For a folder that is no run, or a run whose files are broken.
+        If `path` is not a run folder, or if its files are damaged.
     TypeError
-        For what is no path.
+        If `path` is neither str nor a path.
     ModuleNotFoundError
-        Without autograd.
+        If autograd is not installed.
 
     Examples
     --------
@@ -195,9 +195,9 @@ def load_run(path: str | os.PathLike[str]) -> LoadedRun:
 
 def _vocabulary(run: Run, model: ModelConfig) -> NDArray[np.uint8]:
     try:
-        given = _check.indices("vocabulary", run.config["text"].get("vocabulary"), axes=("bytes",), below=256)
-        if len(given) != model.vocabulary or (np.diff(given) <= 0).any():
+        vocabulary = _check.indices("vocabulary", run.config["text"].get("vocabulary"), axes=("bytes",), below=256)
+        if len(vocabulary) != model.vocabulary or (np.diff(vocabulary) <= 0).any():
             raise ValueError(f"vocabulary must be {model.vocabulary} bytes in ascending order")
     except (TypeError, ValueError) as error:
         raise RunError(f"{run.path / 'config.json'} does not describe a run: {error}") from None
-    return given.astype(np.uint8)
+    return vocabulary.astype(np.uint8)

@@ -1,4 +1,4 @@
-"""What a model writes: characters drawn one after another, each from what it predicts after those before."""
+"""Sampling of text: characters are drawn one by one from the prediction of the model."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def sample(
 ) -> Iterator[int]:
     """Draw the characters that follow a prompt.
 
-    Each one is predicted from the last `context` characters, as many as a window of training has, so that a long text
-    takes time by its length and no more.
+    Each character is predicted from the last `context` characters. Therefore the run time is proportional to `length`.
 
     Parameters
     ----------
@@ -40,16 +39,16 @@ def sample(
     prompt : ndarray of int, shape (tokens,)
         Indices into the vocabulary, at least one.
     length : int
-        Characters to draw.
+        Number of characters to draw.
     context : int
     temperature : float
-        What the scores are divided by; 0 takes the likeliest character.
+        Divisor of the scores. With 0, the most likely character is always chosen.
     seed : int
 
     Returns
     -------
     iterator of int
-        Indices into the vocabulary, drawn as they are asked for.
+        Indices into the vocabulary. Each is computed when the iterator is advanced.
 
     Examples
     --------
@@ -67,7 +66,7 @@ def sample(
     _check.integer("length", length, at_least=0)
     _check.integer("context", context, at_least=1)
     _check.number("temperature", temperature, at_least=0)
-    if not spans_are_finite(parameters):  # attention takes no others
+    if not spans_are_finite(parameters):  # attention does not accept such spans
         raise RunError(NOT_FINITE)
     rng = np.random.default_rng(_check.integer("seed", seed, at_least=0))
     return _drawn(parameters, config, prompt[-context:].tolist(), length, context, temperature, rng)
@@ -83,16 +82,16 @@ def _drawn(
     rng: np.random.Generator,
 ) -> Iterator[int]:
     for _ in range(length):
-        with np.errstate(all="ignore"):  # weights may hold NaN, which is looked for here
+        with np.errstate(all="ignore"):  # weights may hold NaN, which is checked below
             scores = logits(parameters, config, np.array([window]))[0, -1].astype(np.float64)
         if not np.isfinite(scores).all():
             raise RunError(NOT_FINITE)
-        drawn = int(scores.argmax())
-        scores -= scores[drawn]
-        # Whatever falls below the range of floats has no chance beside the likeliest, exp(0) = 1.
+        character = int(scores.argmax())
+        scores -= scores[character]
+        # Underflow is harmless: the likeliest character has exp(0) = 1, next to which such a probability is 0.
         with np.errstate(under="ignore", over="ignore"):
             chances = np.exp(scores / temperature) if temperature else None
         if chances is not None:
-            drawn = int(rng.choice(scores.size, p=chances / chances.sum()))
-        window = [*window, drawn][-context:]
-        yield drawn
+            character = int(rng.choice(scores.size, p=chances / chances.sum()))
+        window = [*window, character][-context:]
+        yield character

@@ -1,3 +1,3 @@
-"""How a model is trained: step by step, by an engine, and beside what it is compared with."""
+"""Training: the training loop, the engines that compute gradients, and the baselines for comparison."""
 
-import headspan.demo.extra  # noqa: F401 - raises an error that names the extra, before a library is missed
+import headspan.demo.extra  # noqa: F401 - checks first that the optional dependencies are installed

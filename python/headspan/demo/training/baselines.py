@@ -1,7 +1,7 @@
-"""The same model with attention that learns no span: of all characters, and of a window that costs as much.
+"""Baselines of a run: the same model with full attention, and with a fixed window that computes as many pairs.
 
-Both are runs of their own in the folder ``baselines`` of the run they belong to. They start from the same weights, see
-the same batches, and are trained for as many steps by the same plan; their spans are given, hard and left alone.
+Each baseline is a run in the folder ``baselines`` of the run that it belongs to. Baselines start from the same weights
+and use the same batches, number of steps and schedule. Their spans are fixed and have no ramp.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Baseline:
     Attributes
     ----------
     name : str
-        What it is called in the report.
+        Name of the baseline in the report.
     folder : str
-        Its run folder, in that of the run it belongs to.
+        Name of its run folder in the folder ``baselines`` of the run.
     model : ModelConfig
     """
 
@@ -53,21 +53,21 @@ def pairs_in_window(spans: Array, ramp: float, context: int, earlier: int = 0) -
     spans : ndarray, shape (layers, heads) or (layers, heads, context)
     ramp : float
     context : int
-        Characters of the window.
+        Number of characters in the window.
     earlier : int
-        Characters before it that heads can see, in a stream.
+        Number of characters before the window that heads can see in a stream.
     """
     sizes = {"tokens": context, "key_tokens": context + earlier, "heads": spans.shape[1], "head_dim": 1}
     return sum(cost(**sizes, span=span[None], ramp=ramp).pairs for span in spans)
 
 
 def window_of_equal_cost(spans: Array, ramp: float, context: int, earlier: int = 0) -> int:
-    """Return the smallest hard window, the same for all heads, that computes at least as many pairs."""
+    """Return the smallest hard window, the same for all heads, that computes at least as many pairs as `spans`."""
     return window_of_pairs(pairs_in_window(spans, ramp, context, earlier), spans.shape[:2], context, earlier)
 
 
 def window_of_pairs(pairs: float, shape: tuple[int, int], context: int, earlier: int = 0) -> int:
-    """Return the smallest hard window of (layers, heads) that computes at least so many pairs."""
+    """Return the smallest hard window that computes at least `pairs` pairs for heads of `shape`, (layers, heads)."""
     return bisect_left(
         range(context + earlier - 1),
         pairs,
@@ -76,14 +76,14 @@ def window_of_pairs(pairs: float, shape: tuple[int, int], context: int, earlier:
 
 
 def with_window(model: ModelConfig, window: int) -> ModelConfig:
-    """Return a model like one that learns spans, whose heads all have a hard window instead."""
+    """Return a copy of a model whose heads all have a fixed hard window instead of learned spans."""
     return replace(model, span_init=window, span_limit=window, span_spread=1.0, ramp=0, span_kind="fixed")
 
 
 def spans_in_window(parameters: Parameters, model: ModelConfig, training: TrainConfig, tokens: Array) -> Array:
-    """Return the spans of a model in a window, the last of a passage of tokens: (layers, heads[, context]).
+    """Return the spans of a model, (layers, heads[, context]), in the last window of a passage of tokens.
 
-    Only those that characters predict depend on what they read.
+    Only predicted spans depend on the tokens.
     """
     if model.span_kind == "dynamic":
         passage = tokens[None, : training.context + training.earlier(model)]
@@ -93,16 +93,16 @@ def spans_in_window(parameters: Parameters, model: ModelConfig, training: TrainC
 
 
 def length_of_window(spans: Array, training: TrainConfig) -> int:
-    """Return how many characters a window has: fewer than planned if characters of a short text predicted its spans."""
+    """Return the number of characters in a window, which is below the context for spans predicted on a short text."""
     return spans.shape[-1] if spans.ndim == 3 else training.context
 
 
 def baselines_of(run: Run, state: State, text: Text) -> list[Baseline]:
-    """Return what a run that has come to a state is to be compared with."""
+    """Return the baselines of a run for its current state."""
     model, training = configs(run)
     earlier = training.earlier(model)
-    found = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
-    window = window_of_equal_cost(found, model.ramp, length_of_window(found, training), earlier)
+    learned = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
+    window = window_of_equal_cost(learned, model.ramp, length_of_window(learned, training), earlier)
     return [
         Baseline("full attention", "full", with_window(model, model.reach if earlier else training.context)),
         Baseline(f"a window of {window:,} characters", f"window-{window}", with_window(model, window)),
@@ -110,7 +110,7 @@ def baselines_of(run: Run, state: State, text: Text) -> list[Baseline]:
 
 
 def run_of(run: Run, baseline: Baseline) -> Run | None:
-    """Return the run of a baseline, or None if it was never begun."""
+    """Return the run of a baseline, or None if it was never started."""
     path = run.path / FOLDER / baseline.folder
     return Run.open(path) if path.exists() else None
 
@@ -118,32 +118,32 @@ def run_of(run: Run, baseline: Baseline) -> Run | None:
 def train_baseline(
     run: Run, text: Text, baseline: Baseline, *, progress: Callable[[State, float], None] | None = None
 ) -> str:
-    """Train a baseline for as many steps as its run has, and return how that ended, as `headspan.train.train` does.
+    """Train a baseline for as many steps as its run, and return the outcome as `headspan.train.train` does.
 
-    Where the run was extended the plan of the baseline is, too, so that the rate of every step is that of the run.
+    The baseline is extended at the same steps as the run. Therefore both have the same learning rate at each step.
     """
     training = configs(run)[1]
     goal = step_of(run)
     extensions = run.extensions()
-    own = run_of(run, baseline)
-    if own is None:
+    baseline_run = run_of(run, baseline)
+    if baseline_run is None:
         first = replace(training, steps=training.steps - sum(by for _, by in extensions))
         command = f"headspan train --resume {quote(str(run.path))} --baselines"
         config = {"command": command, **as_config(baseline.model, first, text)}
-        own = Run.create(run.path / FOLDER / baseline.folder, config)
+        baseline_run = Run.create(run.path / FOLDER / baseline.folder, config)
 
     def train_until(step: int) -> str:
-        return train(own, text, steps=max(0, step - step_of(own)), progress=progress)
+        return train(baseline_run, text, steps=max(0, step - step_of(baseline_run)), progress=progress)
 
-    for at, by in extensions[len(own.extensions()) :]:
+    for at, by in extensions[len(baseline_run.extensions()) :]:
         outcome = train_until(at)
-        if step_of(own) < at:
+        if step_of(baseline_run) < at:
             return outcome
-        own.extend(at, by)
+        baseline_run.extend(at, by)
     return train_until(goal)
 
 
 def step_of(run: Run) -> int:
-    """Return how many steps a run was trained for."""
+    """Return the number of steps that a run has been trained for."""
     model, training = configs(run)
     return current_state(run, model, training.seed).step

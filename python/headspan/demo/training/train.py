@@ -1,7 +1,7 @@
-"""Training of the small character transformer, in steps that can be repeated.
+"""Training of the small character transformer in reproducible steps.
 
-The batch of step k follows from the seed and k, the learning rate from k: a run that was stopped
-and goes on gives the numbers of a run that was not.
+The seed and the number of a step determine its batch, and the number determines the learning rate. Therefore a resumed
+run gives the same numbers as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SAMPLE_WINDOWS = 24
 
 
 def check_length(text: Text, context: int) -> None:
-    """Raise unless every part of the text is long enough to be used."""
+    """Raise RunError if a part of the text is too short for `context`."""
     shortest = math.ceil((context + 2) / 0.9) + 40
     if len(text.data) < shortest:
         raise RunError(
@@ -55,7 +55,7 @@ def check_length(text: Text, context: int) -> None:
 
 
 def configs(run: Run) -> tuple[ModelConfig, TrainConfig]:
-    """Return the model and the training that a run folder describes."""
+    """Return the configurations of model and training from a run folder."""
     try:
         return ModelConfig(**run.config["model"]), TrainConfig(**run.config["training"])
     except (KeyError, TypeError, ValueError) as error:
@@ -63,7 +63,7 @@ def configs(run: Run) -> tuple[ModelConfig, TrainConfig]:
 
 
 def as_config(model: ModelConfig, training: TrainConfig, text: Text) -> dict[str, Any]:
-    """Return what ``config.json`` says of model, training and text.
+    """Return the content of ``config.json`` for a model, its training and a text.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def as_config(model: ModelConfig, training: TrainConfig, text: Text) -> dict[str
 
 
 def check_same_text(run: Run, text: Text) -> None:
-    """Raise unless text is the one the run was trained on, and say what to type instead."""
+    """Raise RunError, with the right command, if `text` is not the text that the run was trained on."""
     about, path = run.config["text"], shlex.quote(str(run.path))
     if about.get("sha256") != text.sha256:
         anew = "headspan demo" if text.path is None else f"headspan train {shlex.quote(text.path)}"
@@ -102,18 +102,18 @@ def initial_state(model: ModelConfig, seed: int) -> State:
 
 
 def current_state(run: Run, model: ModelConfig, seed: int) -> State:
-    """Return the state that a run has saved, or that before the first step."""
+    """Return the saved state of a run, or the initial state if none is saved."""
     state = run.load()
     if state is None:
         return initial_state(model, seed)
     shapes = {name: f"float32 of shape {shape}" for name, shape in parameter_shapes(model)}
-    moments = shapes if state.step else {}  # before the first step Adam has none
+    moments = shapes if state.step else {}  # Adam has no moments before the first step
     for arrays, expected in ((state.parameters, shapes), (state.adam.mean, moments), (state.adam.square, moments)):
-        found = {name: f"{array.dtype} of shape {array.shape}" for name, array in arrays.items()}
-        for name in {**expected, **found}:
-            must, is_ = expected.get(name, "absent"), found.get(name, "absent")
-            if must != is_:
-                raise RunError(f"{run.path / 'weights.npz'} does not fit config.json: {name} must be {must}, not {is_}")
+        saved = {name: f"{array.dtype} of shape {array.shape}" for name, array in arrays.items()}
+        for name in {**expected, **saved}:
+            want, got = expected.get(name, "absent"), saved.get(name, "absent")
+            if want != got:
+                raise RunError(f"{run.path / 'weights.npz'} does not fit config.json: {name} must be {want}, not {got}")
     if model.span_kind == "adaptive" and state.parameters["span"].min() < 0:
         raise RunError(f"{run.path / 'weights.npz'} holds a span below 0")
     sizes = {(array.dtype, array.ndim, array.shape[-1]) for array in state.memory}
@@ -123,7 +123,7 @@ def current_state(run: Run, model: ModelConfig, seed: int) -> State:
 
 
 def state_to_go_on_from(run: Run, text: Text) -> State:
-    """Return the state of a run once nothing of it, or of its text, is in the way of training."""
+    """Check that training can resume from the files of a run and its text, and return the state of the run."""
     model, config = configs(run)
     check_same_text(run, text)
     check_length(text, config.context)
@@ -137,7 +137,7 @@ def state_to_go_on_from(run: Run, text: Text) -> State:
 def draw_batch(tokens: Array, config: TrainConfig, step: int) -> Array:
     """Return the windows of a step, shape (batch, context + 1)."""
     within = np.arange(config.context + 1)
-    if config.batches == "stream":  # rows begin evenly apart, and after the last character comes the first
+    if config.batches == "stream":  # rows start at evenly spaced positions and wrap around at the end of the text
         first = np.random.default_rng([config.seed, 1]).integers(0, len(tokens))
         starts = first + np.arange(config.batch) * len(tokens) // config.batch + step * config.context
         segments: Array = tokens[(starts[:, None] + within) % len(tokens)]
@@ -149,9 +149,9 @@ def draw_batch(tokens: Array, config: TrainConfig, step: int) -> Array:
 
 
 def sample_bits(state: State, model: ModelConfig, tokens: Array, config: TrainConfig) -> float:
-    """Bits per character on windows spread evenly over tokens, each with what a stream would have before it.
+    """Return the bits per character on windows at evenly spaced positions, each preceded by its context in a stream.
 
-    The characters are the same for all models, however far they look.
+    The evaluated characters are the same for all models, whatever their reach.
     """
     context = min(config.context, len(tokens) - 1)
     starts = np.linspace((len(tokens) - context - 1) / SAMPLE_WINDOWS, len(tokens) - context - 1, SAMPLE_WINDOWS)
@@ -162,9 +162,9 @@ def sample_bits(state: State, model: ModelConfig, tokens: Array, config: TrainCo
 
 
 def text_bits(parameters: Parameters, model: ModelConfig, config: TrainConfig, tokens: Array) -> Array:
-    """Bits for each character of a text after the first, read as in training, shape (tokens - 1,).
+    """Return the bits of each character of a text except the first, read as in training, shape (tokens - 1,).
 
-    All are NaN where characters predict spans that are not finite.
+    All bits are NaN if the model predicts a span that is not finite.
     """
     try:
         if config.batches == "stream":
@@ -175,7 +175,7 @@ def text_bits(parameters: Parameters, model: ModelConfig, config: TrainConfig, t
 
 
 class _Trainer:
-    """One step after another on one state."""
+    """Updates of one training state."""
 
     def __init__(self, model: ModelConfig, config: TrainConfig, state: State) -> None:
         self.model, self.config, self.state = model, config, state
@@ -189,7 +189,7 @@ class _Trainer:
         self._objective = objective(config.engine, model, config.span_penalty)
 
     def step(self, batch: Array) -> float:
-        """Update the state and return the loss in bits per character; NaN if anything overflows, and no update."""
+        """Update the state and return the loss in bits per character, or NaN without an update after an overflow."""
         state, config = self.state, self.config
         try:
             nats, gradients, spans = self._objective(state.parameters, batch, self._memory)
@@ -213,7 +213,7 @@ class _Trainer:
         return bits
 
     def save(self, run: Run) -> None:
-        """Write the state, with what a stream remembers."""
+        """Write the state, including the memory of a stream, to the run folder."""
         if self._memory is not None:
             self.state.memory = self._memory.layers()
         run.save(self.state)
@@ -227,11 +227,10 @@ def train(
     steps: int | None = None,
     progress: Callable[[State, float], None] | None = None,
 ) -> str:
-    """Train, or go on training, until the steps of the run are done.
+    """Start or resume training, until all steps of the run are done.
 
-    The state is saved at every look at the validation text and at the end, also when training ends
-    early: on Ctrl-C (the step under way is finished first), when `minutes` or `steps` have passed,
-    or when the loss is no longer a number.
+    The state is saved at each evaluation on the validation text and at the end. Training ends early on Ctrl-C (after
+    the current step), after `minutes` or `steps`, or when the loss is no longer finite.
 
     Parameters
     ----------
@@ -239,11 +238,11 @@ def train(
     text : Text
         The text of the run.
     minutes : float, optional
-        Time after which training ends.
+        Time limit of this call in minutes. Default: no limit.
     steps : int, optional
-        Steps after which this call ends, though the run may have more.
+        Maximum number of steps of this call. Default: all remaining steps.
     progress : callable, optional
-        ``progress(state, bits)`` is called after every step.
+        Function that is called as ``progress(state, bits)`` after each step.
 
     Returns
     -------
@@ -276,7 +275,7 @@ def train(
     last = config.steps if steps is None else min(config.steps, state.step + steps)
     outcome = "finished" if last == config.steps else "paused"
     _keep_freed_memory()
-    # Overflow is looked for after every step, so that NumPy need not warn of it.
+    # Every step is checked for overflow, so the warnings of NumPy are not needed.
     with _interrupts() as interrupted, np.errstate(all="ignore"):
         while state.step < last:
             bits = trainer.step(draw_batch(parts["train"], config, state.step))
@@ -315,26 +314,26 @@ def _log(run: Run, trainer: _Trainer, validation: Array) -> None:
 
 
 def _keep_freed_memory() -> None:
-    # glibc hands large arrays back to the system and pays for fresh pages at every step, until it
-    # has seen one large array freed. This one costs nothing, as it is never touched.
+    # glibc returns large arrays to the system, and new pages at every step take time. Freeing one large array raises
+    # the threshold for this. The array is never touched and takes no time.
     np.empty(2**25 - 2**16, np.uint8)
 
 
 @contextmanager
 def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a flag, so that no update is cut in half; the second one raises."""
+    """Turn the first Ctrl-C into a flag, so that no update is interrupted. The second Ctrl-C raises."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    seen = False
+    interrupted = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        seen = True
+        nonlocal interrupted
+        interrupted = True
         signal.signal(signal.SIGINT, before)
 
     before = signal.signal(signal.SIGINT, handle)
     try:
-        yield lambda: seen
+        yield lambda: interrupted
     finally:
         signal.signal(signal.SIGINT, before)

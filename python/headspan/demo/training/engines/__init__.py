@@ -1,4 +1,4 @@
-"""What computes the loss of a batch and its gradient; all else of a run is the same for each of them."""
+"""Engines, which compute the loss of a batch and its gradient. The rest of a run does not depend on the engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 class Computed(NamedTuple):
-    """Of a batch: the loss in nats, its gradient by each parameter, and the mean span of every head."""
+    """The loss of a batch in nats, its gradients with respect to the parameters, and the mean span of each head."""
 
     nats: float
     gradients: Parameters
@@ -24,36 +24,36 @@ class Computed(NamedTuple):
 
 
 Objective = Callable[[Parameters, Array, Memory | None], Computed]
-"""Of parameters, windows (batch, context + 1) and what came before them."""
+"""Function of the parameters, the windows (batch, context + 1) and the memory of the characters before them."""
 
 
 def objective(engine: str, model: ModelConfig, penalty: float) -> Objective:
-    """Return what an engine of `headspan.demo.config.ENGINES` computes; a character of mean span costs a penalty.
+    """Return the training objective for an engine of `headspan.demo.config.ENGINES`.
 
-    The penalty is in the gradient and not in the loss.
+    Each character of mean span costs `penalty` nats. The gradient includes the penalty, the returned loss does not.
 
     Raises
     ------
     ModuleNotFoundError
-        If what it needs is not installed.
+        If the library of the engine is not installed.
     """
-    its = _engine(engine)
-    layers = its.layers
+    module = _engine(engine)
+    layers = module.layers
 
     def computed(parameters: Parameters, windows: Array, memory: Memory | None = None) -> Computed:
-        seen: list[Any] = []
+        traced: list[Any] = []
 
         def penalised(parameters: Any) -> Any:
-            passed = forward(layers, parameters, model, windows[:, :-1], memory)
-            nats = layers.cross_entropy(passed.scores, windows[:, 1:])
-            seen.extend((layers.value_of(nats), [layers.value_of(span) for span in passed.spans]))
+            result = forward(layers, parameters, model, windows[:, :-1], memory)
+            nats = layers.cross_entropy(result.scores, windows[:, 1:])
+            traced.extend((layers.value_of(nats), [layers.value_of(span) for span in result.spans]))
             if model.span_kind == "fixed":
                 return nats
-            mean = sum(span.mean() for span in passed.spans)
+            mean = sum(span.mean() for span in result.spans)
             return nats + (penalty / model.layers) * mean
 
-        gradients = its.gradient(penalised, parameters)
-        nats, spans = seen
+        gradients = module.gradient(penalised, parameters)
+        nats, spans = traced
         return Computed(float(nats), gradients, mean_spans(model.heads, spans))
 
     return computed

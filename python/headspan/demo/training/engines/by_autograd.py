@@ -1,4 +1,4 @@
-"""The gradient by the package autograd, on arrays of NumPy."""
+"""The engine that computes gradients with the package autograd on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ __all__ = ["gradient", "layers"]
 
 
 def gradient(function: Callable[[Any], Any], parameters: Parameters) -> Parameters:
-    """Return the gradient of a number that is computed from parameters, by each of them."""
-    found: Parameters = value_and_grad(function)(parameters)[1]
-    return found
+    """Return the gradient of a scalar function with respect to each parameter."""
+    gradients: Parameters = value_and_grad(function)(parameters)[1]
+    return gradients

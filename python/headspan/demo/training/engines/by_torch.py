@@ -1,4 +1,4 @@
-"""The gradient by PyTorch, in whose tensors the parameters lie where they are."""
+"""The engine that computes gradients with PyTorch on tensors that share the memory of the parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["gradient", "layers"]
 
 
 def gradient(function: Callable[[Any], Any], parameters: Parameters) -> Parameters:
-    """Return the gradient of a number that is computed from parameters, by each of them."""
+    """Return the gradient of a scalar function with respect to each parameter."""
     tensors = {name: torch.from_numpy(array).requires_grad_() for name, array in parameters.items()}
-    found = torch.autograd.grad(function(tensors), list(tensors.values()))
-    return {name: gradient.numpy() for name, gradient in zip(tensors, found, strict=True)}
+    gradients = torch.autograd.grad(function(tensors), list(tensors.values()))
+    return {name: gradient.numpy() for name, gradient in zip(tensors, gradients, strict=True)}

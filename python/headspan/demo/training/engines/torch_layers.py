@@ -1,4 +1,4 @@
-"""The layers of the small language model on tensors, see `headspan.demo.model.layers`; sums are in another order."""
+"""The layers of `headspan.demo.model.layers` on tensors. The order of summation can differ."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def embed(table: Tensor, tokens: NDArray[Any]) -> Tensor:
-    """Return the rows of a table."""
+    """Return the rows of `table` at the indices `tokens`."""
     return F.embedding(torch.from_numpy(tokens), table)
 
 
 def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
-    """Return x of unit mean square, times gain."""
+    """Scale `x` to a mean square of 1 and multiply it by `gain`."""
     return F.rms_norm(x, gain.shape, gain, NORM_EPSILON)
 
 
@@ -37,35 +37,35 @@ def squared_relu(x: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, turn: NDArray[Any]) -> Tensor:
-    """Turn neighbouring channels, the parts of a complex number."""
+    """Multiply pairs of neighbouring channels, as complex numbers, by `turn`."""
     planes = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
     return torch.view_as_real(planes * torch.from_numpy(turn)).flatten(-2)
 
 
 def mix(x: Tensor, taps: Tensor) -> Tensor:
-    """Return x with a share of every channel at the tokens before."""
+    """Convolve each channel of `x` causally with `taps`."""
     padded = F.pad(x, (0, 0, len(taps) - 1, 0))
     first = len(taps) - 1
     return torch.stack([padded[:, first - back :][:, : x.shape[1]] * tap for back, tap in enumerate(taps)]).sum(0)
 
 
 def dynamic_span(x: Tensor, weight: Tensor, bias: Tensor, limit: float) -> Tensor:
-    """Return the spans that tokens predict."""
+    """Return the predicted spans of the tokens `x`."""
     return limit * F.linear(x, weight, bias).sigmoid().transpose(1, 2)
 
 
 def join(before: Tensor, x: Tensor) -> Tensor:
-    """Return tokens one after another."""
+    """Concatenate `before` and `x` along the axis of tokens."""
     return torch.cat([before, x], 1)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """Return x (batch, tokens, width) as (batch, heads, tokens, head_dim)."""
+    """Reshape `x` from (batch, tokens, width) to (batch, heads, tokens, head_dim)."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """Return x (batch, heads, tokens, head_dim) as (batch, tokens, width)."""
+    """Reshape `x` from (batch, heads, tokens, head_dim) to (batch, tokens, width)."""
     return x.transpose(1, 2).flatten(2)
 
 
@@ -75,10 +75,10 @@ def cross_entropy(scores: Tensor, targets: NDArray[Any]) -> Tensor:
 
 
 def value_of(x: Any) -> Any:
-    """Return the array in which a tensor lies."""
+    """Return a tensor as a detached NumPy array, and any other value unchanged."""
     return x.detach().numpy() if isinstance(x, Tensor) else x
 
 
 def constant(x: NDArray[Any]) -> Tensor:
-    """Return an array as these layers take it."""
+    """Return an array in the form that these layers accept."""
     return torch.from_numpy(np.ascontiguousarray(x))
