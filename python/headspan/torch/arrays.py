@@ -1,4 +1,4 @@
-"""Tensors as NumPy sees them, without a copy."""
+"""NumPy views of tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from headspan.ops.runtime import array_over
 
-# The types that NumPy has, too.
+# The torch types that NumPy supports.
 _TYPES = {
     getattr(torch, name): np.dtype(name)
     for name in (
@@ -23,14 +23,14 @@ READABLE = frozenset((*_TYPES, *HALF))
 
 
 def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """Return the numbers of a tensor on the CPU as an array, in the same memory.
+    """Return a CPU tensor as an array that shares its memory.
 
-    Unlike ``tensor.numpy()`` it leaves the storage resizable, as it must be where parameters are sharded and gathered.
+    Unlike ``tensor.numpy()``, the storage stays resizable, which sharded parameters require.
 
     Raises
     ------
     ValueError
-        For a tensor elsewhere, whose address says nothing here.
+        If the tensor is on another device.
     """
     if not tensor.is_cpu:
         raise ValueError(f"tensor must be on the CPU to be read, not on {tensor.device}")
@@ -38,5 +38,5 @@ def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def wide_array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """Return the numbers of a tensor on the CPU as `array_of` does, 16-bit floats as a copy in float32."""
+    """Return a CPU tensor as `array_of` does, but 16-bit floats as a float32 copy."""
     return array_of(tensor.float() if tensor.dtype in HALF else tensor)

@@ -1,4 +1,4 @@
-"""A cache as long as each head's span, for tensors."""
+"""A key-value cache for tensors in which every head is as long as its span."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NAMES = {getattr(torch, name): name for name in ("float32", "float64", "float16
 
 
 class SpanCache:
-    """Keys and values that are as long for every key head as its heads can see: `headspan.SpanCache` of tensors.
+    """A key-value cache that stores for every key head what its heads can reach: `headspan.SpanCache` for tensors.
 
-    For texts that are continued, without gradients. Tensors are of float32, bfloat16 or float16, or of float64 for a
-    cache of that type; results have the type of query.
+    The cache is for inference and has no gradients. Tensors are float32, bfloat16 or float16, or float64 for a cache of
+    that type. Results have the type of `query`.
 
     Parameters
     ----------
@@ -29,22 +29,22 @@ class SpanCache:
     ramp : float
     pattern : Pattern or list of Pattern, optional
     dtype : torch.dtype or str
-        As what keys and values are kept: float32, float64, float16, bfloat16 or int8.
+        Type in which keys and values are stored: float32, float64, float16, bfloat16 or int8.
     value_dim : int, optional
     sink_tokens, slack : int
-        All as for `headspan.SpanCache`, which says what they are.
+        `headspan.SpanCache` documents these parameters.
 
     Attributes
     ----------
     count, nbytes, spans
-        As of `headspan.SpanCache`.
+        See `headspan.SpanCache`.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value.
+        If a size, a span or `ramp` is out of range, or if `pattern` looks ahead.
     TypeError
-        For a wrong type.
+        If an argument has the wrong type, or `dtype` is not supported.
 
     Examples
     --------
@@ -88,17 +88,17 @@ class SpanCache:
 
     @property
     def count(self) -> int:
-        """Tokens so far."""
+        """Number of tokens seen so far."""
         return self._cache.count
 
     @property
     def nbytes(self) -> int:
-        """Memory of keys and values."""
+        """Memory of keys and values, in bytes."""
         return self._cache.nbytes
 
     @property
     def spans(self) -> torch.Tensor | None:
-        """Spans of the heads; may be set to shorter ones while the text goes on."""
+        """Spans of the heads; you may set shorter ones at any time."""
         spans = self._cache.spans
         return None if spans is None else torch.from_numpy(spans)
 
@@ -107,7 +107,7 @@ class SpanCache:
         self._cache.spans = _plain("spans", spans)
 
     def append(self, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Add tokens, (batch, key_heads, tokens, dims), as `headspan.SpanCache.append` does."""
+        """Append keys and values of shape (batch, key_heads, tokens, dims), like `headspan.SpanCache.append`."""
         self._cache.append(_array("key", key), _array("value", value))
 
     def attend(
@@ -121,21 +121,21 @@ class SpanCache:
         return_lse: bool = False,
         **options: Any,
     ) -> Any:
-        """Attend to all tokens, the new ones among them, and add these, as `headspan.SpanCache.attend` does.
+        """Append new tokens and return attention to all tokens, like `headspan.SpanCache.attend`.
 
         Returns
         -------
         out : Tensor, shape (batch, heads, tokens, value_dim)
-            Of the type of query.
+            Of the type of `query`.
         lse : Tensor, shape (batch, heads, tokens)
-            Only with `return_lse`.
+            Returned only if `return_lse` is True.
 
         Raises
         ------
         ValueError
-            For a wrong shape or value, tensors that need a gradient, or a query that reaches what is no longer there.
+            If shapes do not match, a tensor requires a gradient, or a query reaches tokens that are no longer stored.
         TypeError
-            For a wrong type or option.
+            If a tensor has an unsupported type, or an option is unknown.
         """
         new = [None if x is None else _array(name, x) for name, x in (("key", key), ("value", value))]
         plain: dict[str, Any] = {name: _plain(name, option) for name, option in options.items()}
@@ -146,26 +146,26 @@ class SpanCache:
         return tensor if lse is None else (tensor, torch.from_numpy(lse))
 
     def truncate(self, count: int) -> None:
-        """Take the last tokens back, so that `count` are left, as far as `slack` allows."""
+        """Remove the last tokens so that `count` tokens remain, as far as `slack` allows."""
         self._cache.truncate(count)
 
     def reorder(self, items: npt.ArrayLike | torch.Tensor) -> None:
-        """Let batch item i go on from what item ``items[i]`` was, as beams do; there may be more or fewer."""
+        """Replace batch item i by item ``items[i]``, as in beam search; the batch size may change."""
         self._cache.reorder(_plain("items", items))
 
     def copy(self) -> Self:
-        """Return a cache of its own that goes on from here."""
+        """Return an independent copy."""
         return type(self).from_state_dict(self.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all there is to it: numbers, texts, tensors and lists of tensors, as ``torch.save`` keeps them."""
+        """Return the full state as numbers, strings, tensors and lists of tensors, for ``torch.save``."""
         state = self._cache.state_dict()
         tensors = {name: [torch.from_numpy(array) for array in state[name]] for name in ("keys", "values")}
         return state | tensors | {"spans": self.spans}
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Make a cache of what `state_dict` gave."""
+        """Create a cache from the result of `state_dict`."""
         plain = {name: _plain(name, entry) for name, entry in state.items()}
         plain |= {name: [tensor.numpy() for tensor in state[name]] for name in ("keys", "values") if name in state}
         cache = cls.__new__(cls)
@@ -173,12 +173,12 @@ class SpanCache:
         return cache
 
 
-def _plain(name: str, given: Any) -> Any:
-    """Return an option as NumPy reads it."""
-    if not isinstance(given, torch.Tensor):
-        return given
-    _check_device(name, given)
-    return wide_array_of(given.detach())
+def _plain(name: str, option: Any) -> Any:
+    """Convert an option that is a tensor to an array."""
+    if not isinstance(option, torch.Tensor):
+        return option
+    _check_device(name, option)
+    return wide_array_of(option.detach())
 
 
 def _check_device(name: str, tensor: torch.Tensor) -> None:

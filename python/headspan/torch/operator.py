@@ -1,4 +1,4 @@
-"""Attention as an operator of torch: its schema, what computes it, the shapes of what it gives, and its gradient."""
+"""Attention as a torch operator: its schema, its kernels, the shapes of its results, and its gradient."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _request(tensors: Sequence[Any], plain: dict[str, Any]) -> Request:
 def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = False, **plain: Any) -> Any:
     request = _request(tensors, plain)
     batch, heads, tokens, _ = request.query.shape
-    # Heads lie beside each other, so that joining them costs no copy.
+    # The heads of a token are adjacent in memory, so that joining them costs no copy.
     memory = empty((batch, tokens, heads, request.value.shape[3]), request.query.dtype)
     out = request.as_given(memory.swapaxes(1, 2))
     threads = torch.get_num_threads()
@@ -57,24 +57,24 @@ def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = 
 
 def _forward_shapes(*tensors: Any, return_lse: bool = False, return_statistics: bool = False, **plain: Any) -> Any:
     query, _, value, *_ = tensors
-    # Beside one tensor on "meta" torch asks for shapes only, and what it then gets on the CPU has never been computed.
+    # If any tensor is on "meta", torch asks for shapes only and would return CPU tensors that were never computed.
     for name, x in zip(TENSORS, tensors, strict=False):
         if x is not None and x.is_meta and not query.is_meta:
             raise ValueError(f"{name} must be on the device of query, {query.device}, not on {x.device}")
     exact = torch.float32 if query.dtype in HALF else query.dtype
     shape = (*query.shape[:-1], value.shape[-1])
-    results = [_beside(query, shape)]
+    results = [_adjacent_heads(query, shape)]
     if return_lse:
         results.append(query.new_empty(query.shape[:-1], dtype=exact))
     if return_statistics:
         if query.dtype in HALF:
-            results.append(_beside(query, shape, exact))
+            results.append(_adjacent_heads(query, shape, exact))
         results.append(query.new_empty((*query.shape[:-1], 2), dtype=exact))
     return results
 
 
-def _beside(tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return a tensor whose heads lie beside each other, as those do that `_forward` and `_backward` give."""
+def _adjacent_heads(tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return an empty tensor with adjacent heads, which is the memory layout of `_forward` and `_backward`."""
     if len(shape) < 3:
         return tensor.new_empty(shape, dtype=dtype)
     *batch, heads, tokens, dim = shape
@@ -88,14 +88,14 @@ def _backward(
     saved = Saved(request.to_4d(wide_array_of(out)), request.to_4d(wide_array_of(statistics)))
     names = [name for name, needed in zip(WITH_GRADIENT, needs, strict=False) if needed]
     into = {}
-    for name, its in zip(ARRAYS, (request.query, request.key, request.value), strict=True):
+    for name, array in zip(ARRAYS, (request.query, request.key, request.value), strict=True):
         if name in names:
-            batch, heads, tokens, dim = its.shape
-            into[name] = request.as_given(empty((batch, tokens, heads, dim), its.dtype).swapaxes(1, 2))
+            batch, heads, tokens, dim = array.shape
+            into[name] = request.as_given(empty((batch, tokens, heads, dim), array.dtype).swapaxes(1, 2))
     upstream = (wide_array_of(grad_out), None if grad_lse is None else wide_array_of(grad_lse))
-    found = backward(request, saved, *upstream, needs=names, into=into, threads=torch.get_num_threads())
+    gradients = backward(request, saved, *upstream, needs=names, into=into, threads=torch.get_num_threads())
     types = [x.dtype for x, needed in zip(tensors, needs, strict=False) if needed]
-    results = [torch.from_numpy(found[name]) for name in names]
+    results = [torch.from_numpy(gradients[name]) for name in names]
     return [x if x.dtype is dtype else x.to(dtype) for x, dtype in zip(results, types, strict=True)]
 
 
@@ -104,11 +104,11 @@ def _backward_shapes(
 ) -> Any:
     needed = [x for x, wanted in zip(tensors, needs, strict=False) if wanted]
     arrays = sum(needs[: len(ARRAYS)])
-    return [_beside(x, x.shape) if i < arrays else x.new_empty(x.shape) for i, x in enumerate(needed)]
+    return [_adjacent_heads(x, x.shape) if i < arrays else x.new_empty(x.shape) for i, x in enumerate(needed)]
 
 
 class _Refusing(torch.autograd.Function):
-    """A function that says what it has no derivatives for."""
+    """Base class of functions that raise an error for forward-mode derivatives."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -122,14 +122,14 @@ class _Attention(_Refusing):
     def forward(ctx: Any, keyset: Any, plain: dict[str, Any], *tensors: Any) -> Any:
         results = _within_function(attention, keyset, *tensors, **plain | {"return_statistics": True})
         ctx.set_materialize_grads(False)
-        # What is for the backward pass alone comes last: the result before it was rounded to 16 bits, and statistics.
-        kept = 2 if tensors[0].dtype in HALF else 1
-        ctx.save_for_backward(results[-2 if kept == 2 else 0], results[-1], *tensors)
+        # Results for the backward pass come last: the output before rounding to 16 bits, and the statistics.
+        saved_count = 2 if tensors[0].dtype in HALF else 1
+        ctx.save_for_backward(results[-2 if saved_count == 2 else 0], results[-1], *tensors)
         ctx.plain = {name: x for name, x in plain.items() if not name.startswith("return_")}
         ctx.with_lse = plain.get("return_lse", False)
         if not plain.get("return_statistics"):
-            return tuple(results[:-kept])
-        ctx.mark_non_differentiable(*results[-kept:])
+            return tuple(results[:-saved_count])
+        ctx.mark_non_differentiable(*results[-saved_count:])
         return tuple(results)
 
     @staticmethod
@@ -139,10 +139,10 @@ class _Attention(_Refusing):
         grad_lse = others[0] if ctx.with_lse else None
         if grad_out is None:
             grad_out = torch.zeros_like(out)
-        given = (grad_out, grad_lse, out, statistics, *tensors)
-        derive = attention_backward if torch.is_grad_enabled() or not _is_plain(*given) else _backward
-        found = iter(derive(*given, **ctx.plain, needs=needed))
-        return None, None, *(next(found) if wanted else None for wanted in needed)
+        arguments = (grad_out, grad_lse, out, statistics, *tensors)
+        derive = attention_backward if torch.is_grad_enabled() or not _is_plain(*arguments) else _backward
+        gradients = iter(derive(*arguments, **ctx.plain, needs=needed))
+        return None, None, *(next(gradients) if wanted else None for wanted in needed)
 
 
 class _AttentionBackward(_Refusing):
@@ -156,9 +156,9 @@ class _AttentionBackward(_Refusing):
 
 
 def call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any], with_lse: bool) -> Any:
-    """Call the operator with checked tensors and options; what would pass through torch's dispatcher goes past it.
+    """Call the operator with checked tensors and options; plain calls bypass torch's dispatcher.
 
-    The dispatcher and its detours take longer than a small attention.
+    The overhead of the dispatcher exceeds the time of a small attention.
     """
     if not _is_plain(query, key, value, *options.values()):
         return attention(query, key, value, **options, return_lse=with_lse)
@@ -173,7 +173,7 @@ def call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: d
 
 
 def _is_plain(*options: Any) -> bool:
-    """Whether nothing but autograd has to see a call: no mode, transformation, compiler, tracer or profiler."""
+    """Whether only autograd needs to see a call: there is no mode, transform, compiler, tracer or profiler."""
     if (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack()
@@ -191,21 +191,22 @@ def _is_plain(*options: Any) -> bool:
 
 
 def _apply(function: type[_Refusing], keyset: Any, plain: dict[str, Any], tensors: Sequence[Any]) -> Any:
-    # Not Function.apply, which would begin again: the dispatcher is at one layer of torch.func, or at none.
+    # Function.apply would restart dispatch, but the dispatcher is already at one level of torch.func or at none.
     return super(torch.autograd.Function, function).apply(keyset, plain, *tensors)
 
 
 def _within_function(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
     if not torch._C._are_functorch_transforms_active():
         return _below_autograd(op, keyset, *tensors, **plain)
-    # A function records nothing of what it does, but outer transformations of torch.func have to.
+    # An autograd function does not record its operations, but outer transforms of torch.func must.
     with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
         return _below_autograd(op, keyset, *tensors, **plain)
 
 
 def _below_autograd(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
     below = _CPU if keyset is None else keyset & torch._C._after_autograd_keyset
-    if below == _CPU:  # the usual case, without a detour: nothing else stands between
+    # Fast path for the usual case: no other dispatch key is active.
+    if below == _CPU:
         return _KERNELS[op](*tensors, **plain)
     with torch._C._AutoDispatchBelowAutograd():
         return op.redispatch(below, *tensors, **plain)

@@ -1,4 +1,4 @@
-"""How a call of attention is written for torch: its tensors, and its other options as numbers and texts."""
+"""The torch schema of attention: tensors, and the other options as numbers and strings."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _TYPES = {
     "bool": "bool",
 }
 
-# The seed is a tensor, as torch draws it: another one in every step, of which what is compiled knows no number.
+# The seed is a tensor because it changes in every step: a compiled graph must not contain its value.
 TENSORS = (*options.TENSORS, "seed")
 PLAIN = tuple(name for name in options.PLAIN if name != "seed")
 
 _tensors = ", ".join(f"Tensor {name}" if name in ARRAYS else f"Tensor? {name}=None" for name in TENSORS)
 _plain = ", ".join(f"{_TYPES[WRITTEN[name]]} {name}={DEFAULTS.get(name)}" for name in PLAIN)
 _saved = ", ".join(f"Tensor{'?' * (name == 'grad_lse')} {name}" for name in SAVED)
-# What comes back is what was asked for, in the order of the flags and of the arguments.
+# The operators return only the requested tensors, in the order of the flags and of the arguments.
 FORWARD = f"attention({_tensors}, *, {_plain}, bool return_lse=False, bool return_statistics=False) -> Tensor[]"
 BACKWARD = f"attention_backward({_saved}, {_tensors}, *, {_plain}, bool[] needs) -> Tensor[]"
 
-# Constant as long as the pattern is the same, which is looked at. `torch.compiler.assume_constant_result` says so, too,
-# but loads the compiler, which takes a second.
+# The result is constant for a given pattern, and the compiler guards on the pattern. This attribute replaces
+# `torch.compiler.assume_constant_result`, which imports the compiler and takes a second.
 spec_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 _SEEDS = 2**64
 
 
 def written_seed(seed: int) -> int:
-    """Return a seed of 64 bits as the signed number that torch has for it."""
+    """Return a 64-bit seed as the signed integer that torch can represent."""
     return seed - _SEEDS if seed >= _SEEDS // 2 else seed
 
 
 def read_seed(written: int) -> int:
-    """Return the seed again."""
+    """Return the unsigned seed that `written_seed` encoded."""
     return written % _SEEDS

@@ -1,6 +1,6 @@
-"""Attention of `DTensor`s: shards of heads, or of batch items, are computed where they are.
+"""Attention on `DTensor`s: every rank computes its own shards of heads or of batch items.
 
-Loaded when the first one comes. What is shared by shards has the sum of their gradients.
+The first `DTensor` imports this module. The gradient of a tensor that shards share is the sum over the shards.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from headspan.patterns.base import Pattern
 from headspan.torch import operator
 from headspan.torch.schema import PLAIN, SAVED, TENSORS, read_pattern
 
-_KINDS = ("", "b", "h")  # how the work is shared along an axis of the mesh: not at all, by batch items, by heads
+# How the work is divided along an axis of the mesh: not at all, by batch items, by heads.
+_KINDS = ("", "b", "h")
 
 
 def replicated(mesh: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Take plain tensors for the same on all ranks, as torch does with those of one number."""
-    everywhere = [Replicate()] * mesh.ndim
+    """Convert plain tensors to replicated ones, as torch does with tensors of one element."""
+    placements = [Replicate()] * mesh.ndim
     return {
-        name: DTensor.from_local(x, mesh, everywhere, run_check=False)
+        name: DTensor.from_local(x, mesh, placements, run_check=False)
         if isinstance(x, torch.Tensor) and not isinstance(x, DTensor)
         else x
         for name, x in options.items()
@@ -36,7 +37,7 @@ def replicated(mesh: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _axis(name: str, shape: Sequence[int], kind: str, ndim: int) -> int | None:
-    """Return which axis of a tensor is shared in that way, beside a query of so many axes; none if all need all."""
+    """Return the axis that `kind` shards, or None if all ranks need the tensor; a query has `ndim` axes."""
     axes = AXES[name]
     if name in PER_TOKEN and len(shape) < ndim - 1:
         axes = axes[:-1]
@@ -45,26 +46,28 @@ def _axis(name: str, shape: Sequence[int], kind: str, ndim: int) -> int | None:
 
 
 def _kinds(mesh: Any, shapes: Mapping[str, Sequence[int]], plain: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Return how the work may be shared along the axes of the mesh."""
-    written = plain.get("pattern")
-    pattern = None if written is None else read_pattern(written)
+    """Yield the valid divisions of the work: a kind for each axis of the mesh."""
+    spec = plain.get("pattern")
+    pattern = None if spec is None else read_pattern(spec)
     shared = pattern is None or (isinstance(pattern, Pattern) and pattern._is_shared and not pattern.grid)
     for kinds in itertools.product(_KINDS, repeat=mesh.ndim):
         parts = math.prod(mesh.size(axis) for axis, kind in enumerate(kinds) if kind == "h")
+        # Dropout and unshared patterns depend on the indices of the head and of the batch item.
         if any(kinds) and (plain.get("dropout") or not shared):
-            continue  # they go by the number of head and item
+            continue
         key_heads = shapes["key"][-3] if len(shapes["key"]) > 2 else 1
-        if key_heads == 1 or key_heads % parts == 0:  # heads stay with their key heads
+        # Query heads stay on the rank of their key head.
+        if key_heads == 1 or key_heads % parts == 0:
             yield kinds
 
 
 def _strategy(names: Sequence[str], results: Any) -> Any:
-    """Return what torch asks for how an operator with these tensors may be computed."""
+    """Return the sharding strategy of an operator whose tensors have these names."""
 
     def strategy(schema: Any) -> OpStrategy:
         mesh = schema.get_mesh_from_args()
-        given = {name: its for name, its in zip(names, schema.args_schema, strict=False) if its is not None}
-        shapes = {name: its.shape for name, its in given.items()}
+        tensors = {name: x for name, x in zip(names, schema.args_schema, strict=False) if x is not None}
+        shapes = {name: x.shape for name, x in tensors.items()}
         plain, ndim = schema.kwargs_schema, len(shapes["query"])
         specs = []
         for kinds in _kinds(mesh, shapes, plain):
@@ -72,27 +75,25 @@ def _strategy(names: Sequence[str], results: Any) -> Any:
             if any(kind and axis is None for kind, axis in zip(kinds, axes["query"], strict=True)):
                 continue
             placed = {
-                name: [Replicate() if axis is None else Shard(axis) for axis in its] for name, its in axes.items()
+                name: [Replicate() if axis is None else Shard(axis) for axis in dims] for name, dims in axes.items()
             }
-            inputs = [
-                DTensorSpec(mesh, tuple(placed[name]), tensor_meta=its.tensor_meta) for name, its in given.items()
-            ]
-            if not all(is_tensor_shardable(its.shape, spec) for its, spec in zip(given.values(), inputs, strict=True)):
+            inputs = [DTensorSpec(mesh, tuple(placed[name]), tensor_meta=x.tensor_meta) for name, x in tensors.items()]
+            if not all(is_tensor_shardable(x.shape, spec) for x, spec in zip(tensors.values(), inputs, strict=True)):
                 continue
             outputs = [
-                [Partial() if summed and kind and axis is None else at for kind, axis, at in each]
+                [Partial() if summed and kind and axis is None else placement for kind, axis, placement in triples]
                 for name, summed in results(plain)
-                if (each := list(zip(kinds, axes[name], placed[name], strict=True)))
+                if (triples := list(zip(kinds, axes[name], placed[name], strict=True)))
             ]
-            costs = [generate_redistribute_costs(its, spec) for its, spec in zip(given.values(), inputs, strict=True)]
-            specs.append(OpSpec(tuple(DTensorSpec(mesh, tuple(its)) for its in outputs), inputs, costs))
+            costs = [generate_redistribute_costs(x, spec) for x, spec in zip(tensors.values(), inputs, strict=True)]
+            specs.append(OpSpec(tuple(DTensorSpec(mesh, tuple(placements)) for placements in outputs), inputs, costs))
         return OpStrategy(specs)
 
     return strategy
 
 
 def _forward_results(plain: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Return as what results are shared, and whether those of shards are summed."""
+    """Return for each result the tensor that it is sharded like, and whether shards are summed."""
     return [("query", False)] * (1 + bool(plain.get("return_lse")) + bool(plain.get("return_statistics")))
 
 

@@ -1,4 +1,4 @@
-"""Attention over several machines, on torch's own engine."""
+"""Attention over several ranks of `torch.distributed`."""
 
 from headspan.torch.distributed.halo import halo_attention
 

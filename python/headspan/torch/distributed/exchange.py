@@ -1,4 +1,4 @@
-"""Rows of tokens that other ranks hold, brought here, and their gradients back to their owners."""
+"""Exchange of token rows between ranks: gather the rows that a rank needs, and return their gradients."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from headspan.ops.halo import halo
 
 
 class Exchange(NamedTuple):
-    """Who gets what.
+    """The plan of an exchange between ranks.
 
     Attributes
     ----------
     group : ProcessGroup or None
     starts : ndarray of int64, shape (ranks + 1,)
-        Where the tokens of each rank begin, and where they end.
+        First token of each rank, followed by the number of all tokens.
     windows : ndarray of int64, shape (ranks, heads, 2)
-        The tokens that each rank needs of each head: the first and the one after the last.
+        Tokens that each rank needs of each head: the first token and the one after the last.
     first, last : int
-        The tokens that are laid out here, the first and the one after the last; what nobody brings of them is 0.
+        First token of the local buffer and the one after the last; rows that no rank sends are 0.
     """
 
     group: Any
@@ -34,29 +34,29 @@ class Exchange(NamedTuple):
     last: int
 
     def gather(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what is needed of tensors of shape (batch, heads, tokens, dims), each laid out in one of its own.
+        """Return for each tensor, (batch, heads, tokens, dims), a buffer with the rows that this rank needs.
 
-        All ranks have to call it together, and what it does backward, too.
+        All ranks must call the function together, and also run its backward pass together.
         """
-        laid_out: tuple[torch.Tensor, ...] = _Gather.apply(self, *tensors)
-        return laid_out
+        buffers: tuple[torch.Tensor, ...] = _Gather.apply(self, *tensors)
+        return buffers
 
     @property
     def rank(self) -> int:
-        """Which rank this is."""
+        """The index of this rank."""
         rank: int = dist.get_rank(self.group)
         return rank
 
     @property
-    def own(self) -> slice:
-        """Where the own tokens are laid out."""
+    def local(self) -> slice:
+        """The rows of the local tokens in the buffer."""
         start, stop = self.starts[self.rank : self.rank + 2] - self.first
         return slice(int(start), int(stop))
 
-    def parts(self, tensors: Sequence[torch.Tensor], origin: int, *, given: bool) -> list[list[torch.Tensor]]:
-        """Return views, for each rank, of what it is given, or of what it gives; rows of tensors count from origin."""
+    def parts(self, tensors: Sequence[torch.Tensor], origin: int, *, is_sent: bool) -> list[list[torch.Tensor]]:
+        """Return views of the rows sent to each rank, or received from it; row 0 of the tensors is token `origin`."""
         ranks = range(len(self.starts) - 1)
-        pairs = [(self.rank, other) if given else (other, self.rank) for other in ranks]
+        pairs = [(self.rank, other) if is_sent else (other, self.rank) for other in ranks]
         return [
             [
                 x[:, head, a - origin : b - origin]
@@ -67,24 +67,24 @@ class Exchange(NamedTuple):
         ]
 
     def swap(self, outgoing: list[list[torch.Tensor]], incoming: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
-        """Send to each rank what is outgoing; return what comes from each, in the shapes of what is incoming."""
-        some = [x for parts in (*outgoing, *incoming) for x in parts]
+        """Send `outgoing` to the ranks; return the tensors received from each, in the shapes of `incoming`."""
+        tensors = [x for parts in (*outgoing, *incoming) for x in parts]
         sent = [sum(x.numel() for x in parts) for parts in outgoing]
         received = [sum(x.numel() for x in parts) for parts in incoming]
-        dtype = some[0].dtype if some else torch.float32
+        dtype = tensors[0].dtype if tensors else torch.float32
         packed = torch.cat([torch.empty(0, dtype=dtype), *(x.reshape(-1) for parts in outgoing for x in parts)])
-        come = torch.empty(sum(received), dtype=dtype)
-        # As bytes, which every backend sends, whatever they mean.
+        buffer = torch.empty(sum(received), dtype=dtype)
+        # Every backend can send bytes, but not every type.
         size = dtype.itemsize
         dist.all_to_all_single(
-            come.view(torch.uint8),
+            buffer.view(torch.uint8),
             packed.view(torch.uint8),
             [size * n for n in received],
             [size * n for n in sent],
             group=self.group,
         )
-        each = iter(come.split([x.numel() for parts in incoming for x in parts]))
-        return [[next(each).view(x.shape) for x in parts] for parts in incoming]
+        rows = iter(buffer.split([x.numel() for parts in incoming for x in parts]))
+        return [[next(rows).view(x.shape) for x in parts] for parts in incoming]
 
 
 class _Gather(torch.autograd.Function):
@@ -92,29 +92,29 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, exchange: Exchange, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.exchange = exchange
         start = int(exchange.starts[exchange.rank])
-        own = exchange.own
-        laid_out = tuple(x.new_empty(*x.shape[:2], exchange.last - exchange.first, x.shape[3]) for x in tensors)
-        for into, x in zip(laid_out, tensors, strict=True):
-            into[:, :, own] = x
-            into[:, :, : own.start] = 0
-            into[:, :, own.stop :] = 0
-        outgoing = exchange.parts(tensors, start, given=True)
-        incoming = exchange.parts(laid_out, exchange.first, given=False)
-        for places, found in zip(incoming, exchange.swap(outgoing, incoming), strict=True):
-            for place, x in zip(places, found, strict=True):
-                place.copy_(x)
-        return laid_out
+        local = exchange.local
+        buffers = tuple(x.new_empty(*x.shape[:2], exchange.last - exchange.first, x.shape[3]) for x in tensors)
+        for buffer, x in zip(buffers, tensors, strict=True):
+            buffer[:, :, local] = x
+            buffer[:, :, : local.start] = 0
+            buffer[:, :, local.stop :] = 0
+        outgoing = exchange.parts(tensors, start, is_sent=True)
+        incoming = exchange.parts(buffers, exchange.first, is_sent=False)
+        for views, received in zip(incoming, exchange.swap(outgoing, incoming), strict=True):
+            for view, x in zip(views, received, strict=True):
+                view.copy_(x)
+        return buffers
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         exchange = ctx.exchange
         start = int(exchange.starts[exchange.rank])
-        # These gradients are nobody else's, since what is laid out has one use: they are added to where they are.
-        own = [x[:, :, exchange.own] for x in gradients]
-        outgoing = exchange.parts(gradients, exchange.first, given=False)
-        incoming = exchange.parts(own, start, given=True)
-        for places, found in zip(incoming, exchange.swap(outgoing, incoming), strict=True):
-            for place, x in zip(places, found, strict=True):
-                place.add_(x)
-        return None, *own
+        # No other code uses these gradients, because a buffer has a single use, so they can be modified in place.
+        local = [x[:, :, exchange.local] for x in gradients]
+        outgoing = exchange.parts(gradients, exchange.first, is_sent=False)
+        incoming = exchange.parts(local, start, is_sent=True)
+        for views, received in zip(incoming, exchange.swap(outgoing, incoming), strict=True):
+            for view, x in zip(views, received, strict=True):
+                view.add_(x)
+        return None, *local

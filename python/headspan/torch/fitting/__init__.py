@@ -1,4 +1,4 @@
-"""The smallest spans for a model of PyTorch that is already trained."""
+"""Fitting of the smallest spans to a trained PyTorch model."""
 
 from headspan.torch.fitting.fit import fit_spans
 

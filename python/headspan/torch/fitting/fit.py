@@ -1,4 +1,4 @@
-"""Find the smallest spans for a model of PyTorch that is already trained."""
+"""Find the smallest spans for a trained PyTorch model."""
 
 from __future__ import annotations
 
@@ -31,58 +31,56 @@ def fit_spans(
     tokens: int | None = None,
     batch: int = 8,
 ) -> SpanFit:
-    """Find the smallest spans for a model that is already trained, and give them to it.
+    """Find the smallest spans for a trained model, and set them in the model.
 
-    Its weights stay as they are. One span for all heads is measured beside what is found, and the model is never given
-    spans that are worse than that at equal pairs, on the data that they are fitted to.
+    The weights do not change. The fit also measures one uniform span for all heads. On the fitting data, the spans of
+    the model are never worse than the uniform span at the same number of pairs.
 
     Parameters
     ----------
     model : Module
-        A decoder of transformers with ``attn_implementation="headspan"``; or a model of `AdaptiveSpanAttention`, or of
-        `torch.nn.MultiheadAttention` that `convert` gave spans. All layers have the same heads.
+        A transformers decoder with ``attn_implementation="headspan"``, or a model of `AdaptiveSpanAttention`, or of
+        `torch.nn.MultiheadAttention` with spans from `convert`. All layers must have the same heads.
     data : Tensor or sequence
-        For a model of transformers, token ids of shape (windows, tokens). With `loss`, windows of any kind along the
-        first axis of a tensor, or a sequence of batches as `loss` takes them.
+        For a transformers model, token ids of shape (windows, tokens). With `loss`, any tensor with windows along its
+        first axis, or a sequence of batches that `loss` accepts.
     budget : float
-        The pairs that there may be, as a share of those of full attention.
+        Maximum number of pairs, as a fraction of the pairs of full attention.
     tolerance : float
-        Instead of a budget: by how much the loss may grow, as a share of that of full attention; 0.01 is 1 %.
+        Maximum increase of the loss, as a fraction of the loss of full attention; 0.01 is 1 %. Replaces `budget`.
     method : {"profile", "learn"}
-        By descent in the logarithm of the spans, or by measured steps, see `headspan.fit_spans`. Steps begin where next
-        to no attention lies farther, for models of transformers.
+        "learn" minimises by gradient descent in the logarithm of the spans, and "profile" by measured steps, see
+        `headspan.fit_spans`. For transformers models, the steps start from the spans that hold almost all attention.
     loss : callable, optional
-        ``loss(model, batch)`` gives the mean loss of a batch, a tensor of one number; the cross-entropy of each next
-        token unless given.
+        ``loss(model, batch)`` returns the mean loss of a batch as a tensor of one number. Default: the cross-entropy of
+        each next token.
     held_out : Tensor or sequence, optional
-        As `data`, for the losses that are reported; unless given the last quarter of `data`, which is left out.
+        Data like `data` for the reported losses. Default: the last quarter of `data`, which the fit then excludes.
     ramp : float, optional
-        Of the soft mask; that of the spans that the model has unless given, or else 32. It is what every head reaches
-        beyond its span.
+        Ramp of the soft mask, which every head reaches beyond its span. Default: the ramp of the model's spans, or 32.
     sink_tokens : int
-        So many first tokens are seen at any distance, see `set_spans`: of models of transformers.
+        Number of first tokens that are visible at any distance, see `set_spans`; only for transformers models.
     tokens : int, optional
-        How long the texts are, where `data` is no tensor.
+        Length of the sequences; required if `data` is not a tensor.
     batch : int
-        So many windows of a tensor are computed at once.
+        Number of windows of a tensor in a batch.
 
     Returns
     -------
     SpanFit
-        The spans, what they cost and lose, held out too, and the curve; `headspan.plot.span_fit` draws it.
+        The spans, their cost, their losses on both data sets, and the curve; `headspan.plot.span_fit` draws it.
 
     Raises
     ------
     ValueError
-        For a budget that the ramp alone exceeds, a value out of its range, or a model whose attentions have no spans.
+        If the ramp alone exceeds the budget, a value is out of range, or an attention of the model has no spans.
     TypeError
-        For a wrong type, or spans that every token predicts.
+        If an argument has the wrong type, or if tokens predict the spans of the model.
 
     Notes
     -----
-    Spans go to `set_spans`, or into the `AdaptiveSpan` of each attention where there are such. A head that needs all
-    tokens of the windows is left without a limit. If anything fails the model is what it was. While it is measured the
-    model is in eval mode.
+    `set_spans` sets the spans, or they are stored in the `AdaptiveSpan` of each attention if there is one. A head whose
+    span covers the window gets no limit. During the fit, the model is in eval mode. After an error, it is restored.
 
     Examples
     --------
@@ -107,9 +105,9 @@ def fit_spans(
         raise TypeError(f"loss must be a function of a model and a batch, not {_check.describe(loss)}")
     size = _check.integer("batch", batch, at_least=1)
     if loss is None:
-        for name, given in {"data": data, "held_out": held_out}.items():
-            if given is not None and not (
-                isinstance(given, torch.Tensor) and given.ndim == 2 and not given.is_floating_point()
+        for name, ids in {"data": data, "held_out": held_out}.items():
+            if ids is not None and not (
+                isinstance(ids, torch.Tensor) and ids.ndim == 2 and not ids.is_floating_point()
             ):
                 raise TypeError(f"{name} must be token ids of shape (windows, tokens) where no loss is given")
     if not isinstance(data, torch.Tensor):
@@ -124,25 +122,25 @@ def fit_spans(
     sinks = _check.integer("sink_tokens", sink_tokens, at_least=0)
     if sinks and not places.of_transformers:
         raise ValueError("sink_tokens are for models of transformers; a pattern of the layer has them elsewhere")
-    own = places.ramp() if ramp is None else ramp
-    ramp = DEFAULTS["ramp"] if own is None else own
+    model_ramp = places.ramp() if ramp is None else ramp
+    ramp = DEFAULTS["ramp"] if model_ramp is None else model_ramp
     measure: Loss = next_token_loss if loss is None else loss
     by_mass = method == "profile" and loss is None and isinstance(data, torch.Tensor)
 
     with places.lent(ramp, sinks) as lent:
 
         def put(spans: Spans, *, needs_gradient: bool = False) -> list[torch.Tensor]:
-            for its, of_heads in zip(lent, spans, strict=True):
-                its.value = torch.tensor(of_heads, dtype=torch.float32, requires_grad=needs_gradient)
-            return [its.value for its in lent]
+            for layer, heads in zip(lent, spans, strict=True):
+                layer.value = torch.tensor(heads, dtype=torch.float32, requires_grad=needs_gradient)
+            return [layer.value for layer in lent]
 
-        def loss_of(of: Data, spans: Spans) -> float:
+        def loss_of(batches: Data, spans: Spans) -> float:
             put(spans)
-            return of.loss(model, measure)
+            return batches.loss(model, measure)
 
         def gradient(spans: Spans) -> tuple[float, Spans]:
             value, slopes = fitted.gradient(model, measure, put(spans, needs_gradient=True))
-            return value, np.stack([its.numpy() for its in slopes])
+            return value, np.stack([slope.numpy() for slope in slopes])
 
         profile = None
         if by_mass:

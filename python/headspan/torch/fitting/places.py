@@ -1,4 +1,4 @@
-"""Where the spans of a model are: found, lent for a while, and given for good."""
+"""Access to the spans of a model: find them, replace them temporarily, and set them permanently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spans = npt.NDArray[np.float64]
 
 
 class Lent(nn.Module):
-    """Spans that somebody else decides, where learned ones stand otherwise."""
+    """Temporary spans that replace an `AdaptiveSpan` and are set from outside."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Lent(nn.Module):
 
 
 class Sizes(NamedTuple):
-    """Sizes of an attention."""
+    """Sizes of an attention module."""
 
     heads: int
     key_heads: int
@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
 
 
 class Places:
-    """The attentions of a model that have spans, layer by layer.
+    """The attention modules of a model that have spans, in the order of the layers.
 
     Attributes
     ----------
@@ -54,24 +54,24 @@ class Places:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        named = [(name, its) for name, its in model.named_modules() if _is_of_layers(its) or is_of_transformers(its)]
+        named = [(name, m) for name, m in model.named_modules() if _is_of_layers(m) or is_of_transformers(m)]
         if not named:
             raise ValueError(
                 "model must have attentions with spans: AdaptiveSpanAttention, a torch.nn.MultiheadAttention that "
                 "headspan.torch.convert gave spans, or a model of transformers"
             )
-        kinds = {is_of_transformers(its) for _, its in named}
+        kinds = {is_of_transformers(module) for _, module in named}
         if len(kinds) > 1:
             raise ValueError("model must have attentions of torch or of transformers, not of both")
         self.of_transformers = kinds.pop()
-        self.attentions: list[Any] = [its for _, its in named]
+        self.attentions: list[Any] = [module for _, module in named]
         if self.of_transformers:
             self._check_transformers()
-        for name, its in named:
-            span = getattr(its, "headspan_span" if self.of_transformers else "span", None)
+        for name, module in named:
+            span = getattr(module, "headspan_span" if self.of_transformers else "span", None)
             if not isinstance(span, AdaptiveSpan) and not (span is None and self.of_transformers):
                 raise TypeError(f"the spans of {name or 'model'} must be an AdaptiveSpan, not {type(span).__name__}")
-        sizes = {self._sizes_of(its) for its in self.attentions}
+        sizes = {self._sizes_of(module) for module in self.attentions}
         if len(sizes) > 1:
             raise ValueError(f"all attentions of the model must have the same heads, not {sorted(map(tuple, sizes))}")
         self.sizes = sizes.pop()
@@ -86,8 +86,8 @@ class Places:
         kinds = layers_of(config)[0]
         if set(kinds) != {"full_attention"}:
             raise ValueError(f"fitting is for layers of full attention, not of {', '.join(sorted(set(kinds)))}")
-        self.attentions.sort(key=lambda its: its.layer_idx)
-        numbers = [its.layer_idx for its in self.attentions]
+        self.attentions.sort(key=lambda module: module.layer_idx)
+        numbers = [module.layer_idx for module in self.attentions]
         if numbers != list(range(config.num_hidden_layers)):
             raise ValueError(
                 f"each of {config.num_hidden_layers} layers must have one attention, not those of {numbers}"
@@ -103,33 +103,33 @@ class Places:
         return Sizes(heads, getattr(config, "num_key_value_heads", None) or heads, head_dim)
 
     def ramp(self) -> float | None:
-        """Return the ramp of the spans that there are, or None."""
+        """Return the ramp of the model's spans, or None."""
         name = "headspan_ramp" if self.of_transformers else "ramp"
-        ramps = {getattr(its, name) for its in self.attentions if hasattr(its, name)}
+        ramps = {getattr(module, name) for module in self.attentions if hasattr(module, name)}
         if len(ramps) > 1:
             raise ValueError(f"ramp must be given where layers have different ones, here {sorted(ramps)}")
         return float(ramps.pop()) if ramps else None
 
     @contextmanager
     def lent(self, ramp: float, sink_tokens: int = 0) -> Iterator[list[Lent]]:
-        """Put spans in the place of those of the model, and put these back whatever happens.
+        """Replace the spans of the model in a context, and restore them on exit even after an error.
 
-        Its weights need no gradient meanwhile, and all of it is in eval mode.
+        Within the context, the weights require no gradient and the model is in eval mode.
         """
         span_name, ramp_name = ("headspan_span", "headspan_ramp") if self.of_transformers else ("span", "ramp")
         missing = object()
-        kept = [(getattr(its, span_name, missing), getattr(its, ramp_name, missing)) for its in self.attentions]
-        needed = [(its, its.requires_grad) for its in self.model.parameters()]
-        modes = [(its, its.training) for its in self.model.modules()]
+        kept = [(getattr(m, span_name, missing), getattr(m, ramp_name, missing)) for m in self.attentions]
+        needed = [(parameter, parameter.requires_grad) for parameter in self.model.parameters()]
+        modes = [(module, module.training) for module in self.model.modules()]
         lent = [Lent() for _ in self.attentions]
         config = decoder_config(self.model) if self.of_transformers else None
         sinks = getattr(config, "headspan_sink_tokens", 0)
         try:
             if config is not None:
                 config.headspan_sink_tokens = sink_tokens
-            for its, spans in zip(self.attentions, lent, strict=True):
-                setattr(its, span_name, spans)
-                setattr(its, ramp_name, ramp)
+            for attention, spans in zip(self.attentions, lent, strict=True):
+                setattr(attention, span_name, spans)
+                setattr(attention, ramp_name, ramp)
             for parameter, _ in needed:
                 parameter.requires_grad_(False)
             self.model.eval()
@@ -137,31 +137,31 @@ class Places:
         finally:
             if config is not None:
                 config.headspan_sink_tokens = sinks
-            for its, both in zip(self.attentions, kept, strict=True):
-                for name, former in zip((span_name, ramp_name), both, strict=True):
-                    if former is missing:
-                        delattr(its, name)
+            for attention, originals in zip(self.attentions, kept, strict=True):
+                for name, original in zip((span_name, ramp_name), originals, strict=True):
+                    if original is missing:
+                        delattr(attention, name)
                     else:
-                        setattr(its, name, former)
+                        setattr(attention, name, original)
             for parameter, needs in needed:
                 parameter.requires_grad_(needs)
             for module, training in modes:
                 module.training = training
 
     def give(self, spans: Spans, ramp: float, tokens: int, sink_tokens: int) -> None:
-        """Give the model spans of (layers, heads) for good; those of all tokens limit nothing."""
+        """Set spans of shape (layers, heads) permanently; a span of all tokens means no limit."""
         if self.of_transformers:
             unlimited = np.where(spans >= tokens, UNLIMITED, spans).tolist()
-            learned = any(hasattr(its, "headspan_span") for its in self.attentions)
+            learned = any(hasattr(module, "headspan_span") for module in self.attentions)
             set_spans(self.model, None if learned else unlimited, ramp=ramp, sink_tokens=sink_tokens)
             if not learned:
                 return
-        for its, of_heads in zip(self.attentions, spans, strict=True):
-            span: AdaptiveSpan = its.headspan_span if self.of_transformers else its.span
-            setattr(its, "headspan_ramp" if self.of_transformers else "ramp", ramp)
-            span.limit = max(span.limit, float(of_heads.max()))
+        for attention, heads in zip(self.attentions, spans, strict=True):
+            span: AdaptiveSpan = attention.headspan_span if self.of_transformers else attention.span
+            setattr(attention, "headspan_ramp" if self.of_transformers else "ramp", ramp)
+            span.limit = max(span.limit, float(heads.max()))
             with torch.no_grad():
-                span.fraction.copy_(torch.as_tensor(of_heads / span.limit))
+                span.fraction.copy_(torch.as_tensor(heads / span.limit))
 
 
 def _is_of_layers(module: nn.Module) -> bool:

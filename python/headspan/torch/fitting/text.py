@@ -1,4 +1,4 @@
-"""What is measured: the loss of a model on its data, and where its heads look."""
+"""Measurements for fitting: the loss of a model on data, and the attention mass of its heads by distance."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from torch import nn
 from headspan import _check
 from headspan.torch.transformers.recording import record
 
-_ROWS = 512  # queries of a text by which its attention mass is estimated
+_ROWS = 512  # number of queries that estimate the attention mass of a sequence
 _ROWS_AT_ONCE = 32
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
 
 
 def next_token_loss(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of each next token, in nats."""
+    """Return the mean cross-entropy of next-token prediction, in nats."""
     logits = model(ids, use_cache=False).logits
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 class Data:
-    """Batches, each with its share of the loss.
+    """Batches with their weights in the mean loss.
 
     Parameters
     ----------
     name : str
-        How it is called in errors.
-    given : Tensor or sequence
-        Windows, cut into batches of `batch`; or batches as they are, which count alike.
+        Name of the argument in error messages.
+    data : Tensor or sequence
+        A tensor of windows, which is split into batches of `batch` windows; or a sequence of equally weighted batches.
     """
 
-    def __init__(self, name: str, given: Any, batch: int) -> None:
-        if isinstance(given, torch.Tensor):
-            if given.ndim < 2 or 0 in given.shape:
-                raise ValueError(f"{name} must be of shape (windows, tokens, ...), not {tuple(given.shape)}")
-            self.batches: Sequence[Any] = given.split(batch)
-            self.shares = [len(its) / len(given) for its in self.batches]
+    def __init__(self, name: str, data: Any, batch: int) -> None:
+        if isinstance(data, torch.Tensor):
+            if data.ndim < 2 or 0 in data.shape:
+                raise ValueError(f"{name} must be of shape (windows, tokens, ...), not {tuple(data.shape)}")
+            self.batches: Sequence[Any] = data.split(batch)
+            self.shares = [len(windows) / len(data) for windows in self.batches]
         else:
-            self.batches = _check.sequence(name, given, "batches, or a tensor of windows")
+            self.batches = _check.sequence(name, data, "batches, or a tensor of windows")
             if not self.batches:
                 raise ValueError(f"{name} must hold at least one batch")
             self.shares = [1 / len(self.batches)] * len(self.batches)
@@ -51,22 +51,22 @@ class Data:
     def loss(self, model: nn.Module, loss: Loss) -> float:
         """Return the mean loss."""
         with torch.no_grad():
-            each = [float(_scalar(loss(model, its))) for its in self.batches]
-        return float(np.dot(each, self.shares))
+            losses = [float(_scalar(loss(model, batch))) for batch in self.batches]
+        return float(np.dot(losses, self.shares))
 
-    def gradient(self, model: nn.Module, loss: Loss, of: list[torch.Tensor]) -> tuple[float, list[torch.Tensor]]:
-        """Return the mean loss and its gradients, of tensors that the model computes with."""
-        total, sums = 0.0, [torch.zeros(its.shape, dtype=torch.float64) for its in of]
+    def gradient(self, model: nn.Module, loss: Loss, spans: list[torch.Tensor]) -> tuple[float, list[torch.Tensor]]:
+        """Return the mean loss and its gradients with respect to the spans that the model uses."""
+        total, sums = 0.0, [torch.zeros(span.shape, dtype=torch.float64) for span in spans]
         for batch, share in zip(self.batches, self.shares, strict=True):
             with torch.enable_grad():
                 value = _scalar(loss(model, batch))
                 if not value.requires_grad:
                     raise ValueError("loss must depend on the spans of the model, and has no gradient for them")
-                slopes = torch.autograd.grad(value, of, allow_unused=True)
+                slopes = torch.autograd.grad(value, spans, allow_unused=True)
             total += share * float(value.detach())
-            for so_far, slope in zip(sums, slopes, strict=True):
+            for partial_sum, slope in zip(sums, slopes, strict=True):
                 if slope is not None:
-                    so_far += share * slope.detach().to("cpu", torch.float64)
+                    partial_sum += share * slope.detach().to("cpu", torch.float64)
         return total, sums
 
 
@@ -77,21 +77,21 @@ def _scalar(value: Any) -> torch.Tensor:
 
 
 def mass_by_distance(model: nn.Module, attentions: Sequence[nn.Module], ids: torch.Tensor) -> npt.NDArray[np.float64]:
-    """Return the attention mass of each head at each distance, (layers, heads, tokens), for one window of tokens.
+    """Return the attention mass of each head at each distance, (layers, heads, tokens), for the first window of `ids`.
 
-    Queries and keys are kept of one layer at a time, for which the model runs anew, and of its map some rows at a time,
-    of queries evenly apart.
+    To save memory, the model runs once for each layer and keeps only the queries and keys of that layer. The attention
+    map is computed for evenly spaced queries, a few rows at a time.
     """
     tokens = ids.shape[1]
     rows = np.unique(np.linspace(0, tokens - 1, min(_ROWS, tokens)).astype(int))
-    found = []
+    masses = []
     for attention in attentions:
         with torch.no_grad(), record(attention) as layers:
             model(ids[:1], use_cache=False)
         (layer,) = layers.values()
         mass = np.zeros((layer.query.shape[1], tokens))
-        for some in np.array_split(rows, -(-len(rows) // _ROWS_AT_ONCE)):
-            for row, weights in zip(some, np.moveaxis(layer.weights(rows=some)[0], 1, 0), strict=True):
+        for chunk in np.array_split(rows, -(-len(rows) // _ROWS_AT_ONCE)):
+            for row, weights in zip(chunk, np.moveaxis(layer.weights(rows=chunk)[0], 1, 0), strict=True):
                 mass[:, : row + 1] += weights[:, row::-1]
-        found.append(mass)
-    return np.stack(found)
+        masses.append(mass)
+    return np.stack(masses)

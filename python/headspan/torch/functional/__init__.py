@@ -1,17 +1,17 @@
-"""Attention of tensors as functions, without parameters of their own."""
+"""Attention functions on tensors, without learned parameters."""
 
-from headspan.torch.functional.attend import alike, attention, beside, check_device, readable
+from headspan.torch.functional.attend import attention, check_device, check_tensor, replicate_like, unify_dtypes
 from headspan.torch.functional.hierarchical import hierarchical_attention
 from headspan.torch.functional.retrieval import retrieval_attention
 from headspan.torch.functional.weights import weights
 
 __all__ = [
-    "alike",
     "attention",
-    "beside",
     "check_device",
+    "check_tensor",
     "hierarchical_attention",
-    "readable",
+    "replicate_like",
     "retrieval_attention",
+    "unify_dtypes",
     "weights",
 ]

@@ -1,4 +1,4 @@
-"""Attention of tensors: what is given is brought to what the operator of torch takes."""
+"""Attention on tensors: check the arguments and convert them for the torch operator."""
 
 from __future__ import annotations
 
@@ -43,53 +43,53 @@ def attention(
     return_lse: bool = False,
     **options: Any,
 ) -> Any:
-    """Attention in which every head, or every token, has its own span, of tensors on the CPU.
+    """Compute attention on CPU tensors; every head, or every token, has its own span.
 
-    Takes the arguments of `headspan.attention`, which says what they are, and gives the same numbers, to the bit. Every
-    option may be a tensor, too, and those that `headspan.Gradients` lists have a gradient. Tensors are read where they
-    are, whatever their strides; only 16-bit floats and a last axis that is not contiguous cost a copy.
+    The arguments are those of `headspan.attention`, which documents them, and the results are bitwise equal. Every
+    option may also be a tensor, and the options in `headspan.Gradients` have a gradient. Tensors are read in place,
+    whatever their strides; only 16-bit floats and a last axis that is not contiguous require a copy.
 
     Parameters
     ----------
     query : Tensor, shape (batch, heads, tokens, head_dim)
-        float32 or float64; leading axes may be left out. Nested where key and value are, with ``layout=torch.jagged``
-        and texts of different lengths. bfloat16 and float16 are computed with in float32, and what
-        the backward pass needs of them is kept as it was given.
+        float32, float64, bfloat16 or float16; leading axes may be omitted. 16-bit types are computed in float32, but
+        stored for the backward pass in their own type. Nested if `key` and `value` are nested, with
+        ``layout=torch.jagged`` and sequences of different lengths.
     key, value : Tensor, shape (batch, key heads, key tokens, head_dim)
-        Of the same type. Under `torch.autocast` types may be mixed, and the widest of the three is that of all: nothing
-        is converted to a narrower one.
+        Of the same type as `query`. Under `torch.autocast` the types may differ; all three are then converted to the
+        widest of them and never to a narrower type.
     **options
         See `headspan.attention`.
     return_lse : bool
-        Whether to return the log-sum-exp too.
+        Whether to return the log-sum-exp as well.
 
     Returns
     -------
     out : Tensor, shape (batch, heads, tokens, head_dim of value)
-        Of the type of query, and nested as it is. In memory the heads of a token lie beside each other, so that
+        Of the type of `query`, and nested if `query` is. The heads of a token are adjacent in memory, so that
         ``out.transpose(1, 2).flatten(2)`` copies nothing.
     lse : Tensor, shape (batch, heads, tokens)
-        Only with `return_lse`; of float32 for narrower types.
+        Returned only if `return_lse` is True; float32 for 16-bit inputs.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value, tensors on another device, or some on "meta" and some on the CPU.
+        If shapes do not match, an option is out of range, or the tensors are not all on the CPU or all on "meta".
     TypeError
-        For a wrong or mixed type.
+        If an argument has an unsupported type, or if `query`, `key` and `value` differ in type outside autocast.
     NotImplementedError
-        For second derivatives and for those in forward mode, which there are none of.
+        For second derivatives and forward-mode derivatives, which are not supported.
 
     Notes
     -----
-    It is an operator of torch: `torch.compile` and `torch.export` take it as a whole (patterns are made outside of what
-    is compiled), checkpoints compute it again, and `torch.func` has its gradient and maps it (`vmap`) as one larger
-    batch, or call by call where memory keys, a table of biases or dropout ask for it. Only gradients that are needed
-    are computed. As many threads work as `torch.get_num_threads` says.
+    Attention is an operator of torch. `torch.compile` and `torch.export` keep it as one node (create patterns outside
+    the compiled function), activation checkpointing recomputes it, and `torch.func` differentiates it. `vmap` maps it
+    as one larger batch, or call by call with memory keys, a table of biases or dropout. Only the required gradients
+    are computed. The number of threads is ``torch.get_num_threads()``.
 
-    Of a `DTensor` the shards of heads and of batch items are computed on the ranks that have them, with their parts of
-    options; plain tensors beside it are taken for the same on all ranks. Where more is needed (other shards, a pattern
-    for each head, dropout) torch gathers it first. For tokens that lie over ranks see `halo_attention`.
+    If the arguments are `DTensor`, each rank computes its own shards of heads and batch items with the matching parts
+    of the options. Plain tensors are then assumed to be the same on all ranks. For other shards, a pattern for each
+    head or dropout, torch gathers the tensors first. `halo_attention` handles tokens that are distributed over ranks.
 
     Examples
     --------
@@ -106,66 +106,67 @@ def attention(
         if with_lse:
             raise NotImplementedError("return_lse cannot be had of nested tensors")
         return nested_attention(attention, {"query": query, "key": key, "value": value}, options)
-    query, key, value = checked(query, key, value, instead="headspan.attention")
+    query, key, value = check_inputs(query, key, value, instead="headspan.attention")
     refuse_unknown(options)
-    return computed(query, key, value, for_torch(options, query), with_lse=with_lse)
+    return compute(query, key, value, convert_options(options, query), with_lse=with_lse)
 
 
-def computed(
+def compute(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any], *, with_lse: bool
 ) -> Any:
-    """Call the operator with checked tensors and options as `for_torch` gives them."""
-    options = beside(query, options)
+    """Call the operator with checked tensors and with options from `convert_options`."""
+    options = replicate_like(query, options)
     results = operator.call(query, key, value, options, with_lse)
     return tuple(results) if with_lse else results[0]
 
 
-def beside(tensor: torch.Tensor, others: dict[str, Any]) -> dict[str, Any]:
-    """Return what is used beside a tensor: where that lies over ranks, plain tensors are the same on all of them."""
+def replicate_like(tensor: torch.Tensor, others: dict[str, Any]) -> dict[str, Any]:
+    """Return values for use with a tensor: if it is a `DTensor`, plain tensors are replicated on its mesh."""
     if type(tensor) is torch.Tensor or not hasattr(tensor, "device_mesh"):
         return others
-    # Loaded only now, with all that torch has for distributed tensors.
+    # Imported here because it loads all of torch's modules for distributed tensors.
     from headspan.torch.sharding import replicated
 
     return replicated(tensor.device_mesh, others)
 
 
-def checked(query: Any, key: Any, value: Any, *, instead: str) -> tuple[torch.Tensor, ...]:
-    """Return tensors of one type that can be computed with, or say what is wrong and which function takes arrays."""
-    if type(query) is type(key) is type(value) is torch.Tensor:  # the usual case, without a detour
+def check_inputs(query: Any, key: Any, value: Any, *, instead: str) -> tuple[torch.Tensor, ...]:
+    """Return supported tensors of one type, or raise an error that names `instead`, the function for arrays."""
+    # Fast path for the usual case.
+    if type(query) is type(key) is type(value) is torch.Tensor:
         on_cpu = query.is_cpu and key.is_cpu and value.is_cpu
         if on_cpu and query.dtype is key.dtype is value.dtype and query.dtype in READABLE:
             return query, key, value
-    given = (("query", query), ("key", key), ("value", value))
-    tensors = [tensor(*each, instead=instead) for each in given]
-    for (name, _), other in zip(given[1:], tensors[1:], strict=True):
+    arguments = (("query", query), ("key", key), ("value", value))
+    tensors = [check_input(*argument, instead=instead) for argument in arguments]
+    for (name, _), other in zip(arguments[1:], tensors[1:], strict=True):
         check_device(name, other, tensors[0])
-    return alike(*tensors)
+    return unify_dtypes(*tensors)
 
 
-def tensor(name: str, given: object, *, instead: str) -> torch.Tensor:
-    """Return a tensor that can be computed with, or say which function takes what is none."""
-    if not isinstance(given, torch.Tensor):
-        raise TypeError(f"{name} must be a tensor of torch, not {type(given).__name__}; {instead} takes arrays")
-    return readable(name, given)
+def check_input(name: str, argument: object, *, instead: str) -> torch.Tensor:
+    """Return a supported tensor, or raise an error that names `instead`, the function for arrays."""
+    if not isinstance(argument, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor of torch, not {type(argument).__name__}; {instead} takes arrays")
+    return check_tensor(name, argument)
 
 
-def alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Bring what autocast has mixed to the widest type; elsewhere refuse what computing in float32 would hide."""
+def unify_dtypes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Convert mixed types to the widest one under autocast; otherwise reject mixtures that float32 would hide."""
     types = (query.dtype, key.dtype, value.dtype)
     if types[0] is types[1] is types[2]:
         return query, key, value
     if torch.is_autocast_enabled("cpu"):
         widest = functools.reduce(torch.promote_types, types)
         return query.to(widest), key.to(widest), value.to(widest)
-    for name, its in zip(("key", "value"), types[1:], strict=True):
-        if its is not types[0] and (its in HALF or types[0] in HALF):
-            raise TypeError(f"{name} is {its} but query is {types[0]}; {name}.to({types[0]}) makes them alike")
+    for name, dtype in zip(("key", "value"), types[1:], strict=True):
+        if dtype is not types[0] and (dtype in HALF or types[0] in HALF):
+            raise TypeError(f"{name} is {dtype} but query is {types[0]}; {name}.to({types[0]}) makes them alike")
     return query, key, value
 
 
-def readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that can be computed with, or say how it becomes one."""
+def check_tensor(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor if it is supported, or raise an error that says how to convert it."""
     if not (tensor.is_cpu or tensor.is_meta):
         raise ValueError(
             f"{name} must be on the CPU, where headspan computes, not on {tensor.device}; see {name}.cpu()"
@@ -176,54 +177,55 @@ def readable(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_device(name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
-    """Refuse a tensor that is not where query is; both are `readable`, on the CPU or without numbers on "meta"."""
+    """Raise an error unless a tensor is on the device of `query`, the CPU or "meta"; both passed `check_tensor`."""
     if tensor.device.type != query.device.type:
         raise ValueError(f"{name} must be on the device of query, {query.device}, not on {tensor.device}")
 
 
-def for_torch(options: dict[str, Any], query: torch.Tensor) -> dict[str, Any]:
-    """Return options as the operator takes them beside a query."""
+def convert_options(options: dict[str, Any], query: torch.Tensor) -> dict[str, Any]:
+    """Convert options to the arguments that the operator takes with this query."""
     for name, option in options.items():
         if isinstance(option, torch.Tensor) and name in schema.TENSORS:
-            check_device(name, readable(name, option), query)
-    return {name: _for_torch(name, given) for name, given in options.items()}
+            check_device(name, check_tensor(name, option), query)
+    return {name: _convert_option(name, option) for name, option in options.items()}
 
 
-def _for_torch(name: str, given: Any) -> Any:
-    if given is None and name not in DEFAULTS:
+def _convert_option(name: str, option: Any) -> Any:
+    if option is None and name not in DEFAULTS:
         return None
     if name == "seed":
-        return _seed(given)
+        return _convert_seed(option)
     if name in schema.TENSORS:
-        return real_tensor(name, given)
+        return as_tensor(name, option)
     if name == "pattern":
-        return schema.written_pattern(given)
+        return schema.written_pattern(option)
     if name == "causal":
-        return _check.flag(name, given)
-    return PLAIN[name](name, given)
+        return _check.flag(name, option)
+    return PLAIN[name](name, option)
 
 
-def _seed(given: Any) -> torch.Tensor:
-    """Return a seed as the operator takes it: as it was drawn, or of a number."""
-    if not isinstance(given, torch.Tensor):
-        number: Any = PLAIN["seed"]("seed", given)
+def _convert_seed(seed: Any) -> torch.Tensor:
+    """Return a seed as a tensor, which the operator takes; a number is converted."""
+    if not isinstance(seed, torch.Tensor):
+        number: Any = PLAIN["seed"]("seed", seed)
         return torch.tensor(schema.written_seed(number), device="cpu")
-    if given.shape or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise TypeError(f"seed must be one integer, got a tensor of {given.dtype} and shape {tuple(given.shape)}")
-    return readable("seed", given)
+    if seed.shape or seed.is_floating_point() or seed.is_complex() or seed.dtype == torch.bool:
+        raise TypeError(f"seed must be one integer, got a tensor of {seed.dtype} and shape {tuple(seed.shape)}")
+    return check_tensor("seed", seed)
 
 
-def real_tensor(name: str, given: Any) -> torch.Tensor:
-    """Return a tensor that can be computed with: as it is, or of what NumPy reads as an array, in its type."""
-    if isinstance(given, torch.Tensor):
-        return readable(name, given)
-    if type(given) is float:  # the usual case, without a detour
-        return torch.tensor(given, dtype=torch.float64, device="cpu")
-    if torch.compiler.is_compiling():  # which does not follow what is asked of arrays of NumPy
-        tensor = torch.as_tensor(given)
-        whole = isinstance(given, np.ndarray) or not tensor.is_floating_point()
-        return tensor if whole else torch.as_tensor(given, dtype=torch.float64)
-    array = _check.as_array(name, given)
+def as_tensor(name: str, option: Any) -> torch.Tensor:
+    """Return a supported tensor: the option itself, or its values in the type in which NumPy reads them."""
+    if isinstance(option, torch.Tensor):
+        return check_tensor(name, option)
+    if type(option) is float:
+        return torch.tensor(option, dtype=torch.float64, device="cpu")
+    # The compiler cannot trace the NumPy checks below.
+    if torch.compiler.is_compiling():
+        tensor = torch.as_tensor(option)
+        keeps_dtype = isinstance(option, np.ndarray) or not tensor.is_floating_point()
+        return tensor if keeps_dtype else torch.as_tensor(option, dtype=torch.float64)
+    array = _check.as_array(name, option)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be real numbers, not {array.dtype}")
     dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")

@@ -1,4 +1,4 @@
-"""Hierarchical attention of tensors: means in front of the tokens, and one call of attention."""
+"""Hierarchical attention on tensors: one call of attention over group means followed by the tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headspan import _check
 from headspan.ops.hierarchical import biases, checked_sizes, levels_of
 from headspan.patterns.base import Pattern
 from headspan.torch.arrays import HALF
-from headspan.torch.functional.attend import checked, computed, for_torch
+from headspan.torch.functional.attend import check_inputs, compute, convert_options
 from headspan.torch.schema import written_pattern
 
 
@@ -28,39 +28,39 @@ def hierarchical_attention(
     sinks: npt.ArrayLike | torch.Tensor | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """Causal attention to near keys one by one and to farther ones as means, of tensors on the CPU.
+    """Compute causal attention to near keys individually and to distant keys as means, on CPU tensors.
 
-    Takes the arguments of `headspan.hierarchical_attention`, which says what is computed, and gives the same numbers,
-    to the bit, with the gradient of `query`, `key`, `value` and `sinks`. It consists of operations of torch around
-    `headspan.torch.attention`, and compiles (for each length apart), exports and maps as that does.
+    The arguments are those of `headspan.hierarchical_attention`, which describes the computation, and the results are
+    bitwise equal. `query`, `key`, `value` and `sinks` have a gradient. The function consists of torch operations around
+    `headspan.torch.attention` and supports `torch.compile` (once for each length), `torch.export` and `vmap`.
 
     Parameters
     ----------
     query : Tensor, shape (batch, heads, tokens, head_dim)
-        Leading axes may be left out. As many tokens as there are keys, or fewer, the last ones.
+        Leading axes may be omitted. If there are fewer queries than keys, the queries are the last tokens.
     key, value : Tensor, shape (batch, key heads, key tokens, head_dim)
-        Of the same type. Means of bfloat16 and float16 are computed in float32 and rounded once.
+        Of the same type as `query`. Means of bfloat16 and float16 are computed in float32 and rounded once.
     block_size : int
-        Tokens of a block, and groups of a stretch.
+        Number of tokens in a block, and of groups in a stretch; see `headspan.hierarchical_attention`.
     scale, softcap, sinks
-        As for `headspan.attention`.
+        See `headspan.attention`.
     return_lse : bool
-        Whether to return the log-sum-exp too.
+        Whether to return the log-sum-exp as well.
 
     Returns
     -------
     out : Tensor, shape (batch, heads, tokens, head_dim of value)
     lse : Tensor, shape (batch, heads, tokens)
-        Only with `return_lse`.
+        Returned only if `return_lse` is True.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value, or tensors on another device.
+        If shapes do not match, a value is out of range, or the tensors are not on the same device.
     TypeError
-        For a wrong or mixed type.
+        If an argument has an unsupported type, or if `query`, `key` and `value` differ in type outside autocast.
     NotImplementedError
-        For second derivatives and for those in forward mode, which there are none of.
+        For second derivatives and forward-mode derivatives, which are not supported.
 
     References
     ----------
@@ -74,36 +74,38 @@ def hierarchical_attention(
     >>> hierarchical_attention(query, key, value, block_size=16).shape
     torch.Size([1, 2, 1000, 16])
     """
-    query, key, value = checked(query, key, value, instead="headspan.hierarchical_attention")
-    # Numbers, where they are symbols to the compiler: each length has a layout of its own.
+    query, key, value = check_inputs(query, key, value, instead="headspan.hierarchical_attention")
+    # Turn symbolic sizes of the compiler into integers, because each length has its own layout.
     tokens, side = (len(range(n)) for n in checked_sizes(query, key, value, block_size))
     groups, pattern = _levels(tokens, side)
     counts = zip(*biases(groups, tokens), strict=True)
     bias = torch.cat([torch.full((n,), x, dtype=torch.float64, device=query.device) for x, n in counts])
-    given = {"key_bias": bias, "causal": True, "scale": scale, "softcap": softcap, "sinks": sinks}
-    options = for_torch(given, query) | {"pattern": pattern}
+    named = {"key_bias": bias, "causal": True, "scale": scale, "softcap": softcap, "sinks": sinks}
+    options = convert_options(named, query) | {"pattern": pattern}
     with_lse = _check.flag("return_lse", return_lse)
-    return computed(query, _with_means(key, groups), _with_means(value, groups), options, with_lse=with_lse)
+    return compute(query, _with_means(key, groups), _with_means(value, groups), options, with_lse=with_lse)
 
 
 def _levels(tokens: int, side: int) -> tuple[tuple[int, ...], str]:
     return _written_levels(tokens, side)[:2]
 
 
-_levels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in headspan.torch.schema
+# A constant for torch.compile, for the reason given in headspan.torch.schema.
+_levels._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-@functools.lru_cache(maxsize=8)  # layers of a model have the same
+# All layers of a model use the same levels.
+@functools.lru_cache(maxsize=8)
 def _written_levels(tokens: int, side: int) -> tuple[tuple[int, ...], str, Pattern]:
-    """Return how many means there are, and the pattern as text; and itself, so that it is not read anew."""
+    """Return the number of means on each level, the pattern as text, and the pattern itself to keep it cached."""
     groups, pattern = levels_of(tokens, side)
     return groups, written_pattern(pattern), pattern
 
 
 def _with_means(x: torch.Tensor, groups: Sequence[int]) -> torch.Tensor:
-    """Return tokens behind the means of groups of 2 of them, of 4 and so on, each level from the one below."""
-    below, levels = x.float() if x.dtype in HALF else x, []
+    """Prepend the means of groups of 2, 4, 8, ... tokens; each level is computed from the previous one."""
+    means, levels = x.float() if x.dtype in HALF else x, []
     for count in groups:
-        below = below[..., : 2 * count, :].unflatten(-2, (count, 2)).mean(-2)
-        levels.append(below.to(x.dtype))
+        means = means[..., : 2 * count, :].unflatten(-2, (count, 2)).mean(-2)
+        levels.append(means.to(x.dtype))
     return torch.cat([*levels, x], -2)

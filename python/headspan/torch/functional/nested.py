@@ -1,4 +1,4 @@
-"""Attention of nested tensors: texts of different lengths, one behind the other as the segments of one batch item."""
+"""Attention on nested tensors: sequences of different lengths are concatenated as the segments of one batch item."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import torch
 
-# Options that mean the same for all texts; those of the second line as one number or one for each head.
-_OF_ALL = ("scale", "ramp", "softcap", "causal", "include_self", "dropout", "seed", "memory_key", "memory_value")
-_OF_HEADS = ("span", "temperature", "alibi_slopes", "sinks")
+# Options that apply to all sequences alike. Those in `_PER_HEAD` must be one number or one number for each head.
+_GENERAL = ("scale", "ramp", "softcap", "causal", "include_self", "dropout", "seed", "memory_key", "memory_value")
+_PER_HEAD = ("span", "temperature", "alibi_slopes", "sinks")
 
 
 def nested_attention(
     attention: Callable[..., torch.Tensor], tensors: dict[str, torch.Tensor], options: dict[str, Any]
 ) -> torch.Tensor:
-    """Return attention within each text, nested as query is: (batch, heads, tokens of each text, head_dim).
+    """Compute attention within each sequence; the result is nested like `query`: (batch, heads, tokens, head_dim).
 
     Raises
     ------
     ValueError
-        For tensors of another form, or texts that do not go together.
+        If a tensor has another layout, or if the sequences of the tensors do not match.
     NotImplementedError
-        For an option that says something of single texts or tokens.
+        For an option that has values for single sequences or tokens.
     """
     for name, tensor in tensors.items():
         _check_form(name, tensor)
@@ -33,11 +33,11 @@ def nested_attention(
     if not torch.equal(value.offsets(), key.offsets()):
         raise ValueError("value must have as many tokens in each text as key")
     for name, option in options.items():
-        of_heads = name in _OF_HEADS and np.ndim(option) <= 1
-        if option is not None and name not in _OF_ALL and not of_heads:
-            more = " but as one number or one for each head" if name in _OF_HEADS else ""
+        is_per_head = name in _PER_HEAD and np.ndim(option) <= 1
+        if option is not None and name not in _GENERAL and not is_per_head:
+            suffix = " but as one number or one for each head" if name in _PER_HEAD else ""
             raise NotImplementedError(
-                f"{name} cannot be given with nested tensors{more}: pad the texts, see key_lengths"
+                f"{name} cannot be given with nested tensors{suffix}: pad the texts, see key_lengths"
             )
     segments = {"query_segments": _segments(query), "key_segments": _segments(key)}
     out = attention(*map(_as_one_item, (query, key, value)), **options, **segments)

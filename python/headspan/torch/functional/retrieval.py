@@ -1,4 +1,4 @@
-"""Attention of tensors to a window and to keys retrieved from a memory."""
+"""Attention on tensors to a window and to keys retrieved from a memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headspan.ops.functional import backward, forward
 from headspan.ops.merge import merge_attention_vjp
 from headspan.retrieval.attention import MemoryPart
 from headspan.torch.arrays import array_of, wide_array_of
-from headspan.torch.functional.attend import attention, check_device, checked, readable, real_tensor, tensor
+from headspan.torch.functional.attend import as_tensor, attention, check_device, check_input, check_inputs, check_tensor
 
-_OF_ARRAYS = "headspan.retrieval_attention"
-_OF_MEMORY = ("query", "key", "value", "temperature")
+_ARRAY_FUNCTION = "headspan.retrieval_attention"
+_MEMORY_INPUTS = ("query", "key", "value", "temperature")
 
 
 def retrieval_attention(
@@ -31,39 +31,39 @@ def retrieval_attention(
     return_lse: bool = False,
     **options: Any,
 ) -> Any:
-    """Attention to the keys around a query and to those retrieved for it from a memory, in one softmax, of tensors.
+    """Compute attention to a window and to keys retrieved from a memory in one softmax, on CPU tensors.
 
-    Takes the arguments of `headspan.retrieval_attention`, which says what is computed, and gives the same numbers, to
-    the bit in float32 and float64. Every tensor but `indices` has a gradient: gate is what a model learns. The memory
-    part is computed by functions of Python, so that `torch.compile` leaves it out of its graphs.
+    The arguments are those of `headspan.retrieval_attention`, which describes the computation. The results are bitwise
+    equal in float32 and float64. Every tensor except `indices` has a gradient; models learn `gate`. Python functions
+    compute the memory part, so `torch.compile` excludes it from its graphs.
 
     Parameters
     ----------
     query, key, value : Tensor
-        As for `headspan.torch.attention`.
+        See `headspan.torch.attention`.
     memory_key, memory_value : Tensor, shape (batch, key heads, rows, head_dim)
-        Other axes and types as those of key and value.
+        The other axes and the types are those of `key` and `value`.
     indices : Tensor or array_like of int, shape (batch, heads, tokens, k)
-        The rows that each query sees; -1 stands for none.
+        The memory rows that each query sees; -1 is an empty entry.
     gate : Tensor or number, optional
-        Added to the log-sum-exp of the memory part: of shape (), (heads,) or (batch, heads).
+        Bias added to the log-sum-exp of the memory part, of shape (), (heads,) or (batch, heads).
     return_lse : bool
-        Whether to return the log-sum-exp too.
+        Whether to return the log-sum-exp as well.
     **options
-        As for `headspan.retrieval_attention`.
+        See `headspan.retrieval_attention`.
 
     Returns
     -------
     out : Tensor, shape (batch, heads, tokens, head_dim of value)
     lse : Tensor, shape (batch, heads, tokens)
-        Only with `return_lse`; of float32 for narrower types.
+        Returned only if `return_lse` is True; float32 for 16-bit inputs.
 
     Raises
     ------
     ValueError
-        For a wrong shape or value, or tensors on another device.
+        If shapes do not match, a value is out of range, or a tensor is not on the CPU.
     TypeError
-        For a wrong or mixed type.
+        If an argument has an unsupported type, or if the memory has another type than `key`.
 
     References
     ----------
@@ -81,38 +81,38 @@ def retrieval_attention(
     torch.Size([2])
     """
     with_lse = _check.flag("return_lse", return_lse)
-    query, key, value = checked(query, key, value, instead=_OF_ARRAYS)
+    query, key, value = check_inputs(query, key, value, instead=_ARRAY_FUNCTION)
     if query.is_meta:
         raise ValueError("query must be on the CPU, not on meta: what the indices name is read by its numbers")
     memory = _rows("memory_key", memory_key, key), _rows("memory_value", memory_value, key)
-    for name, given in (("indices", indices), ("gate", gate)):
-        if isinstance(given, torch.Tensor):
-            check_device(name, readable(name, given), query)
+    for name, argument in (("indices", indices), ("gate", gate)):
+        if isinstance(argument, torch.Tensor):
+            check_device(name, check_tensor(name, argument), query)
     local, local_lse = attention(query, key, value, return_lse=True, **options)
     shared = {name: options[name] for name in ("scale", "softcap") if options.get(name) is not None}
-    temperature = _or_none("temperature", options.get("temperature"), local_lse.dtype)
-    beta = _or_none("gate", gate, local_lse.dtype)
-    joined = torch.compiler.disable(_joined) if torch.compiler.is_compiling() else _joined
-    out, lse = joined((local, local_lse), (query, key, value), memory, indices, beta, temperature, shared)
+    temperature = _optional_tensor("temperature", options.get("temperature"), local_lse.dtype)
+    beta = _optional_tensor("gate", gate, local_lse.dtype)
+    merge = torch.compiler.disable(_merge_memory) if torch.compiler.is_compiling() else _merge_memory
+    out, lse = merge((local, local_lse), (query, key, value), memory, indices, beta, temperature, shared)
     out = out.to(query.dtype)
     return (out, lse) if with_lse else out
 
 
-def _rows(name: str, given: object, key: torch.Tensor) -> torch.Tensor:
-    """Return rows of the memory, which are of the type of key."""
-    rows = tensor(name, given, instead=_OF_ARRAYS)
+def _rows(name: str, argument: object, key: torch.Tensor) -> torch.Tensor:
+    """Return rows of the memory after checking that they have the type of `key`."""
+    rows = check_input(name, argument, instead=_ARRAY_FUNCTION)
     check_device(name, rows, key)
     if rows.dtype is not key.dtype:
         raise TypeError(f"{name} is {rows.dtype} but key is {key.dtype}; {name}.to({key.dtype}) makes them alike")
     return rows
 
 
-def _or_none(name: str, given: Any, dtype: torch.dtype) -> torch.Tensor | None:
-    """Return a parameter of heads as a tensor of the type of what it is added to."""
-    return None if given is None else real_tensor(name, given).to(dtype)
+def _optional_tensor(name: str, option: Any, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return an optional parameter of the heads as a tensor of the given type."""
+    return None if option is None else as_tensor(name, option).to(dtype)
 
 
-def _joined(
+def _merge_memory(
     local: tuple[torch.Tensor, torch.Tensor],
     near: tuple[torch.Tensor, ...],
     memory: tuple[torch.Tensor, ...],
@@ -121,26 +121,26 @@ def _joined(
     temperature: torch.Tensor | None,
     shared: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the results and the log-sum-exp of the local part, as given, and of the memory part as one."""
-    found = array_of(indices) if isinstance(indices, torch.Tensor) else indices
+    """Compute the memory part and merge it with the local part; return the output and the log-sum-exp."""
+    lists = array_of(indices) if isinstance(indices, torch.Tensor) else indices
     query, key, value, memory_key, memory_value = (wide_array_of(x.detach()) for x in (*near, *memory))
-    its_gate, its_temperature = (None if x is None else array_of(x.detach()) for x in (gate, temperature))
-    options = {**shared, "temperature": its_temperature}
-    part = MemoryPart(query, key, value, memory_key, memory_value, found, its_gate, options)
-    far, far_lse = _Far.apply(part, near[0], *memory, temperature)
+    gate_array, temperature_array = (None if x is None else array_of(x.detach()) for x in (gate, temperature))
+    options = {**shared, "temperature": temperature_array}
+    part = MemoryPart(query, key, value, memory_key, memory_value, lists, gate_array, options)
+    far, far_lse = _MemoryAttention.apply(part, near[0], *memory, temperature)
     if gate is not None:
         far_lse = far_lse + gate[..., None]
     merged: tuple[torch.Tensor, torch.Tensor] = _Merge.apply(local[0].to(far.dtype), far, local[1], far_lse)
     return merged
 
 
-class _Far(torch.autograd.Function):
-    """The memory part: its lists are indices of the kernel, so that no row is copied."""
+class _MemoryAttention(torch.autograd.Function):
+    """Compute the memory part; the kernel reads the rows by index, so that no row is copied."""
 
     @staticmethod
     def forward(ctx: Any, part: MemoryPart, query: Any, key: Any, value: Any, temperature: Any) -> Any:
-        its_query, its_key, its_value = part.arrays
-        request = Request(its_query, its_key, its_value, part.options)
+        query_array, key_array, value_array = part.arrays
+        request = Request(query_array, key_array, value_array, part.options)
         out, lse, saved = forward(request, with_lse=True, threads=torch.get_num_threads())
         ctx.part, ctx.request, ctx.saved = part, request, saved
         ctx.types = [None if x is None else x.dtype for x in (query, key, value, temperature)]
@@ -149,24 +149,24 @@ class _Far(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Any, grad_lse: Any) -> Any:
         needed = ctx.needs_input_grad[1:]
-        names = [name for name, wanted in zip(_OF_MEMORY, needed, strict=True) if wanted]
+        names = [name for name, wanted in zip(_MEMORY_INPUTS, needed, strict=True) if wanted]
         upstream = array_of(grad_out.contiguous()), array_of(grad_lse.contiguous())
-        found = backward(ctx.request, ctx.saved, *upstream, needs=names, threads=torch.get_num_threads())
+        arrays = backward(ctx.request, ctx.saved, *upstream, needs=names, threads=torch.get_num_threads())
         gradients = []
-        for name, wanted, dtype in zip(_OF_MEMORY, needed, ctx.types, strict=True):
-            its = found[name] if wanted else None
-            if its is not None and name in ("key", "value"):
-                its = its[..., : ctx.part.rows, :]
-            gradients.append(None if its is None else torch.from_numpy(its).to(dtype))
+        for name, wanted, dtype in zip(_MEMORY_INPUTS, needed, ctx.types, strict=True):
+            array = arrays[name] if wanted else None
+            if array is not None and name in ("key", "value"):
+                array = array[..., : ctx.part.rows, :]
+            gradients.append(None if array is None else torch.from_numpy(array).to(dtype))
         return None, *gradients
 
 
 class _Merge(torch.autograd.Function):
-    """Two parts as one attention."""
+    """Merge two parts into the attention over both."""
 
     @staticmethod
     def forward(ctx: Any, *parts: Any) -> Any:
-        outs, lses = ([array_of(x) for x in its] for its in (parts[:2], parts[2:]))
+        outs, lses = ([array_of(x) for x in tensors] for tensors in (parts[:2], parts[2:]))
         (out, lse), vjp = merge_attention_vjp(outs, lses)
         ctx.vjp = vjp
         return torch.from_numpy(out), torch.from_numpy(lse)
@@ -174,4 +174,4 @@ class _Merge(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Any, grad_lse: Any) -> Any:
         grads = ctx.vjp(array_of(grad_out.contiguous()), array_of(grad_lse.contiguous()))
-        return tuple(torch.from_numpy(its) for part in grads for its in part)
+        return tuple(torch.from_numpy(array) for arrays in grads for array in arrays)

@@ -1,4 +1,4 @@
-"""The weights of an attention with their gradient."""
+"""Differentiable attention weights."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headspan.torch.functional.attend import attention
 def weights(
     query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], *, columns: int | None = None
 ) -> torch.Tensor:
-    """Return weights, (batch, heads, tokens, columns): what attention makes of values that each name their key.
+    """Return attention weights of shape (batch, heads, tokens, columns), computed with one-hot vectors as values.
 
-    The time grows with the cube of the tokens. Columns are those of the keys unless given; more are for keys that
-    `options` adds.
+    The time grows with the cube of the number of tokens. `columns` defaults to the number of keys; additional columns
+    are for keys that `options` add.
     """
     *leading, keys, _ = key.shape
     columns = keys if columns is None else columns
-    names = torch.eye(keys, columns, dtype=query.dtype, device=query.device)
-    return attention(query, key, names.expand(*leading, keys, columns), **options)
+    one_hot = torch.eye(keys, columns, dtype=query.dtype, device=query.device)
+    return attention(query, key, one_hot.expand(*leading, keys, columns), **options)

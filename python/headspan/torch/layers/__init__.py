@@ -1,4 +1,4 @@
-"""Layers of PyTorch whose spans are learned, and what puts spans into the attention of a model that there is."""
+"""PyTorch layers with learned spans, and the conversion of existing models."""
 
 from headspan.torch.layers.adaptive import AdaptiveSpanAttention, TransformerBlock
 from headspan.torch.layers.convert import convert

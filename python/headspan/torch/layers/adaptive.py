@@ -1,4 +1,4 @@
-"""Self-attention whose heads learn how far they look, and the block of a transformer around it."""
+"""Self-attention whose heads learn their spans, and a transformer block that contains it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headspan import _check
 from headspan.ops.arguments.options import Options
 from headspan.ops.arguments.request import PLAIN
 from headspan.patterns.base import Pattern
-from headspan.torch.functional import attention, beside
+from headspan.torch.functional import attention, replicate_like
 from headspan.torch.layers.spans import AdaptiveSpan, DynamicSpan
 from headspan.torch.schema import written_pattern
 
@@ -20,12 +20,12 @@ _ROTARY_BASE = 10000.0
 
 
 def rotate(x: torch.Tensor, positions: Any) -> torch.Tensor:
-    """Turn the halves of each vector by angles that grow with its position, so that products know distances.
+    """Apply rotary position embedding, so that dot products depend on distances.
 
     Parameters
     ----------
     x : Tensor, shape (batch, tokens, heads, head_dim)
-        head_dim is even.
+        `head_dim` must be even.
     positions : array_like, shape (tokens,) or (batch, tokens)
 
     Returns
@@ -34,42 +34,42 @@ def rotate(x: torch.Tensor, positions: Any) -> torch.Tensor:
 
     References
     ----------
-    Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, equation 34, with the two numbers
-    of a pair half a vector apart.
+    Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, equation 34. Here the two elements
+    of a pair are half a vector apart.
     """
     half = x.shape[-1] // 2
     frequencies = _ROTARY_BASE ** -(torch.arange(half, dtype=torch.float64, device=x.device) / half)
-    # float32 cannot tell 1e5 and 1e5 + 0.001 apart.
+    # float32 cannot distinguish 1e5 from 1e5 + 0.001.
     angles = torch.as_tensor(positions, dtype=torch.float64, device=x.device)[..., None, None] * frequencies
     turns = {"cosine": angles.cos().to(x.dtype), "sine": angles.sin().to(x.dtype)}
-    cosine, sine = beside(x, turns).values()
+    cosine, sine = replicate_like(x, turns).values()
     first, second = x[..., :half], x[..., half:]
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
 
 
 class AdaptiveSpanAttention(nn.Module):
-    """Self-attention whose heads learn how far they look.
+    """Self-attention whose heads learn their spans.
 
     Parameters
     ----------
     embed_dim, num_heads : int
-        The width of a token, a multiple of the number of heads.
+        Size of a token, a multiple of the number of heads, and number of heads.
     limit : float
         The largest span, in tokens.
     ramp : float
         Tokens over which the mask of a span falls from 1 to 0, see `headspan.attention`.
     dynamic : bool
-        Whether every token predicts its spans (`DynamicSpan`); else each head has one (`AdaptiveSpan`).
+        Whether every token predicts its spans (`DynamicSpan`). By default each head has one span (`AdaptiveSpan`).
     pattern : Pattern or list of Pattern, optional
-        Which pairs there are at all; a list has one for each head.
+        Pattern of the visible pairs; a list has one pattern for each head.
     key_heads : int, optional
-        Heads of keys and values, which divide those of queries; as many unless given.
+        Number of heads of keys and values, a divisor of `num_heads`. Default: `num_heads`.
     rotary : bool
-        Whether queries and keys are turned by their positions.
+        Whether queries and keys get rotary position embeddings.
     sinks : bool
-        Whether each head has a learned score that takes weight and gives nothing.
+        Whether each head has a learned attention sink: a score without a value.
     softcap : float, optional
-        Bounds the scaled dot products.
+        Bound of the scaled dot products. Default: no bound.
 
     Attributes
     ----------
@@ -81,9 +81,9 @@ class AdaptiveSpanAttention(nn.Module):
     Raises
     ------
     ValueError
-        For a value out of its range, or sizes that do not divide.
+        If a value is out of range, or if a size is not a multiple of the number of heads.
     TypeError
-        For a wrong type.
+        If a size is not an integer, `limit` or `ramp` is not a number, or `pattern` is not a pattern.
 
     References
     ----------
@@ -131,7 +131,7 @@ class AdaptiveSpanAttention(nn.Module):
         self.softcap = None if softcap is None else PLAIN["softcap"]("softcap", softcap)
         self.pattern = pattern
         if pattern is not None:
-            written_pattern(pattern)  # or an error
+            written_pattern(pattern)  # raises errors for wrong patterns
         dynamic = _check.flag("dynamic", dynamic)
         self.span = DynamicSpan(width, self.num_heads, limit) if dynamic else AdaptiveSpan(self.num_heads, limit)
         self.q_proj = nn.Linear(width, width, bias=False)
@@ -149,22 +149,22 @@ class AdaptiveSpanAttention(nn.Module):
         self, x: torch.Tensor, *, return_span: Literal[True], **options: Unpack[Options]
     ) -> tuple[torch.Tensor, torch.Tensor]: ...
     def forward(self, x: torch.Tensor, *, return_span: bool = False, **options: Any) -> Any:
-        """Attend.
+        """Compute self-attention.
 
         Parameters
         ----------
         x : Tensor, shape (batch, tokens, embed_dim)
         return_span : bool
-            Whether to return the spans, too, for a penalty on those that tokens predict.
+            Whether to return the spans as well, for a penalty on predicted spans.
         **options
-            Of `headspan.torch.attention`, beside those that the layer has: `causal`, padding, documents, dropout, the
+            Options of `headspan.torch.attention` that the layer does not set: `causal`, padding, segments, dropout, the
             gates of `LearnedBlocks`.
 
         Returns
         -------
         out : Tensor, shape (batch, tokens, embed_dim)
         span : Tensor, shape (num_heads,) or (batch, num_heads, tokens)
-            Only with `return_span`.
+            Returned only if `return_span` is True.
         """
         if x.ndim != 3 or x.shape[-1] != self.q_proj.in_features:
             raise ValueError(f"x must be of shape (batch, tokens, {self.q_proj.in_features}), not {tuple(x.shape)}")
@@ -172,48 +172,49 @@ class AdaptiveSpanAttention(nn.Module):
             projection(x).unflatten(-1, (-1, self.head_dim)) for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
         if self.rotary:
-            placed = [options.get(name) for name in ("key_positions", "query_positions")]
-            places = torch.arange(x.shape[1]) if placed[0] is None else placed[0]
-            key, query = rotate(key, places), rotate(query, places if placed[1] is None else placed[1])
+            explicit = [options.get(name) for name in ("key_positions", "query_positions")]
+            positions = torch.arange(x.shape[1]) if explicit[0] is None else explicit[0]
+            key, query = rotate(key, positions), rotate(query, positions if explicit[1] is None else explicit[1])
         span = self.span(x) if isinstance(self.span, DynamicSpan) else self.span()
-        own = {"span": span, "ramp": self.ramp, "sinks": self.sinks, "softcap": self.softcap}
-        if self.pattern is not None:  # else a call may have one, as of gates that are learned
-            own["pattern"] = self.pattern
-        out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), **own, **options)
+        fixed = {"span": span, "ramp": self.ramp, "sinks": self.sinks, "softcap": self.softcap}
+        # Without a pattern of the layer, `options` may contain one, for example from learned gates.
+        if self.pattern is not None:
+            fixed["pattern"] = self.pattern
+        out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), **fixed, **options)
         result = self.out_proj(out.transpose(1, 2).flatten(2))
         return (result, span) if return_span else result
 
     def extra_repr(self) -> str:
-        """Return what the layer shows of itself."""
+        """Return the settings that the representation of the module shows."""
         shown = {"num_heads": self.num_heads, "key_heads": self.key_heads, "ramp": self.ramp, "rotary": self.rotary}
-        more = {"pattern": self.pattern, "softcap": self.softcap}
-        return ", ".join(f"{name}={x}" for name, x in (shown | more).items() if x is not None)
+        optional = {"pattern": self.pattern, "softcap": self.softcap}
+        return ", ".join(f"{name}={x}" for name, x in (shown | optional).items() if x is not None)
 
 
 class TransformerBlock(nn.Module):
-    """A layer of a transformer in its plainest form: attention and two linear maps, each on normalised tokens.
+    """A pre-norm transformer block: attention and a two-layer MLP, each with a residual connection.
 
     Parameters
     ----------
     embed_dim, num_heads : int
     limit, ramp : float
-        Of the spans, as the other options: see `AdaptiveSpanAttention`.
+        Largest span and ramp, in tokens; see `AdaptiveSpanAttention`.
     **options
-        Of `AdaptiveSpanAttention`.
+        Further arguments of `AdaptiveSpanAttention`.
 
     Attributes
     ----------
     attention : AdaptiveSpanAttention
     attention_norm, mlp_norm : LayerNorm
     mlp : Sequential
-        To four times the width and back.
+        Two linear layers with a hidden size of ``4 * embed_dim``.
 
     Raises
     ------
     ValueError
-        For a value out of its range, or sizes that do not divide.
+        If a value is out of range, or if a size is not a multiple of the number of heads.
     TypeError
-        For a wrong type.
+        If an argument of `AdaptiveSpanAttention` has the wrong type.
 
     Examples
     --------
@@ -232,7 +233,7 @@ class TransformerBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(embed_dim, 4 * embed_dim), nn.GELU(), nn.Linear(4 * embed_dim, embed_dim))
 
     def forward(self, x: torch.Tensor, *, return_span: bool = False, **options: Any) -> Any:
-        """Return tokens for tokens; arguments and results are those of `AdaptiveSpanAttention`."""
+        """Apply the block; arguments and results are those of `AdaptiveSpanAttention`."""
         attended, span = self.attention(self.attention_norm(x), return_span=True, **options)
         x = x + attended
         x = x + self.mlp(self.mlp_norm(x))

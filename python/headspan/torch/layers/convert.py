@@ -1,4 +1,4 @@
-"""Learned spans for a model that there is."""
+"""Conversion of existing models to learned spans."""
 
 from __future__ import annotations
 
@@ -8,56 +8,55 @@ import torch
 from torch import nn
 
 from headspan.ops.arguments.request import PLAIN
-from headspan.torch.layers.multihead import give_spans
+from headspan.torch.layers.multihead import add_spans
 from headspan.torch.layers.spans import AdaptiveSpan
 from headspan.torch.transformers.register import NAME, register
 from headspan.torch.transformers.spans import note_learned, save_name, take_span
 
 
 def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan]:
-    """Put learned spans into the attention of a model, in place.
+    """Add learned spans to the attention of an existing model, in place.
 
-    Every `torch.nn.MultiheadAttention`, also within the transformer layers of torch, and every attention of a model of
-    transformers gets an `AdaptiveSpan` that starts at the limit, or at the span that its configuration has, see
-    `set_spans`. With a limit of at least the number of tokens the model computes what it did; a penalty on the spans,
-    or a limit below, makes it look less far.
+    Every `torch.nn.MultiheadAttention`, including those in the transformer layers of torch, and every attention of a
+    transformers model gets an `AdaptiveSpan`, which starts at the configured span (see `set_spans`) or at the limit.
+    The results do not change if the limit is at least the number of tokens; a penalty on the spans, or a smaller limit,
+    shortens the reach of the heads.
 
     Parameters
     ----------
     model : Module
     limit : float
-        The largest span, in tokens, and where those start that the configuration has none for.
+        The largest span, in tokens, and the initial span of heads without one in the configuration.
     ramp : float
         Tokens over which the mask of a span falls from 1 to 0, see `headspan.attention`.
 
     Returns
     -------
     list of AdaptiveSpan
-        One for each attention, in the order of ``model.modules()``: their `penalty` is to be added to the loss, and
-        their parameters are the model's, so that an optimizer made afterwards has them.
+        One for each attention, in the order of ``model.modules()``. Add their `penalty` to the loss. Their parameters
+        belong to the model, so create the optimizer after the conversion.
 
     Raises
     ------
     ValueError
-        For a model that has no such attention or has spans already, or a value out of its range.
+        If the model has no supported attention or already has learned spans, or if a value is out of range.
     TypeError
-        For a wrong type, or an attention of a class derived from torch's, whose ways are not known.
+        If `limit` or `ramp` is not a number, or if an attention is of a subclass of `torch.nn.MultiheadAttention`.
 
     Notes
     -----
-    Modules stay the objects they are and keep their weights, hooks and names: a state dict of before is loaded, spans
-    then stay as they are. Those of a model on the device "meta" have no numbers yet: a state dict of before that is
-    loaded with ``assign=True`` lets them start at the limit. Modules are called as before, but give attention weights
-    only where ``need_weights=True`` is given. A causal mask is recognised, by ``is_causal`` or by what it holds, and
-    costs nothing; another one is added to the scores. The layers of torch no longer take their way past the module in
-    eval mode, nor nested tensors. With more keys than queries, as from a decoder to an encoder, the last query is
-    beside the last key.
+    Modules keep their identity, weights, hooks and names. A state dict from before the conversion can be loaded, and
+    leaves the spans unchanged. In a model on the device "meta", such a state dict loaded with ``assign=True`` sets the
+    spans to the limit. Calls of the modules do not change, but they return attention weights only for
+    ``need_weights=True``. A causal mask, recognised by ``is_causal`` or by its values, costs nothing; other masks are
+    added to the scores. In eval mode the torch layers no longer use their fast path or nested tensors. With more keys
+    than queries, as in cross-attention, the last query is at the position of the last key.
 
-    In a model of transformers each attention gets the spans as `headspan_span`, beside `headspan_ramp`, and the
-    attention function "headspan", which reads them; there a state dict of before is loaded with ``strict=False``. Of a
-    model of several parts, one part can be given. `freeze_spans` writes what is learned into the configuration, to be
-    saved. What was saved without that has it among its weights alone: a model that `from_pretrained` makes of it says
-    so when it is called, and takes it by `convert` with the same limit and ``load_state_dict(..., strict=False)``.
+    In a transformers model, each attention gets the attributes `headspan_span` and `headspan_ramp`, and the attention
+    function "headspan" reads them; load an older state dict with ``strict=False``. You can convert one part of a model
+    that has several. `freeze_spans` writes the learned spans into the configuration before you save the model.
+    Without it, only the weights contain the spans. `from_pretrained` then creates a model that raises an error when
+    called; restore its spans by `convert` with the same limit and ``load_state_dict(..., strict=False)``.
 
     Examples
     --------
@@ -74,31 +73,33 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
     >>> spans[0].fraction.grad.shape
     torch.Size([4])
     """
-    checked: Any = PLAIN["ramp"]("ramp", ramp)
-    attentions = [(name, its) for name, its in model.named_modules() if _is_of_torch(its) or is_of_transformers(its)]
+    checked_ramp: Any = PLAIN["ramp"]("ramp", ramp)
+    attentions = [(name, m) for name, m in model.named_modules() if _is_of_torch(m) or is_of_transformers(m)]
     if not attentions:
         raise ValueError("model must have a torch.nn.MultiheadAttention or an attention of transformers, but has none")
-    for name, its in attentions:
-        if isinstance(getattr(its, "span", None) or getattr(its, "headspan_span", None), AdaptiveSpan):
+    for name, module in attentions:
+        if isinstance(getattr(module, "span", None) or getattr(module, "headspan_span", None), AdaptiveSpan):
             raise ValueError(f"model has learned spans already, in {name or 'itself'}")
-        if _is_of_torch(its) and type(its) is not nn.MultiheadAttention:
-            raise TypeError(f"{name or 'model'} is a {type(its).__name__}, not a plain torch.nn.MultiheadAttention")
-    spans = [_span_of(its, limit) for _, its in attentions]  # or an error, before anything is changed
-    if any(is_of_transformers(its) for _, its in attentions):
-        _switch(model)
-    for (_, its), span in zip(attentions, spans, strict=True):
-        if isinstance(its, nn.MultiheadAttention):
-            give_spans(its, span, checked)
+        if _is_of_torch(module) and type(module) is not nn.MultiheadAttention:
+            raise TypeError(f"{name or 'model'} is a {type(module).__name__}, not a plain torch.nn.MultiheadAttention")
+    # Errors must occur before the model changes.
+    spans = [_span_of(module, limit) for _, module in attentions]
+    if any(is_of_transformers(module) for _, module in attentions):
+        _select_headspan(model)
+    for (_, module), span in zip(attentions, spans, strict=True):
+        if isinstance(module, nn.MultiheadAttention):
+            add_spans(module, span, checked_ramp)
         else:
-            _start(span, take_span(its))
-            its.headspan_span, its.headspan_ramp = span, checked
-    for config in {id(its.config): its.config for _, its in attentions if is_of_transformers(its)}.values():
-        note_learned(model, config, getattr(config, "headspan_learned", ()))  # model may be one part
+            _initialise(span, take_span(module))
+            module.headspan_span, module.headspan_ramp = span, checked_ramp
+    for config in {id(module.config): module.config for _, module in attentions if is_of_transformers(module)}.values():
+        # The configuration may already list layers outside `model`, which may be one part of a larger model.
+        note_learned(model, config, getattr(config, "headspan_learned", ()))
         if config._attn_implementation == NAME:
             save_name(model, config, True)
-    for its in model.modules():
-        if isinstance(its, nn.TransformerEncoder):
-            its.use_nested_tensor = False  # which only its way past the module can read
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False  # only the fast path can read nested tensors
     return spans
 
 
@@ -107,29 +108,29 @@ def _is_of_torch(module: nn.Module) -> bool:
 
 
 def is_of_transformers(module: nn.Module) -> bool:
-    """Whether it is what calls attention functions, by what all of them have, and but for whole models nothing else."""
+    """Whether a module is an attention of transformers; only attentions and full models have these attributes."""
     return hasattr(module, "config") and hasattr(module, "is_causal") and not hasattr(module, "set_attn_implementation")
 
 
 def _span_of(module: Any, limit: float) -> AdaptiveSpan:
-    """Return spans for the heads of an attention, where its weights are."""
-    own = (getattr(module, name, None) for name in ("num_heads", "num_attention_heads", "n_heads"))
-    heads = next((count for count in own if count is not None), None) or module.config.num_attention_heads
+    """Return new spans for the heads of an attention, on the device of its weights."""
+    counts = (getattr(module, name, None) for name in ("num_heads", "num_attention_heads", "n_heads"))
+    heads = next((count for count in counts if count is not None), None) or module.config.num_attention_heads
     with torch.device(next(module.parameters(), torch.empty(0)).device):
         return AdaptiveSpan(heads, limit, initial=limit)
 
 
-def _start(span: AdaptiveSpan, spans: list[float] | None) -> None:
-    """Let spans start where the configuration had them, as far as their limit allows."""
+def _initialise(span: AdaptiveSpan, spans: list[float] | None) -> None:
+    """Initialise learned spans to those of the configuration, at most to their limit."""
     if spans is not None:
-        span.start_at([min(its, span.limit) for its in spans])
+        span.start_at([min(initial, span.limit) for initial in spans])
 
 
-def _switch(model: nn.Module) -> None:
-    """Let the models of transformers within a model call the attention function that reads the spans."""
-    for its in model.modules():
-        if hasattr(its, "set_attn_implementation"):
+def _select_headspan(model: nn.Module) -> None:
+    """Select the attention implementation "headspan" in all transformers models within a model."""
+    for module in model.modules():
+        if hasattr(module, "set_attn_implementation"):
             register()
-            its.set_attn_implementation(NAME)
-            if its.config._attn_implementation != NAME:
-                raise ValueError(f"model must call attention functions, which {type(its).__name__} does not")
+            module.set_attn_implementation(NAME)
+            if module.config._attn_implementation != NAME:
+                raise ValueError(f"model must call attention functions, which {type(module).__name__} does not")

@@ -1,4 +1,4 @@
-"""Patterns that learn: a gate for each block of pairs, and the blocks whose gates are closed left out of the work."""
+"""Learned block patterns: each block of pairs has a gate, and blocks with closed gates are not computed."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from torch import nn
 from headspan import _check
 from headspan.ops.gates import gate_grid, open_blocks, own_blocks
 from headspan.torch.arrays import array_of
-from headspan.torch.layers.spans import Shares, whole
+from headspan.torch.layers.spans import Shares, full_tensor
 
 
 class LearnedBlocks(Shares):
-    """A gate for each block of pairs, learned: the options of an attention whose pattern learns.
+    """Learned gates for blocks of pairs; calling the module returns options of attention.
 
-    The numbers are those of `headspan.learned_blocks`: a gate is a factor between 0 and 1 of all pairs of a block, one
-    that a penalty has brought to 0 is closed for good and its block left out of the work, and blocks that hold a token
-    and itself are always open. Steps of an optimizer are clamped, as those of spans, see `AdaptiveSpan`.
+    The computation is that of `headspan.learned_blocks`. A gate is a factor between 0 and 1 for all pairs of a block. A
+    gate that a penalty has reduced to 0 stays closed, and its block is not computed. Blocks that contain a token and
+    itself are always open. Gates are clamped after optimizer steps in the same way as spans, see `AdaptiveSpan`.
 
     Parameters
     ----------
     num_heads : int
-        How many heads have gates of their own; 1 for gates that all heads share.
+        Number of heads with separate gates; 1 if all heads share the gates.
     block_size : int or (int, int)
-        Tokens of a block, or queries and keys of one.
+        Size of a block in tokens, or its numbers of queries and keys.
     tokens : int
-        The most keys that there will be.
+        Maximum number of keys.
     tied : bool
-        Whether a gate is that of all blocks with as many blocks between query and key.
+        Whether all blocks at the same distance between query and key, in blocks, share a gate.
     initial : array_like
-        Where gates start: a number, or what broadcasts to the shape of `gates`.
+        Initial gates: a number, or an array that broadcasts to the shape of `gates`.
 
     Attributes
     ----------
-    gates : Parameter, shape (num_heads, query blocks, key blocks) or, where they are tied, (num_heads, blocks)
+    gates : Parameter, shape (num_heads, query blocks, key blocks), or (num_heads, blocks) if `tied`
 
     Raises
     ------
     ValueError
-        For a value out of its range.
+        If a size is less than 1, or if `initial` is not between 0 and 1 or does not broadcast.
     TypeError
-        For a wrong type.
+        If a size is not an integer, or if `initial` does not hold real numbers.
 
     Notes
     -----
-    Which blocks are closed is read from the numbers, so that there is no pattern where these cannot be looked at: in
-    what `torch.compile` compiles, within `torch.func` and on the device "meta". Closed blocks are computed there, with
-    a weight of 0. To leave them out, call the module outside and hand its options in.
+    The pattern of open blocks depends on the values of the gates. Code that cannot read values gets no pattern: code
+    compiled by `torch.compile`, code within `torch.func`, and modules on the device "meta". It computes closed blocks
+    with a weight of 0. To skip them, call the module outside and pass its options in.
 
     Examples
     --------
@@ -77,15 +77,15 @@ class LearnedBlocks(Shares):
         self.sides, blocks = gate_grid(block_size, tokens, tied)
         self.tokens, self.tied = int(tokens), bool(tied)
         shape = (heads, *(blocks[:1] if self.tied else blocks))
-        given = torch.as_tensor(_check.real_array("initial", initial), device="cpu")
-        if given.numel() and (given.min() < 0 or given.max() > 1):
-            wrong = given.min() if given.min() < 0 else given.max()
-            raise ValueError(f"initial must lie between 0 and 1, but holds {wrong:g}")
+        start = torch.as_tensor(_check.real_array("initial", initial), device="cpu")
+        if start.numel() and (start.min() < 0 or start.max() > 1):
+            extreme = start.min() if start.min() < 0 else start.max()
+            raise ValueError(f"initial must lie between 0 and 1, but holds {extreme:g}")
         try:
-            given = given.expand(shape)
+            start = start.expand(shape)
         except RuntimeError:
-            raise ValueError(f"initial must broadcast to {shape}, not be of shape {tuple(given.shape)}") from None
-        self.gates = nn.Parameter(torch.empty(shape).copy_(given))
+            raise ValueError(f"initial must broadcast to {shape}, not be of shape {tuple(start.shape)}") from None
+        self.gates = nn.Parameter(torch.empty(shape).copy_(start))
 
     def forward(self, tokens: int | None = None) -> dict[str, Any]:
         """Return `block_gates`, `gate_block` and `pattern`, options of `headspan.torch.attention`.
@@ -93,31 +93,31 @@ class LearnedBlocks(Shares):
         Parameters
         ----------
         tokens : int, optional
-            Keys of this call, where they are fewer than the module is for: these have the first blocks.
+            Number of keys in this call, which then uses the first blocks. Default: `tokens` of the module.
         """
         count = self.tokens if tokens is None else _check.integer("tokens", tokens, at_least=1)
         if count > self.tokens:
             raise ValueError(f"tokens must be at most the {self.tokens} that there are gates for, not {count}")
         row, column = (torch.arange(-(-count // side), device=self.gates.device) for side in self.sides)
         row = row[:, None]
-        gates = self._within(self.gates)
+        gates = self._clamped(self.gates)
         of_blocks = gates[:, (row - column).abs()] if self.tied else gates[:, : row.numel(), : column.numel()]
         factors = of_blocks.masked_fill(own_blocks(row, column, self.sides), 1)
         options: dict[str, Any] = {"block_gates": factors, "gate_block": self.sides}
-        if not _can_be_looked_at(factors):
+        if not _is_readable(factors):
             return options
         return options | {"pattern": open_blocks(array_of(factors.detach()) > 0, self.sides)}
 
     def penalty(self) -> torch.Tensor:
-        """Return the mean gate; added to a loss with a weight it closes those that earn less."""
-        return whole(self._within(self.gates)).mean()
+        """Return the mean gate; added to the loss with a weight, it closes gates that do not reduce the loss enough."""
+        return full_tensor(self._clamped(self.gates)).mean()
 
     def extra_repr(self) -> str:
-        """Return what the layer shows of itself."""
+        """Return the settings that the representation of the module shows."""
         return f"num_heads={len(self.gates)}, block_size={self.sides}, tokens={self.tokens}, tied={self.tied}"
 
 
-def _can_be_looked_at(tensor: torch.Tensor) -> bool:
+def _is_readable(tensor: torch.Tensor) -> bool:
     if tensor.is_meta or torch.compiler.is_compiling():
         return False
     return not torch._C._are_functorch_transforms_active()

@@ -1,4 +1,4 @@
-"""Spans apart from the weights of a model, for an optimizer."""
+"""Optimizer parameter groups that separate spans and gates from the other weights of a model."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from headspan.torch.layers.spans import Shares
 
 
 def parameter_groups(model: nn.Module, *, span_lr: float = 0.01) -> list[dict[str, Any]]:
-    """Return the parameters of a model as groups for an optimizer: its weights, and what it learns of reach.
+    """Return the parameters of a model as two groups for an optimizer: weights, and spans and gates.
 
-    A span is learned as a share of its limit and a gate as a factor, so that the rates that suit the weights of a
-    trained model are too small for them: AdamW with ``lr=5e-5`` moves a span by .05 tokens a step where its limit is
-    1000. Weight decay would draw spans to 0 beside the penalty.
+    A span is learned as a fraction of its limit and a gate as a factor, so that the usual learning rates for the
+    weights of a trained model are too small: AdamW with ``lr=5e-5`` moves a span with a limit of 1000 by 0.05 tokens a
+    step. Weight decay would pull spans to 0 in addition to the penalty.
 
     Parameters
     ----------
     model : Module
-        With `AdaptiveSpan` or `LearnedBlocks`, as `convert` makes it.
+        A model with `AdaptiveSpan`, for example from `convert`, or `LearnedBlocks`.
     span_lr : float
-        The learning rate of spans and gates, which have no weight decay.
+        Learning rate of spans and gates, which get no weight decay.
 
     Returns
     -------
     list of dict
-        Two groups: all other parameters, with what the optimizer is given for all, and spans and gates. Parameters
-        without ``requires_grad`` are left out.
+        Two groups: all other parameters with the settings of the optimizer, then spans and gates. Parameters without
+        ``requires_grad`` are excluded.
 
     Raises
     ------
     ValueError
-        For a model without spans or gates that are learned, or a rate that is not positive.
+        If the model has no learned spans or gates, or if `span_lr` is not positive.
     TypeError
-        For a wrong type.
+        If `span_lr` is not a number.
 
     See Also
     --------
-    convert : Gives a model spans that are learned.
+    convert : Adds learned spans to an existing model.
 
     Examples
     --------
@@ -61,5 +61,5 @@ def parameter_groups(model: nn.Module, *, span_lr: float = 0.01) -> list[dict[st
     }
     if not shares:
         raise ValueError("model must have learned spans, which headspan.torch.convert gives it, or learned gates")
-    weights = [its for its in model.parameters() if its.requires_grad and id(its) not in shares]
+    weights = [weight for weight in model.parameters() if weight.requires_grad and id(weight) not in shares]
     return [{"params": weights}, {"params": list(shares.values()), "lr": rate, "weight_decay": 0.0}]

@@ -1,4 +1,4 @@
-"""The layer of two branches: what one sees of all tokens predicts how far the other looks."""
+"""Hybrid attention: a global branch predicts the spans of a local branch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headspan.torch.layers.spans import DynamicSpan
 
 
 class SpanPredictor(DynamicSpan):
-    """Spans that are predicted from tokens, from each or from their mean: ``limit * sigmoid(weight . x + bias)``.
+    """Predict spans from each token or from the mean of all tokens: ``limit * sigmoid(weight . x + bias)``.
 
     Parameters
     ----------
@@ -24,20 +24,20 @@ class SpanPredictor(DynamicSpan):
     limit : float
         The largest span, in tokens.
     per : {"batch", "head", "token"}
-        What has a span of its own: a batch item, each of its heads, or each head at each token, which is `DynamicSpan`.
+        One span for each batch item, for each of its heads, or for each head at each token as in `DynamicSpan`.
 
     Attributes
     ----------
     projection : Linear
-        From a token, or from the mean of all, to a number for each span.
+        From a token, or from the mean of all tokens, to one number for each span.
     limit : float
 
     Raises
     ------
     ValueError
-        For a value out of its range.
+        If a size is less than 1, `limit` is not positive, or `per` is unknown.
     TypeError
-        For a wrong type.
+        If a size is not an integer, or `limit` is not a number.
 
     Examples
     --------
@@ -53,64 +53,64 @@ class SpanPredictor(DynamicSpan):
         super().__init__(embed_dim, 1 if per == "batch" else heads, limit)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the spans of tokens of shape (batch, tokens, embed_dim), in tokens.
+        """Return the spans, in tokens, for inputs of shape (batch, tokens, embed_dim).
 
-        Their shape is (batch, 1), (batch, num_heads) or (batch, num_heads, tokens), following `per`.
+        Depending on `per`, their shape is (batch, 1), (batch, num_heads) or (batch, num_heads, tokens).
         """
         if self.per == "token":
             return super().forward(x)
         return super().forward(x.mean(-2, keepdim=True))[..., 0]
 
     def extra_repr(self) -> str:
-        """Return what the layer shows of itself."""
+        """Return the settings that the representation of the module shows."""
         return f"{super().extra_repr()}, per={self.per!r}"
 
 
 class HybridAttention(nn.Module):
-    """Global attention beside local attention, whose span and temperature are predicted from the global one.
+    """Global and local attention in parallel; the global branch predicts the span and temperature of the local one.
 
-    The numbers are those of `headspan.hybrid_attention`, which has the formulas; weights are its matrices, transposed.
+    `headspan.hybrid_attention` documents the formulas and gives the same results; its matrices are transposed here.
 
     Parameters
     ----------
     embed_dim, num_heads : int
-        The width of a token, a multiple of the number of heads of each branch.
+        Size of a token, a multiple of the number of heads, and number of heads in each branch.
     limit : float
         The largest span, in tokens.
     ramp : float
         Tokens over which the mask of a span falls from 1 to 0, see `headspan.attention`.
     per : {"batch", "head", "token"}
-        What has a span of its own: a batch item, each of its heads, or each head at each token.
+        One span for each batch item, for each of its heads, or for each head at each token.
     sharpen_longer : bool
-        Whether the temperature falls as the span grows, or rises. Not used, as `temperature_range`, with
-        `learn_temperature`.
+        Whether the temperature falls as the span grows; if False, it rises. `learn_temperature` disables this and
+        `temperature_range`.
     temperature_range : float
-        By how much the temperature changes from no span to the largest.
+        Change of the temperature between a span of 0 and the largest span.
     learn_temperature : bool
-        Whether the temperature of a head is a parameter, 1 at first.
+        Whether the temperature of each head is a parameter with an initial value of 1.
     causal : bool
-        Whether tokens see no later ones. Takes ``per="token"``: a mean over all tokens would look ahead.
+        Whether later tokens are hidden. Requires ``per="token"``, because a mean over all tokens would look ahead.
     include_self : bool
         Whether a token sees itself.
     epsilon : float
-        Added to the variance in the layer norm.
+        Value added to the variance in the layer norm.
 
     Attributes
     ----------
     norm : LayerNorm
     global_qkv, local_qkv : Linear
-        Queries, keys and values of each branch, in this order, heads side by side; without biases.
+        Queries, keys and values of each branch, in this order, with concatenated heads and without biases.
     predictor : SpanPredictor
     projection : Linear
-        From both branches, the local one first.
+        From the concatenated branches, the local branch first.
     log_temperature : Parameter or None, shape (num_heads,)
 
     Raises
     ------
     ValueError
-        For a value out of its range, or sizes that do not divide.
+        If a value is out of range, `num_heads` does not divide `embed_dim`, or `causal` lacks ``per="token"``.
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
 
     References
     ----------
@@ -170,42 +170,43 @@ class HybridAttention(nn.Module):
         self, x: torch.Tensor, *, return_span: Literal[True]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: ...
     def forward(self, x: torch.Tensor, *, return_span: bool = False) -> Any:
-        """Attend.
+        """Compute hybrid attention.
 
         Parameters
         ----------
         x : Tensor, shape (batch, tokens, embed_dim)
         return_span : bool
-            Whether to return the predicted span and temperature, too.
+            Whether to return the predicted span and the temperature as well.
 
         Returns
         -------
         out : Tensor, shape (batch, tokens, embed_dim)
-        span : Tensor, shape (batch, 1), (batch, num_heads) or (batch, num_heads, tokens), following `per`
-            In tokens, for a penalty that keeps spans short. Only with `return_span`, as the temperature.
-        temperature : Tensor, of the shape of span; (num_heads,) when it is learned
+        span : Tensor, shape (batch, 1), (batch, num_heads) or (batch, num_heads, tokens), depending on `per`
+            Span in tokens, for a penalty that keeps spans short. Returned only if `return_span` is True.
+        temperature : Tensor, of the shape of span, or (num_heads,) if it is learned
+            Returned only if `return_span` is True.
         """
         width = self.projection.out_features
         if x.ndim != 3 or x.shape[-1] != width:
             raise ValueError(f"x must be of shape (batch, tokens, {width}), not {tuple(x.shape)}")
         normed = self.norm(x)
-        seen = self._branch(self.global_qkv(normed))
-        span = self.predictor(seen)
+        global_out = self._branch(self.global_qkv(normed))
+        span = self.predictor(global_out)
         if self.log_temperature is None:
             temperature = temperature_of(span / self.predictor.limit, self.temperature_range, self.sharpen_longer)
         else:
             temperature = self.log_temperature.exp()
-        near = self._branch(self.local_qkv(normed), span=span, temperature=temperature)
-        out = self.projection(torch.cat([near, seen], -1))
+        local_out = self._branch(self.local_qkv(normed), span=span, temperature=temperature)
+        out = self.projection(torch.cat([local_out, global_out], -1))
         return (out, span, temperature) if return_span else out
 
     def _branch(self, qkv: torch.Tensor, **options: Any) -> torch.Tensor:
-        """Return attention of tokens among themselves, heads side by side."""
+        """Return the self-attention of one branch with concatenated heads."""
         parts = qkv.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind()
         out = attention(query, key, value, **self.options, **options)
         return out.transpose(1, 2).flatten(2)
 
     def extra_repr(self) -> str:
-        """Return what the layer shows of itself."""
+        """Return the settings that the representation of the module shows."""
         return f"num_heads={self.num_heads}, " + ", ".join(f"{name}={x}" for name, x in self.options.items())

@@ -1,4 +1,4 @@
-"""Spans that are learned: one for each head, or one that every token predicts for itself."""
+"""Learned spans: one for each head, or one that every token predicts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import nn
 from headspan import _check
 
 
-class _Within(torch.autograd.Function):
-    """Clamp to 0 and 1, with the gradient as it is: that of parts of a batch adds up to that of the whole."""
+class _Clamp(torch.autograd.Function):
+    """Clamp to [0, 1] with the identity as gradient, so that gradients of micro-batches add up to that of the batch."""
 
     generate_vmap_rule = True
 
@@ -30,43 +30,43 @@ class _Within(torch.autograd.Function):
         return grad
 
 
-def _in_full(x: torch.Tensor) -> torch.Tensor:
-    """Bring it to float32 at least: bfloat16 has no whole numbers beyond 256."""
+def _promote(x: torch.Tensor) -> torch.Tensor:
+    """Convert to float32 at least, because bfloat16 cannot represent all integers above 256."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def whole(x: torch.Tensor) -> torch.Tensor:
-    """Return what ranks hold parts of as a plain tensor, the same on each, to be added to the loss of its tokens."""
+def full_tensor(x: torch.Tensor) -> torch.Tensor:
+    """Return a `DTensor` as a plain tensor that is the same on all ranks, for use in the loss of each rank."""
     gathered: torch.Tensor = x.full_tensor() if hasattr(x, "full_tensor") else x
     return gathered
 
 
 class Shares(nn.Module):
-    """A module with a parameter of shares between 0 and 1, to which a step of an optimizer is clamped.
+    """A module whose parameter holds fractions between 0 and 1 and is clamped after optimizer steps.
 
-    The parameter is brought back when the module is called next in training: whatever the optimizer is, this comes
-    before the next gradient. It is not changed where no step can follow or nothing may be written: without gradients,
-    within `torch.func` and in what is exported.
+    The next training call clamps the parameter. With any optimizer, this happens before the next gradient.
+    The parameter is not changed if no step can follow or if writing is not allowed: without gradients, within
+    `torch.func` and during export.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Clamp what `fully_shard` puts here after a backward pass, too: calls have a gathered copy."""
+        """Also clamp the shard that `fully_shard` sets after a backward pass; calls only see a gathered copy."""
         if isinstance(value, nn.Parameter) and hasattr(value, "device_mesh"):
             with torch.no_grad():
                 value.clamp_(0, 1)
         super().__setattr__(name, value)
 
     @staticmethod
-    def _within(parameter: torch.Tensor) -> torch.Tensor:
-        """Return a parameter as shares between 0 and 1, of float32 at least, and bring it back if it lies outside."""
-        if _may_be_written(parameter) and not _is_within(parameter):
+    def _clamped(parameter: torch.Tensor) -> torch.Tensor:
+        """Return a parameter clamped to [0, 1] in float32 at least, and clamp the parameter itself if necessary."""
+        if _is_writable(parameter) and not _is_within(parameter):
             with torch.no_grad():
                 parameter.clamp_(0, 1)
-        clamped: torch.Tensor = _in_full(_Within.apply(parameter))
+        clamped: torch.Tensor = _promote(_Clamp.apply(parameter))
         return clamped
 
 
-def _may_be_written(parameter: torch.Tensor) -> bool:
+def _is_writable(parameter: torch.Tensor) -> bool:
     if not (isinstance(parameter, nn.Parameter) and parameter.requires_grad and torch.is_grad_enabled()):
         return False
     if torch.compiler.is_compiling():
@@ -75,7 +75,7 @@ def _may_be_written(parameter: torch.Tensor) -> bool:
 
 
 def _is_within(parameter: torch.Tensor) -> bool:
-    """Whether nothing is to be clamped, as far as that can be looked at; writing makes what others saved of it old."""
+    """Whether a parameter is known to need no clamping; a write would invalidate tensors saved for backward."""
     if torch.compiler.is_compiling() or type(parameter) is not nn.Parameter or parameter.is_meta:
         return False
     low, high = parameter.detach().aminmax()
@@ -83,13 +83,12 @@ def _is_within(parameter: torch.Tensor) -> bool:
 
 
 class AdaptiveSpan(Shares):
-    """A span for each head, learned, between 0 and a limit.
+    """A learned span for each head, between 0 and a limit.
 
-    What is learned is the span as a share of the limit, so that the usual learning rates suit it. Steps of an optimizer
-    are clamped to 0 and 1: a call in training first brings the share back that the last step has taken
-    too far, so that a span comes back from a bound as if it had been clamped after each step. Gradients are not
-    changed at a bound: those of parts of a batch, or of ranks, add up to that of the whole. Where a call has no
-    parameter of its own to write to, as within `torch.func`, clamp what is learned after each step.
+    The parameter is the span as a fraction of the limit, which suits the usual learning rates. Each call in training
+    first clamps the parameter to [0, 1], which has the same effect as clamping it after each optimizer step. Gradients
+    are not changed at a bound, so that the gradients of micro-batches or ranks add up to the gradient of the batch. If
+    a call cannot write to the parameter, as within `torch.func`, clamp the parameter yourself after each step.
 
     Parameters
     ----------
@@ -97,7 +96,7 @@ class AdaptiveSpan(Shares):
     limit : float
         The largest span, in tokens.
     initial : array_like
-        Where spans start, in tokens: a number, or one for each head.
+        Initial spans in tokens: one number, or one for each head.
 
     Attributes
     ----------
@@ -108,9 +107,9 @@ class AdaptiveSpan(Shares):
     Raises
     ------
     ValueError
-        For a value out of its range.
+        If `num_heads` is less than 1, `limit` is not positive, or `initial` does not lie between 0 and `limit`.
     TypeError
-        For a wrong type.
+        If `num_heads` is not an integer, or if `limit` or `initial` is not real.
 
     References
     ----------
@@ -134,49 +133,49 @@ class AdaptiveSpan(Shares):
         if spans.shape not in ((), (heads,)):
             raise ValueError(f"initial must be a number or of shape ({heads},), not of shape {spans.shape}")
         if spans.min() < 0 or spans.max() > self.limit:
-            wrong = spans.min() if spans.min() < 0 else spans.max()
-            raise ValueError(f"initial must lie between 0 and the limit of {self.limit:g}, not be {wrong:g}")
+            extreme = spans.min() if spans.min() < 0 else spans.max()
+            raise ValueError(f"initial must lie between 0 and the limit of {self.limit:g}, not be {extreme:g}")
         self.fraction = nn.Parameter(torch.empty(heads))
         self.start_at(spans)
 
     def start_at(self, spans: npt.ArrayLike) -> None:
-        """Set the spans, in tokens, to others that they start at."""
+        """Set the initial spans, in tokens, and reset the parameter to them."""
         self._initial: list[float] = (np.asarray(spans) / self.limit * np.ones(self.fraction.numel())).tolist()
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Set the spans to where they start, as for a module that was made on "meta" and got memory by `to_empty`."""
+        """Reset the spans to their initial values, for example after `to_empty` of a module created on "meta"."""
         if not self.fraction.is_meta:
             self.fraction.copy_(self.initial_fraction(self.fraction.dtype))
 
     def initial_fraction(self, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Return what `fraction` starts from, on the CPU also where the module has no numbers yet."""
+        """Return the initial value of `fraction` as a CPU tensor, even if the module is on "meta"."""
         return torch.tensor(self._initial, dtype=dtype, device="cpu")
 
     def forward(self) -> torch.Tensor:
         """Return the spans in tokens, of shape (num_heads,)."""
-        return self.limit * self._within(self.fraction)
+        return self.limit * self._clamped(self.fraction)
 
     def penalty(self) -> torch.Tensor:
-        """Return the mean span in tokens; added to a loss with a weight it keeps spans short."""
-        return whole(self()).mean()
+        """Return the mean span in tokens; added to the loss with a weight, it keeps spans short."""
+        return full_tensor(self()).mean()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *others: Any) -> None:
-        """Let spans on "meta" start where they would have where a state dict that is assigned has none."""
+        """Initialise spans on "meta" if the assigned state dict does not contain them."""
         name = f"{prefix}fraction"
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
         if name not in state_dict and self.fraction.is_meta and local_metadata.get("assign_to_params_buffers"):
-            started = self.initial_fraction(self.fraction.dtype)
-            self.fraction = nn.Parameter(started, requires_grad=self.fraction.requires_grad)
+            initial = self.initial_fraction(self.fraction.dtype)
+            self.fraction = nn.Parameter(initial, requires_grad=self.fraction.requires_grad)
 
     def extra_repr(self) -> str:
-        """Return what the layer shows of itself."""
+        """Return the settings that the representation of the module shows."""
         return f"num_heads={self.fraction.numel()}, limit={self.limit:g}"
 
 
 class DynamicSpan(nn.Module):
-    """Spans that every token predicts for itself: ``z_t = limit * sigmoid(weight . x_t + bias)``.
+    """Spans that every token predicts: ``z_t = limit * sigmoid(weight . x_t + bias)``.
 
     Parameters
     ----------
@@ -187,15 +186,15 @@ class DynamicSpan(nn.Module):
     Attributes
     ----------
     projection : Linear
-        From a token to a number for each head.
+        From a token to one number for each head.
     limit : float
 
     Raises
     ------
     ValueError
-        For a value out of its range.
+        If a size is less than 1, or `limit` is not positive.
     TypeError
-        For a wrong type.
+        If a size is not an integer, or `limit` is not a number.
 
     References
     ----------
@@ -216,10 +215,10 @@ class DynamicSpan(nn.Module):
         self.projection = nn.Linear(width, _check.integer("num_heads", num_heads, at_least=1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the spans of tokens of shape (batch, tokens, embed_dim), in tokens: (batch, num_heads, tokens)."""
-        spans: torch.Tensor = self.limit * _in_full(self.projection(x)).sigmoid().transpose(-1, -2)
+        """Return spans in tokens, (batch, num_heads, tokens), for inputs of shape (batch, tokens, embed_dim)."""
+        spans: torch.Tensor = self.limit * _promote(self.projection(x)).sigmoid().transpose(-1, -2)
         return spans
 
     def extra_repr(self) -> str:
-        """Return what the layer shows of itself."""
+        """Return the settings that the representation of the module shows."""
         return f"limit={self.limit:g}"

@@ -1,4 +1,4 @@
-"""headspan in transformers: the attention of its models, by the name "headspan"."""
+"""Integration with transformers: the attention implementation "headspan" for its models."""
 
 from headspan.torch.transformers.cache import head_cache
 from headspan.torch.transformers.published import duo_attention_spans, moa_spans

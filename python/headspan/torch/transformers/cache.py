@@ -1,4 +1,4 @@
-"""A cache of transformers in which every head keeps what it can reach and nothing else."""
+"""A transformers cache in which every head keeps only the keys and values that it can reach."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from headspan.torch.transformers import spans as spans_of_model
 
 
 class HeadLayer:
-    """Keys and values of a layer, which the attention function reads through `attend`.
+    """The keys and values of a layer, which the attention function reads through `attend`.
 
-    What `update` returns are the new keys alone, with this layer as an attribute: only the attention function
-    "headspan" knows what to do with them.
+    `update` returns only the new keys and values and attaches this layer to the keys as an attribute. Only the
+    attention function "headspan" can use them.
 
     Attributes
     ----------
     window : int or None
-        The keys that the layer sees, its own among them, where it slides.
+        Size of the layer's sliding window, which includes the current token; None without a window.
     """
 
-    is_sliding = False  # its window, if it has one, is among the reaches of its heads
+    # The reach of the heads already includes the sliding window.
+    is_sliding = False
     is_compileable = False
     supports_early_init = False
     record_past = False
@@ -39,21 +40,21 @@ class HeadLayer:
 
     @property
     def is_initialized(self) -> bool:
-        """Whether there is a cache yet."""
+        """Whether the layer has allocated its cache."""
         return self._cache is not None
 
     @property
     def is_croppable(self) -> bool:
-        """Whether tokens can be taken back."""
+        """Whether `crop` can remove tokens."""
         return bool(self._options["slack"])
 
     @property
     def nbytes(self) -> int:
-        """Memory of keys and values."""
+        """Memory of keys and values, in bytes."""
         return 0 if self._cache is None else self._cache.nbytes
 
     def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take the new keys and values, until they are attended to."""
+        """Store the new keys and values until `attend` reads them."""
         if self._new is not None:
             raise RuntimeError(
                 "a HeadCache was updated and not read: its model must compute with attn_implementation='headspan'"
@@ -66,16 +67,16 @@ class HeadLayer:
             batch, key_heads, _, dim = key.shape
             dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
             pattern = None if self.window is None else Local(self.window - 1)
-            more = {name: self._options[name] for name in ("sink_tokens", "slack")}
-            given = {"spans": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | more
-            self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **given)
+            limits = {name: self._options[name] for name in ("sink_tokens", "slack")}
+            options = {"spans": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | limits
+            self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **options)
         key = key.detach()
         self._new = key, value.detach()
         key._headspan_cache = self
         return key, value
 
     def attend(self, query: torch.Tensor, *, key_begin: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
-        """Return attention of the newest tokens over all, (batch, heads, tokens, head_dim)."""
+        """Return attention of the new tokens to all tokens, (batch, heads, tokens, head_dim)."""
         if self._new is None or self._cache is None:
             raise RuntimeError("a HeadCache was read twice for one update")
         if key_begin is not None:
@@ -87,46 +88,46 @@ class HeadLayer:
         return result
 
     def get_seq_length(self) -> int:
-        """Return the tokens so far."""
+        """Return the number of tokens seen so far."""
         return 0 if self._cache is None else self._cache.count
 
     def get_mask_sizes(self, query_length: int | torch.Tensor) -> tuple[int, int]:
-        """Return how many keys there are for a mask, and the first of them: all, as far as others are concerned.
+        """Return the number of keys that a mask covers and the index of the first key; a mask covers all tokens.
 
-        Older versions of transformers give the places of the queries.
+        Older versions of transformers pass the positions of the queries instead of their number.
         """
         new = len(query_length) if isinstance(query_length, torch.Tensor) else query_length
         return self.get_seq_length() + new, 0
 
     def get_max_length(self) -> int:
-        """Return that there is no maximum."""
+        """Return -1: the cache has no maximum length."""
         return -1
 
-    get_max_cache_shape = get_max_length  # its name in older versions
+    get_max_cache_shape = get_max_length  # the name in older versions
 
     def reset(self) -> None:
-        """Forget all."""
+        """Remove all tokens."""
         self._cache = self._new = None
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Take back so many tokens, given as a negative number; or leave so many, as older versions say it."""
+        """Remove ``-tokens_to_remove`` tokens; a positive number is the length to keep, as in older versions."""
         if self._cache is not None and tokens_to_remove:
             count = self._cache.count
             self._cache.truncate(count + tokens_to_remove if tokens_to_remove < 0 else min(tokens_to_remove, count))
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let the items go on from others."""
+        """Reorder the batch items for beam search."""
         if self._cache is not None:
             self._cache.reorder(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each item."""
+        """Repeat each batch item."""
         if self._cache is not None:
             items = self._cache._cache._batch
             self._cache.reorder(np.repeat(np.arange(items), repeats))
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep chosen items."""
+        """Keep the selected batch items."""
         self.reorder_cache(torch.arange(len(indices))[indices] if indices.dtype == torch.bool else indices)
 
 
@@ -139,42 +140,42 @@ def head_cache(
     dtype: torch.dtype | str | None = None,
     slack: int = 0,
 ) -> Any:
-    """Return a cache for ``model.generate(cache=...)`` in which every head keeps what it can reach.
+    """Return a cache for ``model.generate(cache=...)`` in which every head keeps only the tokens that it can reach.
 
-    A `DynamicCache` keeps all tokens for all heads. Of this one, each key head is as long as the furthest of the spans
-    of the heads that share it, plus the ramp and the sinks, and a layer's sliding window where it has one.
+    A `DynamicCache` keeps all tokens for all heads. This cache keeps for each key head the longest span of the heads
+    that share it, plus the ramp and the sinks. A sliding window of the layer limits it further.
 
     Parameters
     ----------
     model : PreTrainedModel
         A decoder with ``attn_implementation="headspan"``.
     spans : array_like, optional
-        As of `set_spans`; those that the model has unless given.
+        See `set_spans`. Default: the spans of the model.
     ramp : float, optional
-        That of the model's spans unless given.
+        Default: the ramp of the model's spans.
     sink_tokens : int, optional
-        So many first tokens are kept and seen at any distance; those of `set_spans` unless given.
+        Number of first tokens that are kept and visible at any distance. Default: the number of `set_spans`.
     dtype : torch.dtype or str, optional
-        As what keys and values are kept, see `headspan.torch.SpanCache`; the type of the keys unless given.
+        Type in which keys and values are stored, see `headspan.torch.SpanCache`. Default: the type of the keys.
     slack : int
-        How many tokens `crop` can take back, as assisted decoding does.
+        Number of tokens that `crop` can remove, which assisted decoding requires.
 
     Returns
     -------
     transformers.Cache
-        With `nbytes`, the memory of all layers. It has no gradients: models are called within ``torch.no_grad()``, as
-        `generate` does.
+        Its attribute `nbytes` is the memory of all layers. The cache has no gradients: call the model within
+        ``torch.no_grad()``, as `generate` does.
 
     Raises
     ------
     ValueError
-        For a model that computes otherwise or caches latents and not keys of heads, or spans that do not fit.
+        If the model uses another attention implementation or caches latents, or if `spans` does not fit its heads.
     TypeError
-        For a wrong type.
+        If `model` is not a transformers model, or an argument has the wrong type.
 
     References
     ----------
-    Xiao et al., "DuoAttention", ICLR 2025, section 2.3, with a window for each head.
+    Xiao et al., "DuoAttention", ICLR 2025, section 2.3; headspan uses a window for each head.
 
     Examples
     --------
@@ -203,20 +204,20 @@ def head_cache(
             f"a cache of heads keeps keys and values of heads, but {type(model).__name__} caches a latent that all "
             "heads share (multi-head latent attention): leave cache= out, and spans still limit what is computed"
         )
-    of_layers = spans_of_model.of_model(model, config) if spans is None else spans_of_model.of_layers(spans, config)
+    layer_spans = spans_of_model.of_model(model, config) if spans is None else spans_of_model.of_layers(spans, config)
     if ramp is None:
         ramp = spans_of_model.ramp_of(model, config)
     ramp = _check.number("ramp", ramp, at_least=0)
     if sink_tokens is None:
         sink_tokens = getattr(config, "headspan_sink_tokens", 0)
     kinds, windows = layers_of(config)
-    strange = sorted(set(kinds) - {"full_attention", "sliding_attention"})
-    if strange:
-        raise ValueError(f"a cache of heads is for full attention and sliding windows, not for {', '.join(strange)}")
+    others = sorted(set(kinds) - {"full_attention", "sliding_attention"})
+    if others:
+        raise ValueError(f"a cache of heads is for full attention and sliding windows, not for {', '.join(others)}")
 
     class Layer(HeadLayer, CacheLayerMixin):
         def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-            """Wait for the first keys."""
+            """Do nothing: `update` allocates the cache when the first keys arrive."""
 
     class HeadCache(Cache):
         @property
@@ -224,27 +225,30 @@ def head_cache(
             return sum(layer.nbytes for layer in self.layers)
 
     options: dict[str, Any] = {"sink_tokens": sink_tokens, "dtype": dtype, "slack": slack}
-    SpanCache(1, 1, 1, **{name: its for name, its in options.items() if its is not None})  # refuses what is wrong now
+    # Raise errors for wrong options now rather than in the first call of the model.
+    SpanCache(1, 1, 1, **{name: option for name, option in options.items() if option is not None})
     unlimited = [spans_of_model.UNLIMITED] * config.num_attention_heads
     return HeadCache(
         layers=[
-            Layer(unlimited if its is None else its, ramp, window, options)
-            for its, window in zip(of_layers, windows, strict=True)
+            Layer(unlimited if heads is None else heads, ramp, window, options)
+            for heads, window in zip(layer_spans, windows, strict=True)
         ]
     )
 
 
 def layers_of(config: Any) -> tuple[list[str], list[int | None]]:
-    """Return of which kind each layer is, and its window if it slides."""
+    """Return the kind of each layer, and the size of its sliding window or None."""
     try:
         from transformers.cache_utils import get_layer_types_and_kwargs
-    except ImportError:  # older versions, in which all windows of a model are one
+    except ImportError:
+        # In older versions of transformers all layers of a model have the same window.
         window = getattr(config, "sliding_window", None)
         chunked = getattr(config, "attention_chunk_size", None) is not None
         plain = "chunked_attention" if chunked else "full_attention" if window is None else "sliding_attention"
         kinds = list(getattr(config, "layer_types", None) or [plain] * config.num_hidden_layers)
         shared = getattr(config, "num_kv_shared_layers", 0)
-        kinds[len(kinds) - shared :] = ["dummy"] * shared  # as the function that came later calls them
+        # `get_layer_types_and_kwargs` of newer versions uses the same name.
+        kinds[len(kinds) - shared :] = ["dummy"] * shared
         return kinds, [window if kind == "sliding_attention" else None for kind in kinds]
     kinds, arguments = get_layer_types_and_kwargs(config)
-    return kinds, [its.get("sliding_window") for its in arguments]
+    return kinds, [layer.get("sliding_window") for layer in arguments]

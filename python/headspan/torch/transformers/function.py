@@ -1,4 +1,4 @@
-"""Attention as the layers of transformers call it."""
+"""The attention function that transformers layers call."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headspan.torch.functional import attention, weights
 from headspan.torch.transformers import recording, spans
 from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE, ranges_and_tokens
 
-# What some layers hand on and no other implementation of theirs may leave out.
-_REFUSED = {
+# Arguments of some layers that headspan does not support and must not ignore.
+_UNSUPPORTED = {
     "indices": "the keys that a layer has chosen for each query",
     "block_indices": "the blocks that a layer has chosen for each query",
     "head_mask": "a mask of heads",
@@ -35,35 +35,35 @@ def attention_function(
     position_bias: torch.Tensor | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the outputs of a layer, (batch, tokens, heads, head_dim), and its weights or None.
+    """Return the output of a layer, (batch, tokens, heads, head_dim), and its attention weights or None.
 
-    Weights are those of all pairs, (batch, heads, tokens, key tokens), after dropout and without the sinks, as "eager"
-    has them. They are returned for ``output_attentions=True`` alone, at a cost that grows with the cube of the tokens.
+    As in "eager", the weights cover all pairs, (batch, heads, tokens, key tokens), after dropout and without the sinks.
+    Only ``output_attentions=True`` returns them, at a cost that grows with the cube of the number of tokens.
 
     Parameters
     ----------
     module : Module
-        The layer; its spans are those of `set_spans` or `convert`.
+        The attention layer; `set_spans` or `convert` sets its spans.
     query : Tensor, shape (batch, heads, tokens, head_dim)
     key, value : Tensor, shape (batch, key heads, key tokens, head_dim)
-        Not repeated for the heads that share them.
+        Heads that share keys and values do not repeat them.
     attention_mask : Tensor or None
-        Ranges of keys, as `mask_function` gives them, or a mask of pairs that the caller has made.
+        Key ranges from `mask_function`, or a mask of pairs from the caller.
     dropout, scaling, sliding_window, softcap, is_causal
-        As layers give them.
+        Options of the layer.
     s_aux : Tensor, shape (heads,)
-        Sinks.
+        Attention sinks.
     position_bias : Tensor, shape (1, heads, tokens, key tokens)
-        T5's.
+        The position bias of T5.
 
     Raises
     ------
     NotImplementedError
-        For what some layers ask for and this does not compute.
+        If a layer requests an option that headspan does not support.
     """
-    for name, what in _REFUSED.items():
+    for name, description in _UNSUPPORTED.items():
         if others.get(name) is not None:
-            raise NotImplementedError(f"{name}, {what}, cannot be honoured: use attn_implementation='eager'")
+            raise NotImplementedError(f"{name}, {description}, cannot be honoured: use attn_implementation='eager'")
     if others.get("cu_seq_lens_q") is not None and not is_ranges(attention_mask):
         raise NotImplementedError(
             "cu_seq_lens_q, the lengths of packed texts, must come with position_ids, attention_mask=None and "
@@ -78,17 +78,18 @@ def attention_function(
         options |= {"dropout": float(dropout), "seed": torch.randint(2**62, (), device=query.device)}
     causal = bool(is_causal if is_causal is not None else getattr(module, "is_causal", True))
     cache = getattr(key, "_headspan_cache", None)
-    if cache is not None:  # it has its own spans, and keys as far as these reach
-        for name, asked in (("position_bias", position_bias is not None), ("output_attentions", with_weights)):
-            if asked:
+    # A cache of heads has its own spans and keeps only the keys within their reach.
+    if cache is not None:
+        for name, is_requested in (("position_bias", position_bias is not None), ("output_attentions", with_weights)):
+            if is_requested:
                 raise NotImplementedError(f"{name} cannot be honoured where each head has a cache of its own")
-        options |= _with_cache(attention_mask, query.shape[2], cache.window, causal or query.shape[2] == 1)
+        options |= _cache_mask(attention_mask, query.shape[2], cache.window, causal or query.shape[2] == 1)
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
     options |= spans.of_layer(module)
     if "pattern" in options:
         _check_sinks(attention_mask, sliding_window)
-    options |= _who_sees_whom(attention_mask, query, key, causal, sliding_window, "span" in options)
+    options |= _mask_options(attention_mask, query, key, causal, sliding_window, "span" in options)
     if position_bias is not None:
         bias = position_bias.to(query.dtype)
         options["pair_bias"] = bias if "pair_bias" not in options else options["pair_bias"] + bias
@@ -99,11 +100,11 @@ def attention_function(
 
 
 def is_ranges(attention_mask: torch.Tensor | None) -> bool:
-    """Whether a mask is one that `mask_function` made."""
+    """Whether `mask_function` made a mask."""
     return attention_mask is not None and attention_mask.dtype == torch.int64 and attention_mask.shape[-1] == 4
 
 
-def _who_sees_whom(
+def _mask_options(
     attention_mask: torch.Tensor | None,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -117,36 +118,37 @@ def _who_sees_whom(
         return {"causal": causal, **({} if window is None else {"pattern": Local(window - 1)})}
     if is_ranges(attention_mask):
         ranges, tokens = ranges_and_tokens(attention_mask, query.shape[2], key.shape[2])
-        places = ranges[0, :, PLACE]
+        positions = ranges[0, :, PLACE]
         options = {"causal": False, "key_ranges": ranges[..., [FIRST, END]]}
-        # Where queries stand matters to spans alone, and is known without where they are the last ones.
-        if has_spans and (torch.compiler.is_compiling() or int(places[-1]) != key.shape[2] - 1):
-            options["query_positions"] = places
+        # Only spans depend on the positions of the queries, and by default the queries are the last tokens.
+        if has_spans and (torch.compiler.is_compiling() or int(positions[-1]) != key.shape[2] - 1):
+            options["query_positions"] = positions
         if tokens is not None:
-            nothing = torch.zeros(tokens.shape, dtype=query.dtype)
-            options["key_bias"] = nothing.masked_fill(~tokens, -torch.inf)[:, None]
+            bias = torch.zeros(tokens.shape, dtype=query.dtype)
+            options["key_bias"] = bias.masked_fill(~tokens, -torch.inf)[:, None]
         return options
     mask = attention_mask[..., : key.shape[2]]
     if mask.dtype == torch.bool:
         bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
     elif not mask.is_floating_point():
         raise TypeError(f"attention_mask of pairs must be of bool, or of floats that are added, not {mask.dtype}")
-    else:  # where pairs are left out by the least number there is
+    else:
+        # Masks of floats exclude pairs by the lowest finite number.
         bias = mask.to(query.dtype)
         bias = bias.masked_fill(bias <= torch.finfo(query.dtype).min / 2, -torch.inf)
     return {"causal": False, "pair_bias": bias}
 
 
 def _check_sinks(attention_mask: torch.Tensor | None, window: int | None) -> None:
-    """Refuse sinks of `set_spans` where they are not the first tokens of a text, or not seen."""
+    """Raise an error if padding or a sliding window affects the sinks of `set_spans`."""
     if window is not None:
         raise NotImplementedError("sink_tokens cannot be honoured beside a sliding window")
     if attention_mask is not None and is_ranges(attention_mask) and bool(attention_mask[..., 0, BEGIN].any()):
         raise NotImplementedError("sink_tokens are the first ones, which with padding on the left are padding")
 
 
-def _with_cache(attention_mask: torch.Tensor | None, queries: int, window: int | None, causal: bool) -> dict[str, Any]:
-    """Return how much padding is on the left; all else a cache goes by itself, and what differs from it is refused."""
+def _cache_mask(attention_mask: torch.Tensor | None, queries: int, window: int | None, causal: bool) -> dict[str, Any]:
+    """Return the left padding as an option; raise an error if the mask has more than padding and the window."""
     refusal = "cannot be honoured where each head has a cache of its own, which is causal: use a DynamicCache"
     if attention_mask is None:
         if not causal:
@@ -156,8 +158,8 @@ def _with_cache(attention_mask: torch.Tensor | None, queries: int, window: int |
         raise NotImplementedError(f"attention_mask of pairs {refusal}")
     if attention_mask.shape[2] > queries:
         raise NotImplementedError(f"padding within a text {refusal}")
-    first, end, place, begin = attention_mask[:, 0].unbind(-1)
-    own_first = begin if window is None else begin.maximum(place - window + 1)
-    if bool(((first < end) & ((first != own_first) | (end > place + 1))).any()):
+    first, end, position, begin = attention_mask[:, 0].unbind(-1)
+    expected = begin if window is None else begin.maximum(position - window + 1)
+    if bool(((first < end) & ((first != expected) | (end > position + 1))).any()):
         raise NotImplementedError(f"a mask that is more than padding and the layer's window {refusal}")
     return {"key_begin": begin[:, 0]} if bool(begin.any()) else {}

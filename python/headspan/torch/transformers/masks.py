@@ -1,4 +1,4 @@
-"""What transformers says of who sees whom, as a range of keys for every query and never as a mask of pairs."""
+"""Masks of transformers as a range of keys for every query instead of a mask of pairs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-# What is in the last axis of a mask, for each query: the first key that it sees and the one behind the last, where it
-# stands among the keys, and how many keys of its batch item are padding on the left. Where there is padding within a
-# text, more rows follow: whether each key is a token, 1 or 0, four keys a row.
+# Entries in the last axis of a mask, for each query: the first visible key, the key after the last visible one, the
+# position of the query among the keys, and the number of padding keys on the left of its batch item. If a sequence has
+# padding inside, further rows follow that mark each key as a token, 1, or padding, 0, with four keys in a row.
 FIRST, END, PLACE, BEGIN = range(4)
 
 
 class Range(NamedTuple):
-    """Keys from `first` to before `end`, each (batch or 1, queries), counted as queries are."""
+    """The keys from `first` to before `end`, of shape (batch or 1, queries), numbered like the queries."""
 
     first: torch.Tensor
     end: torch.Tensor
@@ -35,43 +35,43 @@ def mask_function(
     allow_is_causal_skip: bool = True,
     **_others: Any,
 ) -> torch.Tensor | None:
-    """Return who sees whom for a call of the model, as `AttentionMaskInterface` asks for it.
+    """Return the mask of a model call, as `AttentionMaskInterface` requests it.
 
     Parameters
     ----------
     batch_size, q_length, kv_length, q_offset, kv_offset : int
-        The first query and the first key are tokens `q_offset` and `kv_offset`.
+        Sizes, and the token indices of the first query and of the first key.
     mask_function : callable
-        The rule of pairs, made of those of `transformers.masking_utils`.
+        The rule for pairs, composed of the rules of `transformers.masking_utils`.
     attention_mask : Tensor, shape (batch, tokens)
-        Which tokens are no padding.
+        True for tokens, False for padding.
     cache_position : Tensor, shape (queries,)
-        Where queries stand, as older versions say it instead of `q_length` and `q_offset`.
+        Positions of the queries, which older versions pass instead of `q_length` and `q_offset`.
     config : PreTrainedConfig
-        Of the model that asks.
+        Configuration of the calling model.
     allow_is_causal_skip : bool
-        False where the model computes with the mask itself, as DeepSeek's choice of keys does.
+        False if the model itself computes with the mask, as DeepSeek's selection of keys does.
 
     Returns
     -------
     Tensor or None, shape (batch, 1, queries, 4)
-        None where the rule is causality alone, or none at all, and there is no padding. With more rows where there is
-        padding within a text.
+        None if the mask is only causal or excludes nothing, and there is no padding. Padding within a sequence adds
+        rows.
 
     Raises
     ------
     NotImplementedError
-        For a rule of which a query does not see a range of keys, or that is none of transformers' own; for a model
-        that computes with the mask itself, or attention with code of its own.
+        If the visible keys of a query are not a range, if the rule is not one of transformers, or if the model
+        computes with the mask itself or does not call attention functions.
     """
     if cache_position is not None:
         q_length, q_offset = len(cache_position), cache_position[0]
-    # What is traced has no numbers, and what a rule is made of cannot be looked at.
+    # While tracing, values are unknown and the parts of a rule cannot be inspected.
     traced = torch.compiler.is_compiling()
     if config is not None:
-        _refuse_own_attention(config.__class__)
-        if not (traced or allow_is_causal_skip) and q_length > 1 and _models_may_ask():
-            _refuse_own_mask(mask_function, config)
+        _reject_custom_attention(config.__class__)
+        if not (traced or allow_is_causal_skip) and q_length > 1 and _can_request_masks():
+            _reject_custom_mask(mask_function, config)
     offset = q_offset if traced else int(q_offset)
     valid = _valid(attention_mask, kv_length, kv_offset)
     if valid is None:
@@ -96,7 +96,7 @@ def mask_function(
         begin, end, has_holes = _edges(valid)
     first = (seen.first - kv_offset).clamp(min=0).expand(shape).maximum(begin)
     last = (seen.end - kv_offset).clamp(max=kv_length).expand(shape).minimum(end)
-    # Those that see nothing stand where the next ones begin, so that ranges ascend.
+    # Empty ranges must not lie beyond the last key, so that ranges ascend.
     first = first.minimum(torch.full_like(first, kv_length))
     parts = (first, last.maximum(first), (query - kv_offset).expand(shape), begin.expand(shape))
     ranges = torch.stack(parts, dim=-1)
@@ -107,14 +107,14 @@ def mask_function(
 
 
 def ranges_and_tokens(mask: torch.Tensor, queries: int, keys: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return what a mask of `mask_function` says of each query, and which keys are tokens if that is not said by it."""
+    """Split a mask of `mask_function` into the ranges of the queries and the tokens among the keys, or None."""
     ranges, rows = mask[:, 0, :queries], mask[:, 0, queries:]
     return ranges, rows.flatten(1)[:, :keys].bool() if rows.shape[1] else None
 
 
-def _refuse_own_attention(kind: type) -> None:
-    """Refuse models whose attention calls no function: it would take ranges for a mask, and none for no causality."""
-    name = _with_own_attention(kind)
+def _reject_custom_attention(kind: type) -> None:
+    """Reject models whose attention calls no function; they would misread ranges as a mask, and None as no mask."""
+    name = _custom_attention_name(kind)
     if name is not None:
         raise NotImplementedError(
             f"{name} computes attention with code of its own, so that attn_implementation='headspan' cannot be "
@@ -123,23 +123,23 @@ def _refuse_own_attention(kind: type) -> None:
 
 
 @functools.cache
-def _with_own_attention(kind: type) -> str | None:
-    """Return the name of a configuration's model if its attention calls no function."""
-    from transformers import MODEL_MAPPING  # who calls this has it
+def _custom_attention_name(kind: type) -> str | None:
+    """Return the name of a configuration's model if its attention calls no attention function."""
+    from transformers import MODEL_MAPPING
 
     model = MODEL_MAPPING.get(kind, None)
     calls_function = getattr(model, "_can_set_attn_implementation", lambda: True)
     return model.__name__ if isinstance(model, type) and not calls_function() else None
 
 
-# Constant for torch.compile, as `headspan.torch.schema` says it of patterns.
-_refuse_own_attention._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# A constant for torch.compile, for the reason given in `headspan.torch.schema`.
+_reject_custom_attention._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _refuse_own_mask(rule: Callable[..., Any], config: Any) -> None:
-    """Refuse models that compute with a mask of pairs.
+def _reject_custom_mask(rule: Callable[..., Any], config: Any) -> None:
+    """Reject models that compute with a mask of pairs.
 
-    For rules beyond these, and for one query of a static cache, it is transformers that asks for it.
+    For rules outside `_CAUSAL`, and for a single query with a static cache, transformers requests the mask.
     """
     if "causal_mask_function" in _names_of(rule) <= _CAUSAL:
         raise NotImplementedError(
@@ -149,15 +149,15 @@ def _refuse_own_mask(rule: Callable[..., Any], config: Any) -> None:
 
 
 @functools.cache
-def _models_may_ask() -> bool:
-    """Return whether models say that they want a mask of pairs; in older versions static caches alone do."""
+def _can_request_masks() -> bool:
+    """Whether models can request a mask of pairs; in older versions only static caches do."""
     from transformers.masking_utils import create_causal_mask
 
     return "allow_is_causal_skip" in inspect.signature(create_causal_mask).parameters
 
 
 def _valid(attention_mask: torch.Tensor | None, kv_length: int, kv_offset: int) -> torch.Tensor | None:
-    """Return which of the keys are no padding, or None if all are none."""
+    """Return which keys are tokens, or None if there is no padding."""
     if attention_mask is None:
         return None
     missing = kv_length + kv_offset - attention_mask.shape[-1]
@@ -166,7 +166,7 @@ def _valid(attention_mask: torch.Tensor | None, kv_length: int, kv_offset: int) 
 
 
 def _edges(valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
-    """Return the first key that is no padding, the one behind the last, and whether padding may lie between them."""
+    """Return the first token, the key after the last token, and whether padding may lie between them."""
     count = valid.sum(-1, keepdim=True)
     begin = valid.int().argmax(-1, keepdim=True)
     end = torch.where(count > 0, valid.shape[-1] - valid.flip(-1).int().argmax(-1, keepdim=True), begin)
@@ -184,21 +184,21 @@ def _name_of(rule: Any) -> str:
 
 
 def _names_of(rule: Any) -> set[str]:
-    """Return the names of all rules that a rule is made of."""
+    """Return the names of all rules that a rule is composed of."""
     inner = _closure(rule).get("mask_functions", ()) if _name_of(rule) in ("and_masks", "or_masks") else ()
-    return set().union(*(_names_of(each) for each in inner)) if inner else {_name_of(rule)}
+    return set().union(*(_names_of(part) for part in inner)) if inner else {_name_of(rule)}
 
 
 def _range_of(rule: Any, query: torch.Tensor, all_keys: Range) -> Range:
-    """Return what a rule leaves to each query."""
+    """Return the range of keys that a rule allows for each query."""
     name = _name_of(rule)
     if name in ("and_masks", "or_masks"):
-        parts = [_range_of(each, query, all_keys) for each in _closure(rule)["mask_functions"]]
-        return _both(parts) if name == "and_masks" else _either(parts)
+        parts = [_range_of(part, query, all_keys) for part in _closure(rule)["mask_functions"]]
+        return _intersection(parts) if name == "and_masks" else _union(parts)
     if name not in _RULES:
-        what = getattr(rule, "__qualname__", repr(rule))
+        rule_name = getattr(rule, "__qualname__", repr(rule))
         raise NotImplementedError(
-            f"the mask {what} is none that attn_implementation='headspan' knows: use 'sdpa' or 'eager'"
+            f"the mask {rule_name} is none that attn_implementation='headspan' knows: use 'sdpa' or 'eager'"
         )
     return _RULES[name](query, all_keys, **(_closure(rule) if rule.__closure__ else {}))
 
@@ -206,7 +206,7 @@ def _range_of(rule: Any, query: torch.Tensor, all_keys: Range) -> Range:
 def _range_of_pairs(
     rule: Callable[..., Any], query: torch.Tensor, all_keys: Range, batch_size: int, kv_length: int
 ) -> Range:
-    """Return what a rule leaves to each query by asking it for all pairs, once for all layers."""
+    """Return the range that a rule allows for each query by evaluating all pairs, once for all layers."""
     begin = all_keys.first[:, :1]
     item = torch.arange(batch_size)[:, None, None, None]
     pairs = rule(item, item[:1] * 0, query[:, None, :, None], (begin + torch.arange(kv_length))[:, None, None])
@@ -220,20 +220,20 @@ def _range_of_pairs(
     return Range(begin + first, begin + first + count)
 
 
-def _both(parts: list[Range]) -> Range:
+def _intersection(parts: list[Range]) -> Range:
     first, end = parts[0]
     for part in parts[1:]:
         first, end = torch.maximum(first, part.first), torch.minimum(end, part.end)
     return Range(first, end)
 
 
-def _either(parts: list[Range]) -> Range:
-    """Both hold the query itself, if anything, so that together they are a range again."""
+def _union(parts: list[Range]) -> Range:
+    """Return the union, which is a range because every range is empty or contains the query."""
     first, end = parts[0]
     for part in parts[1:]:
-        some = part.first < part.end
-        first = torch.where(some, torch.minimum(first, part.first), first)
-        end = torch.where(some, torch.maximum(end, part.end), end)
+        is_filled = part.first < part.end
+        first = torch.where(is_filled, torch.minimum(first, part.first), first)
+        end = torch.where(is_filled, torch.maximum(end, part.end), end)
     return Range(first, end)
 
 
@@ -249,7 +249,7 @@ def _sliding(query: torch.Tensor, all_keys: Range, sliding_window: int) -> Range
     return Range(query - sliding_window + 1, all_keys.end)
 
 
-def _sliding_both_ways(query: torch.Tensor, all_keys: Range, sliding_window: int) -> Range:
+def _sliding_bidirectional(query: torch.Tensor, all_keys: Range, sliding_window: int) -> Range:
     return Range(query - sliding_window, query + sliding_window + 1)
 
 
@@ -265,37 +265,37 @@ def _packed(query: torch.Tensor, all_keys: Range, packed_sequence_mask: torch.Te
 
 
 def _within_packed(query: torch.Tensor, all_keys: Range, mask_function: Any, position_ids: torch.Tensor) -> Range:
-    """Return a rule of positions that begin again with every text; it stands beside one that keeps these apart."""
+    """Apply a rule to positions that restart in every sequence; another rule separates the sequences."""
     shift = query - position_ids
     inner = _range_of(mask_function, position_ids, Range(all_keys.first - shift, all_keys.end - shift))
     return Range(inner.first + shift, inner.end + shift)
 
 
 def _blocks(query: torch.Tensor, all_keys: Range, block_sequence_ids: torch.Tensor) -> Range:
-    """Return the block of neighbours with the same id that a query lies in; none for ids below 0."""
+    """Return the run of adjacent keys with the same id as the query; it is empty for ids below 0."""
     ids = block_sequence_ids
     starts = torch.cat([torch.ones_like(ids[:, :1], dtype=torch.bool), ids[:, 1:] != ids[:, :-1]], dim=1)
     runs = starts.cumsum(-1).contiguous()
-    for item, its_starts in zip(ids, starts, strict=True):
-        named = item[its_starts & (item >= 0)]
+    for item, item_starts in zip(ids, starts, strict=True):
+        named = item[item_starts & (item >= 0)]
         if named.numel() != named.unique().numel():
             raise NotImplementedError("block_sequence_ids that come back are no range of keys: use 'sdpa' or 'eager'")
-    own = runs.gather(1, query.expand(len(ids), -1))
-    first, end = torch.searchsorted(runs, own), torch.searchsorted(runs, own, right=True)
+    run = runs.gather(1, query.expand(len(ids), -1))
+    first, end = torch.searchsorted(runs, run), torch.searchsorted(runs, run, right=True)
     inside = ids.gather(1, query.expand(len(ids), -1)) >= 0
     return Range(torch.where(inside, first, 0), torch.where(inside, end, 0))
 
 
-# By the names that these rules have in transformers.masking_utils; what they hold has its name there, too.
+# The names of the rules and of their parameters are those of transformers.masking_utils.
 _RULES: dict[str, Callable[..., Range]] = {
     "causal_mask_function": _causal,
     "bidirectional_mask_function": _bidirectional,
     "sliding_window_overlay": _sliding,
-    "sliding_window_bidirectional_overlay": _sliding_both_ways,
+    "sliding_window_bidirectional_overlay": _sliding_bidirectional,
     "chunked_overlay": _chunked,
     "packed_sequence_mask_function": _packed,
     "remap_positions_for_packed_sequence": _within_packed,
     "blockwise_overlay": _blocks,
 }
-# Rules for which no mask of pairs is needed unless the model asks for it.
+# Rules that need no mask of pairs unless the model requests it.
 _CAUSAL = {"causal_mask_function", "sliding_window_overlay", "chunked_overlay"}

@@ -1,4 +1,4 @@
-"""Spans that others have published for the heads of trained models."""
+"""Published spans for the heads of trained models."""
 
 from __future__ import annotations
 
@@ -23,36 +23,37 @@ def duo_attention_spans(
     threshold: float = 0.5,
     sparsity: float | None = None,
 ) -> tuple[list[list[float]], int]:
-    """Return spans and sinks of DuoAttention: heads that see everything, and heads of a window and the first tokens.
+    """Return the spans and sinks of DuoAttention: a head sees all tokens, or a window and the first tokens.
 
     Parameters
     ----------
     gates : path or array_like, shape (layers, key_heads)
-        A folder with ``full_attention_heads.tsv`` and ``config.json``, as it is published for a model; or the table.
+        A published folder with ``full_attention_heads.tsv`` and ``config.json``, or the table of gates.
     heads : int
-        Heads of the queries of a layer, a multiple of the key heads.
+        Number of query heads in a layer, a multiple of the key heads.
     recent, sinks : int, optional
-        Tokens of the window, the own one among them, and first tokens; those of ``config.json`` unless given.
+        Sizes, in tokens, of the window, which includes the current token, and of the sinks.
+        Default: the values in ``config.json``.
     threshold : float
-        Heads whose gate is at least this see everything.
+        Heads whose gate is at least this value see all tokens.
     sparsity : float, optional
-        Instead of a threshold: the share of heads that do not.
+        The fraction of heads that do not see all tokens; replaces `threshold`.
 
     Returns
     -------
     spans : list of list of float
-        Of the heads of each layer, for `set_spans` and `head_cache` with ``ramp=0``.
+        Spans of the heads of each layer, for `set_spans` and `head_cache` with ``ramp=0``.
     sink_tokens : int
-        For `head_cache`.
+        Number of sinks, for `head_cache`.
 
     Raises
     ------
     ValueError
-        For a table that does not fit, or a value out of its range.
+        If `heads` is not a multiple of the key heads of `gates`, or a value is out of range.
     TypeError
-        For a wrong type.
+        If `gates` does not hold numbers, or `heads`, `recent` or `sinks` is not an integer.
     OSError
-        For a folder that is not there, or has other files.
+        If the folder or one of its files does not exist.
 
     References
     ----------
@@ -77,11 +78,11 @@ def duo_attention_spans(
     count = _check.integer("heads", heads, at_least=1)
     if table.ndim != 2 or 0 in table.shape or count % table.shape[1]:
         raise ValueError(f"gates must be of shape (layers, key heads) for {count} heads, not of shape {table.shape}")
-    for name, given in (("recent", recent), ("sinks", sinks)):
-        if given is None:
+    for name, size in (("recent", recent), ("sinks", sinks)):
+        if size is None:
             raise ValueError(f"{name} must be given where gates are no folder with a config.json")
     window = _check.integer("recent", recent, at_least=1)
-    least = _check.number("threshold", threshold, at_least=0)
+    minimum = _check.number("threshold", threshold, at_least=0)
     if sparsity is not None:
         share = _check.number("sparsity", sparsity, at_least=0)
         if share > 1:
@@ -89,35 +90,35 @@ def duo_attention_spans(
         rank = np.argsort(np.argsort(table, axis=None, kind="stable")).reshape(table.shape)
         streaming = rank < round(share * table.size)
     else:
-        streaming = table < least
+        streaming = table < minimum
     spans = np.where(streaming, window - 1.0, UNLIMITED)
     return np.repeat(spans, count // table.shape[1], axis=1).tolist(), _check.integer("sinks", sinks, at_least=0)
 
 
 def moa_spans(plan: str | os.PathLike[str] | dict[str, Any], tokens: int) -> list[list[float]]:
-    """Return spans of MoA: for each head a window of ``alpha + beta * tokens``.
+    """Return the spans of MoA: each head has a window of ``alpha + beta * tokens``.
 
     Parameters
     ----------
     plan : path or dict
-        A file of JSON as it is published for a model, or what is in it: `alphas` and `betas`, (layers, heads) each.
+        A published JSON file or its content: `alphas` and `betas`, each of shape (layers, heads).
     tokens : int
-        How long texts are to be.
+        Length of the sequences.
 
     Returns
     -------
     list of list of float
-        Of the heads of each layer, for `set_spans` and `head_cache` with ``ramp=0``. MoA's windows have the first 64
-        tokens beside them: ``head_cache(sink_tokens=64)``.
+        Spans of the heads of each layer, for `set_spans` and `head_cache` with ``ramp=0``. In addition to its window,
+        a head of MoA sees the first 64 tokens: ``head_cache(sink_tokens=64)``.
 
     Raises
     ------
     ValueError
-        For tables that do not fit each other, or a number of tokens below 1.
+        If `alphas` and `betas` have different shapes, or `tokens` is less than 1.
     TypeError
-        For a wrong type.
+        If `alphas` or `betas` does not hold numbers, or `tokens` is not an integer.
     OSError
-        For a file that is not there.
+        If the file does not exist.
 
     References
     ----------
@@ -129,10 +130,10 @@ def moa_spans(plan: str | os.PathLike[str] | dict[str, Any], tokens: int) -> lis
     >>> moa_spans({"alphas": [[0.0, -1024.0]], "betas": [[0.125, 0.5]]}, tokens=4096)
     [[511.0, 1023.0]]
     """
-    read = json.loads(Path(plan).read_text()) if isinstance(plan, str | os.PathLike) else plan
-    if not isinstance(read, dict) or not {"alphas", "betas"} <= read.keys():
+    tables = json.loads(Path(plan).read_text()) if isinstance(plan, str | os.PathLike) else plan
+    if not isinstance(tables, dict) or not {"alphas", "betas"} <= tables.keys():
         raise ValueError("plan must have alphas and betas, as MoA's files of JSON do")
-    alphas, betas = (_check.as_array(name, read[name]) for name in ("alphas", "betas"))
+    alphas, betas = (_check.as_array(name, tables[name]) for name in ("alphas", "betas"))
     for name, table in (("alphas", alphas), ("betas", betas)):
         _check.limits(name, table)
     if alphas.ndim != 2 or alphas.shape != betas.shape:

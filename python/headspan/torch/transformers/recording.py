@@ -1,4 +1,4 @@
-"""Queries and keys of the layers of a model, kept while it runs, so that its attention can be looked at afterwards."""
+"""Recording of the queries and keys of a model's layers, to inspect their attention afterwards."""
 
 from __future__ import annotations
 
@@ -20,96 +20,97 @@ _Array = npt.NDArray[Any]
 
 
 class Recorded:
-    """What a layer computed attention of.
+    """The arguments of one attention call of a layer.
 
     Attributes
     ----------
     query : ndarray, shape (batch, heads, tokens, head_dim)
     key : ndarray, shape (batch, key heads, key tokens, head_dim)
     options : dict
-        Of `headspan.attention`.
+        Options of `headspan.attention`.
     """
 
     def __init__(self, query: _Array, key: _Array, options: dict[str, Any]) -> None:
         self.query, self.key, self.options = query, key, options
 
-    def weights(self, **how: Any) -> _Array:
-        """Return the weights of all pairs, or of those that the arguments of `headspan.attention_weights` choose."""
-        return attention_weights(self.query, self.key, **self.options, **how)
+    def weights(self, **selection: Any) -> _Array:
+        """Return the weights of all pairs, or of those that arguments of `headspan.attention_weights` select."""
+        return attention_weights(self.query, self.key, **self.options, **selection)
 
     def trace(self, item: int = 0) -> dict[str, Any]:
-        """Return a batch item as `headspan.explore` takes it: ``headspan.explore(**layers[0].trace())``.
+        """Return a batch item as arguments of `headspan.explore`: ``headspan.explore(**layers[0].trace())``.
 
         Raises
         ------
         NotImplementedError
-            For what the view does not show: biases of pairs, soft caps, sinks, and spans beside a static cache.
+            For options that the view does not show: pair biases, soft caps, sinks, and spans with a static cache.
         """
         shown = {name: o for name, o in self.options.items() if name in ("span", "ramp", "causal", "pattern")}
-        left = self.options.keys() - shown.keys() - {"key_ranges", "key_bias", "scale"}
+        remaining = self.options.keys() - shown.keys() - {"key_ranges", "key_bias", "scale"}
         if "span" not in shown:
-            left -= {"query_positions"}  # which spans alone go by, beside ranges
-        if left:
-            raise NotImplementedError(f"the view does not show {', '.join(sorted(left))}: look at weights()")
+            remaining -= {"query_positions"}  # with ranges, only spans depend on the positions
+        if remaining:
+            raise NotImplementedError(f"the view does not show {', '.join(sorted(remaining))}: look at weights()")
         query, key = self.query[item], self.key[item]
-        usual = query.shape[-1] ** -0.5  # the view knows no other
-        shown["query"] = query * query.dtype.type(self.options.get("scale", usual) / usual)
+        # The view always uses the default scale, so the query absorbs another one.
+        default = query.shape[-1] ** -0.5
+        shown["query"] = query * query.dtype.type(self.options.get("scale", default) / default)
         shown["key"] = key
         if "key_bias" in self.options:
             shown["key_bias"] = self.options["key_bias"][item, 0]
         if "key_ranges" in self.options:
             ranges = self.options["key_ranges"][item]
             begin, end = int(ranges[-1, 0]), int(ranges[-1, 1])
-            whole = np.arange(len(ranges)) + end - len(ranges) + 1
-            if np.array_equal(ranges[:, 1], np.maximum(whole, begin)) and (ranges[:, 0] == begin).all():
+            causal = np.arange(len(ranges)) + end - len(ranges) + 1
+            if np.array_equal(ranges[:, 1], np.maximum(causal, begin)) and (ranges[:, 0] == begin).all():
                 return shown | {"causal": True, "key_begin": begin, "key_lengths": end}
             shown["key_ranges"] = ranges
         return shown
 
 
 class Recording(dict[int, Recorded]):
-    """The last call of each layer, by its number."""
+    """The last attention call of each layer, by layer index."""
 
 
-class _Asked(NamedTuple):
-    """Who is recorded: modules by their ids, and of those that were heard the number of each."""
+class _Target(NamedTuple):
+    """A recording, the ids of its modules, and the id of the module that each layer index belongs to."""
 
     recording: Recording
     modules: frozenset[int]
     owners: dict[int, int]
 
 
-_RECORDING: ContextVar[_Asked | None] = ContextVar("recording", default=None)
-# How many recordings there are in all threads: what torch.compile can look at, which it cannot at the above.
-_under_way = 0
+_RECORDING: ContextVar[_Target | None] = ContextVar("recording", default=None)
+# Number of active recordings in all threads. torch.compile can read it, but not a context variable.
+_active_count = 0
 _lock = Lock()
-_collector: Any = None  # of transformers: see `follow_outputs`
+_collector: Any = None  # set by `follow_outputs`
 
 
 @contextmanager
 def record(model: torch.nn.Module) -> Iterator[Recording]:
-    """Keep the queries and keys of a model of transformers that runs within, to look at what its heads see.
+    """Record the queries and keys of a transformers model in a context, to inspect the attention of its heads.
 
-    The model must compute with ``attn_implementation="headspan"``. Nothing is computed beside what the model does; maps
-    are, when they are asked for, and pooled ones in the memory of the picture.
+    The model must use ``attn_implementation="headspan"``. Recording adds no computation to the model. Attention maps
+    are computed on request, and a pooled map needs only the memory of the result.
 
     Parameters
     ----------
     model : Module
+        The model, or a part of it.
 
     Yields
     ------
     Recording
-        The last call of each layer, by its number: `Recorded.weights` has its map, `Recorded.trace` is what
-        the view takes.
+        The last call of each layer, by layer index. `Recorded.weights` returns its attention map, and `Recorded.trace`
+        the arguments of `headspan.explore`.
 
     Raises
     ------
     ValueError
-        For a model that computes otherwise.
+        If the model uses another attention implementation.
     NotImplementedError
-        Where two attentions have the same number, as those of an encoder and a decoder do. By `Recorded.trace`, for
-        what the view does not show.
+        If two attentions have the same layer index, as in models with an encoder and a decoder.
 
     Examples
     --------
@@ -123,7 +124,7 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
     >>> layers[1].weights(pool=4).shape
     (1, 4, 10, 10)
     """
-    configs = [its.config for its in model.modules() if hasattr(its, "config")]
+    configs = [module.config for module in model.modules() if hasattr(module, "config")]
     names = {getattr(config, "_attn_implementation", None) for config in configs}
     if names and "headspan" not in names:
         raise ValueError(
@@ -131,7 +132,7 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
             "headspan.torch.register(), then model.set_attn_implementation('headspan')"
         )
     recording = Recording()
-    token = _RECORDING.set(_Asked(recording, frozenset(map(id, model.modules())), {}))
+    token = _RECORDING.set(_Target(recording, frozenset(map(id, model.modules())), {}))
     _count(1)
     try:
         yield recording
@@ -140,41 +141,42 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
         _RECORDING.reset(token)
 
 
-def _count(more: int) -> None:
-    global _under_way
+def _count(change: int) -> None:
+    global _active_count
     with _lock:
-        _under_way += more
+        _active_count += change
 
 
 def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
-    """Keep what a layer computes attention of, if somebody is recording it."""
-    if _under_way:
-        keep = torch.compiler.disable(_note) if "torch._dynamo" in sys.modules else _note  # else it would be loaded
+    """Record the arguments of a layer's attention if a recording of it is active."""
+    if _active_count:
+        # `torch.compiler.disable` would import the compiler if it is not loaded.
+        keep = torch.compiler.disable(_note) if "torch._dynamo" in sys.modules else _note
         keep(module, query, key, options)
 
 
 def _note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
-    asked = _RECORDING.get()
-    if asked is None or id(module) not in asked.modules:
+    target = _RECORDING.get()
+    if target is None or id(module) not in target.modules:
         return
     number = getattr(module, "layer_idx", None)
     if not isinstance(number, int):
-        number = next((its for its, owner in asked.owners.items() if owner == id(module)), len(asked.owners))
-    if asked.owners.setdefault(number, id(module)) != id(module):
+        number = next((index for index, owner in target.owners.items() if owner == id(module)), len(target.owners))
+    if target.owners.setdefault(number, id(module)) != id(module):
         raise NotImplementedError(
             f"two attentions of the model are layer {number}: record one part of it, such as model.encoder"
         )
-    left_out = ("dropout", "seed")
+    omitted = ("dropout", "seed")
     plain = {
         name: _copy_of(option) if isinstance(option, torch.Tensor) else option
         for name, option in options.items()
-        if option is not None and name not in left_out
+        if option is not None and name not in omitted
     }
-    asked.recording[number] = Recorded(_copy_of(query), _copy_of(key), plain)
+    target.recording[number] = Recorded(_copy_of(query), _copy_of(key), plain)
 
 
 def follow_outputs() -> None:
-    """Find what transformers collects outputs with; in older versions, without it, all models tell their layers."""
+    """Find the output collector of transformers; in older versions, models pass output_attentions to their layers."""
     global _collector
     with suppress(ImportError):
         from transformers.utils.output_capturing import _active_collector
@@ -183,7 +185,7 @@ def follow_outputs() -> None:
 
 
 def are_weights_collected() -> bool:
-    """Whether transformers collects weights of this call: some models do not tell their layers of output_attentions."""
+    """Whether transformers collects the weights of this call; some models do not pass output_attentions to layers."""
     collected = None if _collector is None else _collector.get()
     return collected is not None and any(name.endswith("attentions") for name in collected)
 

@@ -1,4 +1,4 @@
-"""The attention of headspan among those of transformers."""
+"""Registration of headspan as an attention implementation of transformers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["NAME", "register"]
 
 
 def register() -> None:
-    """Let models of transformers compute their attention with headspan: ``attn_implementation="headspan"``.
+    """Register headspan in transformers as ``attn_implementation="headspan"``.
 
     Raises
     ------
     ModuleNotFoundError
-        Without transformers.
+        If transformers is not installed.
 
     Notes
     -----
-    Causality, sliding windows, chunks, padding on both sides, packed texts and static caches become a range of keys for
-    each query, and no mask of pairs is made. Soft caps, sinks, T5's biases and dropout are computed; what a layer asks
-    for beyond that is refused by its name. See docs/howto/transformers.md.
+    Causal masks, sliding windows, chunks, padding on both sides, packed sequences and static caches become a range of
+    keys for each query, without a mask of pairs. Soft caps, sinks, the biases of T5 and dropout are supported. Other
+    options of a layer raise an error that names the option. See docs/howto/transformers.md.
 
     Examples
     --------

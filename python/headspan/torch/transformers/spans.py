@@ -1,4 +1,4 @@
-"""Spans of the layers of a model of transformers: in its configuration, or learned."""
+"""Spans of the layers of a transformers model: from its configuration, or learned."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from headspan import _check
 from headspan.patterns import Full, Global
 
-UNLIMITED = 1e30  # a span that nothing lies beyond
-NAME = "headspan"  # of the attention function that reads spans
+UNLIMITED = 1e30  # a span that covers any sequence
+NAME = "headspan"  # the name of the attention implementation
 
 
 def set_spans(
@@ -23,37 +23,37 @@ def set_spans(
     ramp: float = 32,
     sink_tokens: int = 0,
 ) -> None:
-    """Give the heads of a decoder of transformers spans, which its configuration then holds and saves.
+    """Set the spans of the heads of a transformers decoder; its configuration stores and saves them.
 
-    The model must compute with ``attn_implementation="headspan"``, see `register`; where a layer has a sliding window,
-    both apply.
+    The model must use ``attn_implementation="headspan"``, see `register`. If a layer has a sliding window, both the
+    window and the spans apply.
 
     Parameters
     ----------
     model : PreTrainedModel
         A decoder without an encoder.
     spans : array_like or None
-        In tokens: one number for all heads; or (layers, heads); or a column of one for each layer; or a list with the
-        spans of the heads of each layer, or None for no limit. None takes all spans away. A flat list is refused: in
-        `attention` it has one for each head, and here it might have one for each layer.
+        Spans in tokens: one number for all heads, an array of shape (layers, heads) or (layers, 1), or a list with the
+        spans of the heads of each layer, where None means no limit. None removes all spans. A flat list raises an
+        error, because it could hold a span for each head or for each layer.
     ramp : float
-        As for `headspan.attention`.
+        See `headspan.attention`.
     sink_tokens : int
-        So many first tokens are seen at any distance. They are refused when the model runs with padding on the left,
-        packed texts or a sliding window, where they are not the first ones, or not seen.
+        Number of first tokens that are visible at any distance. With sinks, left padding, packed sequences and sliding
+        windows raise an error when the model runs, because the sinks would not be the first tokens or not be visible.
 
     Raises
     ------
     ValueError
-        For another number of layers or heads, a negative span, or a model that computes otherwise.
+        If the number of layers or heads does not match, a span is negative, or the model uses another implementation.
     TypeError
-        For a wrong type, or what is no model of transformers.
+        If `model` is not a transformers model, or an argument has the wrong type.
 
     Notes
     -----
-    The configuration also holds ``attn_implementation="headspan"`` when it is saved. Newer versions of transformers
-    (5.10 does, 5.0 does not) read it: a model has its spans again where the argument of `from_pretrained` is left out,
-    and is not loaded before `register`. Any other implementation that is asked for computes without spans.
+    The saved configuration also contains ``attn_implementation="headspan"``. Newer versions of transformers (5.10 does,
+    5.0 does not) read it: `from_pretrained` then restores the spans without the argument, but requires a prior call of
+    `register`. If you request another implementation, the model computes without spans.
 
     Examples
     --------
@@ -73,32 +73,32 @@ def set_spans(
             f"spans need a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
             "headspan.torch.register(), then model.set_attn_implementation('headspan')"
         )
-    each = None if spans is None else of_layers(spans, config)
-    reached = _check.number("ramp", ramp, at_least=0)
+    layers = None if spans is None else of_layers(spans, config)
+    checked_ramp = _check.number("ramp", ramp, at_least=0)
     config.headspan_sink_tokens = _check.integer("sink_tokens", sink_tokens, at_least=0)
-    config.headspan_spans, config.headspan_ramp = each, reached
+    config.headspan_spans, config.headspan_ramp = layers, checked_ramp
     note_learned(model, config)
-    save_name(model, config, each is not None)
+    save_name(model, config, layers is not None)
 
 
 def freeze_spans(model: torch.nn.Module) -> None:
-    """Write the spans that a model of transformers has learned into its configuration, in their place.
+    """Replace the learned spans of a transformers model by fixed spans in its configuration.
 
-    The model computes what it did. Its spans are those of `set_spans` from then on: `save_pretrained` keeps them, and
-    ``from_pretrained(..., attn_implementation="headspan")`` has them again. They are no parameters any longer;
-    `convert` makes spans that are learned of them. To save a model that is trained on, freeze a copy of it.
+    The results of the model do not change. Its spans are then the same as after `set_spans`: `save_pretrained` saves
+    them, and ``from_pretrained(..., attn_implementation="headspan")`` restores them. They are no longer parameters;
+    `convert` turns them into learned spans again. To save a model during training, freeze a copy of it.
 
     Parameters
     ----------
     model : PreTrainedModel
-        A model to which `convert` gave spans, without an encoder beside a decoder.
+        A model with learned spans from `convert`, but not one with both an encoder and a decoder.
 
     Raises
     ------
     ValueError
-        For a model without learned spans or of several parts, an attention without a number, or different ramps.
+        If the model has no learned spans or several configurations, an attention has no `layer_idx`, or ramps differ.
     TypeError
-        For what is no model of transformers.
+        If `model` is not a transformers model.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def freeze_spans(model: torch.nn.Module) -> None:
     [100.0, 100.0, 100.0, 100.0]
     """
     config = decoder_config(model)
-    learned = [its for its in model.modules() if hasattr(its, "headspan_span")]
+    learned = [module for module in model.modules() if hasattr(module, "headspan_span")]
     if not learned:
         raise ValueError("model must have learned spans, which headspan.torch.convert gives it, but has none")
     for module in learned:
@@ -129,21 +129,21 @@ def freeze_spans(model: torch.nn.Module) -> None:
 
 
 def take_span(module: torch.nn.Module) -> list[float] | None:
-    """Return the spans that a layer has in its configuration, which then has none for it."""
+    """Remove the spans of a layer from its configuration and return them."""
     config: Any = getattr(module, "config", None)
     spans, layer = getattr(config, "headspan_spans", None), getattr(module, "layer_idx", None)
     if spans is None or layer is None:
         return None
-    own: list[float] | None = spans[layer]
-    left = [None if number == layer else each for number, each in enumerate(spans)]
-    config.headspan_spans = None if all(each is None for each in left) else left
-    return own
+    taken: list[float] | None = spans[layer]
+    rest = [None if index == layer else heads for index, heads in enumerate(spans)]
+    config.headspan_spans = None if all(heads is None for heads in rest) else rest
+    return taken
 
 
 def note_learned(model: torch.nn.Module, config: Any, others: Sequence[int] = ()) -> None:
-    """Write into a configuration which layers have learned spans, so that they are missed if they are not loaded."""
-    learned = [its for its in model.modules() if hasattr(its, "headspan_span") and its.config is config]
-    numbers = {getattr(its, "layer_idx", None) for its in learned} - {None} | set(others)
+    """Record in a configuration which layers have learned spans, to detect later if they are not loaded."""
+    learned = [module for module in model.modules() if hasattr(module, "headspan_span") and module.config is config]
+    numbers = {getattr(module, "layer_idx", None) for module in learned} - {None} | set(others)
     if numbers and not getattr(config, "is_encoder_decoder", False):
         config.headspan_learned = sorted(numbers)
     elif hasattr(config, "headspan_learned"):
@@ -151,15 +151,15 @@ def note_learned(model: torch.nn.Module, config: Any, others: Sequence[int] = ()
 
 
 def save_name(model: torch.nn.Module, config: Any, has_spans: bool) -> None:
-    """Let a configuration be saved with the name of the attention that reads its spans, or without it.
+    """Add the name of the attention implementation to the saved configuration, or remove it.
 
-    Where it is a part of another one, that of the whole model says so, which is what transformers reads.
+    For a sub-configuration, the name is set in the parent configuration, which transformers reads.
     """
     named: Any = NAME
-    for whole in (its.config for its in model.modules() if hasattr(its, "config")):
-        keys = [key for key in getattr(whole, "sub_configs", ()) if getattr(whole, key, None) is config]
+    for parent in (module.config for module in model.modules() if hasattr(module, "config")):
+        keys = [key for key in getattr(parent, "sub_configs", ()) if getattr(parent, key, None) is config]
         if keys:
-            config, named = whole, {keys[0]: NAME}
+            config, named = parent, {keys[0]: NAME}
             break
     if has_spans:
         config.attn_implementation = named
@@ -168,7 +168,7 @@ def save_name(model: torch.nn.Module, config: Any, has_spans: bool) -> None:
 
 
 def decoder_config(model: torch.nn.Module) -> Any:
-    """Return the configuration of a decoder, or refuse what is none."""
+    """Return the configuration of a decoder, or raise an error for other models."""
     config = getattr(model, "config", None)
     if config is None or not hasattr(config, "get_text_config"):
         raise TypeError(f"model must be one of transformers, not {type(model).__name__}")
@@ -179,10 +179,10 @@ def decoder_config(model: torch.nn.Module) -> Any:
 
 
 def of_model(model: torch.nn.Module, config: Any) -> list[list[float] | None]:
-    """Return the spans that a model has, layer by layer: those that it learns, else those of its configuration."""
-    written = getattr(config, "headspan_spans", None)
-    result = [None] * config.num_hidden_layers if written is None else list(written)
-    learned = {its.layer_idx: its.headspan_span for its in model.modules() if hasattr(its, "headspan_span")}
+    """Return the spans of each layer of a model: learned spans if they exist, else those of the configuration."""
+    fixed = getattr(config, "headspan_spans", None)
+    result = [None] * config.num_hidden_layers if fixed is None else list(fixed)
+    learned = {m.layer_idx: m.headspan_span for m in model.modules() if hasattr(m, "headspan_span")}
     for layer in range(len(result)):
         if layer in learned:
             result[layer] = learned[layer]().detach().tolist()
@@ -192,7 +192,7 @@ def of_model(model: torch.nn.Module, config: Any) -> list[list[float] | None]:
 
 
 def ramp_of(model: torch.nn.Module, config: Any) -> float:
-    """Return the ramp of the spans that a model has."""
+    """Return the ramp of the spans of a model."""
     learned = {module.headspan_ramp for module in model.modules() if hasattr(module, "headspan_ramp")}
     if len(learned) > 1:
         raise ValueError(f"ramp must be given where layers have different ones, here {sorted(learned)}")
@@ -201,22 +201,22 @@ def ramp_of(model: torch.nn.Module, config: Any) -> float:
 
 
 def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
-    """Return spans as they are given for the heads of each layer."""
+    """Return the argument `spans` as a list with the spans of the heads, or None, for each layer."""
     layers, heads = config.num_hidden_layers, config.num_attention_heads
-    each = list(spans) if isinstance(spans, Sequence) or np.ndim(spans) else [[spans]] * layers
-    if any(its is not None and np.ndim(its) == 0 for its in each):
+    rows = list(spans) if isinstance(spans, Sequence) or np.ndim(spans) else [[spans]] * layers
+    if any(row is not None and np.ndim(row) == 0 for row in rows):
         raise ValueError(
             "spans must be one number for all, or (layers, heads), not a flat list: [[s, ...]] * layers has one for "
             "each head of every layer, [[s], ...] one for each layer"
         )
-    if len(each) != layers:
-        raise ValueError(f"spans must be of all {layers} layers, not of {len(each)}")
+    if len(rows) != layers:
+        raise ValueError(f"spans must be of all {layers} layers, not of {len(rows)}")
     result: list[list[float] | None] = []
-    for layer, its in enumerate(each):
-        if its is None:
+    for layer, row in enumerate(rows):
+        if row is None:
             result.append(None)
             continue
-        array = _check.as_array("spans", its)
+        array = _check.as_array("spans", row)
         low, _ = _check.limits("spans", array)
         if low < 0:
             raise ValueError(f"spans must not be negative, but hold {low:g}")
@@ -237,7 +237,7 @@ def _check_loaded(config: Any, layer: int | None) -> None:
 
 
 def of_layer(module: torch.nn.Module) -> dict[str, Any]:
-    """Return the spans of a layer as options of an attention: those that it learns, else those of its configuration."""
+    """Return the spans of a layer as options of attention: learned spans if they exist, else configured ones."""
     config: Any = getattr(module, "config", None)
     count = getattr(config, "headspan_sink_tokens", 0)
     sinks = {"pattern": Full() | Global(range(count))} if count else {}
@@ -246,9 +246,10 @@ def of_layer(module: torch.nn.Module) -> dict[str, Any]:
         return {"span": learned(), "ramp": module.headspan_ramp, **sinks}
     _check_loaded(config, getattr(module, "layer_idx", None))
     spans = getattr(config, "headspan_spans", None)
-    its = None if spans is None else spans[module.layer_idx]
-    if its is None:
+    heads = None if spans is None else spans[module.layer_idx]
+    if heads is None:
         return {}
+    # Loading removes the name from the configuration, but it must be saved again.
     if not hasattr(config, "attn_implementation") and not torch.compiler.is_compiling():
-        config.attn_implementation = NAME  # which loading takes out of the configuration, to be saved again
-    return {"span": torch.tensor(its), "ramp": config.headspan_ramp, **sinks}
+        config.attn_implementation = NAME
+    return {"span": torch.tensor(heads), "ramp": config.headspan_ramp, **sinks}
