@@ -76,7 +76,7 @@ _ELSEWHERE = {
     "mask": _MASK,
     "bias": "pair_bias=, or key_bias= for one number a key",
     "is_causal": "causal=, which is True unless given",
-    "dropout_p": "dropout=, and seed= beside it",
+    "dropout_p": "dropout= together with seed=",
     "enable_gqa": "nothing: heads share keys where key has fewer of them",
     "window": _WINDOW,
     "sliding_window": _WINDOW,

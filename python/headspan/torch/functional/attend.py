@@ -104,7 +104,7 @@ def attention(
     with_lse = _check.flag("return_lse", return_lse)
     if getattr(query, "is_nested", False) or getattr(key, "is_nested", False) or getattr(value, "is_nested", False):
         if with_lse:
-            raise NotImplementedError("return_lse cannot be had of nested tensors")
+            raise NotImplementedError("return_lse is not supported for nested tensors")
         return nested_attention(attention, {"query": query, "key": key, "value": value}, options)
     query, key, value = check_inputs(query, key, value, instead="headspan.attention")
     refuse_unknown(options)

@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from headspan.ops.arguments.options import refuse_unknown
+from headspan.ops.segments import segments_from
+from headspan.torch.arrays import array_of
+
 # Options that apply to all sequences alike. Those in `_PER_HEAD` must be one number or one number for each head.
 _GENERAL = ("scale", "ramp", "softcap", "causal", "include_self", "dropout", "seed", "memory_key", "memory_value")
 _PER_HEAD = ("span", "temperature", "alibi_slopes", "sinks")
@@ -32,6 +36,7 @@ def nested_attention(
         raise ValueError(f"key must have as many texts as query, {len(query)}, got {len(key)}")
     if not torch.equal(value.offsets(), key.offsets()):
         raise ValueError("value must have as many tokens in each text as key")
+    refuse_unknown(options)
     for name, option in options.items():
         is_per_head = name in _PER_HEAD and np.ndim(option) <= 1
         if option is not None and name not in _GENERAL and not is_per_head:
@@ -39,7 +44,8 @@ def nested_attention(
             raise NotImplementedError(
                 f"{name} cannot be given with nested tensors{suffix}: pad the texts, see key_lengths"
             )
-    segments = {"query_segments": _segments(query), "key_segments": _segments(key)}
+    offsets = {"query_segments": query.offsets(), "key_segments": key.offsets()}
+    segments = {name: segments_from(array_of(ends)) for name, ends in offsets.items()}
     out = attention(*map(_as_one_item, (query, key, value)), **options, **segments)
     nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(out[0].transpose(0, 1), query.offsets())
     return nested.transpose(1, 2)
@@ -55,8 +61,3 @@ def _check_form(name: str, tensor: torch.Tensor) -> None:
 
 def _as_one_item(nested: torch.Tensor) -> torch.Tensor:
     return nested.transpose(1, 2).values().transpose(0, 1)[None]
-
-
-def _segments(nested: torch.Tensor) -> torch.Tensor:
-    lengths = nested.offsets().diff()
-    return torch.repeat_interleave(torch.arange(len(lengths)), lengths)
