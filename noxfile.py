@@ -164,7 +164,7 @@ def compilers(session: nox.Session, compiler: str, standard: int) -> None:
         command, flags = "clang++-19", "-stdlib=libc++ -D_LIBCPP_REMOVE_TRANSITIVE_INCLUDES"
     if compiler == "zig":
         session.install("ziglang")
-        command = str(Path(session.create_tmp(), "zig-c++"))
+        command = str(Path(session.create_tmp(), "zig-c++").resolve())
         Path(command).write_text(f'#!/bin/sh\nexec {session.bin}/python -m ziglang c++ "$@"\n')
         Path(command).chmod(0o755)
     elif shutil.which(command) is None:

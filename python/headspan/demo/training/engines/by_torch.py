@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headspan.torch import attention as _attention  # noqa: F401, its error names the missing extra
+
+# isort: split
 import torch
 
 from headspan.demo.model import Parameters

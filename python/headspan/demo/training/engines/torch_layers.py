@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headspan.torch import attention  # imported first, since its error names the missing extra
+
+# isort: split
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,7 +14,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headspan.demo.model.layers import NORM_EPSILON
-from headspan.torch import attention
 
 __all__ = ["attention"]
 
