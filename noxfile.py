@@ -70,6 +70,19 @@ def peers(session: nox.Session) -> None:
 
 
 @nox.session
+def cuda(session: nox.Session) -> None:
+    """Test the kernels for GPUs: on a GPU if PyTorch finds one, otherwise in Triton's interpreter on the CPU.
+
+    The environment has the CPU build of PyTorch. On a machine with a GPU, run the same tests with `-m ""` in an
+    environment with PyTorch for CUDA, and then `python -m benchmarks.studies.gpu`.
+    """
+    _install(session, "test", "torch==2.13.0")
+    session.install("--no-deps", "triton==3.9.0")
+    environment = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    session.run("pytest", "-n", "2", "--dist", "load", "tests/integrations/torch/cuda", *session.posargs, env=environment)
+
+
+@nox.session
 def jax(session: nox.Session) -> None:
     """Test headspan against JAX, test headspan.jax, and check which features JAX and torch have.
 

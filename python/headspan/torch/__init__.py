@@ -1,4 +1,4 @@
-"""headspan for PyTorch: attention with learned spans as an operator on CPU tensors, and layers that use it."""
+"""headspan for PyTorch: attention with learned spans as an operator on tensors, and layers that use it."""
 
 try:
     import torch as _torch  # noqa: F401

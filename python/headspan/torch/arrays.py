@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,3 +41,16 @@ def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
 def wide_array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """Return a CPU tensor as `array_of` does, but 16-bit floats as a float32 copy."""
     return array_of(tensor.float() if tensor.dtype in HALF else tensor)
+
+
+def adjacent_heads(tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return an empty tensor with adjacent heads, which is the memory layout of all results of attention."""
+    if len(shape) < 3:
+        return tensor.new_empty(shape, dtype=dtype)
+    *batch, heads, tokens, dim = shape
+    return tensor.new_empty((*batch, tokens, heads, dim), dtype=dtype).transpose(-3, -2)
+
+
+def keeps_exact_output(query: torch.Tensor) -> bool:
+    """Whether the output before rounding to 16 bits is kept for the backward pass, which a GPU has no memory for."""
+    return not query.is_cuda

@@ -13,7 +13,7 @@ from headspan.ops.arguments.request import Request
 from headspan.ops.functional import ARRAYS, Saved, backward, forward
 from headspan.ops.runtime import empty
 from headspan.torch import schema
-from headspan.torch.arrays import HALF, wide_array_of
+from headspan.torch.arrays import HALF, adjacent_heads, keeps_exact_output, wide_array_of
 from headspan.torch.batching import backward_rule, forward_rule
 from headspan.torch.schema import TENSORS, WITH_GRADIENT
 
@@ -63,22 +63,14 @@ def _forward_shapes(*tensors: Any, return_lse: bool = False, return_statistics: 
             raise ValueError(f"{name} must be on the device of query, {query.device}, not on {x.device}")
     exact = torch.float32 if query.dtype in HALF else query.dtype
     shape = (*query.shape[:-1], value.shape[-1])
-    results = [_adjacent_heads(query, shape)]
+    results = [adjacent_heads(query, shape)]
     if return_lse:
         results.append(query.new_empty(query.shape[:-1], dtype=exact))
     if return_statistics:
-        if query.dtype in HALF:
-            results.append(_adjacent_heads(query, shape, exact))
+        if query.dtype in HALF and keeps_exact_output(query):
+            results.append(adjacent_heads(query, shape, exact))
         results.append(query.new_empty((*query.shape[:-1], 2), dtype=exact))
     return results
-
-
-def _adjacent_heads(tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return an empty tensor with adjacent heads, which is the memory layout of `_forward` and `_backward`."""
-    if len(shape) < 3:
-        return tensor.new_empty(shape, dtype=dtype)
-    *batch, heads, tokens, dim = shape
-    return tensor.new_empty((*batch, tokens, heads, dim), dtype=dtype).transpose(-3, -2)
 
 
 def _backward(
@@ -104,7 +96,19 @@ def _backward_shapes(
 ) -> Any:
     needed = [x for x, wanted in zip(tensors, needs, strict=False) if wanted]
     arrays = sum(needs[: len(ARRAYS)])
-    return [_adjacent_heads(x, x.shape) if i < arrays else x.new_empty(x.shape) for i, x in enumerate(needed)]
+    return [adjacent_heads(x, x.shape) if i < arrays else x.new_empty(x.shape) for i, x in enumerate(needed)]
+
+
+def _forward_on_gpu(*tensors: Any, **plain: Any) -> Any:
+    from headspan.torch.cuda.launch import forward  # imported when first used, as it loads Triton
+
+    return forward(*tensors, **plain)
+
+
+def _backward_on_gpu(*tensors: Any, **plain: Any) -> Any:
+    from headspan.torch.cuda.launch import backward
+
+    return backward(*tensors, **plain)
 
 
 class _Refusing(torch.autograd.Function):
@@ -123,7 +127,7 @@ class _Attention(_Refusing):
         results = _within_function(attention, keyset, *tensors, **plain | {"return_statistics": True})
         ctx.set_materialize_grads(False)
         # Results for the backward pass come last: the output before rounding to 16 bits, and the statistics.
-        saved_count = 2 if tensors[0].dtype in HALF else 1
+        saved_count = 2 if tensors[0].dtype in HALF and keeps_exact_output(tensors[0]) else 1
         ctx.save_for_backward(results[-2 if saved_count == 2 else 0], results[-1], *tensors)
         ctx.plain = {name: x for name, x in plain.items() if not name.startswith("return_")}
         ctx.with_lse = plain.get("return_lse", False)
@@ -228,11 +232,13 @@ def _autograd_of(op: Any, function: type[_Refusing]) -> Any:
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _KERNELS = {attention: _forward, attention_backward: _backward}
+_GPU_KERNELS = {attention: _forward_on_gpu, attention_backward: _backward_on_gpu}
 for _op, _shapes, _function, _rule in (
     (attention, _forward_shapes, _Attention, forward_rule),
     (attention_backward, _backward_shapes, _AttentionBackward, backward_rule),
 ):
     _library.impl(_op, _KERNELS[_op], "CPU")
+    _library.impl(_op, _GPU_KERNELS[_op], "CUDA")
     _library.impl(_op, _autograd_of(_op, _function), "Autograd", with_keyset=True)
     torch.library.register_fake(_op, _shapes, lib=_library)
     torch.library.register_vmap(_op, _rule(_op), lib=_library)

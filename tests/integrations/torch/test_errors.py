@@ -70,7 +70,8 @@ def test_another_device(argument):
     with FakeTensorMode():
         tensors = {name: torch.ones(x.shape) for name, x in QKV.items()} | {"span": torch.ones(4)}
         tensors[argument] = torch.ones(tensors[argument].shape, device="cuda")
-        sentence = f"{argument} must be on the CPU, where headspan computes, not on cuda:0; see {argument}.cpu()"
+        named, devices = ("key", ("cuda:0", "cpu")) if argument == "query" else (argument, ("cpu", "cuda:0"))
+        sentence = f"{named} must be on the device of query, {devices[0]}, not on {devices[1]}"
         with pytest.raises(ValueError, match=re.escape(sentence)):
             attention(**tensors)
 

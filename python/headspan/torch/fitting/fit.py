@@ -128,10 +128,11 @@ def fit_spans(
     by_mass = method == "profile" and loss is None and isinstance(data, torch.Tensor)
 
     with places.lent(ramp, sinks) as lent:
+        device = next(model.parameters()).device
 
         def put(spans: Spans, *, needs_gradient: bool = False) -> list[torch.Tensor]:
             for layer, heads in zip(lent, spans, strict=True):
-                layer.value = torch.tensor(heads, dtype=torch.float32, requires_grad=needs_gradient)
+                layer.value = torch.tensor(heads, dtype=torch.float32, device=device, requires_grad=needs_gradient)
             return [layer.value for layer in lent]
 
         def loss_of(batches: Data, spans: Spans) -> float:

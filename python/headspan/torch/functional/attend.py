@@ -43,11 +43,12 @@ def attention(
     return_lse: bool = False,
     **options: Any,
 ) -> Any:
-    """Compute attention on CPU tensors; every head, or every token, has its own span.
+    """Compute attention on tensors; every head, or every token, has its own span.
 
-    The arguments are those of `headspan.attention`, which documents them, and the results are bitwise equal. Every
-    option may also be a tensor, and the options in `headspan.Gradients` have a gradient. Tensors are read in place,
-    whatever their strides; only 16-bit floats and a last axis that is not contiguous require a copy.
+    The arguments are those of `headspan.attention`, which documents them, and the results on the CPU are bitwise equal.
+    Every option may also be a tensor, and the options in `headspan.Gradients` have a gradient. Tensors are read in
+    place, whatever their strides; only 16-bit floats on the CPU and a last axis that is not contiguous require a copy.
+    On a CUDA device, kernels of Triton take the options that leave one range of keys to each query.
 
     Parameters
     ----------
@@ -74,11 +75,13 @@ def attention(
     Raises
     ------
     ValueError
-        If shapes do not match, an option is out of range, or the tensors are not all on the CPU or all on "meta".
+        If shapes do not match, an option is out of range, or the tensors are not all on the CPU, on one CUDA device,
+        or on "meta".
     TypeError
         If an argument has an unsupported type, or if `query`, `key` and `value` differ in type outside autocast.
     NotImplementedError
-        For second derivatives and forward-mode derivatives, which are not supported.
+        For second derivatives and forward-mode derivatives, which are not supported, and on a CUDA device for options
+        that its kernels do not take.
 
     Notes
     -----
@@ -106,7 +109,7 @@ def attention(
         if with_lse:
             raise NotImplementedError("return_lse is not supported for nested tensors")
         return nested_attention(attention, {"query": query, "key": key, "value": value}, options)
-    query, key, value = check_inputs(query, key, value, instead="headspan.attention")
+    query, key, value = check_inputs(query, key, value, instead="headspan.attention", on_gpu=True)
     refuse_unknown(options)
     return compute(query, key, value, convert_options(options, query), with_lse=with_lse)
 
@@ -130,7 +133,7 @@ def replicate_like(tensor: torch.Tensor, others: dict[str, Any]) -> dict[str, An
     return replicated(tensor.device_mesh, others)
 
 
-def check_inputs(query: Any, key: Any, value: Any, *, instead: str) -> tuple[torch.Tensor, ...]:
+def check_inputs(query: Any, key: Any, value: Any, *, instead: str, on_gpu: bool = False) -> tuple[torch.Tensor, ...]:
     """Return supported tensors of one type, or raise an error that names `instead`, the function for arrays."""
     # Fast path for the usual case.
     if type(query) is type(key) is type(value) is torch.Tensor:
@@ -138,17 +141,17 @@ def check_inputs(query: Any, key: Any, value: Any, *, instead: str) -> tuple[tor
         if on_cpu and query.dtype is key.dtype is value.dtype and query.dtype in READABLE:
             return query, key, value
     arguments = (("query", query), ("key", key), ("value", value))
-    tensors = [check_input(*argument, instead=instead) for argument in arguments]
+    tensors = [check_input(*argument, instead=instead, on_gpu=on_gpu) for argument in arguments]
     for (name, _), other in zip(arguments[1:], tensors[1:], strict=True):
         check_device(name, other, tensors[0])
     return unify_dtypes(*tensors)
 
 
-def check_input(name: str, argument: object, *, instead: str) -> torch.Tensor:
+def check_input(name: str, argument: object, *, instead: str, on_gpu: bool = False) -> torch.Tensor:
     """Return a supported tensor, or raise an error that names `instead`, the function for arrays."""
     if not isinstance(argument, torch.Tensor):
         raise TypeError(f"{name} must be a tensor of torch, not {type(argument).__name__}; {instead} takes arrays")
-    return check_tensor(name, argument)
+    return check_tensor(name, argument, on_gpu=on_gpu)
 
 
 def unify_dtypes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -156,7 +159,7 @@ def unify_dtypes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) ->
     types = (query.dtype, key.dtype, value.dtype)
     if types[0] is types[1] is types[2]:
         return query, key, value
-    if torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled(query.device.type):
         widest = functools.reduce(torch.promote_types, types)
         return query.to(widest), key.to(widest), value.to(widest)
     for name, dtype in zip(("key", "value"), types[1:], strict=True):
@@ -165,20 +168,19 @@ def unify_dtypes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) ->
     return query, key, value
 
 
-def check_tensor(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def check_tensor(name: str, tensor: torch.Tensor, *, on_gpu: bool = False) -> torch.Tensor:
     """Return the tensor if it is supported, or raise an error that says how to convert it."""
-    if not (tensor.is_cpu or tensor.is_meta):
-        raise ValueError(
-            f"{name} must be on the CPU, where headspan computes, not on {tensor.device}; see {name}.cpu()"
-        )
+    if not (tensor.is_cpu or tensor.is_meta or (on_gpu and tensor.is_cuda)):
+        devices = "the CPU or a CUDA device" if on_gpu else "the CPU"
+        raise ValueError(f"{name} must be on {devices}, not on {tensor.device}; see {name}.cpu()")
     if tensor.dtype not in READABLE:
         raise TypeError(f"{name} must be of a type of NumPy, or bfloat16, not {tensor.dtype}; see {name}.float()")
     return tensor
 
 
 def check_device(name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
-    """Raise an error unless a tensor is on the device of `query`, the CPU or "meta"; both passed `check_tensor`."""
-    if tensor.device.type != query.device.type:
+    """Raise an error unless a tensor is on the device of `query`; both passed `check_tensor`."""
+    if tensor.device.type != query.device.type or tensor.get_device() != query.get_device():
         raise ValueError(f"{name} must be on the device of query, {query.device}, not on {tensor.device}")
 
 
@@ -186,17 +188,18 @@ def convert_options(options: dict[str, Any], query: torch.Tensor) -> dict[str, A
     """Convert options to the arguments that the operator takes with this query."""
     for name, option in options.items():
         if isinstance(option, torch.Tensor) and name in schema.TENSORS:
-            check_device(name, check_tensor(name, option), query)
-    return {name: _convert_option(name, option) for name, option in options.items()}
+            check_device(name, check_tensor(name, option, on_gpu=True), query)
+    return {name: _convert_option(name, option, query.device) for name, option in options.items()}
 
 
-def _convert_option(name: str, option: Any) -> Any:
+def _convert_option(name: str, option: Any, device: torch.device) -> Any:
     if option is None and name not in DEFAULTS:
         return None
     if name == "seed":
         return _convert_seed(option)
     if name in schema.TENSORS:
-        return as_tensor(name, option)
+        tensor = as_tensor(name, option)
+        return tensor.to(device, non_blocking=True) if device.type == "cuda" else tensor
     if name == "pattern":
         return schema.written_pattern(option)
     if name == "causal":
@@ -211,13 +214,13 @@ def _convert_seed(seed: Any) -> torch.Tensor:
         return torch.tensor(schema.written_seed(number), device="cpu")
     if seed.shape or seed.is_floating_point() or seed.is_complex() or seed.dtype == torch.bool:
         raise TypeError(f"seed must be one integer, got a tensor of {seed.dtype} and shape {tuple(seed.shape)}")
-    return check_tensor("seed", seed)
+    return check_tensor("seed", seed, on_gpu=True)
 
 
 def as_tensor(name: str, option: Any) -> torch.Tensor:
     """Return a supported tensor: the option itself, or its values in the type in which NumPy reads them."""
     if isinstance(option, torch.Tensor):
-        return check_tensor(name, option)
+        return check_tensor(name, option, on_gpu=True)
     if type(option) is float:
         return torch.tensor(option, dtype=torch.float64, device="cpu")
     # The compiler cannot trace the NumPy checks below.

@@ -173,7 +173,7 @@ class AdaptiveSpanAttention(nn.Module):
         )
         if self.rotary:
             explicit = [options.get(name) for name in ("key_positions", "query_positions")]
-            positions = torch.arange(x.shape[1]) if explicit[0] is None else explicit[0]
+            positions = torch.arange(x.shape[1], device=x.device) if explicit[0] is None else explicit[0]
             key, query = rotate(key, positions), rotate(query, positions if explicit[1] is None else explicit[1])
         span = self.span(x) if isinstance(self.span, DynamicSpan) else self.span()
         fixed = {"span": span, "ramp": self.ramp, "sinks": self.sinks, "softcap": self.softcap}

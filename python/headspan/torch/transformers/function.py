@@ -87,6 +87,8 @@ def attention_function(
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
     options |= spans.of_layer(module)
+    if "span" in options:
+        options["span"] = options["span"].to(query.device)  # spans of a configuration have no device
     if "pattern" in options:
         _check_sinks(attention_mask, sliding_window)
     options |= _mask_options(attention_mask, query, key, causal, sliding_window, "span" in options)
@@ -121,15 +123,15 @@ def _mask_options(
         positions = ranges[0, :, PLACE]
         options = {"causal": False, "key_ranges": ranges[..., [FIRST, END]]}
         # Only spans depend on the positions of the queries, and by default the queries are the last tokens.
-        if has_spans and (torch.compiler.is_compiling() or int(positions[-1]) != key.shape[2] - 1):
+        if has_spans and (positions.is_cuda or torch.compiler.is_compiling() or int(positions[-1]) != key.shape[2] - 1):
             options["query_positions"] = positions
         if tokens is not None:
-            bias = torch.zeros(tokens.shape, dtype=query.dtype)
+            bias = torch.zeros(tokens.shape, dtype=query.dtype, device=query.device)
             options["key_bias"] = bias.masked_fill(~tokens, -torch.inf)[:, None]
         return options
     mask = attention_mask[..., : key.shape[2]]
     if mask.dtype == torch.bool:
-        bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+        bias = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, -torch.inf)
     elif not mask.is_floating_point():
         raise TypeError(f"attention_mask of pairs must be of bool, or of floats that are added, not {mask.dtype}")
     else:

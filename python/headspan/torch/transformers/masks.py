@@ -33,6 +33,7 @@ def mask_function(
     cache_position: torch.Tensor | None = None,
     config: Any = None,
     allow_is_causal_skip: bool = True,
+    device: torch.device | str | None = None,
     **_others: Any,
 ) -> torch.Tensor | None:
     """Return the mask of a model call, as `AttentionMaskInterface` requests it.
@@ -51,6 +52,8 @@ def mask_function(
         Configuration of the calling model.
     allow_is_causal_skip : bool
         False if the model itself computes with the mask, as DeepSeek's selection of keys does.
+    device : device, optional
+        Device of the model, which older versions do not pass.
 
     Returns
     -------
@@ -66,6 +69,7 @@ def mask_function(
     """
     if cache_position is not None:
         q_length, q_offset = len(cache_position), cache_position[0]
+        device = cache_position.device
     # While tracing, values are unknown and the parts of a rule cannot be inspected.
     traced = torch.compiler.is_compiling()
     if config is not None:
@@ -81,7 +85,7 @@ def mask_function(
         is_at_end = not isinstance(offset, torch.Tensor) and offset + q_length == kv_offset + kv_length
         if name == "causal_mask_function" and is_at_end:
             return None
-    query = offset + torch.arange(q_length)[None]
+    query = offset + torch.arange(q_length, device=device)[None]
     all_keys = Range(query * 0 + kv_offset, query * 0 + kv_offset + kv_length)
     seen = (
         _range_of_pairs(mask_function, query, all_keys, batch_size, kv_length)
@@ -89,7 +93,7 @@ def mask_function(
         else _range_of(mask_function, query, all_keys)
     )
     shape = (batch_size, q_length)
-    begin = torch.zeros(batch_size, 1, dtype=torch.int64)
+    begin = torch.zeros(batch_size, 1, dtype=torch.int64, device=device)
     end = torch.full_like(begin, kv_length)
     has_holes = False
     if valid is not None:
@@ -208,8 +212,13 @@ def _range_of_pairs(
 ) -> Range:
     """Return the range that a rule allows for each query by evaluating all pairs, once for all layers."""
     begin = all_keys.first[:, :1]
-    item = torch.arange(batch_size)[:, None, None, None]
-    pairs = rule(item, item[:1] * 0, query[:, None, :, None], (begin + torch.arange(kv_length))[:, None, None])
+    item = torch.arange(batch_size, device=query.device)[:, None, None, None]
+    pairs = rule(
+        item,
+        item[:1] * 0,
+        query[:, None, :, None],
+        (begin + torch.arange(kv_length, device=query.device))[:, None, None],
+    )
     sees = pairs.expand(batch_size, 1, query.shape[1], kv_length)[:, 0]
     count, first = sees.sum(-1), sees.int().argmax(-1)
     last = kv_length - sees.flip(-1).int().argmax(-1)

@@ -191,4 +191,4 @@ def are_weights_collected() -> bool:
 
 
 def _copy_of(tensor: torch.Tensor) -> _Array:
-    return np.array(wide_array_of(tensor.detach()))
+    return np.array(wide_array_of(tensor.detach().cpu()))
