@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from headspan._check import Array
 from headspan.cache.arguments import of_state
+from headspan.ops.arguments.options import ARRAY_OPTIONS, BY_DISTANCE
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import Saved, backward, forward
 
@@ -142,7 +143,7 @@ class Slots:
         # The core sees each pair as a batch item with one key head, because each pair has its own positions.
         query = query.reshape(pairs, shared, *query.shape[2:])
         options = {name: _fold(option, pairs, shared) for name, option in options.items()}
-        if options.keys() & {"span", "alibi_slopes"}:  # these options need distances
+        if options.keys() & BY_DISTANCE:
             options["query_positions"] = np.arange(self.count + new - axes[2], self.count + new)
             options["key_positions"] = self.positions[:, :rows]
         if self._rule.merge:
@@ -237,7 +238,7 @@ def _close(rows: npt.NDArray[Any], first: int, stay: npt.NDArray[np.int64]) -> N
 
 
 def _per_head(name: str, option: Any) -> bool:
-    return name in ("span", "temperature") and np.ndim(option) > 0
+    return name in ARRAY_OPTIONS and ARRAY_OPTIONS[name].per_token and np.ndim(option) > 0
 
 
 def _fold(option: Any, pairs: int, shared: int) -> Any:

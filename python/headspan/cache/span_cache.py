@@ -14,15 +14,15 @@ from headspan.cache import arguments
 from headspan.cache.limits import Limits
 from headspan.cache.rings import Rings
 from headspan.ops.arguments import narrow
+from headspan.ops.arguments.options import options_in
 from headspan.ops.arguments.request import Request
+from headspan.ops.arguments.rows import In
 from headspan.ops.functional import forward
 from headspan.ops.storage import storage_of
 from headspan.patterns.base import Pattern
 
 # Options that may differ between calls. All other options decide what the cache keeps, so the constructor takes them.
-_OPTIONS = frozenset(
-    ["scale", "temperature", "alibi_slopes", "softcap", "sinks", "memory_key", "memory_value", "include_self"]
-) | {"key_begin", "key_lengths", "distance_bias", "distance_buckets", "dropout", "seed"}
+_OPTIONS = options_in(In.CACHE)
 # Entries of a state: the arguments of the constructor, then the contents of the cache.
 _SIZES = ("batch", "key_heads", "head_dim")
 _CONTENTS = ("count", "first", "keys", "values")

@@ -16,12 +16,14 @@ from headspan.cache.slots import Rule, Slots
 from headspan.cache.span_cache import SpanCache
 from headspan.ops import reach
 from headspan.ops.arguments import narrow
+from headspan.ops.arguments.options import ARRAY_OPTIONS, options_in
+from headspan.ops.arguments.rows import In
 from headspan.ops.cost import Cost, cost, of_pairs
 from headspan.ops.storage import storage_of
 
 # Options of a call. Those in _PER_HEAD may be one number, one per head or, where True, one per query.
-_OPTIONS = frozenset(["scale", "temperature", "alibi_slopes", "softcap", "sinks"])
-_PER_HEAD = {"temperature": True, "alibi_slopes": False, "sinks": False}
+_OPTIONS = options_in(In.STREAM)
+_PER_HEAD = {name: ARRAY_OPTIONS[name].per_token for name in _OPTIONS if name in ARRAY_OPTIONS}
 _STATE = ("batch", "key_heads", "head_dim", "value_dim", *Rule._fields, "spans", "ramp", "dtype", "near", "far")
 _BEYOND_ALL = float(reach.UNLIMITED)  # the span of heads without a limit, if other heads have one
 

@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.ops.arguments.options import Options
+from headspan.ops.arguments.options import ROWS, Options, options_in
 from headspan.ops.arguments.request import Request
+from headspan.ops.arguments.rows import Group, In
 from headspan.ops.attention_map import attention_weights
 from headspan.patterns.base import Pattern
 
 Array = npt.NDArray[Any]
-_LIMITS = ("key_begin", "key_lengths", "key_ranges", "prefix_lengths", "segment_ids")
+# Options that limit which keys a query sees.
+_LIMITS = tuple(name for name in options_in(In.VIEW) if ROWS[name].group is Group.PACKING)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class ViewData:
             heads=shown,
             names=_names(names, shown, count),
             max_tokens=_check.integer("max_tokens", max_tokens, at_least=1),
-            patterns=_shown_patterns(request.patterns, shown),
+            patterns=_shown_patterns(list(request.patterns), shown),
             causal=request.causal,
             limits=_limits(options),
             bias=_bias(request, count, shown),

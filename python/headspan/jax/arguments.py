@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.jax.call import OPERANDS
+from headspan.jax.call import OPERANDS, STATIC
 from headspan.ops.adapters.options import PLAIN
 from headspan.ops.arguments.narrow import is_narrow, is_narrow_type
-from headspan.ops.arguments.options import DEFAULTS
-from headspan.ops.arguments.request import PLAIN as CHECKS
+from headspan.ops.arguments.options import DEFAULTS, PLAIN_OPTIONS, ROWS
 from headspan.ops.arguments.request import Request
 from headspan.ops.functional import ARRAYS
 
@@ -56,9 +55,7 @@ def _plain(name: str, x: Any) -> Any:
         x = np.asarray(x)[()]
     if name == "pattern":
         return x
-    if name == "causal":
-        return _check.flag(name, x)
-    return _check.pair(name, x) if name == "gate_block" else CHECKS[name](name, x)
+    return STATIC[name](name, x) if name in STATIC else PLAIN_OPTIONS[name].check(name, x)
 
 
 def check(arrays: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
@@ -79,5 +76,5 @@ def _stand_in(name: str, array: Any) -> npt.NDArray[Any]:
     if isinstance(array, np.ndarray) and name not in ARRAYS:
         return array
     dtype = np.dtype(np.float32) if is_narrow_type(np.dtype(array.dtype)) else np.dtype(array.dtype)
-    fill = np.ones if name == "temperature" else np.zeros
-    return np.broadcast_to(fill(array.shape[-1:], dtype), array.shape)
+    neutral = ROWS[name].neutral if name in ROWS else 0
+    return np.broadcast_to(np.full(array.shape[-1:], neutral, dtype), array.shape)

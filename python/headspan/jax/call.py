@@ -6,11 +6,14 @@ import functools
 import json
 from typing import Any, NamedTuple
 
-from headspan.ops.adapters.options import SAVED, TENSORS
+from headspan.ops.adapters.options import EACH_CALL, SAVED, TENSORS
 from headspan.ops.adapters.patterns import read_pattern
+from headspan.ops.arguments.options import ARRAY_OPTIONS
 
-# Arguments that may be arrays in a call. gate_block determines shapes and is static; seed changes with every step.
-OPERANDS = (*(name for name in TENSORS if name != "gate_block"), "seed")
+# Checks of arrays that must be known when a function is traced, because they determine shapes.
+STATIC = {name: row.static for name, row in ARRAY_OPTIONS.items() if row.static is not None}
+# Arguments that may be arrays in a call.
+OPERANDS = (*(name for name in TENSORS if name not in STATIC), *EACH_CALL)
 
 
 class Call(NamedTuple):

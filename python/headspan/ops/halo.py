@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan.ops import reach
-from headspan.ops.arguments.options import DEFAULTS
+from headspan.ops.arguments.options import DEFAULTS, ROWS, options_in
+from headspan.ops.arguments.rows import Group, In
 from headspan.patterns.base import Pattern, Primitive
 from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
@@ -24,13 +25,7 @@ from headspan.patterns.primitives import Blockwise, Fixed, Full, Local, Strided
 
 _Integers = npt.NDArray[np.int64]
 
-# Options that can be computed from a slice and its halo.
-OPTIONS = frozenset(
-    {
-        *("span", "ramp", "causal", "include_self", "scale", "temperature", "alibi_slopes", "softcap", "sinks"),
-        *("memory_key", "memory_value", "pattern", "distance_bias", "distance_buckets"),
-    }
-)
+_OPTIONS = options_in(In.HALO)
 _PATTERNS = (Full, Local, Strided, Fixed, Blockwise)
 _GROUP = 64  # queries that the core computes together
 
@@ -65,9 +60,9 @@ class Whole(NamedTuple):
     ) -> Whole:
         """Check the options, which must be computable from a slice and its halo, and return the attention."""
         for name, value in options.items():
-            if name in ("dropout", "seed") and not options.get("dropout"):
+            if ROWS[name].group is Group.DROPOUT and not options.get("dropout"):
                 continue
-            if name not in OPTIONS and value is not None:
+            if name not in _OPTIONS and value is not None:
                 raise ValueError(
                     f"{name} has no halo; where tokens lie over ranks leave it out, or gather all tokens for attention"
                 )

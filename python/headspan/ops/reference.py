@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan.ops.arguments import dropout
-from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, takes_options
-from headspan.ops.arguments.terms import TERMS
+from headspan.ops.arguments.options import DEFAULTS, TERMS, Options, refuse_unknown, takes_options
 from headspan.patterns.base import Pattern
 from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head

@@ -10,14 +10,15 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.arguments.options import takes_options
+from headspan.ops.arguments.options import DIFFERENTIABLE, options_in, takes_options
 from headspan.ops.arguments.parameters import PerQuery
+from headspan.ops.arguments.rows import In
 from headspan.ops.arguments.sizes import Sizes, check_alike
 from headspan.ops.attention import Gradients, attention, attention_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
 from headspan.patterns.blocks import Blocks, Lists
 
-_OF_BOTH = ("scale", "temperature", "softcap")
+_OF_BOTH = options_in(In.RETRIEVAL)  # of the local part and of the memory part
 
 
 @takes_options
@@ -156,8 +157,8 @@ def retrieval_attention_vjp(
             memory_key=beyond.key[..., : memory.rows, :],
             memory_value=beyond.value[..., : memory.rows, :],
         )
-        if near.temperature is not None and beyond.temperature is not None:
-            gradients = gradients._replace(temperature=near.temperature + beyond.temperature)
+        shared = [name for name in _OF_BOTH if name in DIFFERENTIABLE and getattr(near, name) is not None]
+        gradients = gradients._replace(**{name: getattr(near, name) + getattr(beyond, name) for name in shared})
         return gradients, memory.gate_gradient(grad_lses[1])
 
     return ((out, lse) if with_lse else out), vjp
@@ -202,7 +203,9 @@ class MemoryPart:
         pattern = Blocks(masks if len(shape) == 4 else masks[0], 1, per_head=True)
         shared = {name: options[name] for name in _OF_BOTH if name in options}
         self.options: dict[str, Any] = {"causal": False, "pattern": pattern, **shared}
-        sizes = Sizes(batch, heads, heads, tokens, keys, len(shape), arrays["query"].dtype)
+        head_dim, value_dim = (array.shape[-1] for array in self.arrays[1:])
+        dtype = arrays["query"].dtype
+        sizes = Sizes(batch, heads, heads, tokens, keys, len(shape), dtype, head_dim, value_dim, np.inf)
         self._gate = None if gate is None else PerQuery("gate", gate, sizes, per_token=False, score=True)
 
     def gated(self, *parts: tuple[Array, Array]) -> tuple[tuple[Array, ...], tuple[Array, Array]]:

@@ -14,12 +14,13 @@ from numpy.lib.stride_tricks import as_strided
 from headspan import _check
 from headspan._check import Array
 from headspan.ops import reach
+from headspan.ops.arguments.options import BY_DISTANCE, DEFAULTS, options_in
+from headspan.ops.arguments.rows import In
 from headspan.ops.attention import attention
 from headspan.ops.merge import merge_attention
 from headspan.store.records import Sizes
 
-_OF_SCORES = ("span", "ramp", "scale", "temperature", "alibi_slopes", "softcap", "query_positions")
-_ONCE = ("sinks", "memory_key", "memory_value")  # counted once in the softmax, however many pieces there are
+_EACH, _ONCE = options_in(In.STORE), options_in(In.STORE_ONCE)  # for each piece of the keys, and once for all
 # Results are merged when they reach this size or number, since merging costs about as much as a small piece.
 _BYTES, _PARTS = 1 << 22, 64
 _TOGETHER = 8  # pieces per call, since each call wakes threads
@@ -34,8 +35,8 @@ class Streaming:
 
     def __init__(self, sizes: Sizes, query: object, options: Mapping[str, Any]) -> None:
         for name in options:
-            if name not in _OF_SCORES + _ONCE:
-                raise TypeError(f"{name!r} is none of the options of attend: {', '.join(_OF_SCORES + _ONCE)}")
+            if name not in _EACH + _ONCE:
+                raise TypeError(f"{name!r} is none of the options of attend: {', '.join(_EACH + _ONCE)}")
         passed = {name: option for name, option in options.items() if option is not None}
         query = _checked_query(query, sizes)
         self._dtype, self._ndim = sizes.arithmetic, query.ndim
@@ -54,14 +55,14 @@ class Streaming:
 
     def in_reach(self, count: int) -> tuple[int, int]:
         """Return the range of the `count` rows that a span reaches."""
-        if not {"span", "alibi_slopes"} & self._each.keys():
+        if not BY_DISTANCE & self._each.keys():
             return 0, count
         tokens = self._query.shape[-2]
         self._positions = np.arange(count - tokens, count) if self._placed is None else np.asarray(self._placed).ravel()
         if "span" not in self._each or not self._positions.size:
             return 0, count
         longest = np.array([np.max(self._each["span"])], np.float64)
-        furthest = int(reach.of_spans(longest, self._each.get("ramp", 32))[0])
+        furthest = int(reach.of_spans(longest, self._each.get("ramp", DEFAULTS["ramp"]))[0])
         first = math.floor(self._positions.min()) - furthest
         last = math.ceil(self._positions.max()) + furthest + 1
         return min(max(first, 0), count), max(min(last, count), 0)

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from headspan.ops.adapters import options
-from headspan.ops.adapters.options import SAVED, WITH_GRADIENT, WRITTEN
+from headspan.ops.adapters.options import EACH_CALL, SAVED, WITH_GRADIENT
 from headspan.ops.adapters.patterns import read_pattern, spec_of, written_pattern
-from headspan.ops.arguments.options import DEFAULTS
+from headspan.ops.arguments.options import DEFAULTS, PLAIN_OPTIONS, TYPES
 from headspan.ops.functional import ARRAYS
 
 __all__ = ["BACKWARD", "FORWARD", "PLAIN", "SAVED", "TENSORS", "WITH_GRADIENT", "read_pattern", "written_pattern"]
 
-_TYPES = {
-    "npt.ArrayLike | None": "Tensor?",
-    "Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None": "str?",
-    "float | None": "float?",
-    "bool | None": "bool?",
-    "float": "float",
-    "bool": "bool",
-}
-
-# The seed is a tensor because it changes in every step: a compiled graph must not contain its value.
-TENSORS = (*options.TENSORS, "seed")
-PLAIN = tuple(name for name in options.PLAIN if name != "seed")
+TENSORS = (*options.TENSORS, *EACH_CALL)
+PLAIN = tuple(name for name in options.PLAIN if name not in EACH_CALL)
+# Numbers and flags have the same types in torch; patterns are text.
+_types = {name: TYPES[name].replace(" | None", "?") if name in PLAIN_OPTIONS else "str?" for name in PLAIN}
 
 _tensors = ", ".join(f"Tensor {name}" if name in ARRAYS else f"Tensor? {name}=None" for name in TENSORS)
-_plain = ", ".join(f"{_TYPES[WRITTEN[name]]} {name}={DEFAULTS.get(name)}" for name in PLAIN)
+_plain = ", ".join(f"{_types[name]} {name}={DEFAULTS.get(name)}" for name in PLAIN)
 _saved = ", ".join(f"Tensor{'?' * (name == 'grad_lse')} {name}" for name in SAVED)
 # The operators return only the requested tensors, in the order of the flags and of the arguments.
 FORWARD = f"attention({_tensors}, *, {_plain}, bool return_lse=False, bool return_statistics=False) -> Tensor[]"

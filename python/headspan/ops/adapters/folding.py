@@ -52,7 +52,7 @@ class Fold(NamedTuple):
 
 
 def _has_items(name: str) -> bool:
-    return AXES.get(name, "").startswith("b")
+    return AXES[name].startswith("b")
 
 
 def foldable(names: Sequence[str], mapped: Sequence[bool], dropout: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from headspan import _core
 from headspan._check import Array
+from headspan.ops.arguments.options import ARRAY_OPTIONS, DIFFERENTIABLE
 
 _AnyArray = npt.NDArray[Any]
 _Order = npt.NDArray[np.int64] | None
@@ -26,21 +27,20 @@ def in_order(array: _AnyArray, order: _Order, axis: int) -> _AnyArray:
     return np.stack([np.take(item, row, axis - 1) for item, row in zip(items, order, strict=True)])
 
 
-# The axes of queries and of keys of each array; arrays that are not listed have neither.
-_AXES = {
-    "query": (2, None), "span": (2, None), "temperature": (2, None), "out": (2, None),
-    "key": (None, 2), "value": (None, 2), "key_bias": (None, 2), "removed": (None, 2), "pair_bias": (2, 3),
-}  # fmt: skip
-# Options whose first axis is the batch.
-_OF_ITEMS = {
-    "span", "temperature", "alibi_slopes", "sinks", "key_bias", "removed", "key_begin", "key_lengths",
-    "query_positions", "key_positions", "range_first", "range_last",
-}  # fmt: skip
+# The axes of arrays of the core. Options without a gradient are already in the new order or have no axis of tokens.
+_AXES = {"query": "bhq.", "out": "bhq.", "key": "bhk.", "value": "bhk.", "removed": ARRAY_OPTIONS["key_bias"].axes}
+_AXES |= {name: ARRAY_OPTIONS[name].axes for name in DIFFERENTIABLE}
+# Arguments of the core whose first axis is the batch.
+_OF_ITEMS = {"removed", "range_first", "range_last"} | {
+    name for name, row in ARRAY_OPTIONS.items() if row.axes.startswith("b")
+}
 
 
 def _along(name: str, array: _AnyArray, orders: tuple[_Order, _Order]) -> _AnyArray:
-    for axis, order in zip(_AXES.get(name, ()), orders, strict=False):
-        if axis is not None:
+    """Reorder the axes of queries and of keys, if the array has such axes."""
+    for letter, order in zip("qk", orders, strict=True):
+        axis = _AXES.get(name, "").find(letter)
+        if axis >= 0:
             array = in_order(array, order, axis)
     return array
 

@@ -17,7 +17,7 @@ NAMES = ("float16", "bfloat16")  # bfloat16 comes from ml_dtypes
 def is_narrow(x: object) -> TypeGuard[npt.NDArray[Any]]:
     """Return whether an object is an array of 16-bit floats."""
     dtype = getattr(x, "dtype", None)
-    return isinstance(dtype, np.dtype) and is_narrow_type(dtype)
+    return isinstance(dtype, np.dtype) and dtype.itemsize == 2 and dtype.name in NAMES
 
 
 def is_narrow_type(dtype: np.dtype[Any]) -> bool:

@@ -1,70 +1,113 @@
-"""The list of the options of an attention, from which signatures, types, checks and adapters are derived."""
+"""The options of an attention: one row per option, from which signatures, checks, adapters and features are derived."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Annotated, Any, TypedDict, TypeVar, cast, get_type_hints
 
 import numpy.typing as npt
 
+from headspan import _check
+from headspan.ops.arguments import dropout
+from headspan.ops.arguments.parameters import KeyBias, Memory, PerQuery
+from headspan.ops.arguments.rows import ArrayRow, Group, In, PatternRow, PlainRow, Row
+from headspan.ops.arguments.terms import BlockGates, DistanceBias, PairBias
 from headspan.patterns.base import Pattern
 
+_SPANS, _CAUSALITY, _PACKING, _SCORES = Group.SPANS, Group.CAUSALITY, Group.PACKING, Group.SCORES
+_OF_HEAD = partial(PerQuery, per_token=False)
 
+
+# fmt: off
 class Options(TypedDict, total=False):
     """The options of an attention as the caller passes them, documented in `headspan.attention`."""
 
-    span: npt.ArrayLike | None
-    ramp: float
-    causal: bool | None
-    include_self: bool
-    scale: float | None
-    temperature: npt.ArrayLike | None
-    alibi_slopes: npt.ArrayLike | None
-    softcap: float | None
-    sinks: npt.ArrayLike | None
-    memory_key: npt.ArrayLike | None
-    memory_value: npt.ArrayLike | None
-    pattern: Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None
-    query_positions: npt.ArrayLike | None
-    key_positions: npt.ArrayLike | None
-    key_begin: npt.ArrayLike | None
-    key_lengths: npt.ArrayLike | None
-    key_ranges: npt.ArrayLike | None
-    prefix_lengths: npt.ArrayLike | None
-    segment_ids: npt.ArrayLike | None
-    query_segments: npt.ArrayLike | None
-    key_segments: npt.ArrayLike | None
-    key_bias: npt.ArrayLike | None
-    distance_bias: npt.ArrayLike | None
-    distance_buckets: npt.ArrayLike | None
-    pair_bias: npt.ArrayLike | None
-    block_gates: npt.ArrayLike | None
-    gate_block: npt.ArrayLike | None
-    dropout: float
-    seed: int | None
+    span: Annotated[npt.ArrayLike | None, ArrayRow(
+        _SPANS, "bhq", parameter=partial(PerQuery, distance=True), by="distance",
+        features=In.STORE | In.HALO | In.NESTED | In.VIEW | In.RECORD)]
+    ramp: Annotated[float, PlainRow(
+        _SPANS, partial(_check.number, at_least=0), default=32,
+        features=In.STORE | In.HALO | In.NESTED | In.VIEW | In.RECORD)]
+    causal: Annotated[bool | None, PlainRow(
+        _CAUSALITY, _check.flag, features=In.HALO | In.NESTED | In.VIEW | In.RECORD)]
+    include_self: Annotated[bool, PlainRow(
+        _CAUSALITY, _check.flag, default=True, features=In.CACHE | In.HALO | In.NESTED)]
+    scale: Annotated[float | None, PlainRow(
+        _SCORES, _check.number, features=In.SCORES | In.RETRIEVAL | In.RECORD)]
+    temperature: Annotated[npt.ArrayLike | None, ArrayRow(
+        _SCORES, "bhq", parameter=partial(PerQuery, positive=True), neutral=1.0, features=In.SCORES | In.RETRIEVAL)]
+    alibi_slopes: Annotated[npt.ArrayLike | None, ArrayRow(
+        _SCORES, "bh", parameter=_OF_HEAD, by="distance", features=In.SCORES)]
+    softcap: Annotated[float | None, PlainRow(
+        _SCORES, partial(_check.within, low=1e-6, high=1e6), features=In.SCORES | In.RETRIEVAL)]
+    sinks: Annotated[npt.ArrayLike | None, ArrayRow(
+        _SCORES, "bh", parameter=partial(_OF_HEAD, score=True),
+        features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED)]
+    memory_key: Annotated[npt.ArrayLike | None, ArrayRow(
+        Group.MEMORY, "h..", parameter=Memory, query_type=True,
+        features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
+    memory_value: Annotated[npt.ArrayLike | None, ArrayRow(
+        Group.MEMORY, "h..", parameter=partial(Memory, values=True), query_type=True,
+        features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
+    pattern: Annotated[Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None, PatternRow(
+        Group.PATTERNS, by="index", features=In.HALO | In.VIEW | In.RECORD)]
+    query_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bq", features=In.STORE)]
+    key_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bk")]
+    key_begin: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW)]
+    key_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW)]
+    key_ranges: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq.", features=In.VIEW | In.RECORD)]
+    prefix_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.VIEW)]
+    segment_ids: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk", features=In.VIEW)]
+    query_segments: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq")]
+    key_segments: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk")]
+    key_bias: Annotated[npt.ArrayLike | None, ArrayRow(
+        _SCORES, "bhk", parameter=KeyBias, features=In.VIEW | In.RECORD)]
+    distance_bias: Annotated[npt.ArrayLike | None, ArrayRow(
+        _SCORES, "h.", term=DistanceBias, by="distance", features=In.CACHE | In.HALO)]
+    distance_buckets: Annotated[npt.ArrayLike | None, ArrayRow(
+        _SCORES, ".", modifies="distance_bias", features=In.CACHE | In.HALO)]
+    pair_bias: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, "bhqk", term=PairBias, query_type=True)]
+    block_gates: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, "h..", term=BlockGates, by="index")]
+    gate_block: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, ".", modifies="block_gates", static=_check.pair)]
+    dropout: Annotated[float, PlainRow(
+        Group.DROPOUT, dropout.rate, default=0, by="index", features=In.CACHE | In.NESTED)]
+    seed: Annotated[int | None, PlainRow(
+        Group.DROPOUT, dropout.seed, each_call=True, features=In.CACHE | In.NESTED)]
+# fmt: on
 
 
+# A key without a row, or a row without its axes or its check, is an error here.
+ROWS: dict[str, Row] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Options, include_extras=True).items()
+}
+NAMES = frozenset(ROWS)
 # Default values of options; the default of all others is None.
-DEFAULTS: Options = {"ramp": 32, "include_self": True, "dropout": 0}
-NAMES = frozenset(Options.__annotations__)
-# The options that have a gradient.
-DIFFERENTIABLE = (
-    "span",
-    "temperature",
-    "alibi_slopes",
-    "sinks",
-    "memory_key",
-    "memory_value",
-    "key_bias",
-    "distance_bias",
-    "pair_bias",
-    "block_gates",
-)
+DEFAULTS = cast(Options, {name: row.default for name, row in ROWS.items() if row.default is not None})
+PLAIN_OPTIONS = {name: row for name, row in ROWS.items() if isinstance(row, PlainRow)}
+ARRAY_OPTIONS = {name: row for name, row in ROWS.items() if isinstance(row, ArrayRow)}
+DIFFERENTIABLE = tuple(name for name, row in ARRAY_OPTIONS.items() if row.differentiable)
+TERMS = {name: row.term for name, row in ARRAY_OPTIONS.items() if row.term is not None}
+BY_DISTANCE = frozenset(name for name, row in ROWS.items() if row.by == "distance")
+
+
+def options_in(feature: In) -> tuple[str, ...]:
+    """Return the names of the options that a feature takes."""
+    return tuple(name for name, row in ROWS.items() if feature in row.features)
+
+
+def _written_type(annotation: Any) -> str:
+    """Return the type of an option as written in `Options`, without its row."""
+    expression: Any = ast.parse(getattr(annotation, "__forward_arg__", annotation), mode="eval").body
+    return ast.unparse(expression.slice.elts[0])
+
+
+TYPES = {name: _written_type(annotation) for name, annotation in Options.__annotations__.items()}
 
 _MASK = (
     "pair_bias=, which is added to scores: where(mask, 0, -inf) for a mask of bool that is True where a pair is kept"
@@ -93,13 +136,10 @@ def takes_options(function: _Function) -> _Function:
     """
     signature = inspect.signature(function)
     named = []
-    for name, reference in Options.__annotations__.items():
-        if name in signature.parameters:
-            continue
-        text = getattr(reference, "__forward_arg__", reference)  # the annotation as written in the source
-        named.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=text)
-        )
+    for name, row in ROWS.items():
+        if name not in signature.parameters:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            named.append(inspect.Parameter(name, kind, default=row.default, annotation=TYPES[name]))
     others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     first = [p for p in others if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     last = [p for p in others if p.kind is inspect.Parameter.KEYWORD_ONLY]

@@ -78,7 +78,7 @@ class PerQuery(Parameter):
         sizes: Sizes,
         *,
         positive: bool = False,
-        below: float | None = None,
+        distance: bool = False,
         per_token: bool = True,
         score: bool = False,
     ) -> None:
@@ -88,11 +88,11 @@ class PerQuery(Parameter):
             values = _check.per_query(name, array, sizes.axes, with_tokens=per_token)
         low, high = _check.limits(name, array)
         self._note(array, sizes)
-        if below is not None:
+        if distance:
             if low < 0:
                 raise ValueError(f"{name} must not be negative, but holds {low:g}")
-            if high > below:
-                high = below
+            if high > sizes.furthest:
+                high = sizes.furthest
                 values = np.minimum(values, high)
         _check.fits(name, low, high, sizes.dtype)
         if score:
@@ -112,20 +112,20 @@ class KeyBias(Parameter):
         Mask of the keys with a bias of -inf, which no query sees; None without such keys.
     """
 
-    def __init__(self, value: object, sizes: Sizes) -> None:
-        array = _check.as_array("key_bias", value)
+    def __init__(self, name: str, value: object, sizes: Sizes) -> None:
+        array = _check.as_array(name, value)
         if array.dtype.kind not in "iuf":
-            raise TypeError(f"key_bias must be real numbers, not {array.dtype}")
+            raise TypeError(f"{name} must be real numbers, not {array.dtype}")
         if np.isnan(array).any() or np.isposinf(array).any():
-            raise ValueError(f"key_bias must be finite or -inf, but holds {'nan' if np.isnan(array).any() else 'inf'}")
+            raise ValueError(f"{name} must be finite or -inf, but holds {'nan' if np.isnan(array).any() else 'inf'}")
         self._note(array, sizes)
         axes = (*sizes.axes[:-1], sizes.keys)
         if not 1 <= array.ndim <= len(axes) or not _check.may_be_shared(array.shape, axes[-array.ndim :]):
             forms = [axes[i:] for i in range(len(axes))]
-            raise ValueError(f"key_bias must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
+            raise ValueError(f"{name} must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
         removed = np.isneginf(array)
-        low, high = _check.limits("key_bias", array[~removed])
-        _check.fits("key_bias", low, high, sizes.dtype)
+        low, high = _check.limits(name, array[~removed])
+        _check.fits(name, low, high, sizes.dtype)
         array = np.where(removed, -np.inf, bounded_scores(array, sizes))
         shape = (1,) * (3 - array.ndim) + array.shape
         self.array = np.ascontiguousarray(array.reshape(shape), dtype=sizes.dtype)
@@ -135,7 +135,8 @@ class KeyBias(Parameter):
 class Memory(Parameter):
     """Memory keys or values, which every query sees."""
 
-    def __init__(self, name: str, value: object, sizes: Sizes, dims: int) -> None:
+    def __init__(self, name: str, value: object, sizes: Sizes, *, values: bool = False) -> None:
+        dims = sizes.value_dim if values else sizes.head_dim
         array = of_type_of_query(name, value, sizes)
         forms = [f"(m, {dims})"] + ([f"({sizes.key_heads}, m, {dims})"] if sizes.ndim > 2 else [])
         shape = array.shape

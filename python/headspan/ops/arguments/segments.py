@@ -15,6 +15,7 @@ from headspan.ops.arguments.sizes import Sizes, per_token
 Integers = npt.NDArray[np.int64]
 # The segments of queries and keys, the key range of each query, and whether ids of queries and of keys recur.
 _Row = tuple[Integers, Integers, Integers, Integers, bool, bool]
+_OPTIONS = frozenset(["segment_ids", "query_segments", "key_segments"])
 
 
 class Segments:
@@ -42,9 +43,9 @@ class Segments:
     @classmethod
     def of_options(cls, options: Mapping[str, Any], sizes: Sizes) -> Segments | None:
         """Check the segment ids among the options; return None if there are none."""
-        names = options.keys() & {"segment_ids", "query_segments", "key_segments"}
-        if not names:
+        if _OPTIONS.isdisjoint(options):
             return None
+        names = options.keys() & _OPTIONS
         if names == {"segment_ids"}:
             if sizes.queries > sizes.keys:
                 raise ValueError(

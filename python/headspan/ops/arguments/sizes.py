@@ -20,6 +20,9 @@ class Sizes(NamedTuple):
     ndim : int
         Number of axes of the query as passed, 2 to 4.
     dtype : dtype
+    head_dim, value_dim : int
+    furthest : float
+        A number that exceeds every distance.
     """
 
     batch: int
@@ -29,6 +32,9 @@ class Sizes(NamedTuple):
     keys: int
     ndim: int
     dtype: np.dtype[Any]
+    head_dim: int
+    value_dim: int
+    furthest: float
 
     @property
     def axes(self) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Score terms with a number per pair: checks, arguments of the core, gradients and definitions.
 
-Each term has a class here and a file in the core. `TERMS` lists the classes.
+Each term has a class here, a row in `options.py` that names the class, and a file in the core.
 """
 
 from __future__ import annotations
@@ -25,15 +25,9 @@ class Term(Parameter, ABC):
     ----------
     arrays : tuple of ndarray
         Arrays from which the core makes its term: floats with four axes, integers with one.
-    companions : tuple of str
-        Options that modify the term and are invalid without it.
-    by_index : bool
-        Whether the term depends on the indices of tokens, like a pattern.
     """
 
     arrays: tuple[npt.NDArray[Any], ...]
-    companions: tuple[str, ...] = ()
-    by_index = False
 
     @abstractmethod
     def __init__(self, options: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None: ...
@@ -53,8 +47,6 @@ class Term(Parameter, ABC):
 
 class DistanceBias(Term):
     """A table of biases by distance, or by offset on a grid."""
-
-    companions = ("distance_buckets",)
 
     def __init__(self, options: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
         table = self._take("distance_bias", options["distance_bias"], sizes)
@@ -158,9 +150,6 @@ class PairBias(Term):
 class BlockGates(Term):
     """The logarithm of a factor per block."""
 
-    companions = ("gate_block",)
-    by_index = True
-
     def __init__(self, options: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
         gates = self._take("block_gates", options["block_gates"], sizes)
         if gates.size and gates.min() < 0:
@@ -198,6 +187,3 @@ class BlockGates(Term):
         p, j = np.arange(keys - queries, keys)[:, None] // sides[0], np.arange(keys) // sides[1]
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(gates[..., p, j]))
-
-
-TERMS: dict[str, type[Term]] = {"distance_bias": DistanceBias, "pair_bias": PairBias, "block_gates": BlockGates}

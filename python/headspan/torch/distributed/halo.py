@@ -10,13 +10,13 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
-from headspan.ops.arguments.options import refuse_unknown, takes_options
+from headspan.ops.arguments.options import ARRAY_OPTIONS, refuse_unknown, takes_options
 from headspan.ops.halo import Whole, starts_of
 from headspan.torch.distributed.exchange import Exchange
 from headspan.torch.functional import attention, check_device, check_tensor, unify_dtypes
 
 # Options that may differ between tokens, with the value for tokens of other ranks.
-_PER_TOKEN = {"span": 0.0, "temperature": 1.0}
+_PER_TOKEN = {name: row.neutral for name, row in ARRAY_OPTIONS.items() if row.per_token}
 
 
 @takes_options

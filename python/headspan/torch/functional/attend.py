@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from headspan import _check
-from headspan.ops.arguments.options import DEFAULTS, Options, refuse_unknown, takes_options
-from headspan.ops.arguments.request import PLAIN
+from headspan.ops.arguments.options import DEFAULTS, PLAIN_OPTIONS, Options, refuse_unknown, takes_options
 from headspan.torch import operator, schema
 from headspan.torch.arrays import HALF, READABLE
 from headspan.torch.functional.nested import nested_attention
@@ -202,15 +201,13 @@ def _convert_option(name: str, option: Any, device: torch.device) -> Any:
         return tensor.to(device, non_blocking=True) if device.type == "cuda" else tensor
     if name == "pattern":
         return schema.written_pattern(option)
-    if name == "causal":
-        return _check.flag(name, option)
-    return PLAIN[name](name, option)
+    return PLAIN_OPTIONS[name].check(name, option)
 
 
 def _convert_seed(seed: Any) -> torch.Tensor:
     """Return a seed as a tensor, which the operator takes; a number is converted."""
     if not isinstance(seed, torch.Tensor):
-        number: Any = PLAIN["seed"]("seed", seed)
+        number: Any = PLAIN_OPTIONS["seed"].check("seed", seed)
         return torch.tensor(schema.written_seed(number), device="cpu")
     if seed.shape or seed.is_floating_point() or seed.is_complex() or seed.dtype == torch.bool:
         raise TypeError(f"seed must be one integer, got a tensor of {seed.dtype} and shape {tuple(seed.shape)}")

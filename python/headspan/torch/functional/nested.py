@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from headspan.ops.arguments.options import refuse_unknown
+from headspan.ops.arguments.options import ARRAY_OPTIONS, options_in, refuse_unknown
+from headspan.ops.arguments.rows import In
 from headspan.ops.segments import segments_from
 from headspan.torch.arrays import array_of
 
 # Options that apply to all sequences alike. Those in `_PER_HEAD` must be one number or one number for each head.
-_GENERAL = ("scale", "ramp", "softcap", "causal", "include_self", "dropout", "seed", "memory_key", "memory_value")
-_PER_HEAD = ("span", "temperature", "alibi_slopes", "sinks")
+_OPTIONS = options_in(In.NESTED)
+_PER_HEAD = tuple(name for name in _OPTIONS if name in ARRAY_OPTIONS and ARRAY_OPTIONS[name].per_head)
 
 
 def nested_attention(
@@ -38,8 +39,7 @@ def nested_attention(
         raise ValueError("value must have as many tokens in each text as key")
     refuse_unknown(options)
     for name, option in options.items():
-        is_per_head = name in _PER_HEAD and np.ndim(option) <= 1
-        if option is not None and name not in _GENERAL and not is_per_head:
+        if option is not None and (name not in _OPTIONS or (name in _PER_HEAD and np.ndim(option) > 1)):
             suffix = " but as one number or one for each head" if name in _PER_HEAD else ""
             raise NotImplementedError(
                 f"{name} cannot be given with nested tensors{suffix}: pad the texts, see key_lengths"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
 import torch
 
 from headspan import _check
+from headspan.ops.arguments.options import DIFFERENTIABLE, options_in
 from headspan.ops.arguments.request import Request
-from headspan.ops.functional import backward, forward
+from headspan.ops.arguments.rows import In
+from headspan.ops.functional import ARRAYS, backward, forward
 from headspan.ops.merge import merge_attention_vjp
 from headspan.retrieval.attention import MemoryPart
 from headspan.torch.arrays import array_of, wide_array_of
 from headspan.torch.functional.attend import as_tensor, attention, check_device, check_input, check_inputs, check_tensor
 
 _ARRAY_FUNCTION = "headspan.retrieval_attention"
-_MEMORY_INPUTS = ("query", "key", "value", "temperature")
+_SHARED = options_in(In.RETRIEVAL)  # options of both parts
+_LEARNED = tuple(name for name in _SHARED if name in DIFFERENTIABLE)
+_MEMORY_INPUTS = (*ARRAYS, *_LEARNED)
 
 
 def retrieval_attention(
@@ -89,11 +94,11 @@ def retrieval_attention(
         if isinstance(argument, torch.Tensor):
             check_device(name, check_tensor(name, argument), query)
     local, local_lse = attention(query, key, value, return_lse=True, **options)
-    shared = {name: options[name] for name in ("scale", "softcap") if options.get(name) is not None}
-    temperature = _optional_tensor("temperature", options.get("temperature"), local_lse.dtype)
+    shared = {name: options[name] for name in _SHARED if name not in _LEARNED and options.get(name) is not None}
+    learned = [_optional_tensor(name, options.get(name), local_lse.dtype) for name in _LEARNED]
     beta = _optional_tensor("gate", gate, local_lse.dtype)
     merge = torch.compiler.disable(_merge_memory) if torch.compiler.is_compiling() else _merge_memory
-    out, lse = merge((local, local_lse), (query, key, value), memory, indices, beta, temperature, shared)
+    out, lse = merge((local, local_lse), (query, key, value), memory, indices, beta, learned, shared)
     out = out.to(query.dtype)
     return (out, lse) if with_lse else out
 
@@ -118,16 +123,16 @@ def _merge_memory(
     memory: tuple[torch.Tensor, ...],
     indices: npt.ArrayLike | torch.Tensor,
     gate: torch.Tensor | None,
-    temperature: torch.Tensor | None,
+    learned: Sequence[torch.Tensor | None],
     shared: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the memory part and merge it with the local part; return the output and the log-sum-exp."""
     lists = array_of(indices) if isinstance(indices, torch.Tensor) else indices
     query, key, value, memory_key, memory_value = (wide_array_of(x.detach()) for x in (*near, *memory))
-    gate_array, temperature_array = (None if x is None else array_of(x.detach()) for x in (gate, temperature))
-    options = {**shared, "temperature": temperature_array}
+    gate_array, *learned_arrays = (None if x is None else array_of(x.detach()) for x in (gate, *learned))
+    options = shared | dict(zip(_LEARNED, learned_arrays, strict=True))
     part = MemoryPart(query, key, value, memory_key, memory_value, lists, gate_array, options)
-    far, far_lse = _MemoryAttention.apply(part, near[0], *memory, temperature)
+    far, far_lse = _MemoryAttention.apply(part, near[0], *memory, *learned)
     if gate is not None:
         far_lse = far_lse + gate[..., None]
     merged: tuple[torch.Tensor, torch.Tensor] = _Merge.apply(local[0].to(far.dtype), far, local[1], far_lse)
@@ -138,12 +143,12 @@ class _MemoryAttention(torch.autograd.Function):
     """Compute the memory part; the kernel reads the rows by index, so that no row is copied."""
 
     @staticmethod
-    def forward(ctx: Any, part: MemoryPart, query: Any, key: Any, value: Any, temperature: Any) -> Any:
+    def forward(ctx: Any, part: MemoryPart, *inputs: Any) -> Any:
         query_array, key_array, value_array = part.arrays
         request = Request(query_array, key_array, value_array, part.options)
         out, lse, saved = forward(request, with_lse=True, threads=torch.get_num_threads())
         ctx.part, ctx.request, ctx.saved = part, request, saved
-        ctx.types = [None if x is None else x.dtype for x in (query, key, value, temperature)]
+        ctx.types = [None if x is None else x.dtype for x in inputs]
         return torch.from_numpy(out), torch.from_numpy(lse)
 
     @staticmethod

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from headspan import _check
-from headspan.ops.arguments.options import Options
-from headspan.ops.arguments.request import PLAIN
+from headspan.ops.arguments.options import PLAIN_OPTIONS, Options
 from headspan.patterns.base import Pattern
 from headspan.torch.functional import attention, replicate_like
 from headspan.torch.layers.spans import AdaptiveSpan, DynamicSpan
@@ -127,8 +126,8 @@ class AdaptiveSpanAttention(nn.Module):
         self.rotary = _check.flag("rotary", rotary)
         if self.rotary and self.head_dim % 2:
             raise ValueError(f"head_dim must be even to be turned, not {self.head_dim}; see rotary")
-        self.ramp = PLAIN["ramp"]("ramp", ramp)
-        self.softcap = None if softcap is None else PLAIN["softcap"]("softcap", softcap)
+        self.ramp = PLAIN_OPTIONS["ramp"].check("ramp", ramp)
+        self.softcap = None if softcap is None else PLAIN_OPTIONS["softcap"].check("softcap", softcap)
         self.pattern = pattern
         if pattern is not None:
             written_pattern(pattern)  # raises errors for wrong patterns

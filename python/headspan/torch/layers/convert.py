@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headspan.ops.arguments.request import PLAIN
+from headspan.ops.arguments.options import PLAIN_OPTIONS
 from headspan.torch.layers.multihead import add_spans
 from headspan.torch.layers.spans import AdaptiveSpan
 from headspan.torch.transformers.register import NAME, register
@@ -73,7 +73,7 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
     >>> spans[0].fraction.grad.shape
     torch.Size([4])
     """
-    checked_ramp: Any = PLAIN["ramp"]("ramp", ramp)
+    checked_ramp: Any = PLAIN_OPTIONS["ramp"].check("ramp", ramp)
     attentions = [(name, m) for name, m in model.named_modules() if _is_of_torch(m) or is_of_transformers(m)]
     if not attentions:
         raise ValueError("model must have a torch.nn.MultiheadAttention or an attention of transformers, but has none")

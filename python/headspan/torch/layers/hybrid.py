@@ -10,7 +10,7 @@ from torch import nn
 from headspan import _check
 from headspan.hybrid.blocks import temperature_of
 from headspan.hybrid.parameters import Per, check_causal, check_heads, check_per
-from headspan.ops.arguments.request import PLAIN
+from headspan.ops.arguments.options import PLAIN_OPTIONS
 from headspan.torch.functional import attention
 from headspan.torch.layers.spans import DynamicSpan
 
@@ -151,7 +151,7 @@ class HybridAttention(nn.Module):
         self.sharpen_longer = _check.flag("sharpen_longer", sharpen_longer)
         self.temperature_range = _check.number("temperature_range", temperature_range, at_least=0)
         self.options: dict[str, Any] = {
-            "ramp": PLAIN["ramp"]("ramp", ramp),
+            "ramp": PLAIN_OPTIONS["ramp"].check("ramp", ramp),
             "causal": check_causal(causal, check_per(per)),
             "include_self": _check.flag("include_self", include_self),
         }

@@ -13,10 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from headspan.ops.arguments.options import ROWS, options_in
+from headspan.ops.arguments.rows import Group, In
 from headspan.ops.attention_map import attention_weights
 from headspan.torch.arrays import wide_array_of
 
 _Array = npt.NDArray[Any]
+_SHOWN = frozenset(options_in(In.RECORD))
+_CONVERTED = {"key_ranges", "key_bias", "scale"}  # to other arguments of the view
 
 
 class Recorded:
@@ -45,8 +49,8 @@ class Recorded:
         NotImplementedError
             For options that the view does not show: pair biases, soft caps, sinks, and spans with a static cache.
         """
-        shown = {name: o for name, o in self.options.items() if name in ("span", "ramp", "causal", "pattern")}
-        remaining = self.options.keys() - shown.keys() - {"key_ranges", "key_bias", "scale"}
+        shown = {name: option for name, option in self.options.items() if name in _SHOWN - _CONVERTED}
+        remaining = self.options.keys() - _SHOWN
         if "span" not in shown:
             remaining -= {"query_positions"}  # with ranges, only spans depend on the positions
         if remaining:
@@ -166,11 +170,10 @@ def _note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, optio
         raise NotImplementedError(
             f"two attentions of the model are layer {number}: record one part of it, such as model.encoder"
         )
-    omitted = ("dropout", "seed")
     plain = {
         name: _copy_of(option) if isinstance(option, torch.Tensor) else option
         for name, option in options.items()
-        if option is not None and name not in omitted
+        if option is not None and ROWS[name].group is not Group.DROPOUT
     }
     target.recording[number] = Recorded(_copy_of(query), _copy_of(key), plain)
 

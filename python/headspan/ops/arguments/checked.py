@@ -1,0 +1,156 @@
+"""The second step of a request: check the arrays and the pattern, and all of the options against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan._check import Array
+from headspan.ops.arguments import visibility
+from headspan.ops.arguments.options import ARRAY_OPTIONS, BY_DISTANCE, TERMS
+from headspan.ops.arguments.parameters import Parameter, PerQuery
+from headspan.ops.arguments.segments import Segments
+from headspan.ops.arguments.sizes import Sizes
+from headspan.patterns.base import Pattern
+from headspan.patterns.causality import resolve_causal
+from headspan.patterns.per_head import per_head
+
+_LOG2_E = 1.4426950408889634
+
+
+class Checked(NamedTuple):
+    """The checked options of a request; `limits` are padding, prefixes and key ranges for the core."""
+
+    causal: bool = True
+    patterns: Sequence[Pattern] = ()
+    segments: Segments | None = None
+    positions: visibility.Positions | None = None
+    parameters: Mapping[str, Parameter] = MappingProxyType({})
+    limits: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+
+
+_NO_OPTIONS = Checked()
+
+
+def check(
+    query: Array, key: Array, value: Array, ndim: int, plain: Mapping[str, Any], arrays: Mapping[str, Any], pattern: Any
+) -> Checked:
+    """Check the options of a call; `plain` has been checked before, and `query`, `key` and `value` have four axes."""
+    batch, heads, queries, head_dim = query.shape
+    keys = key.shape[2]
+    if not (plain or arrays or pattern is not None or queries > keys):  # shortcut for the usual case
+        return _NO_OPTIONS
+    patterns = per_head(pattern, batch, heads, queries, keys)
+    segments = positions = None
+    parameters, limits = {}, {}
+    furthest = 2.0 * (queries + keys)
+    if arrays:
+        sizes = Sizes(batch, heads, key.shape[1], queries, keys, ndim, query.dtype, head_dim, value.shape[3], furthest)
+        segments = Segments.of_options(arrays, sizes)
+        if segments is not None:
+            _check_segments(segments, patterns, plain, arrays)
+        positions = _positions(arrays, sizes, segments)
+        if positions is not None:
+            furthest = positions.furthest()
+            sizes = sizes._replace(furthest=furthest)
+        parameters = _parameters(arrays, sizes, patterns)
+        limits = visibility.limits(arrays, sizes, segments)
+    if patterns:
+        _check_grid(patterns, arrays)
+    causal = plain.get("causal")
+    if patterns or queries > keys or causal is not None:
+        causal = resolve_causal(causal, patterns, queries, keys, placed="query_positions" in arrays)
+    if causal is False and "prefix_lengths" in arrays:
+        raise ValueError("prefix_lengths need causal=True, since without it all queries see later keys")
+    if "scale" in plain or "temperature" in arrays or "alibi_slopes" in arrays:
+        _check_factors(plain.get("scale", head_dim**-0.5), parameters, furthest, query.dtype)
+    return Checked(causal is not False, patterns, segments, positions, parameters, limits)
+
+
+def _positions(arrays: Mapping[str, Any], sizes: Sizes, segments: Segments | None) -> visibility.Positions | None:
+    """Return the positions of queries and keys, or None for those of the core."""
+    if "query_positions" not in arrays and "key_positions" not in arrays and (segments is None or not segments.placed):
+        return None
+    return visibility.positions(arrays.get("query_positions"), arrays.get("key_positions"), sizes, segments)
+
+
+def _parameters(arrays: Mapping[str, Any], sizes: Sizes, patterns: Sequence[Pattern]) -> dict[str, Parameter]:
+    """Check the options that have a gradient, and those that modify them."""
+    parameters: dict[str, Parameter] = {}
+    for name, option in arrays.items():
+        row = ARRAY_OPTIONS[name]
+        if row.parameter is not None:
+            parameters[name] = row.parameter(name, option, sizes)
+        if row.modifies is not None and row.modifies not in arrays:
+            raise ValueError(f"{name} says more about {row.modifies}, which must be given beside it")
+    if "memory_key" in arrays or "memory_value" in arrays:
+        _check_memory(parameters)
+    if not TERMS.keys().isdisjoint(arrays):
+        grid = _grid(patterns, arrays)
+        parameters |= {name: term(arrays, sizes, grid) for name, term in TERMS.items() if name in arrays}
+    return parameters
+
+
+def _check_memory(parameters: Mapping[str, Parameter]) -> None:
+    """Raise ValueError unless there are as many memory keys as memory values."""
+    for name in ("memory_key", "memory_value"):
+        if name not in parameters:
+            raise ValueError(f"memory_key and memory_value go together, but {name} was not given")
+    keys, values = (parameters[name].array.shape[1] for name in ("memory_key", "memory_value"))
+    if keys != values:
+        raise ValueError(f"memory_key and memory_value must be as many, not {keys} and {values}")
+
+
+def _grid(patterns: Sequence[Pattern], arrays: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the shape of the grid of all patterns, empty without a grid."""
+    grids = {tuple(pattern.grid or ()) for pattern in patterns} or {()}
+    if len(grids) > 1 and "distance_bias" in arrays:
+        raise ValueError("distance_bias must mean the same for all heads, but their patterns differ in the grid")
+    return grids.pop()
+
+
+def _check_segments(
+    segments: Segments, patterns: Sequence[Pattern], plain: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> None:
+    """Raise ValueError for segments that cannot be combined with the other options."""
+    if segments.gathered:
+        if patterns:
+            raise ValueError(f"{segments.names} that come back cannot be combined with a pattern, which goes by index")
+        for name in arrays:
+            if ARRAY_OPTIONS[name].by == "index":
+                raise ValueError(f"{name} goes by index, and cannot be given with {segments.names} that come back")
+        if plain.get("dropout"):
+            raise ValueError(
+                f"dropout goes by tokens in their order, and cannot be given with {segments.names} that come back"
+            )
+    if segments.placed and any(pattern.grid for pattern in patterns):
+        raise ValueError(f"{segments.names} must leave queries beside the last keys within a Neighborhood")
+
+
+def _check_grid(patterns: Sequence[Pattern], arrays: Mapping[str, Any]) -> None:
+    """Raise ValueError for options that cannot be combined with a grid."""
+    if not any(pattern.grid for pattern in patterns):
+        return
+    if "query_positions" in arrays or "key_positions" in arrays:
+        raise ValueError("query_positions and key_positions cannot be combined with a Neighborhood, which has its own")
+    for name in arrays.keys() & BY_DISTANCE - {"span"}:  # no span limits pairs with tokens beside the grid
+        for pattern in patterns:
+            if pattern.grid and not all(token in pattern._on_grid for token in pattern.global_tokens):
+                raise ValueError(f"{name} need distances, which tokens beside the grid of a Neighborhood do not have")
+
+
+def _check_factors(scale: float, parameters: Mapping[str, Parameter], furthest: float, dtype: np.dtype[Any]) -> None:
+    """Raise ValueError if factors of the scores, times log2(e) as in the core, overflow the type of the query."""
+    temperature, slopes = parameters.get("temperature"), parameters.get("alibi_slopes")
+    coldest = temperature.low if isinstance(temperature, PerQuery) and temperature.array.size else 1.0
+    factors = {"scale / temperature": abs(scale) / coldest}
+    if isinstance(slopes, PerQuery):
+        factors["alibi_slopes * distance"] = max(-slopes.low, slopes.high) * furthest
+    for name, factor in factors.items():
+        if factor * _LOG2_E > float(_check.FINFO[dtype].max):
+            raise ValueError(f"{name} must fit into {dtype}, but comes to {factor:g}")
