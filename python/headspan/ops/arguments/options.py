@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import inspect
 import re
@@ -103,8 +102,7 @@ def options_in(feature: In) -> tuple[str, ...]:
 
 def _written_type(annotation: Any) -> str:
     """Return the type of an option as written in `Options`, without its row."""
-    expression: Any = ast.parse(getattr(annotation, "__forward_arg__", annotation), mode="eval").body
-    return ast.unparse(expression.slice.elts[0])
+    return re.split(r"Annotated\[|, \w*Row\(", getattr(annotation, "__forward_arg__", annotation))[1]
 
 
 TYPES = {name: _written_type(annotation) for name, annotation in Options.__annotations__.items()}
