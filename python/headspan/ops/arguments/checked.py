@@ -81,6 +81,9 @@ def _positions(arrays: Mapping[str, Any], sizes: Sizes, segments: Segments | Non
 
 def _parameters(arrays: Mapping[str, Any], sizes: Sizes, patterns: Sequence[Pattern]) -> dict[str, Parameter]:
     """Check the options that have a gradient, and those that modify them."""
+    for name, other in (("memory_key", "memory_value"), ("memory_value", "memory_key")):
+        if name in arrays and other not in arrays:
+            raise ValueError(f"memory_key and memory_value go together, but {other} was not given")
     parameters: dict[str, Parameter] = {}
     for name, option in arrays.items():
         row = ARRAY_OPTIONS[name]
@@ -88,22 +91,14 @@ def _parameters(arrays: Mapping[str, Any], sizes: Sizes, patterns: Sequence[Patt
             parameters[name] = row.parameter(name, option, sizes)
         if row.modifies is not None and row.modifies not in arrays:
             raise ValueError(f"{name} says more about {row.modifies}, which must be given beside it")
-    if "memory_key" in arrays or "memory_value" in arrays:
-        _check_memory(parameters)
+    if "memory_key" in parameters:
+        keys, values = (parameters[name].array.shape[1] for name in ("memory_key", "memory_value"))
+        if keys != values:
+            raise ValueError(f"memory_key and memory_value must be as many, not {keys} and {values}")
     if not TERMS.keys().isdisjoint(arrays):
         grid = _grid(patterns, arrays)
         parameters |= {name: term(arrays, sizes, grid) for name, term in TERMS.items() if name in arrays}
     return parameters
-
-
-def _check_memory(parameters: Mapping[str, Parameter]) -> None:
-    """Raise ValueError unless there are as many memory keys as memory values."""
-    for name in ("memory_key", "memory_value"):
-        if name not in parameters:
-            raise ValueError(f"memory_key and memory_value go together, but {name} was not given")
-    keys, values = (parameters[name].array.shape[1] for name in ("memory_key", "memory_value"))
-    if keys != values:
-        raise ValueError(f"memory_key and memory_value must be as many, not {keys} and {values}")
 
 
 def _grid(patterns: Sequence[Pattern], arrays: Mapping[str, Any]) -> tuple[int, ...]:

@@ -81,6 +81,8 @@ class Request:
 
 def parse(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """Return the checked numbers and flags, the arrays as passed, and the pattern or None."""
+    if not options:
+        return {}, {}, None
     plain, arrays = {}, {}
     for name, option in options.items():
         if name in PLAIN_OPTIONS:
@@ -110,6 +112,10 @@ def lower(
         core["causal"] = False
     if patterns:
         core["patterns"] = [pattern._in_core for pattern in patterns]
+    if positions is not None:
+        core["query_positions"], core["key_positions"] = positions
+    if not parameters:
+        return core
     terms = {}
     for name, parameter in parameters.items():
         if isinstance(parameter, Term):
@@ -120,8 +126,6 @@ def lower(
             core["removed"] = parameter.removed
     if terms:
         core["terms"] = terms
-    if positions is not None:
-        core["query_positions"], core["key_positions"] = positions
     return core
 
 

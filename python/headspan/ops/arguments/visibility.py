@@ -100,7 +100,10 @@ def key_counts(name: str, counts: object, sizes: Sizes) -> _Integers:
 
 def limits(options: Mapping[str, Any], sizes: Sizes, segments: Segments | None) -> dict[str, _Integers]:
     """Return the arguments of the core for padding, a prefix, ranges and segments."""
-    core = {name: key_counts(name, options[name], sizes) for name in ("key_begin", "key_lengths") if name in options}
+    core: dict[str, _Integers] = {}
+    for name in ("key_begin", "key_lengths"):
+        if name in options:
+            core[name] = key_counts(name, options[name], sizes)
     if "prefix_lengths" in options:
         if segments is not None:
             raise ValueError("prefix_lengths cannot be combined with segments, which begin many times")
