@@ -1,7 +1,7 @@
-"""Run the notebooks and store them with what they show: ``python notebooks/store.py [NAME ...]``.
+"""Run the notebooks and store them with their outputs: ``python notebooks/store.py [NAME ...]``.
 
-Nothing of the machine is kept but the numbers it measured: no paths, no times of day. Pictures keep 256 colours, which
-look the same and take a third of the bytes. The interactive view needs a running notebook, and only its name is kept.
+The stored files contain measured numbers, but no paths or times of day. Pictures are reduced to 256 colours, which look
+the same and take a third of the bytes. The interactive view needs a running notebook, so only its name is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
-    """Run a notebook from a clean kernel, at work in an empty folder and with settings of nobody."""
+    """Run a notebook in a new kernel, with `folder` as the working directory and without settings of the user."""
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     settings = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "MPLCONFIGDIR")
@@ -39,7 +39,7 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
             timeout=SECONDS,
             kernel_name="python3",
             record_timing=False,
-            coalesce_streams=True,  # where a text is cut is chance
+            coalesce_streams=True,  # where a stream is split varies between runs
             resources={"metadata": {"path": str(folder)}},
         )
         client.execute(env=environment)
@@ -47,7 +47,7 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
 
 
 def as_stored(notebook: nbformat.NotebookNode) -> str:
-    """Return the text of the file: the one form of a notebook, so that changes of it are small."""
+    """Return the text of the file in a normal form, so that differences between versions are small."""
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
