@@ -134,7 +134,7 @@ def test_the_report_says_what_was_saved_and_what_it_cost(folder, capsys):
 @pytest.mark.thorough
 def test_baselines_of_a_run_that_is_there(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
-    assert "What do they cost?" not in (folder / "run/report.html").read_text()
+    assert "What do the savings cost?" not in (folder / "run/report.html").read_text()
     assert cli.main(["train", "--resume", "run", "--baselines", "--minutes", "0"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (hint,) = [line for line in lines if line.startswith("  headspan") and "--baselines" in line]
@@ -170,9 +170,9 @@ def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys
     [
         (2.5, 2.4, 50, "compute 50.0% of the pairs of full attention and need 0.100 bits per character more."),
         (2.4, 2.5, 50, "compute 50.0% of the pairs of full attention and need 0.100 bits per character less."),
-        (2.4, 2.4002, 50, "compute 50.0% of the pairs of full attention and need as many bits per character."),
+        (2.4, 2.4002, 50, "compute 50.0% of the pairs of full attention and need the same number of bits per character."),
         (2.4, 2.5, 99.5, "compute as many pairs as full attention and need 0.100 bits per character less."),
-        (np.nan, 2.5, 50, "and need bits that cannot be compared, as they are not finite."),
+        (np.nan, 2.5, 50, "and need a number of bits that is not finite and cannot be compared."),
     ],
 )
 def test_the_sentence_holds_whatever_comes_out(bits, other, pairs, words):
@@ -188,10 +188,10 @@ def state_of(spans, step=1):
 @pytest.mark.parametrize(
     ("change", "penalty", "words"),
     [
-        ({}, 0, "no head looks more than 4 characters back, by its soft edge alone; a shorter edge .* `--ramp 1`"),
+        ({}, 0, "With its soft edge alone, a head looks at most 4 characters back; a shorter edge .* `--ramp 1`"),
         ({}, 1.0, "try a smaller `--span-penalty`, such as 2e-06"),
         ({"span_limit": 0, "span_init": 0}, 0, "try a larger `--span-limit`"),
-        ({"ramp": 0}, 0, "no head looks more than 0 characters back, .* try `--ramp 8`"),
+        ({"ramp": 0}, 0, "a head looks at most 0 characters back; .* try `--ramp 8`"),
     ],
 )
 def test_spans_that_all_ended_at_zero_are_said(change, penalty, words):
@@ -208,7 +208,7 @@ def test_spans_that_were_given_did_not_end_anywhere(tmp_path):
     assert spans_at_zero(small_model(TEXT, span_kind="fixed"), TRAINING, state_of([[0, 0]])) is None
     run = small_run(tmp_path / "run", TEXT, span_kind="fixed")
     write_report(run, TEXT)
-    assert "every span given, 8 characters, soft edge (ramp) 4" in (run.path / "report.html").read_text()
+    assert "fixed spans of 8 characters, soft edge (ramp) 4" in (run.path / "report.html").read_text()
 
 
 @pytest.mark.thorough
@@ -216,7 +216,7 @@ def test_the_command_and_the_report_say_that_all_spans_ended_at_zero(folder, cap
     common = ["train", "text.txt", *SIZES, "--span-init", "0.2"]
     assert cli.main([*common, "--out", "nowhere", "--span-penalty", "1000"]) == 0
     said = capsys.readouterr().out.splitlines()[-1]
-    assert said.startswith("All spans ended at 0: no head looks more than ")
+    assert said.startswith("All spans ended at 0. With its soft edge alone, a head looks at most ")
     assert said.endswith("try a smaller --span-penalty, such as 2e-06.")
     summary = json.loads((folder / "nowhere/summary.json").read_text())
     assert [words.replace("`", "") for words in summary["warnings"]] == [said]

@@ -47,7 +47,7 @@ def test_a_file_that_moved_can_be_named_again(folder, capsys, command):
     capsys.readouterr()
     assert cli.main([*command, "a run"]) == 1
     said, _, what_to_type = error_of(capsys).rpartition(": ")
-    assert f"{folder / 'text.txt'}, the text of a run, is no longer there; if it was moved, say where it is" in said
+    assert f"{folder / 'text.txt'}, the text of a run, does not exist any more; if it was moved, pass its new path" in said
     typed = shlex.split(what_to_type)[1:]
     assert typed == [*command, "a run", "FILE"]
     assert cli.main([*typed[:-1], "moved.txt"]) == 0
@@ -174,7 +174,7 @@ def test_numbers_can_be_piped(folder, capsys):
     ("arguments", "message"),
     [
         (["--png", "text.txt"], "text.txt: File exists"),
-        (["--json", "absent/numbers.json"], "there is no folder absent for --json"),
+        (["--json", "absent/numbers.json"], "the folder absent of --json does not exist"),
         (["--json", "run"], "--json must name a file, but run is none"),
     ],
 )
@@ -200,7 +200,7 @@ def test_help_names_what_is_taken_unless_given(capsys, command):
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"steps of training (default: {TrainConfig.steps})" in printed
+    assert f"training steps (default: {TrainConfig.steps})" in printed
     assert f"length of the soft edge, in characters (default: {ModelConfig.ramp:g})" in printed
 
 
@@ -251,14 +251,14 @@ def test_what_is_wrong_is_said_in_one_sentence(folder, capsys, arguments, messag
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "train needs a FILE, or --resume RUN"),
-        (["train", "--resume", "run", "--steps", "3"], "--steps cannot be changed with --resume; --extend STEPS adds"),
+        (["train"], "train requires a FILE or --resume RUN"),
+        (["train", "--resume", "run", "--steps", "3"], "--steps cannot be changed with --resume; use --extend STEPS to add"),
         (["train", "--resume", "run", "--extend", "0"], "--extend must be at least 1, got 0"),
-        (["train", "text.txt", "--extend", "3"], "--extend needs --resume RUN, the run to go on with"),
+        (["train", "text.txt", "--extend", "3"], "--extend requires --resume RUN, the run to continue"),
         (["train", "--resume", "run", "--out", "other"], "--out cannot be changed with --resume"),
         (["dream"], "invalid choice: 'dream'"),
         (["demo", "--steps", "many"], "invalid int value: 'many'"),
-        (["demo", "--minutes", "nan"], "--minutes must not be negative, got nan"),
+        (["demo", "--minutes", "nan"], "--minutes must be non-negative, got nan"),
     ],
 )
 def test_a_command_line_that_is_not_understood(folder, capsys, arguments, message):

@@ -165,7 +165,7 @@ def test_how_far_heads_look_is_how_far_they_look(finished):
     run, _, page = finished
     spans = run.load().parameters["span"]
     wide, narrow = (np.flatnonzero(hs.soft_mask(np.arange(99), z, 4))[-1] for z in (spans.max(), spans.min()))
-    assert f"the two look at most {wide} and {narrow} characters back" in page
+    assert f"the two heads look at most {wide} and {narrow} characters back" in page
 
 
 def test_code_stands_between_backticks_and_is_escaped():
@@ -253,7 +253,7 @@ def test_metrics_that_are_not_finite_are_said_and_left_out(tmp_path):
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     summary = write_report(run, TEXT)
     page = (run.path / "report.html").read_text()
-    assert summary["warnings"] == ["Of 4 rows of the metrics 1 hold spans that are not finite."]
+    assert summary["warnings"] == ["Spans are not finite in 1 of the 4 rows of the metrics."]
     assert summary["warnings"][0] in page
     assert summary == summary_of(run)
     assert summary["history"]["bits"][1] is None
@@ -344,7 +344,7 @@ def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_m
     assert last.get_xdata()[-1] == 31 - 16.5
     close = _pictures.close_map(weights, list("abcdefgh"), "")
     np.testing.assert_array_equal(close.axes[0].images[0].get_array().mask, weights == 0)
-    assert "What is grey is not computed" in finished[2]
+    assert "Grey pairs are not computed" in finished[2]
 
 
 def test_bits_of_the_bytes_of_a_character_are_added():

@@ -113,7 +113,7 @@ def test_heads_start_apart_and_wait(tmp_path, kind):
     assert not any(np.array_equal(run.load().parameters[name], start[name]) for name in own)
     write_report(run, TEXT)
     page = re.sub("<[^>]*>", "", (run.path / "report.html").read_text())
-    assert kind == "dynamic" or "spans learned in 0 to 100 characters from 2 to 100" in page
+    assert kind == "dynamic" or "learned spans from 0 to 100 characters, initially 2 to 100" in page
 
 
 def test_a_stream_reads_every_row_on():
@@ -193,9 +193,9 @@ def test_the_report_of_dynamic_spans(tmp_path, batches):
         text_bits(state.parameters, model, training, test).mean(), rel=1e-6
     )
     page = re.sub("<[^>]*>", "", (run.path / "report.html").read_text())
-    assert "Where do spans open up?" in page
-    assert "spans predicted by each character in 0 to 32 characters, at first 8" in page
-    assert ("see up to 35 characters before" in page) == (batches == "stream")
+    assert "Which characters have long spans?" in page
+    assert "spans from 0 to 32 characters, predicted by each character, initially 8" in page
+    assert ("see up to 35 earlier characters" in page) == (batches == "stream")
     assert (tmp_path / "png" / "opened.png").exists()
     loaded = hs.load_run(run.path)
     words = "the head that looks far"

@@ -170,7 +170,7 @@ def test_one_that_was_interrupted_comes_to_the_same_numbers(whole, folder, capsy
     command = ["sweep", str(path)]
     assert cli.main([*command, "--minutes", "0"]) == 0
     printed = capsys.readouterr().out
-    assert "the sweep ended early (out of time); runs that are not over: 20; it goes on with:" in printed
+    assert "the sweep ended early (out of time); unfinished runs: 20; continue with:" in printed
     assert f"  headspan sweep {path}\n" in printed
     assert numbers(folder / "runs/plan") == {}
     measured = []
@@ -188,7 +188,7 @@ def test_one_that_was_interrupted_comes_to_the_same_numbers(whole, folder, capsy
         patch.setattr(work, "numbers_of", interrupted)
         assert cli.main(command) == 130
     assert list(numbers(folder / "runs/plan")) == measured[:2]
-    assert "interrupted; the sweep goes on with:\n  headspan sweep" in capsys.readouterr().out
+    assert "interrupted; continue the sweep with:\n  headspan sweep" in capsys.readouterr().out
     assert cli.main(command) == 0
     assert capsys.readouterr().err.lstrip("\r").startswith("3 of 20 ")
     assert numbers(folder / "runs/plan") == numbers(whole / "runs")
@@ -203,7 +203,7 @@ def test_one_that_is_done_writes_its_table_again(whole, tmp_path, capsys):
     for name in before:
         (folder / name).unlink()
     assert cli.main(["sweep", str(tmp_path / "copy/plan.toml"), "--out", str(folder)]) == 0
-    assert "runs: 20, 20 of them over" in capsys.readouterr().out
+    assert "runs: 20, 20 of them finished" in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
@@ -217,7 +217,7 @@ def test_ctrl_c_saves_the_run_and_says_how_to_go_on(folder):
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert (
-        b"ended early (interrupted); runs that are not over: 1; it goes on with:\n  headspan sweep plan.toml\n" in out
+        b"ended early (interrupted); unfinished runs: 1; continue with:\n  headspan sweep plan.toml\n" in out
     )
     assert Run.open(folder / "runs/plan/plan").load().step > 0
 
@@ -253,7 +253,7 @@ def test_seeds_can_be_added(whole, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "copy")
     path = written(tmp_path / "copy", (TEXT + SHARED + KINDS).replace("[0, 1]", "[0, 1, 2]"))
     assert cli.main(["sweep", str(path), "--out", str(tmp_path / "copy/runs")]) == 0
-    assert "runs: 30, 20 of them over" in capsys.readouterr().out
+    assert "runs: 30, 20 of them finished" in capsys.readouterr().out
     found = numbers(tmp_path / "copy/runs")
     assert len(found) == 30
     assert numbers(whole / "runs").items() <= found.items()
@@ -265,7 +265,7 @@ def test_a_run_that_another_call_is_at_is_left_to_it(folder, capsys):
     capsys.readouterr()
     with FileLock(folder / "runs/plan/plan-seed0/.lock"):
         assert cli.main(["sweep", str(path)]) == 0
-        assert "another call is at plan-seed0; when it has ended:\n  headspan sweep" in capsys.readouterr().out
+        assert "another call trains plan-seed0; when it has ended:\n  headspan sweep" in capsys.readouterr().out
         assert list(numbers(folder / "runs/plan")) == ["plan-seed1"]
     assert cli.main(["sweep", str(path)]) == 0
     assert list(numbers(folder / "runs/plan")) == ["plan-seed0", "plan-seed1"]
@@ -277,7 +277,7 @@ def test_a_run_that_diverges_is_said_and_the_others_are_done(folder, capsys):
     for _ in range(2):  # it is not tried again
         assert cli.main(["sweep", str(path)]) == 1
         printed = capsys.readouterr()
-        assert "the loss of learned-learning_rate1e+30 is no longer a number; windows of equal" in printed.err
+        assert "the loss of learned-learning_rate1e+30 is no longer finite; windows of equal" in printed.err
     found = numbers(folder / "runs/plan")
     assert {name: result["outcome"] for name, result in found.items()} == {
         "learned-learning_rate1e+30": "diverged",

@@ -10,7 +10,7 @@ from lm_helpers import error_of, small_text, written
 def test_the_example_of_the_help_is_a_plan(folder, capsys):
     with pytest.raises(SystemExit):
         cli.main(["sweep", "--help"])
-    example = capsys.readouterr().out.partition("A file names runs like this:\n")[2]
+    example = capsys.readouterr().out.partition("An example of a configuration file:\n")[2]
     points = read_plan(written(folder, example)).points
     assert len(points) == 3 * 3 * 3
     assert points[2].equal_cost_to == points[0].name == "adaptive-seed0-limit256"

@@ -55,7 +55,7 @@ def test_the_view_speaks_of_its_unit(opened, unit):
     assert (state(page, "span"), state(page, "ramp")) == (f"1 {unit[:-1]}, reach\u00a01", f"1 {unit[:-1]}")
     assert page.locator(".subtitle").text_content() == f"3\u00a0heads, 10\u00a0{unit}, causal"
     assert f"distance in {unit}" in page.locator(".curve").text_content()
-    assert f"generating the next {unit[:-1]} has to keep" in page.locator(".meanings").text_content()
+    assert f"must be kept to generate the next {unit[:-1]}" in page.locator(".meanings").text_content()
     assert f"1 up to 1 {unit[:-1]}, 0 from 2 {unit} on" in page.get_by_role("img").get_attribute("aria-label")
     assert ("token" in page.locator(".headspan-view").inner_text()) == (unit == "tokens")
 

@@ -116,7 +116,7 @@ def test_pointing_says_why_a_pair_is_not_there(opened):
 
 def test_the_page_says_which_way_queries_look(opened):
     page = opened(small_view(causal=False, span=[1, 2, 3], ramp=1))
-    assert page.locator(".subtitle").text_content() == "3\u00a0heads, 10\u00a0tokens, looking both ways"
+    assert page.locator(".subtitle").text_content() == "3\u00a0heads, 10\u00a0tokens, bidirectional"
     assert "KV read" in page.locator("table").text_content()
     page.mouse.move(*place_of(page, 4, 6))
     assert readout(page)["distance"] == "\u22122"

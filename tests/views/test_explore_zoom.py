@@ -106,7 +106,7 @@ def test_long_inputs_hint_at_max_tokens_and_at_what_it_takes(opened):
     page = opened(hs.explore(*arrays()))
     hint = page.locator(".left > .note").text_content()
     assert "2,000\u00a0tokens are more than max_tokens=512" in hint
-    assert f"With max_tokens=2000 the browser would compute every pair, from {2 * 2 * 2000 * 8 * 4 // 1024}" in hint
+    assert f"With max_tokens=2000 the browser would compute every pair and need {2 * 2 * 2000 * 8 * 4 // 1024}" in hint
     assert opened(hs.explore(*arrays(), max_tokens=2000)).locator(".left > .note").count() == 0
 
 

@@ -57,7 +57,7 @@ def _text_of(run: Run, file: Path | None, command: str) -> Text:
         return load_text(run.config["text"])
     except FileNotFoundError as error:
         raise RunError(
-            f"{error.filename}, the text of {run.path}, is no longer there; if it was moved, say where it is: "
+            f"{error.filename}, the text of {run.path}, does not exist any more; if it was moved, pass its new path: "
             f"headspan {command} {shlex.quote(str(run.path))} FILE"
         ) from None
 
@@ -86,15 +86,15 @@ def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
         outcome = train(run, text, minutes=options.minutes, progress=bar.show)
     if options.baselines and outcome in ("finished", "out of time"):
         write_report(run, text)
-        print(f"report so far: {run.path / 'report.html'}; what it is compared with is trained next (Ctrl-C: without)")
+        print(f"report so far: {run.path / 'report.html'}; the baselines are trained next (Ctrl-C skips them)")
         baselines_outcome = _train_baselines(run, text)
         outcome = outcome if baselines_outcome in ("finished", "paused") else baselines_outcome
     if outcome != "finished":
-        print(f"training ended early ({outcome}); it goes on with:")
+        print(f"training ended early ({outcome}); continue with:")
         print(f"  headspan train --resume {shlex.quote(str(run.path))}{' --baselines' * options.baselines}")
     _report(run, text, options)
     if outcome == "diverged":
-        raise RunError("the loss is no longer a number; try a smaller --learning-rate")
+        raise RunError("the loss is no longer finite; try a smaller --learning-rate")
     remark = spans_at_zero(model, config, current_state(run, model, config.seed))
     if remark is not None:
         print(remark.replace("`", ""))
@@ -141,9 +141,9 @@ def _report(run: Run, text: Text, options: argparse.Namespace) -> None:
 def _check_target(path: Path) -> None:
     """Raise before the report is written, instead of after it, if the JSON file cannot be created."""
     if not path.parent.is_dir():
-        raise RunError(f"there is no folder {path.parent} for --json")
+        raise RunError(f"the folder {path.parent} of --json does not exist")
     if path.exists() and not path.is_file():
-        raise RunError(f"--json must name a file, but {path} is none")
+        raise RunError(f"--json must name a file, got {path}")
 
 
 def _sample(options: argparse.Namespace) -> int:

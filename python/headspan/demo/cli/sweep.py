@@ -21,7 +21,7 @@ def sweep(options: argparse.Namespace) -> int:
     work = Sweep(plan, folder)
     work.check()
     command = shlex.join(["headspan", "sweep", str(options.config), *(["--out", str(folder)] if options.out else [])])
-    print(f"runs: {len(plan.points)}, {len(work.results())} of them over; folder {folder}")
+    print(f"runs: {len(plan.points)}, {len(work.results())} of them finished; folder {folder}")
 
     def after(point: Point) -> None:
         with work.held():
@@ -36,7 +36,7 @@ def sweep(options: argparse.Namespace) -> int:
     try:
         outcome, outcomes = do_all(work, Bar, minutes=options.minutes, after=after)
     except KeyboardInterrupt:
-        print(f"interrupted; the sweep goes on with:\n  {command}")
+        print(f"interrupted; continue the sweep with:\n  {command}")
         raise
     with work.held():
         results = work.results()
@@ -52,14 +52,14 @@ def _exit_code(work: Sweep, outcome: str, outcomes: dict[str, str], command: str
     results = work.results()
     unfinished = len(work.plan.points) - len(results)
     if outcome != "finished" and unfinished:
-        print(f"the sweep ended early ({outcome}); runs that are not over: {unfinished}; it goes on with:\n  {command}")
+        print(f"the sweep ended early ({outcome}); unfinished runs: {unfinished}; continue with:\n  {command}")
         return 0
     claimed = [name for name, ending in outcomes.items() if ending == "elsewhere" and work.result(name) is None]
     if claimed:
-        print(f"another call is at {', '.join(claimed)}; when it has ended:\n  {command}")
+        print(f"another call trains {', '.join(claimed)}; when it has ended:\n  {command}")
         return 0
     diverged = [result["run"] for result in results if result["outcome"] == "diverged"]
     if diverged:
-        waits = f"; windows of equal cost to them that cannot be found: {unfinished}" if unfinished else ""
-        raise RunError(f"the loss of {', '.join(diverged)} is no longer a number{waits}")
+        waits = f"; windows of equal cost that cannot be determined: {unfinished}" if unfinished else ""
+        raise RunError(f"the loss of {', '.join(diverged)} is no longer finite{waits}")
     return 0

@@ -88,9 +88,9 @@ def in_words(models: list[Compared]) -> list[str]:
 def _bits(learned: Compared, other: Compared) -> str:
     difference = learned.bits - other.bits
     if not math.isfinite(difference):
-        return "bits that cannot be compared, as they are not finite"
+        return "a number of bits that is not finite and cannot be compared"
     if round(abs(difference), 3) == 0:
-        return "as many bits per character"
+        return "the same number of bits per character"
     return f"{abs(difference):.3f} bits per character {'more' if difference > 0 else 'less'}"
 
 
@@ -116,13 +116,13 @@ def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
         path = shlex.quote(str(subject.run.path))
         sentences.append(f"To compare with full attention and a window: `headspan train --resume {path} --baselines`")
     return [
-        "<h2>What do they cost?</h2>",
+        "<h2>What do the savings cost?</h2>",
         *(f"<p>{with_code(sentence)}</p>" for sentence in sentences),
         number_table(head, rows),
-        "<p>The same model from the same weights on the same batches, for as many steps, one run of each: with another "
-        "seed small differences may turn round. The window is hard, the same for all heads, and the smallest that "
-        "computes at least as many pairs as the learned spans. Pairs are counted over all heads in a window of "
-        f"{context:,} characters, bits are those of the held-out text.</p>",
+        "<p>All rows are the same model, trained once each from the same weights on the same batches for the same "
+        "number of steps. Small differences may change sign with another seed. The window is hard, the same for all "
+        "heads, and the smallest that computes at least as many pairs as the learned spans. Pairs are counted over all "
+        f"heads in a window of {context:,} characters, bits are those of the held-out text.</p>",
     ]
 
 

@@ -102,7 +102,7 @@ def span_history(steps: Array, history: Array, limit: float, ramp: float) -> Fig
         figure = Figure(figsize=(NARROW, 3.2))
         ax = plot.span_history(steps, history, limit=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
         ax.set_xlim(0, None)
-        ax.set_title("How the spans got there (one line a head)")
+        ax.set_title("Spans during training (one line per head)")
     return figure
 
 

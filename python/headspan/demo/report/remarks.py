@@ -18,16 +18,16 @@ def remarks(subject: Subject) -> list[str]:
     path = shlex.quote(str(subject.run.path))
     messages = []
     if step == 0:
-        messages.append("This model has not been trained yet: everything below is its first state.")
+        messages.append("This model has not been trained yet; everything below shows its initial state.")
     elif step < steps:
         messages.append(f"Training stopped after {step} of {steps} steps.")
     if step < steps:
-        messages.append(f"It goes on with: `headspan train --resume {path}`")
+        messages.append(f"To continue: `headspan train --resume {path}`")
     if not math.isfinite(subject.test_bits):
         messages.append("The model's numbers are not finite; try a smaller `--learning-rate`.")
     broken = len(subject.rows) - len(finite_rows(subject.rows))
     if broken:
-        messages.append(f"Of {len(subject.rows)} rows of the metrics {broken} hold spans that are not finite.")
+        messages.append(f"Spans are not finite in {broken} of the {len(subject.rows)} rows of the metrics.")
     remark = spans_at_zero(subject.model, subject.training, subject.state)
     return messages if remark is None else [*messages, remark]
 
@@ -41,15 +41,15 @@ def spans_at_zero(model: ModelConfig, training: TrainConfig, state: State) -> st
     if not spans.max() < 0.5:  # spans are shown as whole characters; another remark mentions NaN
         return None
     if model.span_limit < 0.5:
-        change = "their limit allows no more: try a larger `--span-limit`"
+        change = "their limit allows no more, so try a larger `--span-limit`"
     elif model.ramp == 0:
-        change = "without a soft edge no span can grow: try `--ramp 8`"
+        change = "no span can grow without a soft edge, so try `--ramp 8`"
     elif training.span_penalty > TrainConfig.span_penalty:
         change = f"try a smaller `--span-penalty`, such as {TrainConfig.span_penalty:g}"
     else:
         # On Shakespeare with one layer, 2 heads and width 32, both spans ended at 0 for ramps 8 and 4, one at 1 for 2.
-        change = f"a shorter edge leaves more to the spans: try `--ramp {model.ramp / 4:g}`"
+        change = f"a shorter edge requires longer spans, so try `--ramp {model.ramp / 4:g}`"
     reach = farthest(float(spans.max()), model.ramp)
     return (
-        f"All spans ended at 0: no head looks more than {reach:.0f} characters back, by its soft edge alone; {change}."
+        f"All spans ended at 0. With its soft edge alone, a head looks at most {reach:.0f} characters back; {change}."
     )

@@ -37,16 +37,16 @@ def about(subject: Subject) -> str:
         "text": f"{text.name}: {len(text.data):,} bytes ({sizes}), "
         f"{len(text.vocabulary)} different byte values; sha256 {text.sha256[:16]}…",
         "model": f"{_counted(model.layers, 'layer')} of {_counted(model.heads, 'head')}, width {model.width}, "
-        f"perceptrons of {model.hidden}, rotary positions, {parameters:,} parameters",
+        f"MLPs of {model.hidden}, rotary positions, {parameters:,} parameters",
         "attention": f"{_spans_of(subject)}, soft edge (ramp) {model.ramp:g}",
         "training": f"{subject.state.step:,} of {training.steps:,} steps in "
         f"{subject.state.seconds / 60:.1f} minutes; {training.batch} windows of "
-        f"{training.context} characters a step{_streamed(subject)}; Adam, peak rate {training.learning_rate:g}; "
-        f"{training.span_penalty:g} nats penalty for each character of mean span",
+        f"{training.context} characters per step{_streamed(subject)}; Adam, peak rate {training.learning_rate:g}; "
+        f"{training.span_penalty:g} nats penalty per character of mean span",
     }
     return (
         f"<h1>What {_counted(model.layers * model.heads, 'head')} learned to look at</h1>"
-        f"<p>A character model trained with headspan. A character is a byte.</p>{table(rows)}"
+        f"<p>A character-level language model trained with headspan. A character is a byte.</p>{table(rows)}"
     )
 
 
@@ -57,19 +57,18 @@ def _counted(number: int, thing: str) -> str:
 def _streamed(subject: Subject) -> str:
     if subject.training.batches == "windows":
         return ""
-    return f", which go on from step to step and see up to {subject.model.reach:,} characters before"
+    return f", which continue from step to step and see up to {subject.model.reach:,} earlier characters"
 
 
 def _spans_of(subject: Subject) -> str:
     model = subject.model
     if model.span_kind == "fixed":
-        return f"every span given, {model.span_init:g} characters"
+        return f"fixed spans of {model.span_init:g} characters"
     if model.span_kind == "dynamic":
-        return (
-            f"spans predicted by each character in 0 to {model.span_limit:g} characters, at first {model.span_init:g}"
-        )
-    start = f"from {model.span_init:g}" + (f" to {model.first_spans[-1]:g}" if model.span_spread > 1 else "")
-    return f"spans learned in 0 to {model.span_limit:g} characters {start}"
+        limit, start = model.span_limit, model.span_init
+        return f"spans from 0 to {limit:g} characters, predicted by each character, initially {start:g}"
+    spread = f" to {model.first_spans[-1]:g}" if model.span_spread > 1 else ""
+    return f"learned spans from 0 to {model.span_limit:g} characters, initially {model.span_init:g}{spread}"
 
 
 def quality(subject: Subject, known: dict[str, float]) -> str:
@@ -81,9 +80,9 @@ def quality(subject: Subject, known: dict[str, float]) -> str:
     parts = [
         "<h2>How well does it predict?</h2>",
         f"<p>Bits per character (byte) on {len(subject.bits):,} held-out characters that were "
-        "never trained on. <code>gzip -9</code> and <code>xz -9</code> code the same "
-        "held-out text and know nothing but it; the unigram entropy is what the letter "
-        "frequencies alone leave.</p>",
+        "not used in training. <code>gzip -9</code> and <code>xz -9</code> compress the same "
+        "held-out text, without any training text. The unigram entropy uses only the "
+        "frequencies of the characters.</p>",
         subject.figure(bars, "bits", "Bits per character of the model and of compressors"),
         number_table(["", "bits per character"], [[n, _shown(v, ".3f")] for n, v in zip(names, values, strict=True)]),
     ]
@@ -95,7 +94,7 @@ def quality(subject: Subject, known: dict[str, float]) -> str:
             np.array([row["step"] for row in checked]),
             np.array([row["validation"] for row in checked], float),
         )
-        parts.append(subject.figure(picture, "learning", "Bits per character while training"))
+        parts.append(subject.figure(picture, "learning", "Bits per character during training"))
     return "\n".join(parts)
 
 
@@ -135,7 +134,7 @@ def _history(subject: Subject) -> list[str]:
     start = np.broadcast_to(subject.model.first_spans, subject.spans.shape)
     history = np.stack([start, *(np.array(row["spans"]) for row in rows)])
     picture = pictures.span_history(steps, history, subject.model.span_limit, subject.model.ramp)
-    return [subject.figure(picture, "history", "Spans while training")]
+    return [subject.figure(picture, "history", "Spans during training")]
 
 
 def _shown(value: float, form: str) -> str:
@@ -149,8 +148,8 @@ def _widest_and_narrowest(spans: Array, ramp: float) -> str:
         f"the mean is {float(spans.mean()):.0f}. "
     )
     return words + (
-        f"Beyond its span a head's weights fade over {ramp:g} more characters and are 0 beyond that, its reach: "
-        f"the two look at most {farthest(high, ramp):.0f} and {farthest(low, ramp):.0f} characters back."
+        f"Beyond the span, the weights of a head fall to 0 over {ramp:g} more characters, up to its reach: "
+        f"the two heads look at most {farthest(high, ramp):.0f} and {farthest(low, ramp):.0f} characters back."
     )
 
 
@@ -170,7 +169,7 @@ def saved(saving: measure.Saving | None) -> str:
         f"{saving.full_pairs / saving.pairs:.1f} times",
     )
     cache = (
-        "keys and values kept to write on",
+        "keys and values cached for generation",
         f"{saving.cache / 1024:,.0f} KiB",
         f"{saving.full_cache / 1024:,.0f} KiB",
         f"{saving.full_cache / saving.cache:.1f} times",
@@ -185,10 +184,9 @@ def saved(saving: measure.Saving | None) -> str:
     return (
         "<h2>What do the spans save?</h2>"
         f"{number_table(head, rows)}"
-        f"<p>Pairs and bytes are counted, times are measured: the attention of all layers for {batch} "
-        f"windows of {tokens} characters, {heads} heads of {head_dim} channels, median of "
-        f"{saving.rounds} rounds in which the two kinds take turns, {hs.get_num_threads()} "
-        "threads.</p>"
+        f"<p>Pairs and bytes are counted; times are measured. They are for the attention of all layers over {batch} "
+        f"windows of {tokens} characters with {heads} heads of {head_dim} channels. Times are the median of "
+        f"{saving.rounds} rounds that alternate between the two kinds, with {hs.get_num_threads()} threads.</p>"
     )
 
 
@@ -201,10 +199,10 @@ def opened(subject: Subject, tokens: Array) -> list[str]:
     by_character = _by_character(subject, len(tokens))[:, :, -count:]
     picture = pictures.opened(by_character, subject.model.ramp, shown)
     return [
-        "<h2>Where do spans open up?</h2>",
-        f"<p>Each character predicts its own spans. Here are those of {count} characters of a held-out passage; in the "
-        "tables and other pictures a span is the mean over a passage.</p>",
-        subject.figure(picture, "opened", "Spans that characters predict, along a text", wide=True),
+        "<h2>Which characters have long spans?</h2>",
+        f"<p>Each character predicts its own spans. The picture shows those of {count} characters of a held-out "
+        "passage. In the tables and the other pictures, a span is the mean over a passage.</p>",
+        subject.figure(picture, "opened", "Predicted spans along a text", wide=True),
     ]
 
 
@@ -241,13 +239,13 @@ def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
     return "\n".join(
         [
             heading,
-            "<p>Mean weight at each distance back, on a held-out passage. A triangle marks the "
-            "span; the weight is exactly 0 one ramp beyond it.</p>",
+            "<p>Mean weight at each distance, on a held-out passage. A triangle marks the span; the weight is exactly "
+            "0 from one ramp beyond it.</p>",
             subject.figure(profiles, "profiles", "Mean weight against distance", wide=True),
-            f"<p>The same passage as maps, in blocks of {sample.block} by {sample.block} characters. "
-            "Above a map are the span and the reach of its head, over it the solid and the dashed line where they end; "
-            "a line that would cover a whole band is left out. What is grey is not computed: pairs beyond the ramp, "
-            "and above the diagonal, as no character looks at later ones.</p>",
+            f"<p>Attention maps of the same passage, in blocks of {sample.block} by {sample.block} characters. The "
+            "title of a map gives the span and the reach of its head; a solid and a dashed line show where they end. "
+            "A line that would cover a whole band is omitted. Grey pairs are not computed: those beyond the ramp, and "
+            "those above the diagonal, since no character looks at later ones.</p>",
             subject.figure(maps, "maps", "Attention map of every head", wide=True),
             subject.figure(close, "close", title, wide=True),
         ]
@@ -268,7 +266,7 @@ def passage(subject: Subject) -> str:
     return (
         "<h2>A held-out passage</h2>"
         "<p>The beginning of the held-out text. The stronger the shade of a character, the less the model "
-        "expected it; point at one to read how many bits it took.</p>"
+        "expected it. Point at a character to see its number of bits.</p>"
         f"{passage_html(data[1 : len(bits) + 1], bits)}"
     )
 
@@ -282,13 +280,13 @@ def reproduce(subject: Subject) -> str:
         **_extensions(subject.run),
         "seed": str(subject.training.seed),
         "run folder": str(subject.run.path),
-        "report again": f"`headspan report {shlex.quote(str(subject.run.path))}`",
+        "write the report": f"`headspan report {shlex.quote(str(subject.run.path))}`",
         "text": f"{subject.text.name}, sha256 {subject.text.sha256}",
         "this report": f"headspan {hs.__version__}, Python {platform.python_version()}, "
         f"NumPy {np.__version__}, {sys.platform} {platform.machine()}",
         "core": build,
     }
-    return f"<h2>How to get this again</h2>{table(rows)}"
+    return f"<h2>Reproduce this report</h2>{table(rows)}"
 
 
 def _extensions(run: Run) -> dict[str, str]:

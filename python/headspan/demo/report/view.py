@@ -41,9 +41,9 @@ def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[n
     return (
         '<div class="interactive"><h2>Where does each character look?</h2>'
         f"<p>The first {len(view.tokens or ()):,} characters of a held-out passage. Point at a character, or click on "
-        "it, to see where every head looks from there: the stronger the shade the larger the weight, underlined as far "
-        "as the span reaches. The sliders change the spans that were learned.</p>"
-        "<noscript><p>This part is computed in the browser and needs JavaScript; the maps above do not.</p></noscript>"
+        "it, to see where every head looks from there. Stronger shades are larger weights, and the underline shows how "
+        "far the span reaches. The sliders change the learned spans.</p>"
+        "<noscript><p>The browser computes this part and needs JavaScript; the maps above do not.</p></noscript>"
         f"{fragment}</div>"
     )
 

@@ -1,9 +1,9 @@
-// Who sees whom beside causality and spans: the pairs of a pattern, of documents and of what is not padding, how far
-// apart they are, and which of them no span limits. The bits came from Python.
+// Which pairs exist besides causality and spans: those of a pattern, of documents and of tokens that are not padding;
+// their distances, and which of them no span limits. The bits come from Python.
 
-// meta.patterns has one entry for all heads or one for each: { name, free, grid, gridStart }; its name is null where there is no
-// pattern but padding or documents. The bits are of rows of keys, one entry after the other, each beginning in a byte of
-// its own; maps from Python have none.
+// meta.patterns has one entry for all heads or one per head: { name, free, grid, gridStart }. The name is null if
+// padding or documents are the only rules. The bits are the rows of keys, one entry after the other, and every row
+// starts at a new byte. Maps from Python have no bits.
 export function rulesOf(data, view) {
   if (!data.patterns) return null;
   const bytes = new Uint8Array(view ? view.buffer : 0, view ? view.byteOffset : 0, view ? view.byteLength : 0);
@@ -21,7 +21,7 @@ export function ruleOf(data, index) {
   return data.rules[data.rules.length === 1 ? 0 : index];
 }
 
-// Coordinates of every key, row by row of the grid; keys beside it are free of spans and of any distance.
+// Coordinates of every key, row by row of the grid. Keys outside the grid have no distance, and no span limits them.
 function placesOn(grid, start, keys) {
   const places = new Int32Array(keys * grid.length);
   for (let j = 0; j < keys; j++) {
@@ -42,7 +42,7 @@ export function isFree(rule, position, token) {
   return rule.freeKeys[token] === 1 || rule.freeKeys[position] === 1;
 }
 
-// Why a pair that is not later is not there at all, in the order in which one would look.
+// The reason why a pair that is not later does not exist, the most general reason first.
 export function reasonOf({ segments, padding, ranged }, rule, position, token, removed) {
   if (token < padding[0] || token >= padding[1]) return "padding";
   if (segments && segments[position] !== segments[token]) return "of another document";
@@ -51,7 +51,7 @@ export function reasonOf({ segments, padding, ranged }, rule, position, token, r
   return rule.name ? "not in the pattern, or out of its range" : "out of its range";
 }
 
-// Along the tokens, negative for a later key; on a grid the largest of the distances along its axes.
+// The distance along the tokens, negative for a later key; on a grid the largest of the distances along its axes.
 export function distanceIn(rule, position, token) {
   if (!rule || !rule.places) return position - token;
   const axes = rule.grid.length;

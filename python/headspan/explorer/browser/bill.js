@@ -1,9 +1,9 @@
-// What the pairs cost: counted here where the browser holds them, and else in Python.
+// The cost of the pairs: counted here if the browser holds them, otherwise in Python.
 import { allows, distanceIn, isFree, ruleOf } from "./allowed.js";
 import { isLater, positionOf, reachOf } from "./numbers.js";
 
-// What one head costs: 4 operations for each pair and channel; keys and values that generating the next token needs,
-// or, where there are rules or later keys, that the last query reads.
+// The cost of one head: 4 operations per pair and channel; and the keys and values that are needed to generate the
+// next token or, with rules or later keys, that the last query reads.
 export function billOf(data, index, span, ramp) {
   const reach = reachOf(span, ramp);
   const rule = ruleOf(data, index);
@@ -21,7 +21,7 @@ function written(data, pairs, kept) {
   return { pairs, flops: 4 * data.dim * pairs, bytes: kept * (data.dim + data.valueDim) * data.itemsize };
 }
 
-// A bill is of the queries on the picture, but for a map of a part, whose pairs are not at hand: of all.
+// The cost covers the queries in the picture, except for a map of a part, whose pairs are not here: then all queries.
 export function isOfPart(data) {
   return data.zoomed && !data.pooled;
 }
@@ -30,7 +30,7 @@ function lastRow(data) {
   return isOfPart(data) || !data.zoomed ? data.queries - 1 : data.total.queries - 1 - data.firstQuery;
 }
 
-// Keys of the whole that a query sees without a rule: before it, and after it unless attention is causal.
+// The number of keys of the whole input that a query sees without a rule: earlier keys, and later ones if not causal.
 function keysWithin(data, row, reach) {
   const position = positionOf(data, row);
   const [first, end] = [Math.max(0, position - reach + 1), data.causal ? position + 1 : position + reach];
@@ -45,7 +45,7 @@ function pairsOf(data, reach) {
   return pairs;
 }
 
-// Counted once: the pairs of all queries held, and those of the last, that are nearer than each distance.
+// Counts once how many pairs of all loaded queries, and of the last query, are nearer than each distance.
 function tallyOf(data, rule) {
   rule.tally ??= { all: countPairs(data, rule, 0), last: countPairs(data, rule, data.queries - 1) };
   return rule.tally;

@@ -1,4 +1,4 @@
-// All heads as small pictures: the map of each, and where each looks from the query that is pinned or pointed at.
+// Small pictures of all heads: the map of each, and its weights for the query that is pinned or under the pointer.
 import {
   blockDistance, dotProducts, onPicture, pooledMap, positionOf, someRows, sumColumns, weightsOf,
 } from "./numbers.js";
@@ -6,7 +6,7 @@ import { paintWeights } from "./paint.js";
 import { bdi, element } from "./parts.js";
 import { visible } from "./words.js";
 
-const PIXELS = 64; // of a small picture, along each side
+const PIXELS = 64; // side length of a small picture
 const MOST_ROWS = 64; // heads whose rows are computed while the pointer moves
 
 export function headPictures(data, id) {
@@ -47,7 +47,7 @@ export function paintHead(view, index, state) {
   paintWeights(view.heads.canvases[index], small.weights, small.rows, small.cols);
 }
 
-// The weights of one query in every head: a strip over all keys, and the key that gets most.
+// The weights of one query in every head: a strip over all keys, and the key with the most weight.
 export function showRow(view, state, row) {
   const { data, heads } = view;
   const shown = row === null || data.heads.length > MOST_ROWS ? null : row;
@@ -68,7 +68,7 @@ function rowOf(data, index, row, setting) {
   return weightsOf(data, dotProducts(data, index, [row]), [row], setting);
 }
 
-// The key that gets most, by its place, which is shorter than its weight and says more beside a strip.
+// The position of the key with the most weight, which is shorter than the weight and more useful next to a strip.
 function peakOf(data, weights, row) {
   const most = weights.reduce((best, weight, j) => (weight > weights[best] ? j : best), 0);
   if (!(weights[most] > 0)) return ["sees no key"];
@@ -79,7 +79,7 @@ function peakOf(data, weights, row) {
   return data.tokens ? ["at ", bdi(visible(data.tokens[token])), `, ${where(far)}`] : [`most ${where(far)}`];
 }
 
-// Of a block the first key may be later than the query, where no key is.
+// The first key of a block may be later than the query, where no key is visible.
 function where(far, causal = false) {
   return far < 0 && !causal ? `${-far} ahead` : `${Math.max(0, far)} back`;
 }

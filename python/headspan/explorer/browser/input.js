@@ -1,10 +1,10 @@
-// Hands and surroundings: pointer and keyboard on the map and the text, the buttons, the page's theme and width.
+// Input and surroundings: pointer and keyboard on the map and the text, the buttons, the theme and width of the page.
 import { positionOf, tokenAt } from "./numbers.js";
 import { layoutOf, resize } from "./paint.js";
 import { visible } from "./words.js";
 import { zoomBetween, zoomBy } from "./zoom.js";
 
-const DRAG = 6; // pixels that a hand may slip in a click
+const DRAG = 6; // pixels that the pointer may move during a click
 
 // ---- pointing
 
@@ -34,7 +34,7 @@ export function listen(view, point, stateOf) {
   view.zoom.whole.addEventListener("click", () => set(view, { zoom: null }));
 }
 
-// A press pins a query. A mouse that is drawn on while it is pressed zooms; a finger scrolls.
+// A click pins a query. Dragging with a mouse zooms, dragging with a finger scrolls.
 function listenToPresses(view, point) {
   const { over } = view;
   let start = null;
@@ -54,7 +54,7 @@ function listenToPresses(view, point) {
   });
 }
 
-// A finger leaves whenever it lifts; what it pointed at is still to be read.
+// A finger leaves the map when it lifts, but the pair that it pointed at must remain readable.
 function leave(event, point) {
   if (event.pointerType !== "touch") point(null);
 }
@@ -64,7 +64,7 @@ export function set({ model }, values) {
   model.save_changes();
 }
 
-// A second click on the same query lets it go.
+// A second click on the same query unpins it.
 function pin(view, row) {
   const { rowBlock, firstQuery } = view.data;
   const selected = view.model.get("selected");
@@ -72,7 +72,7 @@ function pin(view, row) {
   set(view, { selected: same ? null : firstQuery + row * rowBlock });
 }
 
-// The token beside the map or under it, whose name may not have had room.
+// The token at the left or bottom of the map, whose name may be cut off.
 function labelAt(view, event) {
   const { layout, data } = view;
   if (!layout.names) return "";
@@ -113,7 +113,7 @@ function walk(view, event, point, stateOf) {
   event.preventDefault();
 }
 
-// The first step lands on the pinned query, or on the last, at its own place.
+// The first step moves to the pinned query or, without one, to the last, and to the key at the same position.
 function startOfWalk({ data, model }) {
   const selected = model.get("selected");
   const pinned = selected === null ? -1 : Math.floor((selected - data.firstQuery) / data.rowBlock);
@@ -135,9 +135,9 @@ function listenToText(view, point) {
   strip.addEventListener("click", (event) => rowOf(event) && pin(view, rowOf(event).row));
 }
 
-// ---- the page around
+// ---- the surrounding page
 
-// Whether the page is dark is told by the colour it gives to text: that holds for every notebook and every theme.
+// The text colour of the page tells whether the page is dark, in every notebook and with every theme.
 export function watchTheme(view, el, redraw) {
   const look = () => {
     const [r, g, b] = (getComputedStyle(el).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
@@ -146,7 +146,7 @@ export function watchTheme(view, el, redraw) {
   };
   view.look = look;
   const both = () => (look(), redraw());
-  const lookAgain = () => [0, 300, 1000].forEach((wait) => setTimeout(both, wait)); // style sheets may come later
+  const lookAgain = () => [0, 300, 1000].forEach((wait) => setTimeout(both, wait)); // style sheets may load later
   const observer = new MutationObserver(lookAgain);
   const attributeFilter = ["class", "style", "data-theme", "data-jp-theme-name"];
   for (const page of [document.documentElement, document.body]) observer.observe(page, { attributeFilter });
@@ -170,13 +170,13 @@ export function watchSize(view, redraw) {
   const longest = longestName(view.data.tokens);
   const fit = () => {
     const width = Math.floor(view.map.clientWidth);
-    if (!width) return; // not on the page yet
-    view.look(); // off the page there are no colours
+    if (!width) return; // not attached to the page yet
+    view.look(); // colours are known only on the page
     view.layout = layoutOf(view.data, width, longest);
     resize(view.over, width, view.layout.total);
     view.map.style.height = `${view.layout.total}px`;
     view.root.style.setProperty("--left", `${view.layout.left}px`);
-    // What scrolls has to be within reach of the keyboard.
+    // Elements that scroll must be reachable by keyboard.
     if (view.text) view.text.strip.tabIndex = view.text.strip.scrollHeight > view.text.strip.clientHeight ? 0 : -1;
     redraw();
   };

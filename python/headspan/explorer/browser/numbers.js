@@ -1,15 +1,16 @@
-// The definition of attention with a span, in plain loops over the arrays that came from Python; no picture in here.
+// The definition of attention with a span, in plain loops over the arrays from Python. Nothing is drawn here.
 //
 import { allows, distanceIn, isFree, reasonOf, ruleOf, rulesOf } from "./allowed.js";
 
-// data: what is on the picture, of some queries and keys of the whole.
-//   total            queries and keys of the whole; query i stands at position i + keys - queries, so that the last one
-//                    sees the last key
-//   queries, keys    how many are held: the queries from firstQuery on, and the keys keyAt, ascending: those on the
-//                    picture and all that its queries see within meta.reach
-//   firstCol, width  the keys on the picture, among those held
-//   rows, cols       blocks on the picture, of rowBlock by colBlock; a pair each unless it is a map from Python
-// Arrays are Float32Array; those of a map are empty.
+// data: the queries and keys in the picture, which may be a part of the whole input.
+//   total            numbers of queries and keys of the whole input; query i has position i + keys - queries, so
+//                    that the last one sees the last key
+//   queries, keys    numbers of loaded queries, from firstQuery on, and of loaded keys, in ascending order in keyAt:
+//                    those in the picture and all that its queries see within meta.reach
+//   firstCol, width  the keys in the picture, among the loaded ones
+//   rows, cols       numbers of blocks in the picture, of rowBlock by colBlock pairs, which are single pairs except in
+//                    a map from Python
+// Arrays are Float32Array; they are empty for a map from Python.
 
 export function decode(meta, bytes) {
   const data = { ...meta, query: floatsOf(bytes.query), key: floatsOf(bytes.key), norms: floatsOf(bytes.norms) };
@@ -35,23 +36,23 @@ function heldKeys(data) {
   return data.key ? data.key.length / (data.dim * data.heads.length) : data.width;
 }
 
-// A view of bytes may start anywhere; an array of floats may not.
+// A DataView may start at any byte, but a Float32Array must be aligned.
 export function floatsOf(view) {
   if (!view || !view.byteLength) return null;
   return new Float32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
 }
 
-// Among the keys of the whole, of a query by its row among those held.
+// The position of a query among the keys of the whole input, from its row among the loaded queries.
 export function positionOf(data, row) {
   return row + data.firstQuery + data.total.keys - data.total.queries;
 }
 
-// The token of a column of the picture.
+// The token of a column in the picture.
 export function tokenAt(data, col) {
   return data.cols === data.width ? data.keyAt[data.firstCol + col] : col * data.colBlock + data.keyAt[data.firstCol];
 }
 
-// Of two blocks of a map: from the first query to the first key.
+// The distance of a block of a map: from its first query to its first key.
 export function blockDistance(data, row, col) {
   return positionOf(data, row * data.rowBlock) - tokenAt(data, col);
 }
@@ -66,7 +67,7 @@ export function reachOf(span, ramp) {
   return ramp === 0 ? Math.floor(span) + 1 : Math.max(Math.ceil(span + ramp), Math.floor(span) + 1);
 }
 
-// The largest distance there is from a query to a key that it may see.
+// The largest distance from a query to a key that it may see.
 export function farthestOf(data, index) {
   const grid = ruleOf(data, index)?.grid;
   return grid ? Math.max(...grid) - 1 : data.total.keys - 1;
@@ -76,13 +77,13 @@ export function everyRow(data) {
   return Array.from({ length: data.queries }, (_, i) => i);
 }
 
-// Some rows, evenly spread and with the last: what a small picture has room for.
+// The rows that a small picture shows: evenly spaced, including the last.
 export function someRows(data, count) {
   const n = Math.min(count, data.queries);
   return Array.from({ length: n }, (_, i) => Math.floor(((i + 1) * data.queries) / n) - 1);
 }
 
-// The first of the keys held that stands at this token or after it.
+// The first loaded key at this token or after it.
 function firstFrom(data, token) {
   let [low, high] = [0, data.keys];
   while (low < high) {
@@ -93,15 +94,15 @@ function firstFrom(data, token) {
   return low;
 }
 
-// The keys held that a query at this position may see as far as causality goes, and with a reach those within it.
+// The loaded keys that causality lets a query at this position see and, with a reach, those within it.
 function keysOf(data, position, reach = Infinity) {
   const begin = reach === Infinity ? 0 : firstFrom(data, position - reach + 1);
   const end = data.causal ? Math.max(position + 1, Math.min(data.prefix, position + reach)) : position + reach;
   return [begin, end === Infinity ? data.keys : firstFrom(data, end)];
 }
 
-// Dot products of chosen queries with all keys held that are not later, where that counts; they stay while span, ramp
-// and temperature move.
+// Dot products of chosen queries with all loaded keys, except for later ones if causal. They stay valid while span,
+// ramp and temperature change.
 export function dotProducts(data, head, rows) {
   const { keys, dim, query, key } = data;
   const out = new Float64Array(rows.length * keys);
@@ -120,12 +121,12 @@ function dot(q, key, at, dim) {
   return sum;
 }
 
-// Whether causality hides a key, which it does not in a prefix.
+// Whether causality hides a key. It hides none in a prefix.
 export function isLater(data, position, token) {
   return data.causal && position < token && token >= data.prefix;
 }
 
-// Of any pair: what the span leaves of it, and 0 where it is later or no rule allows it; j is a key held.
+// The mask of a pair, 0 if the key is later or no rule allows the pair; j indexes the loaded keys.
 export function maskOf(data, row, j, { index, span, ramp }) {
   const rule = ruleOf(data, index);
   const [position, token] = [positionOf(data, row), data.keyAt[j]];
@@ -134,7 +135,7 @@ export function maskOf(data, row, j, { index, span, ramp }) {
   return softMask(Math.abs(distanceIn(rule, position, token)), span, ramp);
 }
 
-// Weights of chosen queries on all keys held: m exp(s) over its sum, over the pairs with m > 0 only.
+// Weights of chosen queries on all loaded keys: m exp(s) divided by its sum over the pairs with m > 0.
 export function weightsOf(data, dots, rows, setting) {
   const { keys, keyAt } = data;
   const out = new Float32Array(rows.length * keys);
@@ -166,7 +167,7 @@ function masksOfRow(masks, rule, byDistance, data, row, begin, end) {
   }
 }
 
-// A pair with a mask of 0 is not read, whatever its score; scores become terms.
+// Replaces scores by their terms. Pairs with a mask of 0 are skipped, whatever their score.
 function softmaxRow(scores, masks, begin, end, out, start) {
   let top = -Infinity;
   for (let j = begin; j < end; j++) {
@@ -185,7 +186,7 @@ export function pooledMap(data, head) {
   return data.maps.subarray(head * size, (head + 1) * size);
 }
 
-// The columns of the picture, of weights on all keys held.
+// Selects the columns in the picture from the weights on all loaded keys.
 export function onPicture(data, weights, rows) {
   const { keys, firstCol, width } = data;
   if (width === keys) return weights;
@@ -196,7 +197,7 @@ export function onPicture(data, weights, rows) {
   return out;
 }
 
-// Neighbouring columns of a map become one: their sum, so that rows still sum to 1.
+// Adds neighbouring columns of a map, so that rows still sum to 1.
 export function sumColumns(weights, rows, cols, wanted) {
   const block = Math.ceil(cols / wanted);
   const width = Math.ceil(cols / block);

@@ -1,13 +1,13 @@
-// Pixels: weights as colours, the axes of a map, and what is drawn over it.
+// Drawing: weights as colours, the axes of a map, and the overlay.
 import { ruleOf } from "./allowed.js";
 import { positionOf, reachOf, tokenAt } from "./numbers.js";
 import { one, visible } from "./words.js";
 
-// matplotlib's viridis at 17 places: even to the eye, in grey print and to the colour-blind.
+// matplotlib's viridis at 17 points, which is perceptually uniform, also in grey print and for colour-blind readers.
 const VIRIDIS =
   "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c " +
   "1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725";
-export const DECADES = 3; // the colours run over weights from 0.001 to 1
+export const DECADES = 3; // colours show weights from 0.001 to 1
 const SHADES = 256;
 
 function channels(hex) {
@@ -16,7 +16,7 @@ function channels(hex) {
 
 export const PALETTE = makePalette(VIRIDIS.split(" ").map(channels));
 
-// One 32-bit pixel a shade, as canvases hold them: red is the lowest byte.
+// One 32-bit pixel per shade in the format of a canvas: red is the lowest byte.
 function makePalette(stops) {
   return Uint32Array.from({ length: SHADES }, (_, i) => {
     const x = (i / (SHADES - 1)) * (stops.length - 1);
@@ -32,7 +32,7 @@ export function paletteCss() {
 
 const NOT_A_NUMBER = 0xff0055d5;
 
-// A pair that is not computed has no colour at all.
+// A pair that is not computed is transparent.
 export function shadeOf(weight) {
   if (weight === 0) return 0;
   if (weight !== weight) return NOT_A_NUMBER;
@@ -40,7 +40,7 @@ export function shadeOf(weight) {
   return PALETTE[x <= 0 ? 0 : x >= 1 ? SHADES - 1 : Math.floor(x * SHADES)];
 }
 
-// One pixel a pair; the canvas is stretched when it is drawn.
+// One pixel per pair; the canvas is scaled when it is drawn.
 export function paintWeights(canvas, weights, rows, cols) {
   canvas.width = cols;
   canvas.height = rows;
@@ -66,7 +66,7 @@ export function resize(canvas, width, height) {
   return context;
 }
 
-// Where the map lies within its canvas, and how large a pair is. Token names need a wider margin than numbers.
+// The position of the map in its canvas and the size of a pair. Token names need a wider margin than numbers.
 export function layoutOf(data, width, longestName) {
   const named = data.tokens && !data.pooled && Math.max(data.cols, data.rows) <= 64;
   const roomy = named ? layoutWith(data, width, Math.min(longestName, 100), true) : null;
@@ -102,7 +102,7 @@ export function drawMap(canvas, source, data, layout, colours) {
 
 function fitted(context, text, room) {
   if (context.measureText(text).width <= room) return text;
-  const signs = [...text]; // characters of two units stay whole
+  const signs = [...text]; // keeps surrogate pairs together
   let n = Math.min(signs.length, 64);
   while (n > 1 && context.measureText(`${signs.slice(0, n).join("")}\u2026`).width > room) n--;
   return `${signs.slice(0, n).join("")}\u2026`;
@@ -156,7 +156,7 @@ function drawTicks(context, data, layout, colours) {
   }
 }
 
-// The row of the pinned query and the pair pointed at.
+// The row of the pinned query and the pair under the pointer.
 export function drawOver(canvas, data, layout, state, colours) {
   const context = resize(canvas, layout.left + layout.width + 4, layout.total);
   context.save();
@@ -171,17 +171,17 @@ export function drawOver(canvas, data, layout, state, colours) {
   if (state.hover) outline(context, data, layout, state.hover.row, state.hover.col, colours);
 }
 
-// Where the mask begins to fall and where it is 0, by how many distances lie before; with a hard mask they are the same.
-// On a grid distances have no edge along the tokens.
+// The numbers of distances before the mask starts to fall and before it is 0, which are equal for a hard mask. On a
+// grid, distances have no edge along the tokens.
 export function edgesOf(data, { index, span, ramp }) {
   if (ruleOf(data, index)?.grid) return [];
   const solid = { reach: reachOf(span, 0), dashes: [] };
   return ramp > 0 ? [solid, { reach: reachOf(span, ramp), dashes: [5, 4] }] : [solid];
 }
 
-// Along the last cells within reach, wholly on the side beyond, so that no pair within is covered: around each of them
-// where they are large, else past their corners. Where cells are tiny and few of them in reach, the line would be all
-// there is to see. Light on dark, so seen on every colour.
+// Draws a line along the last cells within reach, on their outer side, so that it covers no pair within reach: around
+// each cell if cells are large, otherwise past their corners. If cells are tiny and few are in reach, the line would
+// cover them all and is omitted. The line is light on dark, so it is visible on every colour.
 function drawEdge(context, data, layout, reach, dashes, side) {
   const cell = { x: layout.width / data.cols, y: layout.height / data.rows };
   const size = Math.min(cell.x, cell.y);
@@ -205,7 +205,7 @@ function drawEdge(context, data, layout, reach, dashes, side) {
   context.stroke();
 }
 
-// A row, and a column if there is one: as a frame around pairs that are large enough, else as a line through them.
+// A row and optionally a column: a frame around large pairs, otherwise a line through them.
 function outline(context, data, layout, row, col, colours) {
   const [w, h] = [layout.width / data.cols, layout.height / data.rows];
   const [x, y] = [layout.left + (col ?? 0) * w, layout.top + row * h];

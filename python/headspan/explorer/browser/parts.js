@@ -1,4 +1,4 @@
-// The parts of the view as elements. Whatever comes from outside enters as text, never as markup.
+// The parts of the view as HTML elements. Strings from the user are always inserted as text, never as markup.
 import { ruleOf } from "./allowed.js";
 import { billOf, fullBillOf, isOfPart } from "./bill.js";
 import { farthestOf, softMask } from "./numbers.js";
@@ -15,7 +15,7 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-// A text from outside: whichever way it is written, it turns nothing beside it around.
+// A string from the user, isolated so that its writing direction does not affect the text around it.
 export function bdi(text, tag = "bdi") {
   return element(tag, { dir: "auto", textContent: text });
 }
@@ -29,10 +29,10 @@ function drawn(tag, attributes, text) {
   return made;
 }
 
-// A labelled slider; read gives its place, its text and perhaps another end, write takes a new place.
+// A labelled slider; read returns its position, its text and optionally a new end, write receives a new position.
 export function slider({ id, label, min, max, step, read, write }) {
   const input = element("input", { type: "range", id, min, max, step });
-  const output = element("span", { className: "value", "aria-hidden": "true" }); // said by aria-valuetext
+  const output = element("span", { className: "value", "aria-hidden": "true" }); // screen readers use aria-valuetext
   const name = element("label", { htmlFor: id, textContent: label });
   const row = element("div", { className: "slider" }, name, output, input);
   input.addEventListener("input", () => write(Number(input.value)));
@@ -47,7 +47,7 @@ export function slider({ id, label, min, max, step, read, write }) {
   return { row, input, update };
 }
 
-// What the colours of a map mean, and the lines over it.
+// The legend: the colours of a map and the lines over it.
 export function legendBox(pooled) {
   const bar = element("div", { className: "bar" });
   bar.style.background = `linear-gradient(to right, ${paletteCss()})`;
@@ -66,9 +66,9 @@ export function legendBox(pooled) {
   return { box, lines, nan };
 }
 
-// ---- the pair pointed at
+// ---- the pair under the pointer
 
-// Of a block of pairs there is no one score and no one mask.
+// A block of pairs has no single score or mask.
 export function fieldsOf(data) {
   if (data.pooled) return ["distance", "weight"];
   return ["distance", "score", "mask", "weight", ...(data.norms ? ["weight \u00d7 |value|"] : [])];
@@ -88,7 +88,7 @@ export function tokenName(data, what, index, position) {
   const text = data.tokens ? data.tokens[position] : undefined;
   if (text !== undefined) {
     const shown = bdi(visible(text), "b");
-    shown.title = text; // all of it, where there is no room
+    shown.title = text; // the full text, in case it is cut off
     name.append(shown, " ");
   }
   name.append(element("span", { className: "index", textContent: `${what}\u00a0${index}` }));
@@ -100,8 +100,8 @@ export function fill(view, words, numbers) {
   const before = sentence.textContent;
   const after = element("p", {}, ...words);
   if (after.textContent !== before) {
-    sentence.replaceChildren(...after.childNodes); // else it would be read out again
-    // A name that has no room is whole while it has the focus: for fingers and keys, which hover over nothing.
+    sentence.replaceChildren(...after.childNodes); // otherwise a screen reader reads it again
+    // A name that is cut off is shown in full while it has the focus, for touch and keyboard, which cannot hover.
     for (const name of sentence.querySelectorAll("b")) name.tabIndex = name.scrollWidth > name.clientWidth ? 0 : -1;
   }
   view.readout.values.forEach((field, i) => (field.textContent = numbers[i] ?? "\u2013"));
@@ -115,7 +115,7 @@ export function curveBox() {
   return drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "curve" });
 }
 
-// The axis keeps its end while a slider moves, as long as the curve fits.
+// The end of the axis stays the same while a slider moves, as long as the curve fits.
 function axisEnd(data, { index, span, ramp }) {
   const needed = Math.max(4, 1.05 * (span + ramp));
   return Math.min(Math.max(farthestOf(data, index), 4), niceStep(needed, 1));
@@ -139,7 +139,7 @@ export function drawCurve(svg, data, state, distance, value) {
   svg.setAttribute("aria-label", `Mask against distance: 1 up to ${first}, 0 from ${last} on`);
 }
 
-// The straight lines of a mask, up to where the picture ends.
+// The straight lines of a mask, up to the end of the picture.
 function corners(span, ramp, end) {
   const points = [[0, 1], [span, 1], [span + ramp, 0], [Math.max(end, span + ramp), 0]];
   const seen = points.filter(([tokens]) => tokens <= end);
@@ -161,15 +161,15 @@ function axesOf(end, x, y, name) {
   return parts;
 }
 
-// ---- the bill
+// ---- the cost
 
 export function billBox(data) {
   const read = Boolean(data.patterns) || !data.causal;
   const names = ["Pairs", "FLOPs", read ? "KV read" : "KV cache"];
   const meanings = [
-    "of a query and a key, with a mask above 0",
-    "multiplications and additions of the forward pass, 4 for each pair and channel",
-    `keys and values that ${read ? "the last query reads" : `generating the next ${one(data)} has to keep`}`,
+    "pairs of a query and a key with a mask above 0",
+    "multiplications and additions of the forward pass, 4 per pair and channel",
+    `keys and values that ${read ? "the last query reads" : `must be kept to generate the next ${one(data)}`}`,
   ];
   const rows = names.map((name, i) => {
     const cells = [0, 1, 2, 3].map(() => element("td"));
@@ -180,7 +180,7 @@ export function billBox(data) {
   const head = element("tr", {}, element("td"), ...["this head", "of full", "all heads", "of full"].map(heading));
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map(({ row }) => row)));
   const { firstQuery, queries } = data;
-  const part = isOfPart(data) ? ` Of queries ${range(firstQuery, firstQuery + queries)}.` : "";
+  const part = isOfPart(data) ? ` The numbers are for queries ${range(firstQuery, firstQuery + queries)}.` : "";
   const unknown = data.pooled && data.patterns && !data.counts.length;
   const uncounted = unknown ? " Pairs of a pattern within documents, ranges or padding are not counted for maps in blocks." : "";
   const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ") + part + uncounted;
@@ -207,7 +207,7 @@ export function fillBill(cells, data, state) {
 
 // ---- the text
 
-// Whether tokens bring their own blanks, and so are one text when put one after another.
+// Whether tokens contain whitespace, so that concatenating them gives the text.
 export function flows(tokens) {
   return tokens.some((token) => /\s/.test(token));
 }
@@ -223,7 +223,7 @@ export function textStrip(data) {
   return { strip, spans };
 }
 
-// How strongly a query looks at every token, and underneath how far its span reaches.
+// The weight of every token for a query, and below it the reach of the span.
 export function fillStrip(spans, weights, masks, query) {
   spans.forEach((span, j) => {
     const weight = weights ? weights[j] : 0;

@@ -1,22 +1,22 @@
-// What is read out: the pair or the block pointed at, and of a long input the text of the pinned query and of the keys
-// that weigh most for it.
+// Texts about the pair or block under the pointer and, for a long input, about the pinned query and the keys with the
+// most weight for it.
 import { ruleOf } from "./allowed.js";
 import { blockDistance, pairOf, positionOf, tokenAt, weightsOf } from "./numbers.js";
 import { bdi, element, fill, flows, tokenName } from "./parts.js";
 import { one, range, short, some, visible } from "./words.js";
 
-const HINT = "Point at a pair, or walk with the arrow keys. A click or Enter pins the query";
-const ZOOM = "; a box drawn with the mouse, + and \u2212 zoom";
+const HINT = "Move with the pointer or the arrow keys. Click or press Enter to pin a query";
+const ZOOM = "; drag a box or press + and \u2212 to zoom";
 const AROUND = 24; // characters of text on each side of a token
 
-// What is looked at: how much, who sees whom, and which part is on the picture.
+// Describes the input: its size, which keys the queries see, and which part is in the picture.
 export function subtitleOf(data, pattern) {
   const { total } = data;
   const apart = `${some(total.queries, "query", "queries")}, ${some(total.keys, "key", "keys")}`;
   const words = [
     some(data.heads.length, "head", "heads"),
     total.queries === total.keys ? some(total.keys, one(data), data.unit) : apart,
-    !data.causal ? "looking both ways" : data.prefix ? `causal after a prefix of ${data.prefix}` : "causal",
+    !data.causal ? "bidirectional" : data.prefix ? `causal after a prefix of ${data.prefix}` : "causal",
   ];
   if (data.segments) words.push(some(new Set(data.segments).size, "document", "documents"));
   if (pattern) words.push(`within ${pattern}`);
@@ -55,7 +55,7 @@ function readBlock(view, state) {
   const queries = block(hover.row, data.rowBlock, data.firstQuery, data.queries);
   const keys = block(hover.col, data.colBlock, tokenAt(data, 0), data.width);
   const words = [`queries ${queries} \u2192 keys ${keys}, mean of the queries`];
-  const onGrid = Boolean(ruleOf(data, state.index)?.grid); // blocks of it have no one distance
+  const onGrid = Boolean(ruleOf(data, state.index)?.grid); // the pairs of a block have different distances
   const distance = onGrid ? "\u2013" : `\u2248 ${short(blockDistance(data, hover.row, hover.col))}`;
   fill(view, words, [distance, short(view.weights[hover.row * data.cols + hover.col])]);
 }
@@ -68,7 +68,7 @@ export function pairAt(view, state, dots) {
 // ---- the pinned query of a long input
 
 export function pinnedBox(data) {
-  if (!data.zoomed && !data.pooled) return null; // all its text is there
+  if (!data.zoomed && !data.pooled) return null; // the whole text is shown
   const box = element("div", { className: "pinned" });
   return element("section", {}, element("h3", { textContent: "Pinned query" }), box);
 }
@@ -76,14 +76,14 @@ export function pinnedBox(data) {
 export function fillPinned(section, data, state, dots, strongest) {
   const box = section.lastChild;
   if (state.selected === null) {
-    const how = "Pin a query, with a click or Enter, to see the keys that weigh most for it.";
+    const how = "Pin a query, by a click or Enter, to see the keys with the most weight.";
     return box.replaceChildren(element("p", { className: "note", textContent: how }));
   }
   const position = state.selected + data.total.keys - data.total.queries;
   const query = element("p", {}, `query\u00a0${state.selected} `, excerpt(data, position));
   const keys = data.pooled ? keysFromPython(state, strongest) : keysHere(data, state, dots);
   if (!keys) {
-    const why = data.pooled ? "Its strongest keys need Python." : "It is not on the picture.";
+    const why = data.pooled ? "Its strongest keys need Python." : "This query is not in the picture.";
     return box.replaceChildren(query, element("p", { className: "note", textContent: why }));
   }
   const item = ([token, weight]) => {
@@ -93,11 +93,11 @@ export function fillPinned(section, data, state, dots, strongest) {
     return element("li", {}, own, ` key\u00a0${token}, ${where} `, excerpt(data, token));
   };
   const list = element("ol", { "aria-label": "Strongest keys" }, ...keys.map(item));
-  const none = element("p", { className: "note", textContent: "It sees no key." });
+  const none = element("p", { className: "note", textContent: "This query sees no key." });
   return box.replaceChildren(query, keys.length ? list : none);
 }
 
-// Computed for one state, and out of date in any other, which a saved page may come to.
+// Python computed the keys for one state. In a saved page the state may have changed, and they are out of date.
 function keysFromPython(state, strongest) {
   const settings = [state.span, state.ramp, state.temperature];
   const current = strongest && strongest.head === state.number && strongest.query === state.selected &&
@@ -113,7 +113,7 @@ function keysHere(data, state, dots) {
   return keys.sort(([, a], [, b]) => b - a).slice(0, data.strongest);
 }
 
-// A token in its text.
+// A token with the text around it.
 function excerpt(data, position) {
   const { tokens } = data;
   if (!tokens || tokens[position] === undefined) return "";

@@ -1,4 +1,4 @@
-// The view: state lives in the model, the widget's traits or a plain object in a saved page; everything drawn follows.
+// The view. It draws the state of the model, which is the widget's traits or a plain object in a saved page.
 import { ruleOf } from "./allowed.js";
 import {
   decode, dotProducts, everyRow, floatsOf, maskOf, onPicture, pooledMap, positionOf, reachOf, tokenAt, weightsOf,
@@ -13,10 +13,10 @@ import { fillPinned, pairAt, pinnedBox, readPair, subtitleOf } from "./reading.j
 import { hintOf, zoomButtons } from "./zoom.js";
 import { listen, set, watchSize, watchTheme } from "./input.js";
 
-const KEPT = 8e6; // dot products kept, of all heads together
+const KEPT = 8e6; // number of cached dot products, over all heads
 const ARRAYS = ["query", "key", "norms", "bias", "maps", "allowed"];
 
-// Another part of the input is another view, in the place of the one before; the focus stays on the control of its name.
+// A new part of the input is a new view in place of the previous one. The focus moves to the control of the same name.
 function render({ model, el }) {
   const first = Object.fromEntries(["span", "ramp", "temperature"].map((name) => [name, model.get(name)]));
   let view = mount(model, el, first);
@@ -29,7 +29,7 @@ function render({ model, el }) {
     else if (focused) view.root.querySelector(`[name="${focused}"]`)?.focus();
   };
   const changed = () => {
-    if (!view.gone) queueMicrotask(again); // by then all that came with it is there
+    if (!view.gone) queueMicrotask(again); // by then all changes of the same message have arrived
     view.gone = true;
   };
   model.on("change:meta", changed);
@@ -64,7 +64,7 @@ function build(model, first) {
   data.counts = model.get("counts") ?? [];
   const view = { model, data, first, id: `headspan-${Math.random().toString(36).slice(2)}`, hover: null };
   view.spans = model.get("span");
-  view.live = !data.pooled || !model.saved; // a saved page has nobody to ask for other pooled maps
+  view.live = !data.pooled || !model.saved; // a saved page cannot ask Python for other pooled maps
   view.rows = data.pooled ? null : everyRow(data);
   view.dots = new Map();
   view.source = document.createElement("canvas");
@@ -122,14 +122,14 @@ function sliders(view) {
     set(view, { span: state.spans.map((span, i) => (i === state.index ? place : span)) });
   };
   const rampEnd = Math.max(64, Math.ceil(data.total.keys / 2), Math.ceil(model.get("ramp")));
-  // A saved page has nobody to ask for more keys than it holds.
+  // A saved page cannot ask Python for more keys.
   const ends = (most, other) => (model.saved && data.reach !== null ? Math.max(0, data.reach - other) : most);
   const spanOf = (s) => [s.span, spanWords(data, s.index, s.span, s.ramp), ends(data.total.keys, s.ramp)];
   const rampOf = (s) => [s.ramp, counted(data, s.ramp), ends(rampEnd, Math.max(...s.spans))];
   const specs = [
     ["span", "Span of this head", 0, data.total.keys, 1, spanOf, setSpan],
     ["ramp", "Ramp", 0, rampEnd, 1, rampOf, (x) => set(view, { ramp: x })],
-    // A step is a hundredth of a power of ten, so that halving is as far as doubling.
+    // A step is a hundredth of a power of ten, so that halving and doubling move the slider equally far.
     ["temperature", "Temperature", -1, 1, 0.01, (s) => [Math.log10(s.temperature), short(s.temperature)],
       (x) => set(view, { temperature: 10 ** x })],
   ];
@@ -157,7 +157,7 @@ function stateOf({ model, data }) {
   const row = selected === null ? -1 : Math.floor((selected - data.firstQuery) / data.rowBlock);
   return {
     number, index, spans, span: spans[index], ramp: model.get("ramp"), temperature: model.get("temperature"), selected,
-    pinned: row >= 0 && row < data.rows ? row : null, // on the picture
+    pinned: row >= 0 && row < data.rows ? row : null, // in the picture
   };
 }
 
@@ -165,7 +165,7 @@ function watchModel(view) {
   const { model } = view;
   let planned = false;
   const plan = () => {
-    // Several traits may change at once; a microtask still draws them in the same frame.
+    // Several traits may change at once; a microtask draws them all in the same frame.
     if (!planned) queueMicrotask(() => ((planned = false), view.gone || refresh(view)));
     planned = true;
   };
@@ -184,7 +184,7 @@ function watchModel(view) {
   return () => Object.entries(handlers).forEach(([name, handler]) => model.off(`change:${name}`, handler));
 }
 
-// Maps in blocks come from Python, which may take a while, and so do keys that are farther off.
+// Maps in blocks and more distant keys come from Python, which may take a while.
 function showComputing({ model, root, computing, lacksKeys }) {
   const busy = model.get("computing") === true || lacksKeys;
   root.classList.toggle("computing", busy);
@@ -202,7 +202,7 @@ function changedHeads(view) {
   return [...spans.keys()].filter((i) => spans[i] !== before[i]);
 }
 
-// ---- what is computed and drawn
+// ---- computing and drawing
 
 function dotsOf(view, index) {
   const { data, dots } = view;
@@ -234,13 +234,13 @@ function refresh(view) {
   view.sliders.forEach((slider) => slider.update());
   view.lacksKeys = data.reach !== null && reachOf(Math.max(...state.spans), state.ramp) - 1 > data.reach;
   showComputing(view);
-  if (view.lacksKeys) return; // Python sends another view, with more of them
+  if (view.lacksKeys) return; // Python sends a new view with more keys
   view.weights = weightsNow(view, state);
   paintWeights(view.source, view.weights, data.rows, data.cols);
   redrawMap(view);
   fillBill(view.bill.cells, data, state);
   describe(view, state);
-  // What is on the canvas, for whoever wants the numbers behind the picture.
+  // The numbers behind the picture, for tests and scripts.
   const milliseconds = performance.now() - started;
   const { weights, layout } = view;
   view.root.drawn = { head: state.number, rows: data.rows, cols: data.cols, weights, layout, milliseconds };
@@ -254,7 +254,7 @@ function describe(view, state) {
   view.over.setAttribute("aria-label", `Attention map of ${data.names[state.index]}, queries down, keys to the right`);
   const edges = edgesOf(data, state).length;
   view.legend.nan.hidden = !view.weights.some(Number.isNaN);
-  view.legend.lines.forEach((line, i) => (line.style.visibility = i < edges ? "" : "hidden")); // its place stays
+  view.legend.lines.forEach((line, i) => (line.style.visibility = i < edges ? "" : "hidden")); // keeps its space
   view.heads.inputs.forEach((input, i) => {
     input.checked = i === state.index;
     const [span, ramp] = [state.spans[i], state.ramp];
@@ -263,7 +263,7 @@ function describe(view, state) {
   });
 }
 
-// Small pictures are drawn a few at a time, so that the slider that changed them all does not wait for them.
+// Draws a few small pictures at a time, so that a slider that changes all of them stays responsive.
 function paintHeadsLater(view) {
   if (view.painting || !view.waiting.size) return;
   view.painting = setTimeout(() => {

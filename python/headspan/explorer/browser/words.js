@@ -1,7 +1,7 @@
-// Numbers, lengths and tokens in words.
+// Texts for numbers, lengths and tokens.
 import { farthestOf, reachOf } from "./numbers.js";
 
-// A number of tokens, or of whatever the unit of the data is.
+// A number of tokens, or of another unit of the data.
 export function counted({ unit }, x) {
   return `${short(x)} ${x === 1 ? one({ unit }) : unit}`;
 }
@@ -42,13 +42,13 @@ export function whole(x) {
   return x.toLocaleString("en");
 }
 
-// A token as it can be seen: blanks get signs.
+// A visible form of a token: whitespace is replaced by symbols.
 export function visible(token) {
   const signs = { " ": "\u2423", "\n": "\u21b5", "\t": "\u2192" };
   return token === "" ? "\u2205" : token.replace(/[ \n\t]/g, (c) => (token.trim() && c === " " ? c : signs[c]));
 }
 
-// How far a span is, with what the ramp adds: the farthest key that is still seen.
+// A span and its reach, which is the distance to the farthest visible key.
 export function spanWords(data, index, span, ramp) {
   return isUnlimited(data, span) ? "no limit" : `${counted(data, span)}, ${reachWords(data, index, span, ramp)}`;
 }

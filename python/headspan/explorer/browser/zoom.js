@@ -1,12 +1,12 @@
-// Zooming: which queries and keys are on the picture, and what a long input needs for its sliders.
+// Zooming: which queries and keys are in the picture, and what the sliders of a long input require.
 import { positionOf, tokenAt } from "./numbers.js";
 import { element } from "./parts.js";
 import { bytes, some, whole } from "./words.js";
 
-const STEP = 4; // times as many queries and keys
+const STEP = 4; // factor of the number of queries and keys
 const LEAST = 16;
 
-// Buttons, for a view that Python is behind; listen() of input.js gives them their work.
+// The buttons of a view with Python; listen() of input.js handles their clicks.
 export function zoomButtons(data) {
   const button = (name, textContent) => element("button", { type: "button", className: "quiet", name, textContent });
   const names = { in: "Zoom in", out: "Zoom out", whole: "Show all" };
@@ -16,7 +16,7 @@ export function zoomButtons(data) {
   return buttons;
 }
 
-// Fewer or more queries and keys, around the pair pointed at, the pinned query or the middle; null shows all.
+// Fewer or more queries and keys, around the pair under the pointer, the pinned query or the middle; null shows all.
 export function zoomBy(view, state, inward) {
   const { data } = view;
   const row = view.hover?.row ?? state.pinned ?? Math.floor(data.rows / 2);
@@ -29,7 +29,7 @@ export function zoomBy(view, state, inward) {
   return unlessAll(data, rows, cols);
 }
 
-// From one pair to another, of the picture.
+// The region between two pairs of the picture.
 export function zoomBetween({ data }, from, to) {
   const ends = (a, b, block, first, length) => {
     const [low, high] = [Math.min(a, b) * block, Math.min((Math.max(a, b) + 1) * block, length)];
@@ -50,20 +50,22 @@ function unlessAll({ total }, rows, cols) {
   return all ? null : [rows, cols];
 }
 
-// What somebody who looks at a long input should know.
+// A hint for readers of a long input.
 export function hintOf(data, live) {
   const larger = Math.max(data.queries, data.width);
   const size = `${bytes(data.needs)} of queries and keys`;
   if (data.pooled && larger > data.maxTokens) {
-    const why = `In blocks, as ${some(larger, "token", "tokens")} are more than max_tokens=${data.maxTokens}.`;
-    const more = `With max_tokens=${larger} the browser would compute every pair, from ${size}.`;
+    const count = some(larger, "token", "tokens");
+    const why = `Shown in blocks, because ${count} are more than max_tokens=${data.maxTokens}.`;
+    const more = `With max_tokens=${larger} the browser would compute every pair and need ${size}.`;
     const now = live ? "Zoom in to see pairs." : "The sliders need Python, or a page saved after zooming in.";
     return `${why} ${now} ${more}`;
   }
   if (data.pooled) {
     const why = `Spans reach so far that the browser would need ${size}.`;
-    return live ? `${why} Python computes.` : `${why} The sliders need Python; shorter spans or fewer heads need less.`;
+    if (live) return `${why} Python computes the map instead.`;
+    return `${why} The sliders need Python; shorter spans or fewer heads need less.`;
   }
   if (live || data.reach === null) return "";
-  return `This page holds the keys for a reach of up to ${whole(data.reach)}, where the sliders end.`;
+  return `This page holds the keys for a reach of up to ${whole(data.reach)}, which limits the sliders.`;
 }
