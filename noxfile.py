@@ -78,8 +78,8 @@ def cuda(session: nox.Session) -> None:
     """
     _install(session, "test", "torch==2.13.0")
     session.install("--no-deps", "triton==3.9.0")
-    environment = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    session.run("pytest", "-n", "2", "--dist", "load", "tests/integrations/torch/cuda", *session.posargs, env=environment)
+    options = ("-n", "2", "--dist", "load", "tests/integrations/torch/cuda", *session.posargs)
+    session.run("pytest", *options, env={"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"})
 
 
 @nox.session

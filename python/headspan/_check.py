@@ -37,7 +37,7 @@ def as_array(name: str, x: object) -> npt.NDArray[Any]:
         raise TypeError(f"{name} must be {what}") from error
     if array is not x:  # not the usual case
         if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
-            raise TypeError(f"{name} must not be a masked array; {name}.filled(...) makes it a plain one")
+            raise TypeError(f"{name} must not be a masked array; {name}.filled(...) converts it to a plain array")
         if array.dtype.kind == "O" and isinstance(x, Real):  # a Fraction or an integer too large for NumPy
             array = np.asarray(number(name, x))
     return array
@@ -69,7 +69,7 @@ def float_array(name: str, x: object) -> Array:
 def check_size(name: str, shape: tuple[int, ...], itemsize: int) -> None:
     """Raise MemoryError for an array that exceeds the address space."""
     if math.prod(shape) * itemsize > sys.maxsize:
-        raise MemoryError(f"{name} of shape {shape} is larger than any memory")
+        raise MemoryError(f"{name} of shape {shape} is too large for memory")
 
 
 def same_dtype(arrays: dict[str, Array]) -> None:
@@ -94,7 +94,7 @@ def number(name: str, x: object, *, at_least: float | None = None) -> float:
     try:
         value = float(x)
     except OverflowError:
-        raise ValueError(f"{name} must be finite, not beyond all floats") from None
+        raise ValueError(f"{name} must be finite, got a number beyond the range of floats") from None
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, not {value}")
     if at_least is not None and value < at_least:
@@ -114,7 +114,7 @@ def within(name: str, x: object, *, low: float, high: float) -> float:
     """Return ``x`` as a float between two bounds."""
     value = number(name, x)
     if not low <= value <= high:
-        raise ValueError(f"{name} must lie between {low:g} and {high:g}, not be {value:g}")
+        raise ValueError(f"{name} must be between {low:g} and {high:g}, got {value:g}")
     return value
 
 
@@ -165,7 +165,7 @@ def token_texts(tokens: object, length: int) -> list[str] | None:
         return None
     texts = [str(token) for token in sequence("tokens", tokens, "texts")]
     if len(texts) != length:
-        raise ValueError(f"tokens must hold {length} texts, one a token, not {len(texts)}")
+        raise ValueError(f"tokens must hold {length} strings, one per token, not {len(texts)}")
     return texts
 
 
@@ -207,7 +207,7 @@ def indices(name: str, x: object, *, axes: tuple[str, ...], below: int) -> npt.N
         raise ValueError(f"{name} must be of shape ({', '.join(axes)}{',' * (len(axes) == 1)}), not {array.shape}")
     low, high = limits(name, array)
     if low < 0 or high >= below:
-        raise ValueError(f"{name} must lie between 0 and {below - 1}, but holds {low if low < 0 else high:.0f}")
+        raise ValueError(f"{name} must be between 0 and {below - 1}, got {low if low < 0 else high:.0f}")
     return array
 
 
@@ -219,20 +219,20 @@ def limits(name: str, array: npt.NDArray[Any]) -> tuple[float, float]:
         return float(min(numbers)), float(max(numbers))
     low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
     if not (low >= -MAX and high <= MAX):
-        raise ValueError(f"{name} must be finite, but holds {high if low >= -MAX else low}")
+        raise ValueError(f"{name} must be finite, got {high if low >= -MAX else low}")
     return low, high
 
 
 def fits(name: str, low: float, high: float, dtype: np.dtype[Any]) -> None:
     """Raise ValueError if numbers from ``low`` to ``high`` overflow a type."""
     if max(-low, high) > float(FINFO[dtype].max):
-        raise ValueError(f"{name} must fit into {dtype}, but holds {high if high > -low else low:g}")
+        raise ValueError(f"{name} must fit into {dtype}, got {high if high > -low else low:g}")
 
 
 def non_negative(name: str, array: npt.NDArray[Any]) -> None:
     """Raise ValueError if an array has a negative element."""
     if array.size and array.min() < 0:
-        raise ValueError(f"{name} must not be negative, but holds {array.min():g}")
+        raise ValueError(f"{name} must be non-negative, got {array.min():g}")
 
 
 def may_be_shared(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:

@@ -52,7 +52,7 @@ CALLS = {
     ),
     "steps in no order": (
         lambda: hs.plot.span_history([3, 1, 2], np.ones((3, 2))),
-        ValueError, "steps must not decrease, but do after 3",
+        ValueError, "steps must not decrease, but decrease after 3",
     ),
     "a tensor that needs a gradient": (
         lambda: hs.attention(Tensor(), QUERY, QUERY),
@@ -62,17 +62,17 @@ CALLS = {
     ),
     "an option that is none": (
         lambda: hs.attention(QUERY, QUERY, QUERY, spans=3),
-        TypeError, "'spans' is none of the options of an attention; did you mean 'span'?",
+        TypeError, "unknown option 'spans'; did you mean 'span'?",
     ),
     "an option of another library": (
         lambda: hs.attention(QUERY, QUERY, QUERY, attn_mask=QUERY),
         TypeError,
-        "'attn_mask' is none of the options of an attention; write pair_bias=, which is added to scores: "
-        "where(mask, 0, -inf) for a mask of bool that is True where a pair is kept",
+        "unknown option 'attn_mask'; write pair_bias=, which is added to scores: "
+        "where(mask, 0, -inf) for a boolean mask that is True for pairs to keep",
     ),
     "a mask of bool": (
         lambda: hs.attention(QUERY, QUERY, QUERY, pair_bias=np.ones((20, 20), bool)),
-        TypeError, "pair_bias must be numbers, not bool; where(mask, 0, -inf) makes them of a mask of bool",
+        TypeError, "pair_bias must be numbers, not bool; where(mask, 0, -inf) converts a boolean mask",
     ),
 }  # fmt: skip
 
@@ -92,5 +92,5 @@ def test_a_folder_is_no_file(tmp_path):
 @pytest.mark.unsanitized  # the sanitizer has an allocator of its own
 def test_weights_of_too_many_pairs():
     query = np.zeros((1, 1, 2_000_000, 1), np.float32)
-    with pytest.raises(MemoryError, match=r"14901 GiB; pool= makes blocks of them, rows= and cols= choose some$"):
+    with pytest.raises(MemoryError, match=r"14901 GiB; pool= pools them to blocks, rows= and cols= select some$"):
         hs.attention_weights(query, query)

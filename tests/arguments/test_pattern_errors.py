@@ -218,5 +218,5 @@ def test_whole_numbers_of_any_type_are_good(kind):
 )
 def test_a_pattern_is_neither_true_nor_false(ask):
     """`Local(3) or Global(0)` would silently be Local(3)."""
-    with pytest.raises(ValueError, match=r"write \| and & between patterns, not or and and$"):
+    with pytest.raises(ValueError, match=r"combine patterns with \| and &, not with or and and$"):
         ask(hs.patterns.Local(3), hs.patterns.Global(0))

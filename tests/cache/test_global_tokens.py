@@ -76,9 +76,9 @@ def test_what_is_gone_is_refused():
     query, key, value = normals(0, 3, 1, 1, 40, 8)
     cache = hs.SpanCache(1, 1, 8, dtype="float64", pattern=Local(2) | Global([7]), slack=1)
     cache.append(key[:, :, :10], value[:, :, :10])
-    with pytest.raises(ValueError, match=r"token 7 is global and sees all tokens before it, but of key head 0 the"):
+    with pytest.raises(ValueError, match=r"token 7 is global and sees all earlier tokens, but key head 0 of the"):
         cache.attend(query[:, :, 7:10])
-    with pytest.raises(ValueError, match=r"count must leave what the next token can see"):
+    with pytest.raises(ValueError, match=r"count must leave the keys that the next token can see"):
         cache.truncate(7)
     assert cache.attend(query[:, :, 8:10]).shape == (1, 1, 2, 8)
 
@@ -86,7 +86,7 @@ def test_what_is_gone_is_refused():
 @pytest.mark.parametrize("kind", ["alone", "of one head"])
 def test_patterns_that_look_ahead_are_refused(kind):
     pattern = Local(3, after=2) if kind == "alone" else [Blockwise(4, ahead=1) | Global(0), Full()]
-    with pytest.raises(ValueError, match=r"^pattern of a cache must look back only, but .* looks both ways"):
+    with pytest.raises(ValueError, match=r"^pattern of a cache must only look back, but .* looks both ways"):
         hs.SpanCache(1, 2, 8, pattern=pattern)
 
 
@@ -99,10 +99,10 @@ def test_states_that_lack_something(name):
         state = hs.StreamingAttention(1, 2, 8, **options).state_dict()
     read = getattr(hs, name).from_state_dict
     for entry in state:
-        with pytest.raises(ValueError, match=f"^state must be what state_dict of {name} returned, but lacks {entry}$"):
+        with pytest.raises(ValueError, match=f"^state must be a result of {name}.state_dict, but lacks {entry}$"):
             read({other: its for other, its in state.items() if other != entry})
-    with pytest.raises(TypeError, match=r"^state must be what state_dict of .* returned, not None$"):
+    with pytest.raises(TypeError, match=r"^state must be a result of .*\.state_dict, not None$"):
         read(None)
     for part in {"near", "far"} & state.keys():
-        with pytest.raises(ValueError, match=r"^state must be what state_dict of .* returned, but lacks count"):
+        with pytest.raises(ValueError, match=r"^state must be a result of .*\.state_dict, but lacks count"):
             read(state | {part: {name: its for name, its in state[part].items() if name != "count"}})

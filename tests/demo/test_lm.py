@@ -133,7 +133,7 @@ def test_sizes_are_kept_as_plain_numbers():
 
 def test_a_model_no_memory_can_hold_is_refused():
     config = lm.ModelConfig(vocabulary=11, heads=1, width=2 * 10**30)
-    with pytest.raises(MemoryError, match=r"embedding of shape \(11, 2000.*\) is larger than any memory"):
+    with pytest.raises(MemoryError, match=r"embedding of shape \(11, 2000.*\) is too large for memory"):
         lm.init_parameters(config, seed=0)
 
 
@@ -145,17 +145,17 @@ ROW = np.zeros((1, 10), int)
     ("call", "message"),
     [
         (lambda: lm.loss(PARAMETERS, SMALL, ROW, ROW[:, :5]), r"targets must have the shape of tokens, \(1, 10\), not"),
-        (lambda: lm.loss(PARAMETERS, SMALL, ROW, ROW - 1), "targets must lie between 0 and 10, but holds -1"),
-        (lambda: lm.loss(PARAMETERS, SMALL, ROW[:0], ROW[:0]), "targets must hold at least one character, not none"),
-        (lambda: lm.logits(PARAMETERS, SMALL, ROW - 1), "tokens must lie between 0 and 10, but holds -1"),
-        (lambda: lm.logits(PARAMETERS, SMALL, ROW + 11), "tokens must lie between 0 and 10, but holds 11"),
+        (lambda: lm.loss(PARAMETERS, SMALL, ROW, ROW - 1), "targets must be between 0 and 10, got -1"),
+        (lambda: lm.loss(PARAMETERS, SMALL, ROW[:0], ROW[:0]), "targets must contain at least one character, got none"),
+        (lambda: lm.logits(PARAMETERS, SMALL, ROW - 1), "tokens must be between 0 and 10, got -1"),
+        (lambda: lm.logits(PARAMETERS, SMALL, ROW + 11), "tokens must be between 0 and 10, got 11"),
         (lambda: lm.logits(PARAMETERS, SMALL, ROW[0]), r"tokens must be of shape \(batch, tokens\), not \(10,\)"),
         (lambda: lm.logits(PARAMETERS, SMALL, ROW[:, :0]), "tokens must have a length of at least 1, not 0"),
         (lambda: lm.logits(PARAMETERS, SMALL, ROW == 0), "tokens must be integers, not bool"),
         (lambda: lm.logits(PARAMETERS, SMALL, [[0, 1], [2]]), "tokens must be an array of numbers"),
         (lambda: lm.trace(PARAMETERS, SMALL, ROW / 2), "tokens must be integers, not float64"),
         (lambda: lm.window_bits(PARAMETERS, SMALL, ROW, batch=-1), "batch must be at least 1, not -1"),
-        (lambda: lm.window_bits(PARAMETERS, SMALL, ROW - 1), "windows must lie between 0 and 10, but holds -1"),
+        (lambda: lm.window_bits(PARAMETERS, SMALL, ROW - 1), "windows must be between 0 and 10, got -1"),
         (lambda: lm.window_bits(PARAMETERS, SMALL, ROW[:, :0]), "windows must have a length of at least 2, not 0"),
         (lambda: lm.surprisal(PARAMETERS, SMALL, ROW[0, :0], 8), "tokens must have a length of at least 2, not 0"),
         (lambda: lm.surprisal(PARAMETERS, SMALL, ROW, 8), r"tokens must be of shape \(tokens,\), not \(1, 10\)"),

@@ -75,11 +75,11 @@ def test_a_trace_goes_straight_into_explore(run):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("", ValueError, "text must hold at least one character, not none"),
+        ("", ValueError, "text must contain at least one character, got none"),
         (5, TypeError, "text must be str or bytes, not 5"),
-        ("the Q", ValueError, "text must hold only what the run's own text has, which 'Q' is not in"),
-        ("the ü", ValueError, "text must hold only what the run's own text has, which 'ü' is not in"),
-        (b"the \xfe", ValueError, "text must hold only what the run's own text has, which the byte 0xfe is not in"),
+        ("the Q", ValueError, "text must only contain characters of the text of the run, not 'Q'"),
+        ("the ü", ValueError, "text must only contain characters of the text of the run, not 'ü'"),
+        (b"the \xfe", ValueError, "text must only contain characters of the text of the run, not the byte 0xfe"),
     ],
 )
 def test_a_text_the_model_cannot_read(run, text, error, message):
@@ -97,7 +97,7 @@ def test_a_vocabulary_that_is_none(tmp_path, vocabulary):
 
 
 def test_what_is_no_run(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no run folder .*absent"):
+    with pytest.raises(ValueError, match=r"absent is not an existing run folder"):
         hs.load_run(tmp_path / "absent")
     with pytest.raises(TypeError, match="path must be a run folder such as 'runs/demo-001', not 3"):
         hs.load_run(3)

@@ -58,8 +58,8 @@ def test_no_more_than_a_context_is_read(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prompt": PROMPT[:0]}, "prompt must hold at least one character, not none"),
-        ({"prompt": PROMPT + 4}, "prompt must lie between 0 and 4, but holds 7"),
+        ({"prompt": PROMPT[:0]}, "prompt must contain at least one character, got none"),
+        ({"prompt": PROMPT + 4}, "prompt must be between 0 and 4, got 7"),
         ({"length": -1}, "length must be at least 0, not -1"),
         ({"temperature": -1}, "temperature must be at least 0, not -1"),
         ({"temperature": np.nan}, "temperature must be finite, not nan"),
@@ -108,9 +108,9 @@ def test_the_command_writes_on(trained, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--prompt", ""], "prompt must hold at least one character, not none"),
-        (["--prompt", "the Q"], "prompt must hold only what the run's own text has, which 'Q' is not in"),
-        (["--prompt", "the ü"], "prompt must hold only what the run's own text has, which 'ü' is not in"),
+        (["--prompt", ""], "prompt must contain at least one character, got none"),
+        (["--prompt", "the Q"], "prompt must only contain characters of the text of the run, not 'Q'"),
+        (["--prompt", "the ü"], "prompt must only contain characters of the text of the run, not 'ü'"),
         (["--prompt", "the", "--length", "-1"], "length must be at least 0, not -1"),
         (["--prompt", "the", "--temperature", "-1"], "temperature must be at least 0, not -1"),
         (["--prompt", "the", "--seed", "-1"], "seed must be at least 0, not -1"),
@@ -123,4 +123,4 @@ def test_what_is_wrong_is_said_in_one_sentence(trained, capsys, options, message
 
 def test_a_run_that_is_none(tmp_path, capsys):
     assert cli.main(["sample", str(tmp_path / "absent"), "--prompt", "the"]) == 1
-    assert "there is no run folder" in capsys.readouterr().err
+    assert "is not an existing run folder" in capsys.readouterr().err

@@ -227,15 +227,15 @@ def test_a_run_that_diverges_ends(tmp_path, kind):
     [
         (
             lambda: small_model(TEXT, span_kind="learned"),
-            "span_kind must be of .*, 'fixed', not 'le",
+            "span_kind must be one of .*, 'fixed', not 'le",
         ),
         (lambda: small_model(TEXT, span_spread=0.5), "span_spread must be at least 1, not 0.5"),
         (
             lambda: small_model(TEXT, span_kind="fixed", span_spread=2),
-            "span_spread must be 1 where spans are fixed, not",
+            "span_spread must be 1 if spans are fixed, not",
         ),
         (lambda: small_model(TEXT, taps=0), "taps must be at least 1, not 0"),
-        (lambda: dataclasses.replace(TRAINING, batches="documents"), "batches must be of .*, not 'do"),
+        (lambda: dataclasses.replace(TRAINING, batches="documents"), "batches must be one of .*, not 'do"),
     ],
 )
 def test_what_is_none_of_the_kinds_is_said(make, message):

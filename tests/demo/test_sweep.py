@@ -216,9 +216,7 @@ def test_ctrl_c_saves_the_run_and_says_how_to_go_on(folder):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert (
-        b"ended early (interrupted); unfinished runs: 1; continue with:\n  headspan sweep plan.toml\n" in out
-    )
+    assert b"ended early (interrupted); unfinished runs: 1; continue with:\n  headspan sweep plan.toml\n" in out
     assert Run.open(folder / "runs/plan/plan").load().step > 0
 
 
@@ -323,7 +321,7 @@ def test_other_folders_and_files_are_left_alone(folder, capsys):
     assert cli.main(["sweep", str(path), "--out", "runs/plan/plan"]) == 1
     assert "runs/plan/plan is a run folder; choose another folder for the sweep with --out" in error_of(capsys)
     (folder / "runs/plan/plan/result.json").write_text("{")
-    with pytest.raises(RunError, match=r"result\.json is not valid JSON; without it the run is measured again"):
+    with pytest.raises(RunError, match=r"result\.json is not valid JSON; delete it to measure the run again"):
         Sweep(read_plan(path), folder / "runs/plan").results()
     (folder / "runs/plan/plan/result.json").unlink()
     before = numbers(folder / "runs/plan")

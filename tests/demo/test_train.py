@@ -154,7 +154,7 @@ def test_shortest_text_that_is_accepted_trains(tmp_path):
     [
         ({"batch": 0}, "batch must be at least 1, not 0"),
         ({"batch": 2.5}, "batch must be an integer, not 2.5"),
-        ({"batch": 10**30}, r"a batch of shape \(1000.*, 33\) is larger than any memory"),
+        ({"batch": 10**30}, r"a batch of shape \(1000.*, 33\) is too large for memory"),
         ({"steps": -1}, "steps must be at least 0, not -1"),
         ({"steps": 1.5}, "steps must be an integer, not 1.5"),
         ({"learning_rate": math.nan}, "learning_rate must be finite, not nan"),

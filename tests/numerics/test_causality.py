@@ -79,7 +79,7 @@ def test_heads_that_disagree_ask():
 @pytest.mark.parametrize("call", [hs.attention, hs.attention_vjp, hs.reference.attention])
 def test_more_queries_than_keys_ask(call):
     query, key = normals(1, 9, 4), normals(2, 5, 4)
-    with pytest.raises(ValueError, match=r"causal must be given.*9 and 5.*queries that stand before all keys see none"):
+    with pytest.raises(ValueError, match=r"causal must be given.*9 and 5.*queries before all keys see none"):
         call(query, key, key)
     call(query, key, key, causal=False)
     call(query, key, key, causal=True)
@@ -139,7 +139,7 @@ def test_no_span_limits_a_token_beside_a_grid(extra):
 
 def test_a_token_beside_a_grid_has_no_distance():
     pattern = Neighborhood((3, 5), 3, extra=1)
-    with pytest.raises(ValueError, match="alibi_slopes need distances"):
+    with pytest.raises(ValueError, match="alibi_slopes require distances"):
         CALLS["attention"](pattern=pattern, causal=False, alibi_slopes=0.5)
 
 
@@ -152,7 +152,7 @@ def test_a_token_beside_a_grid_has_no_distance():
         (lambda: Neighborhood(9, 3, extra=(1, 1, 1)), r"extra of Neighborhood must be a number or \(before, after\)"),
         (lambda: Neighborhood(9, 3, extra=-1), "extra of Neighborhood must be at least 0"),
         (lambda: Neighborhood((3, 3), 3, causal=(True,)), "causal of Neighborhood must be a bool or have 2 axes"),
-        (lambda: Neighborhood(9, 3, extra=1) | Neighborhood(9, 3, extra=(1, 0)), "must start at one token"),
+        (lambda: Neighborhood(9, 3, extra=1) | Neighborhood(9, 3, extra=(1, 0)), "must start at the same token"),
     ],
 )
 def test_bad_extra(make, said):

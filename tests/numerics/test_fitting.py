@@ -234,8 +234,8 @@ def wrong(error, match, loss=None, **options):
 
 
 def test_what_cannot_be_had_is_said():
-    wrong(ValueError, "either budget or tolerance must be given, not both", tolerance=0.1)
-    wrong(ValueError, "either budget or tolerance must be given, not neither", budget=None)
+    wrong(ValueError, "exactly one of budget and tolerance must be given, got both", tolerance=0.1)
+    wrong(ValueError, "exactly one of budget and tolerance must be given, got neither", budget=None)
     wrong(ValueError, "budget must be at least 0.0264, which spans of 0 have with a ramp of 4", budget=0.02)
     wrong(ValueError, "budget must be a share of the pairs, at most 1, not 2", budget=2)
     wrong(ValueError, "gradient must be given for method='learn'", method="learn")
@@ -248,4 +248,4 @@ def test_what_cannot_be_had_is_said():
     learn = {"method": "learn"}
     wrong(TypeError, "gradient must return a loss and an array, not 3", gradient=lambda _: 3, **learn)
     wrong(ValueError, "must return an array of the shape of spans", gradient=lambda _: (1.0, [1.0]), **learn)
-    wrong(ValueError, "must be finite, but holds nan", gradient=lambda z: (1.0, z * np.nan), **learn)
+    wrong(ValueError, "must be finite, got nan", gradient=lambda z: (1.0, z * np.nan), **learn)

@@ -160,5 +160,5 @@ def test_what_has_no_gradient(needs):
     arrays, options, grad_out, _ = draw("heads", "float64")
     request = Request(*arrays, options)
     _, _, saved = forward(request)
-    with pytest.raises(ValueError, match=rf"^{needs[-1]} was not given, or has no gradient$"):
+    with pytest.raises(ValueError, match=rf"^{needs[-1]} was not passed or has no gradient$"):
         backward(request, saved, grad_out, needs=needs)

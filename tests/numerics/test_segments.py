@@ -188,6 +188,6 @@ def test_dropout_is_refused_with_clusters():
     """It goes by where tokens stand, which clusters change; documents one after another do not."""
     query, key, value = make_arrays()
     options = {"dropout": 0.5, "seed": 1}
-    with pytest.raises(ValueError, match="segment_ids that come back"):
+    with pytest.raises(ValueError, match="segment_ids that recur"):
         hs.attention(query, key, value, segment_ids=[0, 1, 0, 1, 0, 1, 0], **options)
     assert hs.attention(query, key, value, segment_ids=[0, 0, 0, 1, 1, 1, 1], **options).shape == (2, 4, 5, 2)

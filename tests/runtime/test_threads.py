@@ -63,7 +63,7 @@ BIT_CASES = {
         {"key_ranges": np.clip(np.arange(4003)[::-1, None] + [-90, 90], 0, 4003), "causal": False},
     ),
     "a prefix": ((2, 1, 1517, 1517, 11), {"prefix_lengths": 700, "span": [60.5, 900]}),
-    "segments that come back": (
+    "segments that recur": (
         (3, 3, 801, 801, 13),
         {"segment_ids": np.random.default_rng(0).integers(0, 9, 801), "span": 300.5},
     ),

@@ -154,15 +154,15 @@ def test_an_empty_store_gives_nothing(tmp_path):
 
 
 BAD = {
-    "an option": (TypeError, "'pattern' is none of the options of attend: span, ramp", {"pattern": None}),
-    "causal": (TypeError, "'causal' is none of the options of attend", {"causal": True}),
-    "a span": (ValueError, "span must not be negative", {"span": -1}),
+    "an option": (TypeError, "unknown option 'pattern'; attend accepts span, ramp", {"pattern": None}),
+    "causal": (TypeError, "unknown option 'causal'; attend accepts", {"causal": True}),
+    "a span": (ValueError, "span must be non-negative", {"span": -1}),
     "sinks": (ValueError, "sinks must be", {"sinks": [1, 2]}),
     "positions": (ValueError, "query_positions must", {"span": 3, "query_positions": [3, 2, 1]}),
     "one axis": (ValueError, r"query must be of shape \(heads, tokens, 8\)", {"query": np.ones(8, "f4")}),
     "a batch": (ValueError, r"or \(1, heads, tokens, 8\), not", {"query": np.ones((2, 4, 3, 8), "f4")}),
     "heads": (ValueError, "a multiple of the 2 key heads, not 3 heads", {"query": np.ones((3, 3, 8), "f4")}),
-    "a type": (TypeError, "query must be float32, as the store computes, not float64", {"query": np.ones((4, 3, 8))}),
+    "a type": (TypeError, "query must be float32, the type of the store, not float64", {"query": np.ones((4, 3, 8))}),
 }
 
 

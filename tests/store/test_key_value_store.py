@@ -83,7 +83,7 @@ def test_float16_is_rounded_once(tmp_path):
         store.append(key, value)
         assert np.array_equal(store.rows(0, 10)[0], key.astype(np.float16))
         key[1, 3, 2] = 1e5
-        with pytest.raises(ValueError, match="key must fit into float16, but holds 100000"):
+        with pytest.raises(ValueError, match="key must fit into float16, got 100000"):
             store.append(key, value)
         key[1, 3, 2] = np.inf  # which float16 has
         store.append(key, value)
@@ -102,13 +102,13 @@ def test_sizes_are_those_it_was_made_with(tmp_path, later):
 
 
 BAD = {
-    "no path": (TypeError, "path must be that of a folder", lambda p: hs.KeyValueStore(3, 2, 5)),
-    "no sizes": (ValueError, "key_heads and head_dim are needed", lambda p: hs.KeyValueStore(p)),
-    "no head_dim": (ValueError, "key_heads and head_dim are needed", lambda p: hs.KeyValueStore(p, 2)),
+    "no path": (TypeError, "path must be a folder", lambda p: hs.KeyValueStore(3, 2, 5)),
+    "no sizes": (ValueError, "key_heads and head_dim are required", lambda p: hs.KeyValueStore(p)),
+    "no head_dim": (ValueError, "key_heads and head_dim are required", lambda p: hs.KeyValueStore(p, 2)),
     "no heads": (ValueError, "key_heads must be at least 1", lambda p: hs.KeyValueStore(p, 0, 5)),
     "a type": (TypeError, "dtype must be one of float16, float32", lambda p: hs.KeyValueStore(p, 2, 5, dtype="i4")),
     "long rows": (ValueError, "rows of .* bytes are too long", lambda p: hs.KeyValueStore(p, 1024, 1024)),
-    "nothing to read": (FileNotFoundError, "no store to read", lambda p: hs.KeyValueStore(p, 2, 5, readonly=True)),
+    "nothing to read": (FileNotFoundError, "store does not exist", lambda p: hs.KeyValueStore(p, 2, 5, readonly=True)),
     "no folder": (FileNotFoundError, "No such file", lambda p: hs.KeyValueStore(p / "a" / "b", 2, 5)),
 }  # fmt: skip
 
@@ -123,16 +123,16 @@ def test_what_cannot_be_opened(tmp_path, error, message, call):
 def test_a_database_of_something_else_is_refused(tmp_path):
     with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as transaction:
         transaction.put(b"a", b"b")
-    with pytest.raises(OSError, match="is no store of keys and values"):
+    with pytest.raises(OSError, match="is not a store of keys and values"):
         hs.KeyValueStore(tmp_path, 2, 5)
 
 
 BAD_ROWS = {
-    "integers": (TypeError, "key must be float32, as the store is, not int64", (np.ones((2, 4, 5), int), None)),
-    "float64": (TypeError, "value must be float32, as the store is, not float64", (None, np.ones((2, 4, 3)))),
+    "integers": (TypeError, "key must be float32, the type of the store, not int64", (np.ones((2, 4, 5), int), None)),
+    "float64": (TypeError, "value must be float32, the type of the store, not float64", (None, np.ones((2, 4, 3)))),
     "one axis less": (ValueError, r"shape \(2, tokens, 5\), not \(4, 5\)", (np.ones((4, 5), "f4"), None)),
     "other heads": (ValueError, r"value must be of shape \(2, tokens, 3\)", (None, np.ones((1, 4, 3), "f4"))),
-    "unequal numbers": (ValueError, "key and value must be as many, not 4 and 3", (None, np.ones((2, 3, 3), "f4"))),
+    "unequal numbers": (ValueError, "the same number of tokens, got 4 and 3", (None, np.ones((2, 3, 3), "f4"))),
 }  # fmt: skip
 
 
@@ -177,10 +177,10 @@ def test_one_writer_and_readers_beside_it(tmp_path, monkeypatch):
                 assert (int(count), np.float32(total)) == (last, store.rows(0, last)[0].sum())
             reader.stdin.close()
         write = "import sys, headspan as hs\ntry: hs.KeyValueStore(sys.argv[1])\nexcept OSError as e: print(e)"
-        assert "has a writer already" in run_python(write, path)
+        assert "already has a writer" in run_python(write, path)
         with pytest.raises(OSError, match="already open in this process"):
             hs.KeyValueStore(path)
-        assert "has a writer already" in run_python(write, path)  # the one that was refused let nothing go
+        assert "already has a writer" in run_python(write, path)  # the one that was refused let nothing go
     with hs.KeyValueStore(path, readonly=True) as store:
         with pytest.raises(ValueError, match="was opened with readonly=True"):
             store.append(key, value)
@@ -240,7 +240,7 @@ else:
 
 def test_what_was_opened_before_a_fork_is_the_parents(tmp_path):
     refused, count = run_python(FORKED, tmp_path / "store").splitlines()
-    assert "must be opened after a fork, in each process" in refused
+    assert "was opened before a fork; each process must open it" in refused
     assert count == "6"
 
 

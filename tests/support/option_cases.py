@@ -55,7 +55,7 @@ OPTIONS = {
     "prefix": {"prefix_lengths": 5, "span": 2.3, "ramp": 3},
     "prefixes after padding": {"prefix_lengths": [2, 4], "key_begin": [1, 0], "temperature": 0.7},
     "segments": {"segment_ids": [[5, 5, 5, 1, 1, 1, 1], [0, 0, 1, 2, 2, 2, 2]], "causal": False, "span": 0.7},
-    "segments that come back": {"segment_ids": [[5, 1, 5, 1, 1, 5, 1], [0, 0, 1, 2, 0, 2, 0]], "span": 2.3, "ramp": 3},
+    "segments that recur": {"segment_ids": [[5, 1, 5, 1, 1, 5, 1], [0, 0, 1, 2, 0, 2, 0]], "span": 2.3, "ramp": 3},
     "segments of both": {"query_segments": [3, 3, 3, 8, 8], "key_segments": [3, 3, 8, 8, 8, 8, 9], "temperature": 0.7,
                          "span": 1.3, "ramp": 2},
     "segments of both, in pieces": {"query_segments": [1, 2, 1, 4, 2], "key_segments": [[2, 1, 1, 2, 2, 1, 1],

@@ -69,7 +69,7 @@ def test_traits_can_be_set_and_observed():
     ("trait", "value", "message"),
     [
         ("span", [1, 2], r"span must be a number or 3 numbers, not of shape \(2,\)"),
-        ("span", -1, "span must not be negative"),
+        ("span", -1, "span must be non-negative"),
         ("span", float("nan"), "span must be finite"),
         ("head", 3, r"head must be one of \[0, 1, 2\], not 3"),
         ("ramp", -1, "ramp must be at least 0"),
@@ -139,7 +139,7 @@ def test_the_module_is_one_piece_of_small_files():
 @pytest.mark.parametrize(
     ("error", "change", "message"),
     [
-        (ValueError, {"tokens": ["a"]}, "tokens must hold 20 texts, one a token, not 1"),
+        (ValueError, {"tokens": ["a"]}, "tokens must hold 20 strings, one per token, not 1"),
         (TypeError, {"tokens": 5}, "tokens must be a sequence of texts, not 5"),
         (ValueError, {"heads": [3]}, "heads must be different numbers from 0 to 2"),
         (ValueError, {"heads": []}, "heads must be different numbers"),
@@ -147,7 +147,7 @@ def test_the_module_is_one_piece_of_small_files():
         (ValueError, {"heads": iter([5])}, r"heads must be different numbers from 0 to 2, not \[5\]"),
         (TypeError, {"heads": 0}, "heads must be a sequence of integers, not 0"),
         (ValueError, {"span": [1, 2]}, "span must be a number or of shape"),
-        (ValueError, {"span": np.ones((3, 20))}, "plot.dynamic_spans draws spans of every token"),
+        (ValueError, {"span": np.ones((3, 20))}, "plot.dynamic_spans draws spans of tokens"),
         (ValueError, {"max_tokens": 0}, "max_tokens must be at least 1"),
         (ValueError, {"ramp": -1}, "ramp must be at least 0"),
     ],

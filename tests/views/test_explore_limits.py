@@ -194,7 +194,7 @@ def test_heads_are_counted_as_in_python_or_have_their_names(opened):
     [
         ({"causal": 1}, TypeError, "causal must be True or False, not 1"),
         ({"segment_ids": [0, 1]}, ValueError, "segment_ids must be of shape"),
-        ({"key_lengths": 41}, ValueError, "key_lengths must lie between 0 and the 40 keys"),
+        ({"key_lengths": 41}, ValueError, "key_lengths must be between 0 and the 40 keys"),
         ({"key_bias": np.zeros(3)}, ValueError, "key_bias must be of shape"),
     ],
 )

@@ -180,7 +180,7 @@ def test_a_shared_pattern_is_sent_once():
 @pytest.mark.parametrize(
     ("pattern", "error", "message"),
     [
-        (Global(20), ValueError, "tokens of Global must lie below the 20 keys, not at 20"),
+        (Global(20), ValueError, "tokens of Global must be below the number of keys, 20, not 20"),
         ([Local(1)] * 2, ValueError, "pattern must be one or a list of 3, one for each head, not of 2"),
         (Neighborhood((4, 4), 3), ValueError, "shape of Neighborhood must hold the 20 keys"),
         (Local, TypeError, r"not the class Local; write Local\(...\)"),

@@ -152,9 +152,9 @@ def test_strongest_keys_of_another_state_are_not_shown_for_this_one(opened):
         (3, "zoom must be None or two pairs of integers"),
         ([[0, 10]], "zoom must be None or two pairs of integers"),
         ([[0.5, 10], [0, 10]], "zoom must be None or two pairs of integers"),
-        ([[0, 2001], [0, 10]], "zoom must be of some of the 2000 queries, not from 0 to before 2001"),
-        ([[0, 10], [5, 5]], "zoom must be of some of the 2000 keys, not from 5 to before 5"),
-        ([[-1, 10], [0, 5]], "zoom must be of some of the 2000 queries, not from -1 to before 10"),
+        ([[0, 2001], [0, 10]], "zoom must be a range within the 2000 queries, not 0 to 2001"),
+        ([[0, 10], [5, 5]], "zoom must be a range within the 2000 keys, not 5 to 5"),
+        ([[-1, 10], [0, 5]], "zoom must be a range within the 2000 queries, not -1 to 10"),
     ],
 )
 def test_a_wrong_part_is_refused_and_the_one_before_stays(value, message):

@@ -20,18 +20,20 @@ def rows(
     arrays = []
     for name, option, dim in (("key", key, dims[0]), ("value", value, dims[1])):
         if option is None:
-            raise ValueError(f"key and value go together, but {name} was not given")
+            raise ValueError(f"key and value must be given together, but {name} was not given")
         if dtype == np.float32 and narrow.is_narrow(option):
             option = narrow.widened(option)
         array = _check.float_array(name, option)
         if array.dtype != dtype:
-            raise TypeError(f"{name} must be {dtype}, as the cache computes, not {array.dtype}")
+            raise TypeError(f"{name} must be {dtype}, the type of the cache, not {array.dtype}")
         expected = (batch, key_heads, dim)
         if array.ndim != 4 or (*array.shape[:2], array.shape[3]) != expected:
             raise ValueError(f"{name} must be of shape ({batch}, {key_heads}, tokens, {dim}), not {array.shape}")
         arrays.append(array)
     if arrays[0].shape[2] != arrays[1].shape[2]:
-        raise ValueError(f"key and value must be as many, not {arrays[0].shape[2]} and {arrays[1].shape[2]}")
+        raise ValueError(
+            f"key and value must have the same number of tokens, got {arrays[0].shape[2]} and {arrays[1].shape[2]}"
+        )
     return arrays[0], arrays[1]
 
 
@@ -45,10 +47,10 @@ def sizes(batch: int, key_heads: int, head_dim: int, value_dim: int | None) -> t
 def of_state(name: str, state: object, entries: Iterable[str]) -> dict[str, Any]:
     """Return a copy of a state of class `name`, or raise an error that names the missing entries."""
     if not isinstance(state, Mapping):
-        raise TypeError(f"state must be what state_dict of {name} returned, not {_check.describe(state)}")
+        raise TypeError(f"state must be a result of {name}.state_dict, not {_check.describe(state)}")
     missing = [entry for entry in entries if entry not in state]
     if missing:
-        raise ValueError(f"state must be what state_dict of {name} returned, but lacks {', '.join(missing)}")
+        raise ValueError(f"state must be a result of {name}.state_dict, but lacks {', '.join(missing)}")
     return dict(state)
 
 
@@ -56,7 +58,7 @@ def refuse_others(options: Iterable[str], known: Iterable[str], what: str) -> No
     """Raise TypeError for an option that a call of this kind of cache does not take."""
     for name in options:
         if name not in known:
-            raise TypeError(f"{name!r} is none of what {what} takes beside its own, {', '.join(sorted(known))}")
+            raise TypeError(f"unknown option {name!r}; {what} accepts {', '.join(sorted(known))}")
 
 
 def query_of(query: object) -> tuple[Array, np.dtype[Any] | None]:

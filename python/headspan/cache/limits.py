@@ -62,7 +62,7 @@ class Limits:
         if self.spans is not None and (shorter > self.spans).any():
             head = int(np.argmax(shorter > self.spans))
             raise ValueError(
-                f"spans may only become shorter, since what they do not reach is gone, but that of head {head} would "
+                f"spans can only become shorter, because keys out of reach are dropped, but that of head {head} would "
                 f"grow from {self.spans[head]:g} to {shorter[head]:g}"
             )
         return type(self)(self._key_heads, shorter, self.ramp, self.given_pattern, self.sink_tokens, self._dtype)
@@ -122,14 +122,16 @@ class Limits:
             queries = [token for token in self._see_all[head] if count - tokens <= token < count]
             if queries and begin > self._first_let_go:
                 raise ValueError(
-                    f"token {queries[0]} is global and sees all tokens before it, but of key head {head} the cache "
-                    f"keeps what is after token {begin - 1}; slack= more tokens may be appended before they attend"
+                    f"token {queries[0]} is global and sees all earlier tokens, but key head {head} of the cache only "
+                    f"holds tokens after {begin - 1}; with a larger slack, more tokens may be appended before they "
+                    "attend"
                 )
             oldest = max(count - tokens - reached, 0)
             if begin > oldest:
                 raise ValueError(
-                    f"the queries reach back to token {oldest}, but of key head {head} the cache keeps what is after "
-                    f"token {begin - 1}: the longest span that it was made for decides, and slack= more tokens"
+                    f"the queries reach back to token {oldest}, but key head {head} of the cache only holds tokens "
+                    "after "
+                    f"{begin - 1}; create the cache with longer spans or a larger slack"
                 )
         return spans
 
@@ -137,12 +139,12 @@ class Limits:
         array = _check.as_array("spans", spans)
         low, _ = _check.limits("spans", array)
         if low < 0:
-            raise ValueError(f"spans must not be negative, but hold {low:g}")
+            raise ValueError(f"spans must be non-negative, got {low:g}")
         array = np.atleast_1d(array)
         if array.ndim != 1 or array.size % self._key_heads:
             raise ValueError(
-                f"spans must be one for each head, as many as the {self._key_heads} key heads or a multiple of them, "
-                f"not of shape {array.shape}"
+                f"spans must hold one number for each head, and a multiple of the {self._key_heads} key heads, "
+                f"not shape {array.shape}"
             )
         return array.astype(self._dtype).astype(np.float64)  # rounded as attention rounds them
 
@@ -180,7 +182,7 @@ def _check_looks_back(patterns: Sequence[Pattern]) -> None:
         for primitive in pattern._primitives():
             if primitive._causal_by_nature is None:
                 raise ValueError(
-                    f"pattern of a cache must look back only, but {primitive.short_name()} looks both ways: "
-                    "later keys are not there yet"
+                    f"pattern of a cache must only look back, but {primitive.short_name()} looks both ways, "
+                    "and later keys do not exist yet"
                 )
     resolve_causal(None, patterns, 1, 1)

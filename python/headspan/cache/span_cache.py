@@ -208,7 +208,7 @@ class SpanCache:
         count = self.count + (0 if new is None else new[0].shape[2])
         if count == 0:
             which = "no key is given" if new is None else "key has 0 tokens"
-            raise ValueError(f"attend needs a token, but the cache is empty and {which}")
+            raise ValueError(f"attend requires a token, but the cache is empty and {which}")
         keys, values = (self._virtual_rows(count, dim) for dim in self._dims)
         tokens = query.shape[2] if query.ndim == 4 else 0
         spans = self._limits.spans_of((self._batch, tokens), span, clip, count, self._rings.first)
@@ -232,12 +232,13 @@ class SpanCache:
         """
         count = _check.integer("count", count, at_least=0)
         if count > self.count:
-            raise ValueError(f"count must be at most the {self.count} tokens that there are, not {count}")
+            raise ValueError(f"count must be at most {self.count}, the number of tokens, not {count}")
         for head, first in enumerate(self._rings.first):
             if first > self._limits.oldest_needed(head, count):
                 raise ValueError(
-                    f"count must leave what the next token can see, which key head {head} no longer has for {count}; "
-                    f"slack={self._slack} is how many tokens can be taken back at any time"
+                    f"count must leave the keys that the next token can see, but key head {head} lacks some for "
+                    f"{count}; "
+                    f"slack={self._slack} tokens can be removed at any time"
                 )
         self._rings.truncate(count)
 
@@ -256,7 +257,7 @@ class SpanCache:
             raise TypeError(f"items must be integers, one for each batch item, not {_check.describe(items)}")
         if not 0 <= index.min() <= index.max() < self._batch:
             wrong = index.min() if index.min() < 0 else index.max()
-            raise ValueError(f"items must lie between 0 and {self._batch - 1}, not be {wrong}")
+            raise ValueError(f"items must be between 0 and {self._batch - 1}, got {wrong}")
         self._rings.reorder(index)
         self._batch = index.size
 

@@ -141,7 +141,7 @@ class StreamingAttention:
         self._dtype = storage.arithmetic
         slots, window = _check.integer("slots", slots, at_least=1), _check.integer("window", window, at_least=1)
         if window > slots:
-            raise ValueError(f"window must be at most the {slots} slots, of which it is a part, not {window}")
+            raise ValueError(f"window must be at most {slots}, the number of slots, not {window}")
         decay, merge = _check.within("decay", decay, low=0, high=1), _check.flag("merge", merge)
         self._rule = Rule(slots, window, decay, merge)
         if spans is not None:
@@ -330,14 +330,14 @@ class StreamingAttention:
 
     def _check_query(self, query: Array, tokens: int) -> None:
         if query.dtype != self._dtype:
-            raise TypeError(f"query must be {self._dtype}, as the stream computes, not {query.dtype}")
+            raise TypeError(f"query must be {self._dtype}, the type of the stream, not {query.dtype}")
         shape = query.shape
         suits = len(shape) == 4 and self._takes(shape[1]) and (shape[0], shape[3]) == (self._batch, self._dims[0])
         if not suits:
             expected = f"({self._batch}, {self._heads_taken}, queries, {self._dims[0]})"
             raise ValueError(f"query must be of shape {expected}, not {shape}")
         if shape[2] > tokens:
-            raise ValueError(f"query must be of the {tokens} new tokens or of the last of them, not {shape[2]} long")
+            raise ValueError(f"query must have at most as many tokens as key, {tokens}, not {shape[2]}")
 
     def _advance(self, query: Array, key: Array, value: Array, options: Mapping[str, Any]) -> tuple[Array, Array]:
         """Attend and add tokens. The slots change last, when nothing can fail any more."""

@@ -71,7 +71,7 @@ class ModelConfig:
             if getattr(self, name) > MAX_TOKENS:
                 raise ValueError(f"{name} must be at most {MAX_TOKENS} characters, not {getattr(self, name):g}")
         if _check.number("span_spread", self.span_spread, at_least=1) > 1 and self.span_kind == "fixed":
-            raise ValueError(f"span_spread must be 1 where spans are fixed, not {self.span_spread:g}")
+            raise ValueError(f"span_spread must be 1 if spans are fixed, not {self.span_spread:g}")
         if self.span_init > self.span_limit:
             raise ValueError(f"span_init must be at most span_limit ({self.span_limit:g}), not {self.span_init:g}")
 
@@ -159,4 +159,4 @@ class TrainConfig:
 
 def _one_of(name: str, value: object, names: tuple[str, ...]) -> None:
     if value not in names:
-        raise ValueError(f"{name} must be of {', '.join(map(repr, names))}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, names))}, not {value!r}")

@@ -97,7 +97,7 @@ def load_text(about: Any) -> Text:
     if path is None:
         return standard_library()
     if not isinstance(path, str) or not path or "\0" in path:
-        raise RunError("config.json does not say what text the run was trained on")
+        raise RunError("config.json does not name the text that the run was trained on")
     return read_text(path)
 
 

@@ -215,7 +215,7 @@ def _one_a_head(request: Request, heads: int, keys: int) -> npt.NDArray[np.float
     array = request.parameters["span"].array
     if array.shape[2] != 1:
         raise ValueError(
-            f"span must be one number a head for a view, not of shape {request.parameters['span'].shape}; "
-            "headspan.plot.dynamic_spans draws spans of every token"
+            f"span must have one number per head in a view, not shape {request.parameters['span'].shape}; "
+            "headspan.plot.dynamic_spans draws spans of tokens"
         )
     return np.minimum(np.broadcast_to(array[0, :, 0], (heads,)).astype(np.float64), keys)

@@ -213,6 +213,6 @@ class Explorer(anywidget.AnyWidget):
             )
         for (what, length), (first, end) in zip(lengths.items(), ranges.tolist(), strict=True):
             if not 0 <= first < end <= length:
-                raise ValueError(f"zoom must be of some of the {length} {what}, not from {first} to before {end}")
+                raise ValueError(f"zoom must be a range within the {length} {what}, not {first} to {end}")
         pairs: list[list[int]] = ranges.tolist()
         return pairs

@@ -122,7 +122,9 @@ def fit_spans(
     if method == "learn" and gradient is None:
         raise ValueError("gradient must be given for method='learn'")
     if method == "learn" and price.ramp < 1:
-        raise ValueError(f"ramp must be at least 1 for method='learn', not {price.ramp:g}: spans have no gradient else")
+        raise ValueError(
+            f"ramp must be at least 1 for method='learn', not {price.ramp:g}: spans have no gradient otherwise"
+        )
     mass = None if profile is None else _checked_profile(profile, price)
     bound, limit = _checked_aim(budget, tolerance, price)
 
@@ -212,7 +214,7 @@ def _checked_aim(budget: float | None, tolerance: float | None, price: Price) ->
     """Return the maximum number of pairs, or None, and the maximum relative increase of the loss."""
     if (budget is None) == (tolerance is None):
         passed = "neither" if budget is None else "both"
-        raise ValueError(f"either budget or tolerance must be given, not {passed}")
+        raise ValueError(f"exactly one of budget and tolerance must be given, got {passed}")
     if budget is None:
         return None, _check.positive("tolerance", tolerance)
     share = _check.positive("budget", budget)

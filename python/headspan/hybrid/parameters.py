@@ -203,7 +203,7 @@ def _check_logarithm(name: str, array: Array) -> None:
     low, high = np.log(limits.tiny), np.log(limits.max)
     outside = array[(array < low) | (array > high)]
     if outside.size:
-        raise ValueError(f"{name} must lie between {low:.1f} and {high:.1f}, but holds {outside[0]:g}")
+        raise ValueError(f"{name} must be between {low:.1f} and {high:.1f}, got {outside[0]:g}")
 
 
 def _float_type(dtype: object) -> np.dtype[np.floating]:

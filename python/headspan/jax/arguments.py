@@ -50,7 +50,7 @@ def _array(name: str, x: Any) -> Any:
 
 def _plain(name: str, x: Any) -> Any:
     if isinstance(x, jax.core.Tracer):
-        raise TypeError(f"{name} must be known when the function is traced, and be no traced array")
+        raise TypeError(f"{name} must be a concrete value, not a traced array")
     if isinstance(x, jax.Array):
         x = np.asarray(x)[()]
     if name == "pattern":
@@ -63,7 +63,7 @@ def check(arrays: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
     dtypes = {name: np.dtype(arrays[name].dtype) for name in ARRAYS}
     for name, dtype in dtypes.items():
         if dtype != dtypes["query"] and (is_narrow_type(dtype) or is_narrow_type(dtypes["query"])):
-            raise TypeError(f"{name} is {dtype} but query is {dtypes['query']}; they must be alike")
+            raise TypeError(f"{name} is {dtype} but query is {dtypes['query']}; they must have the same type")
     known = {name: _stand_in(name, x) for name, x in arrays.items()}
     if "seed" in known:
         known["seed"] = known["seed"].item() if known["seed"].shape == () else known["seed"]

@@ -78,8 +78,8 @@ def attention_weights(
     except MemoryError:
         size = math.prod(shape) * request.query.itemsize / 2**30
         raise MemoryError(
-            f"there is no memory for weights of shape {shape}, {size:.0f} GiB; pool= makes blocks of them, "
-            "rows= and cols= choose some"
+            f"weights of shape {shape} do not fit into memory, {size:.0f} GiB; pool= pools them to blocks, "
+            "rows= and cols= select some"
         ) from None
     return request.as_given(weights)
 
@@ -110,5 +110,5 @@ def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:
         return np.ascontiguousarray(np.arange(length)[selection])
     except IndexError as error:
         raise ValueError(
-            f"{name} must lie within {length} tokens, but one is {selection[np.abs(selection).argmax()]}"
+            f"{name} must be within {length} tokens, got {selection[np.abs(selection).argmax()]}"
         ) from error

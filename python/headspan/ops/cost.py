@@ -121,12 +121,12 @@ def cost(
     if ranks is not None:
         if decode or key_tokens is not None:
             wrong = "decode" if decode else "key_tokens"
-            raise ValueError(f"ranks have slices of whole inputs, and cannot be given with {wrong}")
+            raise ValueError(f"ranks are for whole inputs, and cannot be combined with {wrong}")
         forward = cost(tokens=tokens, heads=heads, head_dim=head_dim, batch=batch, **options)
         return forward._replace(sent_bytes=_sending(tokens, heads, head_dim, batch, ranks, key_heads, dtype, options))
     if _check.flag("decode", decode):
         if key_tokens is not None:
-            raise ValueError("key_tokens are for whole inputs; with decode the last of `tokens` sees all of them")
+            raise ValueError("key_tokens cannot be combined with decode, where the last of `tokens` sees all of them")
         step = cost(tokens=1, heads=heads, head_dim=head_dim, key_tokens=tokens, batch=batch, **options)
         read, held = _decoding(tokens, heads, head_dim, batch, key_heads, dtype, options)
         return step._replace(read_bytes=read, cache_bytes=held)
@@ -168,13 +168,13 @@ def _sending(
     if isinstance(ranks, Sequence):
         lengths = [_check.integer("ranks", length, at_least=0) for length in ranks]
         if sum(lengths) != tokens:
-            raise ValueError(f"ranks must have the {tokens} tokens together, not {sum(lengths)}")
+            raise ValueError(f"ranks must have {tokens} tokens in total, not {sum(lengths)}")
     else:
         count = _check.integer("ranks", ranks, at_least=1)
         lengths = [(tokens + count - 1 - rank) // count for rank in range(count)]
     name, storage = storage_of(dtype)
     if name == "int8":
-        raise ValueError("dtype must be the type of the tensors with ranks, not int8")
+        raise ValueError("dtype must be a type of tensors if ranks are given, not int8")
     shared = heads if key_heads is None else _check.integer("key_heads", key_heads, at_least=1)
     sizes = {"tokens": tokens, "batch": batch, "heads": heads, "key_heads": shared}
     layout = Whole.of(options, **sizes, dtype=storage.arithmetic)

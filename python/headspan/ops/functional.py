@@ -128,7 +128,7 @@ def backward(
     names = (*ARRAYS, *request.parameters) if needs is None else tuple(needs)
     for name in names:
         if name not in ARRAYS and name not in request.parameters:
-            raise ValueError(f"{name} was not given, or has no gradient")
+            raise ValueError(f"{name} was not passed or has no gradient")
     targets = into or {}
     wide = {} if request.narrow is not None else targets
     outputs = {name: request.to_4d(wide[name]) if name in wide else None for name in names}

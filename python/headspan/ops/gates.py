@@ -110,7 +110,7 @@ def gate_grid(block_size: int | tuple[int, int], tokens: int, tied: bool) -> tup
     count = _check.integer("tokens", tokens, at_least=1)
     sides = _check.pair("block_size", block_size)
     if _check.flag("tied", tied) and sides[0] != sides[1]:
-        raise ValueError(f"block_size must be that of squares where gates are tied, not {block_size}")
+        raise ValueError(f"block_size must be square if gates are tied, not {block_size}")
     return sides, (-(-count // sides[0]), -(-count // sides[1]))
 
 

@@ -64,7 +64,8 @@ class Whole(NamedTuple):
                 continue
             if name not in _OPTIONS and value is not None:
                 raise ValueError(
-                    f"{name} has no halo; where tokens lie over ranks leave it out, or gather all tokens for attention"
+                    f"{name} has no halo; omit it if tokens are distributed over ranks, or gather all tokens for "
+                    "attention"
                 )
         if heads % key_heads:
             raise ValueError(f"heads must be a multiple of key_heads, not {heads} and {key_heads}")
@@ -72,7 +73,7 @@ class Whole(NamedTuple):
         for primitive in (part for pattern in patterns for part in pattern._primitives()):
             if not isinstance(primitive, _PATTERNS):
                 can = ", ".join(kind.__name__ for kind in _PATTERNS)
-                raise ValueError(f"pattern has {type(primitive).__name__}, which has no halo, as have {can}")
+                raise ValueError(f"pattern must consist of {can}, not {type(primitive).__name__}, which has no halo")
         causal = resolve_causal(options.get("causal"), patterns, tokens, tokens)
         ramp = _check.number("ramp", options.get("ramp", DEFAULTS["ramp"]), at_least=0)
         return cls(tokens, batch, heads, key_heads, dtype, patterns, causal, ramp)
@@ -98,7 +99,7 @@ class Whole(NamedTuple):
             axes = (self.batch, self.heads, stop - start)
             spans = _check.per_query("span", _check.as_array("span", span), axes)
             if _check.limits("span", spans)[0] < 0:
-                raise ValueError(f"span must not be negative, but holds {spans.min():g}")
+                raise ValueError(f"span must be non-negative, got {spans.min():g}")
             furthest = reach.of_spans(spans.astype(self.dtype).astype(np.float64), self.ramp)
             behind, ahead = np.minimum(behind, furthest), np.minimum(ahead, furthest)
             if furthest.shape[-1] > 1:

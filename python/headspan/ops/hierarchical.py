@@ -214,7 +214,7 @@ def checked_sizes(query: Any, key: Any, value: Any, block_size: int) -> tuple[in
             raise ValueError(f"{name} must have 2 to 4 axes, not shape {tuple(array.shape)}")
     queries, tokens = query.shape[-2], key.shape[-2]
     if value.shape[-2] != tokens:
-        raise ValueError(f"key and value must have as many tokens, not {tokens} and {value.shape[-2]}")
+        raise ValueError(f"key and value must have the same number of tokens, got {tokens} and {value.shape[-2]}")
     check_last(queries, tokens)
     return tokens, side
 

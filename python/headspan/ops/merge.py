@@ -84,7 +84,7 @@ def merge_attention_vjp(
     parts = _checked("outs", outs)
     logs = _checked("lses", lses)
     if len(parts) != len(logs):
-        raise ValueError(f"outs and lses must be equally many, not {len(parts)} and {len(logs)}")
+        raise ValueError(f"outs and lses must have the same length, got {len(parts)} and {len(logs)}")
     for part, log in zip(parts, logs, strict=True):
         _check.same_dtype({"outs": parts[0], "lses": log})
         _check.same_dtype({"outs[0]": parts[0], "outs": part})
@@ -99,7 +99,7 @@ def merge_attention_vjp(
 
     highest = np.maximum.reduce(logs)
     if np.isposinf(highest).any():
-        raise ValueError("lses must be finite or -inf, but hold inf")
+        raise ValueError("lses must be finite or -inf, got inf")
     base = np.where(np.isneginf(highest), 0, highest)  # a row without keys: -inf - -inf would be NaN
     exponentials = [np.exp(log - base) for log in logs]
     total = np.add.reduce(exponentials)
@@ -127,5 +127,5 @@ def merge_attention_vjp(
 def _checked(name: str, arrays: Sequence[npt.ArrayLike]) -> list[Array]:
     listed = _check.sequence(name, arrays, "arrays")
     if not listed:
-        raise ValueError(f"{name} must hold at least one array, not none")
+        raise ValueError(f"{name} must contain at least one array, got none")
     return [_check.float_array(name, array) for array in listed]

@@ -36,10 +36,10 @@ def segments_from(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """
     array = _check.as_array("cumulative_lengths", cumulative_lengths)
     if array.size == 0:
-        raise ValueError("cumulative_lengths must start with 0, not be empty")
+        raise ValueError("cumulative_lengths must start with 0, got an empty array")
     if array.dtype.kind not in "iu":
         raise TypeError(f"cumulative_lengths must be integers, not {array.dtype}")
     lengths: npt.NDArray[np.int64] = np.diff(array.astype(np.int64).ravel())  # unsigned differences wrap
     if array.ndim != 1 or array[0] != 0 or (lengths < 0).any():
-        raise ValueError(f"cumulative_lengths must ascend from 0, not be {_check.describe(array.tolist())}")
+        raise ValueError(f"cumulative_lengths must ascend from 0, got {_check.describe(array.tolist())}")
     return np.repeat(np.arange(lengths.size), lengths)

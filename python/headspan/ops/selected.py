@@ -137,7 +137,7 @@ def _names(always: Iterable[str]) -> set[str]:
     names = _check.sequence("always", [always] if isinstance(always, str) else always, "names")
     for name in names:
         if name not in _ALWAYS:
-            raise ValueError(f"always must be of {', '.join(map(repr, _ALWAYS))}, not hold {name!r}")
+            raise ValueError(f"always must be of {', '.join(map(repr, _ALWAYS))}, got {name!r}")
     return set(names)
 
 

@@ -105,7 +105,7 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
     z = _check.real_array("span", span)
     _check.non_negative("span", z)
     if z.size == 0:
-        raise ValueError("span must hold at least one span, not none")
+        raise ValueError("span must contain at least one span, got none")
     factor = _check.number("weight", weight, at_least=0)
     dtype = z.dtype if z.dtype in _check.FLOATS else _check.DOUBLE
     return factor * float(z.mean(dtype=np.float64)), np.full(z.shape, factor / z.size, dtype)

@@ -35,9 +35,7 @@ class Pattern(ABC):
         return _Intersection((self, other)) if isinstance(other, Pattern) else NotImplemented
 
     def __bool__(self) -> bool:
-        raise ValueError(
-            f"{self.short_name()} is neither true nor false; write | and & between patterns, not or and and"
-        )
+        raise ValueError(f"{self.short_name()} has no truth value; combine patterns with | and &, not with or and and")
 
     @property
     def items(self) -> int | None:
@@ -158,7 +156,7 @@ class Pattern(ABC):
                [1, 1, 1]])
         """
         if not isinstance(spec, str):
-            raise TypeError(f"the description of a pattern must be a text, not {_check.describe(spec)}")
+            raise TypeError(f"the description of a pattern must be a string, not {_check.describe(spec)}")
         pattern: Pattern = read_spec(spec, {kind.__name__: kind for kind in Primitive.__subclasses__()})
         return pattern
 
@@ -216,7 +214,7 @@ class Pattern(ABC):
         keys = queries if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
         count = self.heads if heads is None else _check.integer("heads", heads, at_least=1)
         if count is None and self._differs_by_head:
-            raise ValueError(f"heads must be given for a mask of {self.short_name()}, which is drawn for each of them")
+            raise ValueError(f"heads must be given for a mask of {self.short_name()}, because it differs between heads")
         items, count = self.items or 1, (count or 1) if self._differs_by_head else 1
         if items * count * queries * keys > _MOST_PAIRS:
             raise ValueError(f"a mask holds at most {_MOST_PAIRS} pairs, not those of {queries} and {keys} tokens")
@@ -251,22 +249,26 @@ class _Composition(Pattern):
         self._parts = tuple(flat)
         grids = sorted({part.grid for part in self._parts if part.grid})
         if len(grids) > 1:
-            raise ValueError(f"the parts of a pattern must have one Neighborhood shape, not {grids[0]} and {grids[1]}")
+            raise ValueError(
+                f"the parts of a pattern must have the same Neighborhood shape, got {grids[0]} and {grids[1]}"
+            )
         starts = sorted({part.grid_start for part in self._parts if part.grid})
         if len(starts) > 1:
             raise ValueError(
-                f"the grids of a pattern must start at one token, not at {starts[0]} and {starts[1]}; see extra"
+                f"the grids of a pattern must start at the same token, got {starts[0]} and {starts[1]}; see extra"
             )
         items = sorted({part.items for part in self._parts if part.items is not None})
         if len(items) > 1:
-            raise ValueError(f"the parts of a pattern must be for as many batch items, not {items[0]} and {items[1]}")
+            raise ValueError(
+                f"the parts of a pattern must be for the same number of batch items, got {items[0]} and {items[1]}"
+            )
         heads = sorted({part.heads for part in self._parts if part.heads is not None})
         if len(heads) > 1:
-            raise ValueError(f"the Blocks of a pattern must be for as many heads, not {heads[0]} and {heads[1]}")
-        if (number := self._count_conjunctions()) > _MOST_CONJUNCTIONS:
             raise ValueError(
-                f"a pattern must come to at most {_MOST_CONJUNCTIONS} intersections in a union, not {number}"
+                f"the Blocks of a pattern must be for the same number of heads, got {heads[0]} and {heads[1]}"
             )
+        if (number := self._count_conjunctions()) > _MOST_CONJUNCTIONS:
+            raise ValueError(f"a pattern must have at most {_MOST_CONJUNCTIONS} intersections in a union, not {number}")
 
     def _count_conjunctions(self) -> int:
         counts = [part._count_conjunctions() if isinstance(part, _Composition) else 1 for part in self._parts]

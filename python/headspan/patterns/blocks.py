@@ -168,13 +168,15 @@ class Blocks(Primitive):
             raise ValueError(f"mask of Blocks{kind} must have the shape ({axes}) or (batch, {axes}), not {shape}")
         items = [list(item) if per_head else [item] for item in (masks if self.per_item else [masks])]
         if len({len(item) for item in items}) != 1 or not items[0]:
-            raise ValueError("mask of Blocks must be given for at least one head, and as many of each batch item")
+            raise ValueError(
+                "mask of Blocks must have at least one head, and the same number of heads for each batch item"
+            )
         parts = [[_csr(m) for m in item] for item in items]
         object.__setattr__(self, "rows", tuple(tuple(rows for rows, _ in item) for item in parts))
         ranges = [_token_counts(rows, columns, sides) for item in parts for rows, columns in item]
         tokens = range(max(r.start for r in ranges), min(r.stop for r in ranges))
         if not tokens:
-            raise ValueError("mask of Blocks must have as many blocks for each head and batch item")
+            raise ValueError("mask of Blocks must have the same number of blocks for each head and batch item")
         object.__setattr__(self, "tokens", tokens)
 
     @property

@@ -41,10 +41,10 @@ def resolve_causal(
                 )
         choices.add(all(primitive._causal_by_nature for primitive in pattern._primitives()))
     if len(choices) > 1:
-        raise ValueError("causal must be given where the patterns of some heads are causal axis by axis and others not")
+        raise ValueError("causal must be given if only some heads have patterns that are causal along each axis")
     if queries > keys and not placed:
         raise ValueError(
             f"causal must be given for more queries than keys, {queries} and {keys}: False for all keys; "
-            "with True queries that stand before all keys see none"
+            "with True, queries before all keys see none"
         )
     return choices.pop() if choices else True

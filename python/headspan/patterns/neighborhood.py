@@ -127,7 +127,7 @@ class Neighborhood(Primitive):
         on_grid = self._on_grid
         off_grid = sum(token not in on_grid for token in global_tokens)
         if on_grid.stop > keys or len(on_grid) + off_grid != keys:
-            hint = "; extra= says how many more stand beside the grid" if len(on_grid) + off_grid < keys else ""
+            hint = "; extra= is the number of tokens outside the grid" if len(on_grid) + off_grid < keys else ""
             raise ValueError(f"shape of Neighborhood must hold the {keys} keys, not {len(on_grid) + off_grid}{hint}")
         if queries > keys:
             raise ValueError(f"Neighborhood must have a key for every query, not {queries} queries and {keys} keys")

@@ -251,7 +251,7 @@ class Global(Primitive):
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         tokens = self.global_tokens
         if tokens and tokens[-1] >= keys:
-            raise ValueError(f"tokens of Global must lie below the {keys} keys, not at {tokens[-1]}")
+            raise ValueError(f"tokens of Global must be below the number of keys, {keys}, not {tokens[-1]}")
 
     @property
     def global_tokens(self) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ def _read(tree: ast.expr, classes: _Classes) -> Any:
         arguments = [_read_argument(argument, name, classes) for argument in tree.args]
         named = {word.arg: _read_argument(word.value, name, classes) for word in tree.keywords if word.arg}
         return classes[name](*arguments, **named)
-    raise ValueError(f"{ast.unparse(tree)} describes no pattern; there are {', '.join(sorted(classes))}")
+    raise ValueError(f"{ast.unparse(tree)} is not a pattern; patterns are {', '.join(sorted(classes))}")
 
 
 def _read_argument(tree: ast.expr, name: str, classes: _Classes) -> Any:

@@ -82,7 +82,7 @@ def block_gates(
         _gate_key(ax.figure, image, [ax])
         return ax
     if ax is not None:
-        raise ValueError(f"ax holds one panel, not those of {rows * heads}; leave it out for a figure of them")
+        raise ValueError(f"ax has room for one panel, not for {rows * heads}; omit it to draw them in a new figure")
     figure, panels = style.panels(rows * heads, columns=heads if rows > 1 else min(heads, 4))
     for number, panel in enumerate(panels):
         step, head = divmod(number, heads)
@@ -97,13 +97,13 @@ def block_gates(
 def _steps(steps: npt.ArrayLike | None, axes: int, count: int) -> list[int] | None:
     if steps is None:
         if axes == 4:
-            raise ValueError("steps must be given for block_gates of four axes, the steps that they are of")
+            raise ValueError("steps must be given for block_gates of four axes")
         return None
     if axes != 4:
-        raise ValueError(f"steps must come with block_gates of four axes, not of {axes}")
+        raise ValueError(f"steps require block_gates of four axes, not of {axes}")
     numbers = _check.integers("steps", steps)
     if numbers.shape != (count,):
-        raise ValueError(f"steps must be of shape ({count},), one for each of the gates, not {numbers.shape}")
+        raise ValueError(f"steps must be of shape ({count},), one step for each array of gates, not {numbers.shape}")
     return [int(step) for step in numbers]
 
 

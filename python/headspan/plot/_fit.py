@@ -48,7 +48,7 @@ def span_fit(fit: SpanFit, *, ax: Axes | None = None) -> Axes:
     'pairs (% of full attention)'
     """
     if not isinstance(fit, SpanFit):
-        raise TypeError(f"fit must be a SpanFit, as fit_spans returns it, not {_check.describe(fit)}")
+        raise TypeError(f"fit must be a SpanFit from fit_spans, not {_check.describe(fit)}")
     ax = style.axes(ax)
     best, uniform = style.COLOURS[:2]
     for points, colour, label in ((fit.uniform_curve, uniform, "one span for all heads"), (fit.curve, best, "fitted")):

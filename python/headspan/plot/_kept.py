@@ -67,13 +67,13 @@ def kept_tokens(
     """
     counts = _check.integers("count", count)
     if counts.ndim != 1 or counts.size == 0 or counts[0] < 1 or (np.diff(counts.astype(np.int64)) <= 0).any():
-        raise ValueError("count must be numbers that ascend from 1 or more, at least one of them, along one axis")
+        raise ValueError("count must be a list of at least one number, which ascend from 1 or more")
     kept = _check.integers("positions", positions)
     if kept.ndim != 2 or kept.shape[0] != counts.size:
         raise ValueError(f"positions must be of shape ({counts.size}, rows), not {kept.shape}")
     wrong = (kept < -1) | (kept >= counts[:, None])
     if wrong.any():
-        raise ValueError(f"positions must lie between -1, for none, and below count, but hold {kept[wrong][0]}")
+        raise ValueError(f"positions must be -1 for none, or non-negative and below count, got {kept[wrong][0]}")
     values = np.ones(kept.shape) if weights is None else _check.real_array("weights", weights)
     if values.shape != kept.shape:
         raise ValueError(f"weights must be of the shape of positions, {kept.shape}, not {values.shape}")

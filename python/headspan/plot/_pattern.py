@@ -115,7 +115,9 @@ def pattern(
     head_dim = _check.integer("head_dim", head_dim, at_least=1)
     panels, spans = _panels(pattern, span, queries, keys)
     if ax is not None and len(panels) > 1:
-        raise ValueError(f"ax holds one panel, not those of {len(panels)} heads; leave it out for a figure of them")
+        raise ValueError(
+            f"ax has room for one panel, not for {len(panels)} heads; omit it to draw them in a new figure"
+        )
     causal = resolve_causal(causal, panels, queries, keys)
     sizes: dict[str, Any] = {"tokens": queries, "key_tokens": keys, "causal": causal, "head_dim": head_dim, "heads": 1}
     costs = [cost(**sizes, pattern=p, span=z, ramp=ramp) for p, z in zip(panels, spans, strict=True)]

@@ -213,7 +213,7 @@ def span_history(
     """
     x = style.numbers("steps", steps, 1)
     if (np.diff(x) < 0).any():
-        raise ValueError(f"steps must not decrease, but do after {x[np.flatnonzero(np.diff(x) < 0)[0]]:g}")
+        raise ValueError(f"steps must not decrease, but decrease after {x[np.flatnonzero(np.diff(x) < 0)[0]]:g}")
     values = _check.real_array("span", span)
     if values.ndim not in (2, 3) or values.shape[0] != x.size or values.size == 0:
         raise ValueError(f"span must have the shape ({x.size}, heads) or ({x.size}, layers, heads), not {values.shape}")

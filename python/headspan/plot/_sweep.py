@@ -53,7 +53,7 @@ def limit_sweep(sweeps: Mapping[str, Mapping[str, npt.ArrayLike]]) -> Figure:
     checked = {name: _sweep(name, columns) for name, columns in _items("sweeps", sweeps, "names to mappings")}
     shown = [column for column in _SWEEP if any(column in sweep for sweep in checked.values())]
     if not shown:
-        raise ValueError(f"sweeps must hold at least one of {', '.join(_SWEEP)} beside limit, but hold none")
+        raise ValueError(f"sweeps must contain at least one of {', '.join(_SWEEP)} besides limit, got none")
     figure: Figure
     figure, panels = style.matplotlib("pyplot").subplots(
         1, len(shown), figsize=(0.6 + 3.2 * len(shown), 3.2), layout="constrained", squeeze=False
@@ -97,7 +97,7 @@ def _sweep(name: str, columns: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
         )
     arrays = {column: style.numbers(column, values, 1) for column, values in sweep.items()}
     if arrays["limit"].min() <= 0:
-        raise ValueError(f"limit must be greater than 0, but holds {arrays['limit'].min():g}")
+        raise ValueError(f"limit must be greater than 0, got {arrays['limit'].min():g}")
     for column, array in arrays.items():
         if array.shape != arrays["limit"].shape:
             raise ValueError(f"{column} of the sweep {name!r} must have the shape of limit, not {array.shape}")

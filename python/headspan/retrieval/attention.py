@@ -244,7 +244,7 @@ def _checked_indices(indices: npt.ArrayLike, lead: tuple[int, ...], rows: int) -
     low, high = _check.limits("indices", array)
     if array.size and (low < -1 or high >= rows):
         wrong = low if low < -1 else high
-        raise ValueError(f"indices must lie between -1, for none, and {rows - 1}, but hold {wrong:.0f}")
+        raise ValueError(f"indices must be -1 for none, or between 0 and {rows - 1}, got {wrong:.0f}")
     return np.sort(array, axis=-1).astype(np.int64, copy=False)
 
 

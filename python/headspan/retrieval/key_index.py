@@ -87,7 +87,7 @@ class KeyIndex:
         lists = None if nlist is None else _check.integer("nlist", nlist, at_least=1)
         self.nprobe = _check.integer("nprobe", nprobe, at_least=1)
         if lists and self.dtype != np.float32:
-            raise TypeError(f"dtype must be float32 with nlist, as faiss computes, not {self.dtype}")
+            raise TypeError(f"dtype must be float32 with nlist, the type of faiss, not {self.dtype}")
         self._inverted = InvertedFile(self.key_heads, self.head_dim, lists) if lists else None
         self._store: KeyValueStore | None = None
         self._keys = np.empty((self.key_heads, 0, self.head_dim), self.dtype)  # with spare room after the keys
@@ -147,7 +147,7 @@ class KeyIndex:
             If `key` has a wrong type.
         """
         if self._store is not None:
-            raise ValueError("key must be appended to the store, whose keys this index finds by itself")
+            raise ValueError("key must be appended to the store; this index then finds it there")
         keys = self._checked_array("key", key)
         if keys.ndim != 3 or (keys.shape[0], keys.shape[2]) != (self.key_heads, self.head_dim):
             raise ValueError(f"key must be of shape ({self.key_heads}, rows, {self.head_dim}), not {keys.shape}")
@@ -265,7 +265,7 @@ class KeyIndex:
     def _checked_array(self, name: str, array_like: object) -> Array:
         array = _check.float_array(name, array_like)
         if array.dtype != self.dtype:
-            raise TypeError(f"{name} must be {self.dtype}, as the index is, not {array.dtype}")
+            raise TypeError(f"{name} must be {self.dtype}, the type of the index, not {array.dtype}")
         return array
 
 

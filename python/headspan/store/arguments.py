@@ -33,12 +33,14 @@ def checked_rows(sizes: Sizes, key: object, value: object) -> Rows:
     for name, rows, dim in (("key", key, sizes.head_dim), ("value", value, sizes.value_dim)):
         array = _check.as_array(name, rows)
         if array.dtype not in (dtype, sizes.arithmetic):
-            raise TypeError(f"{name} must be {sizes.arithmetic}, as the store is, not {array.dtype}")
+            raise TypeError(f"{name} must be {sizes.arithmetic}, the type of the store, not {array.dtype}")
         if array.ndim != 3 or (array.shape[0], array.shape[2]) != (sizes.key_heads, dim):
             raise ValueError(f"{name} must be of shape ({sizes.key_heads}, tokens, {dim}), not {array.shape}")
         arrays.append(_narrowed(name, array, dtype))
     if arrays[0].shape[1] != arrays[1].shape[1]:
-        raise ValueError(f"key and value must be as many, not {arrays[0].shape[1]} and {arrays[1].shape[1]}")
+        raise ValueError(
+            f"key and value must have the same number of tokens, got {arrays[0].shape[1]} and {arrays[1].shape[1]}"
+        )
     return arrays[0], arrays[1]
 
 
@@ -48,5 +50,5 @@ def _narrowed(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.N
     with np.errstate(over="ignore"):
         narrow = array.astype(dtype)
     if (np.isinf(narrow) & np.isfinite(array)).any():
-        raise ValueError(f"{name} must fit into {dtype}, but holds {np.abs(array[np.isfinite(array)]).max():g}")
+        raise ValueError(f"{name} must fit into {dtype}, got {np.abs(array[np.isfinite(array)]).max():g}")
     return narrow

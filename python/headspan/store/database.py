@@ -94,7 +94,7 @@ class Database:
     def _check_process(self) -> None:
         """Refuse to work in a forked process. This precedes the lock, which a thread of the parent may have held."""
         if os.getpid() != self._process:
-            raise ValueError(f"the store at {self._path} must be opened after a fork, in each process, and was before")
+            raise ValueError(f"the store at {self._path} was opened before a fork; each process must open it itself")
 
     def _unwritten(self, error: Exception, size: int) -> OSError:
         """Return an error that says why the write failed. LMDB itself does not always report a full disk as such."""
@@ -120,7 +120,7 @@ class Database:
         except self._lmdb.Error as error:
             if "already open" in str(error):
                 raise OSError(
-                    f"the store at {self._path} is already open in this process, whose threads may share it"
+                    f"the store at {self._path} is already open in this process; share that store between threads"
                 ) from error
             raise OSError(f"the store at {self._path} cannot be opened: {error}") from error
 
@@ -130,5 +130,5 @@ class Database:
             self._writer.acquire()
         except TimeoutError as error:
             raise OSError(
-                f"the store at {self._path} has a writer already, and may have only one; readonly=True reads beside it"
+                f"the store at {self._path} already has a writer, and only one is allowed; use readonly=True to read it"
             ) from error

@@ -57,7 +57,7 @@ class KeyValueStore:
     TypeError
         If an argument has a wrong type.
     FileNotFoundError
-        If there is no store to read, or if the parent folder does not exist.
+        If the store does not exist, or if the parent folder does not exist.
     OSError
         If the store has another writer, if this process has already opened it, or if it is another database.
     ImportError
@@ -99,7 +99,7 @@ class KeyValueStore:
         readonly: bool = False,
     ) -> None:
         if not isinstance(path, str | os.PathLike):
-            raise TypeError(f"path must be that of a folder, not {_check.describe(path)}")
+            raise TypeError(f"path must be a folder, not {_check.describe(path)}")
         self.path = Path(path)
         sizes = checked_sizes(key_heads, head_dim, value_dim, dtype)
         self._readonly = _check.flag("readonly", readonly)
@@ -176,7 +176,7 @@ class KeyValueStore:
             If the disk is full or the newest rows are damaged. No row is then added, and old rows stay readable.
         """
         if self._readonly:
-            raise ValueError(f"the store at {self.path} was opened with readonly=True, and cannot be appended to")
+            raise ValueError(f"the store at {self.path} was opened with readonly=True and cannot be changed")
         rows = checked_rows(self._sizes, key, value)
         if rows[0].shape[1]:
             size = rows[0].shape[1] * self._sizes.row_bytes
@@ -264,7 +264,7 @@ class KeyValueStore:
             count = self._pieces.count(transaction)
             if array.size and not -1 <= array.min() <= array.max() < count:
                 wrong = array.min() if array.min() < -1 else array.max()
-                raise ValueError(f"indices must lie between -1, for none, and {count - 1}, but hold {wrong}")
+                raise ValueError(f"indices must be -1 for none, or between 0 and {count - 1}, got {wrong}")
             rows = np.unique(array[array >= 0]).astype(np.int64)
             dims = (self.head_dim, self.value_dim)
             key, value = (np.empty((self.key_heads, rows.size, dim), self._sizes.arithmetic) for dim in dims)
@@ -340,7 +340,7 @@ class KeyValueStore:
             kept = transaction.get(SIZES)
             kept, others = None if kept is None else bytes(kept), transaction.stat()["entries"]
         if kept is None and others:
-            raise OSError(f"the file of LMDB at {self.path} is no store of keys and values")
+            raise OSError(f"the file of LMDB at {self.path} is not a store of keys and values")
         if kept is None:
             self._check_new(expected)
             sizes = Sizes(**{"value_dim": expected["head_dim"], "dtype": "float32"} | expected)
@@ -360,6 +360,6 @@ class KeyValueStore:
     def _check_new(self, sizes: dict[str, Any]) -> None:
         """Refuse to read a missing store, and to make a store of unknown sizes."""
         if self._readonly:
-            raise FileNotFoundError(errno.ENOENT, "there is no store to read", str(self.path))
+            raise FileNotFoundError(errno.ENOENT, "the store does not exist", str(self.path))
         if not {"key_heads", "head_dim"} <= sizes.keys():
-            raise ValueError(f"key_heads and head_dim are needed to make a store, and there is none at {self.path}")
+            raise ValueError(f"key_heads and head_dim are required, because there is no store at {self.path}")

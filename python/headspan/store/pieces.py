@@ -58,7 +58,7 @@ class Pieces:
         rows = decode(self._sizes, first, record, verify=first not in self._verified)
         if rows is None:
             last = first + max(rows_of(self._sizes, record), 1) - 1
-            raise OSError(f"rows {first} to {last} are damaged in the store at {self._path}: they are not as written")
+            raise OSError(f"rows {first} to {last} are damaged in the store at {self._path}: their checksum is wrong")
         if rows[0].shape[1] == PIECE:
             self._verified.add(first)
         return rows

@@ -57,7 +57,7 @@ class Sizes(NamedTuple):
         """Return the sizes from bytes that `to_bytes` returned."""
         checksum, _, text = data.partition(b" ")
         if checksum != b"%08x" % zlib.crc32(text):
-            raise OSError(f"the sizes of the store at {path} are damaged: their checksum is another one")
+            raise OSError(f"the sizes of the store at {path} are damaged: their checksum is wrong")
         written = json.loads(text)
         if written.pop("format") != 1:
             raise OSError(f"the store at {path} was written by a later version of headspan")

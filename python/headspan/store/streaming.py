@@ -36,7 +36,7 @@ class Streaming:
     def __init__(self, sizes: Sizes, query: object, options: Mapping[str, Any]) -> None:
         for name in options:
             if name not in _EACH + _ONCE:
-                raise TypeError(f"{name!r} is none of the options of attend: {', '.join(_EACH + _ONCE)}")
+                raise TypeError(f"unknown option {name!r}; attend accepts {', '.join(_EACH + _ONCE)}")
         passed = {name: option for name, option in options.items() if option is not None}
         query = _checked_query(query, sizes)
         self._dtype, self._ndim = sizes.arithmetic, query.ndim
@@ -125,7 +125,7 @@ class Streaming:
 def _checked_query(query_like: object, sizes: Sizes) -> Array:
     query = _check.float_array("query", query_like)
     if query.dtype != sizes.arithmetic:
-        raise TypeError(f"query must be {sizes.arithmetic}, as the store computes, not {query.dtype}")
+        raise TypeError(f"query must be {sizes.arithmetic}, the type of the store, not {query.dtype}")
     heads, dim = sizes.key_heads, sizes.head_dim
     if query.ndim not in (3, 4) or query.shape[-1] != dim or (query.ndim == 4 and query.shape[0] != 1):
         raise ValueError(

@@ -34,7 +34,7 @@ def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
         If the tensor is on another device.
     """
     if not tensor.is_cpu:
-        raise ValueError(f"tensor must be on the CPU to be read, not on {tensor.device}")
+        raise ValueError(f"tensor must be on the CPU, not on {tensor.device}")
     return array_over(tensor, tensor.data_ptr(), tensor.shape, tensor.stride(), _TYPES[tensor.dtype])
 
 

@@ -183,7 +183,7 @@ def _plain(name: str, option: Any) -> Any:
 
 def _check_device(name: str, tensor: torch.Tensor) -> None:
     if tensor.device.type != "cpu":
-        raise ValueError(f"{name} must be on the CPU, not on {tensor.device}; {name}.cpu() brings it there")
+        raise ValueError(f"{name} must be on the CPU, not on {tensor.device}; {name}.cpu() copies it")
 
 
 def _array(name: str, tensor: Any) -> npt.NDArray[Any]:
@@ -193,7 +193,9 @@ def _array(name: str, tensor: Any) -> npt.NDArray[Any]:
         )
     _check_device(name, tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name} needs a gradient, which a cache has none of: attend within torch.no_grad()")
+        raise ValueError(
+            f"{name} requires a gradient, which a cache does not support; call attend within torch.no_grad()"
+        )
     if tensor.dtype not in READABLE:
         raise TypeError(f"{name} must be of float32, float64, bfloat16 or float16, not {tensor.dtype}")
     return np.asarray(wide_array_of(tensor.detach()))

@@ -43,12 +43,12 @@ def test_errors_come_through_unchanged(argument, value):
 
 
 VALUES = {
-    "span": (np.array([1.0, -2.0, 0.0, 1.0]), "span must not be negative, but holds -2"),
-    "temperature": (np.array([1.0, np.nan, 2.0, 1.0]), "temperature must be finite, but holds nan"),
-    "key_lengths": (np.array([7]), "key_lengths must lie between 0 and the 6 keys, not be 7"),
-    "query_positions": (np.array([0.0, 1, 3, 2, 4]), "query_positions must not decrease, but does after token 2"),
+    "span": (np.array([1.0, -2.0, 0.0, 1.0]), "span must be non-negative, got -2"),
+    "temperature": (np.array([1.0, np.nan, 2.0, 1.0]), "temperature must be finite, got nan"),
+    "key_lengths": (np.array([7]), "key_lengths must be between 0 and the 6 keys, got 7"),
+    "query_positions": (np.array([0.0, 1, 3, 2, 4]), "query_positions must not decrease, but decreases after token 2"),
     "key_ranges": (np.array([[0, 1], [2, 1], [0, 0], [1, 4], [0, 6]]), "key_ranges must not end before they begin"),
-    "distance_bias": (np.array([np.inf, 1.0]), "distance_bias must be finite, but holds inf"),
+    "distance_bias": (np.array([np.inf, 1.0]), "distance_bias must be finite, got inf"),
 }
 
 
@@ -70,7 +70,7 @@ def test_values_are_looked_at_in_the_backward_pass_too():
         return attention(**QKV, span=span).sum()
 
     assert jax.grad(loss)(good).shape == (4,)
-    with pytest.raises(FAILS, match="span must not be negative"):
+    with pytest.raises(FAILS, match="span must be non-negative"):
         jax.block_until_ready(jax.jit(jax.grad(loss))(-good))
 
 
@@ -80,7 +80,7 @@ def test_what_shapes_and_kernels_hang_on_is_not_traced(name, value):
     given = jax.numpy.asarray(value)
     expected = hs.attention(**QKV, **more, **{name: value})
     assert same(attention(**QKV, **more, **{name: given}), expected)
-    with pytest.raises(TypeError, match=f"{name} must be known when the function is traced, and be no traced array"):
+    with pytest.raises(TypeError, match=f"{name} must be a concrete value, not a traced array"):
         jax.jit(lambda x: attention(**QKV, **more, **{name: x}))(given)
 
 
@@ -95,7 +95,7 @@ def test_types_that_there_is_no_attention_of(dtype):
     with pytest.raises(TypeError, match=f"query must be float32 or float64, not {dtype}"):
         attention(**arrays)
     half = jax.numpy.ones(QKV["query"].shape, "bfloat16")
-    with pytest.raises(TypeError, match="key is float64 but query is bfloat16; they must be alike"):
+    with pytest.raises(TypeError, match="key is float64 but query is bfloat16; they must have the same type"):
         attention(**QKV | {"query": half})
 
 

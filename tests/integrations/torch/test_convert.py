@@ -346,7 +346,7 @@ KEYS = torch.ones(5, BATCH, WIDTH, dtype=torch.float64)
 WRONG = {
     "no attention": (lambda: convert(torch.nn.Linear(2, 2), limit=5, ramp=1),
                      "model must have a torch.nn.MultiheadAttention or an attention of transformers, but has none"),
-    "twice": (twice, "model has learned spans already, in 0"),
+    "twice": (twice, "model already has learned spans, in 0"),
     "a class of one's own": (lambda: convert(torch.nn.ModuleList([Derived(12, 4)]), limit=5, ramp=1),
                              "0 is a Derived, not a plain torch.nn.MultiheadAttention"),
     "no limit": (lambda: convert(attention_of(), limit=0, ramp=1), "limit must be greater than 0, not 0"),

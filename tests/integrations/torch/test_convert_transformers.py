@@ -38,7 +38,7 @@ def test_spans_are_attached_to_every_attention(name):
     assert (found - expected).abs().max() > 1e-3
     found.square().sum().backward()
     assert all(span.fraction.grad.abs().max() > 0 for span in spans)
-    with pytest.raises(ValueError, match="model has learned spans already, in "):
+    with pytest.raises(ValueError, match="model already has learned spans, in "):
         convert(model, limit=11, ramp=3)
 
 

@@ -102,7 +102,7 @@ def test_the_operator_itself_reads_no_tensor_without_numbers():
     query = torch.ones(1, 4, 5, 3)
     with pytest.raises(ValueError, match="key must be on the device of query, cpu, not on meta"):
         torch.ops.headspan.attention(query, query.to("meta"), query)
-    with pytest.raises(ValueError, match="tensor must be on the CPU to be read, not on meta"):
+    with pytest.raises(ValueError, match="tensor must be on the CPU, not on meta"):
         array_of(query.to("meta"))
 
 

@@ -260,12 +260,12 @@ WRONG = {
     "half a token": ({"tokens": 2.5}, "tokens must be an integer, not 2.5"),
     "tied rectangles": (
         {"tied": True, "block_size": (2, 4)},
-        "block_size must be that of squares where gates are tied",
+        "block_size must be square if gates are tied",
     ),
     "tied by a number": ({"tied": 1}, "tied must be True or False, not 1"),
-    "a start beyond 1": ({"initial": 1.5}, "initial must lie between 0 and 1, but holds 1.5"),
-    "a start below 0": ({"initial": [[-0.5, 1, 1]]}, "initial must lie between 0 and 1, but holds -0.5"),
-    "starts of other blocks": ({"initial": np.ones(4)}, "initial must broadcast to (2, 3, 3), not be of shape (4,)"),
+    "a start beyond 1": ({"initial": 1.5}, "initial must be between 0 and 1, got 1.5"),
+    "a start below 0": ({"initial": [[-0.5, 1, 1]]}, "initial must be between 0 and 1, got -0.5"),
+    "starts of other blocks": ({"initial": np.ones(4)}, "initial must broadcast to (2, 3, 3), got of shape (4,)"),
     "no number": ({"initial": np.nan}, "initial must be finite"),
 }
 
@@ -279,5 +279,5 @@ def test_wrong_arguments(case):
 
 
 def test_more_tokens_than_there_are_gates_for():
-    with pytest.raises(ValueError, match="tokens must be at most the 40 that there are gates for, not 41"):
+    with pytest.raises(ValueError, match="tokens must be at most 40, the number of tokens with gates, not 41"):
         layer_of()(41)

@@ -132,7 +132,7 @@ def test_compiled_around():
         ({"memory_value": torch.zeros(2, 2, 70, 3)}, TypeError, "memory_value is torch.float32 but key is"),
         ({"memory_value": torch.zeros(2, 2, 7, 3, dtype=torch.float64)}, ValueError, "memory_value must be of shape"),
         ({"indices": torch.zeros(2, 4, 41, 5)}, TypeError, "indices must be"),
-        ({"indices": torch.full((2, 4, 41, 5), 70)}, ValueError, "indices must lie between"),
+        ({"indices": torch.full((2, 4, 41, 5), 70)}, ValueError, "indices must be -1 for none, or between"),
         ({"gate": torch.zeros(3)}, ValueError, "gate must"),
         ({"query": np.zeros((2, 4, 41, 6))}, TypeError, "headspan.retrieval_attention takes arrays"),
     ],

@@ -179,7 +179,7 @@ def loss(parameters: Parameters, config: ModelConfig, tokens: Array, targets: Ar
     if targets.shape != tokens.shape:
         raise ValueError(f"targets must have the shape of tokens, {tokens.shape}, not {targets.shape}")
     if targets.size == 0:
-        raise ValueError("targets must hold at least one character, not none")
+        raise ValueError("targets must contain at least one character, got none")
     return of_numpy.cross_entropy(logits(parameters, config, tokens), targets)
 
 

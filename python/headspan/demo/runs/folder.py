@@ -110,7 +110,7 @@ class Run:
     def open(cls, path: Path) -> Run:
         """Open a run folder that `create` made."""
         if not path.is_dir():
-            raise RunError(f"there is no run folder {path}")
+            raise RunError(f"{path} is not an existing run folder")
         try:
             config = json.loads((path / "config.json").read_bytes())
         except FileNotFoundError:
@@ -170,7 +170,7 @@ class Run:
             try:
                 self._check_row(row)
             except (TypeError, ValueError) as error:
-                raise RunError(f"{path}, line {number} is no row of the metrics: {error}") from None
+                raise RunError(f"{path}, line {number} is not a row of the metrics: {error}") from None
             rows.append(row)
         return rows
 

@@ -130,7 +130,7 @@ def _points(content: Mapping[str, Any], name: str, folder: Path) -> Iterator[Poi
             if first is point:
                 yield point
             elif first != point:
-                raise ValueError(f"two runs that differ would both have the folder {point.name}")
+                raise ValueError(f"two different runs would share the folder {point.name}")
 
 
 def _shared(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _grid(content: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, li
             else:
                 _check_value(name, value)
         if len(set(values)) < len(values):
-            raise ValueError(f"{name} in [grid] must not have a value twice, but is {values}")
+            raise ValueError(f"{name} in [grid] must not repeat a value, got {values}")
     return grid
 
 
@@ -174,7 +174,7 @@ def _kinds(content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
             raise ValueError("each of [[kinds]] must have a name")
         kind = _check_word("name", table_fields.pop("name"))
         if kind in kinds:
-            raise ValueError(f"there are two kinds of the name {kind}")
+            raise ValueError(f"two kinds have the name {kind}")
         _check_names(f" of the kind {kind}", table_fields, ("equal_cost_to", *FIELDS))
         if "equal_cost_to" in table_fields:
             _check_equal_cost(kind, table_fields, kinds)
@@ -189,11 +189,13 @@ def _check_equal_cost(kind: str, table_fields: Mapping[str, Any], before: Mappin
     others = [name for name, fields in before.items() if "equal_cost_to" not in fields]
     if table_fields["equal_cost_to"] not in others:
         raise ValueError(
-            f"equal_cost_to of the kind {kind} must name one that comes before it and learns spans "
+            f"equal_cost_to of the kind {kind} must name an earlier kind that learns spans "
             f"({', '.join(others) or 'there is none'}), not {table_fields['equal_cost_to']!r}"
         )
     if len(table_fields) > 1:
-        raise ValueError(f"the kind {kind} has equal_cost_to, so that all its fields are those of that kind")
+        raise ValueError(
+            f"the kind {kind} has equal_cost_to and takes all fields from that kind, so it must not set others"
+        )
 
 
 def _resolved(kind: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -228,7 +230,7 @@ def _check_value(name: str, value: Any) -> None:
 def _check_names(where: str, table: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for name in table:
         if name not in names:
-            raise ValueError(f"there is no field {name}{where}; there are {', '.join(names)}")
+            raise ValueError(f"unknown field {name}{where}; the fields are {', '.join(names)}")
 
 
 def _table(name: str, value: Any) -> dict[str, Any]:

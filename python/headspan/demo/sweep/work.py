@@ -81,7 +81,7 @@ class Sweep:
         try:
             numbers: dict[str, Any] = json.loads(path.read_bytes())
         except ValueError:
-            raise RunError(f"{path} is not valid JSON; without it the run is measured again") from None
+            raise RunError(f"{path} is not valid JSON; delete it to measure the run again") from None
         return numbers
 
     def results(self) -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ def _check_same(run: Run, model: ModelConfig, training: TrainConfig, text: Text,
         changes = f"with {', '.join(different)}" if different else ""
     if changes:
         raise RunError(
-            f"{run.path} was run {changes}, so that {plan.path} is no longer what it was; "
+            f"{run.path} was run {changes}, so {plan.path} has changed since; "
             "choose another folder with --out, or remove that one"
         )
 

@@ -123,13 +123,13 @@ def encode(name: str, text: object, vocabulary: NDArray[np.uint8]) -> NDArray[np
         raise TypeError(f"{name} must be str or bytes, not {_check.describe(text)}")
     data = text if isinstance(text, bytes) else text.encode(errors="surrogateescape")
     if not data:
-        raise ValueError(f"{name} must hold at least one character, not none")
+        raise ValueError(f"{name} must contain at least one character, got none")
     alphabet = set(vocabulary.tolist())
     for character in data.decode(errors="surrogateescape"):
         parts = character.encode(errors="surrogateescape")
         if not alphabet.issuperset(parts):
             written = repr(character) if character.isprintable() else f"the byte {parts[0]:#04x}"
-            raise ValueError(f"{name} must hold only what the run's own text has, which {written} is not in")
+            raise ValueError(f"{name} must only contain characters of the text of the run, not {written}")
     return np.searchsorted(vocabulary, np.frombuffer(data, np.uint8))
 
 

@@ -62,7 +62,7 @@ def sample(
     """
     prompt = _check.indices("prompt", prompt, axes=("tokens",), below=config.vocabulary)
     if prompt.size == 0:
-        raise ValueError("prompt must hold at least one character, not none")
+        raise ValueError("prompt must contain at least one character, got none")
     _check.integer("length", length, at_least=0)
     _check.integer("context", context, at_least=1)
     _check.number("temperature", temperature, at_least=0)

@@ -86,7 +86,7 @@ def check_same_text(run: Run, text: Text) -> None:
         if about.get("path") == text.path:
             raise RunError(f"{text.name} has changed since {run.path} was trained on it; to train on it anew: {anew}")
         raise RunError(
-            f"{text.name} is not the text that {run.path} was trained on, {about.get('name')}; to go on with the run: "
+            f"{text.name} is not the text that {run.path} was trained on, {about.get('name')}; to continue the run: "
             f"headspan train --resume {path}; to train on {text.name}: {anew}"
         )
     size = configs(run)[0].vocabulary
@@ -129,7 +129,9 @@ def state_to_go_on_from(run: Run, text: Text) -> State:
     check_length(text, config.context)
     state = current_state(run, model, config.seed)
     if not spans_are_finite(state.parameters):
-        raise RunError(f"{run.path / 'weights.npz'} holds spans that are not finite; training cannot go on from them")
+        raise RunError(
+            f"{run.path / 'weights.npz'} holds spans that are not finite; training cannot continue from them"
+        )
     run.metrics()
     return state
 

@@ -66,7 +66,7 @@ def check(
     if patterns or queries > keys or causal is not None:
         causal = resolve_causal(causal, patterns, queries, keys, placed="query_positions" in arrays)
     if causal is False and "prefix_lengths" in arrays:
-        raise ValueError("prefix_lengths need causal=True, since without it all queries see later keys")
+        raise ValueError("prefix_lengths require causal=True, because all queries see later keys without it")
     if "scale" in plain or "temperature" in arrays or "alibi_slopes" in arrays:
         _check_factors(plain.get("scale", head_dim**-0.5), parameters, furthest, query.dtype)
     return Checked(causal is not False, patterns, segments, positions, parameters, limits)
@@ -83,18 +83,18 @@ def _parameters(arrays: Mapping[str, Any], sizes: Sizes, patterns: Sequence[Patt
     """Check the options that have a gradient, and those that modify them."""
     for name, other in (("memory_key", "memory_value"), ("memory_value", "memory_key")):
         if name in arrays and other not in arrays:
-            raise ValueError(f"memory_key and memory_value go together, but {other} was not given")
+            raise ValueError(f"memory_key and memory_value must be given together, but {other} was not given")
     parameters: dict[str, Parameter] = {}
     for name, option in arrays.items():
         row = ARRAY_OPTIONS[name]
         if row.parameter is not None:
             parameters[name] = row.parameter(name, option, sizes)
         if row.modifies is not None and row.modifies not in arrays:
-            raise ValueError(f"{name} says more about {row.modifies}, which must be given beside it")
+            raise ValueError(f"{name} requires {row.modifies}")
     if "memory_key" in parameters:
         keys, values = (parameters[name].array.shape[1] for name in ("memory_key", "memory_value"))
         if keys != values:
-            raise ValueError(f"memory_key and memory_value must be as many, not {keys} and {values}")
+            raise ValueError(f"memory_key and memory_value must have the same number of keys, got {keys} and {values}")
     if not TERMS.keys().isdisjoint(arrays):
         grid = _grid(patterns, arrays)
         parameters |= {name: term(arrays, sizes, grid) for name, term in TERMS.items() if name in arrays}
@@ -105,7 +105,7 @@ def _grid(patterns: Sequence[Pattern], arrays: Mapping[str, Any]) -> tuple[int, 
     """Return the shape of the grid of all patterns, empty without a grid."""
     grids = {tuple(pattern.grid or ()) for pattern in patterns} or {()}
     if len(grids) > 1 and "distance_bias" in arrays:
-        raise ValueError("distance_bias must mean the same for all heads, but their patterns differ in the grid")
+        raise ValueError("distance_bias requires one grid for all heads, but their patterns have different grids")
     return grids.pop()
 
 
@@ -115,16 +115,16 @@ def _check_segments(
     """Raise ValueError for segments that cannot be combined with the other options."""
     if segments.gathered:
         if patterns:
-            raise ValueError(f"{segments.names} that come back cannot be combined with a pattern, which goes by index")
+            raise ValueError(f"{segments.names} that recur cannot be combined with a pattern, which uses indices")
         for name in arrays:
             if ARRAY_OPTIONS[name].by == "index":
-                raise ValueError(f"{name} goes by index, and cannot be given with {segments.names} that come back")
+                raise ValueError(f"{name} uses indices, and cannot be combined with {segments.names} that recur")
         if plain.get("dropout"):
             raise ValueError(
-                f"dropout goes by tokens in their order, and cannot be given with {segments.names} that come back"
+                f"dropout depends on the order of tokens, and cannot be combined with {segments.names} that recur"
             )
     if segments.placed and any(pattern.grid for pattern in patterns):
-        raise ValueError(f"{segments.names} must leave queries beside the last keys within a Neighborhood")
+        raise ValueError(f"{segments.names} must align the queries with the last keys within a Neighborhood")
 
 
 def _check_grid(patterns: Sequence[Pattern], arrays: Mapping[str, Any]) -> None:
@@ -132,11 +132,15 @@ def _check_grid(patterns: Sequence[Pattern], arrays: Mapping[str, Any]) -> None:
     if not any(pattern.grid for pattern in patterns):
         return
     if "query_positions" in arrays or "key_positions" in arrays:
-        raise ValueError("query_positions and key_positions cannot be combined with a Neighborhood, which has its own")
+        raise ValueError(
+            "query_positions and key_positions cannot be combined with a Neighborhood, which has its own positions"
+        )
     for name in arrays.keys() & BY_DISTANCE - {"span"}:  # no span limits pairs with tokens beside the grid
         for pattern in patterns:
             if pattern.grid and not all(token in pattern._on_grid for token in pattern.global_tokens):
-                raise ValueError(f"{name} need distances, which tokens beside the grid of a Neighborhood do not have")
+                raise ValueError(
+                    f"{name} require distances, which tokens outside the grid of a Neighborhood do not have"
+                )
 
 
 def _check_factors(scale: float, parameters: Mapping[str, Parameter], furthest: float, dtype: np.dtype[Any]) -> None:

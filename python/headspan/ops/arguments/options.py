@@ -107,18 +107,16 @@ def _written_type(annotation: Any) -> str:
 
 TYPES = {name: _written_type(annotation) for name, annotation in Options.__annotations__.items()}
 
-_MASK = (
-    "pair_bias=, which is added to scores: where(mask, 0, -inf) for a mask of bool that is True where a pair is kept"
-)
+_MASK = "pair_bias=, which is added to scores: where(mask, 0, -inf) for a boolean mask that is True for pairs to keep"
 _WINDOW = "pattern=Local(window - 1), or span=window - 1 and ramp=0"
 # Names in other libraries, and what to write instead.
 _ELSEWHERE = {
     "attn_mask": _MASK,
     "mask": _MASK,
-    "bias": "pair_bias=, or key_bias= for one number a key",
-    "is_causal": "causal=, which is True unless given",
+    "bias": "pair_bias=, or key_bias= for one number per key",
+    "is_causal": "causal=, which is True by default",
     "dropout_p": "dropout= together with seed=",
-    "enable_gqa": "nothing: heads share keys where key has fewer of them",
+    "enable_gqa": "nothing: heads share keys if key has fewer heads",
     "window": _WINDOW,
     "sliding_window": _WINDOW,
     "block_mask": "pattern=, one of headspan.patterns",
@@ -159,8 +157,8 @@ def refuse_unknown(names: Iterable[str]) -> None:
     """Raise TypeError for an unknown option and suggest the most similar one."""
     for name in names:
         if name in _ELSEWHERE:
-            raise TypeError(f"{name!r} is none of the options of an attention; write {_ELSEWHERE[name]}")
+            raise TypeError(f"unknown option {name!r}; write {_ELSEWHERE[name]}")
         if name not in NAMES:
             nearest = difflib.get_close_matches(name, sorted(NAMES), 1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ", which help(headspan.attention) lists"
-            raise TypeError(f"{name!r} is none of the options of an attention{hint}")
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else "; help(headspan.attention) lists the options"
+            raise TypeError(f"unknown option {name!r}{hint}")

@@ -50,7 +50,7 @@ def of_type_of_query(name: str, value: object, sizes: Sizes) -> Array:
     """Check that an array has the type of the query, and return it aligned, with strides in whole elements."""
     array = _check.as_array(name, value)
     if array.dtype == np.bool_:
-        raise TypeError(f"{name} must be numbers, not bool; where(mask, 0, -inf) makes them of a mask of bool")
+        raise TypeError(f"{name} must be numbers, not bool; where(mask, 0, -inf) converts a boolean mask")
     if array.dtype.newbyteorder("=") != sizes.dtype:
         raise TypeError(f"{name} must be of the type of query, {sizes.dtype}, not {array.dtype}")
     whole_strides = all(stride % array.itemsize == 0 for stride in array.strides)
@@ -90,7 +90,7 @@ class PerQuery(Parameter):
         self._note(array, sizes)
         if distance:
             if low < 0:
-                raise ValueError(f"{name} must not be negative, but holds {low:g}")
+                raise ValueError(f"{name} must be non-negative, got {low:g}")
             if high > sizes.furthest:
                 high = sizes.furthest
                 values = np.minimum(values, high)
@@ -100,7 +100,7 @@ class PerQuery(Parameter):
         self.low, self.high = low, high
         self.array = np.array(values, dtype=sizes.dtype, ndmin=3 if per_token else 2)
         if positive and array.size and not sizes.dtype.type(low) >= _check.FINFO[sizes.dtype].tiny:
-            raise ValueError(f"{name} must be greater than 0, but holds {sizes.dtype.type(low):g}")
+            raise ValueError(f"{name} must be greater than 0, got {sizes.dtype.type(low):g}")
 
 
 class KeyBias(Parameter):
@@ -117,7 +117,7 @@ class KeyBias(Parameter):
         if array.dtype.kind not in "iuf":
             raise TypeError(f"{name} must be real numbers, not {array.dtype}")
         if np.isnan(array).any() or np.isposinf(array).any():
-            raise ValueError(f"{name} must be finite or -inf, but holds {'nan' if np.isnan(array).any() else 'inf'}")
+            raise ValueError(f"{name} must be finite or -inf, got {'nan' if np.isnan(array).any() else 'inf'}")
         self._note(array, sizes)
         axes = (*sizes.axes[:-1], sizes.keys)
         if not 1 <= array.ndim <= len(axes) or not _check.may_be_shared(array.shape, axes[-array.ndim :]):

@@ -94,7 +94,7 @@ def parse(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], A
         elif name != "pattern":
             refuse_unknown(options)
     if plain.get("dropout") and "seed" not in plain:
-        raise ValueError("dropout needs a seed, another one for each call, such as the number of the step")
+        raise ValueError("dropout requires a seed, a new one for each call, such as the number of the step")
     return plain, arrays, options.get("pattern")
 
 
@@ -150,7 +150,7 @@ def _widened(query: Any, key: object, value: object) -> tuple[Array, ...]:
     for name, array in arrays.items():
         if getattr(array, "dtype", None) != query.dtype:
             dtype = getattr(array, "dtype", type(array).__name__)
-            raise TypeError(f"{name} is {dtype} but query is {query.dtype}; they must be alike")
+            raise TypeError(f"{name} is {dtype} but query is {query.dtype}; they must have the same type")
     return tuple(narrow.widened(array) for array in arrays.values())
 
 

@@ -55,9 +55,9 @@ class Segments:
             before = sizes.keys - sizes.queries
             return cls("segment_ids", [_of_documents(row, before) or _of_row(row[before:], row) for row in ids])
         if "segment_ids" in names:
-            raise ValueError(f"segment_ids are of queries and keys at once, and cannot be given beside {min(names)}")
+            raise ValueError(f"segment_ids are for queries and keys together, and cannot be combined with {min(names)}")
         if len(names) == 1:
-            raise ValueError("query_segments and key_segments must be given both, or neither")
+            raise ValueError("query_segments and key_segments must be given together")
         query_ids = _ids("query_segments", options["query_segments"], sizes.queries, sizes)
         key_ids = _ids("key_segments", options["key_segments"], sizes.keys, sizes)
         rows = max(len(query_ids), len(key_ids))
@@ -114,7 +114,7 @@ def _ids(name: str, ids: object, tokens: int, sizes: Sizes) -> Integers:
     array = _check.integers(name, ids)
     array = per_token(name, array, tokens, sizes)
     if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
-        raise ValueError(f"{name} must be less than 2**63, but hold {array.max()}")
+        raise ValueError(f"{name} must be less than 2**63, got {array.max()}")
     return array.astype(np.int64, copy=False) if len(array) else np.zeros((1, tokens), np.int64)
 
 

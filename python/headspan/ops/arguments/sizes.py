@@ -53,7 +53,7 @@ def per_token(name: str, array: npt.NDArray[Any], tokens: int, sizes: Sizes) -> 
 def check_last(queries: int, tokens: int) -> None:
     """Raise ValueError unless the queries can be the last tokens."""
     if not 0 < queries <= tokens:
-        raise ValueError(f"query must have 1 to {tokens} tokens, as many as key at most, not {queries}")
+        raise ValueError(f"query must have 1 to {tokens} tokens, at most as many as key, not {queries}")
 
 
 def check_alike(arrays: dict[str, Array]) -> None:

@@ -100,7 +100,7 @@ def _entries(
     """Return the table index of every offset key - query, and the number of offsets along each axis."""
     if len(grid) > 1:
         if buckets is not None:
-            raise ValueError("distance_buckets are for one axis, not for those of a grid")
+            raise ValueError("distance_buckets are for one axis, and cannot be combined with a grid")
         if any(n % 2 == 0 for n in shape):
             raise ValueError(f"distance_bias must have an odd number of offsets along each axis, not shape {shape}")
         lengths = tuple(2 * n - 1 for n in grid)
@@ -112,12 +112,12 @@ def _entries(
         entries = _check.integers("distance_buckets", buckets)
         if entries.ndim != 1 or entries.size % 2 == 0:
             raise ValueError(
-                "distance_buckets must have one axis of odd length, for keys as far ahead as behind, "
+                "distance_buckets must have one axis of odd length, for equal distances ahead and back, "
                 f"not shape {entries.shape}"
             )
         if not 0 <= entries.min() <= entries.max() < shape[0]:
             wrong = entries.min() if entries.min() < 0 else entries.max()
-            raise ValueError(f"distance_buckets must be entries of distance_bias, 0 to {shape[0] - 1}, not {wrong}")
+            raise ValueError(f"distance_buckets must be indices of distance_bias, 0 to {shape[0] - 1}, not {wrong}")
     return np.ascontiguousarray(entries, np.int64), (entries.size,)
 
 
@@ -153,12 +153,12 @@ class BlockGates(Term):
     def __init__(self, options: Mapping[str, Any], sizes: Sizes, grid: tuple[int, ...]) -> None:
         gates = self._take("block_gates", options["block_gates"], sizes)
         if gates.size and gates.min() < 0:
-            raise ValueError(f"block_gates must not be negative, but hold {gates.min():g}")
+            raise ValueError(f"block_gates must be non-negative, got {gates.min():g}")
         if "gate_block" not in options:
-            raise ValueError("block_gates need gate_block, the number of tokens of a block or (queries, keys)")
+            raise ValueError("block_gates require gate_block, the number of tokens of a block or (queries, keys)")
         if sizes.queries > sizes.keys:
             raise ValueError(
-                f"block_gates need as many keys as queries, not {sizes.queries} queries and {sizes.keys} keys"
+                f"block_gates require as many keys as queries, not {sizes.queries} queries and {sizes.keys} keys"
             )
         queries, keys = _check.pair("gate_block", options["gate_block"])
         blocks = (-(-sizes.keys // queries), -(-sizes.keys // keys))  # as for `keys` queries

@@ -46,7 +46,7 @@ def positions(queries_at: object, keys_at: object, sizes: Sizes, segments: Segme
     elif queries_at is None:
         if queries > keys:
             raise ValueError(
-                f"key_positions need query_positions beside them for more queries than keys, {queries} and {keys}"
+                f"key_positions require query_positions for more queries than keys, got {queries} and {keys}"
             )
         query = key[:, keys - queries :]
     if segments is None:
@@ -81,7 +81,7 @@ def _check_order(name: str, array: _Reals, segments: _Integers | None = None) ->
     if not falls.any():
         return
     if segments is None:
-        raise ValueError(f"{name} must not decrease, but does after token {np.argwhere(falls)[0, 1]}")
+        raise ValueError(f"{name} must not decrease, but decreases after token {np.argwhere(falls)[0, 1]}")
     if (falls & (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] >= 0)).any():
         raise ValueError(f"{name} must not decrease within a segment")
 
@@ -94,7 +94,7 @@ def key_counts(name: str, counts: object, sizes: Sizes) -> _Integers:
         raise ValueError(f"{name} must be a number or of shape ({batch},), not of shape {array.shape}")
     if array.size and not 0 <= array.min() <= array.max() <= keys:
         wrong = array.min() if array.min() < 0 else array.max()
-        raise ValueError(f"{name} must lie between 0 and the {keys} keys, not be {wrong}")
+        raise ValueError(f"{name} must be between 0 and the {keys} keys, got {wrong}")
     return np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
 
 
@@ -106,7 +106,7 @@ def limits(options: Mapping[str, Any], sizes: Sizes, segments: Segments | None) 
             core[name] = key_counts(name, options[name], sizes)
     if "prefix_lengths" in options:
         if segments is not None:
-            raise ValueError("prefix_lengths cannot be combined with segments, which begin many times")
+            raise ValueError("prefix_lengths cannot be combined with segments")
         core["prefix_end"] = key_counts("prefix_lengths", options["prefix_lengths"], sizes) + core.get("key_begin", 0)
     ranges = _ranges(options["key_ranges"], sizes) if "key_ranges" in options else None
     if segments is not None and ranges is None and segments.key_order is None:
@@ -131,7 +131,7 @@ def _ranges(ranges: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
         raise ValueError(f"key_ranges must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
     if array.size and not 0 <= array.min() <= array.max() <= sizes.keys:
         wrong = array.min() if array.min() < 0 else array.max()
-        raise ValueError(f"key_ranges must lie between 0 and the {sizes.keys} keys, not hold {wrong}")
+        raise ValueError(f"key_ranges must be between 0 and the {sizes.keys} keys, got {wrong}")
     first, last = np.ascontiguousarray(np.moveaxis(array[None] if array.ndim == 2 else array, -1, 0), np.int64)
     if (first > last).any():
         row, query = np.argwhere(first > last)[0]

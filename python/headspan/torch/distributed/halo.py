@@ -133,14 +133,15 @@ def _checked(query: Any, key: Any, value: Any) -> tuple[torch.Tensor, ...]:
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} must be a tensor of torch, not {type(tensor).__name__}")
         if check_tensor(name, tensor).is_meta:
-            raise ValueError(f"{name} must be on the CPU, not on meta, which has no numbers to send")
+            raise ValueError(f"{name} must be on the CPU, not on meta, which has no data to send")
         if tensor.ndim != 4:
             shape = tuple(tensor.shape)
             raise ValueError(f"{name} must have the axes (batch, heads, tokens, head_dim), not shape {shape}")
     if value.shape[:3] != key.shape[:3] or (query.shape[0], query.shape[2]) != (key.shape[0], key.shape[2]):
         shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
         raise ValueError(
-            f"query, key and value must be of the same tokens of this rank, value of the heads of key, not of {shapes}"
+            "query, key and value must have the same tokens of this rank, and key and value the same heads, got "
+            f"shapes {shapes}"
         )
     unified = unify_dtypes(query, key, value)
     for name, tensor in zip(tensors, unified, strict=True):
@@ -153,7 +154,7 @@ def _checked(query: Any, key: Any, value: Any) -> tuple[torch.Tensor, ...]:
 
 def _group_of(group: Any) -> Any:
     if not (dist.is_available() and dist.is_initialized()):
-        raise ValueError("halo_attention needs ranks, which torch.distributed.init_process_group makes")
+        raise ValueError("halo_attention requires ranks; call torch.distributed.init_process_group first")
     if not hasattr(group, "get_group"):
         return group
     if group.ndim != 1:

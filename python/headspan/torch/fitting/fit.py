@@ -109,19 +109,19 @@ def fit_spans(
             if ids is not None and not (
                 isinstance(ids, torch.Tensor) and ids.ndim == 2 and not ids.is_floating_point()
             ):
-                raise TypeError(f"{name} must be token ids of shape (windows, tokens) where no loss is given")
+                raise TypeError(f"{name} must be token ids of shape (windows, tokens) if no loss is given")
     if not isinstance(data, torch.Tensor):
         data = _check.sequence("data", data, "batches, or a tensor of windows")
     if held_out is None:
         if len(data) < 2:
-            raise ValueError("data must have at least 2 windows where held_out is not given, so that one is held out")
+            raise ValueError("data must have at least 2 windows if held_out is not given, so that one can be held out")
         kept = len(data) - max(len(data) // 4, 1)
         data, held_out = data[:kept], data[kept:]
     fitted, others = Data("data", data, size), Data("held_out", held_out, size)
     length = _length(data, tokens)
     sinks = _check.integer("sink_tokens", sink_tokens, at_least=0)
     if sinks and not places.of_transformers:
-        raise ValueError("sink_tokens are for models of transformers; a pattern of the layer has them elsewhere")
+        raise ValueError("sink_tokens are only for models of transformers; for other layers, use a pattern")
     model_ramp = places.ramp() if ramp is None else ramp
     ramp = DEFAULTS["ramp"] if model_ramp is None else model_ramp
     measure: Loss = next_token_loss if loss is None else loss
@@ -169,5 +169,5 @@ def _length(data: Any, tokens: int | None) -> int:
     if tokens is not None:
         return _check.integer("tokens", tokens, at_least=2)
     if not isinstance(data, torch.Tensor):
-        raise ValueError("tokens must be given where data is no tensor")
+        raise ValueError("tokens must be given if data is not a tensor")
     return int(data.shape[1])

@@ -62,7 +62,7 @@ class Places:
             )
         kinds = {is_of_transformers(module) for _, module in named}
         if len(kinds) > 1:
-            raise ValueError("model must have attentions of torch or of transformers, not of both")
+            raise ValueError("model must have attentions of either torch or transformers, not of both")
         self.of_transformers = kinds.pop()
         self.attentions: list[Any] = [module for _, module in named]
         if self.of_transformers:
@@ -107,7 +107,7 @@ class Places:
         name = "headspan_ramp" if self.of_transformers else "ramp"
         ramps = {getattr(module, name) for module in self.attentions if hasattr(module, name)}
         if len(ramps) > 1:
-            raise ValueError(f"ramp must be given where layers have different ones, here {sorted(ramps)}")
+            raise ValueError(f"ramp must be given, because layers have different ones: {sorted(ramps)}")
         return float(ramps.pop()) if ramps else None
 
     @contextmanager

@@ -45,7 +45,7 @@ class Data:
         else:
             self.batches = _check.sequence(name, data, "batches, or a tensor of windows")
             if not self.batches:
-                raise ValueError(f"{name} must hold at least one batch")
+                raise ValueError(f"{name} must contain at least one batch")
             self.shares = [1 / len(self.batches)] * len(self.batches)
 
     def loss(self, model: nn.Module, loss: Loss) -> float:
@@ -61,7 +61,7 @@ class Data:
             with torch.enable_grad():
                 value = _scalar(loss(model, batch))
                 if not value.requires_grad:
-                    raise ValueError("loss must depend on the spans of the model, and has no gradient for them")
+                    raise ValueError("loss must depend on the spans of the model, but has no gradient for them")
                 slopes = torch.autograd.grad(value, spans, allow_unused=True)
             total += share * float(value.detach())
             for partial_sum, slope in zip(sums, slopes, strict=True):

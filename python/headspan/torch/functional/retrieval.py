@@ -88,7 +88,7 @@ def retrieval_attention(
     with_lse = _check.flag("return_lse", return_lse)
     query, key, value = check_inputs(query, key, value, instead=_ARRAY_FUNCTION)
     if query.is_meta:
-        raise ValueError("query must be on the CPU, not on meta: what the indices name is read by its numbers")
+        raise ValueError("query must be on the CPU, not on meta, because rows are read by the values of the indices")
     memory = _rows("memory_key", memory_key, key), _rows("memory_value", memory_value, key)
     for name, argument in (("indices", indices), ("gate", gate)):
         if isinstance(argument, torch.Tensor):

@@ -125,7 +125,7 @@ class AdaptiveSpanAttention(nn.Module):
             raise ValueError(f"num_heads must be a multiple of key_heads, not {self.num_heads} and {self.key_heads}")
         self.rotary = _check.flag("rotary", rotary)
         if self.rotary and self.head_dim % 2:
-            raise ValueError(f"head_dim must be even to be turned, not {self.head_dim}; see rotary")
+            raise ValueError(f"head_dim must be even for rotary positions, not {self.head_dim}; see rotary")
         self.ramp = PLAIN_OPTIONS["ramp"].check("ramp", ramp)
         self.softcap = None if softcap is None else PLAIN_OPTIONS["softcap"].check("softcap", softcap)
         self.pattern = pattern

@@ -79,7 +79,7 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
         raise ValueError("model must have a torch.nn.MultiheadAttention or an attention of transformers, but has none")
     for name, module in attentions:
         if isinstance(getattr(module, "span", None) or getattr(module, "headspan_span", None), AdaptiveSpan):
-            raise ValueError(f"model has learned spans already, in {name or 'itself'}")
+            raise ValueError(f"model already has learned spans, in {name or 'itself'}")
         if _is_of_torch(module) and type(module) is not nn.MultiheadAttention:
             raise TypeError(f"{name or 'model'} is a {type(module).__name__}, not a plain torch.nn.MultiheadAttention")
     # Errors must occur before the model changes.

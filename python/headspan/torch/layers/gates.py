@@ -80,11 +80,11 @@ class LearnedBlocks(Shares):
         start = torch.as_tensor(_check.real_array("initial", initial), device="cpu")
         if start.numel() and (start.min() < 0 or start.max() > 1):
             extreme = start.min() if start.min() < 0 else start.max()
-            raise ValueError(f"initial must lie between 0 and 1, but holds {extreme:g}")
+            raise ValueError(f"initial must be between 0 and 1, got {extreme:g}")
         try:
             start = start.expand(shape)
         except RuntimeError:
-            raise ValueError(f"initial must broadcast to {shape}, not be of shape {tuple(start.shape)}") from None
+            raise ValueError(f"initial must broadcast to {shape}, got of shape {tuple(start.shape)}") from None
         self.gates = nn.Parameter(torch.empty(shape).copy_(start))
 
     def forward(self, tokens: int | None = None) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class LearnedBlocks(Shares):
         """
         count = self.tokens if tokens is None else _check.integer("tokens", tokens, at_least=1)
         if count > self.tokens:
-            raise ValueError(f"tokens must be at most the {self.tokens} that there are gates for, not {count}")
+            raise ValueError(f"tokens must be at most {self.tokens}, the number of tokens with gates, not {count}")
         row, column = (torch.arange(-(-count // side), device=self.gates.device) for side in self.sides)
         row = row[:, None]
         gates = self._clamped(self.gates)

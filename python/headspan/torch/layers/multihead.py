@@ -46,9 +46,7 @@ class SpanMultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Compute attention; arguments and results are those of `torch.nn.MultiheadAttention`."""
         if query.is_nested or key.is_nested or value.is_nested:
-            raise ValueError(
-                "query, key and value must be padded, and not nested; key_padding_mask says where they are"
-            )
+            raise ValueError("query, key and value must be padded, not nested; key_padding_mask marks the padding")
         is_batched = query.ndim == 3
         query, key, value = (self._by_head(x) for x in self._projected(query, key, value))
         options = self._options(query, key, key_padding_mask, attn_mask, is_causal)

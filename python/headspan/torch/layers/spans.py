@@ -134,7 +134,7 @@ class AdaptiveSpan(Shares):
             raise ValueError(f"initial must be a number or of shape ({heads},), not of shape {spans.shape}")
         if spans.min() < 0 or spans.max() > self.limit:
             extreme = spans.min() if spans.min() < 0 else spans.max()
-            raise ValueError(f"initial must lie between 0 and the limit of {self.limit:g}, not be {extreme:g}")
+            raise ValueError(f"initial must be between 0 and the limit of {self.limit:g}, got {extreme:g}")
         self.fraction = nn.Parameter(torch.empty(heads))
         self.start_at(spans)
 

@@ -57,11 +57,11 @@ class HeadLayer:
         """Store the new keys and values until `attend` reads them."""
         if self._new is not None:
             raise RuntimeError(
-                "a HeadCache was updated and not read: its model must compute with attn_implementation='headspan'"
+                "a HeadCache was updated but not read: its model must use attn_implementation='headspan'"
             )
         if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad):
             raise ValueError(
-                "a HeadCache has no gradients: call the model within torch.no_grad(), or without a cache to train it"
+                "a HeadCache has no gradients: call the model within torch.no_grad(), or train it without a cache"
             )
         if self._cache is None:
             batch, key_heads, _, dim = key.shape
@@ -81,7 +81,9 @@ class HeadLayer:
             raise RuntimeError("a HeadCache was read twice for one update")
         if key_begin is not None:
             if self._options["sink_tokens"]:
-                raise NotImplementedError("sink_tokens are the first ones, which with padding on the left are padding")
+                raise NotImplementedError(
+                    "sink_tokens are the first tokens, which are padding if padding is on the left"
+                )
             options["key_begin"] = key_begin
         new, self._new = self._new, None
         result: torch.Tensor = self._cache.attend(query, *new, **options)
@@ -201,8 +203,8 @@ def head_cache(
         )
     if any(hasattr(module, "expand_kv") for module in model.modules()):
         raise ValueError(
-            f"a cache of heads keeps keys and values of heads, but {type(model).__name__} caches a latent that all "
-            "heads share (multi-head latent attention): leave cache= out, and spans still limit what is computed"
+            f"a cache of heads holds keys and values of heads, but {type(model).__name__} caches a latent that all "
+            "heads share (multi-head latent attention): omit cache=; spans still limit the computation"
         )
     layer_spans = spans_of_model.of_model(model, config) if spans is None else spans_of_model.of_layers(spans, config)
     if ramp is None:

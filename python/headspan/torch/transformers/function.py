@@ -63,7 +63,7 @@ def attention_function(
     """
     for name, description in _UNSUPPORTED.items():
         if others.get(name) is not None:
-            raise NotImplementedError(f"{name}, {description}, cannot be honoured: use attn_implementation='eager'")
+            raise NotImplementedError(f"{name}, {description}, is not supported: use attn_implementation='eager'")
     if others.get("cu_seq_lens_q") is not None and not is_ranges(attention_mask):
         raise NotImplementedError(
             "cu_seq_lens_q, the lengths of packed texts, must come with position_ids, attention_mask=None and "
@@ -82,7 +82,7 @@ def attention_function(
     if cache is not None:
         for name, is_requested in (("position_bias", position_bias is not None), ("output_attentions", with_weights)):
             if is_requested:
-                raise NotImplementedError(f"{name} cannot be honoured where each head has a cache of its own")
+                raise NotImplementedError(f"{name} is not supported if each head has its own cache")
         options |= _cache_mask(attention_mask, query.shape[2], cache.window, causal or query.shape[2] == 1)
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None
@@ -116,7 +116,7 @@ def _mask_options(
 ) -> dict[str, Any]:
     if attention_mask is None:
         if window is not None and not causal:
-            raise NotImplementedError("sliding_window cannot be honoured without causality or a mask that has it")
+            raise NotImplementedError("sliding_window requires causality or a mask that includes it")
         return {"causal": causal, **({} if window is None else {"pattern": Local(window - 1)})}
     if is_ranges(attention_mask):
         ranges, tokens = ranges_and_tokens(attention_mask, query.shape[2], key.shape[2])
@@ -144,14 +144,14 @@ def _mask_options(
 def _check_sinks(attention_mask: torch.Tensor | None, window: int | None) -> None:
     """Raise an error if padding or a sliding window affects the sinks of `set_spans`."""
     if window is not None:
-        raise NotImplementedError("sink_tokens cannot be honoured beside a sliding window")
+        raise NotImplementedError("sink_tokens cannot be combined with a sliding window")
     if attention_mask is not None and is_ranges(attention_mask) and bool(attention_mask[..., 0, BEGIN].any()):
-        raise NotImplementedError("sink_tokens are the first ones, which with padding on the left are padding")
+        raise NotImplementedError("sink_tokens are the first tokens, which are padding if padding is on the left")
 
 
 def _cache_mask(attention_mask: torch.Tensor | None, queries: int, window: int | None, causal: bool) -> dict[str, Any]:
     """Return the left padding as an option; raise an error if the mask has more than padding and the window."""
-    refusal = "cannot be honoured where each head has a cache of its own, which is causal: use a DynamicCache"
+    refusal = "is not supported if each head has its own cache, which is causal: use a DynamicCache"
     if attention_mask is None:
         if not causal:
             raise NotImplementedError(f"is_causal=False {refusal}")

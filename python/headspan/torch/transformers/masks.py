@@ -121,8 +121,8 @@ def _reject_custom_attention(kind: type) -> None:
     name = _custom_attention_name(kind)
     if name is not None:
         raise NotImplementedError(
-            f"{name} computes attention with code of its own, so that attn_implementation='headspan' cannot be "
-            "honoured: use 'eager'"
+            f"{name} computes attention with its own code and does not support "
+            "attn_implementation='headspan': use 'eager'"
         )
 
 
@@ -147,8 +147,8 @@ def _reject_custom_mask(rule: Callable[..., Any], config: Any) -> None:
     """
     if "causal_mask_function" in _names_of(rule) <= _CAUSAL:
         raise NotImplementedError(
-            f"the model of {type(config).__name__} computes with a mask of pairs itself, which "
-            "attn_implementation='headspan' does not make: use 'sdpa' or 'eager'"
+            f"the model of {type(config).__name__} requires a mask of pairs, which "
+            "attn_implementation='headspan' does not create: use 'sdpa' or 'eager'"
         )
 
 
@@ -202,7 +202,7 @@ def _range_of(rule: Any, query: torch.Tensor, all_keys: Range) -> Range:
     if name not in _RULES:
         rule_name = getattr(rule, "__qualname__", repr(rule))
         raise NotImplementedError(
-            f"the mask {rule_name} is none that attn_implementation='headspan' knows: use 'sdpa' or 'eager'"
+            f"the mask {rule_name} is unknown to attn_implementation='headspan': use 'sdpa' or 'eager'"
         )
     return _RULES[name](query, all_keys, **(_closure(rule) if rule.__closure__ else {}))
 
@@ -288,7 +288,7 @@ def _blocks(query: torch.Tensor, all_keys: Range, block_sequence_ids: torch.Tens
     for item, item_starts in zip(ids, starts, strict=True):
         named = item[item_starts & (item >= 0)]
         if named.numel() != named.unique().numel():
-            raise NotImplementedError("block_sequence_ids that come back are no range of keys: use 'sdpa' or 'eager'")
+            raise NotImplementedError("block_sequence_ids that recur are not a range of keys: use 'sdpa' or 'eager'")
     run = runs.gather(1, query.expand(len(ids), -1))
     first, end = torch.searchsorted(runs, run), torch.searchsorted(runs, run, right=True)
     inside = ids.gather(1, query.expand(len(ids), -1)) >= 0

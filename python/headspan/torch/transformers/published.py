@@ -80,7 +80,7 @@ def duo_attention_spans(
         raise ValueError(f"gates must be of shape (layers, key heads) for {count} heads, not of shape {table.shape}")
     for name, size in (("recent", recent), ("sinks", sinks)):
         if size is None:
-            raise ValueError(f"{name} must be given where gates are no folder with a config.json")
+            raise ValueError(f"{name} must be given if gates is not a folder with a config.json")
     window = _check.integer("recent", recent, at_least=1)
     minimum = _check.number("threshold", threshold, at_least=0)
     if sparsity is not None:
@@ -132,7 +132,7 @@ def moa_spans(plan: str | os.PathLike[str] | dict[str, Any], tokens: int) -> lis
     """
     tables = json.loads(Path(plan).read_text()) if isinstance(plan, str | os.PathLike) else plan
     if not isinstance(tables, dict) or not {"alphas", "betas"} <= tables.keys():
-        raise ValueError("plan must have alphas and betas, as MoA's files of JSON do")
+        raise ValueError("plan must have alphas and betas, like the JSON files of MoA")
     alphas, betas = (_check.as_array(name, tables[name]) for name in ("alphas", "betas"))
     for name, table in (("alphas", alphas), ("betas", betas)):
         _check.limits(name, table)

@@ -168,7 +168,7 @@ def _note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, optio
         number = next((index for index, owner in target.owners.items() if owner == id(module)), len(target.owners))
     if target.owners.setdefault(number, id(module)) != id(module):
         raise NotImplementedError(
-            f"two attentions of the model are layer {number}: record one part of it, such as model.encoder"
+            f"two attentions of the model are layer {number}: record a part of the model, such as model.encoder"
         )
     plain = {
         name: _copy_of(option) if isinstance(option, torch.Tensor) else option

@@ -119,9 +119,7 @@ def freeze_spans(model: torch.nn.Module) -> None:
         if not isinstance(getattr(module, "layer_idx", None), int):
             raise ValueError(f"each attention must have a number, layer_idx, but a {type(module).__name__} has none")
         if module.config is not config:
-            raise ValueError(
-                f"model must be one part alone, with one configuration: {type(module).__name__} has another"
-            )
+            raise ValueError(f"model must be a single part with one configuration: {type(module).__name__} has another")
     spans, ramp = of_model(model, config), ramp_of(model, config)
     for module in learned:
         del module.headspan_span, module.headspan_ramp
@@ -174,7 +172,7 @@ def decoder_config(model: torch.nn.Module) -> Any:
         raise TypeError(f"model must be one of transformers, not {type(model).__name__}")
     config = config.get_text_config(decoder=True)
     if getattr(config, "is_encoder_decoder", False):
-        raise ValueError("model must be a decoder alone: spans of encoders and decoders would be taken for each other")
+        raise ValueError("model must be a decoder only, because spans of encoders and decoders cannot be told apart")
     return config
 
 
@@ -195,7 +193,7 @@ def ramp_of(model: torch.nn.Module, config: Any) -> float:
     """Return the ramp of the spans of a model."""
     learned = {module.headspan_ramp for module in model.modules() if hasattr(module, "headspan_ramp")}
     if len(learned) > 1:
-        raise ValueError(f"ramp must be given where layers have different ones, here {sorted(learned)}")
+        raise ValueError(f"ramp must be given, because layers have different ones: {sorted(learned)}")
     ramp: float = learned.pop() if learned else getattr(config, "headspan_ramp", 32)
     return ramp
 
@@ -210,7 +208,7 @@ def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
             "each head of every layer, [[s], ...] one for each layer"
         )
     if len(rows) != layers:
-        raise ValueError(f"spans must be of all {layers} layers, not of {len(rows)}")
+        raise ValueError(f"spans must be for all {layers} layers, not of {len(rows)}")
     result: list[list[float] | None] = []
     for layer, row in enumerate(rows):
         if row is None:
@@ -219,7 +217,7 @@ def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
         array = _check.as_array("spans", row)
         low, _ = _check.limits("spans", array)
         if low < 0:
-            raise ValueError(f"spans must not be negative, but hold {low:g}")
+            raise ValueError(f"spans must be non-negative, got {low:g}")
         if array.shape not in ((1,), (heads,)):
             raise ValueError(
                 f"spans of layer {layer} must be one for each of {heads} heads, not of shape {array.shape}"

@@ -202,7 +202,7 @@ WRONG = {
         "pattern has Global, which has no halo, as have Full, Local, Strided, Fixed, Block",
     ),
     "pattern of one's own": (Random(2, 4), "pattern has Random, which has no halo"),
-    "span": (-1.0, "span must not be negative, but holds -1"),
+    "span": (-1.0, "span must be non-negative, got -1"),
     "causal": (1, "causal must be True or False, not 1"),
     "ramp": (-1, "ramp must be at least 0, not -1"),
 }
@@ -219,7 +219,7 @@ def test_what_has_no_halo_is_refused(name, one_rank):
 
 def test_a_call_without_ranks_says_how_there_are_some():
     with pytest.raises(
-        ValueError, match=r"halo_attention needs ranks, which torch\.distributed\.init_process_group makes"
+        ValueError, match=r"halo_attention requires ranks; call torch\.distributed\.init_process_group first"
     ):
         halo_attention(*torch.randn(3, 1, 2, 9, 4))
 
@@ -235,10 +235,10 @@ def test_tensors_that_do_not_suit_each_other(one_rank):
             (query, key.double(), value),
             r"key is torch\.float64 but query is torch\.float32; key\.to\(torch\.float32\) makes",
         ),
-        ((query, key[:, :, 1:], value), r"query, key and value must be of the same tokens of this rank, value of"),
+        ((query, key[:, :, 1:], value), r"query, key and value must have the same tokens of this rank, and key"),
         (
             (query, key, value[:, :1]),
-            r"query, key and value must be of the same tokens of this rank, value of the heads",
+            r"query, key and value must have the same tokens of this rank, and key and value the same heads",
         ),
         ((query[:, :1], key, value), r"heads must be a multiple of key_heads, not 1 and 2"),
         ((query, key, value.numpy()), r"value must be a tensor of torch, not ndarray"),
@@ -249,5 +249,5 @@ def test_tensors_that_do_not_suit_each_other(one_rank):
         ValueError, match=r"group must be a mesh of one dimension, such as mesh\['sequence'\], not of 2"
     ):
         halo_attention(query, key, value, group=dist.init_device_mesh("cpu", (1, 1)))
-    with pytest.raises(TypeError, match=r"'spam' is none of the options of an attention; did you mean 'span'\?"):
+    with pytest.raises(TypeError, match=r"unknown option 'spam'; did you mean 'span'\?"):
         halo_attention(query, key, value, spam=3)

@@ -131,6 +131,6 @@ def test_what_cannot_be_had_is_said():
 
     bad(ValueError, "fitting needs a model with attn_implementation='headspan', not 'eager'", model=model_of("llama"))
     bad(ValueError, "fitting is for layers of full attention, not of .*sliding_attention", model=made("mistral"))
-    bad(TypeError, r"data must be token ids of shape \(windows, tokens\) where no loss is given", data=IDS.float())
+    bad(TypeError, r"data must be token ids of shape \(windows, tokens\) if no loss is given", data=IDS.float())
     bad(TypeError, r"held_out must be token ids of shape \(windows, tokens\)", held_out=[IDS])
     bad(ValueError, "budget must be at least .* with a ramp of 32 on 60 tokens", budget=0.3)

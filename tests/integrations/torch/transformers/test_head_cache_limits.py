@@ -84,6 +84,6 @@ def test_models_that_cache_latents():
     if not hasattr(model.model.layers[0].self_attn, "expand_kv"):
         pytest.skip("this version of transformers caches keys of heads")
     with pytest.raises(
-        ValueError, match=r"^a cache of heads keeps keys and values of heads, but DeepseekV3ForCausalLM"
+        ValueError, match=r"^a cache of heads holds keys and values of heads, but DeepseekV3ForCausalLM"
     ):
         headspan.torch.head_cache(model)

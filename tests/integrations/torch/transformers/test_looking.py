@@ -210,7 +210,7 @@ def test_models_that_compute_with_the_mask_are_refused(name, sizes, padded):
     shared = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     mask = torch.ones(2, 30, dtype=torch.int64)
     mask[0, :9] = 1 - padded
-    with pytest.raises(NotImplementedError, match=f"{name}Config computes with a mask of pairs"):
+    with pytest.raises(NotImplementedError, match=f"{name}Config requires a mask of pairs"):
         small(name, **shared, **sizes)(tokens(), attention_mask=mask)
 
 
@@ -219,7 +219,7 @@ def test_masks_that_are_no_ranges_are_refused():
     model.set_attn_implementation("headspan")
     mask = torch.ones_like(ids)
     mask[0, 4] = 0
-    with torch.no_grad(), pytest.raises(NotImplementedError, match="padding within a text cannot be honoured"):
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="padding within a text is not supported"):
         model(input_ids=ids, attention_mask=mask, cache=headspan.torch.head_cache(model))
     with pytest.raises(TypeError, match=r"bool.*int64"):
         model(input_ids=ids, attention_mask=torch.ones(2, 1, 30, 30, dtype=torch.int64).tril())

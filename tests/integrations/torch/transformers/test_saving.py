@@ -139,10 +139,10 @@ def test_what_cannot_be_frozen():
         headspan.torch.freeze_spans(torch.nn.Linear(3, 3))
     encoder_decoder = model_of("t5")
     headspan.torch.convert(encoder_decoder, limit=20, ramp=4)
-    with pytest.raises(ValueError, match="a decoder alone"):
+    with pytest.raises(ValueError, match="a decoder only"):
         headspan.torch.freeze_spans(encoder_decoder)
     other = converted()
     other.model.layers[1].self_attn.config = copy.deepcopy(other.config)
-    with pytest.raises(ValueError, match="model must be one part alone"):
+    with pytest.raises(ValueError, match="model must be a single part"):
         headspan.torch.freeze_spans(other)
     assert sum(hasattr(its, "headspan_span") for its in other.modules()) == 2

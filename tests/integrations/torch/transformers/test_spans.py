@@ -105,12 +105,14 @@ def test_first_tokens_that_are_padding_or_not_seen_are_refused():
     headspan.torch.set_spans(model, SPANS, ramp=RAMP, sink_tokens=3)
     mask = torch.ones_like(ids)
     mask[0, :5] = 0
-    with pytest.raises(NotImplementedError, match="sink_tokens are the first ones, which with padding on the left"):
+    with pytest.raises(
+        NotImplementedError, match="sink_tokens are the first tokens, which are padding if padding is on the left"
+    ):
         model(ids, attention_mask=mask)
     model = model_of("mistral")
     model.set_attn_implementation("headspan")
     headspan.torch.set_spans(model, SPANS, ramp=RAMP, sink_tokens=3)
-    with pytest.raises(NotImplementedError, match="sink_tokens cannot be honoured beside a sliding window"):
+    with pytest.raises(NotImplementedError, match="sink_tokens cannot be combined with a sliding window"):
         model(ids)
     with pytest.raises(ValueError, match="sink_tokens must be at least 0, not -1"):
         headspan.torch.set_spans(model, SPANS, sink_tokens=-1)
@@ -169,5 +171,5 @@ def test_models_that_have_no_spans():
         headspan.torch.set_spans(model_of("llama"), 3)
     with pytest.raises(TypeError, match="one of transformers"):
         headspan.torch.set_spans(torch.nn.Linear(3, 3), 3)
-    with pytest.raises(ValueError, match="a decoder alone"):
+    with pytest.raises(ValueError, match="a decoder only"):
         headspan.torch.set_spans(model_of("t5"), 3)
