@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The weights themselves, for chosen rows and columns and pooled: what pictures are made of. Memory is that of the
+// Attention weights for selected rows and columns, optionally pooled, as for pictures. Needs only memory for the
 // result.
 #include <algorithm>
 #include <cstddef>
@@ -32,7 +32,7 @@ class WeightMap {
         kernel_(active_kernel<T>()),
         plan_(request.patterns, request.heads(), request.queries(), request.keys()),
         rows_(selection.rows.shape[0]) {
-    // A task computes whole rows of the result, and about a group of queries.
+    // A task computes whole rows of the result, for about one group of queries.
     std::ptrdiff_t const pools = std::max<std::ptrdiff_t>(1, kLanes / selection.pool_rows);
     rows_per_task_ = std::min(rows_, pools * selection.pool_rows);
     for (std::ptrdiff_t col = 1; col < selection.cols.shape[0]; col++)
@@ -66,7 +66,7 @@ class WeightMap {
     }
     QueryGroup<T> queries(request_, plan_, batch, head, plan_.whole(batch, head), chosen, true);
     VisibleKeys const keys = queries.schedule.visible_keys();
-    // The sum over all keys first, without values.
+    // First compute the sum over all keys, without values.
     queries.group.value_dim = 0;
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), 0);
     ForwardRows<T> rows;
@@ -96,14 +96,14 @@ class WeightMap {
     return true;
   }
 
-  // The columns that may hold keys of a group; of columns in any order all.
+  // The columns that may hold keys of a group: all, if the columns are in any order.
   std::pair<std::ptrdiff_t, std::ptrdiff_t> columns_of(const GroupKeyRange& keys) const {
     if (keys.empty()) return {0, 0};
     if (!ascending_) return {0, selection_.cols.shape[0]};
     return {first_column(keys.first()), first_column(keys.last())};
   }
 
-  // The first of the ascending columns that is not before a key.
+  // The first of the ascending columns at or after the key.
   std::ptrdiff_t first_column(std::ptrdiff_t key) const {
     std::ptrdiff_t low = 0, high = selection_.cols.shape[0];
     while (low < high) {
@@ -116,7 +116,7 @@ class WeightMap {
     return low;
   }
 
-  // The rows of the result that the queries of a group belong to.
+  // The rows of the result to which the queries of a group belong.
   class PooledRows {
    public:
     PooledRows(const WeightMap& map, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first_row, int lanes)
@@ -135,7 +135,7 @@ class WeightMap {
       for (int r = 0; r < count;) {
         std::ptrdiff_t const col = (first_col + r) / pool_cols_;
         int const end = static_cast<int>(std::min<std::ptrdiff_t>(count, (col + 1) * pool_cols_ - first_col));
-        T sums[kLanes];  // over the keys first: the queries of a key lie side by side
+        T sums[kLanes];  // over the keys first: the queries of a key are adjacent
         std::copy_n(weights + r * kLanes, kLanes, sums);
         for (r++; r < end; r++)
           for (int lane = 0; lane < kLanes; lane++) sums[lane] += weights[r * kLanes + lane];
@@ -153,9 +153,9 @@ class WeightMap {
     }
 
     struct Row {
-      int end;     // after its last lane
+      int end;     // one past its last lane
       T* weights;  // in the result
-      T share;     // of one query in the mean
+      T share;     // of one query in the mean over a row
     };
     Row rows_[kLanes];
     int count_ = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients. Every query's gradient belongs to its group, but a key's is a sum over all groups that see it. Groups come
-// in chunks, which add to the keys in an order that depends on shapes only (see sums/chunk_queue.h), so that the sums
-// come out the same for every number of threads. A pattern may take several stages, each of which adds to what the ones
-// before have found.
+// Gradients. The gradient of a query belongs to one group, but that of a key is a sum over all groups that see it.
+// Groups form chunks, which add to the keys in an order that depends on shapes only (see sums/chunk_queue.h), so the
+// sums are the same for every number of threads. A pattern may have several stages; each adds to the results of the
+// previous ones.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -32,12 +32,12 @@ namespace headspan {
 
 namespace {
 
-// Keys of a range, and groups of a chunk. The fewer there are, the more threads can share a head, but the more often
-// the rows of a key go from one thread to another. A pattern is asked for the keys of a group in every range.
+// Keys per range, and groups per chunk. Smaller numbers let more threads share a head, but move the rows of a key
+// between threads more often. A pattern is asked for the keys of a group in every range.
 constexpr std::ptrdiff_t kRangeKeys = 2 * kTileKeys, kPatternRangeKeys = 32 * kTileKeys;
 constexpr std::ptrdiff_t kChunkGroups = 2;
 
-// One call's state, so that its parts need not pass a dozen arguments.
+// The state of one call, which would otherwise be a dozen arguments.
 template <class T>
 class BackwardPass {
  public:
@@ -55,14 +55,14 @@ class BackwardPass {
   }
 
  private:
-  // The queries of the heads that share a key head, at one stage. The heads take turns: group number n is group
-  // n / heads of head n % heads.
+  // The queries of the heads that share a key head, in one stage. The heads alternate: group number n is group n /
+  // heads of head n % heads.
   struct KeyHead {
     std::ptrdiff_t batch, first_head, stage, groups, range_keys;
-    std::ptrdiff_t classes;  // whose keys are copied at a time, see class_rows.h
+    std::ptrdiff_t classes;  // number of classes whose keys are copied at a time, see class_rows.h
     KeyGradientRows<T> key_rows;
-    // Where chunks begin that have no key in common, those of classes, and one more for the end; empty: chunks of
-    // kChunkGroups groups, which follow each other.
+    // The first groups of chunks that have no key in common, those of classes, and one more entry for the end. If
+    // empty, chunks are kChunkGroups successive groups.
     std::vector<std::ptrdiff_t> apart;
 
     std::ptrdiff_t chunks() const {
@@ -120,7 +120,7 @@ class BackwardPass {
     return {batch, first_head, stage, groups, range_keys, classes, key_rows, apart};
   }
 
-  // Their work is how many keys a group meets, by a few of the groups.
+  // The work is estimated from the number of keys of a few of the groups.
   ChunkQueue::OfHead chunks_of(const KeyHead& head) const {
     constexpr std::ptrdiff_t samples = 4;
     ChunkQueue::OfHead chunks{head.chunks(), 0};
@@ -180,7 +180,7 @@ class BackwardPass {
     return true;
   }
 
-  // One group, from the beginning to the end of its work.
+  // The computation of one group, from start to end.
   struct GroupRun {
     QueryGroup<T> queries;
     VisibleKeys const keys;
@@ -188,8 +188,8 @@ class BackwardPass {
     BackwardRows<T> rows;
     KeyGradients<T> const key_rows;
     void* const workspace;
-    bool const adds;       // to what the stages before have found
-    std::vector<T> later;  // rows of the query's gradient that are added in the end, or of which only others are made
+    bool const adds;       // whether to add to the results of earlier stages
+    std::vector<T> later;  // rows of the query gradient that are added at the end, or that only other rows need
     std::ptrdiff_t const number;
 
     GroupRun(const BackwardPass& pass, const KeyHead& head, std::ptrdiff_t n, ChunkSums<T>& chunk_sums, void* memory)
@@ -235,7 +235,7 @@ class BackwardPass {
     });
   }
 
-  // The gradients of the keys that the group meets next, up to `end`.
+  // Computes the gradients of the next keys of the group, up to `end`.
   static void clear(KeyHead& head, const GroupRun& run, std::ptrdiff_t range, std::ptrdiff_t end) {
     if (head.key_rows.step() == 1) return head.key_rows.clear(range, end);
     for (int lane = 0; lane < run.queries.schedule.lanes(); lane++)
@@ -257,7 +257,7 @@ class BackwardPass {
     }
   }
 
-  // What a group that comes soon will be the first to need, to be fetched beside the first tiles of this one.
+  // The rows that an upcoming group needs first, to be prefetched during the first tiles of this group.
   void fetch_next(GroupRun& run, const KeyHead& head) const {
     static_assert(kPrefetchArrays >= 8, "as many arrays as here");
     PrefetchArray<T>* const arrays = run.queries.group.prefetch;
@@ -271,7 +271,7 @@ class BackwardPass {
     arrays[2] = prefetch_group(upstream_.grad_out, stage, head.batch, of_head, index);
     if (!past_caches_ && gradients_.query)
       arrays[3] = prefetch_group(gradients_.query, stage, head.batch, of_head, index);
-    if (run.queries.group.key.step > 1) return;  // its keys are copies, and gradients so far apart push each other out
+    if (run.queries.group.key.step > 1) return;  // keys are copies, and gradients so far apart evict each other
     arrays[4] = prefetch_new_keys(request_.key, stage, head.batch, key_head, index, first_key);
     arrays[5] = prefetch_new_keys(request_.value, stage, head.batch, key_head, index, first_key);
     if (gradients_.key) arrays[6] = prefetch_new_keys(gradients_.key, stage, head.batch, key_head, index, first_key);
@@ -285,7 +285,7 @@ class BackwardPass {
   Kernel<T> const kernel_;
   Plan const plan_;
   SharedSums<T> const shared_;
-  bool const past_caches_;  // of the queries' gradients, where nobody reads them here
+  bool const past_caches_;  // of the query gradients, if nothing reads them here
 };
 
 }  // namespace

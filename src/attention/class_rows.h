@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Keys of the same class, those equal modulo a stride, brought together. Where they lie, far apart, they share a few
-// sets of the caches and push each other out, and no hardware foresees them. Several neighbouring classes are copied at
-// a time, as their rows are neighbours in memory.
+// Copies of the keys of one class, which are equal modulo a stride. In their arrays they are far apart, share a few
+// sets of the caches and evict each other, and hardware does not prefetch them. Several neighbouring classes are copied
+// at a time, because their rows are adjacent in memory.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +19,16 @@
 
 namespace headspan {
 
-// More classes at a time make longer runs of memory, up to here.
+// Copying more classes at a time makes longer runs of memory, up to this limit.
 constexpr std::ptrdiff_t kMostClasses = 8;
 
-// The most keys of a class.
+// The maximum number of keys in a class.
 template <class T>
 std::ptrdiff_t rows_of_class(const Request<T>& request, std::ptrdiff_t stride) {
   return (request.keys() + stride - 1) / stride;
 }
 
-// Whether the range of every query holds its own key, as the documents of packed ones do.
+// Whether the range of every query contains its own key, as for the documents of packed texts.
 template <class T>
 bool all_see_themselves(const Request<T>& request) {
   for (std::ptrdiff_t item = 0; item < request.batch() && request.range_first; item++) {
@@ -42,9 +42,9 @@ bool all_see_themselves(const Request<T>& request) {
   return true;
 }
 
-// How many classes of a stage are to be brought together at a time; 0 where that would not serve: where a group holds
-// several classes, where not one class fits into a cache, or where some key of a class may be one that nobody sees,
-// which must not be read.
+// The number of classes of a stage that are copied at a time. 0 if copying does not help: if a group has several
+// classes, if not even one class fits into a cache, or if a class may contain a key that no query sees, which must not
+// be read.
 template <class T>
 std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* stage) {
   constexpr std::ptrdiff_t cache = 1 << 20;
@@ -57,8 +57,8 @@ std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* 
   return std::min(cache / (rows * row), kMostClasses);
 }
 
-// Where groups of a stage begin that are of the next `most` classes, and one more for the end. A group holds whole
-// classes or a part of one.
+// The first groups of the next `most` classes of a stage, and one more entry for the end. A group has whole classes or
+// a part of one.
 inline std::vector<std::ptrdiff_t> class_cuts(const PatternStage& stage, std::ptrdiff_t most) {
   std::vector<std::ptrdiff_t> cuts;
   for (std::ptrdiff_t group = 0, before = -1; group < stage.order.groups(); group++) {
@@ -70,11 +70,11 @@ inline std::vector<std::ptrdiff_t> class_cuts(const PatternStage& stage, std::pt
   return cuts;
 }
 
-// Copies of a head's keys and values, for some classes of a stage at a time.
+// Copies of the keys and values of a head, for some classes of a stage at a time.
 template <class T>
 class ClassRows {
  public:
-  // at_a_time 0: none, and groups read where the rows lie. `memory` holds as many numbers as `elements` says.
+  // If at_a_time is 0, nothing is copied, and groups read the rows in place. `memory` has room for `elements` numbers.
   ClassRows(const Request<T>& request, const PatternStage* stage, std::ptrdiff_t batch, std::ptrdiff_t key_head,
             std::ptrdiff_t at_a_time, T* memory)
       : request_(request),
@@ -91,7 +91,7 @@ class ClassRows {
     return static_cast<std::size_t>(places * (request.head_dim() + request.value_dim()));
   }
 
-  // Lets a group, all of one class, read from here. Brings its class here, and those that will be needed next.
+  // Lets a group of one class read from the copies. Copies its class and prefetches those that are needed next.
   void redirect(QueryGroup<T>& queries) {
     if (at_a_time_ == 0) return;
     std::ptrdiff_t const its_class = queries.schedule.query(0) % stride_, first = its_class / at_a_time_ * at_a_time_;
@@ -105,8 +105,7 @@ class ClassRows {
   }
 
  private:
-  // Keys and values beside each other, each row with the one that comes next of its class on the way: so memory always
-  // has something to do.
+  // Copies keys and values together and prefetches the next row of the class for each, so that memory is always busy.
   void gather() const {
     std::ptrdiff_t const count = std::min(at_a_time_, stride_ - first_), before = request_.keys() - request_.queries(),
                          begin = request_.visibility(batch_).key_begin,
@@ -128,7 +127,7 @@ class ClassRows {
 
   const Request<T>& request_;
   std::ptrdiff_t const batch_, key_head_, stride_, at_a_time_, rows_;
-  std::ptrdiff_t first_ = -1;  // class of queries; none yet
+  std::ptrdiff_t first_ = -1;  // class of queries; -1: none yet
   T *const key_, *const value_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pairs with a mask above 0, counted by the tiles that the passes would compute.
+// Counts the pairs with a mask above 0 in the tiles that the stages would compute.
 #include <cstddef>
 #include <cstdint>
 
@@ -31,7 +31,7 @@ std::int64_t pairs_of_group(const QueryGroup<T>& queries, TileBatch& batch, cons
   return count;
 }
 
-// Where no key is left out among others, every query's keys are a range.
+// If no key inside the ranges is left out, the keys of every query are a range.
 template <class T>
 std::int64_t pairs_of_ranges(const Request<T>& request, std::ptrdiff_t item, std::ptrdiff_t head,
                              const StopCheck& stop) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The forward pass. Groups of queries are taken head by head, so that the keys and values of one head stay in the
-// cache. Groups that see many keys while there are few groups are split over their keys.
+// The forward pass. Groups of queries are computed head by head, so that the keys and values of one head stay in the
+// cache. If there are few groups with many keys, groups are split over their keys.
 #include <algorithm>
 #include <cstddef>
 #include <optional>
@@ -25,7 +25,7 @@ namespace headspan {
 
 namespace {
 
-// One call's state, so that its parts need not pass a dozen arguments.
+// The state of one call, which would otherwise be a dozen arguments.
 template <class T>
 class ForwardPass {
  public:
@@ -44,7 +44,7 @@ class ForwardPass {
                    [&](std::ptrdiff_t task, const StopCheck& stop) { run_part(0, parts, parts.at(task), stop); });
       return merge_parts(0, parts);
     }
-    // A later stage adds to what the earlier ones found, and needs their statistics.
+    // A later stage adds to the results of earlier ones and needs their statistics.
     if (plan_.stages() > 1 && !results_.statistics) keep_statistics();
     for (std::ptrdiff_t stage = 0; stage < plan_.stages(); stage++) {
       SplitKeys<T> parts = split_keys(stage);
@@ -54,7 +54,7 @@ class ForwardPass {
   }
 
  private:
-  // What has groups of its own: heads, or those that share a key head.
+  // The units that have groups of their own: heads, or the heads that share a key head.
   std::ptrdiff_t heads_of_item() const { return together_ ? request_.key_heads() : request_.heads(); }
   std::ptrdiff_t heads() const { return request_.batch() * heads_of_item(); }
 
@@ -75,7 +75,7 @@ class ForwardPass {
                      : group_of(request_, plan_, item, in_item, stage, index);
   }
 
-  // Parts of groups and whole groups are tasks beside each other.
+  // Parts of groups and whole groups are separate tasks.
   void run_stage(std::ptrdiff_t stage, SplitKeys<T>& parts, const Control& control) const {
     int const threads = useful_threads(request_, control);
     std::optional<Tasks<T>> whole;
@@ -87,7 +87,7 @@ class ForwardPass {
                  });
   }
 
-  // ---- groups split over their keys: all where there are too few to be tasks, else those of global tokens
+  // ---- groups split over their keys: all if there are too few to be tasks, otherwise those of global tokens
 
   SplitKeys<T> split_keys(std::ptrdiff_t stage) const {
     constexpr std::ptrdiff_t tasks_wanted = 64, least_keys = 2048;
@@ -143,7 +143,7 @@ class ForwardPass {
 
   // ---- whole groups
 
-  // The groups of a task but those that were split, from the last one on, each of which fetches the next one's rows.
+  // The groups of a task except for split ones, in descending order. Each prefetches the rows of the next one.
   void run_task(std::ptrdiff_t stage, const typename Tasks<T>::Task& task, const SplitKeys<T>& parts,
                 const StopCheck& stop) const {
     std::ptrdiff_t const first = std::max(task.first, parts.groups(task.head));
@@ -184,14 +184,14 @@ class ForwardPass {
     });
   }
 
-  // What group `next`, before this one, will be the first to need, while this one meets its tiles.
+  // The rows that group `next`, the preceding one, needs first, to be prefetched during the tiles of this group.
   void fetch_next(QueryGroup<T>& queries, std::ptrdiff_t next, const Tile* tiles, int count) const {
     static_assert(kPrefetchArrays >= 4, "as many arrays as here");
     PrefetchArray<T>* const arrays = queries.group.prefetch;
     const PatternStage* const stage = queries.schedule.rules().stage;
     std::ptrdiff_t const batch = queries.batch, head = queries.head, key_head = head / request_.heads_per_key_head();
     arrays[0] = prefetch_group(request_.query, stage, batch, head, next);
-    if (queries.group.key.step > 1 || request_.cache) return;  // its keys are copies, or lie where they may
+    if (queries.group.key.step > 1 || request_.cache) return;  // keys are copies, or rows of a cache in any place
     if (!past_caches_) arrays[1] = prefetch_group(results_.out, stage, batch, head, next);
     const Tile* const whole =
         std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });
@@ -200,7 +200,7 @@ class ForwardPass {
     arrays[3] = prefetch_new_keys(request_.value, stage, batch, key_head, next, first);
   }
 
-  // A group's rows from parts of its keys, part_of(i, lane), after what the earlier passes found.
+  // Merges the rows of a group from parts of its keys, part_of(i, lane), with the results of earlier stages.
   template <class PartOf>
   void store_merged(std::ptrdiff_t stage, const QueryGroup<T>& queries, std::ptrdiff_t count, PartOf part_of) const {
     std::vector<T> before(static_cast<std::size_t>(request_.value_dim()));
@@ -214,7 +214,7 @@ class ForwardPass {
     }
   }
 
-  // What the earlier passes found, its row copied to `copy`.
+  // The result of earlier stages, whose row is copied to `copy`.
   PartialSoftmax<T> earlier(const QueryGroup<T>& queries, int lane, T* copy) const {
     std::copy_n(out_row(queries, lane), request_.value_dim(), copy);
     const T* const statistics = queries.at(results_.statistics, lane);
@@ -234,8 +234,8 @@ class ForwardPass {
   ForwardViews<T> results_;
   Kernel<T> const kernel_;
   Plan const plan_;
-  bool const together_;     // the heads that share a key head
-  bool const past_caches_;  // where no later stage reads its rows
+  bool const together_;     // whether heads that share a key head form groups together
+  bool const past_caches_;  // if no later stage reads the rows
   Buffer<T> statistics_;
 };
 

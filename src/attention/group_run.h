@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the drivers need to run groups on the kernel: a thread's workspace, and the forward pass of a group.
+// The parts that the drivers need to run groups on the kernel: the workspace of a thread, and the forward pass of a
+// group.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +21,11 @@
 
 namespace headspan {
 
-// Memory of one thread: a batch of tiles, workspaces of the kernel, and room for so many numbers.
+// The memory of one thread: a batch of tiles, workspaces of the kernel, and room for the given number of elements.
 template <class T>
 struct ThreadWorkspace {
   TileBatch* tiles;
-  void* kernel;  // the first of the workspaces
+  void* kernel;  // the first workspace
   T* copies;
   std::size_t kernel_bytes;
 
@@ -39,8 +40,9 @@ struct ThreadWorkspace {
   void* kernel_at(std::size_t i) const { return static_cast<char*>(kernel) + i * kernel_bytes; }
 };
 
-// The forward pass of a group, done again without its masked pairs when one of them may have spoilt it; false if it was
-// stopped. for_each_tiles(step) is to call step(tiles, count) for all its tiles and to return false if it was stopped.
+// The forward pass of a group. If a masked pair may have spoilt it, it is repeated without masked pairs. Returns false
+// if it was stopped. for_each_tiles(step) must call step(tiles, count) for all tiles and return false if it was
+// stopped.
 template <class T, class ForEachTiles>
 bool run_forward(const Kernel<T>& kernel, const Request<T>& request, QueryGroup<T>& queries, ForwardRows<T>& rows,
                  const ThreadWorkspace<T>& workspace, ForEachTiles for_each_tiles) {
@@ -73,8 +75,8 @@ T log_sum_exp(T maximum, double sum) {
   return static_cast<T>(static_cast<double>(maximum) * ln2 + std::log(sum));
 }
 
-// Whether the rows of a result should be written past the caches: whole lines of an array that outgrows them, which
-// they would have to read before they change it.
+// Whether to write the rows of a result past the caches. That helps for whole lines of an array larger than the caches,
+// which would otherwise be read before they are written.
 template <class T>
 bool past_caches(const Kernel<T>& kernel, const ArrayView<T, 4>& result) {
   constexpr std::size_t line = 64, least = std::size_t(8) << 20;
@@ -85,10 +87,10 @@ bool past_caches(const Kernel<T>& kernel, const ArrayView<T, 4>& result) {
   return kernel.stores_past_caches && bytes >= least && odd % line == 0;
 }
 
-// One thread for what is nearly done before a second one has woken up.
+// One thread if the work would be nearly done before a second thread has started.
 template <class T>
 int useful_threads(const Request<T>& request, const Control& control) {
-  double const lanes = static_cast<double>(std::max<std::ptrdiff_t>(request.queries(), 16));  // a vector is the least
+  double const lanes = static_cast<double>(std::max<std::ptrdiff_t>(request.queries(), 16));  // at least one vector
   std::ptrdiff_t const keys = request.cache ? std::min(request.keys(), request.cache->longest()) : request.keys();
   double const flops = 4.0 * static_cast<double>(request.batch() * request.heads()) * lanes *
                        static_cast<double>(keys) * request.head_dim();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Keys and values of a text that is continued: for every key head only as many rows as somebody can still see, in
-// memory that the caller owns.
+// Keys and values of a text that grows. Every key head keeps only the rows that queries can still see, in memory of the
+// caller.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,13 @@
 
 namespace headspan {
 
-// Rows of bytes: strides and the last axis of a view of them count bytes.
+// Rows as bytes: strides and the last axis count bytes.
 using Bytes = unsigned char;
 
 class KeyCache {
  public:
-  // The rows of all batch items, item by item: `capacity` of the ring, then one for each of the kept ones. Or, where
-  // all rows are kept, the pages of each item, `capacity` being that of an item's.
+  // The rows of all batch items, item by item: `capacity` rows of the ring, then one for each kept row. If all rows are
+  // kept: the pages of each item, where `capacity` is the number of pages per item.
   struct OfHead {
     Bytes *key, *value;
     std::ptrdiff_t capacity;
@@ -42,7 +42,7 @@ class KeyCache {
   std::ptrdiff_t count() const { return count_; }
   std::ptrdiff_t key_heads() const { return static_cast<std::ptrdiff_t>(heads_.size()); }
   std::ptrdiff_t first(std::ptrdiff_t head) const { return of(head).first; }
-  // Of the rings.
+  // The constructor for rings.
   std::ptrdiff_t longest() const {
     std::ptrdiff_t most = 0;
     for (OfHead const& head : heads_) most = std::max(most, head.capacity);
@@ -55,14 +55,14 @@ class KeyCache {
     return {of(head).first, count_, of(head).capacity, kept_.data(),
             of(head).paged() ? 0 : static_cast<std::ptrdiff_t>(kept_.size())};
   }
-  // Null: a ring.
+  // null for a ring
   void* const* key_pages(std::ptrdiff_t batch, std::ptrdiff_t head) const {
     return of(head).paged() ? of(head).key_pages.data() + batch * (of(head).capacity / kPageRows) : nullptr;
   }
   void* const* value_pages(std::ptrdiff_t batch, std::ptrdiff_t head) const {
     return of(head).paged() ? of(head).value_pages.data() + batch * (of(head).capacity / kPageRows) : nullptr;
   }
-  // How many rows there may be in all.
+  // The maximum number of rows.
   std::ptrdiff_t room() const {
     std::ptrdiff_t least = std::numeric_limits<std::ptrdiff_t>::max();
     for (OfHead const& head : heads_)
@@ -76,7 +76,7 @@ class KeyCache {
     return of(head).paged() ? nullptr : of(head).value + batch * rows(head) * row_bytes_.value;
   }
 
-  // Rows behind the last one: key and value (batch, key heads, more rows, bytes), as they are stored.
+  // Appends rows of key and value, (batch, key heads, new rows, bytes), in the storage type.
   void append(const ArrayView<const Bytes, 4>& key, const ArrayView<const Bytes, 4>& value) {
     std::ptrdiff_t const more = key.shape[2];
     for (std::ptrdiff_t head = 0; head < key_heads(); head++) {
@@ -90,7 +90,7 @@ class KeyCache {
     count_ += more;
   }
 
-  // Forgets the last rows. What the ring has lost for them does not come back.
+  // Removes the last rows. Rows that the ring has overwritten do not come back.
   void truncate(std::ptrdiff_t count) { count_ = std::min(count_, count); }
 
  private:
@@ -101,7 +101,7 @@ class KeyCache {
   struct Place {
     Bytes* ring;
     void* const* pages;
-    std::ptrdiff_t bytes;  // of a row
+    std::ptrdiff_t bytes;  // per row
   };
   void copy_rows(const ArrayView<const Bytes, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, Place to) const {
     std::ptrdiff_t const more = from.shape[2], capacity = of(head).capacity;

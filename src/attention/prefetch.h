@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rows that the next group will be the first to need, to be fetched while this one is computed.
+// The rows that the next group needs first, to be prefetched during the current one.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace headspan {
 
-// kLanes rows from `first` on of an array of (batch, heads, tokens, ...), less those that it does not have.
+// kLanes rows from `first` on of an array of (batch, heads, tokens, ...), without those that do not exist.
 template <class T>
 PrefetchArray<std::remove_const_t<T>> prefetch_rows(const ArrayView<T, 4>& array, std::ptrdiff_t batch,
                                                     std::ptrdiff_t head, std::ptrdiff_t first) {
@@ -33,9 +33,9 @@ PrefetchArray<std::remove_const_t<T>> prefetch_group(const ArrayView<T, 4>& arra
           static_cast<int>(array.shape[3])};
 }
 
-// The rows of keys that group number `index` of a stage will be the first to need. Neighbours have most of their keys
-// in common: new are those from `first` on. Where the queries of a group are far apart its keys are new ones, and most
-// often those of its own tokens.
+// The rows of keys that group number `index` of a stage needs first. Neighbouring groups share most keys, so only those
+// from `first` on are new. If the queries of a group are far apart, all of its keys are new, and most often they are
+// those of its own tokens.
 template <class T>
 PrefetchArray<std::remove_const_t<T>> prefetch_new_keys(const ArrayView<T, 4>& array, const PatternStage* stage,
                                                         std::ptrdiff_t batch, std::ptrdiff_t key_head,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Queries of one head gathered into a group for the kernel; shared by the drivers of forward, backward and maps.
+// Queries of one head as a group for the kernel, shared by the drivers of the forward pass, the backward pass and maps.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ template <class T>
 class QueryGroup {
  public:
   Group<T> group;                    // for the kernel
-  std::ptrdiff_t const batch, head;  // of the first lane, and of all but where heads are taken together
+  std::ptrdiff_t const batch, head;  // of the first lane, and of all lanes unless heads are grouped together
   GroupSchedule const schedule;
 
   QueryGroup(const Request<T>& request, const Plan& plan, std::ptrdiff_t its_batch, std::ptrdiff_t its_head,
@@ -49,15 +49,15 @@ class QueryGroup {
     if (!is_first || !request.sinks) leave_out_sink();
   }
 
-  // Sinks and memory keys count once: where the keys of a query are met in several passes or parts, in the first.
+  // Sinks and memory keys count once: in the first stage or part in which a query meets keys.
   void leave_out_what_all_see() {
     leave_out_sink();
     memory_keys_ = 0;
   }
 
   bool has_memory() const { return memory_keys_ > 0; }
-  // The group as it meets memory keys, which are at no distance and have no number of their own: their tiles are the
-  // last ones. step(group, tile) is called for each.
+  // The group for memory keys, which have no distance and no index. Their tiles are the last ones. Calls step(group,
+  // tile) for each.
   template <class Step>
   void for_each_memory_tile(const Request<T>& request, Step step) const {
     if (!has_memory()) return;
@@ -71,7 +71,7 @@ class QueryGroup {
     with_memory.ramp = 0;
     with_memory.biased = false;
     with_memory.axes = 0;
-    with_memory.dropout.first_key = uint32_t(1) << 31;  // other numbers than those of keys
+    with_memory.dropout.first_key = uint32_t(1) << 31;  // their numbers differ from those of keys
     for (std::ptrdiff_t first = 0; first < memory_keys_; first += kTileKeys)
       step(with_memory, Tile{first, 1, nullptr, nullptr,
                              static_cast<int>(std::min<std::ptrdiff_t>(memory_keys_ - first, kTileKeys)), false});
@@ -89,7 +89,7 @@ class QueryGroup {
  private:
   void leave_out_sink() { std::fill_n(group.sink, kLanes, -std::numeric_limits<T>::infinity()); }
 
-  // Long rows take long, all the more as they leave the caches, and between steps one asks whether to go on.
+  // Long rows take long, especially outside the caches, and stop requests are checked between steps.
   static int tiles_at_once(const Request<T>& request) {
     constexpr std::ptrdiff_t short_row = 256;
     std::ptrdiff_t const dims = std::max<std::ptrdiff_t>({request.head_dim(), request.value_dim(), 1}),
@@ -176,7 +176,7 @@ class QueryGroup {
     }
   }
 
-  // A pair that one term removes is removed, whatever the others say.
+  // A pair that one term removes stays removed, whatever other terms contain.
   static T sum(T a, T b) {
     constexpr T removed = -std::numeric_limits<T>::infinity();
     return a == removed || b == removed ? removed : a + b;
@@ -246,7 +246,7 @@ QueryGroup<T> group_of_heads(const Request<T>& request, const Plan& plan, std::p
   return {request, plan, batch, first, plan.whole(batch, first), queries, true};
 }
 
-// Whether they fit into one group, and what it meets is the same for all of them.
+// Whether they fit into one group and see the same keys.
 template <class T>
 bool takes_heads_together(const Request<T>& request, const Plan& plan) {
   std::ptrdiff_t const each = request.heads_per_key_head();

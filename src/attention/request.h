@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is asked of the driver, which cuts attention into groups of queries, hands them to threads, and each group to
-// the kernel. Arrays are (batch, heads, tokens, head_dim) with any strides but a contiguous last axis; shapes have been
-// checked by the caller.
+// The request for the drivers, which divide attention into groups of queries and groups among threads, and pass each
+// group to the kernel. Arrays are (batch, heads, tokens, head_dim) with any strides, but the last axis is contiguous.
+// The caller has checked all shapes.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +22,22 @@ namespace headspan {
 template <class T>
 struct Request {
   ArrayView<const T, 4> query;
-  ArrayView<const T, 4> key, value;  // with a cache no more than their shapes
+  ArrayView<const T, 4> key, value;  // with a cache only their shapes
   const KeyCache* cache = nullptr;
-  ArrayView<const Bytes, 4> new_key, new_value;    // the last of the keys, which the cache does not have yet
-  ArrayView<const T, 3> memory_key, memory_value;  // (key_heads, m, head_dim), seen by every query; null: none
+  ArrayView<const Bytes, 4> new_key, new_value;    // the last keys, which are not in the cache yet
+  ArrayView<const T, 3> memory_key, memory_value;  // (key_heads, m, head_dim), which all queries see; null: none
   ArrayView<const T, 3> span;                      // (batch, heads, tokens); null: unlimited
   ArrayView<const T, 3> temperature;               // (batch, heads, tokens); null: 1
   ArrayView<const T, 2> slopes;                    // (batch, heads); null: 0
   ArrayView<const T, 2> sinks;                     // (batch, heads); null: -infinity
   ArrayView<const T, 3> key_bias;                  // (batch, heads, keys); null: 0
-  ArrayView<const bool, 3> removed;                // (batch, heads, keys), where key_bias is -infinity; null: nowhere
-  // Of every batch item, along a contiguous last axis; both or none. See Visibility.
+  ArrayView<const bool, 3> removed;                // (batch, heads, keys), where key_bias is -infinity; null: none
+  // Of every batch item, with a contiguous last axis; both or neither. See Visibility.
   ArrayView<const double, 2> query_positions, key_positions;
-  ArrayView<const std::int64_t, 1> key_begin, key_lengths;   // (batch), outside lies padding; null: all keys count
-  ArrayView<const std::int64_t, 1> prefix_end;               // (batch), of the keys seen by all; null: 0
-  ArrayView<const std::int64_t, 2> range_first, range_last;  // (batch, queries), the keys of each; null: all
-  std::vector<const Pattern*> patterns;                      // one, one a head, one a batch item and head, or none
+  ArrayView<const std::int64_t, 1> key_begin, key_lengths;   // (batch), padding is outside; null: all keys count
+  ArrayView<const std::int64_t, 1> prefix_end;               // (batch), end of the keys that all queries see; null: 0
+  ArrayView<const std::int64_t, 2> range_first, range_last;  // (batch, queries), the range of keys of each; null: all
+  std::vector<const Pattern*> patterns;                      // one, one per head, one per batch item and head, or none
   std::vector<std::shared_ptr<const ScoreTerm<T>>> terms;
   double scale = 1;
   double ramp = 32;
@@ -75,8 +75,8 @@ struct Control {
   InterruptCheck interrupted;
 };
 
-// out (batch, heads, tokens, value_dim); and, if not null, lse (batch, heads, tokens) and what the backward pass needs
-// of every query: statistics (batch, heads, tokens, 2), the maximum and the inverse of the sum.
+// out (batch, heads, tokens, value_dim). Optionally lse (batch, heads, tokens), and for the backward pass the
+// statistics (batch, heads, tokens, 2), which are the maximum and the inverse of the sum of every query.
 template <class T>
 struct ForwardViews {
   ArrayView<T, 4> out;
@@ -87,15 +87,15 @@ struct ForwardViews {
 template <class T>
 void attention_forward(const Request<T>& request, const ForwardViews<T>& results, const Control& control);
 
-// What the forward pass gave, and the gradients that came back. grad_lse may be null.
+// The results of the forward pass and their gradients. grad_lse may be null.
 template <class T>
 struct Upstream {
   ArrayView<const T, 4> out, statistics, grad_out;
   ArrayView<const T, 3> grad_lse;
 };
 
-// span, temperature, slopes and sinks are per query, (batch, heads, tokens), key_bias (batch, heads, keys), those of
-// memory (batch, heads, m * dims). What is null is not wanted, and costs nothing.
+// span, temperature, slopes and sinks are per query, (batch, heads, tokens), key_bias is (batch, heads, keys), and
+// memory is (batch, heads, m * dims). A null gradient is not computed and costs nothing.
 template <class T>
 struct GradientViews {
   ArrayView<T, 4> query, key, value;
@@ -118,14 +118,14 @@ template <class T>
 void attention_weights(const Request<T>& request, const Selection& selection, const ArrayView<T, 4>& weights,
                        const Control& control);
 
-// How many counts tell the pairs of all batch items and heads: one where these do not differ.
+// The number of counts for all batch items and heads: one if they are all equal.
 struct PairCounts {
   std::ptrdiff_t items, heads;
 };
 template <class T>
 PairCounts pair_counts(const Request<T>& request);
 
-// pairs (items, heads): with a mask above 0
+// pairs (items, heads): the numbers of pairs with a mask above 0
 template <class T>
 void count_pairs(const Request<T>& request, const ArrayView<std::int64_t, 2>& pairs, const Control& control);
 

@@ -19,9 +19,9 @@ namespace headspan {
 
 namespace {
 
-constexpr std::ptrdiff_t kNeighbours = 16;  // blocks of a neighbourhood
+constexpr std::ptrdiff_t kNeighbours = 16;  // blocks per neighbourhood
 
-// The blocks with the largest scores so far, of equals those that came first. NaN is not larger than anything.
+// The blocks with the largest scores so far; the earlier one wins a tie. NaN is not larger than any number.
 template <class T>
 class Best {
  public:
@@ -58,14 +58,14 @@ struct Ranges {
     return (block >= first[0] && block < last[0]) || (block >= first[1] && block < last[1]);
   }
   std::ptrdiff_t count() const { return last[0] - first[0] + last[1] - first[1]; }
-  // After the last block; a range without blocks lies anywhere.
+  // One past the last block; an empty range may be anywhere.
   std::ptrdiff_t end() const {
     std::ptrdiff_t end = 0;
     for (int i = 0; i < 2; i++)
       if (first[i] < last[i]) end = std::max(end, last[i]);
     return end;
   }
-  // The neighbourhoods that lie within them.
+  // The neighbourhoods that are entirely within the ranges.
   Ranges whole() const {
     Ranges whole;
     for (int i = 0; i < 2; i++) {
@@ -159,7 +159,7 @@ class BlockSelection {
     }
   }
 
-  // The best of all that are allowed, each lane's own, for some rows at once.
+  // The best allowed blocks of each lane, for some rows at a time.
   void compare(const ArrayView<const T, 4>& means, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first,
                int lanes, const Ranges* ranges, std::vector<Best<T>>& best, const ThreadWorkspace<T>& workspace) const {
     std::ptrdiff_t last = 0;
@@ -186,11 +186,11 @@ class BlockSelection {
     }
   }
 
-  // The best of what lies in the best neighbourhoods, and beside whole ones.
+  // The best blocks of the best neighbourhoods and of those that are not entirely allowed.
   void look_around(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t row, Best<T>& around, Best<T>& best,
                    const ThreadWorkspace<T>& workspace) const {
     std::vector<std::int64_t> candidates;
-    candidates.reserve(static_cast<std::size_t>(choice_.shortlist + 5 * kNeighbours));  // fewer than there are blocks
+    candidates.reserve(static_cast<std::size_t>(choice_.shortlist + 5 * kNeighbours));  // fewer than all blocks
     auto const add = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
       for (; first < last; first++) candidates.push_back(first);
     };
@@ -229,7 +229,7 @@ template <class T>
 void block_means(const ArrayView<const T, 4>& rows, std::ptrdiff_t size, std::ptrdiff_t before,
                  const ArrayView<T, 4>& means, const Control& control) {
   std::ptrdiff_t const tokens = rows.shape[2], dims = rows.shape[3], blocks = means.shape[2], heads = rows.shape[1];
-  constexpr std::ptrdiff_t ahead = 16, line = 64 / sizeof(T);  // memory sets the pace
+  constexpr std::ptrdiff_t ahead = 16, line = 64 / sizeof(T);  // memory bandwidth is the limit
   std::ptrdiff_t const at_a_time = std::max<std::ptrdiff_t>(1024 / size, 1);
   std::ptrdiff_t const tasks = (blocks + at_a_time - 1) / at_a_time;
   parallel_for(rows.shape[0] * heads * tasks, control.threads, control.interrupted,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the groups of a stage are cut into tasks for the threads: a few neighbouring groups of a head each.
+// Divides the groups of a stage into tasks for threads: a few neighbouring groups of one head each.
 #pragma once
 
 #include <algorithm>
@@ -42,11 +42,11 @@ class Tasks {
 
   std::ptrdiff_t count() const { return count_; }
 
-  // The groups first .. last - 1 of a head, of all batch items', with so many classes brought together at a time.
+  // The groups first .. last - 1 of a head, of all batch items, with `classes` classes copied at a time.
   struct Task {
     std::ptrdiff_t head, first, last, classes;
   };
-  // Long rows come first, so that no thread ends late.
+  // Long rows come first, so that no thread finishes late.
   Task at(std::ptrdiff_t number) const {
     std::ptrdiff_t const head = number / of_head_;
     OfStage const& its = of_stage_.at(stage_of(head));
@@ -59,7 +59,7 @@ class Tasks {
  private:
   struct OfStage {
     std::ptrdiff_t classes = 0;
-    std::vector<std::ptrdiff_t> cuts;  // of groups into tasks
+    std::vector<std::ptrdiff_t> cuts;  // boundaries of tasks
   };
 
   const PatternStage* stage_of(std::ptrdiff_t head) const { return plan_.stage(head / heads_, head % heads_, stage_); }

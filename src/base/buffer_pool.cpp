@@ -16,9 +16,9 @@ namespace headspan {
 
 namespace {
 
-// The most bytes that are kept, and the most pieces beyond them whose pages the system may take.
+// The maximum number of bytes kept, and of blocks beyond them whose pages the system may reclaim.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kMostKept = 0, kMostReclaimable = 0;  // what was given back must not be touched
+constexpr std::size_t kMostKept = 0, kMostReclaimable = 0;  // freed memory must not be touched
 #else
 constexpr std::size_t kMostKept = std::size_t(256) << 20, kMostReclaimable = 8;
 #endif
@@ -29,7 +29,7 @@ std::align_val_t alignment_of(std::size_t bytes) { return std::align_val_t(bytes
 void* allocate(std::size_t bytes) {
   void* const memory = ::operator new(bytes, alignment_of(bytes));
 #ifdef MADV_HUGEPAGE
-  // Only advice: where it is not taken, nothing is lost.
+  // This is only advice; nothing is lost if it is ignored.
   if (bytes >= 2 * kHugePage) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
   return memory;
@@ -37,8 +37,8 @@ void* allocate(std::size_t bytes) {
 
 void release(void* memory, std::size_t bytes) noexcept { ::operator delete(memory, alignment_of(bytes)); }
 
-// Pages of this memory may be taken by the system when it needs some, which costs nothing as long as it does not; false
-// where there is no such thing.
+// Lets the system reclaim the pages of this memory when it needs some, which costs nothing otherwise. Returns false if
+// the system does not support it.
 bool mark_reclaimable([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) noexcept {
 #ifdef MADV_FREE
   std::size_t const page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -48,8 +48,8 @@ bool mark_reclaimable([[maybe_unused]] void* memory, [[maybe_unused]] std::size_
 #endif
 }
 
-// Memory that was given back, to be used again. Whoever finds it locked does without, so that a process forked at that
-// moment works too.
+// Freed memory for reuse. A caller that finds the pool locked does without it, so that a process forked at that moment
+// works, too.
 class Pool {
  public:
   void* take(std::size_t bytes) noexcept {
@@ -129,7 +129,7 @@ class Pool {
 };
 
 Pool& pool() {
-  static Pool* const only = new Pool;  // never destroyed: arrays may outlive everything else
+  static Pool* const only = new Pool;  // never destroyed: arrays may outlive all other objects
   return *only;
 }
 

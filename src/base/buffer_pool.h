@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Large memory of the core: aligned, checked for overflow, std::bad_alloc when there is none.
+// Large memory of the core: aligned, checked for overflow, and std::bad_alloc if there is none.
 #pragma once
 
 #include <stdint.h>
@@ -17,8 +17,8 @@ inline std::size_t checked_product(std::size_t a, std::size_t b) {
   return product;
 }
 
-// Large memory that is given back is kept for whoever wants as much again: the system clears every fresh page, which
-// takes a fifth of the time of attention with a short span. Beyond 256 MB in all the system may take it back.
+// Freed large memory is kept for requests of the same size: the system clears every new page, which takes a fifth of
+// the time of attention with a short span. Beyond 256 MB in total the system may reclaim it.
 constexpr std::size_t kLeastKept = std::size_t(1) << 20;
 void* pool_alloc(std::size_t bytes);
 void pool_free(void* memory, std::size_t bytes) noexcept;
@@ -42,7 +42,7 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-// Scratch of the calling thread, kept between calls.
+// Scratch memory of the calling thread, kept between calls.
 inline char* thread_scratch(std::size_t bytes) {
   thread_local Buffer<char> scratch;
   if (scratch.size() < bytes) scratch = Buffer<char>(bytes);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A random number for each pair of a query and a key, the same whoever asks for it and in which order: it is made from
-// two words of the query and the number of the key by mixing their bits, with the constants of MurmurHash3, which is in
-// the public domain.
+// A random number for each pair of a query and a key, which does not depend on the order of calls. It mixes the bits of
+// two words of the query and the number of the key with the constants of MurmurHash3, which is in the public domain.
 #pragma once
 
 #include <stdint.h>
@@ -29,7 +28,7 @@ HEADSPAN_INLINE QueryWords query_words(uint64_t seed, uint64_t batch, uint64_t h
   return {(uint32_t)x, (uint32_t)(x >> 32)};
 }
 
-// For 32-bit numbers without sign, and for vectors of them.
+// For unsigned 32-bit integers, and for vectors of them.
 template <class Words>
 HEADSPAN_INLINE Words pair_hash(Words first, Words second, Words key) {
   Words x = key + first;

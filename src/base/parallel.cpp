@@ -27,7 +27,7 @@ namespace headspan {
 
 namespace {
 
-// Rounding to nearest, no flush to zero: a library built with fast-math may have changed the mode of any thread.
+// Rounding to nearest and no flush to zero: a library built with fast-math may have changed the mode of any thread.
 class DefaultFloatMode {
  public:
   DefaultFloatMode() {
@@ -42,7 +42,7 @@ class DefaultFloatMode {
   fenv_t saved_;
 };
 
-// What the threads of one parallel_for share.
+// The state that the threads of one parallel_for share.
 class Work {
  public:
   Work(std::ptrdiff_t count, const InterruptCheck& interrupted, const Task& body)
@@ -69,7 +69,7 @@ class Work {
   using Clock = std::chrono::steady_clock;
 
   bool must_stop(bool is_caller) {
-    // Not every time, unless parts of the work are long: the clock may take as long as a short one.
+    // Not every time unless parts of the work are long: reading the clock may take as long as a short one.
     if (is_caller && interrupted_ && ++asked_ % pause_ == 0) {
       Clock::time_point const now = Clock::now();
       pause_ = now - last_time_ > std::chrono::milliseconds(4) ? 1 : 4;
@@ -97,11 +97,11 @@ class Work {
 
 #ifdef _OPENMP
 
-// After a fork the OpenMP pool's threads exist in the parent only, and the next parallel region of the child would wait
-// for them forever; other libraries may share the pool, so nobody knows whether there was one. A forked child computes
-// serially.
+// After a fork the threads of the OpenMP pool exist in the parent only, and the next parallel region of the child would
+// wait for them forever. Other libraries may share the pool, so headspan cannot know whether there was one. A forked
+// child therefore computes serially.
 std::atomic<bool> forked{false};
-#ifndef _WIN32  // where there is no fork
+#ifndef _WIN32  // there is no fork on Windows
 [[maybe_unused]] int const watching_forks = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 #endif
 
@@ -117,15 +117,15 @@ void on_threads(int threads, Work& work) {
 
 int processors() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
-// Threads that are started for every call, which takes some 0.1 ms longer than OpenMP's: but no runtime that other
-// libraries may have brought, too, and none that a fork could lose.
+// Threads that are started for every call, which takes about 0.1 ms longer than those of OpenMP. They depend neither on
+// a runtime that other libraries may load as well nor on one that a fork could break.
 void on_threads(int threads, Work& work) {
   std::vector<std::thread> others;
   others.reserve(static_cast<std::size_t>(threads) - 1);
   try {
     while (--threads) others.emplace_back([&work] { work.run(false); });
   } catch (const std::exception&) {
-    // The system has no more: those that are there do the work.
+    // The system refuses more threads: the existing ones do the work.
   }
   work.run(true);
   for (std::thread& other : others) other.join();
@@ -139,7 +139,7 @@ int default_threads() {
 #ifdef _OPENMP
   return std::max(1, omp_get_max_threads());
 #else
-  // The name by which all libraries are told.
+  // The variable that all OpenMP runtimes read.
   const char* const wanted = std::getenv("OMP_NUM_THREADS");
   int const threads = wanted ? std::atoi(wanted) : 0;
   return threads > 0 ? threads : processors();
@@ -148,7 +148,7 @@ int default_threads() {
 
 void parallel_for(std::ptrdiff_t count, int threads, const InterruptCheck& interrupted, const Task& body) {
   Work work(count, interrupted, body);
-  // Not many more than processors: where the system refuses one, OpenMP ends the process.
+  // Not many more than processors: if the system refuses one, OpenMP ends the process.
   threads = static_cast<int>(std::min<std::ptrdiff_t>({threads, count, std::max(16, 4 * processors())}));
   if (threads > 1) {
     on_threads(threads, work);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tasks on threads: exceptions, interrupts, fork and floating-point modes are dealt with here and nowhere else.
+// Tasks on threads. Exceptions, interrupts, forks and floating-point modes are handled here only.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace headspan {
 
-// Asked on the calling thread about every 20 ms; true ends the work early with an Interrupted exception.
+// Called on the calling thread about every 20 ms; true ends the work early with an Interrupted exception.
 using InterruptCheck = std::function<bool()>;
 struct Interrupted {};
 
-// Given to every task: true when the work must stop, so that long tasks can end in the middle.
+// Passed to every task: true when the work must stop, so that long tasks can end early.
 using StopCheck = std::function<bool()>;
 using Task = std::function<void(std::ptrdiff_t task, const StopCheck& stop)>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The soft mask of a span, and the distances where it starts and ends: the one place in the core that knows the formula
+// The soft mask of a span, and the distances where it starts and ends. No other file of the core contains the formula
 //
 //     m(x) = clip((R + z - x) / R, 0, 1)        x: distance, z: span, R: ramp
 //
@@ -14,8 +14,8 @@
 
 namespace headspan {
 
-// m of a pair that is in reach (m > 0 by `reach` below). z - x comes first: R may be lost in R + z. The floor stands
-// for what rounding may lose, so that a row whose only key is at the very end of the ramp still has a weight.
+// m of a pair in reach (m > 0 by `reach` below). z - x comes first, because R may be lost in R + z. The lower bound
+// makes up for rounding, so that a row whose only key is at the very end of the ramp still has a weight.
 template <class V>
 HEADSPAN_INLINE V soft_mask(V distance, V span, V ramp, V inverse_ramp, V floor, V one) {
   V m = ((span - distance) + ramp) * inverse_ramp;
@@ -34,7 +34,7 @@ HEADSPAN_INLINE ptrdiff_t reach(double span, double ramp, ptrdiff_t limit) {
   return furthest < (double)limit ? (ptrdiff_t)furthest : limit;
 }
 
-// The smallest integer distance x >= z, at most `limit`: from here on the mask falls, and the span has a gradient.
+// The smallest integer distance x >= z, at most `limit`: from here on the mask decreases, and the span has a gradient.
 HEADSPAN_INLINE ptrdiff_t ramp_start(double span, ptrdiff_t limit) {
   double const start = ceil(span);
   return start < (double)limit ? (ptrdiff_t)start : limit;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rows of numbers in fewer bytes than those that are computed with: what they are called and how long they are.
+// Rows of numbers in a narrower type than that of the computation: the names and sizes of the types.
 //
 //     float16, bfloat16    2 bytes a number
 //     int8                 a float, the scale of the row, and a byte a number

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What patterns, schedule and kernel have in common: a group of queries, one in each lane, meets keys tile by tile.
+// The common terms of patterns, schedule and kernel: a group of queries, one per lane, meets keys tile by tile.
 //
 //                  lanes: at most 64 queries of a group
 //                  0 1 2 3 ...            63
@@ -16,12 +16,12 @@
 
 namespace headspan {
 
-constexpr int kLanes = 64;       // most queries of a group: one lane each
-constexpr int kTileKeys = 64;    // most keys of a tile
+constexpr int kLanes = 64;       // maximum queries per group: one per lane
+constexpr int kTileKeys = 64;    // maximum keys per tile
 constexpr int kKeyGroup = 4;     // keys of a tile that are computed, or skipped, together
-constexpr int kBatchTiles = 64;  // most tiles of one step; also the block in which float32 sums are carried
+constexpr int kBatchTiles = 64;  // maximum tiles per step; also the block in which float32 sums are carried
 
-constexpr int kAxes = 3;  // most axes of a position
+constexpr int kAxes = 3;  // maximum axes of a position
 
 // Keys that some query of the group may see.
 struct Tile {
@@ -29,7 +29,7 @@ struct Tile {
   const int64_t* indices;      // when not null, the keys at these indices
   const uint64_t* lane_masks;  // for each key the set of lanes that may see it; null: every lane sees every key
   int count;
-  bool soft;  // a pair may lie at x >= z: the mask falls below 1 and the span has a gradient
+  bool soft;  // a pair may have x >= z: the mask is below 1 and the span has a gradient
 };
 
 HEADSPAN_INLINE ptrdiff_t key_index(const Tile& tile, int r) {

@@ -39,10 +39,10 @@ std::vector<const Pattern*> pointers(const Patterns& patterns, std::ptrdiff_t ba
   return result;
 }
 
-// The arguments of one attention, held together with the arrays that own its memory.
+// The arguments of one attention, together with the arrays that own their memory.
 class PyRequest {
  public:
-  // `options`: those that were given, by name.
+  // `options`: the options that were passed, by name.
   PyRequest(py::array query, py::array key, py::array value, const py::dict& options)
       : query_(std::move(query)), key_(std::move(key)), value_(std::move(value)) {
     for (auto const& [name, option] : options) set(py::cast<std::string>(name), option);
@@ -53,7 +53,7 @@ class PyRequest {
     return is_float32() ? forward_as<float>(out, with_lse, with_statistics, threads)
                         : forward_as<double>(out, with_lse, with_statistics, threads);
   }
-  // The gradients that `into` names, each written to an array or, where that is None, to a new one.
+  // Computes the gradients that `into` names, each into an array or, if that is None, into a new one.
   py::dict backward(const py::array& out, const py::array& statistics, const py::array& grad_out,
                     const OptionalArray& grad_lse, const py::dict& into, int threads) const {
     return is_float32() ? backward_as<float>(out, statistics, grad_out, grad_lse, into, threads)
@@ -64,7 +64,7 @@ class PyRequest {
     return is_float32() ? weights_as<float>(rows, cols, pool_rows, pool_cols, threads)
                         : weights_as<double>(rows, cols, pool_rows, pool_cols, threads);
   }
-  // Of all batch items and heads, or of one where these do not differ.
+  // For all batch items and heads, or for one if they are all equal.
   py::array pairs(int threads) const { return is_float32() ? pairs_as<float>(threads) : pairs_as<double>(threads); }
 
  private:
@@ -122,7 +122,7 @@ class PyRequest {
 
   bool is_float32() const { return py::isinstance<py::array_t<float>>(query_); }
 
-  // Checked as far as memory goes; what a user may have meant is checked in Python.
+  // Checks that memory accesses are valid; Python checks the meaning of the arguments.
   template <class T>
   Request<T> request() const {
     Request<T> r;
@@ -176,7 +176,7 @@ class PyRequest {
     return r;
   }
 
-  // Shapes are those that the term's class in Python gives.
+  // The class of the term in Python has checked the shapes.
   template <class T>
   static std::shared_ptr<const ScoreTerm<T>> term(const std::string& name, const py::handle& arrays) {
     TermArrays<T> views;
@@ -291,7 +291,7 @@ class PyRequest {
   bool causal_ = true, include_self_ = true;
 };
 
-// Numbers come as an array or a list: of chosen blocks there may be very many.
+// Numbers are an array or a list: selected blocks may have very many.
 using NumbersArray = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 using Conjunctions = std::vector<std::vector<std::tuple<std::string, NumbersArray, std::shared_ptr<Pattern>>>>;
 

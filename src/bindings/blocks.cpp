@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Means of blocks of tokens, and the blocks of keys that they choose.
+// Means of blocks of tokens, and the blocks of keys that they select.
 #include <cstddef>
 #include <cstdint>
 

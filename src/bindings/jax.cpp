@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What XLA calls: its buffers as NumPy arrays, without a copy, and errors of Python as its own.
+// The handler for XLA: passes its buffers as NumPy arrays, without a copy, and Python errors as XLA errors.
 #include <pybind11/stl.h>
 #include <xla/c_api.h>
 
@@ -18,7 +18,7 @@ namespace headspan::bindings {
 
 namespace {
 
-// What computes a call, run(text, operands, results); it stays as long as the process, as the handler does.
+// Computes a call, run(text, operands, results). It lives as long as the process, like the handler.
 py::object* run = nullptr;
 py::object* bfloat16 = nullptr;  // a type that NumPy itself does not have
 
@@ -33,7 +33,7 @@ const char* type_name(XLA_FFI_DataType type) {
       {XLA_FFI_DataType_S32, "int32"},   {XLA_FFI_DataType_S64, "int64"},   {XLA_FFI_DataType_U8, "uint8"},
       {XLA_FFI_DataType_U16, "uint16"},  {XLA_FFI_DataType_U32, "uint32"},  {XLA_FFI_DataType_U64, "uint64"},
       {XLA_FFI_DataType_F16, "float16"}, {XLA_FFI_DataType_F32, "float32"}, {XLA_FFI_DataType_F64, "float64"},
-      {XLA_FFI_DataType_BF16, "uint16"},  // its bits
+      {XLA_FFI_DataType_BF16, "uint16"},  // as bits
   };
   for (auto const& [its, name] : names)
     if (its == type) return name;
@@ -55,7 +55,7 @@ std::string only_text(const XLA_FFI_Attrs& attributes) {
   return std::string(text.ptr, text.len);
 }
 
-// The interpreter's lock is held, but by the core, which computes without it.
+// Holds the interpreter's lock, which the core releases while it computes.
 void call_python(const XLA_FFI_CallFrame& frame) {
   std::vector<py::array> operands, results;
   for (std::int64_t i = 0; i < frame.args.size; i++) operands.push_back(array_over(frame.args.args[i], false));
@@ -68,17 +68,17 @@ Failure failure_of(py::error_already_set& error) {
     return {XLA_FFI_Error_Code_INVALID_ARGUMENT, py::str(error.value())};
   if (error.matches(PyExc_MemoryError)) return {XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, py::str(error.value())};
   if (error.matches(PyExc_KeyboardInterrupt)) {
-    PyErr_SetInterrupt();  // XLA makes an error of its own of it: the interrupt comes again behind that
+    PyErr_SetInterrupt();  // XLA turns this into an error of its own; the interrupt is raised again after it
     return {XLA_FFI_Error_Code_CANCELLED, "interrupted"};
   }
   return {XLA_FFI_Error_Code_INTERNAL, error.what()};
 }
 
-// The calls under way, in threads of XLA that nobody waits for when the interpreter ends: one that then asks for its
-// lock never comes back.
+// The running calls, in threads of XLA that nobody waits for when the interpreter ends. A call that requests the
+// interpreter's lock after that never returns.
 class Calls {
  public:
-  // Whether there may be another one.
+  // Whether a new call may start.
   bool begin() {
     std::lock_guard<std::mutex> const lock(mutex_);
     if (!ended_) under_way_++;
@@ -102,7 +102,7 @@ class Calls {
 };
 
 Calls& calls() {
-  static Calls* const all = new Calls;  // threads may come after all else has been destroyed
+  static Calls* const all = new Calls;  // threads may still run after all other objects are destroyed
   return *all;
 }
 
@@ -129,8 +129,8 @@ Failure execute(const XLA_FFI_CallFrame& frame) {
   return failure;
 }
 
-// XLA asks for which version of its interface this was made. What is used of it has been the same in all minor versions
-// so far, which add to the ends of structures by rule: it works with that of whoever asks.
+// XLA checks the version of its interface that this file uses. The parts used here have been the same in all minor
+// versions so far, which only append to structures, so this handler accepts the version of the caller.
 bool answered(const XLA_FFI_CallFrame& frame) {
   for (XLA_FFI_Extension_Base* its = frame.extension_start; its; its = its->next) {
     if (its->type != XLA_FFI_Extension_Metadata) continue;
@@ -143,7 +143,7 @@ bool answered(const XLA_FFI_CallFrame& frame) {
   return false;
 }
 
-// Nothing is thrown through XLA: what goes wrong here is an error of it.
+// Exceptions must not pass through XLA, so they are turned into its errors.
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   if (answered(*frame) || frame->stage != XLA_FFI_ExecutionStage_EXECUTE) return nullptr;
   Failure const failure = execute(*frame);

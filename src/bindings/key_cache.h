@@ -41,8 +41,8 @@ inline Storage storage_named(const std::string& name) {
   throw py::value_error("there is no storage named " + name);
 }
 
-// Pages for the key heads that keep all rows: slabs (such heads, pages, kPageRows, elements) of keys and of values, and
-// which pages of them, counted over all slabs, each batch item has, (batch, pages).
+// Pages for the key heads that keep all rows: slabs (heads, pages, kPageRows, elements) of keys and of values, and the
+// pages of each batch item, (batch, pages), counted over all slabs.
 struct PyPages {
   std::vector<py::array> keys, values;
   py::array_t<std::int64_t> table;
@@ -50,8 +50,8 @@ struct PyPages {
 
 class PyKeyCache {
  public:
-  // For every key head arrays (batch, rows, elements), with a row at the end for each of the kept tokens, or without
-  // rows for heads that have pages; `first`: the oldest row that each ring still has. `stored`: as what, or "same".
+  // For every key head, arrays (batch, rows, elements), with one row at the end for each of the kept tokens, or without
+  // rows if the head has pages. `first`: the oldest row in each ring. `stored`: the storage type, or "same".
   PyKeyCache(std::vector<py::array> keys, std::vector<py::array> values, PyPages pages, std::vector<std::int64_t> kept,
              std::ptrdiff_t count, const std::vector<std::ptrdiff_t>& first, const std::string& stored)
       : keys_(std::move(keys)),
@@ -75,7 +75,7 @@ class PyKeyCache {
     return result;
   }
 
-  // Rows as they are stored, (batch, key heads, rows, bytes).
+  // Rows in the storage type, (batch, key heads, rows, bytes).
   py::array encoded(const py::array& given) const {
     ArrayView<const float, 4> const from = rows_view<float, 4>(given, "rows");
     std::size_t const bytes =
@@ -90,7 +90,7 @@ class PyKeyCache {
     return py::array(std::move(to));
   }
 
-  // Lets a request read its keys from here, and its last ones from rows that are encoded but not appended yet.
+  // Lets a request read its keys from the cache, and its last keys from rows that are encoded but not appended yet.
   template <class T>
   void lend(Request<T>& r, const std::optional<py::array>& new_key, const std::optional<py::array>& new_value) const {
     require(new_key.has_value() == new_value.has_value(), "new_key", " must be given with its value");

@@ -2,11 +2,11 @@
 #include "kernel/dispatch.h"
 #include "numpy_views.h"
 
-// Safe without the interpreter's lock: what changes after an import (this one, and that of headspan.jax, which names
-// its handler) has a mutex of its own.
+// Safe without the interpreter's lock: a mutex protects what changes after the imports (of this module, and of
+// headspan.jax, which registers its handler).
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   m.doc() = "The compiled core of headspan. Arguments are checked by the functions of the package, not here.";
-  headspan::active_variant();  // a wrong HEADSPAN_ISA ends the import
+  headspan::active_variant();  // a wrong HEADSPAN_ISA fails the import
   headspan::bindings::register_runtime(m);
   headspan::bindings::register_attention(m);
   headspan::bindings::register_blocks(m);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whole arrays of 16-bit floats to float32 and back.
+// Conversion of whole arrays of 16-bit floats to float32 and back.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// NumPy arrays to views and back, and how the core is called: the interpreter's lock is released, Ctrl-C is seen.
+// Conversion between NumPy arrays and views, and calls of the core, which release the interpreter's lock and handle
+// Ctrl-C.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -24,7 +25,7 @@ namespace headspan::bindings {
 
 namespace py = pybind11;
 
-// The binding answers for memory only: what an argument means has been checked in Python, with better words.
+// The bindings check memory only; Python has checked the meaning of arguments, with better messages.
 inline void require(bool condition, const char* name, const char* what) {
   if (!condition) throw py::value_error(std::string(name) + what);
 }
@@ -37,7 +38,7 @@ ArrayView<T, rank> shape_of(const py::array& array, const char* name) {
   ArrayView<T, rank> view;
   for (int axis = 0; axis < rank; axis++) {
     view.shape[axis] = array.shape(axis);
-    // Nobody goes along an axis of length 1, and NumPy lets it have any stride.
+    // An axis of length 1 is never advanced along, and NumPy gives it any stride.
     require(array.shape(axis) == 1 || array.strides(axis) % static_cast<py::ssize_t>(sizeof(T)) == 0, name,
             " is not aligned to its elements");
     view.stride[axis] = array.strides(axis) / static_cast<py::ssize_t>(sizeof(T));
@@ -53,7 +54,7 @@ ArrayView<const T, rank> view(const py::array& array, const char* name) {
   return v;
 }
 
-// Rows of the last axis must be contiguous; NumPy gives arrays without elements any strides.
+// The last axis must be contiguous; NumPy gives arrays without elements any strides.
 template <class T, int rank>
 ArrayView<const T, rank> rows_view(const py::array& array, const char* name) {
   ArrayView<const T, rank> const v = view<T, rank>(array, name);
@@ -62,7 +63,7 @@ ArrayView<const T, rank> rows_view(const py::array& array, const char* name) {
   return v;
 }
 
-// A new array for results, a large one in memory that may have been kept.
+// A new array for results. Large ones may use memory from the pool.
 template <class T>
 py::array_t<T> new_array(const std::vector<std::ptrdiff_t>& shape) {
   std::size_t count = 1;
@@ -82,7 +83,7 @@ ArrayView<T, rank> writable_view(py::array& array) {
   return v;
 }
 
-// The array that a result is written to, `given` or a new one, and its view.
+// The array for a result, `given` or a new one, and its view.
 template <class T, int rank>
 py::array result_array(const std::optional<py::array>& given, const std::vector<std::ptrdiff_t>& shape,
                        ArrayView<T, rank>& view, const char* name) {
@@ -95,7 +96,7 @@ py::array result_array(const std::optional<py::array>& given, const std::vector<
   }
   require(view.stride[rank - 1] == 1 || view.shape[rank - 1] <= 1 || array.size() == 0, name,
           " must be contiguous in its last axis");
-  view.data = static_cast<T*>(array.mutable_data());  // refuses what is read-only
+  view.data = static_cast<T*>(array.mutable_data());  // raises if the array is read-only
   return array;
 }
 
@@ -105,7 +106,7 @@ void require_shape(const ArrayView<T, rank>& view, std::initializer_list<std::pt
   for (std::ptrdiff_t n : shape) require(view.shape[axis++] == n, name, " has another shape");
 }
 
-// Axes of length 1 are shared by all that the shape has.
+// Axes of length 1 are broadcast to the shape.
 template <class T, int rank>
 ArrayView<const T, rank> broadcast_view(const py::array& array, const std::ptrdiff_t (&shape)[rank], const char* name) {
   ArrayView<const T, rank> v = view<T, rank>(array, name);
@@ -117,7 +118,7 @@ ArrayView<const T, rank> broadcast_view(const py::array& array, const std::ptrdi
   return v;
 }
 
-// The same with a last axis that is contiguous, for arrays whose rows are read through a pointer.
+// The same with a contiguous last axis, for arrays whose rows are read through a pointer.
 template <class T, int rank>
 ArrayView<const T, rank> tokens_view(const py::array& array, const std::ptrdiff_t (&shape)[rank], const char* name) {
   rows_view<T, rank>(array, name);
@@ -140,7 +141,7 @@ void call_core(int threads, Compute compute) {
     py::gil_scoped_release const release;
     compute(control);
   } catch (const Interrupted&) {
-    throw py::error_already_set();  // what the signal's handler raised
+    throw py::error_already_set();  // the exception of the signal handler
   } catch (const std::bad_alloc&) {
     PyErr_SetString(PyExc_MemoryError, "there is not enough memory for the computation");
     throw py::error_already_set();

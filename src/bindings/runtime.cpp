@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Threads, variants and how the module was built.
+// Threads, variants and the configuration of the build.
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ const char* compiler() {
 #endif
 }
 
-// Floating-point operations a second of `count` threads at once, measured for about two milliseconds.
+// Floating-point operations per second of `count` threads at once, measured for about two milliseconds.
 template <class T>
 double measure_multiply_adds(int count) {
   using Clock = std::chrono::steady_clock;
@@ -55,7 +55,7 @@ double fma_peak(const std::string& dtype, int count) {
   throw py::value_error("dtype must be 'float32' or 'float64', got '" + dtype + "'");
 }
 
-// The sum of an array, read once from end to end: the pace of memory.
+// The sum of an array, read once from end to end, which measures the bandwidth of memory.
 double read_sum(const py::array& array, int threads) {
   ArrayView<const float, 1> const numbers = rows_view<float, 1>(array, "array");
   constexpr std::ptrdiff_t piece = std::ptrdiff_t(1) << 18, lanes = 128, ahead = 2048;
@@ -77,7 +77,7 @@ double read_sum(const py::array& array, int threads) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-// Memory for results that the caller lays out, of the same pool as that of results which the core makes.
+// Memory for results whose layout the caller chooses, from the same pool as results that the core allocates.
 py::array empty(const std::vector<std::ptrdiff_t>& shape, const py::dtype& dtype) {
   for (std::ptrdiff_t n : shape) require(n >= 0, "shape", " must not be negative");
   if (dtype.equal(py::dtype::of<float>())) return new_array<float>(shape);
@@ -85,7 +85,7 @@ py::array empty(const std::vector<std::ptrdiff_t>& shape, const py::dtype& dtype
   return new_array<double>(shape);
 }
 
-// An array over memory that its owner keeps; strides count elements.
+// An array over memory that its owner keeps alive; strides count elements.
 py::array array_over(const py::object& owner, std::uintptr_t address, const std::vector<std::ptrdiff_t>& shape,
                      std::vector<std::ptrdiff_t> strides, const py::dtype& dtype) {
   require(strides.size() == shape.size(), "strides", " must be as many as axes");

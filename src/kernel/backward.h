@@ -51,7 +51,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* workspac
   for (int i = 0; i < kLanes; i++) one[i] = 1;
   bool const grad_finite =
       copy_rows(rows.grad_out, group.lanes, one, group.value_dim, b.grad_out_stride, kLanes, b.grad_out_rows);
-  const T* grad_out[kLanes];  // from here on where it is near: rows may be far from each other and leave the cache soon
+  const T* grad_out[kLanes];  // prefetched: rows may be far apart and leave the cache soon
   for (int i = 0; i < kLanes; i++) {
     grad_out[i] = b.grad_out_rows + i * b.grad_out_stride;
     factor[i] = T(group.scale[i] * kLog2e);
@@ -64,7 +64,7 @@ void backward_begin(const Group<T>& group, BackwardRows<T>& rows, void* workspac
   lay_out_queries(grad_out, group.lanes, one, group.value_dim, b.grad_out);
   lay_out_queries(group.query, group.lanes, factor, group.head_dim, b.q);
   bool const q_finite = copy_rows(group.query, group.lanes, group.scale, group.head_dim, b.q_stride, kLanes, b.q_rows);
-  // delta is NaN where out is, though every input of the row may be finite
+  // delta is NaN if out is, even if every input of the row is finite
   T deltas = 0;
   for (int i = 0; i < group.lanes; i++) deltas += b.delta[i] * 0;
   *b.rows_finite = q_finite && grad_finite && deltas == 0;
@@ -141,7 +141,7 @@ HEADSPAN_NOINLINE void bias_gradients_run(const Group<T>& group, const KeyGradie
   }
 }
 
-// ds = 0 for the lanes that no run has.
+// Sets ds to 0 for the lanes that are in no run.
 template <class T>
 HEADSPAN_NOINLINE void zero_unseen(const TileKeys<T>& keys, int count, T* ds) {
   int r = 0;
@@ -162,7 +162,7 @@ HEADSPAN_NOINLINE void through_cap(const TileKeys<T>& keys, const Backward<T>& b
     for (int r = run.first; r < run.last; r++) {
       int const lane = j * kWidth<T>, at = r * kLanes + lane;
       Vec<T> const ds = load(b.grad_scores + at) * load(b.cap_slopes + at);
-      // 0 where masked, also where the product is NaN
+      // 0 where masked, even if the product is NaN
       store<T>(b.grad_scores + at, keys.lane_masks ? select(keys.lane_masks[r] >> lane, ds, Vec<T>{}) : ds);
     }
 }
@@ -200,7 +200,7 @@ HEADSPAN_INLINE void key_gradients_run(const Group<T>& group, const Backward<T>&
   });
 }
 
-// The gradients' rows of the tile's keys; `unseen` for keys that no lane sees.
+// The gradient rows of the keys of a tile; `unseen` for keys that no lane sees.
 template <class T>
 HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, const KeyGradients<T>& gradients,
                                    T* unseen, T** grad_key, T** grad_value) {
@@ -222,14 +222,14 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   T *grad_key[kPaddedKeys], *grad_value[kPaddedKeys];
   gradient_rows(tile, keys, gradients, b.unseen, grad_key, grad_value);
 
-  // pass 1: scores as in the forward pass, and dp = grad_out . value
+  // step 1: scores as in the forward pass, and dp = grad_out . value
   Fetch<T> const beside_keys = to_prefetch.next(tile), beside_values = to_prefetch.next(tile);
   for (int i = 0; i < keys.run_count; i++) {
     run_scores<T>(keys.runs[i], keys, terms, beside_keys, group, b.q, b.scores, b.cap_slopes, nullptr);
     run_products<T>(keys.runs[i], keys.value, beside_values, group.value_dim, b.grad_out, b.grad_scores, nullptr,
                     nullptr, group.lanes);
   }
-  // pass 2: weights and ds
+  // step 2: weights and ds
   bool const drops = group.dropout.threshold != 0;
   if (drops) dropout_factors(group, tile, keys, b.dropout);
   for (int i = 0; i < keys.run_count && drops; i++) drop(keys.runs[i], b.dropout, b.grad_scores);
@@ -244,7 +244,7 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   }
   if (terms.cap)
     for (int i = 0; i < keys.run_count; i++) through_cap(keys, b, keys.runs[i]);
-  // pass 3: gradients of keys, values and queries
+  // step 3: gradients of keys, values and queries
   bool const skip_masked_rows = keys.lane_masks && !*b.rows_finite;
   for (int i = 0; i < keys.run_count; i++)
     key_gradients_run(group, b, keys, gradients, grad_key, grad_value, skip_masked_rows, keys.runs[i]);
@@ -260,7 +260,7 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
                      skip_masked_keys);
 }
 
-// Query gradients are summed in type T over a batch of tiles, and then carried.
+// Query gradients are summed in type T over a batch of tiles, then added to the carried sums.
 template <class T>
 HEADSPAN_NOINLINE void carry_grad_query(const Group<T>& group, const Backward<T>& b) {
   size_t const n = (size_t)group.head_dim * kLanes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The products for groups of one to eight queries, as when a text is continued token by token. With so few lanes in use
-// the dimensions ride in vectors instead: what counts then is to read keys and values as fast as memory gives them. In
-// and out are as for dot_products and accumulate, but for the queries.
+// The products for groups of one to eight queries, as in token-by-token generation. With so few lanes in use, vectors
+// hold dimensions instead of lanes, and reading keys and values at the speed of memory is what matters. Inputs and
+// outputs are as for dot_products and accumulate, except for the layout of the queries.
 #pragma once
 
 #include <stddef.h>
@@ -18,23 +18,23 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-// Whole vectors of scores are written: one must hold all lanes.
+// A vector must hold all lanes, because whole vectors of scores are written.
 template <class T>
 constexpr int kDecodeLanes = kWidth<T> < 8 ? kWidth<T> : 8;
 
-// Whether these products are meant for so many lanes.
+// Whether these products are used for this number of lanes.
 template <class T>
 HEADSPAN_INLINE bool is_decode(int lanes) {
   return lanes <= kDecodeLanes<T>;
 }
 
-// Their queries are not in lanes, but rows of so many elements, with zeros after the last dimension and query.
+// The queries are rows of this many elements instead of lanes, with zeros after the last dimension and the last query.
 template <class T>
 HEADSPAN_INLINE int decode_stride(int dims) {
   return (int)round_up((size_t)dims, kWidth<T>);
 }
 
-// Queries as the products of their group want them.
+// The queries in the layout that the products of their group need.
 template <class T>
 HEADSPAN_INLINE void lay_out_queries(const T* const* rows, int lanes, const T* factor, int dims, T* to) {
   if (is_decode<T>(lanes))
@@ -43,7 +43,7 @@ HEADSPAN_INLINE void lay_out_queries(const T* const* rows, int lanes, const T* f
     rows_to_lanes(rows, lanes, factor, dims, to);
 }
 
-// The totals of kWidth vectors, one in each element.
+// The sums of the elements of kWidth vectors, one in each element of the result.
 template <class T, int distance = 1>
 HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
   constexpr int width = kWidth<T>;
@@ -57,8 +57,8 @@ HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
   return v[0];
 }
 
-// The dot products of some queries with kWidth / lanes keys, key by key. Fetches a line of every row of `next` for each
-// line of the keys: no hardware foresees enough for memory to be busy all the time.
+// The dot products of some queries with kWidth / lanes keys, key by key. Prefetches a line of every row of `next` for
+// each line of the keys, because hardware prefetching alone does not keep memory busy.
 template <class T, int lanes, class Reader>
 HEADSPAN_INLINE Vec<T> dots(const typename Reader::Element* const* rows, const typename Reader::Element* const* next,
                             int dims, const T* q) {
@@ -67,7 +67,7 @@ HEADSPAN_INLINE Vec<T> dots(const typename Reader::Element* const* rows, const t
   int const stride = decode_stride<T>(dims);
   Vec<T> sum[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
-  // Vectors of a step, and of those whose queries wait in registers beside the sums.
+  // Vectors per step, and per step if queries stay in registers next to the sums.
   constexpr int a_line = kLine<T> / width, block = lanes * a_line < 4 ? 4 / lanes : a_line;
   constexpr int at_once = lanes < 4 ? block : 1;
   auto const add = [&](auto vectors, int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
@@ -100,7 +100,7 @@ HEADSPAN_INLINE Vec<T> dots(const typename Reader::Element* const* rows, const t
   return totals<T>(sum);
 }
 
-// The elements first, first + 1 ... of a vector, `lanes` of them again and again.
+// The elements first, first + 1, ... of a vector, each repeated in turn for `lanes` elements.
 template <class T, int first, int lanes, int... I>
 HEADSPAN_INLINE Vec<T> some_of(Vec<T> v, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(v, v, (first + I % lanes)...);
@@ -141,8 +141,7 @@ HEADSPAN_INLINE void decode_scores(Reader, const typename Reader::Element* const
   if (best) *best = highest;
 }
 
-// Fetches the rows `next`, if there are any, into the second-level cache, as decode_accumulate does below.
-// work(Index<n>{}) for the least power of 2 that is no less than `lanes`.
+// Calls work(Index<n>{}) for the smallest power of 2 that is at least `lanes`.
 template <class T, int n = 1, class Work>
 HEADSPAN_INLINE void for_lanes(int lanes, Work work) {
   if constexpr (n < kDecodeLanes<T>) {
@@ -151,10 +150,11 @@ HEADSPAN_INLINE void for_lanes(int lanes, Work work) {
   work(Index<n>{});
 }
 
+// Prefetches the rows `next`, if there are any, into the second-level cache, like decode_accumulate below.
 template <class T>
 HEADSPAN_NOINLINE void decode_dot_products(const DecodeRows<T>& its, int dims, const T* q, T* s,
                                            const uint64_t* lane_masks, Vec<T>* best, int lanes, int first, int last) {
-  const T* const* const next = its.next ? its.next : its.rows;  // its own are near: no choice for every key
+  const T* const* const next = its.next ? its.next : its.rows;  // cached rows, which saves a branch per key
   for_reader<T>(its.storage, [&](auto reader) HEADSPAN_ALWAYS_INLINE {
     using Rows = const typename decltype(reader)::Element* const*;
     for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
@@ -170,7 +170,7 @@ template <class T, int lanes>
 HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alpha, T* o) {
   constexpr int width = kWidth<T>;
   for (int d = 0; d < count; d += width) {
-    Vec<T> v[width];  // of lanes, those past the few with zeros
+    Vec<T> v[width];  // of lanes; those after the used ones are zeros
     unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
       if constexpr (i.value < lanes)
         v[i.value] = load(sums + i.value * stride + d);
@@ -185,7 +185,7 @@ HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alp
   }
 }
 
-// `vectors` vectors of dimensions from d on. Fetches the same lines of the rows `next`.
+// `vectors` vectors of dimensions from d on. Prefetches the same lines of the rows `next`.
 template <class T, int lanes, int vectors, bool whole, class Reader>
 HEADSPAN_INLINE void decode_accumulate_block(Reader, const typename Reader::Element* const* rows,
                                              const typename Reader::Element* const* next, const T* scales, int d,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which variant of the kernel this machine runs.
+// The choice of the kernel variant for this machine.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace headspan {
 
-// All variants that were compiled, the best last (generated from the list in isa/variants.cmake).
+// All compiled variants, the best last (generated from the list in isa/variants.cmake).
 const Variant* const* compiled_variants(int* count);
 
-// The names of those this machine can run.
+// The names of the variants that this machine supports.
 std::vector<std::string> available_variants();
 
-// The one that runs: HEADSPAN_ISA, or the best available. Throws std::runtime_error for a name that is unknown or that
-// this machine cannot run. Chosen once.
+// The variant in use: HEADSPAN_ISA, or the best available. Throws std::runtime_error if the name is unknown or not
+// supported by this machine. Chosen once.
 const Variant& active_variant();
 
 template <class T>

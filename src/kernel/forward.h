@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The forward pass of one group of queries, and its weights for those who want to see them.
+// The forward pass of one group of queries, and its weights.
 //
 // Numerical stability: the maximum is taken over visible pairs only, masked pairs hold -infinity; row sums are of type
 // T within a tile and double between tiles; outputs and query gradients are of type T within a batch of tiles and are
@@ -29,7 +29,7 @@ void forward_begin(const Group<T>& group, void* workspace) {
   for (int i = 0; i < kLanes; i++) {
     factor[i] = T(group.scale[i] * kLog2e);
     f.slope[i] = T(group.slope[i] * kLog2e);
-    T const sink = T(group.sink[i] * kLog2e);  // as if a key before all others had this score, and nothing to give
+    T const sink = T(group.sink[i] * kLog2e);  // like a first key with this score and a value of 0
     f.maximum[i] = f.carried_maximum[i] = sink;
     f.sum[i] = sink > -kInfinity<T> ? 1 : 0;
   }
@@ -53,7 +53,7 @@ HEADSPAN_NOINLINE Vec<T> exponentials(const Group<T>& group, const TileKeys<T>& 
       int const r = of_group + part.value * kAtOnce;
       Vec<T> p[kAtOnce];
       unroll<kAtOnce>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-        __builtin_prefetch(keys.value[r + i.value] + vector * kLine<T>);  // read next, and this work has ports to spare
+        __builtin_prefetch(keys.value[r + i.value] + vector * kLine<T>);  // read next; this loop has free load ports
         p[i.value] = load(s + (r + i.value) * kLanes) - maximum;
       });
       exp2_all<T>(p);
@@ -78,12 +78,12 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   PairRows<T> pairs{f.pair_bias, {}};
   ScoreTerms<T> const terms = score_terms(group, tile, keys, f.slope, pairs);
 
-  // pass 1: scores and the new maximum
+  // step 1: scores and the new maximum
   Vec<T> best[vectors], alpha[vectors], sums[vectors];
   for (int j = 0; j < vectors; j++) best[j] = load(f.maximum + j * width);
   Fetch<T> fetch = to_prefetch.next(tile);
   if (far && fetch.lists == 0) fetch = {keys.value, 1};
-  // Where memory sets the pace, and not the products, the next tile is asked for, a half of it beside each of them.
+  // If memory bandwidth is the limit, the next tile is prefetched, half of it during each of the two products.
   const T* next_rows[2 * kTileKeys];
   const T* const* next_values = nullptr;
   if (next && is_decode<T>(group.lanes) && keys.storage == group.storage) {
@@ -99,7 +99,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   }
   for (int i = 0; i < keys.run_count; i++)
     run_scores<T>(keys.runs[i], keys, terms, fetch, group, f.q, f.scores, nullptr, best);
-  // pass 2: weights, and the factor for what was summed under the old maximum
+  // step 2: weights, and the factor for the sums under the old maximum
   for (int j = 0; j < vectors; j++) {
     Vec<T> const old = load(f.maximum + j * width);
     store(f.maximum + j * width, best[j]);
@@ -118,7 +118,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
     dropout_factors(group, tile, keys, f.dropout);
     for (int i = 0; i < keys.run_count; i++) drop(keys.runs[i], f.dropout, f.scores);
   }
-  // pass 3: outputs
+  // step 3: outputs
   accumulate_tile(keys, keys.value, next_values, group.value_dim, f.scores, f.out, alpha, group.lanes,
                   group.skip_masked && keys.lane_masks);
 }
@@ -146,10 +146,10 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* wor
   if (*f.batches > 0) carry_output(group, f);
   ++*f.batches;
   RowsToPrefetch<T> to_prefetch(group.prefetch, tiles, *f.batches == 1 ? count : 0, 1);  // within the first step
-  // Values will be read column by column, which no hardware foresees. Where the keys of a step are few, most values
-  // are near since the group before.
+  // Values are read column by column, which hardware does not prefetch. If a step has few keys, most values are still
+  // in the cache from the previous group.
   size_t const row_bytes = (size_t)(group.head_dim + group.value_dim) * sizeof(T);
-  bool const far = (size_t)count * kTileKeys * row_bytes >= size_t(1) << 20;  // half of a second-level cache
+  bool const far = (size_t)count * kTileKeys * row_bytes >= size_t(1) << 20;  // half of the second-level cache
   for (int i = 0; i < count; i++)
     forward_tile(group, f, tiles[i], i + 1 < count ? &tiles[i + 1] : nullptr, to_prefetch, far);
 }
@@ -168,7 +168,7 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* workspace) {
                        rows.past_caches);
 }
 
-// ---- weights, for those who want to see them
+// ---- weights, for attention maps
 
 template <class T>
 void weights_begin(const Group<T>& group, void* workspace) {
@@ -198,13 +198,13 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
       for (int r = run.first; r < run.last && r < tile.count; r++) {
         int const at = r * kLanes + j * width;
         Vec<T> const weight = load(f.scores + at) * load(rows.inverse_sum + j * width);
-        // 0 where masked, also in a row whose sum is NaN
+        // 0 where masked, even in a row whose sum is NaN
         store(weights + at, keys.lane_masks ? select(keys.lane_masks[r] >> (j * width), weight, Vec<T>{}) : weight);
       }
   }
 }
 
-// ---- products, for those who choose keys by them
+// ---- products, for block selection
 
 template <class T>
 void products_tile(const Group<T>& group, const Tile& tile, T* products, void* workspace) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A tile as the register tiles need it: a pointer to every row, and runs of keys that the same vectors of lanes see.
+// A tile in the form for register tiles: a pointer to every row, and runs of keys that the same vectors of lanes see.
 #pragma once
 
 #include <stddef.h>
@@ -20,9 +20,10 @@
 namespace headspan::HEADSPAN_ISA {
 
 constexpr int kTileGroups = kTileKeys / kKeyGroup;
-constexpr int kShortestRun = 2 * kKeyGroup;  // unless there are no more keys
+constexpr int kShortestRun = 2 * kKeyGroup;  // unless there are fewer keys
 
-// Neighbouring keys whose masks touch the same vectors of lanes, or, where that would be too few keys, some of these.
+// Neighbouring keys whose masks touch the same vectors of lanes or, if that would be too few keys, some of these
+// vectors.
 struct Run {
   int first, last;                // keys, in whole key groups
   int first_vector, last_vector;  // vectors
@@ -31,13 +32,13 @@ struct Run {
 
 template <class T>
 struct TileKeys {
-  const T *key[kPaddedKeys], *value[kPaddedKeys];  // of fewer bytes if `storage` says so
+  const T *key[kPaddedKeys], *value[kPaddedKeys];  // of narrower elements, depending on `storage`
   Storage storage;
-  T key_scale[kPaddedKeys], value_scale[kPaddedKeys];  // where storage has them
+  T key_scale[kPaddedKeys], value_scale[kPaddedKeys];  // if the storage has scales
   T position[kAxes][kTileKeys];
   Distances<T> distances;
   T bias[kPaddedKeys];                          // times log2(e)
-  T lowest[kTileGroups], highest[kTileGroups];  // positions in a key group
+  T lowest[kTileGroups], highest[kTileGroups];  // positions per key group
   uint64_t padded_masks[kPaddedKeys];
   const uint64_t* lane_masks;  // null: every lane sees every key
   Run runs[kTileGroups + 1];
@@ -52,7 +53,7 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
     uint64_t any = 0, all = ~uint64_t(0);
     for (int i = 0; i < kKeyGroup; i++) any |= keys.lane_masks[r + i], all &= keys.lane_masks[r + i];
     if (!any) continue;
-    // Keys that no lane sees must not be read: they stand in for their neighbour, masked.
+    // Keys that no lane sees must not be read; masked copies of their neighbours replace them.
     int visible = r;
     while (!keys.lane_masks[visible]) visible++;
     for (int i = r; i < r + kKeyGroup; i++)
@@ -71,7 +72,7 @@ HEADSPAN_NOINLINE void prepare_runs(TileKeys<T>& keys) {
   }
 }
 
-// Where the keys of a tile stand, for masks and slopes.
+// The positions of the keys of a tile, for masks and slopes.
 template <class T>
 HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile, LanePositions<T>& lanes,
                                          TileKeys<T>& keys) {
@@ -93,12 +94,12 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
       lowest = p[i] < lowest ? p[i] : lowest;
       highest = p[i] > highest ? p[i] : highest;
     }
-    keys.lowest[g] = exact && group.axes == 1 ? lowest : -kInfinity<T>;  // else this does not say how far a key is
+    keys.lowest[g] = exact && group.axes == 1 ? lowest : -kInfinity<T>;  // positions do not tell distances
     keys.highest[g] = highest;
   }
 }
 
-// Whether the tile's keys lie beside each other in a cache, as most do: no end of the ring or of a page among them.
+// Whether the keys of a tile are adjacent in a cache, as most are: no end of the ring or of a page is among them.
 template <class T>
 HEADSPAN_INLINE bool beside_each_other(const Tile& tile, const Rows<T>& rows) {
   RowPlaces const& places = *rows.places;
@@ -108,7 +109,7 @@ HEADSPAN_INLINE bool beside_each_other(const Tile& tile, const Rows<T>& rows) {
   return tile.first >= places.first && places.of(tile.first) + tile.count <= places.capacity;
 }
 
-// to[r] = the row of the tile's key r, in a cache. Of neighbours one goes round the ring without a division.
+// to[r] = the row of key r of the tile, in a cache. Neighbours follow around the ring without a division.
 template <class T>
 HEADSPAN_NOINLINE void rows_of_cache(const Tile& tile, const Rows<T>& rows, T** to) {
   RowPlaces const& places = *rows.places;
@@ -121,7 +122,7 @@ HEADSPAN_NOINLINE void rows_of_cache(const Tile& tile, const Rows<T>& rows, T** 
     for (int r = 0; r < tile.count; r++) to[r] = rows.row(key_index(tile, r));
     return;
   }
-  ptrdiff_t place = -1;  // in the ring; not known yet
+  ptrdiff_t place = -1;  // in the ring; -1: not known yet
   for (int r = 0; r < tile.count; r++) {
     ptrdiff_t const index = key_index(tile, r);
     if (index < places.first || index >= places.count) {
@@ -134,7 +135,7 @@ HEADSPAN_NOINLINE void rows_of_cache(const Tile& tile, const Rows<T>& rows, T** 
   }
 }
 
-// to[r] = the row of the tile's key r; after the last key its row again, to `until` in all.
+// to[r] = the row of key r of the tile, repeating the last row up to `until`.
 template <class T>
 HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, int until, T** to) {
   if (tile.indices) {
@@ -149,14 +150,14 @@ HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, int until, T
   for (int r = tile.count; r < until; r++) to[r] = to[tile.count - 1];
 }
 
-// Room for the keys and values of a tile as numbers to compute with.
+// Room for the keys and values of a tile, converted to T.
 template <class T>
 struct StoredRoom {
   T *key = nullptr, *value = nullptr;  // [kTileKeys][stride]
   ptrdiff_t key_stride = 0, value_stride = 0;
 };
 
-// Reads rows that are stored in fewer bytes.
+// Reads and converts rows of narrower elements.
 template <class T>
 HEADSPAN_NOINLINE void read_rows(const Group<T>& group, const Tile& tile, const Rows<const unsigned char>& rows,
                                  int dims, T* room, ptrdiff_t stride, int until, const T** to) {
@@ -168,7 +169,7 @@ HEADSPAN_NOINLINE void read_rows(const Group<T>& group, const Tile& tile, const 
   }
 }
 
-// Such rows as they are, with their scales if they have any.
+// Takes such rows as they are, with their scales if they have any.
 template <class T>
 HEADSPAN_NOINLINE void stored_rows_of(Storage storage, const Tile& tile, const Rows<const unsigned char>& rows,
                                       int until, const T** to, T* scales) {
@@ -189,11 +190,11 @@ template <class T>
 HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositions<T>& lanes, TileKeys<T>& keys,
                              const Tile* next = nullptr, const StoredRoom<T>& room = {}) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
-  // Padding, and rows that are fetched ahead: any row that may be read, or the next tile's.
+  // Padding and prefetched rows: any row that may be read, or the rows of the next tile.
   int const end = keys.padded + kRowsAfter;
   bool const stored = group.storage != Storage::same;
   keys.storage = Storage::same;
-  if (stored && is_decode<T>(group.lanes) && !group.skip_masked) {  // memory sets the pace: read once
+  if (stored && is_decode<T>(group.lanes) && !group.skip_masked) {  // memory bandwidth is the limit: read once
     keys.storage = group.storage;
     stored_rows_of(group.storage, tile, group.stored_key, end, keys.key, keys.key_scale);
     stored_rows_of(group.storage, tile, group.stored_value, end, keys.value, keys.value_scale);
@@ -223,7 +224,7 @@ HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositi
   prepare_runs(keys);
 }
 
-// The products of a run with what lies in lanes.
+// The products of a run with lanes in vectors.
 template <class T>
 HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fetch<T>& fetch, int dims, const T* q,
                                   T* s, const uint64_t* lane_masks, Vec<T>* best, int lanes,
@@ -240,8 +241,8 @@ HEADSPAN_INLINE void run_products(const Run& run, const T* const* rows, const Fe
   });
 }
 
-// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over the keys first .. last - 1, for so
-// many vectors of lanes from v on.
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over the keys first .. last - 1, for
+// `vectors` vectors of lanes from v on.
 template <class T, int vectors>
 HEADSPAN_INLINE void accumulate_vectors(const TileKeys<T>& keys, const T* const* rows, int dims, const T* p, T* o,
                                         const Vec<T>* alpha, bool skip_masked, int v, int first, int last) {
@@ -251,8 +252,8 @@ HEADSPAN_INLINE void accumulate_vectors(const TileKeys<T>& keys, const T* const*
     accumulate_unmasked(rows, dims, p + j * width, o + j * width, alpha + j, keys.lane_masks, j, first, last);
 }
 
-// Calls f(v, first, last) for each stretch of keys, as long as can be, that some of the vectors v .. v + column - 1 of
-// lanes see. At the edge of a band runs are short, but those of a vector follow one another.
+// Calls f(v, first, last) for each maximal stretch of keys that some of the vectors v .. v + column - 1 of lanes see.
+// At the edge of a band runs are short, but those of a vector are consecutive.
 template <class T, int column, class F>
 HEADSPAN_INLINE void for_each_key_range(const TileKeys<T>& keys, F&& f) {
   constexpr int columns = kVectors<T> / column;
@@ -274,8 +275,8 @@ HEADSPAN_INLINE void for_each_key_range(const TileKeys<T>& keys, F&& f) {
   for (int n = 0; n < columns; n++) end(n);
 }
 
-// As accumulate_tile, a column of so many vectors after another, so that what a stretch of runs adds to is loaded and
-// stored once. Weights of a column's vectors that are not in a run become 0.
+// Like accumulate_tile, but one column of vectors after another, so that the outputs of a stretch of runs are loaded
+// and stored once. Weights of vectors of a column that are not in a run become 0.
 template <class T, int column>
 HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* const* rows, int dims, T* p, T* o,
                                           Vec<T>* alpha, bool skip_masked) {
@@ -290,12 +291,12 @@ HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* cons
   }
   for_each_key_range<T, column>(keys, [&](int v, int first, int last) {
     accumulate_vectors<T, column>(keys, rows, dims, p, o, alpha, skip_masked, v, first, last);
-    for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once a tile
+    for (int j = v; j < v + column; j++) alpha[j] = broadcast(T(1));  // once per tile
   });
 }
 
-// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile. `next`: as for
-// decode_accumulate.
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile. `next` is as
+// for decode_accumulate.
 template <class T>
 HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const T* const* next, int dims,
                                      T* p, T* o, Vec<T>* alpha, int lanes, bool skip_masked) {
@@ -312,7 +313,7 @@ HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* ro
       tile_lanes(run.first_vector, run.last_vector, [&](auto n, int v) HEADSPAN_ALWAYS_INLINE {
         accumulate_vectors<T, n.value>(keys, rows, dims, p, o, alpha, skip_masked, v, run.first, run.last);
       });
-    for (int j = run.first_vector; j < run.last_vector; j++) alpha[j] = broadcast(T(1));  // once a tile
+    for (int j = run.first_vector; j < run.last_vector; j++) alpha[j] = broadcast(T(1));  // once per tile
   }
 }
 

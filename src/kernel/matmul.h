@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The products of attention on register tiles. Queries ride in lanes: workspace holds queries, scores and outputs as
-// [row][64 lanes], and every element of a key or value row is broadcast from where it lies in memory. So keys are never
-// packed, a gathered key costs what a neighbouring one does, and a softmax over keys is plain vector arithmetic.
+// The products of attention on register tiles. Lanes hold queries: the workspace holds queries, scores and outputs as
+// [row][64 lanes], and every element of a key or value row is broadcast from memory. Keys are therefore never packed, a
+// gathered key costs as much as a neighbouring one, and a softmax over keys is plain vector arithmetic.
 #pragma once
 
 #include <stddef.h>
@@ -19,13 +19,13 @@ namespace headspan::HEADSPAN_ISA {
 
 HEADSPAN_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-constexpr int kRowsAfter = 8;  // a register tile fetches as many rows after its own as it has
+constexpr int kRowsAfter = 8;  // a register tile prefetches as many rows after its own as it has
 constexpr int kPaddedKeys = kTileKeys + kRowsAfter;
 
 // Calls f(Index<height>{}, first) so that register tiles cover the rows first .. last - 1.
 template <int height, class F>
 HEADSPAN_INLINE void tile_rows(int first, int last, F&& f) {
-  constexpr int not_cut = height == 6 ? 8 : 0;  // rather 4 and 4 than 6, 1 and 1
+  constexpr int not_cut = height == 6 ? 8 : 0;  // 4 and 4 instead of 6, 1 and 1
   for (; last - first >= height && last - first != not_cut; first += height) f(Index<height>{}, first);
   if constexpr (height > 4)
     for (; last - first >= 4; first += 4) f(Index<4>{}, first);
@@ -43,8 +43,8 @@ HEADSPAN_INLINE void tile_lanes(int first, int last, F&& f) {
   if (last - first == 1) f(Index<1>{}, first);
 }
 
-// ---- the products. Rows of keys wait in the second-level cache, and each line of them is read 16 floats at a time,
-// row by row, so they are fetched a few rows or a line ahead of their use.
+// ---- the products. Rows of keys are in the second-level cache, and each of their lines is read 16 floats at a time,
+// row by row, so they are prefetched a few rows or a line ahead.
 
 template <class T, int keys, int vectors>
 HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
@@ -56,12 +56,12 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
   });
   const T* row[keys];
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { row[k.value] = rows[k.value]; });
-  // Whole lines apart from what is left of one, so that their loop has all registers.
+  // Whole lines are separate from the rest of a row, so that their loop has all registers.
   auto const lines = [&](int from, int to, auto whole) HEADSPAN_ALWAYS_INLINE {
     for (int d = from; d < to; d += kLine<T>) {
       const T* const* const next_of = in_register(rows) + keys;
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(next_of[k.value] + d); });
-      constexpr int pair = 2 * kLine<T>;  // of lines, which memory gives sooner together
+      constexpr int pair = 2 * kLine<T>;  // of lines, which memory delivers faster together
       for (int list = 0; list < fetch.lists && d % pair == 0; list++)
         unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
           fetch_lines<pair / width>(fetch.rows[list * kTileKeys + k.value], d);
@@ -121,9 +121,9 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
     finish(Index<0>{}, std::false_type{});
 }
 
-// s[key][lane] = rows[key] . q[.][lane] for the keys first .. last - 1; -infinity where the key's mask lacks the lane.
-// `best`, when not null, is raised to the maximum of each lane. Fetches the lines of some rows after these, which must
-// be valid pointers, and those of `fetch`.
+// s[key][lane] = rows[key] . q[.][lane] for the keys first .. last - 1; -infinity where the mask of a key lacks the
+// lane. `best`, if not null, is raised to the maximum of each lane. Prefetches the lines of some rows after these,
+// which must be valid pointers, and those of `fetch`.
 template <class T, int vectors>
 HEADSPAN_NOINLINE void dot_products(const T* const* rows, const Fetch<T>& fetch, int dims, const T* q, T* s,
                                     const uint64_t* lane_masks, int first_vector, Vec<T>* best, int first, int last) {
@@ -152,10 +152,10 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[i.value][j.value] += x * b[j.value]; });
     });
   };
-  constexpr int last_steps = vectors > kLineVectors ? kLastSteps : 0;  // there is a key group at least
+  constexpr int last_steps = vectors > kLineVectors ? kLastSteps : 0;  // there is at least one key group
   static_assert(last_steps <= kKeyGroup);
   int const end = last - last_steps;
-  if (new_line) {  // two loops, since the choice would count in every step
+  if (new_line) {  // two loops, because the branch would cost time in every step
 #pragma GCC unroll kKeysInStep
     for (int r = first; r < end; r++) {
       __builtin_prefetch(rows[r] + d + ahead);
@@ -175,7 +175,7 @@ HEADSPAN_INLINE void accumulate_block(const T* const* rows, int d, const T* p, T
       unroll<last_steps>(
           [&](auto r) HEADSPAN_ALWAYS_INLINE { sum += broadcast(rows[end + r.value][d + i.value]) * b[r.value]; });
       T* const to = o + (d + i.value) * kLanes + j.value * width;
-      // Added only here: what is summed over a tile at a time loses less than one long sum.
+      // Added only here: sums per tile lose less accuracy than one long sum.
       store(to, load(to) * factor + sum);
     });
   });
@@ -190,7 +190,7 @@ HEADSPAN_NOINLINE void accumulate(const T* const* rows, int dims, const T* p, T*
   });
 }
 
-// The same sums in the same order, but a masked pair is left out instead of multiplied by its weight of 0.
+// The same sums in the same order, but masked pairs are left out instead of multiplied by a weight of 0.
 template <class T>
 HEADSPAN_NOINLINE void accumulate_unmasked(const T* const* rows, int dims, const T* p, T* o, const Vec<T>* alpha,
                                            const uint64_t* lane_masks, int vector, int first, int last) {
@@ -224,7 +224,7 @@ HEADSPAN_INLINE void outer_block(const T* w, const T* rows, ptrdiff_t row_stride
       unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
     });
   }
-  // Added to the row only here: float32 sums over queries are carried group by group.
+  // Added to the row only here: float32 sums over queries are carried per group.
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       T* to = out[k.value] + d + j.value * width;

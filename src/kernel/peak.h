@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the multiply-add units of this machine can do: the yardstick of the benchmarks.
+// The peak performance of the multiply-add units of this machine, as the reference of the benchmarks.
 #pragma once
 
 #include "base/attributes.h"
 
 namespace headspan::HEADSPAN_ISA {
 
-// `rounds` rounds of twelve independent multiply-adds of vectors V, enough to cover the latency of two units. Returns
-// how many floating-point operations these were. `value` is where they start and what comes out, so that the compiler
-// can neither know nor drop them.
+// Runs `rounds` rounds of twelve independent multiply-adds of vectors V, enough to cover the latency of two units.
+// Returns the number of floating-point operations. `value` is the input and the output, so that the compiler can
+// neither predict nor drop the operations.
 template <class T, class V>
 double multiply_adds(long rounds, T* value) {
   constexpr int chains = 12;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is fetched into the caches beside the products: rows of keys and values that no hardware foresees.
+// Prefetching during products: rows of keys and values that hardware does not prefetch.
 #pragma once
 
 #include "base/attributes.h"
@@ -9,17 +9,16 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-// An address that is a register and nothing to be added to it but constants: a multiplication that takes its operand
-// from memory is one step of the processor then, and two with a second register. Where every number is used for one
-// vector only, such steps are all there is.
+// An address that is one register plus constants. A multiplication with such a memory operand is one micro-operation,
+// and two with a second register. If every number is used for one vector only, these multiplications dominate.
 template <class Pointer>
 HEADSPAN_INLINE Pointer in_register(Pointer address) {
   asm("" : "+r"(address));
   return address;
 }
 
-// Rows to bring into the second-level cache beside a product, a row for each key and two lines of it at a time: a burst
-// would fill the buffers that the products' loads need. A list has a row for each key of a tile.
+// Rows to bring into the second-level cache during a product, one row for each key and two lines at a time: a burst
+// would fill the buffers that the loads of the product need. A list has a row for each key of a tile.
 template <class T>
 struct Fetch {
   const T* const* rows;
@@ -27,7 +26,7 @@ struct Fetch {
   HEADSPAN_ALWAYS_INLINE Fetch from(int r) const { return {rows + r, lists}; }
 };
 
-// Fetches the lines that begin in so many vectors of a row, from d on.
+// Prefetches the lines that start in the given number of vectors of a row, from d on.
 template <int vectors, int width, class Element>
 HEADSPAN_INLINE void fetch_lines_of(const Element* row, int d) {
   const Element* const from = in_register(row + d);
@@ -40,8 +39,8 @@ HEADSPAN_INLINE void fetch_lines(const T* row, int d) {
   fetch_lines_of<vectors, kWidth<T>>(row, d);
 }
 
-// The rows that the next group will need, to be fetched evenly beside the products of some tiles, `products` for each
-// of them. A tile of a few keys only has too little of a product.
+// The rows that the next group needs, to be prefetched evenly during the products of some tiles, `products` per tile.
+// The products of a tile of a few keys are too short for that.
 template <class T>
 class RowsToPrefetch {
  public:
@@ -57,7 +56,7 @@ class RowsToPrefetch {
     a_turn_ = (lists_ + turns - 1) / turns;
     for (; count < lists_ * kTileKeys; count++) rows_[count] = rows_[count - 1];
   }
-  // What to fetch beside the next product of this tile.
+  // The rows to prefetch during the next product of this tile.
   HEADSPAN_ALWAYS_INLINE Fetch<T> next(const Tile& tile) {
     int const first = at_, left = lists_ - at_, count = !tall(tile) ? 0 : left < a_turn_ ? left : a_turn_;
     at_ += count;

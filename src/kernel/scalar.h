@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It says what vector.h
-// computes.
+// The kernel as plain scalar loops over visible pairs: the variant HEADSPAN_ISA=scalar. It defines the results of
+// vector.h.
 //
 //     s = cap * tanh(scale * query . key / cap) - slope * x + bias of the key + bias of the pair
 //     w = m * exp(s) / (exp(sink) + sum of m * exp(s)),   out = sum of f * w * value, f of dropout
@@ -28,7 +28,7 @@ HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
   return sum;
 }
 
-// A number of a key's row, or of its value's.
+// An element of the row of a key or a value.
 template <class T>
 HEADSPAN_INLINE double number(const Group<T>& group, const Rows<const T>& rows, const Rows<const unsigned char>& stored,
                               ptrdiff_t key, int d) {
@@ -38,7 +38,7 @@ HEADSPAN_INLINE double number(const Group<T>& group, const Rows<const T>& rows, 
   if (group.storage != Storage::int8) {
     read_row(group.storage, row + 2 * d, 1, &x);
   } else {
-    unsigned char alone[sizeof(float) + 1];  // the scale, and one number
+    unsigned char alone[sizeof(float) + 1];  // the scale and one element
     memcpy(alone, row, sizeof(float));
     alone[sizeof(float)] = row[sizeof(float) + (size_t)d];
     read_row(group.storage, alone, 1, &x);
@@ -46,7 +46,7 @@ HEADSPAN_INLINE double number(const Group<T>& group, const Rows<const T>& rows, 
   return (double)x;
 }
 
-// The numbers of a tile's pairs that somebody else knows.
+// The numbers for the pairs of a tile that the caller provides.
 template <class T>
 struct PairNumbers {
   T room[kTileKeys * kLanes];
@@ -56,15 +56,15 @@ struct PairNumbers {
   }
 };
 
-// Whether a lane sees a key: one that is masked, or removed by a number of -infinity, is not read for it.
+// Whether a lane sees a key. A key that is masked, or removed by a number of -infinity, is not read for it.
 template <class T>
 HEADSPAN_INLINE bool visible(const Group<T>& group, const Tile& tile, const PairNumbers<T>& numbers, int r, int lane) {
   if (tile.lane_masks && !(tile.lane_masks[r] >> lane & 1)) return false;
   return !group.pair_bias.removes || numbers.rows[r][lane] != -(T)__builtin_inf();
 }
 
-// A pair of the definition: its distance x, mask m and score s, times log2(e) and rounded to T, so that a maximum kept
-// in T is one of the scores exactly; and the derivative of the soft cap.
+// A pair of the definition: its distance x, mask m and score s, times log2(e) and rounded to T, so that a maximum
+// stored in T equals one of the scores exactly; and the derivative of the soft cap.
 struct Pair {
   double x, m, s, cap_slope;
 };
@@ -96,7 +96,7 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, const Tile& tile, const PairNum
   return p;
 }
 
-// What dropout makes of a weight of 1.
+// The factor of dropout for a weight.
 template <class T>
 HEADSPAN_INLINE double dropout_factor(const Group<T>& group, const Tile& tile, int r, int lane) {
   const Dropout<T>& dropout = group.dropout;
@@ -160,13 +160,13 @@ bool forward_end(const Group<T>& group, ForwardRows<T>& rows, void* workspace) {
     for (int d = 0; d < group.value_dim; d++)
       rows.out[lane][d] = row.sum == 0 ? T(0) : T(sums(workspace, lane, group.value_dim)[d] / row.sum);
   }
-  return true;  // masked pairs were never touched
+  return true;  // masked pairs are never read
 }
 
 template <class T>
 void weights_begin(const Group<T>&, void*) {}
 
-// 2^(s - maximum) / sum of a pair, which the mask m makes a weight.
+// 2^(s - maximum) / sum of a pair; times the mask m it is the weight.
 HEADSPAN_INLINE double unmasked_weight(const Pair& p, double maximum, double inverse_sum) {
   return maximum == -__builtin_inf() ? 0 : exp2(p.s - maximum) * inverse_sum;
 }
@@ -193,7 +193,7 @@ void products_tile(const Group<T>& group, const Tile& tile, T* products, void*) 
                                            (double)group.scale[lane] * kLog2e);
 }
 
-// Workspace of the backward pass behind the sums: sum(grad_out * out) - grad_lse of each lane.
+// Workspace of the backward pass, after the sums: sum(grad_out * out) - grad_lse of each lane.
 template <class T>
 HEADSPAN_INLINE double* deltas(const Group<T>& group, void* workspace) {
   return sums(workspace, kLanes, group.head_dim);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel of one group of queries, compiled once per instruction set. It knows no pattern and no thread. scalar.h
-// has the same in plain loops: read that first, then forward.h, backward.h, and matmul.h for the products.
+// The kernel of one group of queries, compiled once per instruction set. It does not know patterns or threads. scalar.h
+// has the same computation in plain loops: read it first, then forward.h, backward.h, and matmul.h for the products.
 #pragma once
 
 #include "backward.h"  // IWYU pragma: export

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Workspace of the kernels, carved from one block in a fixed order.
+// Workspace of the kernels, allocated from one block in a fixed order.
 #pragma once
 
 #include <stddef.h>
@@ -70,7 +70,7 @@ struct Backward {
       *dropout, *maximum, *inverse_sum, *delta, *slope, *unseen;
   LanePositions<T>* lanes;
   bool *rows_finite, *has_carried;
-  ptrdiff_t* tiles;  // computed so far
+  ptrdiff_t* tiles;  // number computed so far
   ptrdiff_t q_stride, grad_out_stride;
 
   HEADSPAN_ALWAYS_INLINE static Backward carve(char* workspace, int head_dim, int value_dim, char** end = nullptr) {
@@ -107,7 +107,7 @@ struct Backward {
 template <class T>
 size_t workspace_bytes(int head_dim, int value_dim) {
   char *forward, *backward;
-  char* const base = (char*)64;  // only differences count
+  char* const base = (char*)64;  // only differences matter
   Forward<T>::carve(base, head_dim, value_dim, &forward);
   Backward<T>::carve(base, head_dim, value_dim, &backward);
   return (size_t)((forward > backward ? forward : backward) - base);

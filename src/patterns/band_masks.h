@@ -10,7 +10,7 @@
 
 namespace headspan {
 
-// How many keys of a tile, which ascend, come before `key`.
+// The number of keys of a tile, which are ascending, before `key`.
 inline int rank_in_tile(const Tile& tile, std::ptrdiff_t key) {
   if (tile.indices)
     return static_cast<int>(std::lower_bound(tile.indices, tile.indices + tile.count, key) - tile.indices);
@@ -20,8 +20,8 @@ inline int rank_in_tile(const Tile& tile, std::ptrdiff_t key) {
   return static_cast<int>(std::min<std::ptrdiff_t>(rank, tile.count));
 }
 
-// masks[r]: of lanes that stand at `index`, index + 1, ... those that see the key r if each sees as far as `back`
-// behind and `ahead` before itself.
+// masks[r]: the lanes at positions `index`, index + 1, ... that see key r, if each sees keys up to `back` back and
+// `ahead` ahead.
 inline void fill_band(const Tile& tile, std::ptrdiff_t index, std::ptrdiff_t back, std::ptrdiff_t ahead, int lanes,
                       std::uint64_t* masks) {
   constexpr std::uint64_t every = ~std::uint64_t(0);
@@ -37,8 +37,8 @@ inline void fill_band(const Tile& tile, std::ptrdiff_t index, std::ptrdiff_t bac
     }
     return;
   }
-  // From one key to the next both ends move on by a lane. Most tiles lie at one end of the band, or at none: the keys
-  // from `left` on have left some lanes behind, and those before `come` have not come to all.
+  // From one key to the next both ends move by one lane. Most tiles contain one end of the band, or none: the keys from
+  // `left` on are out of reach of some lanes, and those before `come` are not in reach of all lanes yet.
   std::ptrdiff_t const first = tile.first - index - ahead, last = tile.first - index + back,
                        left = std::max<std::ptrdiff_t>(1 - first, 0),
                        come = std::min<std::ptrdiff_t>(lanes - 1 - last, tile.count);
@@ -52,7 +52,7 @@ inline bool ascends(const Tile& tile) {
   return !tile.indices || std::is_sorted(tile.indices, tile.indices + tile.count);
 }
 
-// masks[r]: the lanes for whom contains(lane, key), key by key; for keys in any order.
+// masks[r]: the lanes for which contains(lane, key) is true, key by key, for keys in any order.
 template <class Contains>
 void fill_by_pair(const Tile& tile, int lanes, std::uint64_t* masks, Contains contains) {
   for (int r = 0; r < tile.count; r++) {
@@ -62,8 +62,8 @@ void fill_by_pair(const Tile& tile, int lanes, std::uint64_t* masks, Contains co
   }
 }
 
-// masks[r]: the lanes in whose range the key r lies; range(lane) has first and last. A lane's bit is toggled where its
-// range starts and where it ends; running over the keys then gives every mask.
+// masks[r]: the lanes whose range contains key r; range(lane) has first and last. The bit of a lane is toggled where
+// its range starts and where it ends, and running over the keys then gives every mask.
 template <class Range>
 void fill_ranges(const Tile& tile, int lanes, std::uint64_t* masks, Range range) {
   if (!ascends(tile))
@@ -76,7 +76,7 @@ void fill_ranges(const Tile& tile, int lanes, std::uint64_t* masks, Range range)
   for (int lane = 0; lane < lanes; lane++) {
     auto const& r = range(lane);
     std::uint64_t const bit = std::uint64_t(1) << lane;
-    if (r.first <= first && r.last > last) {  // most lanes; toggles of one key would wait for each other
+    if (r.first <= first && r.last > last) {  // most lanes; toggles of one key would depend on each other
       mask |= bit;
     } else if (r.first < r.last && r.first <= last && r.last > first) {
       toggle[rank_in_tile(tile, r.first)] ^= bit;

@@ -17,22 +17,22 @@
 
 namespace headspan {
 
-using Conjunction = std::vector<const Primitive*>;  // a pair is in it if it is in every primitive
+using Conjunction = std::vector<const Primitive*>;  // a pair belongs to it if it belongs to every primitive
 
 class Pattern {
  public:
-  // Of every conjunction its primitives: name, numbers, and what it keeps clear of or null.
+  // The primitives of every conjunction: name, numbers, and the pattern to avoid or null.
   using Description = std::vector<std::vector<std::tuple<std::string, Numbers, std::shared_ptr<Pattern>>>>;
   explicit Pattern(const Description& conjunctions);
 
-  // Throws std::invalid_argument if it does not suit as many tokens.
+  // Throws std::invalid_argument if the pattern does not fit the number of tokens.
   void check(std::ptrdiff_t queries, std::ptrdiff_t keys) const;
 
   const std::vector<Conjunction>& conjunctions() const { return conjunctions_; }
   // Tokens whose pairs no span limits, ascending.
   const std::vector<std::int64_t>& global_tokens() const { return global_tokens_; }
   const Grid& grid() const { return grid_; }
-  bool sees_itself() const;  // whether every token is known to
+  bool sees_itself() const;  // whether every token is known to see itself
 
  private:
   std::vector<std::unique_ptr<Primitive>> primitives_;
@@ -41,11 +41,11 @@ class Pattern {
   Grid grid_;
 };
 
-// What one group of queries may see of a union of conjunctions.
+// The keys that one group of queries may see in a union of conjunctions.
 class UnionMask {
  public:
   UnionMask(const std::vector<Conjunction>& conjunctions, const Lanes& lanes, std::ptrdiff_t keys);
-  bool empty() const { return conjunctions_.empty(); }  // it holds no conjunction
+  bool empty() const { return conjunctions_.empty(); }  // it contains no conjunction
 
   Intervals intervals() const;
   void fill(const Tile& tile, std::uint64_t* masks) const;

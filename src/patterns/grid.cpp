@@ -65,7 +65,7 @@ void GridBoxes::intervals(std::ptrdiff_t keys, Intervals& out) const {
   });
 }
 
-// Key by key along a row, the masks of the other axes stay.
+// Key by key along a row, the masks of the other axes stay the same.
 void GridBoxes::fill(const Tile& tile, std::uint64_t* masks) const {
   int const along = grid_.axes - 1;
   for (int r = 0; r < tile.count;) {

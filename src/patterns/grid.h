@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tokens on a grid, and boxes on it: for each lane a range of coordinates on every axis.
+// Tokens on a grid, and boxes in it: for each lane a range of coordinates on every axis.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace headspan {
 constexpr int kGridAxes = 3;
 static_assert(kGridAxes <= kAxes, "a position has as many axes");
 
-// Tokens laid out in rows, planes or a volume, the last axis fastest. No axes: a plain sequence. Other tokens may stand
-// before it and after it, which have no coordinates.
+// Tokens laid out in rows, planes or a volume, the last axis fastest. No axes: a plain sequence. There may be other
+// tokens before and after the grid, which have no coordinates.
 struct Grid {
   int axes = 0;
   std::ptrdiff_t shape[kGridAxes] = {1, 1, 1};
-  std::ptrdiff_t first = 0;  // of its tokens
+  std::ptrdiff_t first = 0;  // first token of the grid
 
   std::ptrdiff_t tokens() const { return shape[0] * shape[1] * shape[2]; }
   bool holds(std::ptrdiff_t index) const { return index >= first && index - first < tokens(); }
@@ -44,7 +44,7 @@ struct GridRange {
 
 class GridBoxes {
  public:
-  // range_of(lane, axis, coordinate of the lane, or -1 beside the grid).
+  // range_of(lane, axis, coordinate of the lane, or -1 outside the grid).
   template <class RangeOf>
   GridBoxes(const Grid& grid, const Lanes& lanes, RangeOf range_of) : grid_(grid) {
     GridRange ranges[kGridAxes][kLanes];
@@ -56,7 +56,7 @@ class GridBoxes {
     for (int axis = 0; axis < grid.axes; axis++) set_axis(axis, ranges[axis], lanes.count);
   }
 
-  // As of a GroupMask.
+  // As in GroupMask.
   void intervals(std::ptrdiff_t keys, Intervals& out) const;
   void fill(const Tile& tile, std::uint64_t* masks) const;
 
@@ -66,7 +66,7 @@ class GridBoxes {
     std::ptrdiff_t lowest = 0;
     std::vector<std::uint64_t> masks;
     std::uint64_t mask(std::ptrdiff_t coordinate) const {
-      std::size_t const i = static_cast<std::size_t>(coordinate - lowest);  // large for what lies before
+      std::size_t const i = static_cast<std::size_t>(coordinate - lowest);  // large for coordinates before `lowest`
       return i < masks.size() ? masks[i] : 0;
     }
   };

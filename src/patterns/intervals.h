@@ -13,11 +13,11 @@ namespace headspan {
 struct Interval {
   std::ptrdiff_t first, last;
 };
-using Intervals = std::vector<Interval>;  // ascending, apart from each other
+using Intervals = std::vector<Interval>;  // ascending and separate
 
 Interval key_interval(const Tile& tile);  // from the least key to past the largest
 
-// Appends, joining what touches; clipped to 0 .. keys - 1. To be called in ascending order.
+// Appends an interval and joins it with an adjacent one; clipped to 0 .. keys - 1. Call in ascending order.
 void append(Intervals& out, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t keys);
 void unite(const Intervals& a, const Intervals& b, Intervals& out);
 void intersect(const Intervals& a, const Intervals& b, Intervals& out);

@@ -12,7 +12,7 @@ Lanes::Range Lanes::range() const {
   return {*ends.first, *ends.second};
 }
 
-// Both spare the division for what lies a stride after, or in the block of, the lane before.
+// Both save the division if the lane is one stride after the previous lane, or in the same block.
 
 LaneClasses residues(const Lanes& lanes, std::ptrdiff_t stride) {
   std::ptrdiff_t before = 0, residue = 0;

@@ -13,7 +13,7 @@ inline std::ptrdiff_t floor_div(std::ptrdiff_t a, std::ptrdiff_t b) { return a /
 inline std::ptrdiff_t floor_mod(std::ptrdiff_t a, std::ptrdiff_t b) { return a % b + (a % b < 0 ? b : 0); }
 
 // The queries of a group, each by its index among the keys: query i of N has index i + keys - N, so that the last query
-// meets the last key. It may be negative. The indices belong to somebody else.
+// meets the last key. An index may be negative. The caller owns the indices.
 class Lanes {
  public:
   const std::ptrdiff_t* const index;
@@ -23,11 +23,11 @@ class Lanes {
     for (int lane = 1; lane < count; lane++) in_line_ &= index[lane] == index[0] + lane;
   }
 
-  // Whether they follow each other.
+  // Whether they are consecutive.
   bool in_line() const { return in_line_; }
-  // The mask of all of them.
+  // The mask of all lanes.
   std::uint64_t all() const { return ~std::uint64_t(0) >> (kLanes - count); }
-  // The least index and the largest.
+  // The smallest index and the largest.
   struct Range {
     std::ptrdiff_t least, most;
   };
@@ -37,7 +37,7 @@ class Lanes {
   bool in_line_ = true;
 };
 
-// The lanes of each class, for classes that many lanes share: classes ascend.
+// The lanes of each class, for classes that many lanes share, in ascending order.
 class LaneClasses {
  public:
   template <class ClassOf>
@@ -64,7 +64,7 @@ class LaneClasses {
   std::uint64_t mask_[kLanes];
 };
 
-// The lanes by their index modulo a stride, and by the block that they lie in.
+// The lanes by index modulo a stride, and by block.
 LaneClasses residues(const Lanes& lanes, std::ptrdiff_t stride);
 LaneClasses block_rows(const Lanes& lanes, std::ptrdiff_t block_size);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a pattern is: it says which keys a group of queries may see, and which of the group's lanes see each. Every file
-// in primitives/ has one; expressions of primitives are in expression.h.
+// A pattern: which keys a group of queries may see, and which lanes of the group see each. Every file in primitives/
+// defines one pattern; expressions of primitives are in expression.h.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@
 
 namespace headspan {
 
-// Which queries should share a group, so that they have most of their keys in common. A stride is a promise, too: keys
-// of other classes are not looked at.
+// Which queries should share a group, so that they have most of their keys in common. A stride is also a promise: keys
+// of other classes are never visited.
 struct Grouping {
   std::ptrdiff_t stride = 1;                       // indices that are equal modulo this
-  std::ptrdiff_t section = 0;                      // and that lie in one section of so many; 0: anywhere
-  bool apart = false;                              // small sections, too, have little in common: no two share a group
-  Grid grid;                                       // and that lie in one block of a grid,
+  std::ptrdiff_t section = 0;                      // and that are in one section of this many; 0: anywhere
+  bool apart = false;                              // small sections, too, have little in common and never share a group
+  Grid grid;                                       // and that are in one block of a grid,
   std::ptrdiff_t dilation[kGridAxes] = {1, 1, 1};  // counting every n-th coordinate,
-  std::ptrdiff_t sharing[kGridAxes] = {1, 1, 1};   // of which so many see the same
+  std::ptrdiff_t sharing[kGridAxes] = {1, 1, 1};   // of which this many see the same keys
 
   static Grouping classes(std::ptrdiff_t stride) {
     Grouping grouping;
@@ -39,14 +39,14 @@ struct Grouping {
   }
 };
 
-// What one group of queries may see: made once a group, asked tile by tile.
+// The keys that one group of queries may see: created per group and queried tile by tile.
 class GroupMask {
  public:
   virtual ~GroupMask() = default;
-  // Fills `out`, which is empty, with intervals that hold every key which some lane may see. Where the grouping has a
-  // stride they may also hold keys of other classes.
+  // Fills `out`, which is empty, with intervals that contain every key that some lane may see. If the grouping has a
+  // stride they may also contain keys of other classes.
   virtual void intervals(Intervals& out) const = 0;
-  // masks[r]: the lanes that may see the tile's key r.
+  // masks[r]: the lanes that may see key r of the tile.
   virtual void fill(const Tile& tile, std::uint64_t* masks) const = 0;
 };
 
@@ -54,9 +54,9 @@ class Primitive {
  public:
   virtual ~Primitive() = default;
   virtual Grouping grouping() const { return {}; }
-  // The lanes' indices must live as long as what is returned.
+  // The indices of the lanes must live as long as the result.
   virtual std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const = 0;
-  // Whether every token is known to see itself: rows of keys that pass for seen may be read then.
+  // Whether every token is known to see itself: rows of keys that a mask allows may be read then.
   virtual bool sees_itself() const { return false; }
   // Tokens whose pairs no span limits, ascending.
   virtual const std::vector<std::int64_t>& global_tokens() const {
@@ -65,16 +65,16 @@ class Primitive {
   }
 };
 
-// A primitive by its name and the numbers of its Python class, which has checked them; and for blocks that are drawn
-// what they keep clear of, or null.
+// Creates a primitive from its name and the numbers of its Python class, which has checked them, and for random blocks
+// from the pattern to avoid, or null.
 class Pattern;
 using Numbers = std::vector<std::int64_t>;
 std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers,
                                           const std::shared_ptr<const Pattern>& avoid);
 
-// ---- what primitives have in common
+// ---- common parts of primitives
 
-// A GroupMask of two functions, intervals(out) and fill(tile, masks), which hold what they have worked out.
+// A GroupMask from two functions, intervals(out) and fill(tile, masks), which hold their state.
 template <class OfIntervals, class Fill>
 std::unique_ptr<GroupMask> group_mask(OfIntervals of_intervals, Fill fill) {
   class Mask : public GroupMask {
@@ -91,7 +91,7 @@ std::unique_ptr<GroupMask> group_mask(OfIntervals of_intervals, Fill fill) {
   return std::make_unique<Mask>(std::move(of_intervals), std::move(fill));
 }
 
-// Calls visit(block, first, last) for the keys first .. last - 1 of a tile that lie in one block.
+// Calls visit(block, first, last) for the keys first .. last - 1 of a tile that are in one block.
 template <class Visit>
 void for_each_block(const Tile& tile, std::ptrdiff_t block_size, Visit visit) {
   for (int first = 0, last; first < tile.count; first = last) {

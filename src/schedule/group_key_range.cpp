@@ -42,7 +42,7 @@ GroupKeyRange::GroupKeyRange(const Visibility& visibility, const std::ptrdiff_t*
 void GroupKeyRange::add_all(const Visibility& visibility) {
   is_band_ = true;
   index_ = 0;
-  ahead_ = reach_ = PTRDIFF_MAX / 4;  // further than any key, and no sum of it overflows
+  ahead_ = reach_ = PTRDIFF_MAX / 4;  // farther than any key, and no sum with it overflows
   first_ = full_first_ = visibility.key_begin;
   last_ = full_last_ = std::min(visibility.keys, visibility.key_end);
 }
@@ -73,7 +73,7 @@ void GroupKeyRange::add_lane(const Visibility& visibility, int lane, std::ptrdif
     double const p = visibility.query_position[query];
     before = visibility.first_key(query, [&](double k) { return p - k < reach.span; });
     from = visibility.first_key(query, [&](double k) { return k - p >= reach.span; });
-    if (before == visibility.first_of(query)) before = 0;  // none, and those outside the range are not its
+    if (before == visibility.first_of(query)) before = 0;  // none; those outside the range do not belong to it
     if (from == visibility.last_of(query)) from = PTRDIFF_MAX;
   }
   soft_before_ = std::max(soft_before_, before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The keys that a group of queries can reach, all lanes together.
+// The keys that a group of queries can reach, over all lanes.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace headspan {
 
-// What a group of queries can reach, without its pattern. Neighbouring queries of one span see a band: that has a
-// closed form, which counts where spans are short.
+// The keys that a group of queries can reach, without its pattern. Neighbouring queries with one span see a band, which
+// has a closed form; that matters if spans are short.
 //
 //        first()          full_first()     full_last()        last()
 //          |                  |                |                 |
@@ -28,15 +28,15 @@ class GroupKeyRange {
   std::ptrdiff_t last() const { return last_; }
   bool empty() const { return first_ >= last_; }
 
-  // Leaves the keys outside first .. last - 1 to others.
+  // Restricts the keys to first .. last - 1; others process the rest.
   void clip(std::ptrdiff_t first, std::ptrdiff_t last);
 
-  // Of the keys first .. last - 1: whether every lane sees all of them, and whether some pair may lie at x >= z.
+  // For the keys first .. last - 1: whether every lane sees all of them, and whether some pair may have x >= z.
   bool full(std::ptrdiff_t first, std::ptrdiff_t last) const {
     return first >= full_first_ && last <= full_last_ && (last <= self_first_ || first >= self_last_);
   }
   bool soft(std::ptrdiff_t first, std::ptrdiff_t last) const { return first < soft_before_ || last > soft_from_; }
-  // The keys that every lane sees but for their own, empty if last <= first.
+  // The keys that every lane sees except for its own key, empty if last <= first.
   std::ptrdiff_t full_first() const { return full_first_; }
   std::ptrdiff_t full_last() const { return full_last_; }
 
@@ -50,11 +50,11 @@ class GroupKeyRange {
 
   int lanes_;
   bool is_band_;
-  std::ptrdiff_t index_, ahead_, reach_;                      // of a band: lane 0, and how far each lane sees
+  std::ptrdiff_t index_, ahead_, reach_;                      // of a band: lane 0, and the reach of each lane
   KeyRange range_[kLanes];                                    // of other groups
   std::ptrdiff_t first_ = PTRDIFF_MAX, last_ = 0;             // union of the ranges
   std::ptrdiff_t full_first_ = 0, full_last_ = PTRDIFF_MAX;   // intersection
-  std::ptrdiff_t self_first_ = PTRDIFF_MAX, self_last_ = 0;   // keys that are left out of a range
+  std::ptrdiff_t self_first_ = PTRDIFF_MAX, self_last_ = 0;   // keys that are excluded from a range
   std::ptrdiff_t soft_before_ = 0, soft_from_ = PTRDIFF_MAX;  // keys below and from which x >= z for some lane
 };
 

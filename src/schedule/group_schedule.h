@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group of queries of one head, and which tiles of keys it meets.
+// A group of queries of one head, and the tiles of keys that it meets.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,18 @@
 
 namespace headspan {
 
-// The queries of a group; lanes without one repeat the first, unseen.
+// The queries of a group; lanes without a query repeat the first one, masked.
 struct GroupQueries {
   int lanes;
   std::ptrdiff_t query[kLanes];
   bool of_several_heads = false;
-  std::ptrdiff_t heads_on[kLanes];  // if so, how many heads after that of the group the lane's is
+  std::ptrdiff_t heads_on[kLanes];  // if so, the number of heads from the head of the group to that of the lane
   double span[kLanes];              // infinity: unlimited
 };
 
-// The queries of group number `index` of a stage of a head of a batch item, with their spans, span_of(query). Where
-// each of neighbouring queries has a span of its own they are sorted by the first key they see, so that the lanes of a
-// vector have most of their keys in common.
+// The queries of group number `index` of a stage of a head of a batch item, with their spans, span_of(query). If
+// neighbouring queries have different spans they are sorted by the first key they see, so that the lanes of a vector
+// have most of their keys in common.
 template <class SpanOf>
 GroupQueries group_queries(const Plan& plan, std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t stage_number,
                            std::ptrdiff_t index, bool span_per_query, SpanOf span_of) {
@@ -39,7 +39,7 @@ GroupQueries group_queries(const Plan& plan, std::ptrdiff_t item, std::ptrdiff_t
   group.lanes = stage ? stage->order.lanes(index) : static_cast<int>(std::min<std::ptrdiff_t>(left, kLanes));
   for (int lane = 0; lane < group.lanes; lane++) group.query[lane] = chosen ? chosen[lane] : first + lane;
   if (span_per_query && (!stage || stage->along_tokens()) && !plan.coordinates(item, head, 0)) {
-    // A key in the upper bits, the lane in the lower ones, since plain numbers are sorted faster.
+    // The key in the upper bits and the lane in the lower ones, because plain integers sort faster.
     constexpr double furthest = 1e15;
     std::int64_t order[kLanes];
     for (int lane = 0; lane < group.lanes; lane++) {
@@ -58,10 +58,10 @@ GroupQueries group_queries(const Plan& plan, std::ptrdiff_t item, std::ptrdiff_t
 
 class GroupSchedule {
  public:
-  // `limited`: spans are given. `removed`: of each key whether it has a bias of -infinity; null: none has.
+  // `limited`: spans are given. `removed`: for each key whether it has a bias of -infinity; null: none has.
   GroupSchedule(const Visibility& visibility, const Pattern* pattern, const PatternStage* stage,
                 const GroupQueries& queries, bool limited, const bool* removed, int tiles_at_once);
-  GroupSchedule(const GroupSchedule&) = delete;  // parts of it point to others
+  GroupSchedule(const GroupSchedule&) = delete;  // parts of it point to each other
   GroupSchedule& operator=(const GroupSchedule&) = delete;
 
   int lanes() const { return queries_.lanes; }

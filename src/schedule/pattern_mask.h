@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A pattern, drawn instead of computed.
+// A pattern as a mask, for pictures and tests.
 #pragma once
 
 #include "base/array_view.h"

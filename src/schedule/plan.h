@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the queries of every head are cut into groups: neighbours, unless a pattern asks for others.
+// How the queries of every head are divided into groups: neighbours, unless a pattern requests others.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace headspan {
 
 class Plan {
  public:
-  // Of one pattern for all heads, or one for each, or one for each batch item and head, item by item, or none.
+  // For one pattern for all heads, one per head, one per batch item and head, item by item, or none.
   Plan(const std::vector<const Pattern*>& patterns, std::ptrdiff_t heads, std::ptrdiff_t queries, std::ptrdiff_t keys)
       : patterns_(patterns), heads_(heads), queries_(queries), neighbours_((queries + kLanes - 1) / kLanes) {
     for (const Pattern* pattern : patterns) {
@@ -29,12 +29,12 @@ class Plan {
   }
 
   std::ptrdiff_t queries() const { return queries_; }
-  // How many batch items differ: 1 for those that share their patterns.
+  // The number of different batch items: 1 if they share their patterns.
   std::ptrdiff_t items() const {
     std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(patterns_.size());
     return count > heads_ && count > 1 ? count / heads_ : 1;
   }
-  // Most stages that a head needs.
+  // The maximum number of stages of a head.
   std::ptrdiff_t stages() const {
     std::size_t most = patterns_.empty() ? 1 : 0;
     for (const auto& entry : of_pattern_) most = std::max(most, entry.second.stages.size());
@@ -44,7 +44,7 @@ class Plan {
     if (patterns_.size() <= 1) return patterns_.empty() ? nullptr : patterns_.front();
     return patterns_[static_cast<std::size_t>((items() > 1 ? item * heads_ : 0) + head)];
   }
-  // Null for neighbours without a pattern, and where the head has fewer stages.
+  // Null for neighbours without a pattern, and if the head has fewer stages.
   const PatternStage* stage(std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t number) const {
     if (patterns_.empty()) return nullptr;
     auto const& stages = of(item, head).stages;
@@ -54,7 +54,7 @@ class Plan {
   const PatternStage* whole(std::ptrdiff_t item, std::ptrdiff_t head) const {
     return patterns_.empty() ? nullptr : &of(item, head).whole;
   }
-  // None if the head has fewer stages.
+  // Null if the head has fewer stages.
   std::ptrdiff_t groups(std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t number) const {
     if (patterns_.empty()) return neighbours_;
     const PatternStage* const of_head = stage(item, head, number);
@@ -69,7 +69,7 @@ class Plan {
     }
     return most;
   }
-  // Where the keys stand on an axis of the pattern's grid; null: it has none.
+  // The positions of the keys on an axis of the pattern's grid; null: there is no grid.
   const double* coordinates(std::ptrdiff_t item, std::ptrdiff_t head, int axis) const {
     if (patterns_.empty()) return nullptr;
     std::vector<double> const& its = of(item, head).coordinates[axis];
@@ -82,8 +82,8 @@ class Plan {
     PatternStage whole;
     std::vector<double> coordinates[kGridAxes];
 
-    // On an axis every coordinate stands once for each token of the later axes, over and over. Tokens beside the grid
-    // are global ones, whose distances nobody asks for.
+    // On an axis every coordinate is repeated once for each token of the later axes, over and over. Tokens outside the
+    // grid are global, and their distances are never used.
     void find_coordinates(const Grid& grid, std::ptrdiff_t keys) {
       std::ptrdiff_t const tokens = grid.tokens();
       for (std::ptrdiff_t axis = 0, times = tokens; axis < grid.axes && tokens > 0; axis++) {
@@ -97,7 +97,7 @@ class Plan {
   const OfPattern& of(std::ptrdiff_t item, std::ptrdiff_t head) const { return of_pattern_.at(pattern(item, head)); }
 
   std::vector<const Pattern*> const patterns_;
-  std::ptrdiff_t const heads_, queries_, neighbours_;  // the last: groups of neighbours
+  std::ptrdiff_t const heads_, queries_, neighbours_;  // the last: number of groups of neighbours
   std::map<const Pattern*, OfPattern> of_pattern_;
 };
 

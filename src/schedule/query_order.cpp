@@ -15,8 +15,8 @@ namespace headspan {
 
 namespace {
 
-// Gathers queries into groups: whole sections share a group as long as they fit, unless they are to be apart; larger
-// ones are cut.
+// Gathers queries into groups: whole sections share a group as long as they fit, unless they must be apart; larger ones
+// are divided.
 class Grouper {
  public:
   Grouper(QueryOrder& order, bool apart) : order_(order), apart_(apart) { order_.start.push_back(0); }
@@ -24,7 +24,7 @@ class Grouper {
   void section(const std::vector<std::ptrdiff_t>& queries) {
     constexpr std::ptrdiff_t most = kLanes;
     std::ptrdiff_t const size = static_cast<std::ptrdiff_t>(queries.size());
-    // A group of several sections leaves out no more than half of its lanes.
+    // A group of several sections leaves at most half of its lanes empty.
     if (open() + size > most) close();
     for (auto query = queries.begin(); query != queries.end();) {
       if (open() == most) close();
@@ -53,9 +53,9 @@ void for_each_in_box(const std::ptrdiff_t* first, const std::ptrdiff_t* last, Vi
       for (at[2] = first[2]; at[2] < last[2]; at[2]++) visit(at);
 }
 
-// Sections are boxes of about 64 tokens of one class: such queries have most of their neighbours in common. On a plane
-// 16 lanes are then a square, and what neighbouring squares see begins and ends row by row. Those that share what they
-// see stay together.
+// Sections are boxes of about 64 tokens of one class, because such queries have most of their neighbours in common. In
+// a plane 16 lanes then form a square, and the keys of neighbouring squares begin and end row by row. Queries that
+// share their keys stay together.
 template <class Section>
 void grid_sections(const Grouping& grouping, Section section) {
   constexpr std::ptrdiff_t edges[][kGridAxes] = {{kLanes, 1, 1}, {16, 4, 1}, {4, 4, 4}};
@@ -121,7 +121,7 @@ QueryOrder make_query_order(const Grouping& grouping, std::ptrdiff_t queries, st
     std::ptrdiff_t const first = grouping.grid.first, last = first + grouping.grid.tokens();
     for (std::ptrdiff_t index = before; index < first; index++) section.push_back(index - before);
     for (std::ptrdiff_t index = std::max(before, last); index < keys; index++) section.push_back(index - before);
-    add(section);  // beside the grid
+    add(section);  // outside the grid
     grid_sections(grouping, [&](std::vector<std::ptrdiff_t>& tokens) {
       for (std::ptrdiff_t& token : tokens) token -= before;
       if (before > 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Queries in the order in which they are computed, cut into groups.
+// Queries in the order of computation, divided into groups.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ namespace headspan {
 
 namespace {
 
-// The grouping of a conjunction is that of its primitive with the strongest wish: a grid, then a stride, then sections.
+// The grouping of a conjunction is that of its most demanding primitive: a grid, then a stride, then sections.
 Grouping grouping_of(const Conjunction& conjunction) {
   auto const rank = [](const Grouping& g) { return g.grid.axes ? 3 : g.stride > 1 ? 2 : g.section ? 1 : 0; };
   Grouping best;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a pattern is computed: its conjunctions are cut into stages whose queries like the same groups, such as local
-// windows (neighbours) beside strides (every n-th query). A pair in several stages counts in the first; the results of
-// the stages are merged by log-sum-exp.
+// The computation of a pattern: its conjunctions are divided into stages whose queries suit the same groups, such as
+// local windows (neighbours) and strides (every n-th query). A pair in several stages counts in the first one. The
+// results of the stages are merged by log-sum-exp.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct PatternStage {
   std::ptrdiff_t stride = 1;
   std::vector<Conjunction> conjunctions;
   std::vector<Conjunction> earlier;  // whose pairs have been counted
-  bool self_pairs = false;           // every token is known to see itself, be it in another stage
+  bool self_pairs = false;           // every token is known to see itself, possibly in another stage
   QueryOrder order;
 
   bool along_tokens() const { return stride == 1; }  // neighbouring queries, or a grid's
@@ -33,12 +33,12 @@ struct PatternStage {
 std::vector<PatternStage> stages_of(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t keys);
 PatternStage whole_stage(const Pattern& pattern);  // all of it at once, for queries in any order
 
-// What a stage lets one group of queries see.
+// The keys that a stage lets one group of queries see.
 class StageMask {
  public:
   StageMask(const PatternStage& stage, const Lanes& lanes, std::ptrdiff_t keys);
 
-  // The runs of keys that may be seen.
+  // The runs of visible keys.
   std::vector<KeyRun> runs() const;
   void fill(const Tile& tile, std::uint64_t* masks) const;
 

@@ -15,8 +15,8 @@
 
 namespace headspan {
 
-// Without a pattern the tiles are cut so that those inside the band need no masks: first the keys that only some lanes
-// see yet, to whole key groups, then whole tiles, then the rest.
+// Without a pattern, tiles are divided so that those inside the band need no masks: first the keys that only some lanes
+// see, in whole key groups, then whole tiles, then the rest.
 TileList::TileList(const VisibleKeys& keys, const Lanes& lanes, const PairRules& rules)
     : in_span_(keys.in_span),
       span_exempt_(keys.span_exempt ? *keys.span_exempt : keys.in_span),
@@ -60,8 +60,8 @@ Tile TileList::next_of_band() {
   return tile;
 }
 
-// Keys whose pairs no span limits come first, then the runs: short ones share a tile, long ones start their own, so
-// that their tiles are as regular as without the short ones.
+// Exempt keys come first, then the runs. Short runs share a tile and long ones start their own, so that their tiles are
+// as regular as without the short ones.
 Tile TileList::next_of_pattern(std::int64_t* indices) {
   if (exempt_at_ < exempt_count()) {
     std::size_t const count = std::min<std::size_t>(kTileKeys, exempt_count() - exempt_at_);
@@ -114,7 +114,7 @@ void TileList::find_runs() {
 
 std::size_t TileList::exempt_count() const { return rules_.exempt_keys ? rules_.exempt_keys->size() : 0; }
 
-// Finds the masks of a tile, and that it needs none; false if no lane sees any key.
+// Computes the masks of a tile, or that it needs none; false if no lane sees any key.
 bool TileList::fill_masks(Tile& tile, bool exempt, std::uint64_t* masks) const {
   GroupKeyRange const& reach = exempt ? span_exempt_ : in_span_;
   auto const [first, last] = key_interval(tile);

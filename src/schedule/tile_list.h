@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tiles of a group of queries: what it can reach, and of that what its pattern allows.
+// The tiles of a group of queries: the keys in its reach that its pattern allows.
 #pragma once
 
 #include <algorithm>
@@ -25,18 +25,18 @@ struct TileBatch {
   std::int64_t indices[kBatchTiles][kTileKeys];
 };
 
-// What decides about the pairs of a group besides its reach.
+// The conditions on the pairs of a group besides its reach.
 struct PairRules {
   const PatternStage* stage = nullptr;                     // null: no pattern
   const std::vector<std::int64_t>* exempt_keys = nullptr;  // global tokens, whose pairs no span limits
   const bool* removed = nullptr;                           // keys with a bias of -infinity
-  int tiles_at_once = kBatchTiles;                         // in one step
+  int tiles_at_once = kBatchTiles;                         // per step
   std::ptrdiff_t keys = 0;
   const Grid* grid = nullptr;                  // on which spans are measured; null: along the tokens
   const std::ptrdiff_t* grid_reach = nullptr;  // of each lane; null: unlimited
 };
 
-// The group's reach with its spans, and without, for pairs that no span limits, where there are any.
+// The reach of the group with spans and without, the latter for pairs that no span limits, if there are any.
 struct VisibleKeys {
   GroupKeyRange in_span;
   std::optional<GroupKeyRange> span_exempt;
@@ -47,13 +47,13 @@ struct VisibleKeys {
   std::ptrdiff_t count() const { return std::max<std::ptrdiff_t>(last() - first(), 0); }
   bool empty() const { return count() == 0; }
 
-  // Leaves to others what is not part `split` of `splits` of the keys, in whole tiles.
+  // Restricts the keys to part `split` of `splits`, in whole tiles.
   void clip_to_split(std::ptrdiff_t split, std::ptrdiff_t splits) {
     std::ptrdiff_t const from = first(), keys = count();
     auto const cut = [&](std::ptrdiff_t at) { return from + keys * at / splits / kTileKeys * kTileKeys; };
     clip(cut(split), split + 1 < splits ? cut(split + 1) : from + keys);
   }
-  // Leaves the keys outside first .. last - 1 to others.
+  // Restricts the keys to first .. last - 1.
   void clip(std::ptrdiff_t first, std::ptrdiff_t last) {
     in_span.clip(first, last);
     if (span_exempt) span_exempt->clip(first, last);
@@ -66,11 +66,11 @@ struct VisibleKeys {
 class TileList {
  public:
   TileList(const VisibleKeys& keys, const Lanes& lanes, const PairRules& rules);
-  int next(TileBatch& batch);  // how many tiles, `at_once` unless these were the last
+  int next(TileBatch& batch);  // the number of tiles, `at_once` unless these are the last
   int at_once() const { return rules_.tiles_at_once; }
 
-  // A tile over chosen keys (in any order, repeated or not), each seen by the lanes that may see it; none if no lane
-  // sees any. Pairs that no span limits are in a tile of their own. To be asked before `next`.
+  // A tile of selected keys (in any order, possibly repeated), each seen by the lanes that may see it; no tile if no
+  // lane sees any. Pairs that no span limits are in a separate tile. Call before `next`.
   std::optional<Tile> gathered(const std::int64_t* indices, int count, bool exempt, std::uint64_t* masks) const;
 
  private:
@@ -85,7 +85,7 @@ class TileList {
   const GroupKeyRange& span_exempt_;
   const Lanes lanes_;
   const PairRules rules_;
-  // of a band: where to go on; the tiles from full_first_ to full_last_ are whole and seen by all lanes
+  // of a band: where to continue; the tiles from full_first_ to full_last_ are whole and all lanes see them
   std::ptrdiff_t at_, full_first_, full_last_;
   // of a pattern
   std::optional<StageMask> stage_;
@@ -94,7 +94,7 @@ class TileList {
   std::vector<KeyRun> runs_;
 };
 
-// Runs step(tiles, count) over all tiles; false if it was stopped, or if a step says so.
+// Runs step(tiles, count) over all tiles; false if it was stopped, or if a step returns false.
 template <class Step>
 bool for_each_batch(TileList tiles, TileBatch& batch, const StopCheck& stop, Step step) {
   for (int count; (count = tiles.next(batch)) > 0;) {

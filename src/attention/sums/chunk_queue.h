@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which queries a thread takes next, and when they may add to the gradients of keys. A chunk is a few neighbouring
-// groups of queries of one key head:
+// The order in which threads take queries and add to the gradients of keys. A chunk is a few neighbouring groups of
+// queries of one key head:
 //
 //            keys   range 0   range 1   range 2   range 3
 //     chunk 0          1
@@ -8,9 +8,9 @@
 //     chunk 2          3         2         1
 //     chunk 3          4         3         2         1
 //
-// Every chunk meets its ranges of keys from the last to the first, and chunks add to a range in ascending order. So
-// the sums are the same for every number of threads and need no copies, and threads that work on one head hardly wait
-// for each other: each is a range behind the one before it.
+// Every chunk processes its ranges of keys from last to first, and chunks add to a range in ascending order. The sums
+// are therefore the same for every number of threads and need no copies, and threads of one head hardly wait for each
+// other: each is one range behind its predecessor.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +28,13 @@ namespace headspan {
 
 class ChunkQueue {
  public:
-  static constexpr std::ptrdiff_t kDone = -1;  // in place of a range
+  static constexpr std::ptrdiff_t kDone = -1;  // instead of a range
   struct Place {
     std::ptrdiff_t head, chunk;
     bool is_last;  // of the head
   };
 
-  // `work` of a chunk, on average.
+  // `work`: the average work of a chunk.
   struct OfHead {
     std::ptrdiff_t chunks;
     double work;
@@ -57,8 +57,8 @@ class ChunkQueue {
 
   std::ptrdiff_t chunks() const { return static_cast<std::ptrdiff_t>(left_.size()); }
 
-  // A thread stays with its head as long as no other one works there, since its keys are in the cache. Else it goes to
-  // the head with the most work that nobody has begun, and in the end to the one with the fewest threads.
+  // A thread stays with its head while no other thread works there, because its keys are in the cache. Otherwise it
+  // moves to the unstarted head with the most work, and at the end to the head with the fewest threads.
   std::optional<Place> next(const std::optional<Place>& before) {
     std::lock_guard<std::mutex> const lock(mutex_);
     Head* const own = before ? &heads_[static_cast<std::size_t>(before->head)] : nullptr;
@@ -74,8 +74,8 @@ class ChunkQueue {
     return Place{best - heads_.data(), chunk, best->taken == best->chunks};
   }
 
-  // Until all chunks of the head before this one have left a range and those behind it, or, for kDone, are done; false
-  // if the work was stopped.
+  // Waits until all earlier chunks of the head have left a range and those after it or, for kDone, are done. Returns
+  // false if the work was stopped.
   bool await(const Place& place, std::ptrdiff_t range, const StopCheck& stop) {
     Head& head = heads_[static_cast<std::size_t>(place.head)];
     std::ptrdiff_t chunk = head.done.load(std::memory_order_acquire);
@@ -90,7 +90,7 @@ class ChunkQueue {
     }
     return true;
   }
-  // The chunk has left a range and those behind it, or is done.
+  // Marks that the chunk has left a range and those after it, or is done.
   void leave(const Place& place, std::ptrdiff_t range) {
     left_[heads_[static_cast<std::size_t>(place.head)].first + static_cast<std::size_t>(place.chunk)].range.store(
         range, std::memory_order_release);
@@ -98,23 +98,23 @@ class ChunkQueue {
 
  private:
   struct Head {
-    std::size_t first = 0;  // place of its first chunk
+    std::size_t first = 0;  // index of its first chunk
     std::ptrdiff_t chunks = 0;
     double work = 0;
     std::ptrdiff_t taken = 0, threads = 0;
-    std::atomic<std::ptrdiff_t> done{0};  // at least so many chunks, the first ones
+    std::atomic<std::ptrdiff_t> done{0};  // at least this many of the first chunks
 
     double remaining() const { return work * static_cast<double>(chunks - taken); }
     bool is_before(const Head& other) const {
       return threads != other.threads ? threads < other.threads : remaining() > other.remaining();
     }
   };
-  // The first of the ranges that a chunk has left, on a line of its own.
+  // The first of the ranges that a chunk has left, on its own cache line.
   struct alignas(64) Progress {
     std::atomic<std::ptrdiff_t> range{std::numeric_limits<std::ptrdiff_t>::max()};
   };
 
-  // Whoever yields to another program may wait for milliseconds, so at first, for longer than a few tiles take, not so.
+  // Yielding to another program may cost milliseconds, so threads spin first, for longer than a few tiles take.
   static void pause(std::ptrdiff_t asked) {
     constexpr std::ptrdiff_t patience = 2000;
     if (asked >= patience) return std::this_thread::yield();
@@ -126,7 +126,7 @@ class ChunkQueue {
   std::mutex mutex_;
   std::vector<Head> heads_;
   std::vector<std::size_t> by_work_;
-  std::size_t begun_ = 0;  // of these
+  std::size_t begun_ = 0;  // number of started heads
   std::vector<Progress> left_;
 };
 

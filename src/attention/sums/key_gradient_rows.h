@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The gradients of keys, values and biases of keys of one key head, to which its groups add range by range of the keys.
+// The gradients of keys, values and key biases of one key head. The groups of the head add to them, one range of keys
+// at a time.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ void add(const From* from, std::ptrdiff_t n, To* to) {
 template <class T>
 class KeyGradientRows {
  public:
-  // Ranges of so many keys; or, with a step above 1, as many as that: every step-th key from the first ones on.
+  // Ranges of this many keys. With a step above 1, a range has as many keys, every step-th one.
   KeyGradientRows(const Request<T>& request, const GradientViews<T>& gradients, std::ptrdiff_t batch,
                   std::ptrdiff_t key_head, std::ptrdiff_t range_keys, std::ptrdiff_t step)
       : gradients_(gradients),
@@ -36,7 +37,7 @@ class KeyGradientRows {
 
   std::ptrdiff_t step() const { return step_; }
 
-  // For the head that is number `shared` of those that share the key head.
+  // For head number `shared` of the heads that share the key head.
   KeyGradients<T> of(std::ptrdiff_t shared) const {
     auto const rows = [&](const ArrayView<T, 4>& array) {
       return array ? Rows<T>{array.at(batch_, key_head_), array.stride[2]} : Rows<T>{nullptr, 0};
@@ -46,8 +47,7 @@ class KeyGradientRows {
             bias ? Rows<double>{bias.at(batch_, key_head_ * heads_ + shared), 1} : Rows<double>{nullptr, 0}};
   }
 
-  // Zeros for the keys of a range that come before `until`, just before their first use, so that they are still in the
-  // cache then.
+  // Clears the keys of a range before `until`, just before their first use, so that they are still in the cache then.
   void clear(std::ptrdiff_t range, std::ptrdiff_t until) {
     std::ptrdiff_t const first = cleared_[static_cast<std::size_t>(range)];
     until = std::min(until, step_ > 1 ? keys_ : std::min((range + 1) * range_keys_, keys_));
@@ -61,17 +61,17 @@ class KeyGradientRows {
     }
     cleared_[static_cast<std::size_t>(range)] = key;
   }
-  // For the keys that nobody has met.
+  // Clears the keys that no group has seen.
   void clear_rest() {
     for (std::size_t range = 0; range < cleared_.size(); range++) clear(static_cast<std::ptrdiff_t>(range), keys_);
   }
-  // All hold what an earlier stage has found.
+  // All gradients hold the result of an earlier stage.
   void keep_all() { std::fill(cleared_.begin(), cleared_.end(), keys_); }
 
  private:
   const GradientViews<T>& gradients_;
   std::ptrdiff_t const batch_, key_head_, heads_, keys_, range_keys_, step_;
-  std::vector<std::ptrdiff_t> cleared_;  // of each range, up to where
+  std::vector<std::ptrdiff_t> cleared_;  // end of the cleared keys of each range
 };
 
 }  // namespace headspan

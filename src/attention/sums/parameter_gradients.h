@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The gradients of what belongs to one query, from the rows of its group.
+// The gradients of the parameters of a query, from the rows of its group.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace headspan {
 
-// The weight of the sink, which has no value, times -delta of backward.h; 0 for a pass without the sink.
+// The weight of the sink, which has no value, times -delta of backward.h; 0 in a stage without the sink.
 template <class T>
 double sink_gradient(const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) {
   if (std::isinf(queries.group.sink[lane])) return 0;
@@ -27,14 +27,14 @@ double sink_gradient(const QueryGroup<T>& queries, const BackwardRows<T>& rows, 
 template <class T>
 double temperature_gradient(const Request<T>& request, const QueryGroup<T>& queries, const BackwardRows<T>& rows,
                             int lane) {
-  if (rows.inverse_sum[lane] == 0) return 0;  // no key: a query of NaN must not come in
+  if (rows.inverse_sum[lane] == 0) return 0;  // no key: a NaN in the query must not spread
   double sum = 0;
   for (int d = 0; d < request.head_dim(); d++)
     sum += static_cast<double>(queries.group.query[lane][d]) * static_cast<double>(rows.grad_query[lane][d]);
   return -sum / static_cast<double>(*request.temperature.at(queries.batch, queries.head, queries.schedule.query(lane)));
 }
 
-// Stores the gradients that are wanted, or adds them to those of earlier passes.
+// Stores the requested gradients, or adds them to those of earlier stages.
 template <class T>
 void store_parameters(const Request<T>& request, const GradientViews<T>& gradients, bool adds,
                       const QueryGroup<T>& queries, const BackwardRows<T>& rows, int lane) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients of the score terms and of memory keys, of which the groups of a head share some: each chunk has sums of its
-// own, which are added in the order of the chunks.
+// Gradients of score terms and memory keys, to which several groups of a head add. Each chunk has its own sums, which
+// are then added in the order of the chunks.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace headspan {
 
-// Of a whole call: of the score terms in their order, then of memory keys and of their values.
+// For a whole call: score terms in their order, then memory keys and memory values.
 template <class T>
 class SharedSums {
  public:
@@ -35,7 +35,7 @@ class SharedSums {
     return std::any_of(sums_.begin(), sums_.end(), [](const auto& sum) { return static_cast<bool>(sum); });
   }
   std::size_t count() const { return sums_.size(); }
-  // How many numbers groups of a head share; 0: none, or nobody wants them.
+  // The number of elements that groups of a head share; 0 if there are none or none are requested.
   std::ptrdiff_t size(std::size_t i) const { return sums_[i] ? sums_[i].shape[2] : 0; }
   double* of_head(std::size_t i, std::ptrdiff_t batch, std::ptrdiff_t head) const { return sums_[i].at(batch, head); }
 
@@ -45,10 +45,10 @@ class SharedSums {
       std::fill_n(whole.at(head / request.heads(), head % request.heads()), whole.shape[2], 0.0);
   }
 
-  std::vector<ArrayView<double, 3>> sums_;  // null: not wanted, or each group has its own
+  std::vector<ArrayView<double, 3>> sums_;  // null: not requested, or each group has its own
 };
 
-// Of one chunk, for each of the heads that share its key head.
+// For one chunk and each of the heads that share its key head.
 template <class T>
 class ChunkSums {
  public:
@@ -68,19 +68,19 @@ class ChunkSums {
   std::vector<std::vector<double>> sums_;
 };
 
-// Of one group, number `shared` of the heads that share the key head.
+// For one group; `shared` is the number of its head among those that share the key head.
 template <class T>
 class GroupSums {
  public:
   GroupSums(const Request<T>& request, const GradientViews<T>& gradients, ChunkSums<T>& chunk, std::ptrdiff_t shared,
             const QueryGroup<T>& queries)
       : request_(request), gradients_(gradients), chunk_(chunk), shared_(shared), queries_(queries) {
-    if (!queries.has_memory()) return;  // met in another stage
+    if (!queries.has_memory()) return;  // counted in another stage
     memory_key_.resize(chunk.size(gradients.terms.size()));
     memory_value_.resize(chunk.size(gradients.terms.size() + 1));
   }
 
-  // Who is told the gradients of the scores.
+  // The receiver of the gradients of scores.
   PairGradient<T> listener() {
     bool wanted = false;
     for (ArrayView<double, 3> const& gradient : gradients_.terms) wanted |= static_cast<bool>(gradient);
@@ -88,7 +88,7 @@ class GroupSums {
             [](void* self, const Tile& tile, const T* ds) { static_cast<GroupSums*>(self)->listen(tile, ds); }};
   }
 
-  // Where the kernel adds to the gradients of memory keys, and what is then added to those of the chunk.
+  // The rows to which the kernel adds gradients of memory keys, which are then added to those of the chunk.
   KeyGradients<T> memory_rows() {
     Rows<T> const none{nullptr, 0};
     return {memory_key_.empty() ? none : Rows<T>{memory_key_.data(), request_.head_dim()},
@@ -116,7 +116,7 @@ class GroupSums {
   ChunkSums<T>& chunk_;
   std::ptrdiff_t const shared_;
   const QueryGroup<T>& queries_;
-  std::vector<T> memory_key_, memory_value_;  // rows, if they are wanted
+  std::vector<T> memory_key_, memory_value_;  // rows, if requested
 };
 
 }  // namespace headspan

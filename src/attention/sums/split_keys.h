@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A softmax over parts of the keys: rows that were computed part by part, and how they are merged.
+// A softmax over parts of the keys: rows that are computed per part, and their merging.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace headspan {
 
-// A row over some of its keys.
+// The result of a row over a part of its keys.
 template <class T>
 struct PartialSoftmax {
   T* out;
@@ -21,13 +21,13 @@ struct PartialSoftmax {
   double sum;
 };
 
-// A row over all keys from its parts, written to `out`: the sum of part.out * share, share = part.sum / sum of the
-// sums, under one maximum.
+// Merges the parts of a row into `out`: the sum of part.out * share, where share = part.sum / sum of the sums, all
+// relative to one maximum.
 template <class T>
 PartialSoftmax<T> merge(const std::vector<PartialSoftmax<T>>& parts, std::ptrdiff_t dims, T* out) {
   PartialSoftmax<T> whole{out, -std::numeric_limits<T>::infinity(), 0};
   for (const PartialSoftmax<T>& part : parts)
-    if (part.maximum > whole.maximum || std::isnan(part.maximum)) whole.maximum = part.maximum;  // a NaN stays
+    if (part.maximum > whole.maximum || std::isnan(part.maximum)) whole.maximum = part.maximum;  // a NaN is kept
   auto const sum_of = [&](const PartialSoftmax<T>& part) {
     return part.sum == 0 ? 0 : part.sum * std::exp2(static_cast<double>(part.maximum - whole.maximum));
   };
@@ -41,8 +41,8 @@ PartialSoftmax<T> merge(const std::vector<PartialSoftmax<T>>& parts, std::ptrdif
   return whole;
 }
 
-// Room for the first groups of every head, each over several parts of its keys. How many depends on shapes only, so
-// that the sums come out the same for every number of threads.
+// Room for the first groups of every head, each over several parts of its keys. The number of parts depends on shapes
+// only, so the sums are the same for every number of threads.
 template <class T>
 class SplitKeys {
  public:
@@ -50,8 +50,7 @@ class SplitKeys {
     std::ptrdiff_t head, group, split;
   };
 
-  // `groups` of each head of the batch items that differ, over and over for so many `rounds`; a group has so many
-  // lanes.
+  // `groups` per head of the batch items that differ, repeated for `rounds`; a group has `lanes` lanes.
   SplitKeys(std::ptrdiff_t rounds, std::vector<std::ptrdiff_t> groups, std::ptrdiff_t splits, std::ptrdiff_t lanes,
             std::ptrdiff_t dims)
       : of_head_(std::move(groups)), splits_(splits), lanes_(lanes), first_{0} {
@@ -64,14 +63,14 @@ class SplitKeys {
   }
 
   std::ptrdiff_t count() const { return first_.back() * splits_; }  // of parts
-  std::ptrdiff_t splits() const { return splits_; }                 // of a group
-  // Of a head, and of the one that has most.
+  std::ptrdiff_t splits() const { return splits_; }                 // per group
+  // The number of split groups of a head, and the maximum over heads.
   std::ptrdiff_t groups(std::ptrdiff_t head) const {
     return of_head_[static_cast<std::size_t>(head) % of_head_.size()];
   }
   std::ptrdiff_t groups() const { return of_head_.empty() ? 0 : *std::max_element(of_head_.begin(), of_head_.end()); }
 
-  // The parts of a group follow each other.
+  // The parts of a group are adjacent.
   Part at(std::ptrdiff_t number) const {
     std::ptrdiff_t const group = number / splits_;
     std::ptrdiff_t const head = std::upper_bound(first_.begin(), first_.end(), group) - first_.begin() - 1;
@@ -86,7 +85,7 @@ class SplitKeys {
  private:
   std::vector<std::ptrdiff_t> of_head_;
   std::ptrdiff_t splits_, lanes_;
-  std::vector<std::ptrdiff_t> first_;  // group of every head of every batch item, and how many there are
+  std::vector<std::ptrdiff_t> first_;  // first group of every head of every batch item, and the total
   Buffer<T> outs_;
   std::vector<PartialSoftmax<T>> rows_;  // (groups, splits, lanes)
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A factor of all pairs of a block, as its logarithm added to their scores.
+// A factor for all pairs of a block, whose logarithm is added to their scores.
 #include <algorithm>
 #include <cstddef>
 #include <limits>
@@ -16,8 +16,8 @@ namespace {
 template <class T>
 class BlockGates : public ScoreTerm<T> {
  public:
-  // numbers: logarithms, (1, heads or 1, query blocks, key blocks). integers: how many queries and keys a block has,
-  // and which token query 0 is.
+  // numbers: logarithms, (1, heads or 1, query blocks, key blocks). integers: the numbers of queries and of keys per
+  // block, and the token of query 0.
   explicit BlockGates(const TermArrays<T>& arrays)
       : logs_(arrays.numbers.at(0)),
         query_block_(*arrays.integers.at(0).at(0)),
@@ -29,7 +29,7 @@ class BlockGates : public ScoreTerm<T> {
           removes_ |= *logs_.at(0, head, row, column) == -std::numeric_limits<T>::infinity();
   }
 
-  // Neighbouring keys of a block share their row, and neighbouring lanes of one their number.
+  // Neighbouring keys of a block share their row, and neighbouring lanes of a block share their number.
   void rows(const GroupPlace<T>& place, const Tile& tile, T* room, const T** rows) const override {
     Runs const lanes = runs_of(kLanes, query_block_, [&](int lane) { return first_ + place.query[lane]; });
     Runs const keys = runs_of(tile.count, key_block_, [&](int r) { return key_index(tile, r); });
@@ -62,7 +62,7 @@ class BlockGates : public ScoreTerm<T> {
   }
 
  private:
-  // Neighbours that lie in one block: run i is of those from begin[i] to before begin[i + 1].
+  // Neighbours in one block: run i is from begin[i] to before begin[i + 1].
   struct Runs {
     int count = 0;
     int begin[std::max(kLanes, kTileKeys) + 1];

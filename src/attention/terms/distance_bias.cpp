@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A number for every distance, from a table with or without buckets; on a grid for every offset along its axes.
+// A number for every distance, from a table with or without buckets; on a grid, one for every offset along the axes.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace headspan {
 
 namespace {
 
-// The table is laid out by offset, so that no bucket is looked up pair by pair. On a line it is laid out from the
-// farthest key ahead to the farthest behind, with the numbers of both ends kLanes times more: neighbouring queries then
-// find their numbers for a key beside each other, and nothing is copied.
+// The table is expanded by offset, so that no pair needs a bucket lookup. On a line it runs from the farthest key ahead
+// to the farthest back, and repeats the numbers of both ends kLanes times. Neighbouring queries then find their numbers
+// for a key next to each other, and nothing is copied.
 //
 //     offset query - key   ... -L-1  -L  ...  0  ...  L  L+1 ...
 //     values                    a    a   ...  b  ...  c   c         a row of lanes begins at (first query) - key
@@ -26,7 +26,7 @@ template <class T>
 class DistanceBias : public ScoreTerm<T> {
  public:
   // numbers: the table, (1, 1, heads or 1, entries). integers: the entry of each offset key - query in row-major order,
-  // and how many offsets each axis has, odd numbers.
+  // and the odd number of offsets along each axis.
   explicit DistanceBias(const TermArrays<T>& arrays) : lengths_(arrays.integers.at(1)) {
     ArrayView<const T, 4> const table = arrays.numbers.at(0);
     ArrayView<const std::int64_t, 1> const entries = arrays.integers.at(0);
@@ -65,7 +65,7 @@ class DistanceBias : public ScoreTerm<T> {
       });
       return;
     }
-    // Along the diagonals of the tile first: all pairs of one have the same offset.
+    // Sum along the diagonals of the tile first: all pairs of a diagonal have the same offset.
     T diagonal[kTileKeys + kLanes] = {};
     for (int r = 0; r < tile.count; r++) {
       T* const to = diagonal + kTileKeys - 1 - r;
@@ -81,7 +81,7 @@ class DistanceBias : public ScoreTerm<T> {
   std::ptrdiff_t size() const { return static_cast<std::ptrdiff_t>(entry_.size()); }
   std::ptrdiff_t clamped(std::ptrdiff_t index) const { return std::clamp<std::ptrdiff_t>(index, 0, size() - 1); }
 
-  // Whether neighbouring lanes stand one apart.
+  // Whether neighbouring lanes have neighbouring positions.
   static bool in_line(const Group<T>& group) {
     if (group.axes > 1) return false;
     const double* const position = group.query_position[0];
@@ -90,8 +90,8 @@ class DistanceBias : public ScoreTerm<T> {
     return std::floor(position[0]) == position[0];
   }
 
-  // Whether keys stand at whole numbers: the whole parts of neighbouring lanes' distances are one apart then. Rounded
-  // towards 0 they are not where a distance changes its sign between two.
+  // Whether keys have integer positions. The integer parts of the distances of neighbouring lanes then differ by one,
+  // except where a distance changes its sign, because they are rounded towards 0.
   static bool stand_whole(const Group<T>& group, const Tile& tile) {
     for (int r = 0; r < tile.count && group.key_position[0]; r++) {
       double const key = key_position(group, 0, key_index(tile, r));
@@ -99,7 +99,7 @@ class DistanceBias : public ScoreTerm<T> {
     }
     return true;
   }
-  // Whether neighbouring keys stand one apart, at whole numbers.
+  // Whether neighbouring keys have neighbouring integer positions.
   static bool stand_in_line(const Group<T>& group, const Tile& tile) {
     if (tile.indices || tile.step != 1 || !stand_whole(group, tile)) return false;
     double const first = key_position(group, 0, key_index(tile, 0));
@@ -108,15 +108,15 @@ class DistanceBias : public ScoreTerm<T> {
     return true;
   }
 
-  // Where the offset of lane 0 to key r of a tile stands among the values, which it may be beyond.
+  // The index of the value for lane 0 and key r of a tile, which may be outside the table.
   std::ptrdiff_t offset(const GroupPlace<T>& place, const Tile& tile, int r) const {
     return index_of(place.group->query_position[0][0] - key_position(*place.group, 0, key_index(tile, r)));
   }
-  // ... and where a row of lanes from there on lies.
+  // ... and the row of lanes that starts there.
   std::ptrdiff_t row_start(const GroupPlace<T>& place, const Tile& tile, int r) const {
     return std::clamp<std::ptrdiff_t>(offset(place, tile, r), 0, size() - kLanes);
   }
-  // The whole part of a distance, towards 0, on a line.
+  // The integer part of a distance, rounded towards 0, on a line.
   std::ptrdiff_t index_of(double distance) const {
     double const furthest = static_cast<double>(size());
     return static_cast<std::ptrdiff_t>(std::clamp(distance, -furthest, furthest)) + (size() - 1) / 2;
@@ -133,7 +133,7 @@ class DistanceBias : public ScoreTerm<T> {
       }
       return;
     }
-    // On a grid every offset has a value, and an index is that of the key less that of the query.
+    // On a grid every offset has a value, and an index is that of the key minus that of the query.
     auto const place_of = [&](auto position) {
       std::ptrdiff_t index = 0;
       for (int axis = 0; axis < group.axes; axis++)
@@ -153,8 +153,8 @@ class DistanceBias : public ScoreTerm<T> {
 
   ArrayView<const std::int64_t, 1> const lengths_;
   std::ptrdiff_t heads_, entry_count_;
-  std::vector<std::int64_t> entry_;  // of each offset
-  std::vector<T> values_;            // of each head and offset
+  std::vector<std::int64_t> entry_;  // entry of each offset
+  std::vector<T> values_;            // values of each head and offset
 };
 
 }  // namespace

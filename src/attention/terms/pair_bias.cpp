@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A number of its own for every pair, read where the pair is computed.
+// A separate number for every pair, which is read when the pair is computed.
 #include <cstddef>
 #include <memory>
 

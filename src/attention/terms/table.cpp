@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every term by its name in Python, and the function that makes it, which stands at the end of its file.
+// The factory functions of all terms by their Python names. Each is defined at the end of the file of its term.
 #include <memory>
 #include <stdexcept>
 #include <string>

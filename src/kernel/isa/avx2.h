@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AVX2 with FMA: masks are vectors. What the functions and the numbers mean is said in portable.h.
+// AVX2 with FMA: masks are vectors. portable.h documents the functions and constants.
 #pragma once
 
 #include <immintrin.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// AVX-512 F, BW, DQ and VL: a vector is a cache line, and partial operations take a mask register. What the functions
-// and the numbers mean is said in portable.h.
+// AVX-512 F, BW, DQ and VL: a vector is a cache line, and partial operations take a mask register. portable.h documents
+// the functions and constants.
 #pragma once
 
 #include <immintrin.h>
@@ -28,7 +28,7 @@ HEADSPAN_INLINE void store_first(double* to, VecD v, int n) {
   _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)v);
 }
 
-// A whole line goes to memory without being read first. To be finished before another thread may read it.
+// Writes a whole line to memory without reading it first. Must be finished before another thread may read it.
 constexpr bool kStoresPastCaches = true;
 HEADSPAN_INLINE void store_past_caches(float* to, VecF v) { _mm512_stream_ps(to, (__m512)v); }
 HEADSPAN_INLINE void store_past_caches(double* to, VecD v) { _mm512_stream_pd(to, (__m512d)v); }
@@ -49,7 +49,7 @@ HEADSPAN_INLINE VecF fraction(VecF x) {
 HEADSPAN_INLINE VecD fraction(VecD x) {
   return (VecD)_mm512_reduce_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
-// Lanes that would underflow are left out.
+// Lanes that would underflow are masked out.
 HEADSPAN_INLINE VecF scale_by_power(VecF p, VecF x) {
   __mmask16 const normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(kSmallestExponent<float>), _CMP_NLT_UQ);
   return (VecF)_mm512_maskz_scalef_ps(normal, (__m512)p, (__m512)x);
@@ -72,7 +72,7 @@ constexpr int kKeysInStep = 2;
 constexpr int kLanesInStep = 1;
 constexpr int kLineVectors = 1;
 constexpr int kColumn = 0;
-constexpr int kLastSteps = 3;  // where a store of 64 bytes has to read a register it displaces a multiplication (Zen 4)
+constexpr int kLastSteps = 3;  // a 64-byte store that must read a register displaces a multiplication (Zen 4)
 constexpr int kAtOnce = 4;
 
 }  // namespace headspan::HEADSPAN_ISA

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Powers of 2 for instruction sets that have no instruction for them: put together bit by bit.
+// Powers of 2 for instruction sets without an instruction for them, composed bit by bit.
 #pragma once
 
 #include "base/attributes.h"
@@ -11,13 +11,13 @@ namespace headspan::HEADSPAN_ISA {
 template <class T>
 constexpr T kRounder = sizeof(T) == 4 ? T(12582912.0) : T(6755399441055744.0);
 
-// p * 2^whole, where `whole` is floor(x): the power is made of the bits at the lower end of a large number to which
-// `whole` is added.
+// p * 2^whole, where `whole` is floor(x). The power consists of the low bits of a large number to which `whole` is
+// added.
 template <class T>
 HEADSPAN_INLINE Vec<T> scale_by_bits(Vec<T> p, Vec<T> x, Vec<T> whole) {
   constexpr T rounder_and_bias = kRounder<T> + (sizeof(T) == 4 ? T(127) : T(1023));
   Vec<T> const power = (Vec<T>)((IntVec<T>)(whole + rounder_and_bias) << (sizeof(T) == 4 ? 23 : 52));
-  return x < broadcast(kSmallestExponent<T>) ? Vec<T>{} : p * power;  // not so for a NaN, which stays one
+  return x < broadcast(kSmallestExponent<T>) ? Vec<T>{} : p * power;  // false for NaN, which stays NaN
 }
 
 }  // namespace headspan::HEADSPAN_ISA

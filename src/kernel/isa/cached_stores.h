@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For vectors shorter than a cache line: stores past the caches would send parts of lines, which is slower than what
-// the caches do.
+// For vectors shorter than a cache line. Stores past the caches would send parts of lines, which is slower than normal
+// stores.
 #pragma once
 
 #include "base/attributes.h"

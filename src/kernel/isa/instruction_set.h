@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The instruction set of this unit, whose file comes first in it: see unit.cpp.in. A header that is compiled alone, as
-// an editor and clang-tidy do, gets the portable one.
+// The instruction set of this unit, whose file is included first: see unit.cpp.in. A header that is compiled alone, as
+// by an editor or clang-tidy, uses the portable one.
 #pragma once
 
 #ifndef HEADSPAN_VECTOR_BYTES

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Vectors as GCC and Clang make them on any processor, in plain operations. Read this one first: it says what every
-// instruction set's file must have, and what its numbers mean.
+// Vectors in plain operations, which GCC and Clang compile for any processor. Read this file first: it documents the
+// functions that the file of every instruction set must have, and the constants.
 #pragma once
 
 #include <stdint.h>
@@ -16,7 +16,7 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-// The first n elements of a vector, never touching memory past them; what is not loaded is 0.
+// The first n elements of a vector, never touching memory past them; the other elements are 0.
 template <class T>
 HEADSPAN_INLINE Vec<T> load_first(const T* from, int n) {
   Vec<T> v{};
@@ -28,7 +28,7 @@ HEADSPAN_INLINE void store_first(T* to, V v, int n) {
   for (int i = 0; i < n; i++) to[i] = v[i];
 }
 
-// Of 16-bit floats. The exponents are 112 apart, which a product makes up for, also where a number is subnormal.
+// From 16-bit floats. Their exponents differ by 112, which a product corrects, also for subnormal numbers.
 HEADSPAN_INLINE VecF from_halves(HalfWords x) {
   IntVec<float> const word = __builtin_convertvector(x, IntVec<float>), magnitude = (word & 0x7fff) << 13;
   IntVec<float> const finite = (IntVec<float>)((VecF)magnitude * 0x1p112f);
@@ -43,7 +43,7 @@ HEADSPAN_INLINE V maximum(V a, V b) {
   return a > b ? a : b;
 }
 
-// Of each lane `a` where its bit is set, `b` where it is not. There may be more bits than lanes.
+// For each lane, `a` if its bit is set and `b` otherwise. There may be more bits than lanes.
 template <class T>
 HEADSPAN_INLINE Vec<T> select_bits(uint64_t lanes, Vec<T> a, Vec<T> b) {
   IntVec<T> on;
@@ -54,12 +54,12 @@ HEADSPAN_INLINE VecF select(uint64_t lanes, VecF a, VecF b) { return select_bits
 HEADSPAN_INLINE VecD select(uint64_t lanes, VecD a, VecD b) { return select_bits<double>(lanes, a, b); }
 
 template <class V>
-HEADSPAN_INLINE V floor(V x) {  // exact for |x| below 2^22 (2^51); what lies further is far below any exponent
+HEADSPAN_INLINE V floor(V x) {  // exact for |x| below 2^22 (2^51); larger values are far beyond all exponents
   constexpr auto rounder = kRounder<std::remove_reference_t<decltype(x[0])> >;
   V const nearest = (x + rounder) - rounder;
   return nearest > x ? nearest - 1 : nearest;
 }
-// x - floor(x), to one rounding in either direction, and p * 2^floor(x), which is 0 below kSmallestExponent.
+// x - floor(x), within one rounding in either direction, and p * 2^floor(x), which is 0 below kSmallestExponent.
 template <class V>
 HEADSPAN_INLINE V fraction(V x) {
   return x - floor(x);
@@ -69,9 +69,9 @@ HEADSPAN_INLINE VecD scale_by_power(VecD p, VecD x) { return scale_by_bits<doubl
 
 // ---- tuning
 
-// Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit beside their operands, and
-// there must be enough of them to cover two multiply-add units with a latency of four cycles. The more of them there
-// are the fewer loads each multiplication needs, which counts where another thread of the core takes its share.
+// Register tiles: accumulators for `keys` x `vectors` (and `dims` x `vectors`) must fit next to their operands, and
+// must be numerous enough to cover two multiply-add units with a latency of four cycles. More accumulators need fewer
+// loads per multiplication, which matters if another thread shares the core.
 constexpr int kWidestTile = 3;   // vectors of the widest tile,
 constexpr int kTallestTile = 4;  // and its keys or dims
 template <int vectors>
@@ -79,19 +79,19 @@ struct TileShape {
   static constexpr int keys = vectors == 1 ? 8 : 4, dims = keys;
 };
 
-// What is not a multiplication counts there, too, so that loops do several keys or lanes in a step, and tiles of at
-// most so many vectors a line of dimensions.
+// There, other instructions than multiplications matter too, so loops process several keys or lanes per step, and tiles
+// of at most this many vectors process a line of dimensions per step.
 constexpr int kKeysInStep = 2;
 constexpr int kLanesInStep = 1;
 constexpr int kLineVectors = 1;
 
-// The vectors of a column of accumulate_columns; 0: tiles are added run by run.
+// The vectors per column of accumulate_columns; 0: tiles are added run by run.
 constexpr int kColumn = 0;
 
-// So many products at the end of a sum follow one another, so that it is stored as it leaves the multiplier.
+// The last products of a sum are grouped by accumulator, so that each is stored as soon as it is complete.
 constexpr int kLastSteps = 0;
 
-// Exponentials wait for their own steps, so some are computed beside each other where there are registers for it.
+// The steps of an exponential depend on each other, so several are interleaved if there are enough registers.
 constexpr int kAtOnce = 1;
 
 }  // namespace headspan::HEADSPAN_ISA

@@ -11,7 +11,7 @@ struct Registers {
   unsigned a = 0, b = 0, c = 0, d = 0;
 };
 
-// What the processor says of a leaf; nothing of one that it does not know.
+// The result of CPUID for a leaf, zeros for an unknown leaf.
 Registers cpuid(unsigned leaf) {
   Registers its;
   __get_cpuid_count(leaf, 0, &its.a, &its.b, &its.c, &its.d);
@@ -25,7 +25,7 @@ constexpr unsigned bits(int first, More... more) {
 }
 bool all(unsigned word, unsigned wanted) { return (word & wanted) == wanted; }
 
-// The registers that the system keeps for each thread, bit by bit (XCR0).
+// The registers that the operating system saves for each thread, as bits (XCR0).
 unsigned kept_registers() {
   unsigned low, high;
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));

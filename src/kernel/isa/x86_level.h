@@ -3,8 +3,8 @@
 
 namespace headspan {
 
-// 4, 3 or 1: the level of x86-64's System V ABI (section 3.1.1, table 3.1) that processor and system have. Level 2
-// counts as 1. Not __builtin_cpu_supports, whose tables clang does not link on Windows.
+// 4, 3 or 1: the level of the x86-64 System V ABI (section 3.1.1, table 3.1) that the processor and the system support.
+// Level 2 counts as 1. Does not use __builtin_cpu_supports, whose tables clang does not link on Windows.
 int x86_level();
 
 }  // namespace headspan

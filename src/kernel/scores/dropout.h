@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Dropout of the weights, after the softmax: Srivastava et al., "Dropout", 2014. With a factor f of each pair, which is
-// 0 or 1 / (1 - rate), out = sum of f * p * value while the sum of the row and its log-sum-exp stay what they are.
+// Dropout of the weights, after the softmax: Srivastava et al., "Dropout", 2014. Each pair has a factor f of 0 or 1 /
+// (1 - rate), and out = sum of f * p * value, while the sum of the row and its log-sum-exp do not change.
 #pragma once
 
 #include <stdint.h>

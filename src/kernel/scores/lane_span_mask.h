@@ -25,8 +25,8 @@ struct LaneSpanMask {
     ramp = broadcast(group.ramp);
     if (all) bounds = all[vector];
   }
-  // Whether the mask falls for some pair with keys at lowest .. highest. Asked for a key group at once: a branch for
-  // every key would be mispredicted all along the edge of a band.
+  // Whether the mask is below 1 for some pair with keys at lowest .. highest. Tested per key group: a branch for every
+  // key would be mispredicted along the edge of a band.
   HEADSPAN_ALWAYS_INLINE bool touches(T lowest, T highest) const {
     return lowest <= bounds.before || highest >= bounds.from;
   }
@@ -36,7 +36,7 @@ struct LaneSpanMask {
   }
 };
 
-// A row that has met no key has a maximum of -infinity, which must not be subtracted from itself.
+// A row without keys has a maximum of -infinity, which must not be subtracted from itself.
 template <class V>
 HEADSPAN_INLINE V finite_maximum(V maximum) {
   return maximum == -__builtin_inff() ? V{} : maximum;

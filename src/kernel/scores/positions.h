@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where queries and keys stand, and how far from each other. Distances are right to one rounding of T wherever that is:
-// positions are subtracted in T where T holds them exactly, as it does for tokens that stand one after another, and
-// else in double.
+// Positions of queries and keys, and their distances. Distances are correct to one rounding of T wherever possible:
+// positions are subtracted in T if T represents them exactly, as for consecutive tokens, and otherwise in double.
 #pragma once
 
 #include <stddef.h>
@@ -22,7 +21,7 @@ constexpr T kInfinity = T(__builtin_inf());
 template <class T>
 constexpr T kEpsilon = sizeof(T) == 4 ? T(__FLT_EPSILON__) : T(__DBL_EPSILON__);
 
-// Where the mask of some lane of a vector falls: keys up to `before` and from `from` on.
+// Where the mask is below 1 for some lane of a vector: keys up to `before` and from `from` on.
 template <class T>
 struct SoftBounds {
   T before, from;
@@ -31,13 +30,13 @@ struct SoftBounds {
 template <class T>
 struct LanePositions {
   double origin[kAxes];
-  bool exact;              // T holds them
+  bool exact;              // whether T represents them exactly
   T query[kAxes][kLanes];  // minus origin
   SoftBounds<T> bounds[kVectors<T>];
-  T distance[kTileKeys * kLanes];  // of each key of a tile to each lane, where positions in T are not exact
+  T distance[kTileKeys * kLanes];  // of each key of a tile to each lane, if positions in T are not exact
 };
 
-// position - origin; what it would lose makes `exact` false.
+// position - origin; sets `exact` to false if that is rounded.
 template <class T>
 HEADSPAN_INLINE T relative(double position, double origin, bool& exact) {
   T const difference = T(position - origin);
@@ -53,7 +52,7 @@ HEADSPAN_NOINLINE void place_lanes(const Group<T>& group, LanePositions<T>& lane
     double const origin = lanes.origin[axis] = sizeof(T) == sizeof(double) ? 0 : position[0];
     for (int i = 0; i < kLanes; i++) lanes.query[axis][i] = relative<T>(position[i], origin, lanes.exact);
   }
-  // Rather a little too far: a pair that is taken to lie on the ramp has its mask computed exactly.
+  // The bounds are slightly too wide: the mask of a pair that is treated as on the ramp is computed exactly.
   auto const up = [](T x) { return x > 0 ? x * (1 + kEpsilon<T>) : x * (1 - kEpsilon<T>); };
   for (int j = 0; j < kVectors<T>; j++) {
     T before = -kInfinity<T>, from = kInfinity<T>;
@@ -83,7 +82,8 @@ HEADSPAN_NOINLINE void wide_distances(const Group<T>& group, const Tile& tile, i
   }
 }
 
-// Distances of vectors of lanes to keys: on each axis the queries' positions are kLanes and the keys' kTileKeys apart.
+// Distances of vectors of lanes to keys. The axes are kLanes apart in the positions of queries and kTileKeys in those
+// of keys.
 template <class T>
 struct Distances {
   const T *query, *key;

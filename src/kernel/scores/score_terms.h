@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a score is made of beside the product of query and key:
+// The terms of a score besides the product of query and key:
 //
 //     s = cap * tanh(product / cap) - slope * x + number of the key + number of the pair
 //
-// each where it is given, and all times log2(e). Terms are added to the products of a tile in a pass of their own, so
-// that no product knows them and calls without them do not pay.
+// each if it is given, and all times log2(e). Terms are added to the products of a tile in a separate loop, so that the
+// products do not know them and calls without terms do not pay for them.
 #pragma once
 
 #include <stdint.h>
@@ -33,7 +33,7 @@ struct ScoreTerms {
   HEADSPAN_ALWAYS_INLINE bool any() const { return cap || slope || of_key || of_pair; }
 };
 
-// Where the numbers of a tile's pairs are, and room for them.
+// The numbers for the pairs of a tile, and room for them.
 template <class T>
 struct PairRows {
   T* room;
@@ -56,8 +56,8 @@ HEADSPAN_INLINE uint64_t infinite_lanes(const T* row) {
   return lanes;
 }
 
-// Takes pairs whose number is -infinity out of the lane masks, which leave a pair out exactly, whatever its key and
-// value hold. Runs stay as they are, so that sums keep their order.
+// Removes pairs whose number is -infinity from the lane masks. Masks leave a pair out exactly, whatever its key and
+// value contain. Runs stay the same, so that sums keep their order.
 template <class T>
 HEADSPAN_NOINLINE void leave_out_removed(const Group<T>& group, const Tile& tile, const T* const* rows,
                                          TileKeys<T>& keys) {
@@ -77,7 +77,7 @@ HEADSPAN_NOINLINE void leave_out_removed(const Group<T>& group, const Tile& tile
     for (int r = keys.runs[i].first; r < keys.runs[i].last; r++) keys.runs[i].all_seen &= keys.lane_masks[r];
 }
 
-// The terms of a tile; `slope` is times log2(e). Pairs that they remove are left out of its lane masks.
+// The terms of a tile; `slope` is times log2(e). Pairs that they remove are taken out of the lane masks of the tile.
 template <class T>
 HEADSPAN_INLINE ScoreTerms<T> score_terms(const Group<T>& group, const Tile& tile, TileKeys<T>& keys, const T* slope,
                                           PairRows<T>& pairs) {
@@ -90,9 +90,9 @@ HEADSPAN_INLINE ScoreTerms<T> score_terms(const Group<T>& group, const Tile& til
           group.key_bias.data ? keys.bias : nullptr, group.pair_bias.self ? pairs.rows : nullptr};
 }
 
-// products -> scores, in place, for the keys first .. last - 1 of one vector of lanes; returns their maximum and that
-// given. `cap_slopes`, when not null, gets the derivative of the cap for each pair. A key group at a time, so that one
-// does not ask for every key which terms there are.
+// products -> scores, in place, for the keys first .. last - 1 of one vector of lanes; returns their maximum and
+// `best`. `cap_slopes`, if not null, receives the derivative of the cap for each pair. Works on a key group at a time,
+// so that the terms are not tested for every key.
 template <class T>
 HEADSPAN_NOINLINE Vec<T> add_terms(const ScoreTerms<T>& terms, const uint64_t* lane_masks, T* s, T* cap_slopes,
                                    Vec<T> best, int vector, int first, int last) {
@@ -124,8 +124,8 @@ HEADSPAN_NOINLINE Vec<T> add_terms(const ScoreTerms<T>& terms, const uint64_t* l
   return best;
 }
 
-// The scores of a run; -infinity where a key's mask lacks the lane. `best`, when not null, is raised to the maximum of
-// each lane.
+// The scores of a run; -infinity where the mask of a key lacks the lane. `best`, if not null, is raised to the maximum
+// of each lane.
 template <class T>
 HEADSPAN_INLINE void run_scores(const Run& run, const TileKeys<T>& keys, const ScoreTerms<T>& terms,
                                 const Fetch<T>& fetch, const Group<T>& group, const T* q, T* s, T* cap_slopes,

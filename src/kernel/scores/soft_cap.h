@@ -12,8 +12,8 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-// x * P(x^2) / Q(x^2) with the least relative error up to 9, from where on float32 knows tanh as 1: 2e-8, and 3e-7 as
-// it is rounded. The highest power first.
+// x * P(x^2) / Q(x^2) with the smallest relative error up to 9, from where on tanh is 1 in float32: 2e-8, and 3e-7 with
+// rounding. The highest power comes first.
 struct Tanh {
   static constexpr int powers = 5;
   static constexpr float over[powers] = {1.33532048e-08f, 2.06080476e-05f, 3.49552697e-03f, 1.33809745e-01f, 1.0f};
@@ -25,7 +25,7 @@ template <int n>
 HEADSPAN_INLINE void tanh_all(VecF* x) {
   VecF square[n], over[n], under[n];
   unroll<n>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    VecF const most = broadcast(9.0f), bounded = maximum(-most, x[i.value]);  // which is the second where that is NaN
+    VecF const most = broadcast(9.0f), bounded = maximum(-most, x[i.value]);  // returns the second operand for NaN
     x[i.value] = most < bounded ? most : bounded;
     square[i.value] = x[i.value] * x[i.value];
     over[i.value] = broadcast(Tanh::over[0]), under[i.value] = broadcast(Tanh::under[0]);
@@ -38,8 +38,8 @@ HEADSPAN_INLINE void tanh_all(VecF* x) {
   });
   unroll<n>([&](auto i) HEADSPAN_ALWAYS_INLINE { x[i.value] = x[i.value] * over[i.value] / under[i.value]; });
 }
-// With e = 2^y - 1 for y = 2 * log2(e) * |x| it is e / (e + 2). Nothing is lost for small x: 2^y = 2^whole * (1 + f *
-// q(f)), of which 2^whole - 1 and f * q(f) are not negative.
+// With e = 2^y - 1 for y = 2 * log2(e) * |x|, tanh is e / (e + 2). Small x lose no accuracy: 2^y = 2^whole * (1 + f *
+// q(f)), where 2^whole - 1 and f * q(f) are non-negative.
 template <int n>
 HEADSPAN_INLINE void tanh_all(VecD* x) {
   unroll<n>([&](auto i) HEADSPAN_ALWAYS_INLINE {
@@ -59,7 +59,8 @@ class SoftCap {
       : cap_(T(cap * kLog2e)), inverse_(cap > 0 ? T(1 / (cap * kLog2e)) : T(0)) {}
   HEADSPAN_ALWAYS_INLINE explicit operator bool() const { return cap_ > 0; }
 
-  // Caps some products, times log2(e); `slopes`, when not null, gets the derivatives, a row of lanes apart.
+  // Caps some products, times log2(e); `slopes`, if not null, receives the derivatives, with a stride of a row of
+  // lanes.
   template <int n>
   HEADSPAN_ALWAYS_INLINE void apply(Vec<T>* x, T* slopes) const {
     unroll<n>([&](auto i) HEADSPAN_ALWAYS_INLINE { x[i.value] *= inverse_; });

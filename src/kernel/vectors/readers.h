@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How vectors of numbers are read from rows of keys and values: as they are, or from fewer bytes. See stored_row.h for
-// what the bytes mean.
+// Readers of vectors from rows of keys and values, either directly or from narrower types. stored_row.h defines the
+// formats.
 #pragma once
 
 #include <stddef.h>
@@ -14,8 +14,7 @@
 
 namespace headspan::HEADSPAN_ISA {
 
-// load(from) for a whole vector, load_first(from, n) for its first n numbers and zeros. `scaled`: times a number of the
-// row.
+// load(from) for a whole vector, load_first(from, n) for its first n numbers and zeros. `scaled`: the row has a scale.
 template <class T, Storage storage>
 struct Reader {
   using Element = T;
@@ -24,7 +23,7 @@ struct Reader {
   HEADSPAN_ALWAYS_INLINE static Vec<T> load_first(const T* from, int n) { return load_dims(from, n); }
 };
 
-// What readers of fewer bytes have in common: `Bytes` is a vector of as many elements, Widen makes floats of them.
+// Common parts of readers of narrower types: `Bytes` is a vector with as many elements, Widen converts them to floats.
 template <class E, class Bytes, class Widen>
 struct NarrowReader {
   using Element = E;
@@ -65,7 +64,7 @@ struct Reader<float, Storage::int8> : NarrowReader<int8_t, SignedBytes, FromInt8
   static constexpr bool scaled = true;
 };
 
-// work(Reader<...>{}) for what rows are stored as.
+// Calls work(Reader<...>{}) for the storage type of the rows.
 template <class T, class Work>
 HEADSPAN_INLINE void for_reader(Storage storage, Work work) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -76,13 +75,13 @@ HEADSPAN_INLINE void for_reader(Storage storage, Work work) {
   work(Reader<T, Storage::same>{});
 }
 
-// Rows as the products for few queries take them.
+// The rows in the form for the products of few queries.
 template <class T>
 struct DecodeRows {
-  const T* const* rows;  // of other elements if they are stored in fewer bytes
-  const T* const* next;  // to be fetched
+  const T* const* rows;  // of other elements if they are stored in a narrower type
+  const T* const* next;  // to be prefetched
   Storage storage;
-  const T* scales;  // of each row, where they have one
+  const T* scales;  // of each row, if they have scales
 };
 
 }  // namespace headspan::HEADSPAN_ISA

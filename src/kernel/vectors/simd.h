@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One vector type over the lanes of an instruction set, and what compilers can do with it everywhere. Each file in isa/
-// says how long its vectors are, includes this, and adds what instruction sets do in ways of their own.
+// One vector type over the lanes of an instruction set, and the operations that compilers support everywhere. Each file
+// in isa/ defines the length of its vectors, includes this file, and adds the operations that differ between
+// instruction sets.
 #pragma once
 
 #include <stdint.h>
@@ -40,7 +41,7 @@ template <class T>
 using WordVec = typename VectorOf<T>::Words;  // 32 bits for each number
 using VecF = Vec<float>;
 using VecD = Vec<double>;
-// As many as floats.
+// As many elements as floats.
 typedef uint16_t HalfWords __attribute__((vector_size(kVectorBytes / 2)));
 typedef int8_t SignedBytes __attribute__((vector_size(kVectorBytes / 4)));
 
@@ -79,7 +80,7 @@ HEADSPAN_INLINE Vec<T> broadcast(T x) {
   return x - Vec<T>{};  // minus zero keeps the sign of -0
 }
 
-// 2^floor(x) is 0 for smaller x: what is left are normal numbers. (An underflow costs more than a hundred cycles.)
+// 2^floor(x) is 0 for smaller x, so all results are normal numbers. (An underflow costs more than a hundred cycles.)
 template <class T>
 constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-125) : T(-1021);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A row of numbers in fewer bytes than those that are computed with, written and read. What the bytes are:
-// stored_rows.h.
+// Reads and writes a row of numbers in a narrower type than that of the computation. stored_rows.h lists the formats.
 #pragma once
 
 #include <stddef.h>
@@ -24,7 +23,7 @@ HEADSPAN_INLINE uint32_t bits_of_float(float x) {
 }
 
 HEADSPAN_INLINE float from_bfloat16(uint16_t x) { return float_of_bits((uint32_t)x << 16); }
-// The exponents are 112 apart, which a product makes up for, also where a number is subnormal.
+// The exponents differ by 112, which a product corrects, also for subnormal numbers.
 HEADSPAN_INLINE float from_float16(uint16_t x) {
   uint32_t const magnitude = (uint32_t)(x & 0x7fff) << 13, sign = (uint32_t)(x & 0x8000) << 16;
   uint32_t const finite = bits_of_float(float_of_bits(magnitude) * 0x1p112f);
@@ -39,7 +38,7 @@ HEADSPAN_INLINE uint16_t to_bfloat16(float x) {
 }
 HEADSPAN_INLINE uint16_t to_float16(float x) {
   uint32_t const bits = bits_of_float(x), magnitude = bits & 0x7fffffff, sign = bits >> 16 & 0x8000;
-  // All of them, and then chosen from: without a branch a vector of numbers takes as long as one.
+  // Computes all cases and selects one: without branches, a vector takes as long as one number.
   uint32_t const normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
   uint32_t const small = bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000;  // steps of 2^-24, as below 1
   uint32_t rounded = magnitude < 0x38800000 ? small : normal;

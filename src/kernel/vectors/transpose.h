@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Transposition between rows in memory and lanes in workspace, which is [dimension][64 lanes]. Memory is gone through
-// row by row: the other way round every line of a row would be a miss of its own.
+// Transposition between rows in memory and lanes in the workspace, which is [dimension][64 lanes]. Memory is accessed
+// row by row: in the other order every line of a row would be a separate cache miss.
 #pragma once
 
 #include <stddef.h>
@@ -44,7 +44,7 @@ HEADSPAN_INLINE void store_dims(T* to, Vec<T> v, int n) {
     store_first(to, v, n);
 }
 
-// Calls f(d, at) for the vectors of rows of so many dimensions; at(row) is the vector from d on, with zeros after the
+// Calls f(d, at) for the vectors of rows of `dims` dimensions; at(row) is the vector from d on, with zeros after the
 // last dimension.
 template <class T, class F>
 HEADSPAN_INLINE void for_each_vector(int dims, F&& f) {
@@ -55,7 +55,8 @@ HEADSPAN_INLINE void for_each_vector(int dims, F&& f) {
   if (d < dims) f(d, [d, dims](const T* row) HEADSPAN_ALWAYS_INLINE { return (Vec<T>)load_first(row + d, dims - d); });
 }
 
-// One square of width x width of the two functions below. `whole`: all of it is there, which spares a branch a row.
+// One square of width x width of the two functions below. `whole`: the square is complete, which saves a branch per
+// row.
 template <class T, bool whole>
 HEADSPAN_INLINE void square_to_lanes(const T* const* rows, int count, const T* factor, int d, int dims, T* lanes) {
   constexpr int width = kWidth<T>;
@@ -116,7 +117,7 @@ HEADSPAN_NOINLINE void rows_to_lanes(const T* const* rows, int count, const T* f
     const T* const* const next = first + 2 * width <= count ? rows + first + width : rows + first;
     int d = 0;
     for (; first + width <= count && d + width <= dims; d += width) {
-      if (d % kLine<T> == 0)  // a line of each row to come: the hardware does not foresee so many at a time
+      if (d % kLine<T> == 0)  // prefetch a line of each row: hardware does not prefetch so many streams
         unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(next[i.value] + d); });
       square_to_lanes<T, true>(rows + first, width, factor + first, d, dims, lanes + first);
     }
@@ -131,7 +132,7 @@ template <class T>
 HEADSPAN_NOINLINE bool lanes_to_rows(const T* lanes, const T* factor, int dims, T* const* rows, int count,
                                      bool past_caches) {
   constexpr int width = kWidth<T>;
-  Vec<T> finite{};  // x * 0 is NaN for what is not finite
+  Vec<T> finite{};  // x * 0 is NaN if x is not finite
   for (int first = 0; first < count; first += width) {
     Vec<T> const f = load(factor + first);
     int d = 0;

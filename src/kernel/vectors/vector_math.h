@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Functions of vectors that are the same for every instruction set, made of what the file of isa/ has.
+// Functions of vectors that are the same for every instruction set, built from the operations in isa/.
 #pragma once
 
 #include "base/attributes.h"
@@ -12,13 +12,13 @@ HEADSPAN_INLINE Vec<T> absolute(Vec<T> x) {
   return maximum(x, -x);
 }
 template <class T>
-HEADSPAN_INLINE bool all_zero(Vec<T> v) {  // false where there is a NaN
+HEADSPAN_INLINE bool all_zero(Vec<T> v) {  // false if there is a NaN
   for (int i = 0; i < kWidth<T>; i++)
     if (!(v[i] == T(0))) return false;
   return true;
 }
 
-// Polynomials for 2^f on [0, 1], the highest power first, with the least relative error of those that are 1 at 0.
+// Polynomials for 2^f on [0, 1], the highest power first, with the smallest relative error among those that are 1 at 0.
 template <class T>
 struct Exp2;
 template <>
@@ -36,9 +36,9 @@ struct Exp2<double> {  // the error is 4e-18, below rounding: each coefficient w
                                                   0.24022650695907102,   0.6931471805599457,     1.0};
 };
 
-// x = 2^x for some vectors, step by step, since each step of one waits for the step before. x may be up to about 100; 0
-// for x far below, as for -infinity; NaN for NaN; exactly 1 for 0, so that sums under an unchanged maximum stay as they
-// are.
+// x = 2^x for some vectors, interleaved step by step, since each step of a vector depends on the previous one. x may be
+// up to about 100; the result is 0 for x far below, as for -infinity, NaN for NaN, and exactly 1 for 0, so that sums
+// under an unchanged maximum do not change.
 template <class T, int n>
 HEADSPAN_INLINE void exp2_all(Vec<T> (&x)[n]) {
   Vec<T> f[n], p[n];

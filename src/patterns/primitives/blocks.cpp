@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Chosen blocks: for each block of queries a list of blocks of keys. They need not be squares.
+// Selected blocks: a list of blocks of keys for each block of queries. Blocks need not be square.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace {
 
 class Blocks : public Primitive {
  public:
-  // Queries and keys of a block, the first row that has blocks, rows from there on, rows + 1 offsets into what follows,
-  // and for each of these rows its ascending blocks of keys.
+  // The numbers of queries and keys per block, the first row that has blocks, the number of rows from there on, rows +
+  // 1 offsets into the following numbers, and for each of these rows its blocks of keys, ascending.
   explicit Blocks(const Numbers& numbers)
       : numbers_(numbers),
         query_block_(numbers_.at(0)),
@@ -57,7 +57,7 @@ class Blocks : public Primitive {
         [this, rows](const Tile& tile, std::uint64_t* masks) {
           std::fill_n(masks, tile.count, 0);
           for (int i = 0; i < rows.count(); i++) {
-            // Columns and, mostly, keys ascend: the next one is looked for where the last one was.
+            // Columns and, mostly, keys ascend, so the search starts at the previous one.
             const std::int64_t *const from = begin(rows.at(i)), *const to = end(rows.at(i)), *at = from;
             for_each_block(tile, key_block_, [&](std::ptrdiff_t column, int first, int last) {
               if (at != from && at[-1] >= column) at = std::lower_bound(from, at, column);
@@ -70,8 +70,8 @@ class Blocks : public Primitive {
   }
 
  private:
-  // Rows that share a group meet the keys of all of them with all their lanes, in whole vectors. Counted over every
-  // 16th group, with a quarter more for groups that are begun for a few queries.
+  // Rows that share a group process the keys of all of them with all lanes, in whole vectors. This is estimated from
+  // every 16th group, with a quarter more for groups that are started for a few queries.
   bool is_better_apart() const {
     constexpr std::ptrdiff_t least = 16, every = 16;
     std::ptrdiff_t const together = kLanes / query_block_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The query's own block of keys, and some blocks back and ahead of it.
+// The block of keys of the query, and some blocks back and ahead of it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

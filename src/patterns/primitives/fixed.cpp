@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The last columns of every block, seen by all. Child et al., "Generating Long Sequences with Sparse Transformers",
-// 2019, section 4.3, second part of the fixed pattern.
+// The last columns of every block, which all queries see. Child et al., "Generating Long Sequences with Sparse
+// Transformers", 2019, section 4.3, second part of the fixed pattern.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tokens that see all and are seen by all, without the limit of a span.
+// Tokens that see all tokens and are seen by all, without the limit of a span.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ class Global : public Primitive {
   const std::vector<std::int64_t>& global_tokens() const override { return tokens_; }
 
  private:
-  // Whether no token lies at first .. last.
+  // Whether no token is in first .. last.
   bool outside(std::ptrdiff_t first, std::ptrdiff_t last) const {
     return tokens_.empty() || last < tokens_.front() || first > tokens_.back();
   }

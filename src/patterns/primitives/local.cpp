@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A sliding window, perhaps with gaps: keys p - k * dilation with -after <= k <= before.
+// A sliding window, optionally dilated: keys p - k * dilation with -after <= k <= before.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

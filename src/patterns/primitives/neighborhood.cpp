@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The window of keys around a query on a grid of 1 to 3 axes, shifted at the borders so that it is always whole; on a
-// causal axis it ends at the query instead.
-// Hassani et al., "Neighborhood Attention Transformer", 2023, "Dilated Neighborhood Attention Transformer", 2022, and
-// "Generalized Neighborhood Attention", 2025, whose stride lets neighbouring queries share the window of one of them.
+// The window of keys around a query on a grid of 1 to 3 axes, shifted at the borders so that it is always complete; on
+// a causal axis it ends at the query instead. Hassani et al., "Neighborhood Attention Transformer", 2023, "Dilated
+// Neighborhood Attention Transformer", 2022, and "Generalized Neighborhood Attention", 2025, whose stride lets
+// neighbouring queries share the window of one of them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -58,7 +58,7 @@ class Neighborhood : public Primitive {
   GridRange window(int axis, std::ptrdiff_t coordinate) const {
     std::ptrdiff_t const step = dilation_[axis], rest = coordinate % step, place = coordinate / step;
     std::ptrdiff_t const length = (grid_.shape[axis] - rest + step - 1) / step;
-    // Of so many queries one leads: the middle one, on a causal axis the last. The last few may be fewer.
+    // One of `stride` queries leads: the middle one, on a causal axis the last. The last group may be smaller.
     std::ptrdiff_t const stride = stride_[axis], first = place / stride * stride;
     std::ptrdiff_t const leader = std::min(first + (causal_[axis] ? stride - 1 : stride / 2), length - 1);
     if (causal_[axis])

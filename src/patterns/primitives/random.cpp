@@ -70,7 +70,7 @@ class Random : public Primitive {
     std::vector<std::ptrdiff_t> const met = avoid_ ? met_columns(row, keys) : std::vector<std::ptrdiff_t>();
     std::ptrdiff_t const all = (keys + block_size_ - 1) / block_size_ - static_cast<std::ptrdiff_t>(met.size()),
                          wanted = std::min(blocks_, all);
-    std::vector<bool> drawn(static_cast<std::size_t>(all));  // of those that are clear, which are numbered
+    std::vector<bool> drawn(static_cast<std::size_t>(all));  // of those that are not avoided, which are numbered
     std::vector<std::ptrdiff_t> columns;
     for (std::uint64_t draw = 0; static_cast<std::ptrdiff_t>(columns.size()) < wanted; draw++) {
       std::ptrdiff_t column = wanted == all
@@ -86,9 +86,9 @@ class Random : public Primitive {
     return columns;
   }
 
-  // The blocks of keys, ascending, of which some query of a block sees a key by the pattern to be avoided; without
-  // queries that see all keys by it. All queries of the block count, be they in the call or not, so that a draw does
-  // not depend on how many are asked for.
+  // The blocks of keys, ascending, in which some query of a block sees a key by the pattern to avoid, except for
+  // queries that see all keys by it. All queries of the block count, whether or not they belong to the call, so that a
+  // draw does not depend on the number of queries.
   std::vector<std::ptrdiff_t> met_columns(std::ptrdiff_t row, std::ptrdiff_t keys) const {
     std::vector<std::ptrdiff_t> met;
     std::ptrdiff_t const last = std::min((row + 1) * block_size_, keys);
@@ -128,7 +128,7 @@ class Random : public Primitive {
 
   std::ptrdiff_t blocks_, block_size_;
   std::uint64_t seed_;
-  std::shared_ptr<const Pattern> avoid_;  // null: nothing
+  std::shared_ptr<const Pattern> avoid_;  // null: none
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ class Strided : public Primitive {
       LaneClasses const classes = residues(lanes, stride_);
       return group_mask([keys](Intervals& out) { append(out, 0, keys, keys); },
                         [this, classes](const Tile& tile, std::uint64_t* masks) {
-                          if (!tile.indices && tile.step % stride_ == 0)  // one class, as such a group asks for
+                          if (!tile.indices && tile.step % stride_ == 0)  // one class, as such a group requests
                             std::fill_n(masks, tile.count, classes.mask_of(tile.first % stride_));
                           else
                             for (int r = 0; r < tile.count; r++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every pattern by its name in Python, and the function that makes it, which stands at the end of its file.
+// The factory functions of all patterns by their Python names. Each is defined at the end of the file of its pattern.
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -36,7 +36,7 @@ constexpr Row table[] = {
 
 std::unique_ptr<Primitive> make_primitive(const std::string& name, const Numbers& numbers,
                                           const std::shared_ptr<const Pattern>& avoid) {
-  if (name == "random") return make_random(numbers, avoid);  // the only one that looks at another pattern
+  if (name == "random") return make_random(numbers, avoid);  // the only one that depends on another pattern
   for (Row const& row : table)
     if (name == row.name) return row.make(numbers);
   throw std::invalid_argument("there is no pattern named " + name);
