@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Drives the core without Python, for sanitizers that do not get on with it: every result must be the same to the bit
-// on one thread and on several, and stopping must not lose a thread.
+// Runs the core without Python, for sanitizers that do not work with Python. Every result must be bitwise equal on one
+// thread and on several, and stopping must not lose a thread.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -60,7 +60,7 @@ struct Shape {
   bool include_self = true;
 };
 
-// All results of one problem, in one vector of bits.
+// All results of one problem, as bits in one vector.
 template <class T>
 std::vector<double> results(const Shape& s, int threads) {
   std::mt19937 random(7);
@@ -76,8 +76,8 @@ std::vector<double> results(const Shape& s, int threads) {
   span.fill(random, 0, static_cast<T>(s.keys) / 2);
   key_bias.fill(random, -1, 1);
   Array<std::int64_t, 1> key_lengths{s.batch};
-  for (std::int64_t& length : key_lengths.values) length = s.keys - 1;  // nobody sees the last one
-  // What was in a result before must not be added to.
+  for (std::int64_t& length : key_lengths.values) length = s.keys - 1;  // no query sees the last one
+  // Previous contents of a result must not be added to.
   for (auto* array : {&grad_query, &grad_key, &grad_value}) std::fill(array->values.begin(), array->values.end(), NAN);
   std::fill(grad_key_bias.values.begin(), grad_key_bias.values.end(), NAN);
 
@@ -125,7 +125,7 @@ bool same_for_all_threads(const Shape& s) {
   return true;
 }
 
-// An exception of any task, and an interrupt, come out of parallel_for on the calling thread.
+// An exception of any task, and an interrupt, are thrown by parallel_for on the calling thread.
 bool stops() {
   int caught = 0;
   try {

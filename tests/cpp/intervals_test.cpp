@@ -61,7 +61,7 @@ TEST_CASE("unions and intersections of intervals are those of their keys") {
       either.insert(key);
       if (in_b.count(key)) both.insert(key);
     }
-    Intervals out{{1000, 1001}};  // what was in it before goes
+    Intervals out{{1000, 1001}};  // previous contents are removed
     unite(a, b, out);
     CHECK(ascend_apart(out));
     CHECK(keys_of(out) == either);

@@ -14,7 +14,7 @@ namespace headspan {
 
 namespace {
 
-// Whether `classes` are those that lanes have by class_of(index), ascending, with every lane in its own.
+// Whether `classes` are the classes of the lanes by class_of(index), in ascending order, with every lane in its class.
 template <class ClassOf>
 bool are_classes_of(const LaneClasses& classes, const Lanes& lanes, ClassOf class_of) {
   std::uint64_t seen = 0;

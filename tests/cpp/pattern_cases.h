@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random patterns, and the definition of each pair by pair.
+// Random patterns, and their definition pair by pair.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace headspan {
 
-// A union of conjunctions of primitives, perhaps on a grid.
+// A union of conjunctions of primitives, optionally on a grid.
 class SomePattern {
  public:
   std::ptrdiff_t keys;
@@ -29,7 +29,7 @@ class SomePattern {
   }
   SomePattern(const SomePattern&) = delete;  // a pattern points to its primitives
 
-  // Whether the query that stands at p may see key j. p may be negative.
+  // Whether the query at position p may see key j. p may be negative.
   bool allows(std::ptrdiff_t p, std::ptrdiff_t j) const {
     for (const auto& conjunction : description) {
       bool in_all = true;
@@ -44,7 +44,7 @@ class SomePattern {
         if (name == "global" && std::count(numbers.begin(), numbers.end(), index)) return true;
     return false;
   }
-  // None for tokens beside the grid, which are global ones.
+  // Empty for tokens outside the grid, which are global.
   double grid_distance(std::ptrdiff_t p, std::ptrdiff_t j) const {
     if (!grid.holds(p) || !grid.holds(j)) return 0;
     std::ptrdiff_t from[kGridAxes], to[kGridAxes], furthest = 0;
@@ -153,8 +153,8 @@ class SomePattern {
     }
     return in_neighborhood(n, p, j);
   }
-  // On every axis the coordinates of one class, counted by themselves: the window around the query that leads, moved
-  // inside, or what there is of it up to the query.
+  // The coordinates of one class on every axis, renumbered: the window around the leading query, moved inside the grid,
+  // or its part up to the query.
   bool in_neighborhood(const Numbers& n, std::ptrdiff_t p, std::ptrdiff_t j) const {
     if (!grid.holds(p) || !grid.holds(j)) return false;
     std::ptrdiff_t from[kGridAxes], to[kGridAxes];

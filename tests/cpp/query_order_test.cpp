@@ -20,7 +20,7 @@ namespace {
 struct OrderCase {
   std::ptrdiff_t queries, keys;
   Grouping grouping;
-  std::vector<std::int64_t> global_tokens;  // ascending; a token may be there twice, from two parts of a pattern
+  std::vector<std::int64_t> global_tokens;  // ascending; a token may occur twice, from two parts of a pattern
 
   explicit OrderCase(Random& random) {
     keys = random.between(1, 400);

@@ -15,7 +15,7 @@
 
 namespace headspan {
 
-// A case by its number, the same with every standard library: its distributions are not.
+// A case by its number. It is the same with every standard library, whose distributions differ.
 class Random {
  public:
   explicit Random(int seed) : engine_(static_cast<std::uint64_t>(seed)) {}
@@ -41,7 +41,7 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-// So many distinct numbers of first .. last - 1: neighbours, every n-th, or any, ascending or not.
+// `count` distinct numbers of first .. last - 1: neighbours, every n-th, or any, ascending or not.
 template <class T>
 std::vector<T> some_of(Random& random, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t count) {
   std::vector<T> chosen(static_cast<std::size_t>(last - first));
@@ -68,7 +68,7 @@ inline std::vector<std::ptrdiff_t> some_lanes(Random& random, std::ptrdiff_t fir
                                  random.between(1, std::min<std::ptrdiff_t>(kLanes, last - first)));
 }
 
-// Any tile of some of so many keys, with what it points to.
+// A random tile of some of the keys, with the arrays that it points to.
 class SomeTile {
  public:
   SomeTile(Random& random, std::ptrdiff_t keys) {
@@ -90,7 +90,7 @@ class SomeTile {
   Tile tile_;
 };
 
-// Whether masks[r] is of the lanes for whom sees(lane, key) and of no others.
+// Whether masks[r] has exactly the lanes for which sees(lane, key) is true.
 template <class Sees>
 bool are_masks_of(const std::uint64_t* masks, const Tile& tile, int lanes, Sees sees) {
   for (int r = 0; r < tile.count; r++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a pattern to the kernel's tiles: every pair that may be seen is in one tile of one stage, and no other is.
+// From a pattern to the tiles of the kernel: every visible pair is in one tile of one stage, and no other pair is.
 #include "schedule/tile_list.h"
 
 #include <doctest.h>
@@ -71,12 +71,12 @@ struct TileCase {
   }
 };
 
-// How often each pair is met, (queries, keys).
+// How often each pair occurs in tiles, (queries, keys).
 class PairTally {
  public:
   explicit PairTally(const TileCase& its) : its_(its), times_(static_cast<std::size_t>(its.queries * its.keys)) {}
 
-  // False if the tile is not as the kernel takes it.
+  // False if the tile violates the requirements of the kernel.
   bool add(const Tile& tile, const GroupSchedule& group) {
     if (tile.count < 1 || tile.count > kTileKeys) return false;
     std::uint64_t const all = ~std::uint64_t(0) >> (kLanes - group.lanes());
@@ -88,7 +88,7 @@ class PairTally {
         if (!(mask >> lane & 1)) continue;
         std::ptrdiff_t const query = group.query(lane);
         times_[static_cast<std::size_t>(query * its_.keys + key)]++;
-        // The kernel takes the mask of a pair in a soft tile from the lane's span, and else takes it for 1.
+        // The kernel computes the mask of a pair in a soft tile from the span of the lane, and uses 1 otherwise.
         bool const falls = its_.distance(query, key) >= its_.span(query);
         bool const limited = !its_.exempt(query, key) && group.span(lane) < kUnlimited;
         if (limited && falls && !tile.soft) return false;

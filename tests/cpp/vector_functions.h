@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an instruction set's file has, as plain functions on arrays: vectors of different lengths have no type in
-// common. Compiled once per instruction set, as the kernel is, and so without anything that the linker could merge.
+// The functions of an instruction set as plain functions on arrays, because vectors of different lengths have no common
+// type. Compiled once per instruction set like the kernel, and therefore without anything that the linker could merge.
 #pragma once
 
 #include <stdint.h>
@@ -12,7 +12,7 @@ namespace headspan {
 
 constexpr int kMostWidth = 16;  // elements of the longest vector
 
-// All arrays are of `width` elements, unless said.
+// All arrays have `width` elements unless noted.
 template <class T>
 struct VectorFunctions {
   int width;
@@ -28,7 +28,7 @@ struct VectorFunctions {
   void (*exp2)(const T* x, T* to);
 };
 
-// Numbers of fewer bytes as floats: a vector of them, and its first n and zeros.
+// Reads numbers of narrower types as floats: a whole vector, and the first n with zeros after them.
 struct Widening {
   Storage storage;
   void (*all)(const void* from, float* to);

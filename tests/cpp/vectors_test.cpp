@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every instruction set's vectors against plain arithmetic, on those that this machine has.
+// The vectors of every instruction set that this machine has, compared with plain arithmetic.
 #include <doctest.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ Row<T> some_row(Random& random, double least, double most) {
   return row;
 }
 
-// exp2 of one number; the other lanes hold others.
+// exp2 of one number; the other lanes hold different numbers.
 template <class T>
 T exp2_of(const VectorFunctions<T>& f, T x, int lane = 0) {
   Row<T> row;
@@ -112,7 +112,7 @@ TEST_CASE_TEMPLATE("partial loads and stores touch the first n elements and no o
     Random random(2);
     for (int n = 0; n < f.width; n++) {
       Row<T> const from = some_row<T>(random, 1, 2);
-      std::vector<T> exact(from.x, from.x + n);  // the address sanitizer sees what is read after it
+      std::vector<T> exact(from.x, from.x + n);  // the address sanitizer detects reads past it
       Row<T> to;
       std::fill_n(to.x, kMostWidth, T(9));
       f.load_first(exact.data(), n, to.x);
@@ -178,7 +178,7 @@ TEST_CASE_TEMPLATE("fraction and scale_by_power take x apart as x - floor(x) and
 
 namespace {
 
-// What 16 bits are worth, by arithmetic.
+// The value of 16 bits, by arithmetic.
 double value_of(Storage storage, std::uint32_t bits) {
   int const fraction_bits = storage == Storage::float16 ? 10 : 7, exponent_bits = 15 - fraction_bits;
   int const most = (1 << exponent_bits) - 1, bias = most / 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Random cases of who can be reached, and the definition of it.
+// Random cases of visibility, and its definition.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class SomeVisibility {
     visibility.query_position = query_position_.data();
     visibility.key_position = key_position_.data();
   }
-  // Documents one after another; positions may start again with each.
+  // Documents one after another; positions may restart in each.
   void add_documents(Random& random) {
     double const again = random.one_in(2) ? 0 : random.number(0, 40);
     std::ptrdiff_t const before = visibility.keys - visibility.queries;
@@ -64,7 +64,7 @@ class SomeVisibility {
   }
   void add_ranges(Random& random) {
     for (std::ptrdiff_t query = 0; query < visibility.queries; query++) {
-      if (query > 0 && random.one_in(2)) {  // as the one before
+      if (query > 0 && random.one_in(2)) {  // like the previous one
         range_first_.push_back(range_first_.back());
         range_last_.push_back(range_last_.back());
         continue;
@@ -87,7 +87,7 @@ inline double distance(const Visibility& v, std::ptrdiff_t query, std::ptrdiff_t
   return std::fabs(v.position(query) - (v.key_position ? v.key_position[key] : static_cast<double>(key)));
 }
 
-// Whether a pair exists apart from spans and patterns.
+// Whether a pair exists, apart from spans and patterns.
 inline bool exists(const Visibility& v, std::ptrdiff_t query, std::ptrdiff_t key) {
   double const p = v.position(query), k = v.key_position ? v.key_position[key] : static_cast<double>(key);
   if (key < v.key_begin || key >= v.key_end) return false;
