@@ -88,7 +88,7 @@ def test_a_text_that_changed_is_trained_on_anew(folder, capsys):
     capsys.readouterr()
     assert cli.main(["train", "--resume", "run"]) == 1
     said, _, anew = error_of(capsys).rpartition(": headspan ")
-    assert said.endswith("text.txt has changed since run was trained on it; to train on it anew")
+    assert said.endswith("text.txt has changed since run was trained on it; to train on it again")
     assert cli.main([*shlex.split(anew), *SIZES]) == 0
 
 
@@ -103,7 +103,7 @@ def test_the_standard_library_of_another_python_is_trained_on_by_the_demo(folder
             cli.main(["demo", "--out", "run", "--minutes", "0", *SIZES])
     capsys.readouterr()
     assert cli.main(["train", "--resume", "run"]) == 1
-    assert error_of(capsys).endswith("has changed since run was trained on it; to train on it anew: headspan demo")
+    assert error_of(capsys).endswith("has changed since run was trained on it; to train on it again: headspan demo")
 
 
 @pytest.mark.thorough

@@ -223,7 +223,7 @@ def test_ctrl_c_saves_the_run_and_says_how_to_go_on(folder):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (("span_rate = 3.0", "span_rate = 2.0"), "was run with span_rate 3.0, not 2.0, so that"),
+        (("span_rate = 3.0", "span_rate = 2.0"), "was run with span_rate 3.0, not 2.0, so"),
         (("span_init = 4", "span_init = 5"), "was run with span_init 4.0, not 5.0"),
         (("hidden = 8", "hidden = 16"), "was run with hidden 8, not 16"),
     ],
@@ -293,7 +293,7 @@ def test_several_texts_without_limits(folder, capsys):
     path = written(folder, SHARED + '[grid]\ntext = ["text.txt", "other.txt"]\nspan_penalty = [0.0, 0.5]\n')
     assert cli.main(["sweep", str(path)]) == 0
     printed = capsys.readouterr().out
-    assert "no limits.svg: it needs runs with two or more values of span_limit, above 0, in [grid]" in printed
+    assert "no limits.svg: it requires runs with two or more values of span_limit, above 0, in [grid]" in printed
     assert "spans.svg" not in printed
     assert list(numbers(folder / "runs/plan")) == [
         f"plan-{text}.txt-penalty{penalty}" for text in ("text", "other") for penalty in ("0", "0.5")

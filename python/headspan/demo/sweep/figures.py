@@ -39,10 +39,10 @@ def write_figures(results: Sequence[Result], folder: Path) -> list[str]:
             count += 1
             _save(folder / (_name("limits", text) if len(texts) > 1 else "limits.svg"), _limits(lines))
     if not count:
-        missing.append("no limits.svg: it needs runs with two or more values of span_limit, above 0, in [grid]")
+        missing.append("no limits.svg: it requires runs with two or more values of span_limit, above 0, in [grid]")
     learned = _widest([result for result in results if result["spans"] and result["model"]["span_kind"] != "fixed"])
     if not learned:
-        missing.append("no spans.svg and history.svg: no run that is over learned spans")
+        missing.append("no spans.svg and history.svg: no finished run has learned spans")
         return missing
     _save(folder / "spans.svg", _panels(learned, _spans))
     _save(folder / "history.svg", _panels(learned, partial(_history, folder)))

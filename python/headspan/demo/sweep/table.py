@@ -84,20 +84,21 @@ def table(plan: Plan, results: Sequence[Result]) -> str:
     parts = [
         f"# {plan.name}",
         f"{len(results)} of {planned} runs, on {', '.join(texts) or 'nothing yet'}; headspan {hs.__version__}. Each "
-        "number is the mean over seeds, with the lowest and the highest where there are several. Bits are those of the "
-        "held-out text; pairs and FLOPs are those of attention forward, over all heads and layers. Every run is in "
-        "`results.json`.",
+        "number is the mean over seeds, with the lowest and the highest if there are several. Bits are those of the "
+        "held-out text; pairs and FLOPs are those of attention in the forward pass, over all heads and layers. "
+        "`results.json` lists every run.",
         _markdown(head, rows, len(axes) + 1),
     ]
     comparisons = _comparisons(results)
     if comparisons:
         parts += [
-            "## Learned spans beside given ones",
-            "Seed by seed, with the same seed: the share of the other's pairs that the learned spans compute, and the "
-            "other's bits per character less theirs. Above 0 the learned spans predict better. A window of equal cost "
-            "is hard, the same for all heads, and the smallest that computes at least as many pairs.",
+            "## Learned spans compared with fixed ones",
+            "Runs with the same seed are compared: the number of pairs of the learned spans as a share of that of the "
+            "baseline, and the bits per character of the baseline minus those of the learned spans. Above 0 the "
+            "learned spans predict better. A window of equal cost is hard, the same for all heads, and the smallest "
+            "that computes at least as many pairs.",
             _markdown(
-                ["learned", *axes, "beside", "its span", "runs", "share of its pairs", "bits gained"],
+                ["learned", *axes, "baseline", "its span", "runs", "share of its pairs", "bits gained"],
                 [_compared(pairs, axes) for pairs in comparisons],
                 len(axes) + 2,
             ),

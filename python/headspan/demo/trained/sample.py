@@ -15,7 +15,7 @@ from headspan.demo.runs import RunError
 
 Array = NDArray[Any]
 
-NOT_FINITE = "the model's numbers are not finite, so that it has nothing to write"
+NOT_FINITE = "the model's numbers are not finite, so it cannot generate text"
 
 
 def sample(

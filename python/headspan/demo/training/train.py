@@ -84,7 +84,7 @@ def check_same_text(run: Run, text: Text) -> None:
     if about.get("sha256") != text.sha256:
         anew = "headspan demo" if text.path is None else f"headspan train {shlex.quote(text.path)}"
         if about.get("path") == text.path:
-            raise RunError(f"{text.name} has changed since {run.path} was trained on it; to train on it anew: {anew}")
+            raise RunError(f"{text.name} has changed since {run.path} was trained on it; to train on it again: {anew}")
         raise RunError(
             f"{text.name} is not the text that {run.path} was trained on, {about.get('name')}; to continue the run: "
             f"headspan train --resume {path}; to train on {text.name}: {anew}"
