@@ -162,7 +162,7 @@ def test_attention_over_all_keys_while_they_fit():
 
 
 def test_what_is_attended_to_stays():
-    """One key that all queries look for, far back, among many that nobody does."""
+    """One key far back that all queries look for, among many that no query looks for."""
     rng = np.random.default_rng(0)
     stream = hs.StreamingAttention(1, 1, 8, slots=16, window=4, decay=0.99)
     found = np.zeros((1, 1, 1, 8), np.float32)

@@ -259,7 +259,7 @@ def test_short_ramps_keep_the_pair_at_the_span(ramp, dtype):
 
 @pytest.mark.parametrize(("span", "ramp"), [(1500.3, 0.7), (190000.37, 2.3), (1900000.4, 31.7)])
 def test_long_spans_keep_the_digits_of_the_mask(span, ramp):
-    """In float32 there are not many left of R + z; m is the weight beside a key whose mask is 1."""
+    """In float32 few digits of R + z remain; m is the weight next to a key whose mask is 1."""
     distance = np.floor(span) + np.arange(1, max(2, int(ramp)))
     query, key = np.zeros((distance.size, 1), np.float32), np.zeros((distance.size + 1, 1), np.float32)
     own = [hs.attention(
@@ -276,7 +276,7 @@ NANS = {"float32": ["7fc00000", "7fc00001", "7fc00100", "ffc00001"],
 
 @pytest.mark.parametrize(("dtype", "bits"), [(dtype, bits) for dtype in DTYPES for bits in NANS[dtype]])
 def test_a_nan_of_any_bits_stays_one(dtype, bits):
-    """Some carry a number, as R's missing values do; whoever sees one sees that it is none."""
+    """Some NaNs carry a number, like the missing values of R; a query that sees one must return NaN."""
     query, key, value = (normals(i, 70, 8, dtype=dtype) for i in range(3))
     key[3, 5] = np.array(int(bits, 16), "u4" if dtype == "float32" else "u8").view(dtype)
     out, lse = hs.attention(query, key, value, span=4, ramp=0, return_lse=True)
@@ -300,7 +300,7 @@ def test_vjp_is_repeatable_and_takes_no_grad_lse_as_zero():
 
 
 def test_vjp_keeps_what_it_needs():
-    """Inputs that nobody else holds: lists, temporaries and views of them."""
+    """Inputs without other references: lists, temporaries and views of them."""
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 2, 70, 8))
     out, vjp = hs.attention_vjp(query.copy(), key[:, ::-1].copy()[:, ::-1], value + 0, span=9.5)

@@ -94,7 +94,7 @@ def test_frames_of_a_film_by_hand():
     np.testing.assert_array_equal(dilated, [0, 1, 0, 1, 0, 1, 0])
 
 
-# ---- tokens beside a grid
+# ---- tokens outside a grid
 
 
 @pytest.mark.parametrize(

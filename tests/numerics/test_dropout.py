@@ -8,7 +8,7 @@ from headspan.ops.arguments import dropout
 
 pytestmark = pytest.mark.numerical
 
-SIGMAS = 4.5  # of so many draws none should be further off: the draws are always the same
+SIGMAS = 4.5  # no draw of the test should deviate more; the draws are always the same
 
 
 def dropped(rate, seed, batch, heads, tokens):

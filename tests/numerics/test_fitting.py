@@ -18,7 +18,7 @@ def price(layers=2, heads=4, key_heads=2, ramp=4.0, sink_tokens=0):
 
 
 class Planted:
-    """A model in which each head needs so many tokens, and loses the more the more of them are missing."""
+    """A model whose heads need the given numbers of tokens; its loss grows with the number of missing tokens."""
 
     def __init__(self, needs, power=1.0, weights=1.0):
         self.needs, self.power, self.weights = np.asarray(needs, float), power, np.asarray(weights, float)

@@ -1,4 +1,4 @@
-"""The bytes that ranks send: of all keys of others that somebody sees, counted one by one."""
+"""The bytes that ranks send, compared with a count of all keys of other ranks that some query sees."""
 
 import itertools
 

@@ -52,7 +52,7 @@ def fixed(i, tokens, stride, columns):
 
 
 def bigbird(i, tokens, block, chosen, global_tokens):
-    """Zaheer et al. 2020, section 2 and appendix D: blocks see the blocks beside them, random ones and globals.
+    """Zaheer et al. 2020, section 2 and appendix D: blocks see their neighbours, random blocks and global tokens.
 
     `chosen` is the set of random key blocks of each block of queries.
     """

@@ -1,4 +1,4 @@
-"""What an index finds is what sorting all products finds, whoever computes it; and its errors."""
+"""An index finds the same keys as sorting all products, with every implementation; and its errors."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Large results lie in memory that is kept for the next ones: never while somebody holds it, and never without end."""
+"""Memory of large results is reused for later ones: never while a caller holds it, and never without a limit."""
 
 import gc
 

@@ -76,7 +76,7 @@ BIT_CASES = {
 
 
 def with_memory(arrays, options):
-    """A number of memory keys as arrays of so many."""
+    """Memory keys and values for a number of memory keys."""
     count, options = options.get("memory"), {name: option for name, option in options.items() if name != "memory"}
     if count:
         for name in ("key", "value"):

@@ -1,4 +1,4 @@
-"""Keys that nobody sees are never read: their memory is unmapped, so that one read of it ends the process."""
+"""Keys that no query sees are never read: their memory is unmapped, so a read of it ends the process."""
 
 import pytest
 from cases import DTYPES

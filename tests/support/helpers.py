@@ -31,7 +31,7 @@ def run_python(code, *arguments, timeout=120, **environment):
     return done.stdout
 
 
-# All that there is to read; their examples are run, their links and the files that they name looked for.
+# All documents. Tests run their examples and check their links and the files that they name.
 DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "experiments" / "README.md", *(ROOT / "docs").rglob("*.md")])
 # By what a block of code is known to need it; what is as large is not in the extra `test`.
 HEAVY = {

@@ -88,7 +88,7 @@ def arguments_of(case, dtype=np.float64):
     }
 
 
-# What is mapped by vmap beside query, key and value, of three calls with 2 batch items, 4 heads, 9 tokens.
+# Arguments that vmap maps besides query, key and value, for three calls with 2 batch items, 4 heads, 9 tokens.
 MAPPED = {
     "span": (3,),
     "span of heads": (3, 4),

@@ -172,7 +172,7 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
         options["alibi_slopes"] = slopes
     trees = pattern_oracle.flat(tree)
     if any(one.options.get("extra") for some in trees if some is not None for one in pattern_oracle.leaves_of(some)):
-        options.pop("alibi_slopes", None)  # no distance to tokens beside a grid
+        options.pop("alibi_slopes", None)  # tokens outside a grid have no distance
     if any(some is not None and pattern_oracle.looks_both_ways(some) for some in trees):
         options.setdefault("causal", True)
     kinds = [one.kind for some in trees if some is not None for one in pattern_oracle.leaves_of(some)]
@@ -201,7 +201,7 @@ def named_case(shape, dtype, tree=None, **options):
 
 
 def draw_extra(rng, keys):
-    """How many tokens stand beside a grid, in one form or the other."""
+    """The number of tokens outside a grid, in either of its forms."""
     if keys < 10 or rng.random() < 0.6:
         return 0
     return int(rng.integers(1, 4)) if rng.random() < 0.4 else (int(rng.integers(4)), int(rng.integers(3)))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 from pattern_oracle import Pair, before_and_after, leaf, per_axis, union
 
-# What a random pattern is drawn for; `grid` is the one shape its neighbourhoods may have, `extra` the tokens beside it.
+# The sizes for a random pattern; `grid` is the only shape of its neighbourhoods, `extra` the tokens outside it.
 Room = namedtuple("Room", "queries keys heads grid extra items", defaults=[0, 1])
 Row = namedtuple("Row", "kind draw")
 
@@ -117,7 +117,7 @@ def draw_random_beside(rng, room):
 
 
 def draw_grid(rng, tokens, axes):
-    """A shape with so many axes of which the product is `tokens`."""
+    """A shape with the given number of axes whose product is `tokens`."""
     shape = []
     for _ in range(axes - 1):
         divisors = [d for d in range(1, tokens + 1) if tokens % d == 0]
@@ -170,7 +170,7 @@ PRIMITIVES = {
 
 
 def draw_tree(rng, room, leaves, depth=3):
-    """An expression of so many primitives, at most `depth` operators deep."""
+    """An expression of the given number of primitives, at most `depth` operators deep."""
     if leaves == 1:
         names = [name for name, row in PRIMITIVES.items() if row.kind != "Neighborhood"]
         names = [name for name in names if room.heads or not name.endswith("heads")]

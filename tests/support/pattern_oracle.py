@@ -186,7 +186,7 @@ def neighborhood(p, j, keys, shape, window, dilation=1, causal=False, extra=0, s
 
 
 def extras(before, tokens, extra):
-    """Those beside a grid, counted from its first token."""
+    """The tokens outside a grid, counted from its first token."""
     return [*range(-before, 0), *range(tokens, tokens + before_and_after(extra)[1])]
 
 

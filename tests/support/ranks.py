@@ -10,7 +10,7 @@ import torch.multiprocessing  # isort: skip
 
 
 def run(function, count, *arguments):
-    """Calls function(*arguments) on so many ranks; what one of them raises is raised here."""
+    """Calls function(*arguments) on the given number of ranks, and raises the exception of any of them."""
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(_start, (count, f"{folder}/meeting", function, arguments), nprocs=count)
 

@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(folder, tmp_path_factory):
-    """A JupyterLab of our own, with settings of nobody."""
+    """A separate JupyterLab without settings of the user."""
     home = tmp_path_factory.mktemp("home")
     places = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
     environment = {**os.environ, **{name: str(home / name) for name in places}}
@@ -96,7 +96,7 @@ def _wait_for(process, home):
 
 @pytest.fixture
 def opened(browser, server):
-    """Opens a notebook; at the end no script may have failed, and nobody but the server may have been asked."""
+    """Opens a notebook; at the end no script may have failed, and all requests must have gone to the server."""
     complaints, asked = [], []
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     page.set_default_timeout(60_000)

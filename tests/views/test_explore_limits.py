@@ -79,7 +79,7 @@ def test_blocks_and_their_pairs_are_those_of_python(name):
     np.testing.assert_allclose(shown, weights, rtol=1e-6)
     limits = {"segment_ids", "key_ranges", "prefix_lengths", "key_begin"}
     if options.keys() & {"pattern"} and options.keys() & limits:
-        assert view.counts == []  # nobody counts these
+        assert view.counts == []  # these are not counted
     elif view.counts:
         assert view.counts == [[(w > 0).sum(), (w[-1] > 0).sum()] for w in weights]
     else:
@@ -235,7 +235,7 @@ def test_a_long_token_is_cut_and_whole_where_one_points_at_it(opened):
     page.mouse.move(*place_of(page, 5, 5, 8, 8))
     assert page.locator(".pair b").first.get_attribute("title") == ARABIC[5]
     x, y = place_of(page, 5, 0, 8, 8)
-    page.mouse.move(page.locator(".map").bounding_box()["x"] + 10, y)  # the name beside its row
+    page.mouse.move(page.locator(".map").bounding_box()["x"] + 10, y)  # the name next to its row
     assert page.locator("[role=application]").get_attribute("title") == ARABIC[5]
     page.mouse.move(x, y)
     assert page.locator("[role=application]").get_attribute("title") == ""

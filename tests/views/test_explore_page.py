@@ -112,7 +112,7 @@ def test_lines_cover_no_pair_within_the_span(opened, length, options):
     within = np.argwhere((distance >= 0) & (distance <= options["span"])).tolist()
     anything, over = drawn_over(opened(hs.explore(q, k, **options)), within)
     assert max(over) == 0
-    assert anything == (length < 300 or options["span"] > 0)  # beside so thin a band the line would be all one sees
+    assert anything == (length < 300 or options["span"] > 0)  # the line would cover such a thin band
 
 
 def test_colours_are_the_weights_on_a_logarithmic_scale(opened):

@@ -166,7 +166,7 @@ def test_a_wrong_part_is_refused_and_the_one_before_stays(value, message):
 
 @pytest.fixture
 def live(opened, tmp_path):
-    """A page that asks somebody, as in a notebook: what it asks for is in `asked`, and `models` can be told."""
+    """A page with a server, as in a notebook: `asked` holds its requests, and `models` receives messages."""
 
     def opens(view, **options):
         path = view.save(tmp_path / "live.html")

@@ -48,7 +48,7 @@ def draw(ax):
 
 
 def fitted(needs=((100, 3), (30, 3)), **bound):
-    """Spans for a model whose heads need so many tokens."""
+    """Spans for a model whose heads need the given numbers of tokens."""
 
     def loss(spans):
         return 2 + float(np.maximum(1 - spans / np.asarray(needs), 0).sum())

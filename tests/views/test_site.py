@@ -10,7 +10,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not PAGES, reason="needs the pages: nox -s docs"),
 ]
-# What sticks out to the right, beside what scrolls by itself.
+# Elements that overflow to the right, except for those that scroll.
 TOO_WIDE = """() => {
   const width = document.documentElement.clientWidth;
   return document.documentElement.scrollWidth > width ? document.documentElement.scrollWidth : 0;

@@ -27,7 +27,7 @@ SPAN = np.array([0.5, 1.5, 2.5, 3.25])
 
 
 def each(function, size, arrays, mapped):
-    """The calls one after another, their results beside each other."""
+    """The calls one after another, with their results stacked."""
     calls = [function(*(x[i] if its else x for x, its in zip(arrays, mapped, strict=True))) for i in range(size)]
     return [np.stack(parts) for parts in zip(*calls, strict=True)]
 

@@ -150,7 +150,7 @@ def test_streaming_llm(start_size):
 
 @pytest.mark.parametrize("local_window_size", [3, (3, 2)])
 def test_jax(local_window_size):
-    """(left, right) keys beside the query's own, a number for both; the first query is at the first key."""
+    """(left, right) keys besides the query's own, or one number for both; the first query is at the first key."""
     left, right = local_window_size if isinstance(local_window_size, tuple) else (local_window_size,) * 2
     token = np.arange(10)
     allowed = (token <= token[:, None] + right) & (token >= token[:, None] - left)

@@ -1,4 +1,4 @@
-"""Spans in models that there are: the same numbers as long as spans are long, a soft mask when they are not."""
+"""Spans in existing models: the same results if spans are long, and a soft mask if they are not."""
 
 import copy
 import pickle
@@ -112,7 +112,7 @@ def test_a_model_without_numbers_yet():
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_model_without_numbers_takes_weights_of_before(strict):
-    """Spans, of which there are none, start at the limit."""
+    """Spans that are missing start at the limit."""
     module = attention_of(batch_first=True)
     expected, _ = converted(module, limit=5.0)
     with torch.device("meta"):

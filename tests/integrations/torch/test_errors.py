@@ -85,7 +85,7 @@ ANY = {
 
 @pytest.mark.parametrize("argument", ["key", "value", *ANY])
 def test_tensors_without_numbers_beside_others(argument):
-    """On "meta", whose memory nobody has: read as numbers it is whatever lies there."""
+    """Tensors on "meta" have no memory, so reading them would return arbitrary numbers."""
     query = torch.ones(2, 4, 5, 3)
     tensors = dict.fromkeys(QKV, query) | ({argument: ANY[argument]} if argument in ANY else {})
     sentence = f"{argument} must be on the device of query, cpu, not on meta"

@@ -16,7 +16,7 @@ TOKENS, WIDTH = 96, 16
 
 
 class Needs(torch.nn.Module):
-    """Two layers whose heads each see so many tokens, by their patterns, and no farther."""
+    """Two layers whose heads see the given numbers of tokens, limited by their patterns."""
 
     def __init__(self, needs, **options):
         super().__init__()

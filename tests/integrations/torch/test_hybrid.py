@@ -102,7 +102,7 @@ def test_names_of_the_parameters():
 
 
 def test_a_span_is_learned_compiled_and_in_bfloat16():
-    """The tokens beside each are to be summed: a window that is too wide shrinks, by the gradient of its span alone."""
+    """The target is the sum of neighbours: a window that is too wide shrinks by the gradient of its span alone."""
     torch.manual_seed(0)
     layer = HybridAttention(8, 2, limit=30, ramp=4, per="head")
     x = torch.randn(4, 40, 8)

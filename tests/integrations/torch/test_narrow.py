@@ -1,4 +1,4 @@
-"""16-bit floats: the numbers of the NumPy function to the bit, and only so many bytes kept for the backward pass."""
+"""16-bit floats: bitwise equal to the NumPy function, and only 16-bit arrays saved for the backward pass."""
 
 import headspan as hs
 import numpy as np

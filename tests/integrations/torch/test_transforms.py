@@ -25,7 +25,7 @@ def test_func_grad_is_that_of_backward():
 
 
 def each(function, size, tensors, mapped):
-    """The calls one after another, their results beside each other."""
+    """The calls one after another, with their results stacked."""
     calls = [function(*(x[i] if its else x for x, its in zip(tensors, mapped, strict=True))) for i in range(size)]
     return [torch.stack(parts) for parts in zip(*calls, strict=True)]
 

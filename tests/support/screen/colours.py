@@ -26,7 +26,7 @@ def linear(colour):
 
 
 def lab(colours, kind="all cones"):
-    """CIE L*a*b* of colours of shape (..., 3), as somebody with these cones sees them."""
+    """CIE L*a*b* of colours of shape (..., 3), as a person with these cones sees them."""
     seen = np.clip(linear(np.asarray(colours)) @ np.array(KINDS[kind]).T, 0, 1)
     xyz = seen @ TO_XYZ.T / TO_XYZ.sum(axis=1)
     f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)

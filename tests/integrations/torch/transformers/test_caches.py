@@ -35,7 +35,7 @@ def test_generated_tokens(family, padded, kind):
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "gpt_oss"])
 @torch.no_grad()
 def test_logits_of_a_prompt_in_pieces(family, kind):
-    """Of every piece: what a cache has room for behind its tokens is seen by nobody, nor is padding."""
+    """No query of any piece sees the unused room of a cache after its tokens, or padding."""
     model, ids = model_of(family), tokens(2, 30)
     mask = torch.ones_like(ids)
     mask[0, :5] = 0
