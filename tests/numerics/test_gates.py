@@ -50,7 +50,7 @@ def test_sides_of_blocks_are_given_in_any_form():
         ("gate_block", {"gate_block": None}), ("gate_block", {"gate_block": 2.5}), ("gate_block", {"gate_block": 0}),
         ("gate_block", {"gate_block": (1, 2, 3)}), ("negative", {"block_gates": -np.ones((3, 3))}),
         ("shape", {"block_gates": np.ones((3, 2))}), ("shape", {"block_gates": np.ones((3, 3, 3))}),
-        ("finite", {"block_gates": np.full((3, 3), np.nan)}), ("come back", {"segment_ids": np.arange(40) % 3}),
+        ("finite", {"block_gates": np.full((3, 3), np.nan)}), ("recur", {"segment_ids": np.arange(40) % 3}),
         ("queries", {"queries": 41}),
     ],
     ids=str,
@@ -134,7 +134,7 @@ def test_a_planted_pattern_is_found(seed, weight):
     [
         ("gates must be of shape", {"gates": np.ones((3, 2))}), ("gates must be finite", {"gates": [[np.nan] * 3] * 3}),
         ("gates must be real", {"gates": "open"}), ("block_size", {"block_size": 0}), ("tokens", {"tokens": 0}),
-        ("squares", {"block_size": (16, 8), "tied": True}), ("tied", {"tied": 1}),
+        ("must be square", {"block_size": (16, 8), "tied": True}), ("tied", {"tied": 1}),
         (r"shape \(3,\) or", {"tied": True, "gates": np.ones(4)}),
     ],
     ids=str,

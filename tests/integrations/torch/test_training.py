@@ -86,4 +86,4 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "run" / "report.html").exists()
     assert Run.open(tmp_path / "run").config["training"]["engine"] == "torch"
     assert main(["train", "text.txt", "--engine", "jax"]) == 1
-    assert "engine must be of 'numpy', 'torch', not 'jax'" in capsys.readouterr().err
+    assert "engine must be one of 'numpy', 'torch', not 'jax'" in capsys.readouterr().err

@@ -191,7 +191,10 @@ def one_rank():
 
 
 WRONG = {
-    "key_positions": (np.arange(9), "key_positions has no halo; where tokens lie over ranks leave it out, or gather"),
+    "key_positions": (
+        np.arange(9),
+        "key_positions has no halo; omit it if tokens are distributed over ranks, or gather",
+    ),
     "segment_ids": (np.zeros(9, int), "segment_ids has no halo"),
     "key_lengths": (9, "key_lengths has no halo"),
     "key_bias": (np.zeros(9), "key_bias has no halo"),
@@ -199,9 +202,12 @@ WRONG = {
     "dropout": (0.5, "dropout has no halo"),
     "pattern": (
         Local(3) | Global(0),
-        "pattern has Global, which has no halo, as have Full, Local, Strided, Fixed, Block",
+        "pattern must consist of Full, Local, Strided, Fixed, Blockwise, not Global, which has no halo",
     ),
-    "pattern of one's own": (Random(2, 4), "pattern has Random, which has no halo"),
+    "pattern of one's own": (
+        Random(2, 4),
+        "pattern must consist of Full, Local, Strided, Fixed, Blockwise, not Random",
+    ),
     "span": (-1.0, "span must be non-negative, got -1"),
     "causal": (1, "causal must be True or False, not 1"),
     "ramp": (-1, "ramp must be at least 0, not -1"),

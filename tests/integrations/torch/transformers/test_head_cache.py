@@ -210,7 +210,7 @@ def test_gradients_are_refused():
     model.requires_grad_(False)
     for layer in model.model.layers:
         layer.self_attn.q_proj.requires_grad_()
-    with pytest.raises(ValueError, match="query needs a gradient"):
+    with pytest.raises(ValueError, match="query requires a gradient"):
         model(input_ids=ids, cache=headspan.torch.head_cache(model))
     with torch.no_grad():
         model(input_ids=ids, cache=cache)
