@@ -108,7 +108,8 @@ def test_pairs_grow_as_the_logarithm():
     ("words", "wrong"),
     [
         ("block_size", {"block_size": 0}), ("block_size", {"block_size": 2.5}), ("query", {"query": np.ones((9, 3))}),
-        ("query", {"query": np.ones(3)}), ("the same number of tokens", {"value": np.ones((7, 3))}), ("key", {"key": "near"}),
+        ("query", {"query": np.ones(3)}), ("same number of tokens", {"value": np.ones((7, 3))}),
+        ("key", {"key": "near"}),
         ("query", {"query": np.ones((0, 3))}),
     ],
     ids=str,
