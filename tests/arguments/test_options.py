@@ -84,3 +84,10 @@ def test_docstring_names_what_a_feature_takes(method):
 
 def test_view_takes_what_the_table_says():
     assert inspect.signature(hs.explore).parameters.keys() & NAMES == set(options_in(In.VIEW))
+
+
+def test_page_on_gpus_says_what_the_kernels_take():
+    page = (ROOT / "docs" / "howto" / "gpu.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \| (yes|no|in part) \|", page, flags=re.MULTILINE)
+    taken = {name: answer != "no" for names, answer in rows for name in re.findall(r"`(\w+)`", names)}
+    assert taken == {name: name in options_in(In.CUDA) for name in ROWS}

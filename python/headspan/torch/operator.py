@@ -144,7 +144,8 @@ class _Attention(_Refusing):
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         arguments = (grad_out, grad_lse, out, statistics, *tensors)
-        derive = attention_backward if torch.is_grad_enabled() or not _is_plain(*arguments) else _backward
+        plain = not torch.is_grad_enabled() and _is_plain(*arguments)
+        derive = _kernel(attention_backward, out) if plain else attention_backward
         gradients = iter(derive(*arguments, **ctx.plain, needs=needed))
         return None, None, *(next(gradients) if wanted else None for wanted in needed)
 
@@ -173,7 +174,11 @@ def call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: d
         plain |= {name: option for name, option in options.items() if name in schema.PLAIN}
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         return _apply(_Attention, None, plain, tensors)
-    return _forward(*tensors, **plain)
+    return _kernel(attention, query)(*tensors, **plain)
+
+
+def _kernel(op: Any, tensor: torch.Tensor) -> Any:
+    return (_KERNELS if tensor.is_cpu else _GPU_KERNELS)[op]
 
 
 def _is_plain(*options: Any) -> bool:
@@ -189,7 +194,7 @@ def _is_plain(*options: Any) -> bool:
     ):
         return False
     for x in options:
-        if isinstance(x, torch.Tensor) and (type(x) not in _PLAIN_TYPES or not x.is_cpu or x.is_neg()):
+        if isinstance(x, torch.Tensor) and (type(x) not in _PLAIN_TYPES or not (x.is_cpu or x.is_cuda) or x.is_neg()):
             return False
     return True
 
@@ -208,8 +213,10 @@ def _within_function(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
 
 
 def _below_autograd(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
-    below = _CPU if keyset is None else keyset & torch._C._after_autograd_keyset
     # Fast path for the usual case: no other dispatch key is active.
+    if keyset is None:
+        return _kernel(op, tensors[0])(*tensors, **plain)
+    below = keyset & torch._C._after_autograd_keyset
     if below == _CPU:
         return _KERNELS[op](*tensors, **plain)
     with torch._C._AutoDispatchBelowAutograd():

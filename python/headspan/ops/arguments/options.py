@@ -29,25 +29,26 @@ class Options(TypedDict, total=False):
 
     span: Annotated[npt.ArrayLike | None, ArrayRow(
         _SPANS, "bhq", parameter=partial(PerQuery, distance=True), by="distance",
-        features=In.STORE | In.HALO | In.NESTED | In.VIEW | In.RECORD)]
+        features=In.STORE | In.HALO | In.NESTED | In.VIEW | In.RECORD | In.CUDA)]
     ramp: Annotated[float, PlainRow(
         _SPANS, partial(_check.number, at_least=0), default=32,
-        features=In.STORE | In.HALO | In.NESTED | In.VIEW | In.RECORD)]
+        features=In.STORE | In.HALO | In.NESTED | In.VIEW | In.RECORD | In.CUDA)]
     causal: Annotated[bool | None, PlainRow(
-        _CAUSALITY, _check.flag, features=In.HALO | In.NESTED | In.VIEW | In.RECORD)]
+        _CAUSALITY, _check.flag, features=In.HALO | In.NESTED | In.VIEW | In.RECORD | In.CUDA)]
     include_self: Annotated[bool, PlainRow(
-        _CAUSALITY, _check.flag, default=True, features=In.CACHE | In.HALO | In.NESTED)]
+        _CAUSALITY, _check.flag, default=True, features=In.CACHE | In.HALO | In.NESTED | In.CUDA)]
     scale: Annotated[float | None, PlainRow(
-        _SCORES, _check.number, features=In.SCORES | In.RETRIEVAL | In.RECORD)]
+        _SCORES, _check.number, features=In.SCORES | In.RETRIEVAL | In.RECORD | In.CUDA)]
     temperature: Annotated[npt.ArrayLike | None, ArrayRow(
-        _SCORES, "bhq", parameter=partial(PerQuery, positive=True), neutral=1.0, features=In.SCORES | In.RETRIEVAL)]
+        _SCORES, "bhq", parameter=partial(PerQuery, positive=True), neutral=1.0,
+        features=In.SCORES | In.RETRIEVAL | In.CUDA)]
     alibi_slopes: Annotated[npt.ArrayLike | None, ArrayRow(
-        _SCORES, "bh", parameter=_OF_HEAD, by="distance", features=In.SCORES)]
+        _SCORES, "bh", parameter=_OF_HEAD, by="distance", features=In.SCORES | In.CUDA)]
     softcap: Annotated[float | None, PlainRow(
-        _SCORES, partial(_check.within, low=1e-6, high=1e6), features=In.SCORES | In.RETRIEVAL)]
+        _SCORES, partial(_check.within, low=1e-6, high=1e6), features=In.SCORES | In.RETRIEVAL | In.CUDA)]
     sinks: Annotated[npt.ArrayLike | None, ArrayRow(
         _SCORES, "bh", parameter=partial(_OF_HEAD, score=True),
-        features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED)]
+        features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED | In.CUDA)]
     memory_key: Annotated[npt.ArrayLike | None, ArrayRow(
         Group.MEMORY, "h..", parameter=Memory, query_type=True,
         features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
@@ -55,14 +56,14 @@ class Options(TypedDict, total=False):
         Group.MEMORY, "h..", parameter=partial(Memory, values=True), query_type=True,
         features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
     pattern: Annotated[Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None, PatternRow(
-        Group.PATTERNS, by="index", features=In.HALO | In.VIEW | In.RECORD)]
-    query_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bq", features=In.STORE)]
+        Group.PATTERNS, by="index", features=In.HALO | In.VIEW | In.RECORD | In.CUDA)]
+    query_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bq", features=In.STORE | In.CUDA)]
     key_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bk")]
-    key_begin: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW)]
-    key_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW)]
-    key_ranges: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq.", features=In.VIEW | In.RECORD)]
-    prefix_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.VIEW)]
-    segment_ids: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk", features=In.VIEW)]
+    key_begin: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
+    key_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
+    key_ranges: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq.", features=In.VIEW | In.RECORD | In.CUDA)]
+    prefix_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.VIEW | In.CUDA)]
+    segment_ids: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk", features=In.VIEW | In.CUDA)]
     query_segments: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq")]
     key_segments: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk")]
     key_bias: Annotated[npt.ArrayLike | None, ArrayRow(
@@ -75,9 +76,9 @@ class Options(TypedDict, total=False):
     block_gates: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, "h..", term=BlockGates, by="index")]
     gate_block: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, ".", modifies="block_gates", static=_check.pair)]
     dropout: Annotated[float, PlainRow(
-        Group.DROPOUT, dropout.rate, default=0, by="index", features=In.CACHE | In.NESTED)]
+        Group.DROPOUT, dropout.rate, default=0, by="index", features=In.CACHE | In.NESTED | In.CUDA)]
     seed: Annotated[int | None, PlainRow(
-        Group.DROPOUT, dropout.seed, each_call=True, features=In.CACHE | In.NESTED)]
+        Group.DROPOUT, dropout.seed, each_call=True, features=In.CACHE | In.NESTED | In.CUDA)]
 # fmt: on
 
 

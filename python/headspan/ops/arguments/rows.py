@@ -37,6 +37,7 @@ class In(Flag):
     RETRIEVAL = auto()  # retrieval_attention, for both parts
     VIEW = auto()  # explore
     RECORD = auto()  # Recorded.trace
+    CUDA = auto()  # tensors on a GPU
     SCORES = CACHE | STREAM | STORE | HALO | NESTED  # options of the score of a pair
 
 

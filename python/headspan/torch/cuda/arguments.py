@@ -6,6 +6,7 @@ key, and NaN gives NaN.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,10 @@ import torch
 
 from headspan import _check
 from headspan.ops.adapters.patterns import read_pattern
-from headspan.ops.arguments.options import DEFAULTS
-from headspan.ops.arguments.sizes import Sizes, check_alike, per_token
+from headspan.ops.arguments.options import ARRAY_OPTIONS, DEFAULTS, options_in
+from headspan.ops.arguments.rows import In
+from headspan.ops.arguments.sizes import Sizes, check_alike
+from headspan.ops.arguments.sizes import per_token as of_tokens
 from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
 from headspan.torch.arrays import HALF
@@ -23,13 +26,8 @@ from headspan.torch.cuda.ranges import key_ranges
 from headspan.torch.cuda.tiles import ABSENT, Inputs, Settings, View
 from headspan.torch.schema import TENSORS
 
-# The options that the kernels take.
-TAKEN = frozenset((
-    "span", "ramp", "causal", "include_self", "scale", "temperature", "alibi_slopes", "softcap", "sinks", "pattern",
-    "query_positions", "key_begin", "key_lengths", "key_ranges", "prefix_lengths", "segment_ids", "dropout", "seed",
-))  # fmt: skip
-_PER_QUERY = ("span", "temperature")
-_PER_HEAD = ("alibi_slopes", "sinks")
+TAKEN = options_in(In.CUDA)
+_PARAMETERS = tuple(name for name in TAKEN if name in ARRAY_OPTIONS and ARRAY_OPTIONS[name].per_head)
 _LARGEST_DIM = 256
 _FLOATS = (torch.float32, torch.float64, *HALF)
 
@@ -100,17 +98,20 @@ def read_call(tensors: Sequence[torch.Tensor | None], plain: Mapping[str, Any]) 
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
-    sizes = Sizes(batch, heads, key.shape[1], queries, keys, ndim, query.dtype)
+    sizes = Sizes(
+        batch, heads, key.shape[1], queries, keys, ndim, query.dtype, query.shape[3], value.shape[3], math.inf
+    )
     pattern = plain.get("pattern")
     patterns = per_head(read_pattern(pattern), batch, heads, queries, keys) if pattern is not None else []
     placed = "query_positions" in passed
     causal = resolve_causal(plain.get("causal"), patterns, queries, keys, placed=placed)
     ranges = key_ranges(passed, patterns, sizes, causal)
     parameters = {}
-    for name in (*_PER_QUERY, *_PER_HEAD):
+    for name in _PARAMETERS:
         if name in passed:
-            rows: Any = _check.per_query(name, passed[name], sizes.axes, with_tokens=name in _PER_QUERY)
-            parameters[name] = rows if name in _PER_QUERY else rows[..., None]
+            per_token = ARRAY_OPTIONS[name].per_token
+            rows: Any = _check.per_query(name, passed[name], sizes.axes, with_tokens=per_token)
+            parameters[name] = rows if per_token else rows[..., None]
     inputs = Inputs(
         span=_view(parameters.get("span")),
         temperature=_view(parameters.get("temperature")),
@@ -155,7 +156,7 @@ def _view(tensor: torch.Tensor | None) -> View:
 
 
 def _of_tokens(name: str, options: Mapping[str, Any], tokens: int, sizes: Sizes) -> View:
-    return _view(per_token(name, options[name], tokens, sizes)[:, None]) if name in options else ABSENT
+    return _view(of_tokens(name, options[name], tokens, sizes)[:, None]) if name in options else ABSENT
 
 
 def _positions(options: Mapping[str, torch.Tensor], sizes: Sizes, plain: Mapping[str, Any]) -> View:
@@ -176,7 +177,7 @@ def _seed(options: Mapping[str, torch.Tensor], plain: Mapping[str, Any], device:
     if not plain.get("dropout"):
         return ABSENT
     if "seed" not in options:
-        raise ValueError("dropout needs a seed, another one for each call, such as the number of the step")
+        raise ValueError("dropout requires a seed, a new one for each call, such as the number of the step")
     seed = options["seed"]
     if seed.device == device:
         return View(seed.to(torch.int64), 0, 0, 0)

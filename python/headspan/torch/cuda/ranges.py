@@ -38,7 +38,7 @@ def key_ranges(options: Mapping[str, Any], patterns: Sequence[Pattern], sizes: S
     prefix = _of_items("prefix_lengths", options, sizes)
     if prefix is not None:
         if not causal:
-            raise ValueError("prefix_lengths need causal=True, since without it all queries see later keys")
+            raise ValueError("prefix_lengths require causal=True, because all queries see later keys without it")
         position = torch.arange(sizes.keys - sizes.queries, sizes.keys, device=device)
         if "query_positions" in options:
             position = options["query_positions"].reshape(-1, 1, sizes.queries)

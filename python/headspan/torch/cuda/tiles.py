@@ -208,7 +208,7 @@ def tanh(x):
     """Return the hyperbolic tangent."""
     square = x * x
     near = x * (1 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315 - square * (62 / 2835)))))
-    return tl.where(square < 0.04, near, 1 - 2 / (tl.exp2(x * (2 * LOG2_E)) + 1))
+    return tl.where(square < 0.01, near, 1 - 2 / (tl.exp2(x * (2 * LOG2_E)) + 1))
 
 
 @triton.jit

@@ -253,4 +253,7 @@ def layers_of(config: Any) -> tuple[list[str], list[int | None]]:
         kinds[len(kinds) - shared :] = ["dummy"] * shared
         return kinds, [window if kind == "sliding_attention" else None for kind in kinds]
     kinds, arguments = get_layer_types_and_kwargs(config)
+    if isinstance(arguments, dict):  # for all layers in one, and without layers that use the keys of others, up to 5.17
+        kinds = [*kinds, *["dummy"] * (config.num_hidden_layers - len(kinds))]
+        return kinds, [arguments.get("sliding_window") if kind == "sliding_attention" else None for kind in kinds]
     return kinds, [layer.get("sliding_window") for layer in arguments]

@@ -23,8 +23,6 @@ def device(monkeypatch):
     from headspan.torch import operator
     from headspan.torch.cuda import launch
 
-    monkeypatch.setattr(operator, "_forward", launch.forward)
-    monkeypatch.setattr(operator, "_backward", launch.backward)
     kernels = {operator.attention: launch.forward, operator.attention_backward: launch.backward}
     monkeypatch.setattr(operator, "_KERNELS", kernels)
     library = torch.library.Library("headspan", "IMPL")

@@ -5,12 +5,16 @@ import numpy as np
 import pytest
 import torch
 from cases import seeds
-from headspan.ops.arguments.options import DIFFERENTIABLE
+from headspan.ops.arguments.options import DIFFERENTIABLE, options_in
+from headspan.ops.arguments.rows import In
 from headspan.patterns import Blockwise, Full, Local
 from headspan.torch import attention
 from option_cases import ARRAYS, OPTIONS, make_arrays
 
-TAKEN = pytest.importorskip("headspan.torch.cuda.arguments", reason="needs Triton: nox -s cuda").TAKEN
+# NumPy warns of NaN and of products of 64-bit words in Triton's interpreter.
+pytestmark = [pytest.mark.filterwarnings("ignore:invalid value"), pytest.mark.filterwarnings("ignore:overflow")]
+
+TAKEN = options_in(In.CUDA)
 SUPPORTED = {name: options for name, options in OPTIONS.items() if options.keys() <= set(TAKEN)} | {
     "positions per batch": {"query_positions": [[0, 1, 2, 3, 8], [0, 0, 3, 3, 3]], "causal": False, "span": 1.6},
     "positions": {"query_positions": [1, 2, 3, 3, 6], "span": 2.7, "ramp": 3, "alibi_slopes": 0.2},
@@ -183,7 +187,6 @@ def test_queries_without_keys_are_zero(device):
     assert (gradient[:, :, :65] == 0).all()
 
 
-@pytest.mark.filterwarnings("ignore:invalid value")  # of NumPy in Triton's interpreter
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_keys_out_of_reach_are_not_read(poison, device):
     rng = np.random.default_rng(0)
@@ -228,7 +231,7 @@ def test_wrong_arguments_get_the_sentences_of_the_cpu(device):
         attention(value, value, value, span=[1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="key_ranges must be of shape"):
         attention(value, value, value, key_ranges=np.zeros((3, 2), int))
-    with pytest.raises(ValueError, match="dropout needs a seed"):
+    with pytest.raises(ValueError, match="dropout requires a seed"):
         attention(value, value, value, dropout=0.1)
     with pytest.raises(NotImplementedError, match="one range of keys for each query"):
         attention(value, value, value, pattern=hs.patterns.Strided(2))

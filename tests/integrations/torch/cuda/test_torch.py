@@ -14,7 +14,7 @@ def leaves(device, dtype=torch.float32, tokens=130):
 
 def gradients(function, tensors):
     out = function(*tensors)
-    return [out, *torch.autograd.grad(out.square().sum(), tensors)]
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), tensors)]
 
 
 def call(query, key, value, span):
@@ -116,9 +116,9 @@ def test_spans_are_learned(gpu):
     x = torch.randn(2, 150, 64, device=gpu)
     for _ in range(5):
         optimizer.zero_grad()
-        (layer(x).square().mean() + 1e-3 * layer.span().sum()).backward()
+        (layer(x).square().mean() - 1e-3 * layer.span().sum()).backward()
         optimizer.step()
-    assert (layer.span() < before).all()
+    assert (layer.span() > before).all()
 
 
 @pytest.mark.parametrize("mask", ["none", "left", "right"])
@@ -126,6 +126,7 @@ def test_model_of_transformers(mask, gpu):
     transformers = pytest.importorskip("transformers")
     import headspan.torch
 
+    headspan.torch.register()
     config = transformers.LlamaConfig(
         vocab_size=50, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=256,
@@ -161,6 +162,7 @@ def test_record_and_fit_spans(gpu):
     transformers = pytest.importorskip("transformers")
     import headspan.torch
 
+    headspan.torch.register()
     config = transformers.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=64)
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(config).to(gpu).eval()
@@ -177,11 +179,12 @@ def test_caches_of_heads_are_refused(gpu):
     transformers = pytest.importorskip("transformers")
     import headspan.torch
 
+    headspan.torch.register()
     config = transformers.LlamaConfig(
         vocab_size=50, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4
     )
     model = transformers.LlamaForCausalLM(config).to(gpu).eval()
     model.set_attn_implementation("headspan")
     headspan.torch.set_spans(model, [[4.0, 8, 16, 40]], ramp=8)
-    with pytest.raises(ValueError, match="must be on the CPU"):
+    with torch.no_grad(), pytest.raises(ValueError, match="must be on the CPU"):
         model(torch.arange(10, device=gpu)[None], past_key_values=headspan.torch.head_cache(model))

@@ -53,6 +53,20 @@ def test_windows_without_the_function_that_tells_them(monkeypatch, family):
     assert [layer.window for layer in cache_of(family).layers] == windows
 
 
+@pytest.mark.parametrize("family", DECODERS)
+def test_windows_by_one_dictionary_for_all_layers(monkeypatch, family):
+    """Up to 5.17 the function returns one dictionary instead of one for each layer."""
+    windows = [layer.window for layer in cache_of(family).layers]
+    function = transformers.cache_utils.get_layer_types_and_kwargs
+
+    def older(config):
+        kinds, arguments = function(config)
+        return kinds, {name: value for layer in arguments for name, value in layer.items()}
+
+    monkeypatch.setattr(transformers.cache_utils, "get_layer_types_and_kwargs", older)
+    assert [layer.window for layer in cache_of(family).layers] == windows
+
+
 def test_layers_that_share_keys_are_refused_there(monkeypatch):
     model = model_of("llama")
     model.set_attn_implementation("headspan")
