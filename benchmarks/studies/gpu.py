@@ -1,7 +1,8 @@
 """Time attention on a GPU beside what torch has: ``python -m benchmarks.studies.gpu``.
 
-All contenders of a case take turns, and the medians of times by CUDA events are shown in milliseconds: forward, and
-forward with backward. A training step of a small model follows, with spans at their limit.
+All contenders of a case take turns. Shown are medians in milliseconds of ten calls in a row by CUDA events, forward and
+forward with backward, and the time that the processor takes to launch a call. A training step of a small model follows,
+with spans at their limit.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,9 +32,12 @@ CASES: list[tuple[tuple[int, int, int, int], dict[str, Any]]] = [
 _flex = torch.compile(flex_attention, dynamic=False)
 
 
-def milliseconds(calls: Mapping[str, Callable[..., Any]], rounds: int) -> dict[str, float]:
-    """Return the median time of each call; calls take turns."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
+IN_A_ROW = 10
+
+
+def milliseconds(calls: Mapping[str, Callable[..., Any]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Return the median time of each call on the GPU, and on the processor; contenders take turns."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(3):
             call()
@@ -40,12 +45,15 @@ def milliseconds(calls: Mapping[str, Callable[..., Any]], rounds: int) -> dict[s
         for name, call in calls.items():
             torch.cuda.synchronize()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start = time.perf_counter()
             begin.record()
-            call()
+            for _ in range(IN_A_ROW):
+                call()
             end.record()
+            launched = 1e3 * (time.perf_counter() - start)
             torch.cuda.synchronize()
-            times[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(each) for name, each in times.items()}
+            times[name].append((begin.elapsed_time(end) / IN_A_ROW, launched / IN_A_ROW))
+    return {name: tuple(map(statistics.median, zip(*each, strict=True))) for name, each in times.items()}
 
 
 def headspan_call(query: Any, key: Any, value: Any, span: torch.Tensor) -> Callable[[], Any]:
@@ -97,11 +105,20 @@ def attention_times(rounds: int, flex: bool) -> dict[str, Any]:
         with torch.no_grad():
             forward = milliseconds(calls, rounds)
         total = milliseconds({name: with_backward(call, gradient) for name, call in calls.items()}, rounds)
-        results[" x ".join(map(str, shape))] = {name: [forward[name], total[name]] for name in calls}
-        print(f"\n{shape}: forward / forward + backward, ms")
+        rows: dict[str, dict[str, float]] = {}
         for name in calls:
-            ratio = total["sdpa"] / total[name]
-            print(f"  {name:24s} {forward[name]:8.3f} {total[name]:8.3f}   {ratio:5.2f} of sdpa's speed", flush=True)
+            (of_forward, launch), (of_both, launch_both) = forward[name], total[name]
+            rows[name] = {
+                "forward": of_forward,
+                "both": of_both,
+                "processor_forward": launch,
+                "processor_both": launch_both,
+            }
+        results[" x ".join(map(str, shape))] = rows
+        print(f"\n{shape}: forward / forward + backward, ms (on the processor)")
+        for name, row in rows.items():
+            print(f"  {name:24s} {row['forward']:7.3f} {row['both']:7.3f} ({row['processor_both']:.3f})", end="")
+            print(f"   {rows['sdpa']['both'] / row['both']:5.2f} of sdpa's speed", flush=True)
     return results
 
 
@@ -153,7 +170,7 @@ def training_times(rounds: int) -> dict[str, Any]:
             optimizer.zero_grad()
 
         steps[name] = step
-    times: dict[str, Any] = milliseconds(steps, rounds)
+    times: dict[str, Any] = {name: each[0] for name, each in milliseconds(steps, rounds).items()}
     moved = torch.stack([span.detach() for span in spans]).sub(tokens).abs()
     print(f"\ntraining step: sdpa {times['sdpa']:.2f} ms, headspan {times['headspan']:.2f} ms")
     print(f"spans moved by {moved.min():.3f} to {moved.max():.3f}")
