@@ -149,6 +149,8 @@ def test_random_call(seed, device):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("seed", range(200, 202))
 def test_random_call_in_16_bits(seed, dtype, device):
+    if dtype is torch.bfloat16 and device.type == "cpu":
+        pytest.skip("Triton's interpreter multiplies the bits of bfloat16 as integers")
     arrays, options = draw(seed)
     compare(arrays, options, device, dtype)
 
