@@ -102,13 +102,15 @@ def _backward_shapes(
 def _forward_on_gpu(*tensors: Any, **plain: Any) -> Any:
     from headspan.torch.cuda.launch import forward  # imported when first used, as it loads Triton
 
-    return forward(*tensors, **plain)
+    with torch.cuda.device_of(tensors[0]):
+        return forward(*tensors, **plain)
 
 
 def _backward_on_gpu(*tensors: Any, **plain: Any) -> Any:
     from headspan.torch.cuda.launch import backward
 
-    return backward(*tensors, **plain)
+    with torch.cuda.device_of(tensors[0]):
+        return backward(*tensors, **plain)
 
 
 class _Refusing(torch.autograd.Function):
