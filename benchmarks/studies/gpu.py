@@ -21,6 +21,8 @@ import torch.nn.functional as F
 from headspan.torch import attention
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from benchmarks.measure.machine import describe_machine
+
 RAMP = 32.0
 SKEWED = [8.0, 8, 8, 16, 16, 32, 64, 4096]
 # Batch, heads, tokens, head_dim, and spans by name; a list is repeated over the heads.
@@ -187,8 +189,8 @@ def main() -> None:
     import triton
 
     about = {
+        "machine": describe_machine(torch.get_num_threads()),
         "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
         "triton": triton.__version__,
         "date": datetime.now(UTC).date().isoformat(),
     }

@@ -75,7 +75,8 @@ def test_another_text_is_called_another_text(folder, capsys, command):
     said = error_of(capsys)
     assert "other text.txt is not the text that run was trained on, text.txt; to continue the run: " in said
     assert (folder / "run/config.json").read_bytes() == before
-    go_on, anew = re.search("to continue the run: headspan (.*); to train on other text.txt: headspan (.*)$", said).groups()
+    commands = re.search("to continue the run: headspan (.*); to train on other text.txt: headspan (.*)$", said)
+    go_on, anew = commands.groups()
     assert cli.main(shlex.split(go_on)) == 0
     assert cli.main([*shlex.split(anew), *SIZES]) == 0
     assert (folder / "runs/other text-001/report.html").exists()

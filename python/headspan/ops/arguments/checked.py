@@ -65,8 +65,7 @@ def check(
     causal = plain.get("causal")
     if patterns or queries > keys or causal is not None:
         causal = resolve_causal(causal, patterns, queries, keys, placed="query_positions" in arrays)
-    if causal is False and "prefix_lengths" in arrays:
-        raise ValueError("prefix_lengths require causal=True, because all queries see later keys without it")
+    visibility.check_prefix(arrays, causal)
     if "scale" in plain or "temperature" in arrays or "alibi_slopes" in arrays:
         _check_factors(plain.get("scale", head_dim**-0.5), parameters, furthest, query.dtype)
     return Checked(causal is not False, patterns, segments, positions, parameters, limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,12 @@ def seed(name: str, value: object) -> int:
     if number >= _SEEDS:
         raise ValueError(f"{name} must be less than 2**64, not {number}")
     return number
+
+
+def check_seed(options: Collection[str], share: object) -> None:
+    """Raise ValueError for dropout without a seed among the options."""
+    if share and "seed" not in options:
+        raise ValueError("dropout requires a seed, a new one for each call, such as the number of the step")
 
 
 def factors(share: float, seed: int, batch: int, heads: int, queries: Any, keys: Any) -> npt.NDArray[np.float64]:

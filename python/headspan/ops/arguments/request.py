@@ -9,7 +9,7 @@ import numpy as np
 
 from headspan import _check, _core
 from headspan._check import Array
-from headspan.ops.arguments import narrow
+from headspan.ops.arguments import dropout, narrow
 from headspan.ops.arguments.checked import Checked, check
 from headspan.ops.arguments.gathered import Gathered
 from headspan.ops.arguments.options import ARRAY_OPTIONS, DEFAULTS, PLAIN_OPTIONS, refuse_unknown
@@ -93,8 +93,7 @@ def parse(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], A
                 arrays[name] = option
         elif name != "pattern":
             refuse_unknown(options)
-    if plain.get("dropout") and "seed" not in plain:
-        raise ValueError("dropout requires a seed, a new one for each call, such as the number of the step")
+    dropout.check_seed(plain, plain.get("dropout"))
     return plain, arrays, options.get("pattern")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,12 +86,30 @@ def _check_order(name: str, array: _Reals, segments: _Integers | None = None) ->
         raise ValueError(f"{name} must not decrease within a segment")
 
 
+def check_counts_shape(name: str, shape: tuple[int, ...], sizes: Sizes) -> None:
+    """Raise ValueError unless an option has one number of keys for all batch items or one for each."""
+    if shape not in ((), (1,), (sizes.batch,)):
+        raise ValueError(f"{name} must be a number or of shape ({sizes.batch},), not of shape {shape}")
+
+
+def check_ranges_shape(shape: tuple[int, ...], sizes: Sizes) -> None:
+    """Raise ValueError unless `key_ranges` has a range for each query, for all batch items or for each."""
+    forms = [(sizes.queries, 2)] + ([(sizes.batch, sizes.queries, 2)] if sizes.ndim == 4 else [])
+    if shape not in forms and not (sizes.ndim == 4 and shape == (1, *forms[0])):
+        raise ValueError(f"key_ranges must be of shape {' or '.join(map(str, forms))}, not of shape {shape}")
+
+
+def check_prefix(options: Collection[str], causal: bool | None) -> None:
+    """Raise ValueError for `prefix_lengths` among the options without causality."""
+    if causal is False and "prefix_lengths" in options:
+        raise ValueError("prefix_lengths require causal=True, because all queries see later keys without it")
+
+
 def key_counts(name: str, counts: object, sizes: Sizes) -> _Integers:
     """Check numbers of keys, one for all batch items or one for each, and return them as an array."""
     array = _check.integers(name, counts)
-    batch, keys = sizes.batch, sizes.keys
-    if array.shape not in ((), (1,), (batch,)):
-        raise ValueError(f"{name} must be a number or of shape ({batch},), not of shape {array.shape}")
+    keys = sizes.keys
+    check_counts_shape(name, array.shape, sizes)
     if array.size and not 0 <= array.min() <= array.max() <= keys:
         wrong = array.min() if array.min() < 0 else array.max()
         raise ValueError(f"{name} must be between 0 and the {keys} keys, got {wrong}")
@@ -126,9 +144,7 @@ def limits(options: Mapping[str, Any], sizes: Sizes, segments: Segments | None) 
 def _ranges(ranges: object, sizes: Sizes) -> tuple[_Integers, _Integers]:
     """Return the start and the stop of the key range of each query, each of shape (batch or 1, queries)."""
     array = _check.integers("key_ranges", ranges)
-    forms = [(sizes.queries, 2)] + ([(sizes.batch, sizes.queries, 2)] if sizes.ndim == 4 else [])
-    if array.shape not in forms and not (sizes.ndim == 4 and array.shape == (1, *forms[0])):
-        raise ValueError(f"key_ranges must be of shape {' or '.join(map(str, forms))}, not of shape {array.shape}")
+    check_ranges_shape(array.shape, sizes)
     if array.size and not 0 <= array.min() <= array.max() <= sizes.keys:
         wrong = array.min() if array.min() < 0 else array.max()
         raise ValueError(f"key_ranges must be between 0 and the {sizes.keys} keys, got {wrong}")

@@ -15,6 +15,7 @@ import torch
 
 from headspan import _check
 from headspan.ops.adapters.patterns import read_pattern
+from headspan.ops.arguments import dropout, visibility
 from headspan.ops.arguments.options import ARRAY_OPTIONS, DEFAULTS, options_in
 from headspan.ops.arguments.rows import In
 from headspan.ops.arguments.sizes import Sizes, check_alike
@@ -105,7 +106,8 @@ def read_call(tensors: Sequence[torch.Tensor | None], plain: Mapping[str, Any]) 
     patterns = per_head(read_pattern(pattern), batch, heads, queries, keys) if pattern is not None else []
     placed = "query_positions" in passed
     causal = resolve_causal(plain.get("causal"), patterns, queries, keys, placed=placed)
-    ranges = key_ranges(passed, patterns, sizes, causal)
+    visibility.check_prefix(passed, causal)
+    ranges = key_ranges(passed, patterns, sizes)
     parameters = {}
     for name in _PARAMETERS:
         if name in passed:
@@ -128,7 +130,7 @@ def read_call(tensors: Sequence[torch.Tensor | None], plain: Mapping[str, Any]) 
 
 def _settings(query: torch.Tensor, value: torch.Tensor, group: int, causal: bool, plain: Mapping[str, Any]) -> Settings:
     options = {name: option for name, option in plain.items() if option is not None}
-    dim, value_dim, dropout = query.shape[-1], value.shape[-1], options.get("dropout", 0.0)
+    dim, value_dim, rate = query.shape[-1], value.shape[-1], options.get("dropout", 0.0)
     return Settings(
         dim,
         value_dim,
@@ -140,8 +142,8 @@ def _settings(query: torch.Tensor, value: torch.Tensor, group: int, causal: bool
         float(options.get("ramp", DEFAULTS["ramp"])),
         options.get("scale", dim**-0.5),
         options.get("softcap", 0.0),
-        min(round(dropout * 2**32), 2**32 - 1),
-        1 / (1 - dropout),
+        min(round(rate * 2**32), 2**32 - 1),
+        1 / (1 - rate),
         torch.finfo(exact_type(query)).eps / 2,
         "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3",
     )
@@ -174,10 +176,9 @@ def _positions(options: Mapping[str, torch.Tensor], sizes: Sizes, plain: Mapping
 
 
 def _seed(options: Mapping[str, torch.Tensor], plain: Mapping[str, Any], device: torch.device) -> View:
+    dropout.check_seed(options, plain.get("dropout"))
     if not plain.get("dropout"):
         return ABSENT
-    if "seed" not in options:
-        raise ValueError("dropout requires a seed, a new one for each call, such as the number of the step")
     seed = options["seed"]
     if seed.device == device:
         return View(seed.to(torch.int64), 0, 0, 0)

@@ -23,7 +23,7 @@ def backward_query(
     Also store what `backward_key` needs: the log-sum-exp and sum(grad_out * out) - grad_lse of each query, and the
     bounds of the keys of the block.
     """
-    block, item, head, rows, valid, seen, begin, end, start, stop, whole_begin, whole_end = tiles.block_of(
+    block, item, head, rows, valid, seen, begin, end, start, stop, full_begin, full_end = tiles.block_of(
         inputs, queries, keys, heads, SETTINGS, ROWS, TILE
     )
     state = tiles.read_rows(rows, valid, item, head, inputs, queries, keys, SETTINGS, NUMBER)
@@ -50,8 +50,8 @@ def backward_query(
     bounds += (number * tl.cdiv(queries, ROWS) + block) * 4
     tl.store(bounds, begin)
     tl.store(bounds + 1, end)
-    tl.store(bounds + 2, whole_begin)
-    tl.store(bounds + 3, tl.where(top + ROWS <= queries, whole_end, 0))
+    tl.store(bounds + 2, full_begin)
+    tl.store(bounds + 3, tl.where(top + ROWS <= queries, full_end, 0))
 
     WIDTH: tl.constexpr = SETTINGS.dims
     sums = tl.zeros([ROWS, WIDTH], NUMBER), tl.zeros([ROWS], NUMBER), tl.zeros([ROWS], NUMBER)
@@ -146,11 +146,11 @@ def backward_key(
         base = bounds + ((item * heads + head).to(tl.int64) * tl.cdiv(queries, SPLIT) + numbers) * 4
         sees = (tl.load(base, mask=exists, other=0) < at + TILE) & (tl.load(base + 1, mask=exists, other=0) > at)
         begins_before = tl.load(base + 2, mask=exists, other=0) <= at
-        whole = begins_before & (tl.load(base + 3, mask=exists, other=0) >= at + TILE)
+        unmasked = begins_before & (tl.load(base + 3, mask=exists, other=0) >= at + TILE)
         lowest = tl.min(tl.where(sees, numbers, BLOCKS))
         highest = tl.max(tl.where(sees, numbers + 1, 0))
-        start = tl.min(tl.where(whole, numbers, highest))
-        stop = tl.min(tl.where((numbers >= start) & (whole == 0), numbers, highest))
+        start = tl.min(tl.where(unmasked, numbers, highest))
+        stop = tl.min(tl.where((numbers >= start) & (unmasked == 0), numbers, highest))
         rows = item, head, queries, keys, heads
         sums = visit_queries(columns_state, query, grad_out, inputs, results, rows, sums, lowest * SPLIT, start * SPLIT,
                              SETTINGS, ROWS, True)  # fmt: skip

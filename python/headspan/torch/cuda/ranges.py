@@ -11,13 +11,14 @@ import numpy.typing as npt
 import torch
 
 from headspan.ops.arguments.sizes import Sizes, per_token
+from headspan.ops.arguments.visibility import check_counts_shape, check_ranges_shape
 from headspan.patterns.base import Pattern, Primitive
 from headspan.patterns.primitives import Blockwise, Full, Local
 
 _Ends = tuple[torch.Tensor, torch.Tensor]
 
 
-def key_ranges(options: Mapping[str, Any], patterns: Sequence[Pattern], sizes: Sizes, causal: bool) -> Any:
+def key_ranges(options: Mapping[str, Any], patterns: Sequence[Pattern], sizes: Sizes) -> Any:
     """Return the ranges of the queries, of shape (batch or 1, heads or 1, queries, 2), or None if all keys are seen.
 
     With a prefix, the ranges imply causality.
@@ -37,8 +38,6 @@ def key_ranges(options: Mapping[str, Any], patterns: Sequence[Pattern], sizes: S
         ends.append((none if begin is None else begin, none + sizes.keys if length is None else length))
     prefix = _of_items("prefix_lengths", options, sizes)
     if prefix is not None:
-        if not causal:
-            raise ValueError("prefix_lengths require causal=True, because all queries see later keys without it")
         position = torch.arange(sizes.keys - sizes.queries, sizes.keys, device=device)
         if "query_positions" in options:
             position = options["query_positions"].reshape(-1, 1, sizes.queries)
@@ -58,16 +57,12 @@ def _of_items(name: str, options: Mapping[str, Any], sizes: Sizes) -> torch.Tens
     if name not in options:
         return None
     counts: torch.Tensor = options[name]
-    if counts.shape not in ((), (1,), (sizes.batch,)):
-        raise ValueError(f"{name} must be a number or of shape ({sizes.batch},), not of shape {tuple(counts.shape)}")
+    check_counts_shape(name, tuple(counts.shape), sizes)
     return counts.reshape(-1, 1, 1)
 
 
 def _of_queries(ranges: torch.Tensor, sizes: Sizes) -> _Ends:
-    shape = tuple(ranges.shape)
-    forms = [(sizes.queries, 2)] + ([(sizes.batch, sizes.queries, 2)] if sizes.ndim == 4 else [])
-    if shape not in forms and not (sizes.ndim == 4 and shape == (1, *forms[0])):
-        raise ValueError(f"key_ranges must be of shape {' or '.join(map(str, forms))}, not of shape {shape}")
+    check_ranges_shape(tuple(ranges.shape), sizes)
     ranges = ranges.reshape(-1, 1, sizes.queries, 2)
     return ranges[..., 0], ranges[..., 1]
 
@@ -75,14 +70,14 @@ def _of_queries(ranges: torch.Tensor, sizes: Sizes) -> _Ends:
 def _of_segments(ids: torch.Tensor, sizes: Sizes) -> _Ends:
     """Return the range from the first key of each query's segment to the last; the kernel excludes others between."""
     ids = per_token("segment_ids", ids, sizes.keys, sizes)
-    own = ids[:, sizes.keys - sizes.queries :].contiguous()
+    query_ids = ids[:, sizes.keys - sizes.queries :].contiguous()
     ordered, index = ids.sort(stable=True)
-    first = index.gather(1, torch.searchsorted(ordered, own))
-    last = index.gather(1, torch.searchsorted(ordered, own, right=True) - 1) + 1
+    first = index.gather(1, torch.searchsorted(ordered, query_ids))
+    last = index.gather(1, torch.searchsorted(ordered, query_ids, right=True) - 1) + 1
     return first[:, None], last[:, None]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=16)
 def _table(patterns: tuple[Pattern, ...], queries: int, keys: int, device: torch.device) -> torch.Tensor:
     rows = {pattern: _of_pattern(pattern, queries, keys) for pattern in dict.fromkeys(patterns)}
     return torch.from_numpy(np.stack([rows[pattern] for pattern in patterns])).to(device)

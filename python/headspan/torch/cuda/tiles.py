@@ -128,20 +128,20 @@ def limits_of(rows, valid, item, head, inputs, queries, keys, SETTINGS: tl.const
     if inputs.ranges.data is not None:
         first = tl.maximum(first, load_rows(inputs.ranges, item, head, rows, valid))
         last = tl.minimum(last, load_rows(inputs.ranges, item, head, rows, valid, 1))
-    whole_first = first
-    whole_last = last
+    full_first = first
+    full_last = last
     if inputs.span.data is not None:
         span = load_rows(inputs.span, item, head, rows, valid).to(tl.float64)
         near = tl.floor(span)
         reach = tl.minimum(tl.maximum(near, tl.ceil(span + SETTINGS.ramp) - 1), FURTHEST).to(tl.int32)
         near = tl.minimum(near, FURTHEST).to(tl.int32)
         first = tl.maximum(first, position - reach)
-        whole_first = tl.maximum(first, position - near)
+        full_first = tl.maximum(first, position - near)
         if not SETTINGS.causal:
             last = tl.minimum(last, position + reach + 1)
-            whole_last = tl.minimum(last, position + near + 1)
+            full_last = tl.minimum(last, position + near + 1)
     seen = valid & (first < last)
-    return position, first, tl.where(seen, last, 0), whole_first, tl.where(seen, whole_last, 0)
+    return position, first, tl.where(seen, last, 0), full_first, tl.where(seen, full_last, 0)
 
 
 @triton.jit
@@ -157,20 +157,20 @@ def block_of(inputs, queries, keys, heads, SETTINGS: tl.constexpr, ROWS: tl.cons
     head = tl.program_id(0) // blocks % heads
     rows = block * ROWS + tl.arange(0, ROWS)
     valid = rows < queries
-    _, first, last, whole_first, whole_last = limits_of(rows, valid, item, head, inputs, queries, keys, SETTINGS)
+    _, first, last, full_first, full_last = limits_of(rows, valid, item, head, inputs, queries, keys, SETTINGS)
     begin = tl.min(tl.where(last > 0, first, keys))
     end = tl.max(last)
-    whole_begin = tl.max(tl.where(valid, whole_first, 0))
-    whole_end = tl.min(tl.where(valid, whole_last, keys))
+    full_begin = tl.max(tl.where(valid, full_first, 0))
+    full_end = tl.min(tl.where(valid, full_last, keys))
     # Other pairs may be excluded within the ranges, so that every tile needs its mask.
     if inputs.segments.data is not None or not (SETTINGS.causal or SETTINGS.include_self):
-        whole_end = 0
-    start = tl.cdiv(whole_begin, TILE) * TILE
-    stop = whole_end // TILE * TILE
+        full_end = 0
+    start = tl.cdiv(full_begin, TILE) * TILE
+    stop = full_end // TILE * TILE
     if start >= stop:
         start = end
         stop = end
-    return block, item, head, rows, valid, last > 0, begin, end, start, stop, whole_begin, whole_end
+    return block, item, head, rows, valid, last > 0, begin, end, start, stop, full_begin, full_end
 
 
 @triton.jit

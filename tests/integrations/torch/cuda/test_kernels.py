@@ -37,7 +37,7 @@ def to_tensor(x, dtype, device, needs_gradient):
     return tensor.to(device).requires_grad_(needs_gradient)
 
 
-def compare(arrays, options, device, dtype, layout=None, tolerance=None):
+def compare(arrays, options, device, dtype, layout=None):
     """Compare the output, the log-sum-exp and all gradients with those of the core in float64."""
     inputs = dict(zip(ARRAYS, arrays, strict=True)) | options
     # The type of arrays rounds numbers; options stay in float32 where these have 16 bits.
@@ -63,7 +63,7 @@ def compare(arrays, options, device, dtype, layout=None, tolerance=None):
     pairs |= {name: (x.grad, getattr(exact_gradients, name)) for name, x in tensors.items() if torch.is_tensor(x)}
     for name, (result, expected) in pairs.items():
         assert result is not None, name
-        bound = tolerance or TOLERANCES[dtype]
+        bound = TOLERANCES[dtype]
         scale = max(1.0, np.abs(expected[np.isfinite(expected)]).max(initial=0))
         np.testing.assert_allclose(
             result.detach().cpu().double().numpy(), expected, rtol=0, atol=bound * scale, err_msg=name

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headspan.torch import attention as _attention  # noqa: F401, its error names the missing extra
+from headspan.demo.training.engines import torch_layers as layers  # first, since its error names the missing extra
 
 # isort: split
 import torch
 
 from headspan.demo.model import Parameters
-from headspan.demo.training.engines import torch_layers as layers
 
 __all__ = ["gradient", "layers"]
 
