@@ -245,8 +245,8 @@ class BackwardPass {
   void finish(GroupRun& run) const {
     QueryGroup<T> const& queries = run.queries;
     run.rows.pair_gradient = {};  // of keys only
-    queries.for_each_memory_tile(request_, [&](const Group<T>& with_memory, const Tile& tile) {
-      kernel_.backward_step(with_memory, run.rows, run.sums.memory_rows(), &tile, 1, run.workspace);
+    queries.for_each_persistent_tile(request_, [&](const Group<T>& with_persistent, const Tile& tile) {
+      kernel_.backward_step(with_persistent, run.rows, run.sums.persistent_rows(), &tile, 1, run.workspace);
     });
     run.sums.add_memory();
     kernel_.backward_end(queries.group, run.rows, run.workspace);

@@ -108,8 +108,8 @@ class ClassRows {
   // Copies keys and values together and prefetches the next row of the class for each, so that memory is always busy.
   void gather() const {
     std::ptrdiff_t const count = std::min(at_a_time_, stride_ - first_), before = request_.keys() - request_.queries(),
-                         begin = request_.visibility(batch_).key_begin,
-                         end = std::min(request_.keys(), request_.visibility(batch_).key_end);
+                         begin = request_.visibility(batch_).key_start,
+                         end = std::min(request_.keys(), request_.visibility(batch_).key_stop);
     for (std::ptrdiff_t row = 0; row < rows_; row++)
       for (std::ptrdiff_t c = 0; c < count; c++) {
         std::ptrdiff_t const key = row * stride_ + floor_mod(first_ + c + before, stride_), place = c * rows_ + row;

@@ -56,7 +56,7 @@ PairCounts pair_counts(const Request<T>& request) {
       differs(0) || patterns > std::max<std::ptrdiff_t>(request.heads(), 1) ||
       (request.query_positions && request.query_positions.stride[0]) ||
       (request.key_positions && request.key_positions.stride[0]) ||
-      (request.key_begin && request.key_begin.stride[0]) || (request.key_lengths && request.key_lengths.stride[0]) ||
+      (request.key_start && request.key_start.stride[0]) || (request.key_stop && request.key_stop.stride[0]) ||
       (request.prefix_end && request.prefix_end.stride[0]) || (request.range_first && request.range_first.stride[0]);
   return {items ? request.batch() : 1, differs(1) || patterns > 1 ? request.heads() : 1};
 }

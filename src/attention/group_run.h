@@ -53,7 +53,7 @@ bool run_forward(const Kernel<T>& kernel, const Request<T>& request, QueryGroup<
       return true;
     };
     if (!for_each_tiles(step)) return false;
-    queries.for_each_memory_tile(request, [&](const Group<T>& group, const Tile& tile) {
+    queries.for_each_persistent_tile(request, [&](const Group<T>& group, const Tile& tile) {
       kernel.forward_step(group, &tile, 1, workspace.kernel);
     });
     if (kernel.forward_end(queries.group, rows, workspace.kernel) || queries.group.skip_masked) return true;

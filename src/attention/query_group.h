@@ -45,36 +45,36 @@ class QueryGroup {
     set_parameters(request);
     set_terms(request);
     set_dropout(request);
-    if (is_first) memory_keys_ = request.memory_keys();
+    if (is_first) memory_keys_ = request.persistent_keys();
     if (!is_first || !request.sinks) leave_out_sink();
   }
 
-  // Sinks and memory keys count once: in the first stage or part in which a query meets keys.
+  // Sinks and persistent keys count once: in the first stage or part in which a query meets keys.
   void leave_out_what_all_see() {
     leave_out_sink();
     memory_keys_ = 0;
   }
 
   bool has_memory() const { return memory_keys_ > 0; }
-  // The group for memory keys, which have no distance and no index. Their tiles are the last ones. Calls step(group,
-  // tile) for each.
+  // The group for persistent keys, which have no distance and no index. Their tiles are the last ones. Calls
+  // step(group, tile) for each.
   template <class Step>
-  void for_each_memory_tile(const Request<T>& request, Step step) const {
+  void for_each_persistent_tile(const Request<T>& request, Step step) const {
     if (!has_memory()) return;
-    Group<T> with_memory = group;
+    Group<T> with_persistent = group;
     std::ptrdiff_t const key_head = head / request.heads_per_key_head();
-    with_memory.key = {request.memory_key.at(key_head), request.memory_key.stride[1]};
-    with_memory.value = {request.memory_value.at(key_head), request.memory_value.stride[1]};
-    with_memory.storage = Storage::same;
-    with_memory.key_bias = {nullptr, 0};
-    with_memory.pair_bias = {nullptr, false, nullptr};
-    with_memory.ramp = 0;
-    with_memory.biased = false;
-    with_memory.axes = 0;
-    with_memory.dropout.first_key = uint32_t(1) << 31;  // their numbers differ from those of keys
+    with_persistent.key = {request.persistent_key.at(key_head), request.persistent_key.stride[1]};
+    with_persistent.value = {request.persistent_value.at(key_head), request.persistent_value.stride[1]};
+    with_persistent.storage = Storage::same;
+    with_persistent.key_bias = {nullptr, 0};
+    with_persistent.pair_bias = {nullptr, false, nullptr};
+    with_persistent.ramp = 0;
+    with_persistent.biased = false;
+    with_persistent.axes = 0;
+    with_persistent.dropout.first_key = uint32_t(1) << 31;  // their numbers differ from those of keys
     for (std::ptrdiff_t first = 0; first < memory_keys_; first += kTileKeys)
-      step(with_memory, Tile{first, 1, nullptr, nullptr,
-                             static_cast<int>(std::min<std::ptrdiff_t>(memory_keys_ - first, kTileKeys)), false});
+      step(with_persistent, Tile{first, 1, nullptr, nullptr,
+                                 static_cast<int>(std::min<std::ptrdiff_t>(memory_keys_ - first, kTileKeys)), false});
   }
 
   std::ptrdiff_t head_of(int lane) const { return head + schedule.heads_on(lane); }

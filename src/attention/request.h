@@ -24,17 +24,18 @@ struct Request {
   ArrayView<const T, 4> query;
   ArrayView<const T, 4> key, value;  // with a cache only their shapes
   const KeyCache* cache = nullptr;
-  ArrayView<const Bytes, 4> new_key, new_value;    // the last keys, which are not in the cache yet
-  ArrayView<const T, 3> memory_key, memory_value;  // (key_heads, m, head_dim), which all queries see; null: none
-  ArrayView<const T, 3> span;                      // (batch, heads, tokens); null: unlimited
-  ArrayView<const T, 3> temperature;               // (batch, heads, tokens); null: 1
-  ArrayView<const T, 2> slopes;                    // (batch, heads); null: 0
-  ArrayView<const T, 2> sinks;                     // (batch, heads); null: -infinity
-  ArrayView<const T, 3> key_bias;                  // (batch, heads, keys); null: 0
-  ArrayView<const bool, 3> removed;                // (batch, heads, keys), where key_bias is -infinity; null: none
+  ArrayView<const Bytes, 4> new_key, new_value;  // the last keys, which are not in the cache yet
+  ArrayView<const T, 3> persistent_key,
+      persistent_value;               // (key_heads, m, head_dim), which all queries see; null: none
+  ArrayView<const T, 3> span;         // (batch, heads, tokens); null: unlimited
+  ArrayView<const T, 3> temperature;  // (batch, heads, tokens); null: 1
+  ArrayView<const T, 2> slopes;       // (batch, heads); null: 0
+  ArrayView<const T, 2> sinks;        // (batch, heads); null: -infinity
+  ArrayView<const T, 3> key_bias;     // (batch, heads, keys); null: 0
+  ArrayView<const bool, 3> removed;   // (batch, heads, keys), where key_bias is -infinity; null: none
   // Of every batch item, with a contiguous last axis; both or neither. See Visibility.
   ArrayView<const double, 2> query_positions, key_positions;
-  ArrayView<const std::int64_t, 1> key_begin, key_lengths;   // (batch), padding is outside; null: all keys count
+  ArrayView<const std::int64_t, 1> key_start, key_stop;      // (batch), padding is outside; null: all keys count
   ArrayView<const std::int64_t, 1> prefix_end;               // (batch), end of the keys that all queries see; null: 0
   ArrayView<const std::int64_t, 2> range_first, range_last;  // (batch, queries), the range of keys of each; null: all
   std::vector<const Pattern*> patterns;                      // one, one per head, one per batch item and head, or none
@@ -53,7 +54,7 @@ struct Request {
   std::ptrdiff_t keys() const { return key.shape[2]; }
   std::ptrdiff_t key_heads() const { return key.shape[1]; }
   std::ptrdiff_t heads_per_key_head() const { return heads() / key_heads(); }
-  std::ptrdiff_t memory_keys() const { return memory_key.shape[1]; }
+  std::ptrdiff_t persistent_keys() const { return persistent_key.shape[1]; }
   int head_dim() const { return static_cast<int>(query.shape[3]); }
   int value_dim() const { return static_cast<int>(value.shape[3]); }
   double span_of(std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t i) const {
@@ -62,8 +63,8 @@ struct Request {
   Visibility visibility(std::ptrdiff_t item) const {
     Visibility v{queries(), keys(), causal, include_self, ramp};
     if (query_positions) v.query_position = query_positions.at(item), v.key_position = key_positions.at(item);
-    if (key_begin) v.key_begin = *key_begin.at(item);
-    if (key_lengths) v.key_end = *key_lengths.at(item);
+    if (key_start) v.key_start = *key_start.at(item);
+    if (key_stop) v.key_stop = *key_stop.at(item);
     if (prefix_end) v.prefix_end = *prefix_end.at(item);
     if (range_first) v.range_first = range_first.at(item), v.range_last = range_last.at(item);
     return v;
@@ -99,7 +100,7 @@ struct Upstream {
 template <class T>
 struct GradientViews {
   ArrayView<T, 4> query, key, value;
-  ArrayView<double, 3> span, temperature, slopes, sinks, key_bias, memory_key, memory_value;
+  ArrayView<double, 3> span, temperature, slopes, sinks, key_bias, persistent_key, persistent_value;
   std::vector<ArrayView<double, 3>> terms;  // of each term of the request: (batch, heads, its gradient_size)
 };
 

@@ -75,8 +75,8 @@ class PyRequest {
     } arrays[] = {
         {"new_key", &PyRequest::new_key_},
         {"new_value", &PyRequest::new_value_},
-        {"memory_key", &PyRequest::memory_key_},
-        {"memory_value", &PyRequest::memory_value_},
+        {"persistent_key", &PyRequest::persistent_key_},
+        {"persistent_value", &PyRequest::persistent_value_},
         {"span", &PyRequest::span_},
         {"temperature", &PyRequest::temperature_},
         {"alibi_slopes", &PyRequest::slopes_},
@@ -85,8 +85,8 @@ class PyRequest {
         {"removed", &PyRequest::removed_},
         {"query_positions", &PyRequest::query_positions_},
         {"key_positions", &PyRequest::key_positions_},
-        {"key_begin", &PyRequest::key_begin_},
-        {"key_lengths", &PyRequest::key_lengths_},
+        {"key_start", &PyRequest::key_start_},
+        {"key_stop", &PyRequest::key_stop_},
         {"prefix_end", &PyRequest::prefix_end_},
         {"range_first", &PyRequest::range_first_},
         {"range_last", &PyRequest::range_last_},
@@ -136,12 +136,13 @@ class PyRequest {
     require_shape(r.key, {batch, r.key_heads(), keys, r.query.shape[3]}, "key");
     require_shape(r.value, {batch, r.key_heads(), keys}, "value");
     if (cache_) cache_->lend(r, new_key_, new_value_);
-    require(memory_key_.has_value() == memory_value_.has_value(), "memory_key", " must be given with its value");
-    if (memory_key_) {
-      r.memory_key = rows_view<T, 3>(*memory_key_, "memory_key");
-      r.memory_value = rows_view<T, 3>(*memory_value_, "memory_value");
-      require_shape(r.memory_key, {r.key_heads(), r.memory_keys(), r.query.shape[3]}, "memory_key");
-      require_shape(r.memory_value, {r.key_heads(), r.memory_keys(), r.value.shape[3]}, "memory_value");
+    require(persistent_key_.has_value() == persistent_value_.has_value(), "persistent_key",
+            " must be given with its value");
+    if (persistent_key_) {
+      r.persistent_key = rows_view<T, 3>(*persistent_key_, "persistent_key");
+      r.persistent_value = rows_view<T, 3>(*persistent_value_, "persistent_value");
+      require_shape(r.persistent_key, {r.key_heads(), r.persistent_keys(), r.query.shape[3]}, "persistent_key");
+      require_shape(r.persistent_value, {r.key_heads(), r.persistent_keys(), r.value.shape[3]}, "persistent_value");
     }
     if (span_) r.span = broadcast_view<T, 3>(*span_, {batch, heads, queries}, "span");
     if (temperature_) r.temperature = broadcast_view<T, 3>(*temperature_, {batch, heads, queries}, "temperature");
@@ -149,8 +150,8 @@ class PyRequest {
     if (sinks_) r.sinks = broadcast_view<T, 2>(*sinks_, {batch, heads}, "sinks");
     if (key_bias_) r.key_bias = broadcast_view<T, 3>(*key_bias_, {batch, heads, keys}, "key_bias");
     if (removed_) r.removed = tokens_view<bool, 3>(*removed_, {batch, heads, keys}, "removed");
-    if (key_begin_) r.key_begin = broadcast_view<std::int64_t, 1>(*key_begin_, {batch}, "key_begin");
-    if (key_lengths_) r.key_lengths = broadcast_view<std::int64_t, 1>(*key_lengths_, {batch}, "key_lengths");
+    if (key_start_) r.key_start = broadcast_view<std::int64_t, 1>(*key_start_, {batch}, "key_start");
+    if (key_stop_) r.key_stop = broadcast_view<std::int64_t, 1>(*key_stop_, {batch}, "key_stop");
     require(query_positions_.has_value() == key_positions_.has_value(), "key_positions",
             " must be given with the others");
     if (query_positions_) {
@@ -234,9 +235,11 @@ class PyRequest {
     wanted("alibi_slopes", slopes_.has_value(), {batch, heads, queries}, gradients.slopes);
     wanted("sinks", sinks_.has_value(), {batch, heads, queries}, gradients.sinks);
     wanted("key_bias", key_bias_.has_value(), {batch, heads, r.keys()}, gradients.key_bias);
-    std::ptrdiff_t const memory = r.memory_keys();
-    wanted("memory_key", memory_key_.has_value(), {batch, heads, memory * r.head_dim()}, gradients.memory_key);
-    wanted("memory_value", memory_key_.has_value(), {batch, heads, memory * value_dim}, gradients.memory_value);
+    std::ptrdiff_t const memory = r.persistent_keys();
+    wanted("persistent_key", persistent_key_.has_value(), {batch, heads, memory * r.head_dim()},
+           gradients.persistent_key);
+    wanted("persistent_value", persistent_key_.has_value(), {batch, heads, memory * value_dim},
+           gradients.persistent_value);
     gradients.terms.resize(r.terms.size());
     std::size_t number = 0;
     for (auto const& [name, arrays] : terms_) {
@@ -282,8 +285,9 @@ class PyRequest {
 
   py::array query_, key_, value_;
   std::shared_ptr<PyKeyCache> cache_;
-  OptionalArray new_key_, new_value_, memory_key_, memory_value_, span_, temperature_, slopes_, sinks_, key_bias_,
-      removed_, query_positions_, key_positions_, key_begin_, key_lengths_, prefix_end_, range_first_, range_last_;
+  OptionalArray new_key_, new_value_, persistent_key_, persistent_value_, span_, temperature_, slopes_, sinks_,
+      key_bias_, removed_, query_positions_, key_positions_, key_start_, key_stop_, prefix_end_, range_first_,
+      range_last_;
   Patterns patterns_;
   py::dict terms_;  // by name, their arrays
   double scale_ = 1, ramp_ = 32, softcap_ = 0, dropout_ = 0;

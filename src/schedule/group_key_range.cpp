@@ -43,8 +43,8 @@ void GroupKeyRange::add_all(const Visibility& visibility) {
   is_band_ = true;
   index_ = 0;
   ahead_ = reach_ = PTRDIFF_MAX / 4;  // farther than any key, and no sum with it overflows
-  first_ = full_first_ = visibility.key_begin;
-  last_ = full_last_ = std::min(visibility.keys, visibility.key_end);
+  first_ = full_first_ = visibility.key_start;
+  last_ = full_last_ = std::min(visibility.keys, visibility.key_stop);
 }
 
 void GroupKeyRange::add_band(const Visibility& visibility, std::ptrdiff_t query, const SpanReach& reach) {

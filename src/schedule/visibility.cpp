@@ -51,8 +51,8 @@ KeyRange range_of_indices(const Visibility& visibility, std::ptrdiff_t query, co
 KeyRange key_range(const Visibility& visibility, std::ptrdiff_t query, const SpanReach& reach) {
   KeyRange range = visibility.query_position ? range_of_positions(visibility, query, reach.span)
                                              : range_of_indices(visibility, query, reach);
-  range.first = std::max({visibility.key_begin, visibility.first_of(query), range.first});
-  range.last = std::min({visibility.key_end, visibility.last_of(query), range.last});
+  range.first = std::max({visibility.key_start, visibility.first_of(query), range.first});
+  range.last = std::min({visibility.key_stop, visibility.last_of(query), range.last});
   // The last key that a causal query reaches is its own, and no earlier query sees that key.
   if (visibility.causal && !visibility.include_self && range.self_last == range.last) range.last = range.self_first;
   return range;

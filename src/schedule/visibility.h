@@ -19,7 +19,7 @@ struct Visibility {
   double ramp;
   // Both or neither. Those of the keys ascend; with ranges, within each of them.
   const double *query_position = nullptr, *key_position = nullptr;
-  std::ptrdiff_t key_begin = 0, key_end = PTRDIFF_MAX;               // keys outside are padding
+  std::ptrdiff_t key_start = 0, key_stop = PTRDIFF_MAX;              // keys outside are padding
   const std::int64_t *range_first = nullptr, *range_last = nullptr;  // of each query: the range of its keys
   std::ptrdiff_t prefix_end = 0;  // keys before it are visible whatever causality says
 

@@ -37,7 +37,7 @@ NAMED = {
 
 
 def oracle_parameters():
-    functions = (oracle.with_memory_columns, oracle.reach, limits_oracle.in_reach)
+    functions = (oracle.with_persistent_columns, oracle.reach, limits_oracle.in_reach)
     return {name for function in functions for name in inspect.signature(function).parameters}
 
 

@@ -66,8 +66,8 @@ LIMITS = {
         ("decreasing within a segment", ValueError, [3, 2, 9, 9, 9, 9], {"segment_ids": IDS}),
         ("decreasing within a segment in pieces", ValueError, [3, 9, 2, 9, 9, 9], {"segment_ids": [0, 1, 0, 1, 1, 1]}),
     ],
-    "key_begin": COUNTS,
-    "key_lengths": COUNTS,
+    "key_start": COUNTS,
+    "key_stop": [*COUNTS, ("less than the start", ValueError, 2, {"key_start": 4})],
     "prefix_lengths": [
         *COUNTS,
         ("both ways", ValueError, 3, {"causal": False}),
@@ -164,8 +164,8 @@ def test_the_calls_that_the_table_spoils_are_good(function):
     limits = {
         "query_positions": EARLY,
         "key_positions": LATE,
-        "key_begin": 1,
-        "key_lengths": 5,
+        "key_start": 1,
+        "key_stop": 5,
         "key_ranges": RANGES,
         "prefix_lengths": [2, 3],
         "key_bias": ones(6),

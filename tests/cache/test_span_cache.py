@@ -103,10 +103,11 @@ def test_memory_is_that_of_the_spans(name):
 def test_options_of_a_query_are_those_of_attention():
     arguments = {"spans": [12, 60], "ramp": 8, "sink_tokens": 2}
     query, key, value = problem(2, 2, 2, 200, "float64")
-    memory_key, memory_value = normals(7, 2, 3, 8), normals(8, 2, 3, 6)
+    persistent_key, persistent_value = normals(7, 2, 3, 8), normals(8, 2, 3, 6)
     options = {
         "scale": 0.4, "temperature": [0.7, 1.5], "alibi_slopes": [0.1, 0.0], "softcap": 3.0, "sinks": [0.5, -1],
-        "memory_key": memory_key, "memory_value": memory_value, "key_begin": [3, 0], "include_self": False,
+        "persistent_key": persistent_key,
+        "persistent_value": persistent_value, "key_start": [3, 0], "include_self": False,
         "distance_bias": normals(9, 20), "dropout": 0.2, "seed": 5,
     }  # fmt: skip
     cache = hs.SpanCache(2, 2, 8, value_dim=6, dtype="float64", **arguments)

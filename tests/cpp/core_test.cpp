@@ -75,8 +75,8 @@ std::vector<double> results(const Shape& s, int threads) {
   for (auto* array : {&query, &key, &value, &grad_out}) array->fill(random, -1, 1);
   span.fill(random, 0, static_cast<T>(s.keys) / 2);
   key_bias.fill(random, -1, 1);
-  Array<std::int64_t, 1> key_lengths{s.batch};
-  for (std::int64_t& length : key_lengths.values) length = s.keys - 1;  // no query sees the last one
+  Array<std::int64_t, 1> key_stop{s.batch};
+  for (std::int64_t& length : key_stop.values) length = s.keys - 1;  // no query sees the last one
   // Previous contents of a result must not be added to.
   for (auto* array : {&grad_query, &grad_key, &grad_value}) std::fill(array->values.begin(), array->values.end(), NAN);
   std::fill(grad_key_bias.values.begin(), grad_key_bias.values.end(), NAN);
@@ -89,7 +89,7 @@ std::vector<double> results(const Shape& s, int threads) {
   problem.key_bias = key_bias.template view<const T>();
   headspan::Pattern const pattern(s.pattern);
   if (!s.pattern.empty()) problem.patterns = {&pattern};
-  problem.key_lengths = key_lengths.template view<const std::int64_t>();
+  problem.key_stop = key_stop.template view<const std::int64_t>();
   problem.scale = 0.3;
   problem.causal = s.causal;
   problem.include_self = s.include_self;

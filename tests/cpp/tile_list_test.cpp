@@ -187,7 +187,7 @@ TEST_CASE("count_pairs counts the pairs that the definition has") {
     Random random(seed);
     TileCase const its(random);
     Visibility const visible = its.visibility();
-    std::int64_t const begin = visible.key_begin, end = std::min(visible.key_end, its.keys);
+    std::int64_t const begin = visible.key_start, end = std::min(visible.key_stop, its.keys);
     std::int64_t expected = 0, counted = -1;
     for (std::ptrdiff_t query = 0; query < its.queries; query++)
       for (std::ptrdiff_t key = 0; key < its.keys; key++) expected += its.sees(query, key);
@@ -200,8 +200,8 @@ TEST_CASE("count_pairs counts the pairs that the definition has") {
       request.query_positions = {visible.query_position, {1, its.queries}, {0, 1}};
       request.key_positions = {visible.key_position, {1, its.keys}, {0, 1}};
     }
-    request.key_begin = {&begin, {1}, {}};
-    request.key_lengths = {&end, {1}, {}};
+    request.key_start = {&begin, {1}, {}};
+    request.key_stop = {&end, {1}, {}};
     std::int64_t const prefix_end = visible.prefix_end;
     request.prefix_end = {&prefix_end, {1}, {}};
     if (visible.range_first) {

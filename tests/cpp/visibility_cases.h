@@ -20,9 +20,9 @@ class SomeVisibility {
 
   SomeVisibility(Random& random, std::ptrdiff_t queries, std::ptrdiff_t keys, bool plain = false)
       : visibility{queries, keys, random.one_in(2), !random.one_in(3), random.one_of({0.0, 1.0, 2.5, 32.0})} {
-    if (random.one_in(4)) visibility.key_end = random.between(0, keys);
+    if (random.one_in(4)) visibility.key_stop = random.between(0, keys);
     if (!plain && random.one_in(3)) add_positions(random);
-    if (random.one_in(4)) visibility.key_begin = random.between(0, keys);
+    if (random.one_in(4)) visibility.key_start = random.between(0, keys);
     if (random.one_in(4)) visibility.prefix_end = random.between(0, keys);
     if (random.one_in(3)) random.one_in(2) ? add_documents(random) : add_ranges(random);
   }
@@ -90,7 +90,7 @@ inline double distance(const Visibility& v, std::ptrdiff_t query, std::ptrdiff_t
 // Whether a pair exists, apart from spans and patterns.
 inline bool exists(const Visibility& v, std::ptrdiff_t query, std::ptrdiff_t key) {
   double const p = v.position(query), k = v.key_position ? v.key_position[key] : static_cast<double>(key);
-  if (key < v.key_begin || key >= v.key_end) return false;
+  if (key < v.key_start || key >= v.key_stop) return false;
   if (v.causal && k > p && key >= v.prefix_end) return false;
   if (!v.include_self && k == p) return false;
   return !v.range_first || (key >= v.range_first[query] && key < v.range_last[query]);

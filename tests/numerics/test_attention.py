@@ -13,7 +13,7 @@ pytestmark = pytest.mark.numerical
 def check_case(query, key, value, grad_out, grad_lse, **options):
     """Values and every gradient of one call."""
     dtype = query.dtype
-    dense = oracle.with_memory_columns(query, key, value, **options)
+    dense = oracle.with_persistent_columns(query, key, value, **options)
     (out, lse), vjp = hs.attention_vjp(query, key, value, return_lse=True, **options)
     check_close("out", out, dense.out.reshape(grad_out.shape), dtype)
     check_close("lse", lse, dense.lse.reshape(query.shape[:-1]), dtype)

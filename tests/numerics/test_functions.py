@@ -163,13 +163,13 @@ COSTS = {
                "span": np.arange(180.0).reshape(3, 2, 30) / 6},
     "one token": {"tokens": 1, "heads": 1, "head_dim": 1},
     "not itself": {"tokens": 30, "heads": 2, "head_dim": 4, "span": [0, 3], "include_self": False},
-    "padding": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "key_begin": [3, 0], "key_lengths": [30, 11]},
+    "padding": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "key_start": [3, 0], "key_stop": [30, 11]},
     "ranges": {"tokens": 9, "key_tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "span": [4, 20],
                "key_ranges": [[[i, 30 - i] for i in range(9)], [[20, 20 + i] for i in range(9)]], "causal": False},
-    "prefixes": {"tokens": 30, "heads": 1, "head_dim": 4, "batch": 2, "prefix_lengths": [9, 30], "key_begin": 2},
+    "prefixes": {"tokens": 30, "heads": 1, "head_dim": 4, "batch": 2, "prefix_lengths": [9, 30], "key_start": 2},
     "documents": {"tokens": 30, "heads": 1, "head_dim": 4, "batch": 2, "span": 6.5,
                   "segment_ids": np.repeat([[0, 1, 2], [4, 4, 4]], [10], axis=1)},
-    "clusters": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "span": [3, 20], "key_lengths": [30, 17],
+    "clusters": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "span": [3, 20], "key_stop": [30, 17],
                  "segment_ids": [np.arange(30) % 3, np.arange(30) * 7 % 5]},
     "packed queries and keys": {"tokens": 9, "key_tokens": 30, "heads": 1, "head_dim": 4, "span": 6.5,
                                 "query_segments": [0] * 4 + [1] * 5, "key_segments": [0] * 20 + [1] * 10},
@@ -225,7 +225,7 @@ def test_blocks_that_content_or_gates_leave_out_cost_nothing(batch):
 
 def test_memory_keys_cost_a_pair_for_each_query():
     sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "batch": 3, "span": [3.5, 20]}
-    memory = {"memory_key": np.ones((2, 5, 8)), "memory_value": np.ones((2, 5, 4))}
+    memory = {"persistent_key": np.ones((2, 5, 8)), "persistent_value": np.ones((2, 5, 4))}
     assert list(hs.cost(**sizes, **memory).head_pairs) == list(hs.cost(**sizes).head_pairs + 3 * 70 * 5)
     assert hs.cost(**sizes, **memory).dense_flops == 4 * 8 * 3 * 2 * 70 * 75
 

@@ -26,7 +26,7 @@ def problem(dtype, heads=4, key_heads=2, tokens=90):
 def test_results_are_those_of_float32_rounded(dtype, options):
     *arrays, grad_out = problem(dtype)
     bias = normals(7, 90, 90, dtype=np.float32).astype(dtype)
-    memory = {f"memory_{name}": normals(8, 3, dim).astype(dtype) for name, dim in (("key", 16), ("value", 8))}
+    memory = {f"persistent_{name}": normals(8, 3, dim).astype(dtype) for name, dim in (("key", 16), ("value", 8))}
     options = {name: o() if callable(o) else o for name, o in options.items()}  # a pattern is made in the test
     options |= {"pair_bias": bias, **memory}
     wide = {name: o.astype(np.float32) if hasattr(o, "dtype") else o for name, o in options.items()}
@@ -45,7 +45,7 @@ def test_results_are_those_of_float32_rounded(dtype, options):
     for name in given.keys() - {"query", "key", "value"}:
         assert (given[name] is None) == (wanted[name] is None)
         if given[name] is not None:
-            was_narrow = name in ("pair_bias", "memory_key", "memory_value")
+            was_narrow = name in ("pair_bias", "persistent_key", "persistent_value")
             rounded = wanted[name].astype(dtype) if was_narrow else wanted[name]
             assert given[name].dtype == rounded.dtype, name
             assert np.array_equal(given[name], rounded), name

@@ -26,7 +26,7 @@ MASKED = {
     "another distance": {"distance": GRID, "span": 0.6, "ramp": 2, "alibi_slopes": 0.3},
     "everything": {
         "distance": GRID, "free": GRID == 2, "pattern_mask": np.arange(35).reshape(5, 7) % 4 > 0, "causal": False,
-        "span": 0.3, "ramp": 1.2, "alibi_slopes": 0.3, "key_lengths": 6, "key_bias": np.linspace(-1, 1, 7),
+        "span": 0.3, "ramp": 1.2, "alibi_slopes": 0.3, "key_stop": 6, "key_bias": np.linspace(-1, 1, 7),
         "segment_ids": [1, 1, 0, 0, 0, 0, 7], "temperature": 0.8, "include_self": False,
     },
 }  # fmt: skip
@@ -84,7 +84,7 @@ def reference_row(case, b, h, i):
         excluded = [
             option["causal"] and x < 0 and j >= option["prefix_lengths"][b],
             not option["include_self"] and x == 0,
-            j >= option["key_lengths"][b],
+            j >= option["key_stop"][b],
             not option["key_ranges"][i][0] <= j < option["key_ranges"][i][1],
             segments[index] != segments[j],
             not option["pattern_mask"][h][i][j],
@@ -104,7 +104,7 @@ def reference_row(case, b, h, i):
 
 LIMITS = {
     "key_positions": [0, 0, 0.5, 1.5, 1.5, 3, 4.25],
-    "key_lengths": [7, 5],
+    "key_stop": [7, 5],
     "key_ranges": [[0, 7], [1, 6], [0, 4], [4, 4], [2, 7]],
     "prefix_lengths": [3, 0],
     "segment_ids": [[3, 3, 3, 3, 3, 1, 1], [0, 0, 1, 1, 1, 1, 1]],
@@ -221,7 +221,7 @@ def test_composed_cases_reach_every_corner():
             # A pair that is seen only because no span limits it.
             held = oracle.dense(**{**dense, "free": None}).mask
             seen |= {"free of the span"} if (free & (reach.mask > 0) & (held == 0)).any() else set()
-    limits = ("key_lengths", "key_ranges", "prefix_lengths", "segment_ids", "query_positions", "key_positions")
+    limits = ("key_stop", "key_ranges", "prefix_lengths", "segment_ids", "query_positions", "key_positions")
     wanted = {f"given {name}" for name in (*oracle.OPTIONS, "key_bias", *limits)}
     wanted |= {row.kind for row in pattern_draws.PRIMITIVES.values()}
     wanted |= {"one an item", "one a head", "grouped", "more queries", "equal", "more keys", "removed keys"}

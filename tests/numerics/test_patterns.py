@@ -135,7 +135,7 @@ BIT_CASES = {
     "biases and segments": (
         (7, 7, 257, 257, 7), leaf("Local", 90),
         {"key_bias": np.cos(np.arange(7 * 257.0)).reshape(7, 257), "segment_ids": np.arange(257) // 100,
-         "key_lengths": 250},
+         "key_stop": 250},
     ),
     "bias of all heads": ((7, 1, 331, 331, 13), leaf("Random", 2, 30), {"key_bias": np.cos(np.arange(331.0))}),
     "positions": (
@@ -168,7 +168,7 @@ def test_poisoned_keys_reach_only_the_rows_that_see_them(name, dtype, poison):
     arrays, *grads = make_arguments((4, 2, 132, 132, 8), dtype)
     span = np.floor(rng.uniform(0, 90, (1, 4, 132)))
     bias = np.where(rng.random((1, 4, 132)) < 0.1, -np.inf, 0.5)
-    options = {"span": span, "ramp": 5, "causal": len(name) % 2 == 0, "key_bias": bias, "key_lengths": 125}
+    options = {"span": span, "ramp": 5, "causal": len(name) % 2 == 0, "key_bias": bias, "key_stop": 125}
     options["segment_ids"] = np.arange(132) // 70
     reach = oracle.dense(*arrays.values(), **options, **pattern_oracle.limits(tree, 132, 132, 1, 4)).mask > 0
     bad = rng.random((1, 2, 132)) < 0.05

@@ -70,16 +70,16 @@ EDGES = {
     "far whole numbers": (
         (1, 1, 1, 70, 130, 8), {"key_positions": 2**40 + np.arange(130), "span": 9, "include_self": False, "ramp": 1},
     ),
-    "length 0": ((1, 2, 1, 70, 70, 8), {"key_lengths": 0, "span": 9}),
-    "every length": ((4, 2, 1, 70, 70, 8), {"key_lengths": [0, 1, 64, 70], "span": [5, 50]}),
-    "begin 0 and every key": ((2, 2, 1, 70, 70, 8), {"key_begin": [0, 70], "span": [5, 50]}),
-    "begin": ((3, 2, 1, 70, 130, 8), {"key_begin": [65, 1, 129], "causal": False}),
-    "begin and lengths": ((4, 2, 1, 130, 130, 8), {"key_begin": [3, 64, 70, 9], "key_lengths": [100, 64, 20, 10]}),
-    "begin, in a band": ((2, 2, 1, 200, 200, 8), {"key_begin": [70, 3], "span": [9, 40], "include_self": False}),
-    "begin, few queries": ((3, 4, 2, 2, 5000, 8), {"key_begin": [4999, 17, 1500], "alibi_slopes": 0.125}),
-    "lengths, both directions": ((3, 2, 1, 70, 130, 8), {"key_lengths": [65, 0, 129], "causal": False}),
-    "length, more queries": ((2, 2, 1, 130, 70, 8), {"key_lengths": [65, 3], "span": 7.5, "causal": True}),
-    "decode at lengths": ((3, 4, 2, 1, 3000, 8), {"key_lengths": [2999, 17, 1500], "span": 1e6, "causal": False}),
+    "length 0": ((1, 2, 1, 70, 70, 8), {"key_stop": 0, "span": 9}),
+    "every length": ((4, 2, 1, 70, 70, 8), {"key_stop": [0, 1, 64, 70], "span": [5, 50]}),
+    "begin 0 and every key": ((2, 2, 1, 70, 70, 8), {"key_start": [0, 70], "span": [5, 50]}),
+    "begin": ((3, 2, 1, 70, 130, 8), {"key_start": [65, 1, 129], "causal": False}),
+    "begin and lengths": ((4, 2, 1, 130, 130, 8), {"key_start": [3, 64, 70, 9], "key_stop": [100, 64, 70, 10]}),
+    "begin, in a band": ((2, 2, 1, 200, 200, 8), {"key_start": [70, 3], "span": [9, 40], "include_self": False}),
+    "begin, few queries": ((3, 4, 2, 2, 5000, 8), {"key_start": [4999, 17, 1500], "alibi_slopes": 0.125}),
+    "lengths, both directions": ((3, 2, 1, 70, 130, 8), {"key_stop": [65, 0, 129], "causal": False}),
+    "length, more queries": ((2, 2, 1, 130, 70, 8), {"key_stop": [65, 3], "span": 7.5, "causal": True}),
+    "decode at lengths": ((3, 4, 2, 1, 3000, 8), {"key_stop": [2999, 17, 1500], "span": 1e6, "causal": False}),
     "one segment": ((1, 2, 1, 70, 70, 8), {"segment_ids": np.full(70, -5), "span": 9}),
     "segments of one token": ((1, 2, 1, 70, 70, 8), {"segment_ids": np.arange(70)[::-1], "span": 9, "causal": False}),
     "one token each, without self": ((1, 1, 1, 70, 70, 8), {"segment_ids": np.arange(70), "include_self": False}),
@@ -108,7 +108,7 @@ EDGES = {
     "one bias for the batch": ((2, 2, 1, 70, 70, 8), {"key_bias": np.cos(np.arange(140.0)).reshape(1, 2, 70)}),
     "a bias at different temperatures": ((1, 2, 1, 70, 70, 8), {"key_bias": np.ones(70), "temperature": [0.5, 2.0]}),
     "decode with a bias": ((2, 4, 2, 1, 3000, 8), {"key_bias": np.cos(np.arange(12000)).reshape(4, 3000)}),
-    "one key": ((1, 1, 1, 5, 1, 8), {"key_bias": [3.0], "key_lengths": 1, "causal": False}),
+    "one key": ((1, 1, 1, 5, 1, 8), {"key_bias": [3.0], "key_stop": 1, "causal": False}),
 }  # fmt: skip
 
 
@@ -167,7 +167,7 @@ FORMS = {
 VALUES = {
     "key_positions": np.arange(70) // 3, "query_positions": np.arange(70) // 2, "segment_ids": np.arange(70) // 9,
     "key_ranges": np.stack([np.arange(70) // 2, np.arange(70) + 1], axis=-1), "prefix_lengths": np.array([9, 33]),
-    "key_begin": np.array([60, 3]), "key_lengths": np.array([60, 3]), "key_bias": np.arange(70) % 4,
+    "key_start": np.array([60, 3]), "key_stop": np.array([60, 3]), "key_bias": np.arange(70) % 4,
 }  # fmt: skip
 
 
@@ -212,7 +212,7 @@ def test_segments_are_calls_of_their_own():
 
 def test_lengths_are_shorter_keys():
     query, key, value = normals(0, 3, 2, 40, 8), normals(1, 3, 2, 70, 8), normals(2, 3, 2, 70, 8)
-    out = hs.attention(query, key, value, causal=False, key_lengths=[70, 33, 1])
+    out = hs.attention(query, key, value, causal=False, key_stop=[70, 33, 1])
     for item, length in enumerate([70, 33, 1]):
         own = hs.attention(query[item], key[item, :, :length], value[item, :, :length], causal=False)
         close(out[item], own)
@@ -221,7 +221,7 @@ def test_lengths_are_shorter_keys():
 def test_padding_on_the_left_is_fewer_keys():
     """Queries of the padding see nothing, the others what they see without it, causal as it is."""
     query, key, value = (normals(i, 3, 2, 70, 8) for i in range(3))
-    out, lse = hs.attention(query, key, value, span=9.5, key_begin=[0, 33, 69], return_lse=True)
+    out, lse = hs.attention(query, key, value, span=9.5, key_start=[0, 33, 69], return_lse=True)
     for item, begin in enumerate([0, 33, 69]):
         own = hs.attention(*(array[item, :, begin:] for array in (query, key, value)), span=9.5)
         close(out[item, :, begin:], own)
@@ -282,7 +282,7 @@ def test_parts_of_the_keys_merge_to_the_whole():
 
 
 NOTHING = {
-    "length 0": {"key_lengths": 0},
+    "length 0": {"key_stop": 0},
     "removed": {"key_bias": np.full(70, -INF)},
     "empty ranges": {"key_ranges": [[5, 5]] * 70},
     "out of place": {"query_positions": np.arange(70) - 100},

@@ -29,7 +29,7 @@ EDGES = {
     "a prefix without self": (
         (1, 2, 1, 130, 130, 8), {"prefix_lengths": 70, "include_self": False, "span": [3, 90]},
     ),
-    "a prefix after padding": ((2, 2, 1, 130, 130, 8), {"prefix_lengths": [50, 9], "key_begin": [20, 64]}),
+    "a prefix after padding": ((2, 2, 1, 130, 130, 8), {"prefix_lengths": [50, 9], "key_start": [20, 64]}),
     "a prefix, the last queries": ((1, 2, 1, 40, 130, 8), {"prefix_lengths": 99, "span": [3, 90], "ramp": 2.5}),
     "a prefix, more queries": ((1, 2, 1, 130, 70, 8), {"prefix_lengths": 9, "causal": True, "span": [30.5, 90]}),
     "a prefix and positions": (
@@ -59,7 +59,7 @@ def test_ranges_are_what_other_limits_come_down_to():
     documents = np.stack([index // 20 * 20, np.minimum(index // 20 * 20 + 20, 70)], axis=-1)
     for options, ranges in (
         ({}, later),
-        ({"key_begin": [3, 60], "key_lengths": [66, 61]}, [np.clip(later, *ends) for ends in ((3, 66), (60, 61))]),
+        ({"key_start": [3, 60], "key_stop": [66, 61]}, [np.clip(later, *ends) for ends in ((3, 66), (60, 61))]),
         ({"segment_ids": index // 20, "causal": False}, documents),
         ({"prefix_lengths": 30}, np.maximum(later, [0, 30])),
     ):
@@ -100,7 +100,7 @@ def test_no_items_and_no_queries(batch, queries):
             {"key_ranges": np.zeros((*lead, queries, 2), int)},
             {"segment_ids": np.broadcast_to([0, 1, 0, 1, 0], (*lead, 5))},
             {"query_segments": ids, "key_segments": [0, 1, 0, 1, 1]},
-            {"prefix_lengths": np.zeros(lead, int), "key_begin": np.zeros(lead, int)},
+            {"prefix_lengths": np.zeros(lead, int), "key_start": np.zeros(lead, int)},
         ):
             out, vjp = hs.attention_vjp(query, key, key, **options)
             assert out.shape == query.shape

@@ -56,7 +56,7 @@ def test_forgetting(recipes, qkv):
 
 
 @pytest.mark.parametrize("queries", [30, 4])
-def test_with_memory(recipes, qkv, queries):
+def test_with_persistent(recipes, qkv, queries):
     """A window and a span limit tokens and not the memories."""
     q, k, v = qkv
     q = q[:, :, -queries:]
@@ -66,7 +66,7 @@ def test_with_memory(recipes, qkv, queries):
     for window, span in ((6, None), (20, 9)):
         near = (key <= at) & (at - key <= (window if span is None else min(window, span)))
         allowed = np.hstack([np.ones((queries, 5), bool), near])
-        ours = recipes["with_memory"](q, k, v, *memory, window, span=span, ramp=0)
+        ours = recipes["with_persistent"](q, k, v, *memory, window, span=span, ramp=0)
         np.testing.assert_allclose(ours, dense(q, *together, allowed), atol=1e-11)
 
 

@@ -46,7 +46,8 @@ MORE = {
     "soft spans": {"span": np.linspace(5, 200, TOKENS).reshape(1, 1, -1), "ramp": 24, "alibi_slopes": [0.05, -0.01]},
     "others beside": {
         "span": [30.5, 90.25], "ramp": 16, "temperature": [0.7, 1.5], "softcap": 3.0, "sinks": [0.5, -1.0],
-        "distance_bias": np.linspace(-1, 1, 12), "memory_key": normals(7, 3, 8), "memory_value": normals(8, 3, 5),
+        "distance_bias": np.linspace(-1, 1, 12), "persistent_key": normals(7, 3, 8),
+        "persistent_value": normals(8, 3, 5),
         "key_bias": np.where(np.arange(KEYS) % 11, np.linspace(-1, 1, KEYS), -np.inf), "dropout": 0.2, "seed": 5,
     },
     "a pattern": {"causal": False},
@@ -91,9 +92,9 @@ def test_keys_that_no_query_sees_change_nothing(kind, more, poison, dtype):
     for name, its in before.items():
         np.testing.assert_array_equal(after[name], its, err_msg=name)
         assert np.isfinite(its).all() or name == "lse", name
-    assert (before["out"][:, :, EMPTY] == 0).all() or "memory_key" in options
-    assert (before["gradient of query"][:, :, EMPTY] == 0).all() or "memory_key" in options
-    assert np.isneginf(before["lse"][:, :, EMPTY]).all() or "memory_key" in options
+    assert (before["out"][:, :, EMPTY] == 0).all() or "persistent_key" in options
+    assert (before["gradient of query"][:, :, EMPTY] == 0).all() or "persistent_key" in options
+    assert np.isneginf(before["lse"][:, :, EMPTY]).all() or "persistent_key" in options
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -107,7 +108,7 @@ def test_nan_reaches_what_sees_it(name, kind, more, dtype):
     arrays[name] = poisoned(arrays[name], (EMPTY, 50) if name == "query" else POISONED, np.nan)
     ours = results(*arrays.values(), grad_out, options)
     with np.errstate(invalid="ignore"):
-        whole = oracle.with_memory_columns(**arrays, **options)
+        whole = oracle.with_persistent_columns(**arrays, **options)
         gradients = oracle.gradients(**arrays, grad_out=grad_out, grad_lse=grad_out[..., 0], whole=whole, **options)
         reference = hs.reference.attention(**arrays, **options)
     expected = {"out": whole.out, "lse": whole.lse, "weights": whole.weights[..., :KEYS]}

@@ -47,7 +47,7 @@ EDGES = {
     "clusters": ((2, 2, 1, 130, 130, 8), {"segment_ids": CLUSTERS, "span": [3, 90]}),
     "clusters, one for the batch": ((2, 2, 1, 70, 130, 8), {"segment_ids": CLUSTERS[0], "causal": False}),
     "clusters, padded": (
-        (2, 2, 2, 130, 130, 8), {"segment_ids": CLUSTERS, "key_begin": [9, 0], "key_lengths": [100, 130], "span": 40.5},
+        (2, 2, 2, 130, 130, 8), {"segment_ids": CLUSTERS, "key_start": [9, 0], "key_stop": [100, 130], "span": 40.5},
     ),
     "clusters, ranges": (
         (2, 2, 2, 130, 130, 8), {"segment_ids": CLUSTERS, "causal": False,
@@ -62,7 +62,7 @@ EDGES = {
     "in pieces, causal": ((1, 2, 1, 70, 130, 8), {**IN_PIECES, "distance_bias": np.linspace(-1, 1, 40)}),
     "queries in pieces": (
         (1, 2, 1, 70, 130, 8), {"query_segments": CLUSTERS[0, :70] % 3, "key_segments": np.arange(130) // 44,
-                                "key_lengths": 99, "span": 9.5},
+                                "key_stop": 99, "span": 9.5},
     ),
     "keys in pieces": ((2, 2, 1, 70, 130, 8), {"query_segments": np.arange(70) // 30, "key_segments": CLUSTERS % 3,
                                                "query_positions": np.arange(60, 130), "span": 30.5}),

@@ -85,7 +85,7 @@ def test_what_is_internal_of_a_pattern_starts_with_an_underscore():
 def test_signatures_name_every_option():
     for function in (hs.attention, hs.attention_vjp, hs.attention_weights, hs.cost, hs.reference.attention):
         parameters = inspect.signature(function).parameters
-        assert {"span", "ramp", "key_begin", "key_bias", "pattern"} <= set(parameters)
+        assert {"span", "ramp", "key_start", "key_bias", "pattern"} <= set(parameters)
         assert parameters["ramp"].default == 32
         assert parameters["span"].default is None
         assert parameters["span"].annotation == "npt.ArrayLike | None"

@@ -75,13 +75,13 @@ BIT_CASES = {
 }
 
 
-def with_memory(arrays, options):
+def with_persistent(arrays, options):
     """Memory keys and values for a number of memory keys."""
     count, options = options.get("memory"), {name: option for name, option in options.items() if name != "memory"}
     if count:
         for name in ("key", "value"):
             (_, heads, _, dim), dtype = arrays[name].shape, arrays[name].dtype
-            options[f"memory_{name}"] = normals(count, heads, count, dim, dtype=dtype)
+            options[f"persistent_{name}"] = normals(count, heads, count, dim, dtype=dtype)
     return options
 
 
@@ -97,7 +97,7 @@ def threads():
 @pytest.mark.parametrize(("shape", "options"), BIT_CASES.values(), ids=BIT_CASES)
 def test_bits_do_not_depend_on_threads(threads, shape, options, dtype):
     arrays, grad_out, grad_lse = make_arguments(shape, dtype)
-    options = with_memory(arrays, {"span": 1000.0} | options)
+    options = with_persistent(arrays, {"span": 1000.0} | options)
     hs.set_num_threads(1)
     expected = all_bits(arrays, grad_out, grad_lse, **options)
     for count in THREADS:

@@ -20,7 +20,7 @@ CASES = {
     "spans of tokens": {"span": np.linspace(0, 6000, 12).reshape(4, 3), "sinks": 1},
     "a hard window": {"span": 4200, "ramp": 0},
     "slopes": {"alibi_slopes": [0.5, 0.01, 0, 1e-4]},
-    "memory": {"memory_key": normals(8, 2, 3, 8), "memory_value": normals(9, 2, 3, 6)},
+    "memory": {"persistent_key": normals(8, 2, 3, 8), "persistent_value": normals(9, 2, 3, 6)},
     "queries behind the rows": {"span": [10, 100, 1000, 8000], "query_positions": np.arange(3) + TOKENS},
     "queries among the rows": {"span": [10, 100, 1000, 5000], "query_positions": [0, 40.5, 4097]},
     "queries beyond reach": {"span": 100, "query_positions": np.arange(3) + 2 * TOKENS, "sinks": [1, 2, 3, 4]},
@@ -28,7 +28,7 @@ CASES = {
 
 
 def options_of(case, dtype):
-    return {name: its.astype(dtype) if name.startswith("memory") else its for name, its in CASES[case].items()}
+    return {name: its.astype(dtype) if name.startswith("persistent") else its for name, its in CASES[case].items()}
 
 
 def arrays(dtype):

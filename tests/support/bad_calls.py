@@ -139,11 +139,11 @@ PARAMETERS = {
         ("one a token", ValueError, ones(1, 4, 5)),
         ("string", TypeError, "deep"),
     ],
-    "memory_key": [
+    "persistent_key": [
         ("without its value", ValueError, ones(2, 3, 3)),
         ("and without any axis", ValueError, 3.0),
     ],
-    "memory_value": [("without its key", ValueError, ones(2, 3, 2))],
+    "persistent_value": [("without its key", ValueError, ones(2, 3, 2))],
     "distance_bias": [
         ("NaN", ValueError, [0.5, NAN]),
         ("empty", ValueError, []),

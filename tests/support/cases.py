@@ -200,7 +200,7 @@ def draw_memory(rng, arrays):
     lead = key.shape[-3:-2] if rng.random() < 0.7 else ()
     shape = (*lead, int(rng.choice([0, 1, 3, 16, 63, 64, 65, 130])))
     return {
-        f"memory_{name}": draw_array(rng, (*shape, like.shape[-1]), key.dtype)
+        f"persistent_{name}": draw_array(rng, (*shape, like.shape[-1]), key.dtype)
         for name, like in (("key", key), ("value", value))
     }
 

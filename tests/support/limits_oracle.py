@@ -27,8 +27,8 @@ def placed(options, keys):
 def in_reach(
     queries,
     keys,
-    key_begin=None,
-    key_lengths=None,
+    key_start=None,
+    key_stop=None,
     key_ranges=None,
     segment_ids=None,
     query_segments=None,
@@ -36,10 +36,10 @@ def in_reach(
 ):
     """Which pairs are left by the lengths, the ranges and the segments, on four axes."""
     left = np.ones((1, 1, queries, keys), dtype=bool)
-    if key_begin is not None:
-        left = left & (np.arange(keys) >= np.reshape(key_begin, (-1, 1, 1, 1)))
-    if key_lengths is not None:
-        left = left & (np.arange(keys) < np.reshape(key_lengths, (-1, 1, 1, 1)))
+    if key_start is not None:
+        left = left & (np.arange(keys) >= np.reshape(key_start, (-1, 1, 1, 1)))
+    if key_stop is not None:
+        left = left & (np.arange(keys) < np.reshape(key_stop, (-1, 1, 1, 1)))
     if key_ranges is not None:
         first, end = np.moveaxis(np.reshape(key_ranges, (-1, 1, queries, 1, 2)), -1, 0)
         left = left & (np.arange(keys) >= first) & (np.arange(keys) < end)

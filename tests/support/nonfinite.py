@@ -61,13 +61,13 @@ def remove_pairs(rng, case):
 
 def expected(case, name, poisoned):
     """Where every result of a poisoned case must, and may, be other than finite, on four axes."""
-    clean = oracle.with_memory_columns(**case.dense)
+    clean = oracle.with_persistent_columns(**case.dense)
     seen = np.broadcast_to(clean.mask > 0, clean.weights.shape)
     heads, dims = seen.shape[1], clean.out.shape[-1]
     tokens = np.shape(case.arrays["key"])[-2]
-    memory = {n: case.options.get(f"memory_{n}") for n in ("key", "value")}
+    memory = {n: case.options.get(f"persistent_{n}") for n in ("key", "value")}
     if name == "value":
-        bad = oracle.with_memory(~np.isfinite(poisoned), None if memory["value"] is None else 0 * memory["value"])
+        bad = oracle.with_persistent(~np.isfinite(poisoned), None if memory["value"] is None else 0 * memory["value"])
         bad = oracle.repeat_heads(bad > 0, heads)
         # A weight that rounding may have lost need not count.
         surely = np.einsum("bhij,bhjd->bhid", (clean.weights > 1e-30).astype(float), bad.astype(float)) > 0
@@ -77,7 +77,7 @@ def expected(case, name, poisoned):
     else:
         with np.errstate(invalid="ignore"):
             pair = {n: (poisoned if n == name else case.arrays[n]) for n in ("query", "key")}
-            pair = {n: oracle.repeat_heads(oracle.with_memory(pair[n], memory.get(n)), heads) for n in pair}
+            pair = {n: oracle.repeat_heads(oracle.with_persistent(pair[n], memory.get(n)), heads) for n in pair}
             product = clean.factor * (pair["query"] @ pair["key"].swapaxes(-1, -2))
         # -inf is a score of weight 0; its product with an infinite key in the gradient is whatever it is.
         may = (seen & ~np.isfinite(product)).any(-1)

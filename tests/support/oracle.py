@@ -77,7 +77,7 @@ def gather_heads(array, key_heads):
     return array.reshape(batch, key_heads, heads // key_heads, *rest).sum(axis=2)
 
 
-def with_memory(array, memory):
+def with_persistent(array, memory):
     """Keys or values on four axes, those that every query sees behind the others."""
     array = lift(array)
     if memory is None:
@@ -139,7 +139,7 @@ def reach(
     if causal:
         in_prefix = np.zeros((1, 1, 1, keys), dtype=bool)
         if prefix_lengths is not None:
-            begin = 0 if validity.get("key_begin") is None else np.reshape(validity["key_begin"], (-1, 1, 1, 1))
+            begin = 0 if validity.get("key_start") is None else np.reshape(validity["key_start"], (-1, 1, 1, 1))
             in_prefix = np.arange(keys) < begin + np.reshape(prefix_lengths, (-1, 1, 1, 1))
         allowed = allowed & ((behind >= 0) | in_prefix)
     if not include_self:
@@ -173,12 +173,12 @@ def weighted(weights, seen, rows):
 
 
 def dense(query, key, value=None, **options):
-    """Every matrix of the forward pass, on four axes, but for the columns of memory keys."""
-    whole, keys = with_memory_columns(query, key, value, **options), np.shape(key)[-2]
+    """Every matrix of the forward pass, on four axes, but for the columns of persistent keys."""
+    whole, keys = with_persistent_columns(query, key, value, **options), np.shape(key)[-2]
     return whole._replace(**{name: getattr(whole, name)[..., :keys] for name in ("weights", "mask", "distance")})
 
 
-def with_memory_columns(
+def with_persistent_columns(
     query,
     key,
     value=None,
@@ -192,8 +192,8 @@ def with_memory_columns(
     alibi_slopes=None,
     softcap=None,
     sinks=None,
-    memory_key=None,
-    memory_value=None,
+    persistent_key=None,
+    persistent_value=None,
     key_bias=None,
     distance_bias=None,
     distance_buckets=None,
@@ -205,11 +205,11 @@ def with_memory_columns(
     offsets=None,
     **limits,
 ):
-    """As `dense`, with columns for memory keys behind the others; `limits` are further arguments of `reach`."""
+    """As `dense`, with columns for persistent keys behind the others; `limits` are further arguments of `reach`."""
     ndim, dtype = np.ndim(query), np.asarray(query).dtype
     query, keys = lift(query), np.shape(key)[-2]
     limits = placed(limits, keys)
-    heads, key = query.shape[1], with_memory(key, memory_key)
+    heads, key = query.shape[1], with_persistent(key, persistent_key)
     heat = spread(1.0 if temperature is None else temperature, ndim, dtype)[..., None]
     factor = (query.shape[-1] ** -0.5 if scale is None else scale) / heat
     sizes = (query.shape[2], keys, ndim, dtype)
@@ -254,7 +254,11 @@ def with_memory_columns(
     factors = dropout_factors(dropout, seed, score.shape, keys) if dropout else 1.0
     seen = np.broadcast_to(mask > 0, score.shape)
     weights = np.where(seen, factors * mask * exponential, 0)
-    out = None if value is None else weighted(weights, seen, repeat_heads(with_memory(value, memory_value), heads))
+    out = (
+        None
+        if value is None
+        else weighted(weights, seen, repeat_heads(with_persistent(value, persistent_value), heads))
+    )
     lse = np.where(empty, -np.inf, top + np.log(safe))[..., 0]
     sink_weight = np.exp(sink - top) / safe
     return Dense(
@@ -294,7 +298,7 @@ def fold(terms, parameter, ndim):
     return rows.sum(axis=axes, keepdims=True).reshape(np.shape(parameter))
 
 
-def fold_memory(rows, memory):
+def fold_persistent(rows, memory):
     """Sums (batch, key heads, m, dim) into the shape of the memory."""
     rows = rows.sum(axis=0)
     shared = np.ndim(memory) == 2 or len(memory) == 1
@@ -311,15 +315,15 @@ def fold_bias(terms, key_bias):
 def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **options):
     """A dict from argument name to `Gradient`, for every argument that was given.
 
-    `whole` is what `with_memory_columns` gives for the same arguments, where it is at hand.
+    `whole` is what `with_persistent_columns` gives for the same arguments, where it is at hand.
     """
     options = placed(options, np.shape(key)[-2])
-    d = with_memory_columns(query, key, value, **options) if whole is None else whole
+    d = with_persistent_columns(query, key, value, **options) if whole is None else whole
     ndim, heads, key_heads = np.ndim(query), d.out.shape[1], lift(key).shape[1]
     q, d_out = lift(query), lift(grad_out)
-    keys, memory = np.shape(key)[-2], {name: options.get(f"memory_{name}") for name in ("key", "value")}
-    k = repeat_heads(with_memory(key, memory["key"]), heads)
-    v = repeat_heads(with_memory(value, memory["value"]), heads)
+    keys, memory = np.shape(key)[-2], {name: options.get(f"persistent_{name}") for name in ("key", "value")}
+    k = repeat_heads(with_persistent(key, memory["key"]), heads)
+    v = repeat_heads(with_persistent(value, memory["value"]), heads)
     d_lse = 0.0 if grad_lse is None else np.reshape(grad_lse, d.lse.shape)[..., None]
     # lse enters every score of its row with weight w, as -delta does.
     delta = (d_out * d.out).sum(axis=-1, keepdims=True) - d_lse
@@ -344,7 +348,9 @@ def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **optio
         own_heads = heads if name == "query" else key_heads
         whole = [gather_heads(part, own_heads) for part in result[name]]
         if memory.get(name) is not None:
-            result[f"memory_{name}"] = Gradient(*(fold_memory(part[:, :, keys:], memory[name]) for part in whole))
+            result[f"persistent_{name}"] = Gradient(
+                *(fold_persistent(part[:, :, keys:], memory[name]) for part in whole)
+            )
             whole = [part[:, :, :keys] for part in whole]
         result[name] = Gradient(*(part.reshape(np.shape(like)) for part in whole))
     ramp = options.get("ramp", 32)
@@ -412,7 +418,7 @@ def with_all_axes(arrays, options):
             options[name] = options[name][..., 0]
     if "key_bias" in options:
         options["key_bias"] = lift_bias(options["key_bias"], np.float64)[:, :, 0]
-    for name in {"memory_key", "memory_value"} & options.keys():
+    for name in {"persistent_key", "persistent_value"} & options.keys():
         memory, key_heads = lift(options[name])[0], lift(arrays["key"]).shape[1]
         options[name] = repeat_heads(np.broadcast_to(memory, (key_heads, *memory.shape[1:]))[None], heads)[0]
     return [repeat_heads(lift(arrays[name]), heads) for name in ARRAYS], options

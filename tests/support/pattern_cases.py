@@ -51,7 +51,7 @@ def check_case(case):
     arguments, dense = case.arguments, case.dense
     query, key = case.arrays["query"], case.arrays["key"]
     dtype, shape = query.dtype, query.shape[:-1]
-    matrices = oracle.with_memory_columns(**dense)
+    matrices = oracle.with_persistent_columns(**dense)
     (out, lse), vjp = hs.attention_vjp(**arguments, return_lse=True)
     check_close("out", out, matrices.out.reshape(case.grad_out.shape), dtype)
     check_close("lse", lse, matrices.lse.reshape(shape), dtype)
@@ -134,10 +134,10 @@ def draw_limits(rng, ndim, sizes, share, positions=True, come_back=False):
         options["key_bias"] = draw_bias(rng, ndim, batch, heads, keys)
     if rng.random() < share:
         lengths = rng.integers(0, keys + 1, lead())
-        options["key_lengths"] = lengths if lengths.ndim else int(lengths)
+        options["key_stop"] = lengths if lengths.ndim else int(lengths)
     if rng.random() < share:
         begin = np.minimum(rng.integers(0, keys + 1, lead()), rng.integers(1, keys + 1))
-        options["key_begin"] = begin if begin.ndim else int(begin)
+        options["key_start"] = begin if begin.ndim else int(begin)
     if rng.random() < share:
         options["key_ranges"] = draw_ranges(rng, queries, keys, lead())
     if rng.random() < share:

@@ -70,7 +70,7 @@ EDGES = {
     "before every key: strided": ((1, 1, 1, 170, 65, 8), leaf("Strided", 9), {"causal": False, "span": 30}),
     "heads in turn": (
         (2, 6, 3, 700, 700, 8), union(leaf("Local", 40, 40), leaf("Global", [0, 300, 301])),
-        {"causal": False, "key_lengths": [700, 450]},
+        {"causal": False, "key_stop": [700, 450]},
     ),
     "heads in turn, one span": (
         (1, 6, 6, 700, 700, 8), union(leaf("Local", 60), leaf("Strided", 64)), {"span": 50.25, "ramp": 4},
@@ -85,7 +85,7 @@ EDGES = {
     ),
     "classes brought together": (
         (2, 4, 2, 700, 700, 8), leaf("Strided", 20),
-        {"causal": False, "key_lengths": [700, 450], "key_bias": np.cos(np.arange(700.0)), "temperature": 2},
+        {"causal": False, "key_stop": [700, 450], "key_bias": np.cos(np.arange(700.0)), "temperature": 2},
     ),
     "classes, one a head": ((1, 4, 2, 420, 420, 8), [leaf("Strided", 12), *[leaf("Strided", 9)] * 2, leaf("Full")], {}),
     "classes, more keys": ((1, 2, 1, 300, 650, 12), leaf("Strided", 7), {"include_self": False}),

@@ -35,10 +35,10 @@ CASES = {
     "a prefix after padding, a pattern": (
         30,
         40,
-        {"prefix_lengths": [9], "key_begin": 8, "pattern": Local(5, after=5), "causal": True},
+        {"prefix_lengths": [9], "key_start": 8, "pattern": Local(5, after=5), "causal": True},
     ),
-    "clusters": (40, 40, {"segment_ids": np.arange(40) * 7 % 5, "key_lengths": 33, "span": [3, 20], "ramp": 5}),
-    "padding": (40, 40, {"key_begin": 6, "key_lengths": [33], "span": [3, 20], "ramp": 5}),
+    "clusters": (40, 40, {"segment_ids": np.arange(40) * 7 % 5, "key_stop": 33, "span": [3, 20], "ramp": 5}),
+    "padding": (40, 40, {"key_start": 6, "key_stop": [33], "span": [3, 20], "ramp": 5}),
     "importance": (40, 40, {"key_bias": np.linspace(-3, 3, 40), "span": [3, 20], "ramp": 5}),
     "importance of each head": (40, 40, {"key_bias": BIAS, "causal": False, "span": [3, 20], "ramp": 5}),
 }
@@ -77,7 +77,7 @@ def test_blocks_and_their_pairs_are_those_of_python(name):
     weights = hs.attention_weights(q, k, **options)
     shown = np.frombuffer(view.maps, "f4").reshape(weights.shape)  # in blocks of one pair, so few they are
     np.testing.assert_allclose(shown, weights, rtol=1e-6)
-    limits = {"segment_ids", "key_ranges", "prefix_lengths", "key_begin"}
+    limits = {"segment_ids", "key_ranges", "prefix_lengths", "key_start"}
     if options.keys() & {"pattern"} and options.keys() & limits:
         assert view.counts == []  # these are not counted
     elif view.counts:
@@ -95,7 +95,7 @@ def test_what_is_not_counted_is_said_so(opened):
 
 def test_pointing_says_why_a_pair_is_not_there(opened):
     q, k = arrays(40, 40)
-    options = {"segment_ids": DOCUMENTS, "key_lengths": 38, "key_bias": BIAS, "pattern": Local(15)}
+    options = {"segment_ids": DOCUMENTS, "key_stop": 38, "key_bias": BIAS, "pattern": Local(15)}
     page = opened(hs.explore(q, k, span=9, ramp=4, **options))
 
     def at(row, col):
@@ -194,7 +194,7 @@ def test_heads_are_counted_as_in_python_or_have_their_names(opened):
     [
         ({"causal": 1}, TypeError, "causal must be True or False, not 1"),
         ({"segment_ids": [0, 1]}, ValueError, "segment_ids must be of shape"),
-        ({"key_lengths": 41}, ValueError, "key_lengths must be between 0 and the 40 keys"),
+        ({"key_stop": 41}, ValueError, "key_stop must be between 0 and the 40 keys"),
         ({"key_bias": np.zeros(3)}, ValueError, "key_bias must be of shape"),
     ],
 )

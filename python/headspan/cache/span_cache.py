@@ -185,8 +185,8 @@ class SpanCache:
         return_lse : bool
             Whether to return the log-sum-exp too.
         **options
-            scale, temperature, alibi_slopes, softcap, sinks, memory_key, memory_value, include_self, key_begin,
-            key_lengths, distance_bias, distance_buckets, dropout and seed, as for `headspan.attention`.
+            scale, temperature, alibi_slopes, softcap, sinks, persistent_key, persistent_value, include_self, key_start,
+            key_stop, distance_bias, distance_buckets, dropout and seed, as for `headspan.attention`.
 
         Returns
         -------

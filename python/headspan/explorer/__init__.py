@@ -33,8 +33,8 @@ def explore(
     ramp: float = DEFAULTS["ramp"],
     causal: bool | None = None,
     pattern: Pattern | Sequence[Pattern] | None = None,
-    key_begin: npt.ArrayLike | None = None,
-    key_lengths: npt.ArrayLike | None = None,
+    key_start: npt.ArrayLike | None = None,
+    key_stop: npt.ArrayLike | None = None,
     key_ranges: npt.ArrayLike | None = None,
     prefix_lengths: npt.ArrayLike | None = None,
     segment_ids: npt.ArrayLike | None = None,
@@ -63,7 +63,7 @@ def explore(
         The spans in tokens. By default there is no limit.
     ramp : float
         The ramp in tokens, see `headspan.attention`.
-    causal, pattern, key_begin, key_lengths, key_ranges, prefix_lengths, segment_ids, key_bias
+    causal, pattern, key_start, key_stop, key_ranges, prefix_lengths, segment_ids, key_bias
         As for `headspan.attention`. The sliders act within these limits.
     tokens : sequence of str, optional
         The text of every key. It is shown as plain text, never as HTML.
@@ -102,7 +102,7 @@ def explore(
     [4.0, 8.0, 16.0, 32.0]
     """
     options = Options(span=span, ramp=ramp, causal=causal, pattern=pattern)
-    options |= Options(key_begin=key_begin, key_lengths=key_lengths, key_ranges=key_ranges)
+    options |= Options(key_start=key_start, key_stop=key_stop, key_ranges=key_ranges)
     options |= Options(prefix_lengths=prefix_lengths, segment_ids=segment_ids, key_bias=key_bias)
     data = ViewData.checked(
         query, key, options, value=value, tokens=tokens, heads=heads, names=names, max_tokens=max_tokens, unit=unit

@@ -124,8 +124,8 @@ class ViewData:
     @property
     def padding(self) -> tuple[int, int]:
         """The first key that is not padding, and the end of these keys."""
-        begin, end = self.limits.get("key_begin"), self.limits.get("key_lengths")
-        return 0 if begin is None else int(begin[0]), self.key.shape[1] if end is None else int(end[0])
+        start, stop = self.limits.get("key_start"), self.limits.get("key_stop")
+        return 0 if start is None else int(start[0]), self.key.shape[1] if stop is None else int(stop[0])
 
     @property
     def prefix(self) -> int:

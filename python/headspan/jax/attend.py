@@ -84,8 +84,8 @@ def attention(
     Notes
     -----
     XLA calls the compiled core once, which reads and writes arrays in place. `vmap` becomes one call with a larger
-    batch, or consecutive calls if memory keys, tables of biases or dropout require it. Within `shard_map` each device
-    computes its part. Only the required gradients are computed. `headspan.set_num_threads` limits the threads.
+    batch, or consecutive calls if persistent keys, tables of biases or dropout require it. Within `shard_map` each
+    device computes its part. Only the required gradients are computed. `headspan.set_num_threads` limits the threads.
 
     Examples
     --------

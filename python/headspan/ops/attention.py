@@ -23,7 +23,7 @@ class Gradients(NamedTuple):
     ----------
     query, key, value : ndarray
     span, temperature, alibi_slopes, sinks, key_bias, distance_bias, pair_bias, block_gates : ndarray or None
-    memory_key, memory_value : ndarray or None
+    persistent_key, persistent_value : ndarray or None
         None if the argument was None.
     """
 
@@ -34,8 +34,8 @@ class Gradients(NamedTuple):
     temperature: Array | None
     alibi_slopes: Array | None
     sinks: Array | None
-    memory_key: Array | None
-    memory_value: Array | None
+    persistent_key: Array | None
+    persistent_value: Array | None
     key_bias: Array | None
     distance_bias: Array | None
     pair_bias: Array | None
@@ -112,7 +112,7 @@ def attention(
     sinks : array_like, optional
         Attention sinks: scores without a value. ``exp(sink)`` is added to the denominator of the softmax, so that the
         weights of a head may sum to less than 1; a sink of 0 adds 1. A number, or of shape (heads,) or (batch, heads).
-    memory_key, memory_value : array_like, optional
+    persistent_key, persistent_value : array_like, optional
         Learned keys and values that every query sees, regardless of distance, causality, spans, patterns and padding.
         They share the softmax with the other keys. Their products are scaled and capped; slopes and biases do not
         apply. Of shape (key heads, m, head_dim) or (m, head_dim) and of the type of `query`.
@@ -124,9 +124,9 @@ def attention(
         Positions of the tokens, used for distances, causality and spans: numbers of shape (tokens,) or (batch, tokens)
         that do not decrease. With segments, they must not decrease within a segment and may restart in the next one.
         Patterns always use indices.
-    key_begin, key_lengths : array_like of int, optional
-        Padding on the left and right: only keys j with ``key_begin <= j < key_lengths`` are visible. Numbers, or of
-        shape (batch,). Positions do not change.
+    key_start, key_stop : array_like of int, optional
+        Padding on the left and right: only keys j with ``key_start <= j < key_stop`` are visible, like a slice.
+        Numbers, or of shape (batch,). Positions do not change.
     key_ranges : array_like of int, optional
         Range of visible keys of each query as (start, stop), like a slice, of shape (tokens, 2) or (batch, tokens, 2)
         and in any order. `causal`, spans, a pattern and padding apply within the ranges; keys outside all ranges are
@@ -177,9 +177,9 @@ def attention(
     Returns
     -------
     out : ndarray, shape (batch, heads, tokens, head_dim of value)
-        The attention output. It is 0 for a query that sees no key and no memory.
+        The attention output. It is 0 for a query that sees no key.
     lse : ndarray, shape (batch, heads, tokens)
-        Natural logarithm of the sum of ``m * exp(score)``, sink included. For a query that sees no key and no memory it
+        Natural logarithm of the sum of ``m * exp(score)``, sink included. For a query that sees no key it
         is the sink, or -inf without one. Only with `return_lse`.
 
     Raises
@@ -194,7 +194,7 @@ def attention(
     Spans: Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et
     al., "Train Short, Test Long", ICLR 2022; the soft cap: Gemma Team, "Gemma 2", 2024, section 2; sinks: Xiao et al.,
     "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, and OpenAI, "gpt-oss model card", 2025;
-    memory keys: Sukhbaatar et al., "Augmenting Self-attention with Persistent Memory", 2019, equations 8 and 9;
+    persistent keys: Sukhbaatar et al., "Augmenting Self-attention with Persistent Memory", 2019, equations 8 and 9;
     segments of queries and keys: `flash_attn_varlen_func` of Dao, "FlashAttention-2", ICLR 2024; clusters: Roy et al.,
     "Efficient Content-Based Sparse Attention with Routing Transformers", TACL 2021; prefixes: Raffel et al., "Exploring
     the Limits of Transfer Learning with a Unified Text-to-Text Transformer", JMLR 2020, section 3.2.1;

@@ -63,8 +63,8 @@ def attention_weights(
     """
     key = key if is_narrow(key) else _check.float_array("key", key)
     values = key  # weights do not depend on values
-    if options.get("memory_key") is not None and options.get("memory_value") is not None:
-        options["memory_value"] = options["memory_key"]
+    if options.get("persistent_key") is not None and options.get("persistent_value") is not None:
+        options["persistent_value"] = options["persistent_key"]
     request = Request(query, key, values, options)
     row_indices = _chosen("rows", rows, request.query.shape[2])
     col_indices = _chosen("cols", cols, request.key.shape[2])

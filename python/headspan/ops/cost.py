@@ -28,7 +28,7 @@ class Cost(NamedTuple):
     Attributes
     ----------
     pairs : int
-        Pairs of a query and a key (or a memory key) with a mask above 0, over all heads and batch items.
+        Pairs of a query and a key (or a persistent key) with a mask above 0, over all heads and batch items.
     forward_flops, backward_flops : int
         Floating-point operations: 4 and 10 times head_dim per pair. A multiply-add counts as two.
     dense_flops : int
@@ -140,12 +140,14 @@ def cost(
     # Broadcast zeros take no memory. Their type must be that of pair_bias.
     zero = np.zeros(1, np.float32 if getattr(options.get("pair_bias"), "dtype", None) == np.float32 else np.float64)
     query, key = (np.broadcast_to(zero, (batch, heads, count, 1)) for count in (tokens, keys))
-    memory_key = options.get("memory_key")
-    memory = 0 if memory_key is None else np.shape(memory_key)[-2]  # every query sees all of them
-    remaining = {name: option for name, option in options.items() if name not in ("memory_key", "memory_value")}
+    persistent_key = options.get("persistent_key")
+    persistent = 0 if persistent_key is None else np.shape(persistent_key)[-2]  # every query sees all of them
+    remaining = {name: option for name, option in options.items() if name not in ("persistent_key", "persistent_value")}
     counted = Request(query, key, key, remaining).core.pairs(get_num_threads())
-    head_pairs = np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)) + batch * tokens * memory
-    return of_pairs(head_pairs, head_dim, batch * heads * tokens * (keys + memory))
+    head_pairs = (
+        np.broadcast_to(counted.sum(axis=0) * (batch // counted.shape[0]), (heads,)) + batch * tokens * persistent
+    )
+    return of_pairs(head_pairs, head_dim, batch * heads * tokens * (keys + persistent))
 
 
 def of_pairs(head_pairs: npt.NDArray[np.int64], head_dim: int, dense_pairs: int) -> Cost:

@@ -82,10 +82,10 @@ def attention(
     )
     ramp, scale = settings["ramp"], settings.get("scale", q.shape[-1] ** -0.5)
     allowed, x, free, offsets = _pairs(q, k, settings)
-    if "key_lengths" in settings:
-        allowed = allowed & _before(k.shape[-2], settings["key_lengths"])
-    if "key_begin" in settings:
-        allowed = allowed & ~_before(k.shape[-2], settings["key_begin"])
+    if "key_stop" in settings:
+        allowed = allowed & _before(k.shape[-2], settings["key_stop"])
+    if "key_start" in settings:
+        allowed = allowed & ~_before(k.shape[-2], settings["key_start"])
     if "key_ranges" in settings:
         allowed = allowed & _in_range(k.shape[-2], np.asarray(settings["key_ranges"]))
     segments = _segments(q.shape[-2], settings)
@@ -98,8 +98,8 @@ def attention(
     seen = allowed & (b > -np.inf) & (bias > -np.inf)
     m = np.where(seen, np.where(free, 1.0, m), 0.0)
     s = _products(q, k, scale / t, settings) - slope * x + b + bias
-    if "memory_key" in settings:
-        s, m, v = _with_memory(q, s, m, v, scale / t, settings)
+    if "persistent_key" in settings:
+        s, m, v = _with_persistent(q, s, m, v, scale / t, settings)
     top = np.maximum(np.max(s, axis=-1, keepdims=True, initial=-np.inf, where=m > 0), sink)
     top = np.where(top == -np.inf, 0.0, top)  # rows without a visible pair
     e = m * np.exp(np.where(m > 0, s - top, -np.inf))
@@ -132,21 +132,21 @@ def _products(q: npt.NDArray[np.float64], k: npt.NDArray[np.float64], factor: An
     return options["softcap"] * np.tanh(s / options["softcap"]) if "softcap" in options else s
 
 
-def _with_memory(q: Any, s: Any, m: Any, v: Any, factor: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """Append the scores, masks and values of the memory keys, which every query sees."""
-    key, value = (np.asarray(options[name], np.float64) for name in ("memory_key", "memory_value"))
+def _with_persistent(q: Any, s: Any, m: Any, v: Any, factor: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Append the scores, masks and values of the persistent keys, which every query sees."""
+    key, value = (np.asarray(options[name], np.float64) for name in ("persistent_key", "persistent_value"))
     if q.ndim > 2:
         key, value = (
             np.broadcast_to(a, (*v.shape[:-3], len(a) if a.ndim > 2 else 1, *a.shape[-2:])) for a in (key, value)
         )
         key, value = (np.repeat(a, q.shape[-3] // a.shape[-3], axis=-3) for a in (key, value))
-    of_memory = _products(q, key, factor, options)
-    m = np.concatenate([np.broadcast_to(m, s.shape), np.ones(of_memory.shape)], axis=-1)
-    return np.concatenate([s, of_memory], axis=-1), m, np.concatenate([v, value], axis=-2)
+    persistent_scores = _products(q, key, factor, options)
+    m = np.concatenate([np.broadcast_to(m, s.shape), np.ones(persistent_scores.shape)], axis=-1)
+    return np.concatenate([s, persistent_scores], axis=-1), m, np.concatenate([v, value], axis=-2)
 
 
 def _dropout_factors(shape: tuple[int, ...], keys: int, options: dict[str, Any]) -> npt.NDArray[np.float64]:
-    """Return the dropout factors of all weights; memory keys come after the other keys."""
+    """Return the dropout factors of all weights; persistent keys come after the other keys."""
     batch, heads, queries, columns = (1,) * (4 - len(shape)) + shape
     ids = np.r_[np.arange(keys), 2**31 + np.arange(columns - keys)]
     factors = dropout.factors(options["dropout"], options["seed"], batch, heads, np.arange(keys - queries, keys), ids)
@@ -183,7 +183,7 @@ def _pairs(
     causal = resolve_causal(options.get("causal"), parts, queries, keys, placed="query_positions" in options)
     in_prefix: Any = False
     if "prefix_lengths" in options:
-        in_prefix = _before(keys, np.asarray(options.get("key_begin", 0)) + np.asarray(options["prefix_lengths"]))
+        in_prefix = _before(keys, np.asarray(options.get("key_start", 0)) + np.asarray(options["prefix_lengths"]))
     allowed = ((x >= 0) | (not causal) | in_prefix) & ((x != 0) | options["include_self"])
     if not parts:
         return allowed, np.abs(x), False, [-x]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ from headspan.ops.merge import merge_attention, merge_attention_vjp
 from headspan.patterns.blocks import Blocks, Lists
 
 _OF_BOTH = options_in(In.RETRIEVAL)  # of the local part and of the memory part
+
+
+RetrievalGradients = namedtuple("RetrievalGradients", [*Gradients._fields, "memory_key", "memory_value", "gate"])
 
 
 @takes_options
@@ -107,7 +111,7 @@ def retrieval_attention_vjp(
     gate: npt.ArrayLike | None = None,
     return_lse: bool = False,
     **options: Any,
-) -> tuple[Any, Callable[..., tuple[Gradients, Array | None]]]:
+) -> tuple[Any, Callable[..., RetrievalGradients]]:
     """Attention to a window and to retrieved keys, with its vector-Jacobian product.
 
     Parameters
@@ -121,8 +125,9 @@ def retrieval_attention_vjp(
     -------
     out : ndarray, or (out, lse) with `return_lse`
     vjp : callable
-        ``vjp(grad_out, grad_lse=None)`` returns `Gradients` and the gradient of the gate, or None without a gate. The
-        gradients of memory_key and memory_value have all rows, with zeros for rows that no query sees.
+        ``vjp(grad_out, grad_lse=None)`` returns a named tuple with a field for each input that is an array:
+        those of `Gradients`, `memory_key`, `memory_value` and `gate`. The gradients of `memory_key` and `memory_value`
+        have all rows, with zeros for rows that no query sees.
 
     Raises
     ------
@@ -138,8 +143,8 @@ def retrieval_attention_vjp(
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 10, 16))
     >>> memory, found = np.ones((2, 2, 50, 16)), np.arange(60).reshape(2, 10, 3) % 50
     >>> out, vjp = hs.retrieval_attention_vjp(q, k, v, *memory, found, gate=[0.5, 1.5], span=4)
-    >>> gradients, grad_gate = vjp(np.ones_like(out))
-    >>> gradients.memory_key.shape, grad_gate.shape
+    >>> gradients = vjp(np.ones_like(out))
+    >>> gradients.memory_key.shape, gradients.gate.shape
     ((2, 50, 16), (2,))
     """
     with_lse = _check.flag("return_lse", return_lse)
@@ -148,18 +153,18 @@ def retrieval_attention_vjp(
     far, far_vjp = attention_vjp(*memory.arrays, return_lse=True, **memory.options)
     (out, lse), merge_vjp = merge_attention_vjp(*memory.gated(local, far))
 
-    def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> tuple[Gradients, Array | None]:
+    def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> RetrievalGradients:
         """Return the gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
         grad_outs, grad_lses = merge_vjp(grad_out, grad_lse)
         near, beyond = (back(*grads) for back, *grads in zip((local_vjp, far_vjp), grad_outs, grad_lses, strict=True))
-        gradients = near._replace(
-            query=near.query + beyond.query,
+        shared = [name for name in _OF_BOTH if name in DIFFERENTIABLE and getattr(near, name) is not None]
+        sums = {name: getattr(near, name) + getattr(beyond, name) for name in ("query", *shared)}
+        return RetrievalGradients(
+            **near._asdict() | sums,
             memory_key=beyond.key[..., : memory.rows, :],
             memory_value=beyond.value[..., : memory.rows, :],
+            gate=memory.gate_gradient(grad_lses[1]),
         )
-        shared = [name for name in _OF_BOTH if name in DIFFERENTIABLE and getattr(near, name) is not None]
-        gradients = gradients._replace(**{name: getattr(near, name) + getattr(beyond, name) for name in shared})
-        return gradients, memory.gate_gradient(grad_lses[1])
 
     return ((out, lse) if with_lse else out), vjp
 

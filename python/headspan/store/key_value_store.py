@@ -283,9 +283,9 @@ class KeyValueStore:
             Whether to return the log-sum-exp too. With it, `headspan.merge_attention` merges the result with attention
             over other keys, such as a window that is not in the store.
         **options
-            span, ramp, scale, temperature, alibi_slopes, softcap, sinks, memory_key, memory_value and query_positions,
-            as for `headspan.attention`. Row i has position i. By default the last query has the position of the newest
-            row. Records beyond the largest span are not read.
+            span, ramp, scale, temperature, alibi_slopes, softcap, sinks, persistent_key, persistent_value and
+            query_positions, as for `headspan.attention`. Row i has position i. By default the last query has the
+            position of the newest row. Records beyond the largest span are not read.
 
         Returns
         -------

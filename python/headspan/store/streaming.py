@@ -40,7 +40,8 @@ class Streaming:
         passed = {name: option for name, option in options.items() if option is not None}
         query = _checked_query(query, sizes)
         self._dtype, self._ndim = sizes.arithmetic, query.ndim
-        # A call with one removed key counts the sinks and memory keys, which every query sees, and checks the options.
+        # A call with one removed key counts the sinks and persistent keys, which every query sees, and checks the
+        # options.
         shapes = [(1, sizes.key_heads, 1, dim)[4 - self._ndim :] for dim in (sizes.head_dim, sizes.value_dim)]
         nothing = [np.zeros(shape, self._dtype) for shape in shapes]
         out, lse = attention(query, *nothing, causal=False, return_lse=True, key_bias=[-np.inf], **passed)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients of score terms and memory keys, to which several groups of a head add. Each chunk has its own sums, which
-// are then added in the order of the chunks.
+// Gradients of score terms and persistent keys, to which several groups of a head add. Each chunk has its own sums,
+// which are then added in the order of the chunks.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace headspan {
 
-// For a whole call: score terms in their order, then memory keys and memory values.
+// For a whole call: score terms in their order, then persistent keys and persistent values.
 template <class T>
 class SharedSums {
  public:
@@ -25,7 +25,7 @@ class SharedSums {
       clear(request, gradients.terms[i]);
       sums_.push_back(request.terms[i]->groups_share() ? gradients.terms[i] : ArrayView<double, 3>());
     }
-    for (ArrayView<double, 3> const& of_memory : {gradients.memory_key, gradients.memory_value}) {
+    for (ArrayView<double, 3> const& of_memory : {gradients.persistent_key, gradients.persistent_value}) {
       clear(request, of_memory);
       sums_.push_back(of_memory);
     }
@@ -76,8 +76,8 @@ class GroupSums {
             const QueryGroup<T>& queries)
       : request_(request), gradients_(gradients), chunk_(chunk), shared_(shared), queries_(queries) {
     if (!queries.has_memory()) return;  // counted in another stage
-    memory_key_.resize(chunk.size(gradients.terms.size()));
-    memory_value_.resize(chunk.size(gradients.terms.size() + 1));
+    persistent_key_.resize(chunk.size(gradients.terms.size()));
+    persistent_value_.resize(chunk.size(gradients.terms.size() + 1));
   }
 
   // The receiver of the gradients of scores.
@@ -88,18 +88,18 @@ class GroupSums {
             [](void* self, const Tile& tile, const T* ds) { static_cast<GroupSums*>(self)->listen(tile, ds); }};
   }
 
-  // The rows to which the kernel adds gradients of memory keys, which are then added to those of the chunk.
-  KeyGradients<T> memory_rows() {
+  // The rows to which the kernel adds gradients of persistent keys, which are then added to those of the chunk.
+  KeyGradients<T> persistent_rows() {
     Rows<T> const none{nullptr, 0};
-    return {memory_key_.empty() ? none : Rows<T>{memory_key_.data(), request_.head_dim()},
-            memory_value_.empty() ? none : Rows<T>{memory_value_.data(), request_.value_dim()},
+    return {persistent_key_.empty() ? none : Rows<T>{persistent_key_.data(), request_.head_dim()},
+            persistent_value_.empty() ? none : Rows<T>{persistent_value_.data(), request_.value_dim()},
             {nullptr, 0}};
   }
   void add_memory() const {
-    for (const std::vector<T>* memory : {&memory_key_, &memory_value_})
+    for (const std::vector<T>* memory : {&persistent_key_, &persistent_value_})
       if (!memory->empty())
         add(memory->data(), static_cast<std::ptrdiff_t>(memory->size()),
-            chunk_.of(gradients_.terms.size() + (memory == &memory_value_), shared_));
+            chunk_.of(gradients_.terms.size() + (memory == &persistent_value_), shared_));
   }
 
  private:
@@ -116,7 +116,7 @@ class GroupSums {
   ChunkSums<T>& chunk_;
   std::ptrdiff_t const shared_;
   const QueryGroup<T>& queries_;
-  std::vector<T> memory_key_, memory_value_;  // rows, if requested
+  std::vector<T> persistent_key_, persistent_value_;  // rows, if requested
 };
 
 }  // namespace headspan

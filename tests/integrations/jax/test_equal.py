@@ -50,7 +50,7 @@ def ragged(seed):
     given["include_self"] = bool(rng.integers(2))
     given["causal"] = bool(rng.integers(2))
     if rng.integers(2):
-        given["key_lengths"] = rng.integers(0, keys + 1, batch)
+        given["key_stop"] = rng.integers(0, keys + 1, batch)
     if rng.integers(2):
         given["pattern"] = Local(int(rng.integers(1, 20)), after=0 if given["causal"] else 3) | Global(0)
     if rng.integers(2):
@@ -78,10 +78,10 @@ def test_options_of_16_bits_are_what_they_are_in_float32():
     """A model whose parameters are all of bfloat16 has gradients of bfloat16, of options, too."""
     narrow = jax.numpy.bfloat16
     arguments = arguments_of("plain") | {"span": np.array([0.4, 1.7, 2.6, 9.5]), "pair_bias": np.ones((5, 7)) / 3}
-    arguments |= {"memory_key": np.ones((2, 3)), "memory_value": np.ones((2, 2))}
+    arguments |= {"persistent_key": np.ones((2, 3)), "persistent_value": np.ones((2, 2))}
     given = {name: jax.numpy.asarray(x, narrow) for name, x in arguments.items()}
     wide = {name: np.asarray(x) if name in ARRAYS else np.asarray(x, np.float32) for name, x in given.items()}
-    wide |= {name: np.asarray(given[name]) for name in ("pair_bias", "memory_key", "memory_value")}
+    wide |= {name: np.asarray(given[name]) for name in ("pair_bias", "persistent_key", "persistent_value")}
     expected, vjp = hs.attention_vjp(**wide)
     out, ours = jax.vjp(lambda its: attention(**its), given)
     assert same(out, expected)

@@ -45,7 +45,7 @@ def test_errors_come_through_unchanged(argument, value):
 VALUES = {
     "span": (np.array([1.0, -2.0, 0.0, 1.0]), "span must be non-negative, got -2"),
     "temperature": (np.array([1.0, np.nan, 2.0, 1.0]), "temperature must be finite, got nan"),
-    "key_lengths": (np.array([7]), "key_lengths must be between 0 and the 6 keys, got 7"),
+    "key_stop": (np.array([7]), "key_stop must be between 0 and the 6 keys, got 7"),
     "query_positions": (np.array([0.0, 1, 3, 2, 4]), "query_positions must not decrease, but decreases after token 2"),
     "key_ranges": (np.array([[0, 1], [2, 1], [0, 0], [1, 4], [0, 6]]), "key_ranges must not end before they begin"),
     "distance_bias": (np.array([np.inf, 1.0]), "distance_bias must be finite, got inf"),

@@ -41,7 +41,7 @@ def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal((3, 2, 4, 9, 3) if its else (2, 4, 9, 3)) for its in mapped[:3]]
     option = rng.random(MAPPED[case] if mapped[3] else MAPPED[case][1:]) + 0.3
-    others = {"memory_key": "memory_value", "memory_value": "memory_key"}
+    others = {"persistent_key": "persistent_value", "persistent_value": "persistent_key"}
     more = {others[name]: rng.standard_normal((2, 3))} if name in others else {}
     more |= {"gate_block": (3, 5)} if name == "block_gates" else {}
 
@@ -73,8 +73,8 @@ def test_vmap_of_padding_documents_positions_and_dropout():
     rng = np.random.default_rng(0)
     arrays = rng.standard_normal((3, 3, 2, 4, 9, 3))
     options = {
-        "key_lengths": np.array([[9, 5], [4, 8], [7, 7]]),
-        "key_begin": np.array([0, 1, 2]),
+        "key_stop": np.array([[9, 5], [4, 8], [7, 7]]),
+        "key_start": np.array([0, 1, 2]),
         "segment_ids": np.array([[0] * 4 + [1] * 5, [0] * 2 + [1] * 7, [0] * 9]),
         "query_positions": rng.random((3, 2, 9)).cumsum(-1),
     }

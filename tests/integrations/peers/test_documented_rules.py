@@ -85,7 +85,7 @@ def test_x_transformers(queries, memories):
     q, k, v = inputs(queries, keys)
     mem_k, mem_v = np.random.default_rng(1).standard_normal((2, 2, memories, 8))
     behind_memory = [np.concatenate([[mem] * len(rows), rows], axis=-2) for mem, rows in ((mem_k, k), (mem_v, v))]
-    ours = hs.attention(q, k, v, pattern=Local(past), memory_key=mem_k, memory_value=mem_v)
+    ours = hs.attention(q, k, v, pattern=Local(past), persistent_key=mem_k, persistent_value=mem_v)
     np.testing.assert_allclose(ours, softmax_of(q, *behind_memory, allowed), atol=1e-11)
 
 
@@ -107,11 +107,11 @@ def test_flash_attention(queries, window_size):
 )
 def test_flash_attention_varlen(causal, window_size):
     """Sequences one after another, in each of which the last query stands at the last key; who sees no key gives 0."""
-    query_lengths, key_lengths = [3, 5, 0, 4, 2, 1], [7, 2, 3, 4, 0, 6]
-    cu_seqlens_q, cu_seqlens_k = (np.cumsum([0, *lengths]) for lengths in (query_lengths, key_lengths))
+    query_lengths, key_stop = [3, 5, 0, 4, 2, 1], [7, 2, 3, 4, 0, 6]
+    cu_seqlens_q, cu_seqlens_k = (np.cumsum([0, *lengths]) for lengths in (query_lengths, key_stop))
     left, right = window_size
     allowed = np.zeros((cu_seqlens_q[-1], cu_seqlens_k[-1]), bool)
-    for first, first_key, *counts in zip(cu_seqlens_q, cu_seqlens_k, query_lengths, key_lengths, strict=False):
+    for first, first_key, *counts in zip(cu_seqlens_q, cu_seqlens_k, query_lengths, key_stop, strict=False):
         at, key = indices(*counts)
         seen = (key >= at - left) | (left < 0)
         seen &= (key <= at + right) | (right < 0)

@@ -13,10 +13,10 @@ def test_llama(monkeypatch):
 
 
 def test_left_padding(monkeypatch):
-    """A mask of tokens with zeros first: the index of the first one is key_begin."""
+    """A mask of tokens with zeros first: the index of the first one is key_start."""
     real = torch.tensor([[0] * 4 + [1] * 7, [1] * 11])
     for attended in attentions(decoder(), monkeypatch, input_ids=tokens(11), attention_mask=real):
-        agree(attended, counted=real, key_begin=array(real).argmax(axis=1))
+        agree(attended, counted=real, key_start=array(real).argmax(axis=1))
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -90,7 +90,7 @@ def test_paligemma(monkeypatch, side):
         real, kinds = real.flip(1), torch.tensor([[0] * 5 + [1] * 3 + [0] * 3, [0] * 5 + [1] * 6])
     options = {"prefix_lengths": array(real * (1 - kinds)).sum(axis=1)}
     if side == "left":  # on the right it lies behind all that count
-        options["key_begin"] = array(real).argmax(axis=1)
+        options["key_start"] = array(real).argmax(axis=1)
     for attended in paligemma(monkeypatch, transformers.GemmaConfig(**DECODER), real, kinds):
         agree(attended, counted=real, **options)
 

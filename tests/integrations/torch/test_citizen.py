@@ -16,7 +16,7 @@ from headspan.torch import attention, operator  # isort: skip
 COMPILED = {
     "nothing": {},
     "a number": {"span": 2.5, "ramp": 3},
-    "a list": {"span": [0.5, 1.5, 2.5, 3.25], "key_lengths": [3, 9]},
+    "a list": {"span": [0.5, 1.5, 2.5, 3.25], "key_stop": [3, 9]},
     "an array": {"span": np.array([0.5, 1.5, 2.5, 3.25])},
     "a tensor": {"span": torch.tensor([0.5, 1.5, 2.5, 3.25], requires_grad=True), "causal": False},
     "a pattern": {"pattern": Local(3) | Global(0), "dropout": 0.3, "seed": 2**64 - 1},
@@ -269,11 +269,11 @@ def test_shapes_without_numbers():
 def test_every_tensor_argument_may_be_a_tensor():
     """The same numbers as from arrays and lists, whatever their type."""
     arguments = arguments_of("positions") | {
-        "key_begin": np.array([0, 2], np.int32),
+        "key_start": np.array([0, 2], np.int32),
         "key_bias": np.zeros(7, np.float32),
     }
     tensors = {name: torch.tensor(x) if isinstance(x, np.ndarray | list) else x for name, x in arguments.items()}
     assert same(attention(**tensors), hs.attention(**arguments))
-    odd = {"span": np.longdouble(2.7), "key_bias": np.zeros(7, ">f8"), "key_begin": np.array([0, 2])[::-1][::-1]}
-    odd["key_begin"].flags.writeable = False
+    odd = {"span": np.longdouble(2.7), "key_bias": np.zeros(7, ">f8"), "key_start": np.array([0, 2])[::-1][::-1]}
+    odd["key_start"].flags.writeable = False
     assert same(attention(**as_tensors(arguments, needs=()) | odd), hs.attention(**arguments))

@@ -77,7 +77,7 @@ def test_another_device(argument):
 
 
 ANY = {
-    "span": torch.ones(4), "key_lengths": torch.tensor([3, 5]), "key_bias": torch.zeros(5),
+    "span": torch.ones(4), "key_stop": torch.tensor([3, 5]), "key_bias": torch.zeros(5),
     "pair_bias": torch.zeros(5, 5), "sinks": torch.zeros(4), "segment_ids": torch.zeros(5, dtype=torch.int64),
     "query_positions": torch.arange(5),
 }  # fmt: skip

@@ -94,7 +94,7 @@ def test_gradcheck(variant):
 
 def test_padding_and_documents_are_those_of_attention():
     layer, x = layer_of(), tokens()
-    padded = layer(x, key_lengths=torch.tensor([15, 6]), causal=False)
+    padded = layer(x, key_stop=torch.tensor([15, 6]), causal=False)
     torch.testing.assert_close(padded[1:, :6], layer(x[1:, :6], causal=False))
     packed = layer(x, segment_ids=[0] * 6 + [1] * 9)
     torch.testing.assert_close(packed[:, 6:], layer(x[:, 6:]))

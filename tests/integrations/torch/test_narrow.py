@@ -11,7 +11,7 @@ from headspan.torch import attention  # isort: skip
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs ml_dtypes for arrays of bfloat16")
 TYPES = {torch.float16: np.dtype(np.float16), torch.bfloat16: np.dtype(ml_dtypes.bfloat16)}
-OF_TYPE = (*ARRAYS, "pair_bias", "memory_key", "memory_value")
+OF_TYPE = (*ARRAYS, "pair_bias", "persistent_key", "persistent_value")
 types = pytest.mark.parametrize("dtype", TYPES, ids=str)
 
 

@@ -39,7 +39,7 @@ def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
     torch.manual_seed(1)
     arrays = [torch.randn((3, 2, 4, 9, 3) if its else (2, 4, 9, 3), dtype=torch.float64) for its in mapped[:3]]
     option = torch.rand(MAPPED[case] if mapped[3] else MAPPED[case][1:], dtype=torch.float64) + 0.3
-    others = {"memory_key": "memory_value", "memory_value": "memory_key"}
+    others = {"persistent_key": "persistent_value", "persistent_value": "persistent_key"}
     more = {others[name]: torch.randn(2, 3, dtype=torch.float64)} if name in others else {}
     more |= {"gate_block": (3, 5)} if name == "block_gates" else {}
 
@@ -69,8 +69,8 @@ def test_vmap_of_padding_documents_positions_and_dropout():
     torch.manual_seed(0)
     arrays = torch.randn(3, 3, 2, 4, 9, 3, dtype=torch.float64)
     options = {
-        "key_lengths": torch.tensor([[9, 5], [4, 8], [7, 7]]),
-        "key_begin": torch.tensor([0, 1, 2]),
+        "key_stop": torch.tensor([[9, 5], [4, 8], [7, 7]]),
+        "key_start": torch.tensor([0, 1, 2]),
         "segment_ids": torch.tensor([[0] * 4 + [1] * 5, [0] * 2 + [1] * 7, [0] * 9]),
         "query_positions": torch.rand(3, 2, 9, dtype=torch.float64).cumsum(-1),
     }

@@ -1,7 +1,7 @@
 """Mapped calls of attention (`vmap`) as one call with a larger batch.
 
-The calls are made one after another if a mapped argument has no batch axis (memory keys, tables of biases), and with
-dropout, which depends on the index of the batch item.
+The calls are made one after another if a mapped argument has no batch axis (persistent keys, tables of biases), and
+with dropout, which depends on the index of the batch item.
 """
 
 from __future__ import annotations

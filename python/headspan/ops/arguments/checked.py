@@ -80,9 +80,9 @@ def _positions(arrays: Mapping[str, Any], sizes: Sizes, segments: Segments | Non
 
 def _parameters(arrays: Mapping[str, Any], sizes: Sizes, patterns: Sequence[Pattern]) -> dict[str, Parameter]:
     """Check the options that have a gradient, and those that modify them."""
-    for name, other in (("memory_key", "memory_value"), ("memory_value", "memory_key")):
+    for name, other in (("persistent_key", "persistent_value"), ("persistent_value", "persistent_key")):
         if name in arrays and other not in arrays:
-            raise ValueError(f"memory_key and memory_value must be given together, but {other} was not given")
+            raise ValueError(f"persistent_key and persistent_value must be given together, but {other} was not given")
     parameters: dict[str, Parameter] = {}
     for name, option in arrays.items():
         row = ARRAY_OPTIONS[name]
@@ -90,10 +90,12 @@ def _parameters(arrays: Mapping[str, Any], sizes: Sizes, patterns: Sequence[Patt
             parameters[name] = row.parameter(name, option, sizes)
         if row.modifies is not None and row.modifies not in arrays:
             raise ValueError(f"{name} requires {row.modifies}")
-    if "memory_key" in parameters:
-        keys, values = (parameters[name].array.shape[1] for name in ("memory_key", "memory_value"))
+    if "persistent_key" in parameters:
+        keys, values = (parameters[name].array.shape[1] for name in ("persistent_key", "persistent_value"))
         if keys != values:
-            raise ValueError(f"memory_key and memory_value must have the same number of keys, got {keys} and {values}")
+            raise ValueError(
+                f"persistent_key and persistent_value must have the same number of keys, got {keys} and {values}"
+            )
     if not TERMS.keys().isdisjoint(arrays):
         grid = _grid(patterns, arrays)
         parameters |= {name: term(arrays, sizes, grid) for name, term in TERMS.items() if name in arrays}

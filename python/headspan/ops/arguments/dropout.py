@@ -46,7 +46,7 @@ def factors(share: float, seed: int, batch: int, heads: int, queries: Any, keys:
     share : float
     seed, batch, heads : int
     queries, keys : array_like of int
-        Indices among the keys; the indices of memory keys start at 2**31.
+        Indices among the keys; the indices of persistent keys start at 2**31.
 
     Returns
     -------

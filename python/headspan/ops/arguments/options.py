@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan.ops.arguments import dropout
-from headspan.ops.arguments.parameters import KeyBias, Memory, PerQuery
+from headspan.ops.arguments.parameters import KeyBias, PerQuery, Persistent
 from headspan.ops.arguments.rows import ArrayRow, Group, In, PatternRow, PlainRow, Row
 from headspan.ops.arguments.terms import BlockGates, DistanceBias, PairBias
 from headspan.patterns.base import Pattern
@@ -49,18 +49,18 @@ class Options(TypedDict, total=False):
     sinks: Annotated[npt.ArrayLike | None, ArrayRow(
         _SCORES, "bh", parameter=partial(_OF_HEAD, score=True),
         features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED | In.CUDA)]
-    memory_key: Annotated[npt.ArrayLike | None, ArrayRow(
-        Group.MEMORY, "h..", parameter=Memory, query_type=True,
+    persistent_key: Annotated[npt.ArrayLike | None, ArrayRow(
+        Group.PERSISTENT, "h..", parameter=Persistent, query_type=True,
         features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
-    memory_value: Annotated[npt.ArrayLike | None, ArrayRow(
-        Group.MEMORY, "h..", parameter=partial(Memory, values=True), query_type=True,
+    persistent_value: Annotated[npt.ArrayLike | None, ArrayRow(
+        Group.PERSISTENT, "h..", parameter=partial(Persistent, values=True), query_type=True,
         features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
     pattern: Annotated[Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None, PatternRow(
         Group.PATTERNS, by="index", features=In.HALO | In.VIEW | In.RECORD | In.CUDA)]
     query_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bq", features=In.STORE | In.CUDA)]
     key_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bk")]
-    key_begin: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
-    key_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
+    key_start: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
+    key_stop: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
     key_ranges: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq.", features=In.VIEW | In.RECORD | In.CUDA)]
     prefix_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.VIEW | In.CUDA)]
     segment_ids: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk", features=In.VIEW | In.CUDA)]

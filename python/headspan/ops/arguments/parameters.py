@@ -132,8 +132,8 @@ class KeyBias(Parameter):
         self.removed = np.ascontiguousarray(removed.reshape(shape)) if removed.any() else None
 
 
-class Memory(Parameter):
-    """Memory keys or values, which every query sees."""
+class Persistent(Parameter):
+    """Persistent keys or values, which every query sees."""
 
     def __init__(self, name: str, value: object, sizes: Sizes, *, values: bool = False) -> None:
         dims = sizes.value_dim if values else sizes.head_dim

@@ -20,7 +20,7 @@ class Group(Enum):
     PACKING = "padding and packing"
     PATTERNS = "patterns"
     SCORES = "biases and other score terms"
-    MEMORY = "memory"
+    PERSISTENT = "persistent keys"
     DROPOUT = "dropout"
 
 

@@ -119,21 +119,26 @@ def key_counts(name: str, counts: object, sizes: Sizes) -> _Integers:
 def limits(options: Mapping[str, Any], sizes: Sizes, segments: Segments | None) -> dict[str, _Integers]:
     """Return the arguments of the core for padding, a prefix, ranges and segments."""
     core: dict[str, _Integers] = {}
-    for name in ("key_begin", "key_lengths"):
+    for name in ("key_start", "key_stop"):
         if name in options:
             core[name] = key_counts(name, options[name], sizes)
+    if "key_start" in core and "key_stop" in core:
+        starts, stops = np.broadcast_arrays(core["key_start"], core["key_stop"])
+        if (starts > stops).any():
+            item = int(np.argmax(starts > stops))
+            raise ValueError(f"key_stop must be at least key_start, got {stops[item]} and {starts[item]}")
     if "prefix_lengths" in options:
         if segments is not None:
             raise ValueError("prefix_lengths cannot be combined with segments")
-        core["prefix_end"] = key_counts("prefix_lengths", options["prefix_lengths"], sizes) + core.get("key_begin", 0)
+        core["prefix_end"] = key_counts("prefix_lengths", options["prefix_lengths"], sizes) + core.get("key_start", 0)
     ranges = _ranges(options["key_ranges"], sizes) if "key_ranges" in options else None
     if segments is not None and ranges is None and segments.key_order is None:
         ranges = segments.first, segments.last
     elif segments is not None:
         first, last = (np.array([[0]]), np.array([[sizes.keys]])) if ranges is None else ranges
         if segments.key_order is not None:  # reordering moves the padding away from the ends
-            first = np.maximum(first, core.pop("key_begin", np.array([0]))[:, None])
-            last = np.minimum(last, core.pop("key_lengths", np.array([sizes.keys]))[:, None])
+            first = np.maximum(first, core.pop("key_start", np.array([0]))[:, None])
+            last = np.minimum(last, core.pop("key_stop", np.array([sizes.keys]))[:, None])
         ranges = segments.limited(first, last)
     if ranges is not None:
         order = None if segments is None else segments.query_order

@@ -31,17 +31,17 @@ def key_ranges(options: Mapping[str, Any], patterns: Sequence[Pattern], sizes: S
         ends.append((table[..., 0], table[..., 1]))
     if "key_ranges" in options:
         ends.append(_of_queries(options["key_ranges"], sizes))
-    begin = _of_items("key_begin", options, sizes)
-    length = _of_items("key_lengths", options, sizes)
-    if begin is not None or length is not None:
-        none = torch.zeros((1, 1, 1), dtype=torch.int32, device=device)
-        ends.append((none if begin is None else begin, none + sizes.keys if length is None else length))
+    start = _of_items("key_start", options, sizes)
+    stop = _of_items("key_stop", options, sizes)
+    if start is not None or stop is not None:
+        zero = torch.zeros((1, 1, 1), dtype=torch.int32, device=device)
+        ends.append((zero if start is None else start, zero + sizes.keys if stop is None else stop))
     prefix = _of_items("prefix_lengths", options, sizes)
     if prefix is not None:
         position = torch.arange(sizes.keys - sizes.queries, sizes.keys, device=device)
         if "query_positions" in options:
             position = options["query_positions"].reshape(-1, 1, sizes.queries)
-        prefix = prefix if begin is None else prefix + begin
+        prefix = prefix if start is None else prefix + start
         ends.append((torch.zeros_like(prefix), torch.maximum(position + 1, prefix)))
     if "segment_ids" in options:
         ends.append(_of_segments(options["segment_ids"], sizes))

@@ -86,7 +86,7 @@ def attention(
     -----
     Attention is an operator of torch. `torch.compile` and `torch.export` keep it as one node (create patterns outside
     the compiled function), activation checkpointing recomputes it, and `torch.func` differentiates it. `vmap` maps it
-    as one larger batch, or call by call with memory keys, a table of biases or dropout. Only the required gradients
+    as one larger batch, or call by call with persistent keys, a table of biases or dropout. Only the required gradients
     are computed. The number of threads is ``torch.get_num_threads()``.
 
     If the arguments are `DTensor`, each rank computes its own shards of heads and batch items with the matching parts

@@ -42,7 +42,7 @@ def nested_attention(
         if option is not None and (name not in _OPTIONS or (name in _PER_HEAD and np.ndim(option) > 1)):
             suffix = " but as one number or one for each head" if name in _PER_HEAD else ""
             raise NotImplementedError(
-                f"{name} cannot be given with nested tensors{suffix}: pad the texts, see key_lengths"
+                f"{name} cannot be given with nested tensors{suffix}: pad the texts, see key_stop"
             )
     offsets = {"query_segments": query.offsets(), "key_segments": key.offsets()}
     segments = {name: segments_from(array_of(ends)) for name, ends in offsets.items()}

@@ -102,8 +102,8 @@ class SpanMultiheadAttention(nn.MultiheadAttention):
             _check_mask("key_padding_mask", key_padding_mask, (batch, keys), *[(keys,)] * (batch == 1))
             options["key_bias"] = _mask_bias(key_padding_mask, query.dtype).unsqueeze(-2)
         if self.bias_k is not None:
-            options["memory_key"] = self.bias_k.view(heads, 1, -1).to(query.dtype)
-            options["memory_value"] = self.bias_v.view(heads, 1, -1).to(query.dtype)
+            options["persistent_key"] = self.bias_k.view(heads, 1, -1).to(query.dtype)
+            options["persistent_value"] = self.bias_v.view(heads, 1, -1).to(query.dtype)
         if self.add_zero_attn:
             options["sinks"] = 0.0  # equivalent to a key and a value of zeros
         if self.training and self.dropout:
@@ -128,15 +128,15 @@ def add_spans(module: nn.MultiheadAttention, span: AdaptiveSpan, ramp: float) ->
 def _weights(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
     """Return weights; as in torch, columns for the learned key and the zero key follow those of the keys."""
     heads, keys = key.shape[1:3]
-    extra_keys = [options["memory_key"]] if "memory_key" in options else []
+    extra_keys = [options["persistent_key"]] if "persistent_key" in options else []
     if "sinks" in options:
         extra_keys.append(query.new_zeros(heads, 1, key.shape[3]))
         options = {name: option for name, option in options.items() if name != "sinks"}
     columns = keys + len(extra_keys)
     if extra_keys:
         one_hot = torch.eye(columns, dtype=query.dtype, device=query.device)[keys:]
-        memory_value = one_hot.expand(heads, len(extra_keys), columns)
-        options = options | {"memory_key": torch.cat(extra_keys, 1), "memory_value": memory_value}
+        persistent_value = one_hot.expand(heads, len(extra_keys), columns)
+        options = options | {"persistent_key": torch.cat(extra_keys, 1), "persistent_value": persistent_value}
     return weights(query, key, options, columns=columns)
 
 

@@ -75,16 +75,16 @@ class HeadLayer:
         key._headspan_cache = self
         return key, value
 
-    def attend(self, query: torch.Tensor, *, key_begin: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, *, key_start: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
         """Return attention of the new tokens to all tokens, (batch, heads, tokens, head_dim)."""
         if self._new is None or self._cache is None:
             raise RuntimeError("a HeadCache was read twice for one update")
-        if key_begin is not None:
+        if key_start is not None:
             if self._options["sink_tokens"]:
                 raise NotImplementedError(
                     "sink_tokens are the first tokens, which are padding if padding is on the left"
                 )
-            options["key_begin"] = key_begin
+            options["key_start"] = key_start
         new, self._new = self._new, None
         result: torch.Tensor = self._cache.attend(query, *new, **options)
         return result

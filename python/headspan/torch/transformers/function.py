@@ -164,4 +164,4 @@ def _cache_mask(attention_mask: torch.Tensor | None, queries: int, window: int |
     expected = begin if window is None else begin.maximum(position - window + 1)
     if bool(((first < end) & ((first != expected) | (end > position + 1))).any()):
         raise NotImplementedError(f"a mask that is more than padding and the layer's window {refusal}")
-    return {"key_begin": begin[:, 0]} if bool(begin.any()) else {}
+    return {"key_start": begin[:, 0]} if bool(begin.any()) else {}

@@ -67,7 +67,7 @@ class Recorded:
             begin, end = int(ranges[-1, 0]), int(ranges[-1, 1])
             causal = np.arange(len(ranges)) + end - len(ranges) + 1
             if np.array_equal(ranges[:, 1], np.maximum(causal, begin)) and (ranges[:, 0] == begin).all():
-                return shown | {"causal": True, "key_begin": begin, "key_lengths": end}
+                return shown | {"causal": True, "key_start": begin, "key_stop": end}
             shown["key_ranges"] = ranges
         return shown
 

@@ -22,7 +22,7 @@ SUPPORTED = {name: options for name, options in OPTIONS.items() if options.keys(
     "window both ways": {"pattern": Local(1, after=2), "causal": False, "alibi_slopes": 0.2},
     "blocks and a window": {"pattern": Blockwise(3) | Local(1), "sinks": 0.5},
     "a pattern for each head": {"pattern": [Local(1), Full(), Blockwise(2, back=1), Local(3) & Blockwise(4)]},
-    "a window and padding": {"pattern": Local(3), "key_begin": [1, 0], "key_lengths": [6, 7]},
+    "a window and padding": {"pattern": Local(3), "key_start": [1, 0], "key_stop": [6, 7]},
     "segments and dropout": {"segment_ids": [[5, 5, 5, 1, 1, 1, 1], [0, 0, 1, 2, 2, 2, 2]], "dropout": 0.3, "seed": 1},
 }
 REFUSED = {name: options for name, options in OPTIONS.items() if not options.keys() <= set(TAKEN)}
@@ -123,9 +123,9 @@ def draw(seed):
         options |= {"dropout": float(rng.uniform(0.05, 0.5)), "seed": int(rng.integers(2**62))}
     limit = rng.random()
     if limit < 0.15:
-        options["key_lengths"] = rng.integers(0, keys + 1, batch)
+        options["key_stop"] = rng.integers(0, keys + 1, batch)
     elif limit < 0.3:
-        options["key_begin"] = rng.integers(0, keys + 1, batch)
+        options["key_start"] = rng.integers(0, keys + 1, batch)
     elif limit < 0.45:
         ends = np.sort(rng.integers(0, keys + 1, (batch, queries, 2)), axis=-1)
         options["key_ranges"] = ends
@@ -182,7 +182,7 @@ def test_leading_axes_may_be_omitted(shape, device):
 
 def test_queries_without_keys_are_zero(device):
     query, key, value = torch.randn(3, 1, 2, 70, 16, device=device).requires_grad_()
-    out, lse = attention(query, key, value, key_begin=65, return_lse=True)
+    out, lse = attention(query, key, value, key_start=65, return_lse=True)
     assert (out[:, :, :65] == 0).all()
     assert (lse[:, :, :65] == -torch.inf).all()
     (gradient,) = torch.autograd.grad(out.sum(), query)
@@ -197,7 +197,7 @@ def test_keys_out_of_reach_are_not_read(poison, device):
     dirty = [x.clone() for x in clean]
     dirty[1][:, :, 100:], dirty[2][:, :, 100:] = poison, poison
     dirty[0][:, :, :30] = poison  # queries that see no key
-    options = {"key_begin": 30, "key_lengths": 100, "span": 40.0}
+    options = {"key_start": 30, "key_stop": 100, "span": 40.0}
     results = []
     for tensors in (clean, dirty):
         leaves = [x.requires_grad_() for x in tensors]

@@ -196,7 +196,7 @@ WRONG = {
         "key_positions has no halo; omit it if tokens are distributed over ranks, or gather",
     ),
     "segment_ids": (np.zeros(9, int), "segment_ids has no halo"),
-    "key_lengths": (9, "key_lengths has no halo"),
+    "key_stop": (9, "key_stop has no halo"),
     "key_bias": (np.zeros(9), "key_bias has no halo"),
     "pair_bias": (np.zeros((9, 9)), "pair_bias has no halo"),
     "dropout": (0.5, "dropout has no halo"),

@@ -33,7 +33,7 @@ CASES = {
         {"sinks": 0, "alibi_slopes": 1},
         {"alibi_slopes": 0},
     ),
-    "memory": ({"memory_key": draw(2, 3, 8), "memory_value": draw(3, 5)}, {"memory_key": 0}, {}),
+    "memory": ({"persistent_key": draw(2, 3, 8), "persistent_value": draw(3, 5)}, {"persistent_key": 0}, {}),
     "biases": (
         {
             "key_bias": draw(HEADS, TOKENS),
@@ -44,7 +44,7 @@ CASES = {
         {"pair_bias": 0},
     ),
     "gates": ({"block_gates": 0.1 + draw(HEADS, 4, 3), "gate_block": np.array([6, 7])}, {"block_gates": 0}, {}),
-    "padding": ({"key_begin": np.array([0, 3]), "key_lengths": np.array([17, 20])}, {}, {}),
+    "padding": ({"key_start": np.array([0, 3]), "key_stop": np.array([17, 20])}, {}, {}),
     "documents": ({"segment_ids": np.repeat([[0, 1], [2, 2]], 10, axis=1)}, {}, {}),
     "a pattern": ({"pattern": Local(5) | Global(0), "causal": True}, {}, {}),
 }

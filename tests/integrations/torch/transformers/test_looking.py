@@ -87,7 +87,7 @@ def test_the_view_of_a_layer():
     mask[0, :9] = 0
     layers = recorded(model, ids, attention_mask=mask)
     given = layers[0].trace(item=0)
-    assert given["key_begin"] == 9
+    assert given["key_start"] == 9
     drawn = {name: given[name] for name in given.keys() - {"query", "key"}}
     weights = hs.attention_weights(given["query"], given["key"], **drawn)
     np.testing.assert_allclose(weights[:, 9:], layers[0].weights()[0, :, 9:], atol=1e-6)
