@@ -37,7 +37,7 @@ class Case:
         A name in PATTERNS. Only for cases without a span.
     at_most : float, optional
         Upper bound for the time per allowed pair, relative to full attention.
-    limit : float, optional
+    max_span : float, optional
         Span limit of the local branch. Makes the case a hybrid layer with ``heads * head_dim`` channels.
     passes : tuple of str
         Some of FORWARD, BACKWARD and BOTH.
@@ -60,7 +60,7 @@ class Case:
     ramp: float = 32
     pattern: str | None = None
     at_most: float | None = None
-    limit: float | None = None
+    max_span: float | None = None
     passes: tuple[str, ...] = (FORWARD, BOTH)
     threads: int | None = None
     quick: bool = False
@@ -74,7 +74,7 @@ class Case:
     @property
     def kind(self) -> str:
         """The kind of problem: "attention", "pattern" or "layer"."""
-        if self.limit is not None:
+        if self.max_span is not None:
             return "layer"
         return "attention" if self.pattern is None else "pattern"
 

@@ -14,7 +14,7 @@ GROUPS = {
     "tiny": "Many small problems: batch 64, 8 heads, head_dim 64, float32, causal, full span",
     "decode": "Decoding: 1 or 16 queries against many keys, 8 heads (1 head at 1M keys), head_dim 64, float32, causal",
     "pattern": "Patterns: 4 heads, 8192 tokens (neighborhood: 64 x 64), head_dim 64, float32, not causal",
-    "hybrid": "Hybrid layer: 256 channels in 4 heads, float32, not causal, limit 256, ramp 32",
+    "hybrid": "Hybrid layer: 256 channels in 4 heads, float32, not causal, max_span 256, ramp 32",
     "call": "A call that computes next to nothing: 1 head, 16 tokens, head_dim 16, one thread",
 }
 
@@ -33,7 +33,7 @@ def _pattern(name: str, at_most: float, tokens: int = 8192) -> Case:
 
 
 def _hybrid(tokens: int) -> Case:
-    return Case(f"hybrid-{tokens}", "hybrid", heads=4, queries=tokens, keys=tokens, causal=False, limit=256)
+    return Case(f"hybrid-{tokens}", "hybrid", heads=4, queries=tokens, keys=tokens, causal=False, max_span=256)
 
 
 CASES = (

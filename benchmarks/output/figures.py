@@ -200,6 +200,8 @@ def hybrid(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
         for ax in grid[-1]:
             ax.set_xlabel("tokens")
         first = layer_cases[0]
-        figure.suptitle(f"{first.heads * first.head_dim} channels, {first.heads} heads, limit {first.limit:g}", size=10)
+        figure.suptitle(
+            f"{first.heads * first.head_dim} channels, {first.heads} heads, max_span {first.max_span:g}", size=10
+        )
         figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

@@ -133,8 +133,8 @@ def test_span_penalty_goes_with_spans_of_its_type(dtype):
 
 
 def test_limit_must_fit_into_the_type():
-    with pytest.raises(ValueError, match="limit must fit into float32"):
-        hs.dynamic_span(*(np.ones(shape, np.float32) for shape in ((1, 3, 2), (4, 2), 4)), limit=1e300)
+    with pytest.raises(ValueError, match="max_span must fit into float32"):
+        hs.dynamic_span(*(np.ones(shape, np.float32) for shape in ((1, 3, 2), (4, 2), 4)), max_span=1e300)
 
 
 @pytest.mark.parametrize("value", [1e-50, 1e-42])
@@ -143,11 +143,13 @@ def test_a_temperature_that_float32_cannot_divide_by_is_refused(value):
         hs.attention(*arrays("float32", 2, 20, 8), temperature=value)
 
 
-@pytest.mark.parametrize("name", ["limit", "temperature_range"])
+@pytest.mark.parametrize("name", ["max_span", "temperature_range"])
 def test_hybrid_limits_fit_the_type_of_x(name):
     parameters = hs.hybrid_parameters(6, 3, dtype=np.float32)
     with pytest.raises(ValueError, match=f"{name} must fit into float32"):
-        hs.hybrid_attention(np.ones((2, 5, 6), np.float32), parameters, **({"heads": 3, "limit": 1.0} | {name: 1e300}))
+        hs.hybrid_attention(
+            np.ones((2, 5, 6), np.float32), parameters, **({"heads": 3, "max_span": 1.0} | {name: 1e300})
+        )
 
 
 def test_soft_mask_takes_the_absolute_distance():

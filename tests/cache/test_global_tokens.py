@@ -14,7 +14,7 @@ def draw(rng):
     key_heads, shared = int(rng.integers(1, 3)), int(rng.integers(1, 3))
     heads = key_heads * shared
     spans = None if rng.random() < 0.5 else rng.integers(0, 12, heads).astype(float)
-    sink_tokens = int(rng.choice([0, 0, 3]))
+    first_tokens = int(rng.choice([0, 0, 3]))
 
     def one():
         tokens = sorted(int(token) for token in rng.choice(TOKENS, rng.integers(1, 4)))
@@ -22,12 +22,12 @@ def draw(rng):
         return near & Global(tokens) | Local(2) if rng.random() < 0.2 else near | Global(tokens)
 
     pattern = one() if spans is None or rng.random() < 0.5 else [one() for _ in range(heads)]
-    arguments = {"spans": spans, "ramp": 2, "pattern": pattern, "sink_tokens": sink_tokens, "dtype": "float64"}
+    arguments = {"spans": spans, "ramp": 2, "pattern": pattern, "first_tokens": first_tokens, "dtype": "float64"}
     arguments["slack"] = int(rng.integers(4))
     whole = pattern
-    if sink_tokens:
+    if first_tokens:
         parts = pattern if isinstance(pattern, list) else [pattern]
-        whole = [its | Global(range(sink_tokens)) for its in (parts if len(parts) == heads else parts * heads)]
+        whole = [its | Global(range(first_tokens)) for its in (parts if len(parts) == heads else parts * heads)]
     arrays = [normals(int(rng.integers(99)), 1, n, TOKENS, 8) for n in (heads, key_heads, key_heads)]
     return key_heads, arguments, hs.attention(*arrays, span=spans, ramp=2, pattern=whole), arrays
 

@@ -37,7 +37,7 @@ class CacheAndArray(RuleBasedStateMachine):
         self.spans, self.ramp, self.sinks, self.kept_as = np.array(spans[: key_heads * share]), ramp, sinks, dtype
         self.dtype = "float64" if dtype == "float64" else "float32"
         self.cache = hs.SpanCache(
-            2, key_heads, 4, spans=self.spans, ramp=ramp, sink_tokens=sinks, slack=SLACK, dtype=dtype, value_dim=3
+            2, key_heads, 4, spans=self.spans, ramp=ramp, first_tokens=sinks, slack=SLACK, dtype=dtype, value_dim=3
         )
         self.key, self.value = self.draw(0, 4), self.draw(0, 3)
         self.back = 0  # tokens taken back since the last were added

@@ -12,11 +12,11 @@ CASES = {
     "spans": ({"spans": [3, 40], "ramp": 8}, (1, 2, 2)),
     "hard windows": ({"spans": [0, 5, 64, 200], "ramp": 0}, (2, 4, 4)),
     "grouped": ({"spans": [1, 2, 30, 7, 0, 90], "ramp": 4}, (2, 6, 2)),
-    "sinks": ({"spans": [3, 40], "ramp": 8, "sink_tokens": 5}, (1, 2, 2)),
-    "a span without limit": ({"spans": [3, 1e30], "ramp": 8, "sink_tokens": 2}, (1, 2, 2)),
+    "sinks": ({"spans": [3, 40], "ramp": 8, "first_tokens": 5}, (1, 2, 2)),
+    "a span without limit": ({"spans": [3, 1e30], "ramp": 8, "first_tokens": 2}, (1, 2, 2)),
     "a window": ({"pattern": lambda: Local(30)}, (2, 2, 1)),
     "global tokens": ({"spans": [9, 20], "ramp": 2, "pattern": lambda: Local(15) | Global([0, 7, 100])}, (1, 2, 2)),
-    "blocks": ({"pattern": lambda: Blockwise(16, back=1), "sink_tokens": 3}, (1, 2, 2)),
+    "blocks": ({"pattern": lambda: Blockwise(16, back=1), "first_tokens": 3}, (1, 2, 2)),
     "a pattern for each head": ({"pattern": lambda: [Local(4), Full()], "spans": [50, 7]}, (1, 2, 2)),
 }
 
@@ -33,7 +33,7 @@ def problem(heads, key_heads, batch, tokens, dtype, value_dim=6):
 
 def whole(query, key, value, arguments, **options):
     """Attention over all keys, with what the cache stands for."""
-    heads, sinks = query.shape[1], arguments.get("sink_tokens", 0)
+    heads, sinks = query.shape[1], arguments.get("first_tokens", 0)
     pattern = arguments.get("pattern")
     if sinks:
         each = pattern if isinstance(pattern, list) else [Full() if pattern is None else pattern] * heads
@@ -91,7 +91,7 @@ def test_memory_is_that_of_the_spans(name):
         reaches = np.minimum(reaches, bounds[name])
     if isinstance(each, list):
         reaches[0] = 4
-    kept = len({*range(arguments.get("sink_tokens", 0)), *((0, 7, 100) if name == "global tokens" else ())})
+    kept = len({*range(arguments.get("first_tokens", 0)), *((0, 7, 100) if name == "global tokens" else ())})
     rows = sum(reaches.reshape(key_heads, -1).max(axis=1) + 1 + kept)
     if rows < 1e6:
         assert cache.nbytes == rows * batch * (8 + 6) * 4
@@ -101,7 +101,7 @@ def test_memory_is_that_of_the_spans(name):
 
 
 def test_options_of_a_query_are_those_of_attention():
-    arguments = {"spans": [12, 60], "ramp": 8, "sink_tokens": 2}
+    arguments = {"spans": [12, 60], "ramp": 8, "first_tokens": 2}
     query, key, value = problem(2, 2, 2, 200, "float64")
     persistent_key, persistent_value = normals(7, 2, 3, 8), normals(8, 2, 3, 6)
     options = {
@@ -159,12 +159,12 @@ def test_dynamic_spans_may_not_reach_further():
 
 def test_spans_shrink_while_the_text_goes_on():
     query, key, value = problem(4, 2, 2, 400, "float32")
-    cache = hs.SpanCache(2, 2, 8, value_dim=6, spans=[12, 60, 100, 3], ramp=8, sink_tokens=2)
+    cache = hs.SpanCache(2, 2, 8, value_dim=6, spans=[12, 60, 100, 3], ramp=8, first_tokens=2)
     for first, last in pieces_of(200, 50):
         cache.append(key[:, :, first:last], value[:, :, first:last])
     before, cache.spans = cache.nbytes, [12, 5, 30, 3]
     assert cache.nbytes < before / 2
-    arguments = {"spans": [12, 5, 30, 3], "ramp": 8, "sink_tokens": 2}
+    arguments = {"spans": [12, 5, 30, 3], "ramp": 8, "first_tokens": 2}
     for token in range(200, 400):
         out = cache.attend(query[:, :, [token]], key[:, :, [token]], value[:, :, [token]])
         seen = slice(token + 1)
@@ -244,7 +244,7 @@ def test_bad_calls(error, wrong):
     ("error", "arguments"),
     [
         (ValueError, {"spans": [1, 2, 3]}), (ValueError, {"spans": [-1, 2]}), (ValueError, {"ramp": -1}),
-        (TypeError, {"dtype": np.int32}), (TypeError, {"pattern": "local"}), (ValueError, {"sink_tokens": -1}),
+        (TypeError, {"dtype": np.int32}), (TypeError, {"pattern": "local"}), (ValueError, {"first_tokens": -1}),
         (TypeError, {"slack": 0.5}), (ValueError, {"key_heads": 0}), (TypeError, {"pattern": lambda: [Local(3)] * 3}),
     ],
     ids=lambda given: given.__name__ if isinstance(given, type) else " ".join(given),

@@ -61,7 +61,7 @@ def test_attention_over_what_is_kept(dtype, size, heads):
         normals(i, 2, n, tokens, 24, dtype=np.float32) for i, n in enumerate((heads, *[key_heads] * 2))
     )
     spans = np.linspace(3, 90, heads).round()
-    cache = hs.SpanCache(2, key_heads, 24, spans=spans, ramp=8, sink_tokens=3, dtype=dtype)
+    cache = hs.SpanCache(2, key_heads, 24, spans=spans, ramp=8, first_tokens=3, dtype=dtype)
     pattern = hs.patterns.Full() | hs.patterns.Global(range(3))
     cache.append(key[:, :, :80], value[:, :, :80])
     key, value = rounded(key, dtype), rounded(value, dtype)
@@ -100,7 +100,7 @@ def test_an_unknown_type():
 def test_the_cost_of_a_token_is_what_the_cache_holds(dtype, options):
     spans, sinks = [5, 10, 20, 30, 40, 7], options.get("sinks", 0)
     pattern = hs.patterns.Local(12) if "pattern" in options else None
-    cache = hs.SpanCache(2, 3, 64, spans=spans, ramp=2, pattern=pattern, sink_tokens=sinks, dtype=dtype)
+    cache = hs.SpanCache(2, 3, 64, spans=spans, ramp=2, pattern=pattern, first_tokens=sinks, dtype=dtype)
     whole = hs.patterns.Full() | hs.patterns.Global(range(sinks)) if sinks else pattern
     sizes = {"tokens": 5000, "heads": 6, "head_dim": 64, "batch": 2, "span": spans, "ramp": 2, "pattern": whole}
     token = hs.cost(**sizes, decode=True, key_heads=3, dtype=dtype)

@@ -13,8 +13,8 @@ def sizes(layers, heads, **more):
     return {"tokens": TOKENS, "layers": layers, "heads": heads, "head_dim": 8, "ramp": 4, **more}
 
 
-def price(layers=2, heads=4, key_heads=2, ramp=4.0, sink_tokens=0):
-    return Price(TOKENS, layers, heads, key_heads, 8, ramp, sink_tokens, np.float32)
+def price(layers=2, heads=4, key_heads=2, ramp=4.0, first_tokens=0):
+    return Price(TOKENS, layers, heads, key_heads, 8, ramp, first_tokens, np.float32)
 
 
 class Planted:
@@ -54,7 +54,7 @@ def counted(spans, ramp=4.0, **options):
 @pytest.mark.parametrize("sinks", [0, 5, 400])
 def test_pairs_are_those_that_cost_counts(ramp, sinks):
     rng = np.random.default_rng(0)
-    its = price(ramp=ramp, sink_tokens=sinks)
+    its = price(ramp=ramp, first_tokens=sinks)
     pattern = Full() | Global(range(min(sinks, TOKENS))) if sinks else None
     for spans in (its.full, 0 * its.full, rng.integers(0, TOKENS, (2, 2)), rng.uniform(0, TOKENS, (2, 2))):
         assert its.pairs(np.asarray(spans)) == counted(its.of_heads(spans), ramp, pattern=pattern)
@@ -62,7 +62,7 @@ def test_pairs_are_those_that_cost_counts(ramp, sinks):
 
 @pytest.mark.parametrize("ramp", [1.0, 2.5, 32.0])
 def test_scaled_spans_have_the_pairs_asked_for_and_rounded_down_no_more(ramp):
-    its = price(ramp=ramp, sink_tokens=3)
+    its = price(ramp=ramp, first_tokens=3)
     spans = np.array([[3.0, 200.0], [0.0, 40.0]])
     for share in (0.3, 0.5, 0.9):
         pairs = share * its.pairs(its.full)
@@ -74,7 +74,7 @@ def test_scaled_spans_have_the_pairs_asked_for_and_rounded_down_no_more(ramp):
 
 
 def test_the_slope_of_pairs_is_that_of_finite_differences():
-    its, spans = price(ramp=4.0, sink_tokens=7), np.array([[3.25, 200.5], [0.5, 40.75]])
+    its, spans = price(ramp=4.0, first_tokens=7), np.array([[3.25, 200.5], [0.5, 40.75]])
     more = (its.smooth(spans + 0.01)[0] - its.smooth(spans - 0.01)[0]) / 0.02
     np.testing.assert_allclose(its.smooth(spans)[1], more)
 
@@ -203,7 +203,7 @@ def test_the_curve_is_what_was_measured_with_falling_pairs():
 
 def test_sinks_are_counted():
     planted = Planted([[100, 4], [4, 30]])
-    fit = planted.fit(tolerance=1e-6, sink_tokens=10, ramp=1)
+    fit = planted.fit(tolerance=1e-6, first_tokens=10, ramp=1)
     assert fit.pairs == counted(fit.spans, 1, pattern=Full() | Global(range(10)))
     assert fit.cache_bytes == (fit.spans + 1 + 10).sum() * 2 * 8 * 4
 

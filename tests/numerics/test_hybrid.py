@@ -11,7 +11,7 @@ from helpers import ROOT
 
 PAGE = ROOT / "docs" / "explain" / "hybrid.md"
 HEADS, DIM, TOKENS, BATCH = 2, 6, 9, 2
-COMMON = {"heads": HEADS, "limit": 7.3, "ramp": 2.6}
+COMMON = {"heads": HEADS, "max_span": 7.3, "ramp": 2.6}
 FORMS = {
     "batch": {"per": "batch"},
     "head": {"per": "head"},
@@ -52,7 +52,7 @@ def dense(
     parameters,
     *,
     heads,
-    limit,
+    max_span,
     ramp,
     per,
     sharpen_longer=True,
@@ -91,9 +91,9 @@ def dense(
         temperature = 1 + temperature_range * (1 - by_token) if sharpen_longer else 0.5 + temperature_range * by_token
         if p["log_temperature"] is not None:
             temperature = np.exp(p["log_temperature"])[:, None]
-        near = attend(p["local_qkv"], limit * by_token, temperature)
+        near = attend(p["local_qkv"], max_span * by_token, temperature)
         outs.append(np.concatenate((near, wide), axis=1) @ p["projection"] + p["projection_bias"])
-        spans.append(limit * share)
+        spans.append(max_span * share)
         temperatures.append(temperature if per == "token" else temperature[:, 0])
     shown = temperatures[0].ravel() if p["log_temperature"] is not None else np.array(temperatures)
     return np.array(outs), np.array(spans), shown
@@ -191,7 +191,7 @@ def test_bits_do_not_depend_on_threads(dtype):
     before, bits = hs.get_num_threads(), []
     for count in (1, 2):
         hs.set_num_threads(count)
-        out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=3, limit=90, per="token")
+        out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=3, max_span=90, per="token")
         grad_x, gradients = vjp(np.ones_like(out))
         bits.append([a.tobytes() for a in (out, grad_x, *gradients)])
     hs.set_num_threads(before)
@@ -252,7 +252,7 @@ def test_parameters_at_first():
     learned = hs.hybrid_parameters(8, 2, learn_temperature=True, dtype="float32")
     assert {p.dtype for p in learned} == {np.dtype(np.float32)}
     x = np.random.default_rng(0).standard_normal((2, 40, 8)).astype(np.float32)
-    _, span, temperature = hs.hybrid_attention(x, learned, heads=2, limit=20, return_span=True)
+    _, span, temperature = hs.hybrid_attention(x, learned, heads=2, max_span=20, return_span=True)
     np.testing.assert_array_equal(temperature, [1, 1])
     assert np.all(abs(span - 10) < 5)
 
@@ -262,7 +262,7 @@ def test_parameters_at_first():
 # channel. The third and fourth channel mirror the first two, which makes the layer norm do nothing.
 PLANTED = {1: 3.0, -1: 20.0}
 RAMP = 4.0
-LAYER = {"heads": 1, "limit": 40.0, "ramp": RAMP, "temperature_range": 0.0}
+LAYER = {"heads": 1, "max_span": 40.0, "ramp": RAMP, "temperature_range": 0.0}
 DOWNSTREAM = ("local_qkv", "projection", "projection_bias")  # the predicted span does not depend on these
 PREDICTOR = ("predictor_weight", "predictor_bias")
 
@@ -285,7 +285,7 @@ def planted_parameters(start):
         global_qkv=qkv,
         local_qkv=qkv,
         predictor_weight=np.zeros((1, 4)),
-        predictor_bias=np.array([np.log(start / (LAYER["limit"] - start))]),
+        predictor_bias=np.array([np.log(start / (LAYER["max_span"] - start))]),
         projection=np.eye(8, 4),
     )
 
@@ -359,16 +359,3 @@ def test_matrices_at_first_have_the_variance_of_one_by_their_inputs():
     parameters = hs.hybrid_parameters(64, 4)
     for name, inputs in (("global_qkv", 64), ("local_qkv", 64), ("projection", 128)):
         np.testing.assert_allclose(getattr(parameters, name).std(), inputs**-0.5, rtol=0.05, err_msg=name)
-
-
-@pytest.mark.parametrize("call", [hs.hybrid_attention, hs.hybrid_attention_vjp])
-def test_the_old_name_of_the_limit_goes_on_working(call):
-    x, parameters, options = problem("batch", "sharpen longer")
-    given = {name: value for name, value in options.items() if name != "limit"}
-    with pytest.warns(DeprecationWarning, match="max_span is called limit now"):
-        old = call(x, parameters, **given, max_span=options["limit"])
-    new = call(x, parameters, **options)
-    first = (lambda result: result[0]) if call is hs.hybrid_attention_vjp else (lambda result: result)
-    np.testing.assert_array_equal(first(old), first(new))
-    with pytest.raises(TypeError, match="max_span is the old name of limit, and both are given"):
-        call(x, parameters, **options, max_span=3)

@@ -48,7 +48,7 @@ assert jax.jit(attention)(q, k, v).shape == (1, 2, 100, 16)
     "torch": """
 import torch
 from headspan.torch import TransformerBlock
-block = TransformerBlock(64, num_heads=4, limit=1000, ramp=32)
+block = TransformerBlock(64, num_heads=4, max_span=1000, ramp=32)
 block(torch.randn(2, 100, 64)).square().mean().backward()
 """,
     "transformers": """

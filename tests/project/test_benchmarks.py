@@ -35,7 +35,7 @@ TINY = (
     Case("blocks", "pattern", heads=1, queries=300, keys=300, head_dim=16, causal=False, pattern="blocks-25"),
     Case("few strided", "pattern", heads=1, queries=3, keys=70, head_dim=16, pattern="strided-32"),
 )
-LAYER = Case("layer", "hybrid", batch=2, heads=2, queries=50, keys=50, head_dim=8, causal=False, limit=9, ramp=4)
+LAYER = Case("layer", "hybrid", batch=2, heads=2, queries=50, keys=50, head_dim=8, causal=False, max_span=9, ramp=4)
 WHO = (contenders.HEADSPAN, *contenders.PEERS)
 
 

@@ -40,10 +40,10 @@ def patterns(q: Array) -> None:
 
 
 def hybrid(x: Array, parameters: hs.HybridParameters) -> None:
-    assert_type(hs.hybrid_attention(x, parameters, heads=4, limit=50), Array)
-    out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, limit=50)
+    assert_type(hs.hybrid_attention(x, parameters, heads=4, max_span=50), Array)
+    out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
     assert_type(out, Array)
     assert_type(vjp(out), tuple[Array, hs.HybridParameters])
     assert_type(
-        hs.hybrid_attention_vjp(x, parameters, heads=4, limit=50, return_span=True)[0], tuple[Array, Array, Array]
+        hs.hybrid_attention_vjp(x, parameters, heads=4, max_span=50, return_span=True)[0], tuple[Array, Array, Array]
     )

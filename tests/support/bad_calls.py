@@ -8,13 +8,13 @@ from bad_values import INF, NAN, OBJECTS, RAGGED, Tensor, ones
 
 # Heads 4 on 2 key heads, 5 queries on 6 keys, dims 3 and 2: no two sizes are the same.
 QKV = {"query": ones(1, 4, 5, 3), "key": ones(1, 2, 6, 3), "value": ones(1, 2, 6, 2)}
-DYNAMIC = {"x": ones(2, 5, 3), "weight": ones(4, 3), "bias": ones(4), "limit": 10.0}
+DYNAMIC = {"x": ones(2, 5, 3), "weight": ones(4, 3), "bias": ones(4), "max_span": 10.0}
 IMPORTANCE = {name: DYNAMIC[name] for name in ("x", "weight", "bias")}
 HYBRID = {
     "x": ones(2, 5, 6),
     "parameters": hs.hybrid_parameters(6, 3, per="head"),
     "heads": 3,
-    "limit": 10.0,
+    "max_span": 10.0,
     "per": "head",
 }
 RETRIEVAL = QKV | RETRIEVED_ROWS
@@ -233,7 +233,7 @@ DYNAMIC_SPAN = {
     "x": X,
     "weight": [("one axis", ValueError, ones(3)), ("other width", ValueError, ones(4, 2))],
     "bias": [("other heads", ValueError, ones(3)), ("objects", TypeError, np.array([None] * 4))],
-    "limit": LIMIT,
+    "max_span": LIMIT,
 }
 PER = [("unknown", ValueError, "layer"), ("None", TypeError, None), ("array", TypeError, ones(3))]
 FLAG = [("string", TypeError, "no"), ("None", TypeError, None), ("number", TypeError, 1)]
@@ -283,7 +283,7 @@ HYBRID_ARGUMENTS = {
         ("temperatures of 0", ValueError, hybrid_with(log_temperature=np.full(3, -1e3))),
     ],
     "heads": [*SIZE, ("not a divisor", ValueError, 4), ("None", TypeError, None)],
-    "limit": LIMIT,
+    "max_span": LIMIT,
     "ramp": PARAMETERS["ramp"],
     "per": [*PER, ("other than that of the parameters", ValueError, "batch")],
     "sharpen_longer": FLAG,
@@ -377,7 +377,7 @@ TABLE = {
         "profile": [("of other sizes", ValueError, ones(2, 4, 19)), ("negative", ValueError, -ones(2, 4, 20)),
                     ("NaN", ValueError, NAN * ones(2, 4, 20)), ("string", TypeError, "near")],
         "gradient": [("a number", TypeError, 3.0)],
-        "sink_tokens": [("negative", ValueError, -1), ("not whole", TypeError, 1.5)],
+        "first_tokens": [("negative", ValueError, -1), ("not whole", TypeError, 1.5)],
         "dtype": [("unknown", TypeError, "int4")],
     },
     "soft_mask": {

@@ -152,7 +152,7 @@ def test_hard_window_is_a_step():
 
 
 def test_spans_are_where_they_are():
-    ax = hs.plot.spans(LARGE, limit=2048)
+    ax = hs.plot.spans(LARGE, max_span=2048)
     dots = [line.get_ydata() for line in ax.lines if line.get_marker() == "o"]
     np.testing.assert_array_equal(dots, LARGE)
     means = [line.get_ydata()[0] for line in lines(ax, "mean")]
@@ -165,16 +165,16 @@ def test_spans_are_where_they_are():
 
 @pytest.mark.parametrize("draws", [hs.plot.spans, lambda span, **o: hs.plot.span_history([0, 1], [span] * 2, **o)])
 def test_spans_above_the_limit_have_ticks_to_be_read_by(draws):
-    ax = draws([[3, 40, 900], [70, 1000, 5000]], limit=64)
+    ax = draws([[3, 40, 900], [70, 1000, 5000]], max_span=64)
     assert ax.get_yticks().tolist() == [0, 4, 16, 64, 256, 1024, 4096]
     assert ax.get_ylim()[1] > 5000
-    assert draws([[3, 40]], limit=70).get_yticks().tolist() == [0, 4, 16, 70]  # 64 would touch it
+    assert draws([[3, 40]], max_span=70).get_yticks().tolist() == [0, 4, 16, 70]  # 64 would touch it
     draw(ax)
 
 
 def test_reach_of_a_head_is_drawn_beyond_its_span():
     spans = np.array([[0.0, 9.5], [40.0, 600.0]])
-    ax = hs.plot.spans(spans, ramp=32, limit=512)
+    ax = hs.plot.spans(spans, ramp=32, max_span=512)
     drawn = np.array([lines.get_segments() for lines in ax.collections])[..., 1]
     np.testing.assert_array_equal(drawn, np.stack([spans, spans + 32], axis=-1))
     assert ax.get_ylim()[1] > 632
@@ -184,7 +184,7 @@ def test_reach_of_a_head_is_drawn_beyond_its_span():
         assert "reach" not in other.get_xlabel()
     for ax in (hs.plot.span_history([0, 1], spans, ramp=2.5), hs.plot.dynamic_spans(spans, ramp=2.5)):
         assert ax.get_ylabel() == "span (tokens; reach: 2.5 more)"
-    draw(hs.plot.spans(LARGE, ramp=32, limit=2048))
+    draw(hs.plot.spans(LARGE, ramp=32, max_span=2048))
 
 
 def test_history_is_a_line_a_head():

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unsanitized  # the sanitizers have nothing to find in o
 
 VALUES = [
     (lambda p: p.spans([-1]), "span must be non-negative, got -1"),
-    (lambda p: p.spans([1], limit=-3), "limit must be at least 0, not -3"),
+    (lambda p: p.spans([1], max_span=-3), "max_span must be at least 0, not -3"),
     (lambda p: p.spans([1], ramp=-1), "ramp must be at least 0, not -1"),
     (lambda p: p.span_history([0], [[1]], ramp=np.nan), "ramp must be finite"),
     (lambda p: p.dynamic_spans([1], ramp=-1), "ramp must be at least 0, not -1"),
@@ -22,7 +22,7 @@ VALUES = [
     (lambda p: p.spans(np.ones((1, 1, 1))), "span must have 0 or 1 or 2 axes"),
     (lambda p: p.spans([np.nan]), "span must be finite"),
     (lambda p: p.soft_mask([1], ramp=-1), "ramp must be at least 0"),
-    (lambda p: p.span_history([0], [[1]], limit=-3), "limit must be at least 0, not -3"),
+    (lambda p: p.span_history([0], [[1]], max_span=-3), "max_span must be at least 0, not -3"),
     (lambda p: p.span_history([0, 1], [[1]]), r"span must have the shape \(2, heads\)"),
     (lambda p: p.dynamic_spans([1, 2], tokens=["a"]), "tokens must hold 2 strings"),
     (lambda p: p.dynamic_spans([1, 2], tokens=["a", "b", "c"]), "tokens must hold 2 strings, one per token, not 3"),

@@ -24,7 +24,7 @@ class Limits:
     ramp : float
     given_pattern : Pattern, list of Pattern or None
         The pattern without the sinks.
-    sink_tokens : int
+    first_tokens : int
     reach : list of int
         How far back queries see each key head, except for global tokens, which see all keys.
     kept : list of int
@@ -37,12 +37,12 @@ class Limits:
         spans: npt.ArrayLike | None,
         ramp: float,
         pattern: Pattern | Sequence[Pattern] | None,
-        sink_tokens: int,
+        first_tokens: int,
         dtype: np.dtype[Any],
     ) -> None:
         self._key_heads, self._dtype = key_heads, dtype
         self.ramp = _check.number("ramp", ramp, at_least=0)
-        self.sink_tokens = _check.integer("sink_tokens", sink_tokens, at_least=0)
+        self.first_tokens = _check.integer("first_tokens", first_tokens, at_least=0)
         self.spans = None if spans is None else self._checked(spans)
         self._heads = key_heads if self.spans is None else self.spans.size
         self.given_pattern = pattern
@@ -65,7 +65,7 @@ class Limits:
                 f"spans can only become shorter, because keys out of reach are dropped, but that of head {head} would "
                 f"grow from {self.spans[head]:g} to {shorter[head]:g}"
             )
-        return type(self)(self._key_heads, shorter, self.ramp, self.given_pattern, self.sink_tokens, self._dtype)
+        return type(self)(self._key_heads, shorter, self.ramp, self.given_pattern, self.first_tokens, self._dtype)
 
     def pattern_of(self, count: int) -> Any:
         """Return the pattern of a call with `count` keys."""
@@ -154,9 +154,9 @@ class Limits:
         patterns = [] if pattern is None else [pattern] if isinstance(pattern, Pattern) else list(pattern)
         if any(not isinstance(part, Pattern) for part in patterns) or len(patterns) not in (0, 1, self._heads):
             raise TypeError(f"pattern must be a Pattern, or a list of {self._heads} for the heads, not {pattern!r}")
-        if not self.sink_tokens:
+        if not self.first_tokens:
             return patterns
-        sinks = Global(range(self.sink_tokens))
+        sinks = Global(range(self.first_tokens))
         return [part | sinks for part in patterns or [Full()]]
 
     def _global_tokens(self, key_head: int) -> list[int]:

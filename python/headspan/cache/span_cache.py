@@ -26,7 +26,7 @@ _OPTIONS = options_in(In.CACHE)
 # Entries of a state: the arguments of the constructor, then the contents of the cache.
 _SIZES = ("batch", "key_heads", "head_dim")
 _CONTENTS = ("count", "first", "keys", "values")
-_STATE = (*_SIZES, "value_dim", "spans", "ramp", "pattern", "dtype", "sink_tokens", "slack", *_CONTENTS)
+_STATE = (*_SIZES, "value_dim", "spans", "ramp", "pattern", "dtype", "first_tokens", "slack", *_CONTENTS)
 
 
 class SpanCache:
@@ -54,8 +54,8 @@ class SpanCache:
         int8 has a scale, its largest absolute number divided by 127.
     value_dim : int, optional
         The head_dim of the values. By default that of the keys.
-    sink_tokens : int
-        The number of first tokens that are kept and seen at any distance, as by ``| Global(range(sink_tokens))``.
+    first_tokens : int
+        The number of first tokens that are kept and seen at any distance, as by ``| Global(range(first_tokens))``.
     slack : int
         The number of tokens that `truncate` may remove, or that may be appended before they attend.
 
@@ -108,14 +108,14 @@ class SpanCache:
         pattern: Pattern | Sequence[Pattern] | None = None,
         dtype: npt.DTypeLike = np.float32,
         value_dim: int | None = None,
-        sink_tokens: int = 0,
+        first_tokens: int = 0,
         slack: int = 0,
     ) -> None:
         self._batch, self._key_heads, self._dims = arguments.sizes(batch, key_heads, head_dim, value_dim)
         self._kept_as, storage = storage_of(dtype)
         self._dtype = storage.arithmetic
         self._slack = _check.integer("slack", slack, at_least=0)
-        self._limits = Limits(self._key_heads, spans, ramp, pattern, sink_tokens, self._dtype)
+        self._limits = Limits(self._key_heads, spans, ramp, pattern, first_tokens, self._dtype)
         self._row = np.zeros(max(self._dims), self._dtype)
         self._rings = Rings(self._batch, self._dims, storage, self._capacities(self._limits, 0), self._limits.kept)
 
@@ -282,7 +282,7 @@ class SpanCache:
             "ramp": self._limits.ramp,
             "pattern": specs[0] if isinstance(pattern, Pattern) else specs or None,
             "dtype": self._kept_as,
-            "sink_tokens": self._limits.sink_tokens,
+            "first_tokens": self._limits.first_tokens,
             "slack": self._slack,
             "count": self.count,
             "first": self._rings.first,

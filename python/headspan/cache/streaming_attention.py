@@ -103,7 +103,7 @@ class StreamingAttention:
     Summing received weight is the method of H2O (Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative
     Inference of Large Language Models", NeurIPS 2023, section 4), which has no decay. First tokens that draw much
     weight without meaning ("attention sinks": Xiao et al., "Efficient Streaming Language Models with Attention Sinks",
-    ICLR 2024, section 3) stay by their weight. ``SpanCache(spans=..., ramp=0, sink_tokens=4)`` is that paper's rule.
+    ICLR 2024, section 3) stay by their weight. ``SpanCache(spans=..., ramp=0, first_tokens=4)`` is that paper's rule.
 
     Examples
     --------

@@ -33,7 +33,7 @@ def fit_spans(
     method: Literal["profile", "learn"] = "profile",
     profile: npt.ArrayLike | None = None,
     gradient: Callable[[Any], tuple[float, Any]] | None = None,
-    sink_tokens: int = 0,
+    first_tokens: int = 0,
     dtype: object = np.float32,
 ) -> SpanFit:
     """Find the smallest spans for a trained model, using its measured loss.
@@ -69,7 +69,7 @@ def fit_spans(
         not used in any other way, since it does not show how much a head needs a distance.
     gradient : callable
         For "learn", ``gradient(spans)`` returns the loss and its gradient with respect to `spans`, of their shape.
-    sink_tokens : int
+    first_tokens : int
         The number of first tokens that are seen at any distance. Their pairs are counted, and `loss` has to apply them.
     dtype : dtype or str
         The type in which a cache stores keys and values, see `SpanCache`.
@@ -113,7 +113,7 @@ def fit_spans(
     '26% of the pairs: +0%; one span of 35: +32%'
     """
     key_heads = heads if key_heads is None else key_heads
-    price = _checked_price(tokens, layers, heads, head_dim, key_heads, ramp, sink_tokens, dtype)
+    price = _checked_price(tokens, layers, heads, head_dim, key_heads, ramp, first_tokens, dtype)
     for name, function in {"loss": loss, "held_out": held_out, "gradient": gradient}.items():
         if not callable(function) and (name != "gradient" or function is not None):
             raise TypeError(f"{name} must be a function of spans, not {_check.describe(function)}")
@@ -185,7 +185,7 @@ def _held_out(held_out: Callable[[Any], float], price: Price, spans: Spans) -> f
 
 
 def _checked_price(
-    tokens: int, layers: int, heads: int, head_dim: int, key_heads: int, ramp: float, sink_tokens: int, dtype: object
+    tokens: int, layers: int, heads: int, head_dim: int, key_heads: int, ramp: float, first_tokens: int, dtype: object
 ) -> Price:
     sizes = {"layers": layers, "heads": heads, "head_dim": head_dim, "key_heads": key_heads}
     checked = {name: _check.integer(name, size, at_least=1) for name, size in sizes.items()}
@@ -196,7 +196,7 @@ def _checked_price(
         tokens=_check.integer("tokens", tokens, at_least=2),
         **checked,
         ramp=_check.number("ramp", ramp, at_least=0),
-        sink_tokens=_check.integer("sink_tokens", sink_tokens, at_least=0),
+        first_tokens=_check.integer("first_tokens", first_tokens, at_least=0),
         dtype=dtype,
     )
 

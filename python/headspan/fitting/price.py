@@ -31,7 +31,7 @@ class Price:
     key_heads: int
     head_dim: int
     ramp: float
-    sink_tokens: int
+    first_tokens: int
     dtype: object
 
     @property
@@ -52,8 +52,8 @@ class Price:
     def counts(self) -> npt.NDArray[np.float64]:
         """Pairs of a head that reaches 0, 1, ... tokens - 1 tokens back."""
         before = np.arange(self.tokens)
-        added = self.tokens - before - np.minimum(self.sink_tokens, self.tokens - before)  # sinks are seen in any case
-        added[0] = self.tokens + np.minimum(before, self.sink_tokens).sum()
+        added = self.tokens - before - np.minimum(self.first_tokens, self.tokens - before)  # sinks are seen in any case
+        added[0] = self.tokens + np.minimum(before, self.first_tokens).sum()
         return np.cumsum(added).astype(np.float64)
 
     def pairs(self, spans: Spans) -> int:
@@ -85,7 +85,7 @@ class Price:
 
     def cache_bytes(self, spans: Spans) -> int:
         """Return the bytes of the caches of all layers at the last token."""
-        sinks: Pattern | None = Full() | Global(range(self.sink_tokens)) if self.sink_tokens else None
+        sinks: Pattern | None = Full() | Global(range(self.first_tokens)) if self.first_tokens else None
         sizes: dict[str, Any] = {
             "tokens": self.tokens,
             "heads": self.heads,

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan._renamed import renamed
 from headspan.hybrid.blocks import branch, layer_norm, predict, temperature_of
 from headspan.hybrid.parameters import HybridParameters, Per, check_causal, check_input, check_parameters, check_per
 
@@ -21,7 +20,7 @@ class Options(TypedDict, total=False):
     """The options of the layer, which `hybrid_attention` describes."""
 
     heads: Required[int]
-    limit: Required[float]
+    max_span: Required[float]
     ramp: float
     per: Per
     sharpen_longer: bool
@@ -39,13 +38,12 @@ def hybrid_attention(
 def hybrid_attention(
     x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[True], **options: Unpack[Options]
 ) -> tuple[Array, Array, Array]: ...
-@renamed(max_span="limit")
 def hybrid_attention(
     x: npt.ArrayLike,
     parameters: HybridParameters,
     *,
     heads: int,
-    limit: float,
+    max_span: float,
     ramp: float = 32,
     per: Per = "batch",
     sharpen_longer: bool = True,
@@ -61,7 +59,7 @@ def hybrid_attention(
 
         g    = attention(u)                                       all tokens
         s    = sigmoid(predictor(mean of g over the tokens))      of every token's own g with per="token"
-        span = limit * s
+        span = max_span * s
         t    = 1 + temperature_range * (1 - s)                    0.5 + temperature_range * s unless sharpen_longer
         l    = attention(u, span, temperature t)
         out  = [l, g] @ projection + projection_bias
@@ -74,8 +72,8 @@ def hybrid_attention(
         Parameters of the type of `x`. `hybrid_parameters` draws initial ones.
     heads : int
         The number of heads of each branch.
-    limit : float
-        The largest span, in tokens (`max_span` in the published layer).
+    max_span : float
+        The largest span, in tokens.
     ramp : float
         The number of tokens over which the mask falls from 1 to 0 beyond the span, see `headspan.attention`. 0 gives a
         hard window, through which the span gets no gradient.
@@ -130,7 +128,7 @@ def hybrid_attention(
     >>> import headspan as hs
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
     >>> parameters = hs.hybrid_parameters(16, 4)
-    >>> out, span, temperature = hs.hybrid_attention(x, parameters, heads=4, limit=50, return_span=True)
+    >>> out, span, temperature = hs.hybrid_attention(x, parameters, heads=4, max_span=50, return_span=True)
     >>> out.shape, span.shape
     ((2, 100, 16), (2, 1))
     """
@@ -139,7 +137,7 @@ def hybrid_attention(
         x,
         parameters,
         heads=heads,
-        limit=limit,
+        max_span=max_span,
         ramp=ramp,
         per=per,
         sharpen_longer=sharpen_longer,
@@ -159,13 +157,12 @@ def hybrid_attention_vjp(
 def hybrid_attention_vjp(
     x: npt.ArrayLike, parameters: HybridParameters, *, return_span: Literal[True], **options: Unpack[Options]
 ) -> tuple[tuple[Array, Array, Array], Vjp]: ...
-@renamed(max_span="limit")
 def hybrid_attention_vjp(
     x: npt.ArrayLike,
     parameters: HybridParameters,
     *,
     heads: int,
-    limit: float,
+    max_span: float,
     ramp: float = 32,
     per: Per = "batch",
     sharpen_longer: bool = True,
@@ -179,7 +176,7 @@ def hybrid_attention_vjp(
 
     Parameters
     ----------
-    x, parameters, heads, limit, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
+    x, parameters, heads, max_span, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
     return_span
         As for `hybrid_attention`. Do not change the arrays before you call `vjp`.
 
@@ -205,7 +202,7 @@ def hybrid_attention_vjp(
     >>> import headspan as hs
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
     >>> parameters = hs.hybrid_parameters(16, 4)
-    >>> out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, limit=50)
+    >>> out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
     >>> grad_x, gradients = vjp(np.ones_like(out))
     >>> bool(abs(gradients.predictor_weight).min() > 0)
     True
@@ -213,9 +210,9 @@ def hybrid_attention_vjp(
     rows, shape, input_shape = check_input(x, heads)
     per_checked = check_per(per)
     p = check_parameters(parameters, rows, shape, per_checked)
-    longest = _check.number("limit", limit, at_least=0)
+    longest = _check.number("max_span", max_span, at_least=0)
     c = _check.number("temperature_range", temperature_range, at_least=0)
-    _check.fits("limit", 0, longest, rows.dtype)
+    _check.fits("max_span", 0, longest, rows.dtype)
     _check.fits("temperature_range", 0, c, rows.dtype)
     smallest = _check.number("epsilon", epsilon, at_least=float(_check.FINFO[rows.dtype].tiny))
     sharpen = _check.flag("sharpen_longer", sharpen_longer)

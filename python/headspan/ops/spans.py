@@ -111,8 +111,8 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
     return factor * float(z.mean(dtype=np.float64)), np.full(z.shape, factor / z.size, dtype)
 
 
-def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, limit: float) -> Array:
-    """Compute dynamic spans, which each token predicts: ``z_t = limit * sigmoid(weight . x_t + bias)``.
+def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, max_span: float) -> Array:
+    """Compute dynamic spans, which each token predicts: ``z_t = max_span * sigmoid(weight . x_t + bias)``.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, l
     weight : array_like, shape (heads, width)
     bias : array_like, shape (heads,)
         `weight` and `bias` have the type of `x`.
-    limit : float
+    max_span : float
         Largest possible span, in tokens.
 
     Returns
@@ -133,7 +133,7 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, l
     Raises
     ------
     ValueError
-        If a shape does not fit, or `limit` is negative, not finite or too large for the type of `x`.
+        If a shape does not fit, or `max_span` is negative, not finite or too large for the type of `x`.
     TypeError
         If an argument has the wrong type, or the arrays differ in type.
 
@@ -145,20 +145,20 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, l
     --------
     >>> import numpy as np
     >>> import headspan as hs
-    >>> hs.dynamic_span(np.zeros((1, 3, 8)), np.ones((2, 8)), np.zeros(2), limit=100)[0, 0]
+    >>> hs.dynamic_span(np.zeros((1, 3, 8)), np.ones((2, 8)), np.zeros(2), max_span=100)[0, 0]
     array([50., 50., 50.])
     """
-    return dynamic_span_vjp(x, weight, bias, limit)[0]
+    return dynamic_span_vjp(x, weight, bias, max_span)[0]
 
 
 def dynamic_span_vjp(
-    x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, limit: float
+    x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, max_span: float
 ) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
     """Compute dynamic spans and return the function that computes their gradients.
 
     Parameters
     ----------
-    x, weight, bias, limit
+    x, weight, bias, max_span
         As for `dynamic_span`.
 
     Returns
@@ -178,13 +178,13 @@ def dynamic_span_vjp(
     --------
     >>> import numpy as np
     >>> import headspan as hs
-    >>> span, vjp = hs.dynamic_span_vjp(np.zeros((1, 3, 8)), np.ones((2, 8)), np.zeros(2), limit=100)
+    >>> span, vjp = hs.dynamic_span_vjp(np.zeros((1, 3, 8)), np.ones((2, 8)), np.zeros(2), max_span=100)
     >>> vjp(np.ones_like(span))[2]
     array([75., 75.])
     """
     logits, linear_vjp = importance_from_vjp(x, weight, bias)
-    highest = _check.number("limit", limit, at_least=0)
-    _check.fits("limit", 0, highest, logits.dtype)
+    highest = _check.number("max_span", max_span, at_least=0)
+    _check.fits("max_span", 0, highest, logits.dtype)
     top = logits.dtype.type(highest)
     sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))  # this form does not overflow
     span = top * sigmoid

@@ -74,7 +74,7 @@ def _mark_span(ax: Axes, span: float, ramp: float) -> None:
 def spans(
     span: npt.ArrayLike,
     *,
-    limit: float | None = None,
+    max_span: float | None = None,
     ramp: float | None = None,
     unit: str = "tokens",
     ax: Axes | None = None,
@@ -85,7 +85,7 @@ def spans(
     ----------
     span : array_like, shape (heads,) or (layers, heads)
         The spans in tokens.
-    limit : float, optional
+    max_span : float, optional
         The largest span that could be learned, drawn as a line. Larger spans appear above the line.
     ramp : float, optional
         The ramp of all spans in tokens. With it, a line from each dot ends at the reach, where the mask is 0.
@@ -113,12 +113,12 @@ def spans(
     Examples
     --------
     >>> import headspan as hs
-    >>> hs.plot.spans([[3, 9, 40], [12, 80, 500]], limit=512, ramp=16).get_xlabel()
+    >>> hs.plot.spans([[3, 9, 40], [12, 80, 500]], max_span=512, ramp=16).get_xlabel()
     'layer (dot: span of a head, line: up to its reach, bar: mean span)'
     """
     values = style.numbers("span", span, 0, 1, 2)
     _check.non_negative("span", values)
-    limit, beyond = _optional("limit", limit), _optional("ramp", ramp)
+    max_span, beyond = _optional("max_span", max_span), _optional("ramp", ramp)
     layers, heads = values.shape
     ax = style.axes(ax, width=max(6.4, 0.34 * layers))
     shift = np.linspace(-0.25, 0.25, heads) if heads > 1 else np.zeros(1)
@@ -139,7 +139,7 @@ def spans(
             clip_on=False,
         )
         ax.plot([layer + 0.66, layer + 1.34], [row.mean()] * 2, color=style.ink(), linewidth=1.6, label="mean")
-    _span_axis(ax, float(values.max()) + (beyond or 0.0), limit, unit)
+    _span_axis(ax, float(values.max()) + (beyond or 0.0), max_span, unit)
     ax.set_xlim(0.5, layers + 0.5)
     step = 1 if layers <= 12 else 2 if layers <= 24 else 4
     ax.set_xticks(range(1, layers + 1, step))
@@ -153,16 +153,16 @@ def _optional(name: str, number: float | None) -> float | None:
     return None if number is None else _check.number(name, number, at_least=0)
 
 
-def _span_axis(ax: Axes, top: float, limit: float | None, unit: str, ramp: float | None = None) -> None:
+def _span_axis(ax: Axes, top: float, max_span: float | None, unit: str, ramp: float | None = None) -> None:
     """Set up the vertical axis for spans. With a ramp, its label says how far heads reach beyond their spans."""
-    if limit is not None:
-        ax.axhline(limit, color=style.GREY, linestyle="--", linewidth=1.2, label="limit")
+    if max_span is not None:
+        ax.axhline(max_span, color=style.GREY, linestyle="--", linewidth=1.2, label="limit")
         ax.annotate(
-            "limit", (1, limit), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+            "limit", (1, max_span), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
             ha="right", va="bottom",
         )  # fmt: skip
-    top = max(top, limit or 0.0, 4.0)
-    style.log_tokens(ax.yaxis, top, limit or None, linear=4)  # small differences do not matter below 4 tokens
+    top = max(top, max_span or 0.0, 4.0)
+    style.log_tokens(ax.yaxis, top, max_span or None, linear=4)  # small differences do not matter below 4 tokens
     ax.set_ylim(0, 1.5 * top)
     ax.set_ylabel(f"span ({unit}; reach: {ramp:g} more)" if ramp else f"span ({unit})")
 
@@ -171,7 +171,7 @@ def span_history(
     steps: npt.ArrayLike,
     span: npt.ArrayLike,
     *,
-    limit: float | None = None,
+    max_span: float | None = None,
     ramp: float | None = None,
     unit: str = "tokens",
     ax: Axes | None = None,
@@ -184,7 +184,7 @@ def span_history(
         The training steps at which the spans were recorded.
     span : array_like, shape (rows, heads) or (rows, layers, heads)
         The spans in tokens.
-    limit : float, optional
+    max_span : float, optional
         The largest span that could be learned, drawn as a line. Larger spans appear above the line.
     ramp : float, optional
         The ramp of all spans in tokens. With it, the axis label says how far heads reach beyond their spans.
@@ -218,11 +218,11 @@ def span_history(
     if values.ndim not in (2, 3) or values.shape[0] != x.size or values.size == 0:
         raise ValueError(f"span must have the shape ({x.size}, heads) or ({x.size}, layers, heads), not {values.shape}")
     _check.non_negative("span", values)
-    limit, beyond = _optional("limit", limit), _optional("ramp", ramp)
+    max_span, beyond = _optional("max_span", max_span), _optional("ramp", ramp)
     values = values.reshape(x.size, -1, values.shape[-1])
     ax = style.axes(ax)
     _lines_by_layer(ax, x, np.moveaxis(values, 0, -1))
-    _span_axis(ax, float(values.max()), limit, unit, beyond)
+    _span_axis(ax, float(values.max()), max_span, unit, beyond)
     ax.xaxis.set_major_locator(style.whole_numbers())
     ax.set_xlabel("training step")
     return ax

@@ -31,7 +31,7 @@ class SpanCache:
     dtype : torch.dtype or str
         Type in which keys and values are stored: float32, float64, float16, bfloat16 or int8.
     value_dim : int, optional
-    sink_tokens, slack : int
+    first_tokens, slack : int
         `headspan.SpanCache` documents these parameters.
 
     Attributes
@@ -70,7 +70,7 @@ class SpanCache:
         pattern: Pattern | Sequence[Pattern] | None = None,
         dtype: torch.dtype | str = torch.float32,
         value_dim: int | None = None,
-        sink_tokens: int = 0,
+        first_tokens: int = 0,
         slack: int = 0,
     ) -> None:
         self._cache = _SpanCache(
@@ -82,7 +82,7 @@ class SpanCache:
             pattern=pattern,
             dtype=_NAMES.get(dtype, dtype),
             value_dim=value_dim,
-            sink_tokens=sink_tokens,
+            first_tokens=first_tokens,
             slack=slack,
         )
 

@@ -143,7 +143,7 @@ def test_streaming_llm(start_size):
         allowed[token, [*kept, token]] = True
         kept = [each for each in (*kept, token) if each < start_size or each > token - recent_size]
     q, k, v = inputs(count, count)
-    cache = hs.SpanCache(2, 2, 8, sink_tokens=start_size, pattern=Local(recent_size), dtype=np.float64)
+    cache = hs.SpanCache(2, 2, 8, first_tokens=start_size, pattern=Local(recent_size), dtype=np.float64)
     ours = [cache.attend(*(array[:, :, token : token + 1] for array in (q, k, v))) for token in range(count)]
     np.testing.assert_allclose(np.concatenate(ours, axis=2), softmax_of(q, k, v, allowed), atol=1e-11)
 

@@ -9,7 +9,7 @@ from tensors import torch
 
 from headspan.torch import SpanCache  # isort: skip
 
-ARGUMENTS = {"spans": [3, 40, 9, 20], "ramp": 8, "sink_tokens": 3, "slack": 10}
+ARGUMENTS = {"spans": [3, 40, 9, 20], "ramp": 8, "first_tokens": 3, "slack": 10}
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 

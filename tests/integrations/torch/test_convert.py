@@ -28,9 +28,9 @@ def attention_of(**form):
     return module
 
 
-def converted(module, limit=50.0):
+def converted(module, max_span=50.0):
     other = copy.deepcopy(module)
-    return other, convert(other, limit=limit, ramp=3)
+    return other, convert(other, max_span=limit, ramp=3)
 
 
 def random(*shape):
@@ -105,7 +105,7 @@ def test_masks_that_are_learned_have_a_gradient():
 def test_a_model_without_numbers_yet():
     with torch.device("meta"):
         model = torch.nn.TransformerEncoderLayer(WIDTH, HEADS)
-    (span,) = convert(model, limit=5, ramp=1)
+    (span,) = convert(model, max_span=5, ramp=1)
     assert span.fraction.is_meta
     assert model(torch.empty(TOKENS, BATCH, WIDTH, device="meta")).shape == (TOKENS, BATCH, WIDTH)
 
@@ -114,10 +114,10 @@ def test_a_model_without_numbers_yet():
 def test_a_model_without_numbers_takes_weights_of_before(strict):
     """Spans that are missing start at the limit."""
     module = attention_of(batch_first=True)
-    expected, _ = converted(module, limit=5.0)
+    expected, _ = converted(module, max_span=5.0)
     with torch.device("meta"):
         model = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-    (span,) = convert(model, limit=5.0, ramp=3)
+    (span,) = convert(model, max_span=5.0, ramp=3)
     model.load_state_dict(module.state_dict(), assign=True, strict=strict)
     assert span().tolist() == [5.0] * HEADS
     assert span.fraction.requires_grad
@@ -168,7 +168,7 @@ def test_weights_of_what_is_added_to_the_keys(form, mask):
 
 
 def test_weights_of_what_is_added_are_those_of_the_result_with_dropout():
-    module, _ = converted(attention_of(**ADDED["both"], dropout=0.3), limit=4.0)
+    module, _ = converted(attention_of(**ADDED["both"], dropout=0.3), max_span=4.0)
     x = random(BATCH, TOKENS, WIDTH)
     torch.manual_seed(3)
     out, weights = module(x, x, x, need_weights=True, average_attn_weights=False)
@@ -194,7 +194,7 @@ def test_self_attention_without_a_batch_and_other_numbers_of_keys():
 def test_short_spans_are_a_soft_mask(masks):
     """The logarithm of which, added to the scores, is what torch computes the same with; so is the span's gradient."""
     module = attention_of(batch_first=True)
-    other, (span,) = converted(module, limit=8.0)
+    other, (span,) = converted(module, max_span=8.0)
     with torch.no_grad():
         span.fraction.copy_(torch.tensor([0.05, 0.3, 0.55, 0.9]))
     x = random(BATCH, TOKENS, WIDTH)
@@ -275,7 +275,7 @@ def test_weights_of_before_are_loaded_and_spans_are_saved(tmp_path):
 def test_a_module_that_several_hold_is_converted_once():
     shared = torch.nn.MultiheadAttention(WIDTH, HEADS)
     model = torch.nn.ModuleDict({"one": shared, "other": shared})
-    spans = convert(model, limit=5, ramp=1)
+    spans = convert(model, max_span=5, ramp=1)
     assert len(spans) == 1
     assert model["one"] is model["other"] is shared
     assert shared.span is spans[0]
@@ -284,7 +284,7 @@ def test_a_module_that_several_hold_is_converted_once():
 def test_spans_are_learned_in_a_compiled_model_with_dropout():
     model, _ = layers_of("encoder layer")
     x = torch.randn(4, 30, WIDTH)
-    spans = convert(model, limit=30, ramp=4)
+    spans = convert(model, max_span=30, ramp=4)
     with warnings_of_torch():
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
         expected = model(x, is_causal=True, src_mask=torch.ones(30, 30).triu(1).bool())
@@ -333,8 +333,8 @@ class Derived(torch.nn.MultiheadAttention):
 
 def twice():
     module = attention_of()
-    convert(module, limit=5, ramp=1)
-    convert(torch.nn.ModuleList([module]), limit=5, ramp=1)
+    convert(module, max_span=5, ramp=1)
+    convert(torch.nn.ModuleList([module]), max_span=5, ramp=1)
 
 
 def call(**given):
@@ -344,13 +344,13 @@ def call(**given):
 
 KEYS = torch.ones(5, BATCH, WIDTH, dtype=torch.float64)
 WRONG = {
-    "no attention": (lambda: convert(torch.nn.Linear(2, 2), limit=5, ramp=1),
+    "no attention": (lambda: convert(torch.nn.Linear(2, 2), max_span=5, ramp=1),
                      "model must have a torch.nn.MultiheadAttention or an attention of transformers, but has none"),
     "twice": (twice, "model already has learned spans, in 0"),
-    "a class of one's own": (lambda: convert(torch.nn.ModuleList([Derived(12, 4)]), limit=5, ramp=1),
+    "a class of one's own": (lambda: convert(torch.nn.ModuleList([Derived(12, 4)]), max_span=5, ramp=1),
                              "0 is a Derived, not a plain torch.nn.MultiheadAttention"),
-    "no limit": (lambda: convert(attention_of(), limit=0, ramp=1), "limit must be greater than 0, not 0"),
-    "a ramp below 0": (lambda: convert(attention_of(), limit=5, ramp=-1), "ramp must be at least 0, not -1"),
+    "no limit": (lambda: convert(attention_of(), max_span=0, ramp=1), "max_span must be greater than 0, not 0"),
+    "a ramp below 0": (lambda: convert(attention_of(), max_span=5, ramp=-1), "ramp must be at least 0, not -1"),
     "a mask of integers": (lambda: call(attn_mask=LATER.long()), "attn_mask must be of bool or of floats, not"),
     "a mask of another shape": (lambda: call(attn_mask=LATER[:5]),
                                 "attn_mask must be of shape (9, 9) or (8, 9, 9), not (5, 9)"),
@@ -371,6 +371,6 @@ def test_wrong_arguments(case):
 def test_what_fails_changes_nothing():
     model = torch.nn.ModuleList([attention_of(), Derived(12, 4)])
     with pytest.raises(TypeError, match="Derived"):
-        convert(model, limit=5, ramp=1)
+        convert(model, max_span=5, ramp=1)
     assert type(model[0]) is torch.nn.MultiheadAttention
     assert not any(isinstance(its, AdaptiveSpan) for its in model.modules())

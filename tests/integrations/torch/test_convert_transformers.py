@@ -25,7 +25,7 @@ def test_spans_are_attached_to_every_attention(name):
     make, layers = MODELS[name]
     model, ids = make(), tokens(11)
     expected = model(ids).last_hidden_state
-    spans = convert(model, limit=11, ramp=3)
+    spans = convert(model, max_span=11, ramp=3)
     assert len(spans) == layers
     assert all(span.fraction.shape == (4,) for span in spans)
     found = model(ids).last_hidden_state
@@ -39,14 +39,14 @@ def test_spans_are_attached_to_every_attention(name):
     found.square().sum().backward()
     assert all(span.fraction.grad.abs().max() > 0 for span in spans)
     with pytest.raises(ValueError, match="model already has learned spans, in "):
-        convert(model, limit=11, ramp=3)
+        convert(model, max_span=11, ramp=3)
 
 
 def test_a_model_without_numbers_takes_weights_of_before():
     old = MODELS["llama"][0]()
     with torch.device("meta"):
         model = transformers.LlamaModel(transformers.LlamaConfig(**DECODER))
-    spans = convert(model, limit=5, ramp=3)
+    spans = convert(model, max_span=5, ramp=3)
     rest = {name: x for name, x in model.named_buffers() if x.is_meta}
     missing, unexpected = model.load_state_dict(old.state_dict(), strict=False, assign=True)
     assert not unexpected
@@ -55,7 +55,7 @@ def test_a_model_without_numbers_takes_weights_of_before():
     for name in rest:  # those that no state dict has
         owner, _, last = name.rpartition(".")
         setattr(model.get_submodule(owner), last, old.get_buffer(name))
-    convert(old, limit=5, ramp=3)
+    convert(old, max_span=5, ramp=3)
     ids = tokens(11)
     assert torch.equal(model.eval()(ids).last_hidden_state, old(ids).last_hidden_state)
 
@@ -64,5 +64,5 @@ def test_a_model_that_calls_no_attention_functions_is_refused(monkeypatch):
     model = MODELS["llama"][0]()
     monkeypatch.setattr(type(model), "_can_set_attn_implementation", classmethod(lambda cls: False))
     with pytest.raises(ValueError, match="model must call attention functions, which LlamaModel does not"):
-        convert(model, limit=11, ramp=3)
+        convert(model, max_span=11, ramp=3)
     assert not any(hasattr(its, "headspan_span") for its in model.modules())

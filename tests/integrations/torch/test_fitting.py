@@ -22,7 +22,7 @@ class Needs(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layers = torch.nn.ModuleList(
-            AdaptiveSpanAttention(WIDTH, len(its), limit=TOKENS, ramp=2, pattern=[Local(n) for n in its], **options)
+            AdaptiveSpanAttention(WIDTH, len(its), max_span=TOKENS, ramp=2, pattern=[Local(n) for n in its], **options)
             for its in needs
         )
         for its in self.parameters():
@@ -150,7 +150,7 @@ def test_the_gradient_is_that_of_finite_differences():
 def test_what_convert_gave_spans_is_fitted_too():
     torch.manual_seed(0)
     model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True), 2)
-    spans = convert(model, limit=TOKENS, ramp=4)
+    spans = convert(model, max_span=TOKENS, ramp=4)
     causal = torch.nn.Transformer.generate_square_subsequent_mask(TOKENS)
     with torch.no_grad():
         expected = model.eval()(texts(), mask=causal, is_causal=True)
@@ -204,7 +204,7 @@ def test_what_cannot_be_had_is_said():
     bad(ValueError, "model must have attentions with spans: ", model=torch.nn.Linear(2, 2))
     bad(ValueError, "model must have attentions with spans: ", model=torch.nn.MultiheadAttention(8, 2))
     bad(TypeError, "the spans of attention must be an AdaptiveSpan, not DynamicSpan",
-        model=TransformerBlock(WIDTH, 2, limit=TOKENS, ramp=2, dynamic=True))  # fmt: skip
+        model=TransformerBlock(WIDTH, 2, max_span=TOKENS, ramp=2, dynamic=True))  # fmt: skip
     bad(ValueError, r"all attentions of the model must have the same heads, not \[\(2, 2, 8\), \(4, 4, 4\)\]",
         model=Needs([[3, 3], [3, 3, 3, 3]]))  # fmt: skip
     bad(ValueError, "loss must be given for a model that is not one of transformers", loss=None)

@@ -194,7 +194,7 @@ def test_an_ensemble_of_gates_is_mapped():
 
 def test_within_a_layer_with_spans():
     torch.manual_seed(0)
-    attending, layer = AdaptiveSpanAttention(24, 4, limit=30, ramp=8).double(), layer_of()
+    attending, layer = AdaptiveSpanAttention(24, 4, max_span=30, ramp=8).double(), layer_of()
     x = torch.randn(2, TOKENS, 24, dtype=torch.float64)
     with torch.no_grad():
         attending.span.fraction.fill_(0.5)
@@ -204,7 +204,7 @@ def test_within_a_layer_with_spans():
     out.square().sum().backward()
     assert layer.gates.grad.abs().max() > 0
     assert attending.span.fraction.grad.abs().max() > 0
-    narrowed = AdaptiveSpanAttention(24, 4, limit=30, ramp=8, pattern=Local(3))
+    narrowed = AdaptiveSpanAttention(24, 4, max_span=30, ramp=8, pattern=Local(3))
     with pytest.raises(TypeError, match="pattern"):
         narrowed(x.float(), **layer())
 

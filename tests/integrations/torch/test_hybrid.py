@@ -29,7 +29,7 @@ every_temperature = pytest.mark.parametrize("temperature", TEMPERATURES)
 
 def layer_of(form, temperature):
     torch.manual_seed(0)
-    layer = HybridAttention(DIM, HEADS, limit=7.3, ramp=2.6, **FORMS[form], **TEMPERATURES[temperature]).double()
+    layer = HybridAttention(DIM, HEADS, max_span=7.3, ramp=2.6, **FORMS[form], **TEMPERATURES[temperature]).double()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(0.2, 0.5)
@@ -61,7 +61,7 @@ def as_parameters(layer, of):
 @every_form
 def test_values_and_gradients_are_those_of_the_numpy_function(form, temperature):
     layer, x = layer_of(form, temperature), tokens()
-    options = {"heads": HEADS, "limit": 7.3, "ramp": 2.6, **FORMS[form], **TEMPERATURES[temperature]}
+    options = {"heads": HEADS, "max_span": 7.3, "ramp": 2.6, **FORMS[form], **TEMPERATURES[temperature]}
     options.pop("learn_temperature", None)
     parameters = as_parameters(layer, lambda p: p.detach())
     expected, vjp = hs.hybrid_attention_vjp(x.detach(), parameters, **options, return_span=True)
@@ -95,7 +95,7 @@ def test_a_predictor_for_each_token_is_a_dynamic_span():
 
 
 def test_names_of_the_parameters():
-    assert [*HybridAttention(DIM, HEADS, limit=9, learn_temperature=True).state_dict()] == [
+    assert [*HybridAttention(DIM, HEADS, max_span=9, learn_temperature=True).state_dict()] == [
         "log_temperature", "norm.weight", "norm.bias", "global_qkv.weight", "local_qkv.weight",
         "predictor.projection.weight", "predictor.projection.bias", "projection.weight", "projection.bias",
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_names_of_the_parameters():
 def test_a_span_is_learned_compiled_and_in_bfloat16():
     """The target is the sum of neighbours: a window that is too wide shrinks by the gradient of its span alone."""
     torch.manual_seed(0)
-    layer = HybridAttention(8, 2, limit=30, ramp=4, per="head")
+    layer = HybridAttention(8, 2, max_span=30, ramp=4, per="head")
     x = torch.randn(4, 40, 8)
     target = sum(x.roll(shift, 1) for shift in (-1, 0, 1)) / 2
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
@@ -125,13 +125,13 @@ def test_a_span_is_learned_compiled_and_in_bfloat16():
 
 
 WRONG = {
-    "heads that do not divide": (lambda: HybridAttention(10, 4, limit=9), "num_heads must divide embed_dim, 10, not 4"),
-    "a mean that looks ahead": (lambda: HybridAttention(8, 4, limit=9, causal=True),
+    "heads that do not divide": (lambda: HybridAttention(10, 4, max_span=9), "num_heads must divide embed_dim, 10, not 4"),
+    "a mean that looks ahead": (lambda: HybridAttention(8, 4, max_span=9, causal=True),
                                 "per must be 'token' when causal, since a mean over all tokens looks ahead"),
-    "no form": (lambda: HybridAttention(8, 4, limit=9, per="pair"), "per must be 'batch', 'head' or 'token', not"),
-    "a range below 0": (lambda: HybridAttention(8, 4, limit=9, temperature_range=-1), "temperature_range must be at"),
-    "no limit": (lambda: SpanPredictor(8, 4, 0), "limit must be greater than 0, not 0"),
-    "tokens of another width": (lambda: HybridAttention(8, 4, limit=9)(torch.ones(2, 5, 7)),
+    "no form": (lambda: HybridAttention(8, 4, max_span=9, per="pair"), "per must be 'batch', 'head' or 'token', not"),
+    "a range below 0": (lambda: HybridAttention(8, 4, max_span=9, temperature_range=-1), "temperature_range must be at"),
+    "no limit": (lambda: SpanPredictor(8, 4, 0), "max_span must be greater than 0, not 0"),
+    "tokens of another width": (lambda: HybridAttention(8, 4, max_span=9)(torch.ones(2, 5, 7)),
                                 "x must be of shape (batch, tokens, 8), not (2, 5, 7)"),
 }  # fmt: skip
 

@@ -29,7 +29,7 @@ variants = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 
 def layer_of(kind=AdaptiveSpanAttention, **variant):
     torch.manual_seed(0)
-    layer = kind(WIDTH, HEADS, limit=12, ramp=3, **variant).double()
+    layer = kind(WIDTH, HEADS, max_span=12, ramp=3, **variant).double()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(0, 0.4)
@@ -126,7 +126,7 @@ def trained(span, gradient, steps, optimizer=torch.optim.SGD, lr=0.1):
 @pytest.mark.parametrize(("optimizer", "steps"), [(torch.optim.SGD, 1), (torch.optim.Adam, 20)])
 def test_a_span_stays_within_its_limits_and_comes_back_from_them(optimizer, steps):
     """However long it was pushed outward; momentum takes some steps to turn."""
-    span = AdaptiveSpan(2, limit=10.0, initial=[1.0, 9.0])
+    span = AdaptiveSpan(2, max_span=10.0, initial=[1.0, 9.0])
     for pushed in (50, 500):
         seen = trained(span, [1.0, -1.0], pushed, optimizer)
         assert (seen >= 0).all()
@@ -140,7 +140,7 @@ def test_a_span_stays_within_its_limits_and_comes_back_from_them(optimizer, step
 @pytest.mark.parametrize("compiled", [False, True])
 def test_steps_are_those_of_clamping_after_each(compiled):
     """Of plain gradient descent, however far steps lead out; also where only the penalty is computed."""
-    span = AdaptiveSpan(1, limit=100.0, initial=10.0)
+    span = AdaptiveSpan(1, max_span=100.0, initial=10.0)
     share, optimizer = np.float64(0.1), torch.optim.SGD(span.parameters(), lr=1.0)
     drawn = np.random.default_rng(0).normal(0, 0.7, 30)
     call = torch.compile(span, backend="aot_eager", fullgraph=True) if compiled else span
@@ -160,7 +160,7 @@ def test_steps_are_those_of_clamping_after_each(compiled):
 
 
 def test_gradients_at_a_bound_lead_both_ways():
-    span = AdaptiveSpan(4, limit=10.0, initial=[0.0, 0.0, 10.0, 10.0])
+    span = AdaptiveSpan(4, max_span=10.0, initial=[0.0, 0.0, 10.0, 10.0])
     span().backward(torch.tensor([1.0, -1.0, 1.0, -1.0]))
     assert span.fraction.grad.tolist() == [10.0, -10.0, 10.0, -10.0]
 
@@ -185,7 +185,7 @@ def test_gradients_of_parts_add_up_to_that_of_the_whole(at):
 
 
 def test_a_parameter_is_written_to_only_before_a_step():
-    span = AdaptiveSpan(2, limit=10.0)
+    span = AdaptiveSpan(2, max_span=10.0)
     taken = torch.tensor([-0.5, 1.5])
     with torch.no_grad():
         span.fraction.copy_(taken)
@@ -206,7 +206,7 @@ def test_a_parameter_is_written_to_only_before_a_step():
 
 
 def test_penalty_is_the_mean_span_and_shortens_spans():
-    span = AdaptiveSpan(3, limit=100, initial=[10, 20, 60])
+    span = AdaptiveSpan(3, max_span=100, initial=[10, 20, 60])
     assert span.penalty().item() == pytest.approx(30)
     assert hs.span_penalty(span().detach().numpy(), 1.0)[0] == pytest.approx(span.penalty().item())
     optimizer = torch.optim.SGD(span.parameters(), lr=1e-3)
@@ -220,7 +220,7 @@ def test_penalty_is_the_mean_span_and_shortens_spans():
 def test_spans_find_what_a_task_needs():
     """Each token is to give the one before last: the span of a hard task grows, and the penalty takes the rest."""
     torch.manual_seed(0)
-    layer = AdaptiveSpanAttention(16, 2, limit=40, ramp=4)
+    layer = AdaptiveSpanAttention(16, 2, max_span=40, ramp=4)
     with torch.no_grad():
         layer.span.fraction.fill_(0.9)
     optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
@@ -250,14 +250,14 @@ def test_a_block_is_trained_saved_and_loaded(variant, tmp_path):
     after = block(x, causal=True)
     assert not torch.equal(before, after)
     torch.save(block.state_dict(), tmp_path / "block.pt")
-    other = TransformerBlock(WIDTH, HEADS, limit=12, ramp=3, **variant).double()
+    other = TransformerBlock(WIDTH, HEADS, max_span=12, ramp=3, **variant).double()
     other.load_state_dict(torch.load(tmp_path / "block.pt"))
     for its in (other, copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
         assert torch.equal(its(x, causal=True), after)
 
 
 def test_names_of_the_parameters():
-    names = AdaptiveSpanAttention(WIDTH, HEADS, limit=12, ramp=3, sinks=True).state_dict()
+    names = AdaptiveSpanAttention(WIDTH, HEADS, max_span=12, ramp=3, sinks=True).state_dict()
     assert [*names] == [
         "sinks", "span.fraction", "q_proj.weight", "k_proj.weight", "v_proj.weight", "out_proj.weight",
     ]  # fmt: skip
@@ -299,28 +299,28 @@ def test_autocast_and_bfloat16(dynamic):
 
 def test_without_numbers_and_shown():
     with torch.device("meta"):
-        block = TransformerBlock(WIDTH, HEADS, limit=12, ramp=3, key_heads=2, pattern=Local(3))
+        block = TransformerBlock(WIDTH, HEADS, max_span=12, ramp=3, key_heads=2, pattern=Local(3))
         assert block(torch.empty(2, 5, WIDTH)).shape == (2, 5, WIDTH)
     assert "num_heads=4, key_heads=2, ramp=3" in repr(block)
     assert "Local(" in repr(block)
-    assert "limit=12" in repr(block)
+    assert "max_span=12" in repr(block)
 
 
 WRONG = {
-    "heads that do not divide": (lambda: AdaptiveSpanAttention(10, 4, limit=9, ramp=1),
+    "heads that do not divide": (lambda: AdaptiveSpanAttention(10, 4, max_span=9, ramp=1),
                                  "embed_dim must be a multiple of num_heads, not 10 and 4"),
-    "key heads that do not": (lambda: AdaptiveSpanAttention(24, 4, limit=9, ramp=1, key_heads=3),
+    "key heads that do not": (lambda: AdaptiveSpanAttention(24, 4, max_span=9, ramp=1, key_heads=3),
                               "num_heads must be a multiple of key_heads, not 4 and 3"),
-    "odd heads": (lambda: AdaptiveSpanAttention(12, 4, limit=9, ramp=1),
+    "odd heads": (lambda: AdaptiveSpanAttention(12, 4, max_span=9, ramp=1),
                   "head_dim must be even for rotary positions, not 3; see rotary"),
-    "no limit": (lambda: AdaptiveSpanAttention(24, 4, limit=0, ramp=1), "limit must be greater than 0, not 0"),
-    "a ramp below 0": (lambda: TransformerBlock(24, 4, limit=9, ramp=-1), "ramp must be at least 0, not -1"),
-    "a soft cap of 0": (lambda: AdaptiveSpanAttention(24, 4, limit=9, ramp=1, softcap=0), "softcap must be between"),
-    "no pattern": (lambda: AdaptiveSpanAttention(24, 4, limit=9, ramp=1, pattern=Local),
+    "no limit": (lambda: AdaptiveSpanAttention(24, 4, max_span=0, ramp=1), "max_span must be greater than 0, not 0"),
+    "a ramp below 0": (lambda: TransformerBlock(24, 4, max_span=9, ramp=-1), "ramp must be at least 0, not -1"),
+    "a soft cap of 0": (lambda: AdaptiveSpanAttention(24, 4, max_span=9, ramp=1, softcap=0), "softcap must be between"),
+    "no pattern": (lambda: AdaptiveSpanAttention(24, 4, max_span=9, ramp=1, pattern=Local),
                    "the class Local; write Local(...)"),
     "a span of no head": (lambda: AdaptiveSpan(0, 9), "num_heads must be at least 1, not 0"),
     "a start beyond the limit": (lambda: AdaptiveSpan(2, 9, initial=[1, 10]),
-                                 "initial must be between 0 and the limit of 9, got 10"),
+                                 "initial must be between 0 and the max_span of 9, got 10"),
     "starts of other heads": (lambda: AdaptiveSpan(2, 9, initial=[1, 2, 3]),
                               "initial must be a number or of shape (2,)"),
     "no width": (lambda: DynamicSpan(0, 2, 9), "embed_dim must be at least 1, not 0"),

@@ -196,9 +196,9 @@ defvjp_argnums(mix, _mix_vjp)
 
 
 @primitive
-def dynamic_span(x: Array, weight: Array, bias: Array, limit: float) -> Array:
+def dynamic_span(x: Array, weight: Array, bias: Array, max_span: float) -> Array:
     """Return the predicted spans of the tokens `x`, (batch, tokens, width), see `headspan.dynamic_span`."""
-    spans: Array = dynamic_span_vjp(x, weight, bias, limit)[0]
+    spans: Array = dynamic_span_vjp(x, weight, bias, max_span)[0]
     return spans
 
 

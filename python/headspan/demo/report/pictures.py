@@ -91,7 +91,7 @@ def spans(values: Array, limit: float, ramp: float) -> Figure:
     """Draw the span and the reach of each head as dots and lines; `values` has the shape (layers, heads)."""
     with style():
         figure = Figure(figsize=(NARROW, 4.0))
-        ax = plot.spans(values, limit=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
+        ax = plot.spans(values, max_span=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
         ax.set_title(f"Learned span of every head, and its reach ({ramp:g} {UNIT} more)")
     return figure
 
@@ -100,7 +100,7 @@ def span_history(steps: Array, history: Array, limit: float, ramp: float) -> Fig
     """Draw the span of each head against the step; `history` has the shape (rows, layers, heads)."""
     with style():
         figure = Figure(figsize=(NARROW, 3.2))
-        ax = plot.span_history(steps, history, limit=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
+        ax = plot.span_history(steps, history, max_span=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
         ax.set_xlim(0, None)
         ax.set_title("Spans during training (one line per head)")
     return figure

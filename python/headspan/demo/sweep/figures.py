@@ -134,7 +134,7 @@ def _panels(widest: dict[str, Result], draw: Callable[[Result, Axes], None]) -> 
 
 def _spans(result: Result, ax: Axes) -> None:
     model = result["model"]
-    plot.spans(result["spans"], limit=model["span_limit"], ramp=model["ramp"], unit=pictures.UNIT, ax=ax)
+    plot.spans(result["spans"], max_span=model["span_limit"], ramp=model["ramp"], unit=pictures.UNIT, ax=ax)
 
 
 def _history(folder: Path, result: Result, ax: Axes) -> None:
@@ -142,4 +142,4 @@ def _history(folder: Path, result: Result, ax: Axes) -> None:
     steps, spans = np.array([row["step"] for row in rows]), np.array([row["spans"] for row in rows], float)
     if rows:
         limit, ramp = model["span_limit"], model["ramp"]
-        plot.span_history(steps, spans, limit=limit, ramp=ramp, unit=pictures.UNIT, ax=ax)
+        plot.span_history(steps, spans, max_span=limit, ramp=ramp, unit=pictures.UNIT, ax=ax)

@@ -27,7 +27,7 @@ def fit_spans(
     loss: Loss | None = None,
     held_out: torch.Tensor | Sequence[Any] | None = None,
     ramp: float | None = None,
-    sink_tokens: int = 0,
+    first_tokens: int = 0,
     tokens: int | None = None,
     batch: int = 8,
 ) -> SpanFit:
@@ -58,7 +58,7 @@ def fit_spans(
         Data like `data` for the reported losses. Default: the last quarter of `data`, which the fit then excludes.
     ramp : float, optional
         Ramp of the soft mask, which every head reaches beyond its span. Default: the ramp of the model's spans, or 32.
-    sink_tokens : int
+    first_tokens : int
         Number of first tokens that are visible at any distance, see `set_spans`; only for transformers models.
     tokens : int, optional
         Length of the sequences; required if `data` is not a tensor.
@@ -119,9 +119,9 @@ def fit_spans(
         data, held_out = data[:kept], data[kept:]
     fitted, others = Data("data", data, size), Data("held_out", held_out, size)
     length = _length(data, tokens)
-    sinks = _check.integer("sink_tokens", sink_tokens, at_least=0)
+    sinks = _check.integer("first_tokens", first_tokens, at_least=0)
     if sinks and not places.of_transformers:
-        raise ValueError("sink_tokens are only for models of transformers; for other layers, use a pattern")
+        raise ValueError("first_tokens are only for models of transformers; for other layers, use a pattern")
     model_ramp = places.ramp() if ramp is None else ramp
     ramp = DEFAULTS["ramp"] if model_ramp is None else model_ramp
     measure: Loss = next_token_loss if loss is None else loss
@@ -159,7 +159,7 @@ def fit_spans(
             method=method,
             profile=profile,
             gradient=gradient,
-            sink_tokens=sinks,
+            first_tokens=sinks,
         )
     places.give(fit.spans, fit.ramp, length, sinks)
     return fit

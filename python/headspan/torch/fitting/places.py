@@ -111,7 +111,7 @@ class Places:
         return float(ramps.pop()) if ramps else None
 
     @contextmanager
-    def lent(self, ramp: float, sink_tokens: int = 0) -> Iterator[list[Lent]]:
+    def lent(self, ramp: float, first_tokens: int = 0) -> Iterator[list[Lent]]:
         """Replace the spans of the model in a context, and restore them on exit even after an error.
 
         Within the context, the weights require no gradient and the model is in eval mode.
@@ -123,10 +123,10 @@ class Places:
         modes = [(module, module.training) for module in self.model.modules()]
         lent = [Lent() for _ in self.attentions]
         config = decoder_config(self.model) if self.of_transformers else None
-        sinks = getattr(config, "headspan_sink_tokens", 0)
+        sinks = getattr(config, "headspan_first_tokens", 0)
         try:
             if config is not None:
-                config.headspan_sink_tokens = sink_tokens
+                config.headspan_first_tokens = first_tokens
             for attention, spans in zip(self.attentions, lent, strict=True):
                 setattr(attention, span_name, spans)
                 setattr(attention, ramp_name, ramp)
@@ -136,7 +136,7 @@ class Places:
             yield lent
         finally:
             if config is not None:
-                config.headspan_sink_tokens = sinks
+                config.headspan_first_tokens = sinks
             for attention, originals in zip(self.attentions, kept, strict=True):
                 for name, original in zip((span_name, ramp_name), originals, strict=True):
                     if original is missing:
@@ -148,20 +148,20 @@ class Places:
             for module, training in modes:
                 module.training = training
 
-    def give(self, spans: Spans, ramp: float, tokens: int, sink_tokens: int) -> None:
+    def give(self, spans: Spans, ramp: float, tokens: int, first_tokens: int) -> None:
         """Set spans of shape (layers, heads) permanently; a span of all tokens means no limit."""
         if self.of_transformers:
             unlimited = np.where(spans >= tokens, UNLIMITED, spans).tolist()
             learned = any(hasattr(module, "headspan_span") for module in self.attentions)
-            set_spans(self.model, None if learned else unlimited, ramp=ramp, sink_tokens=sink_tokens)
+            set_spans(self.model, None if learned else unlimited, ramp=ramp, first_tokens=first_tokens)
             if not learned:
                 return
         for attention, heads in zip(self.attentions, spans, strict=True):
             span: AdaptiveSpan = attention.headspan_span if self.of_transformers else attention.span
             setattr(attention, "headspan_ramp" if self.of_transformers else "ramp", ramp)
-            span.limit = max(span.limit, float(heads.max()))
+            span.max_span = max(span.max_span, float(heads.max()))
             with torch.no_grad():
-                span.fraction.copy_(torch.as_tensor(heads / span.limit))
+                span.fraction.copy_(torch.as_tensor(heads / span.max_span))
 
 
 def _is_of_layers(module: nn.Module) -> bool:

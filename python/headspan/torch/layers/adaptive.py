@@ -53,7 +53,7 @@ class AdaptiveSpanAttention(nn.Module):
     ----------
     embed_dim, num_heads : int
         Size of a token, a multiple of the number of heads, and number of heads.
-    limit : float
+    max_span : float
         The largest span, in tokens.
     ramp : float
         Tokens over which the mask of a span falls from 1 to 0, see `headspan.attention`.
@@ -82,7 +82,7 @@ class AdaptiveSpanAttention(nn.Module):
     ValueError
         If a value is out of range, or if a size is not a multiple of the number of heads.
     TypeError
-        If a size is not an integer, `limit` or `ramp` is not a number, or `pattern` is not a pattern.
+        If a size is not an integer, `max_span` or `ramp` is not a number, or `pattern` is not a pattern.
 
     References
     ----------
@@ -92,7 +92,7 @@ class AdaptiveSpanAttention(nn.Module):
     --------
     >>> import torch
     >>> from headspan.torch import AdaptiveSpanAttention
-    >>> layer = AdaptiveSpanAttention(64, 4, limit=1000, ramp=32)
+    >>> layer = AdaptiveSpanAttention(64, 4, max_span=1000, ramp=32)
     >>> x = torch.randn(2, 100, 64)
     >>> loss = layer(x).square().mean() + 1e-4 * layer.span.penalty()
     >>> loss.backward()
@@ -105,7 +105,7 @@ class AdaptiveSpanAttention(nn.Module):
         embed_dim: int,
         num_heads: int,
         *,
-        limit: float,
+        max_span: float,
         ramp: float,
         dynamic: bool = False,
         pattern: Pattern | Sequence[Pattern] | None = None,
@@ -132,7 +132,7 @@ class AdaptiveSpanAttention(nn.Module):
         if pattern is not None:
             written_pattern(pattern)  # raises errors for wrong patterns
         dynamic = _check.flag("dynamic", dynamic)
-        self.span = DynamicSpan(width, self.num_heads, limit) if dynamic else AdaptiveSpan(self.num_heads, limit)
+        self.span = DynamicSpan(width, self.num_heads, max_span) if dynamic else AdaptiveSpan(self.num_heads, max_span)
         self.q_proj = nn.Linear(width, width, bias=False)
         self.k_proj = nn.Linear(width, self.key_heads * self.head_dim, bias=False)
         self.v_proj = nn.Linear(width, self.key_heads * self.head_dim, bias=False)
@@ -196,7 +196,7 @@ class TransformerBlock(nn.Module):
     Parameters
     ----------
     embed_dim, num_heads : int
-    limit, ramp : float
+    max_span, ramp : float
         Largest span and ramp, in tokens; see `AdaptiveSpanAttention`.
     **options
         Further arguments of `AdaptiveSpanAttention`.
@@ -219,14 +219,14 @@ class TransformerBlock(nn.Module):
     --------
     >>> import torch
     >>> from headspan.torch import TransformerBlock
-    >>> block = TransformerBlock(64, 4, limit=1000, ramp=32, key_heads=2)
+    >>> block = TransformerBlock(64, 4, max_span=1000, ramp=32, key_heads=2)
     >>> block(torch.randn(2, 100, 64)).shape
     torch.Size([2, 100, 64])
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *, limit: float, ramp: float, **options: Any) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, *, max_span: float, ramp: float, **options: Any) -> None:
         super().__init__()
-        self.attention = AdaptiveSpanAttention(embed_dim, num_heads, limit=limit, ramp=ramp, **options)
+        self.attention = AdaptiveSpanAttention(embed_dim, num_heads, max_span=max_span, ramp=ramp, **options)
         self.attention_norm = nn.LayerNorm(embed_dim)
         self.mlp_norm = nn.LayerNorm(embed_dim)
         self.mlp = nn.Sequential(nn.Linear(embed_dim, 4 * embed_dim), nn.GELU(), nn.Linear(4 * embed_dim, embed_dim))

@@ -14,18 +14,18 @@ from headspan.torch.transformers.register import NAME, register
 from headspan.torch.transformers.spans import note_learned, save_name, take_span
 
 
-def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan]:
+def convert(model: nn.Module, *, max_span: float, ramp: float) -> list[AdaptiveSpan]:
     """Add learned spans to the attention of an existing model, in place.
 
     Every `torch.nn.MultiheadAttention`, including those in the transformer layers of torch, and every attention of a
     transformers model gets an `AdaptiveSpan`, which starts at the configured span (see `set_spans`) or at the limit.
-    The results do not change if the limit is at least the number of tokens; a penalty on the spans, or a smaller limit,
-    shortens the reach of the heads.
+    The results do not change if `max_span` is at least the number of tokens; a penalty on the spans, or a smaller
+    limit, shortens the reach of the heads.
 
     Parameters
     ----------
     model : Module
-    limit : float
+    max_span : float
         The largest span, in tokens, and the initial span of heads without one in the configuration.
     ramp : float
         Tokens over which the mask of a span falls from 1 to 0, see `headspan.attention`.
@@ -41,13 +41,13 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
     ValueError
         If the model has no supported attention or already has learned spans, or if a value is out of range.
     TypeError
-        If `limit` or `ramp` is not a number, or if an attention is of a subclass of `torch.nn.MultiheadAttention`.
+        If `max_span` or `ramp` is not a number, or if an attention is of a subclass of `torch.nn.MultiheadAttention`.
 
     Notes
     -----
     Modules keep their identity, weights, hooks and names. A state dict from before the conversion can be loaded, and
     leaves the spans unchanged. In a model on the device "meta", such a state dict loaded with ``assign=True`` sets the
-    spans to the limit. Calls of the modules do not change, but they return attention weights only for
+    spans to `max_span`. Calls of the modules do not change, but they return attention weights only for
     ``need_weights=True``. A causal mask, recognised by ``is_causal`` or by its values, costs nothing; other masks are
     added to the scores. In eval mode the torch layers no longer use their fast path or nested tensors. With more keys
     than queries, as in cross-attention, the last query is at the position of the last key.
@@ -56,7 +56,7 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
     function "headspan" reads them; load an older state dict with ``strict=False``. You can convert one part of a model
     that has several. `freeze_spans` writes the learned spans into the configuration before you save the model.
     Without it, only the weights contain the spans. `from_pretrained` then creates a model that raises an error when
-    called; restore its spans by `convert` with the same limit and ``load_state_dict(..., strict=False)``.
+    called; restore its spans by `convert` with the same `max_span` and ``load_state_dict(..., strict=False)``.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
     >>> model = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True).eval()
     >>> x = torch.randn(2, 100, 64)
     >>> before = model(x)
-    >>> spans = convert(model, limit=100, ramp=32)
+    >>> spans = convert(model, max_span=100, ramp=32)
     >>> torch.allclose(model(x), before, atol=1e-5)
     True
     >>> loss = model(x).square().mean() + 1e-4 * sum(span.penalty() for span in spans)
@@ -83,7 +83,7 @@ def convert(model: nn.Module, *, limit: float, ramp: float) -> list[AdaptiveSpan
         if _is_of_torch(module) and type(module) is not nn.MultiheadAttention:
             raise TypeError(f"{name or 'model'} is a {type(module).__name__}, not a plain torch.nn.MultiheadAttention")
     # Errors must occur before the model changes.
-    spans = [_span_of(module, limit) for _, module in attentions]
+    spans = [_span_of(module, max_span) for _, module in attentions]
     if any(is_of_transformers(module) for _, module in attentions):
         _select_headspan(model)
     for (_, module), span in zip(attentions, spans, strict=True):
@@ -112,18 +112,18 @@ def is_of_transformers(module: nn.Module) -> bool:
     return hasattr(module, "config") and hasattr(module, "is_causal") and not hasattr(module, "set_attn_implementation")
 
 
-def _span_of(module: Any, limit: float) -> AdaptiveSpan:
+def _span_of(module: Any, max_span: float) -> AdaptiveSpan:
     """Return new spans for the heads of an attention, on the device of its weights."""
     counts = (getattr(module, name, None) for name in ("num_heads", "num_attention_heads", "n_heads"))
     heads = next((count for count in counts if count is not None), None) or module.config.num_attention_heads
     with torch.device(next(module.parameters(), torch.empty(0)).device):
-        return AdaptiveSpan(heads, limit, initial=limit)
+        return AdaptiveSpan(heads, max_span, initial=max_span)
 
 
 def _initialise(span: AdaptiveSpan, spans: list[float] | None) -> None:
-    """Initialise learned spans to those of the configuration, at most to their limit."""
+    """Initialise learned spans to those of the configuration, at most to their `max_span`."""
     if spans is not None:
-        span.start_at([min(initial, span.limit) for initial in spans])
+        span.start_at([min(initial, span.max_span) for initial in spans])
 
 
 def _select_headspan(model: nn.Module) -> None:

@@ -13,9 +13,9 @@ from headspan.torch.layers.spans import Shares
 def parameter_groups(model: nn.Module, *, span_lr: float = 0.01) -> list[dict[str, Any]]:
     """Return the parameters of a model as two groups for an optimizer: weights, and spans and gates.
 
-    A span is learned as a fraction of its limit and a gate as a factor, so that the usual learning rates for the
-    weights of a trained model are too small: AdamW with ``lr=5e-5`` moves a span with a limit of 1000 by 0.05 tokens a
-    step. Weight decay would pull spans to 0 in addition to the penalty.
+    A span is learned as a fraction of its `max_span` and a gate as a factor, so that the usual learning rates for the
+    weights of a trained model are too small: AdamW with ``lr=5e-5`` moves a span with a `max_span` of 1000 by 0.05
+    tokens a step. Weight decay would pull spans to 0 in addition to the penalty.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def parameter_groups(model: nn.Module, *, span_lr: float = 0.01) -> list[dict[st
     >>> import torch
     >>> from headspan.torch import convert, parameter_groups
     >>> model = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True)
-    >>> spans = convert(model, limit=100, ramp=32)
+    >>> spans = convert(model, max_span=100, ramp=32)
     >>> optimizer = torch.optim.AdamW(parameter_groups(model, span_lr=0.02), lr=5e-5)
     >>> [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups]
     [(5e-05, 0.01), (0.02, 0.0)]

@@ -16,12 +16,12 @@ from headspan.torch.layers.spans import DynamicSpan
 
 
 class SpanPredictor(DynamicSpan):
-    """Predict spans from each token or from the mean of all tokens: ``limit * sigmoid(weight . x + bias)``.
+    """Predict spans from each token or from the mean of all tokens: ``max_span * sigmoid(weight . x + bias)``.
 
     Parameters
     ----------
     embed_dim, num_heads : int
-    limit : float
+    max_span : float
         The largest span, in tokens.
     per : {"batch", "head", "token"}
         One span for each batch item, for each of its heads, or for each head at each token as in `DynamicSpan`.
@@ -30,27 +30,27 @@ class SpanPredictor(DynamicSpan):
     ----------
     projection : Linear
         From a token, or from the mean of all tokens, to one number for each span.
-    limit : float
+    max_span : float
 
     Raises
     ------
     ValueError
-        If a size is less than 1, `limit` is not positive, or `per` is unknown.
+        If a size is less than 1, `max_span` is not positive, or `per` is unknown.
     TypeError
-        If a size is not an integer, or `limit` is not a number.
+        If a size is not an integer, or `max_span` is not a number.
 
     Examples
     --------
     >>> import torch
     >>> from headspan.torch import SpanPredictor
-    >>> SpanPredictor(16, 4, limit=1000, per="head")(torch.randn(2, 100, 16)).shape
+    >>> SpanPredictor(16, 4, max_span=1000, per="head")(torch.randn(2, 100, 16)).shape
     torch.Size([2, 4])
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, limit: float, *, per: Per = "batch") -> None:
+    def __init__(self, embed_dim: int, num_heads: int, max_span: float, *, per: Per = "batch") -> None:
         heads = _check.integer("num_heads", num_heads, at_least=1)
         self.per = check_per(per)
-        super().__init__(embed_dim, 1 if per == "batch" else heads, limit)
+        super().__init__(embed_dim, 1 if per == "batch" else heads, max_span)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the spans, in tokens, for inputs of shape (batch, tokens, embed_dim).
@@ -75,7 +75,7 @@ class HybridAttention(nn.Module):
     ----------
     embed_dim, num_heads : int
         Size of a token, a multiple of the number of heads, and number of heads in each branch.
-    limit : float
+    max_span : float
         The largest span, in tokens.
     ramp : float
         Tokens over which the mask of a span falls from 1 to 0, see `headspan.attention`.
@@ -121,7 +121,7 @@ class HybridAttention(nn.Module):
     --------
     >>> import torch
     >>> from headspan.torch import HybridAttention
-    >>> layer = HybridAttention(16, 4, limit=50, per="head")
+    >>> layer = HybridAttention(16, 4, max_span=50, per="head")
     >>> out, span, temperature = layer(torch.randn(2, 100, 16), return_span=True)
     >>> out.shape, span.shape
     (torch.Size([2, 100, 16]), torch.Size([2, 4]))
@@ -135,7 +135,7 @@ class HybridAttention(nn.Module):
         embed_dim: int,
         num_heads: int,
         *,
-        limit: float,
+        max_span: float,
         ramp: float = 32,
         per: Per = "batch",
         sharpen_longer: bool = True,
@@ -158,7 +158,7 @@ class HybridAttention(nn.Module):
         self.norm = nn.LayerNorm(width, eps=_check.positive("epsilon", epsilon))
         self.global_qkv = nn.Linear(width, 3 * width, bias=False)
         self.local_qkv = nn.Linear(width, 3 * width, bias=False)
-        self.predictor = SpanPredictor(width, self.num_heads, limit, per=per)
+        self.predictor = SpanPredictor(width, self.num_heads, max_span, per=per)
         self.projection = nn.Linear(2 * width, width)
         learned = _check.flag("learn_temperature", learn_temperature)
         self.log_temperature = nn.Parameter(torch.zeros(self.num_heads)) if learned else None
@@ -193,7 +193,7 @@ class HybridAttention(nn.Module):
         global_out = self._branch(self.global_qkv(normed))
         span = self.predictor(global_out)
         if self.log_temperature is None:
-            temperature = temperature_of(span / self.predictor.limit, self.temperature_range, self.sharpen_longer)
+            temperature = temperature_of(span / self.predictor.max_span, self.temperature_range, self.sharpen_longer)
         else:
             temperature = self.log_temperature.exp()
         local_out = self._branch(self.local_qkv(normed), span=span, temperature=temperature)

@@ -83,9 +83,9 @@ def _is_within(parameter: torch.Tensor) -> bool:
 
 
 class AdaptiveSpan(Shares):
-    """A learned span for each head, between 0 and a limit.
+    """A learned span for each head, between 0 and `max_span`.
 
-    The parameter is the span as a fraction of the limit, which suits the usual learning rates. Each call in training
+    The parameter is the span as a fraction of `max_span`, which suits the usual learning rates. Each call in training
     first clamps the parameter to [0, 1], which has the same effect as clamping it after each optimizer step. Gradients
     are not changed at a bound, so that the gradients of micro-batches or ranks add up to the gradient of the batch. If
     a call cannot write to the parameter, as within `torch.func`, clamp the parameter yourself after each step.
@@ -93,7 +93,7 @@ class AdaptiveSpan(Shares):
     Parameters
     ----------
     num_heads : int
-    limit : float
+    max_span : float
         The largest span, in tokens.
     initial : array_like
         Initial spans in tokens: one number, or one for each head.
@@ -101,15 +101,15 @@ class AdaptiveSpan(Shares):
     Attributes
     ----------
     fraction : Parameter, shape (num_heads,)
-        The spans, divided by the limit.
-    limit : float
+        The spans, divided by `max_span`.
+    max_span : float
 
     Raises
     ------
     ValueError
-        If `num_heads` is less than 1, `limit` is not positive, or `initial` does not lie between 0 and `limit`.
+        If `num_heads` is less than 1, `max_span` is not positive, or `initial` does not lie between 0 and `max_span`.
     TypeError
-        If `num_heads` is not an integer, or if `limit` or `initial` is not real.
+        If `num_heads` is not an integer, or if `max_span` or `initial` is not real.
 
     References
     ----------
@@ -118,29 +118,29 @@ class AdaptiveSpan(Shares):
     Examples
     --------
     >>> from headspan.torch import AdaptiveSpan
-    >>> span = AdaptiveSpan(4, limit=1000, initial=[8, 32, 128, 1000])
+    >>> span = AdaptiveSpan(4, max_span=1000, initial=[8, 32, 128, 1000])
     >>> (span() / 8).tolist()
     [1.0, 4.0, 16.0, 125.0]
     >>> span.penalty().item()
     292.0
     """
 
-    def __init__(self, num_heads: int, limit: float, *, initial: npt.ArrayLike = 0.0) -> None:
+    def __init__(self, num_heads: int, max_span: float, *, initial: npt.ArrayLike = 0.0) -> None:
         super().__init__()
         heads = _check.integer("num_heads", num_heads, at_least=1)
-        self.limit = _check.positive("limit", limit)
+        self.max_span = _check.positive("max_span", max_span)
         spans = _check.real_array("initial", initial)
         if spans.shape not in ((), (heads,)):
             raise ValueError(f"initial must be a number or of shape ({heads},), not of shape {spans.shape}")
-        if spans.min() < 0 or spans.max() > self.limit:
+        if spans.min() < 0 or spans.max() > self.max_span:
             extreme = spans.min() if spans.min() < 0 else spans.max()
-            raise ValueError(f"initial must be between 0 and the limit of {self.limit:g}, got {extreme:g}")
+            raise ValueError(f"initial must be between 0 and the max_span of {self.max_span:g}, got {extreme:g}")
         self.fraction = nn.Parameter(torch.empty(heads))
         self.start_at(spans)
 
     def start_at(self, spans: npt.ArrayLike) -> None:
         """Set the initial spans, in tokens, and reset the parameter to them."""
-        self._initial: list[float] = (np.asarray(spans) / self.limit * np.ones(self.fraction.numel())).tolist()
+        self._initial: list[float] = (np.asarray(spans) / self.max_span * np.ones(self.fraction.numel())).tolist()
         self.reset_parameters()
 
     @torch.no_grad()
@@ -155,7 +155,7 @@ class AdaptiveSpan(Shares):
 
     def forward(self) -> torch.Tensor:
         """Return the spans in tokens, of shape (num_heads,)."""
-        return self.limit * self._clamped(self.fraction)
+        return self.max_span * self._clamped(self.fraction)
 
     def penalty(self) -> torch.Tensor:
         """Return the mean span in tokens; added to the loss with a weight, it keeps spans short."""
@@ -171,30 +171,30 @@ class AdaptiveSpan(Shares):
 
     def extra_repr(self) -> str:
         """Return the settings that the representation of the module shows."""
-        return f"num_heads={self.fraction.numel()}, limit={self.limit:g}"
+        return f"num_heads={self.fraction.numel()}, max_span={self.max_span:g}"
 
 
 class DynamicSpan(nn.Module):
-    """Spans that every token predicts: ``z_t = limit * sigmoid(weight . x_t + bias)``.
+    """Spans that every token predicts: ``z_t = max_span * sigmoid(weight . x_t + bias)``.
 
     Parameters
     ----------
     embed_dim, num_heads : int
-    limit : float
+    max_span : float
         The largest span, in tokens.
 
     Attributes
     ----------
     projection : Linear
         From a token to one number for each head.
-    limit : float
+    max_span : float
 
     Raises
     ------
     ValueError
-        If a size is less than 1, or `limit` is not positive.
+        If a size is less than 1, or `max_span` is not positive.
     TypeError
-        If a size is not an integer, or `limit` is not a number.
+        If a size is not an integer, or `max_span` is not a number.
 
     References
     ----------
@@ -204,21 +204,21 @@ class DynamicSpan(nn.Module):
     --------
     >>> import torch
     >>> from headspan.torch import DynamicSpan
-    >>> DynamicSpan(16, 4, limit=1000)(torch.randn(2, 100, 16)).shape
+    >>> DynamicSpan(16, 4, max_span=1000)(torch.randn(2, 100, 16)).shape
     torch.Size([2, 4, 100])
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, limit: float) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, max_span: float) -> None:
         super().__init__()
         width = _check.integer("embed_dim", embed_dim, at_least=1)
-        self.limit = _check.positive("limit", limit)
+        self.max_span = _check.positive("max_span", max_span)
         self.projection = nn.Linear(width, _check.integer("num_heads", num_heads, at_least=1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return spans in tokens, (batch, num_heads, tokens), for inputs of shape (batch, tokens, embed_dim)."""
-        spans: torch.Tensor = self.limit * _promote(self.projection(x)).sigmoid().transpose(-1, -2)
+        spans: torch.Tensor = self.max_span * _promote(self.projection(x)).sigmoid().transpose(-1, -2)
         return spans
 
     def extra_repr(self) -> str:
         """Return the settings that the representation of the module shows."""
-        return f"limit={self.limit:g}"
+        return f"max_span={self.max_span:g}"

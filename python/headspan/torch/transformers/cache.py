@@ -67,7 +67,7 @@ class HeadLayer:
             batch, key_heads, _, dim = key.shape
             dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
             pattern = None if self.window is None else Local(self.window - 1)
-            limits = {name: self._options[name] for name in ("sink_tokens", "slack")}
+            limits = {name: self._options[name] for name in ("first_tokens", "slack")}
             options = {"spans": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | limits
             self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **options)
         key = key.detach()
@@ -80,9 +80,9 @@ class HeadLayer:
         if self._new is None or self._cache is None:
             raise RuntimeError("a HeadCache was read twice for one update")
         if key_start is not None:
-            if self._options["sink_tokens"]:
+            if self._options["first_tokens"]:
                 raise NotImplementedError(
-                    "sink_tokens are the first tokens, which are padding if padding is on the left"
+                    "first_tokens are the first tokens, which are padding if padding is on the left"
                 )
             options["key_start"] = key_start
         new, self._new = self._new, None
@@ -138,7 +138,7 @@ def head_cache(
     spans: npt.ArrayLike | Sequence[npt.ArrayLike | None] | None = None,
     *,
     ramp: float | None = None,
-    sink_tokens: int | None = None,
+    first_tokens: int | None = None,
     dtype: torch.dtype | str | None = None,
     slack: int = 0,
 ) -> Any:
@@ -155,7 +155,7 @@ def head_cache(
         See `set_spans`. Default: the spans of the model.
     ramp : float, optional
         Default: the ramp of the model's spans.
-    sink_tokens : int, optional
+    first_tokens : int, optional
         Number of first tokens that are kept and visible at any distance. Default: the number of `set_spans`.
     dtype : torch.dtype or str, optional
         Type in which keys and values are stored, see `headspan.torch.SpanCache`. Default: the type of the keys.
@@ -210,8 +210,8 @@ def head_cache(
     if ramp is None:
         ramp = spans_of_model.ramp_of(model, config)
     ramp = _check.number("ramp", ramp, at_least=0)
-    if sink_tokens is None:
-        sink_tokens = getattr(config, "headspan_sink_tokens", 0)
+    if first_tokens is None:
+        first_tokens = getattr(config, "headspan_first_tokens", 0)
     kinds, windows = layers_of(config)
     others = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if others:
@@ -226,7 +226,7 @@ def head_cache(
         def nbytes(self) -> int:
             return sum(layer.nbytes for layer in self.layers)
 
-    options: dict[str, Any] = {"sink_tokens": sink_tokens, "dtype": dtype, "slack": slack}
+    options: dict[str, Any] = {"first_tokens": first_tokens, "dtype": dtype, "slack": slack}
     # Raise errors for wrong options now rather than in the first call of the model.
     SpanCache(1, 1, 1, **{name: option for name, option in options.items() if option is not None})
     unlimited = [spans_of_model.UNLIMITED] * config.num_attention_heads

@@ -144,9 +144,9 @@ def _mask_options(
 def _check_sinks(attention_mask: torch.Tensor | None, window: int | None) -> None:
     """Raise an error if padding or a sliding window affects the sinks of `set_spans`."""
     if window is not None:
-        raise NotImplementedError("sink_tokens cannot be combined with a sliding window")
+        raise NotImplementedError("first_tokens cannot be combined with a sliding window")
     if attention_mask is not None and is_ranges(attention_mask) and bool(attention_mask[..., 0, BEGIN].any()):
-        raise NotImplementedError("sink_tokens are the first tokens, which are padding if padding is on the left")
+        raise NotImplementedError("first_tokens are the first tokens, which are padding if padding is on the left")
 
 
 def _cache_mask(attention_mask: torch.Tensor | None, queries: int, window: int | None, causal: bool) -> dict[str, Any]:

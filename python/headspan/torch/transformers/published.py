@@ -43,7 +43,7 @@ def duo_attention_spans(
     -------
     spans : list of list of float
         Spans of the heads of each layer, for `set_spans` and `head_cache` with ``ramp=0``.
-    sink_tokens : int
+    first_tokens : int
         Number of sinks, for `head_cache`.
 
     Raises
@@ -63,7 +63,7 @@ def duo_attention_spans(
     Examples
     --------
     >>> from headspan.torch import duo_attention_spans
-    >>> spans, sink_tokens = duo_attention_spans([[0.9, 0.1], [0.0, 1.0]], heads=4, recent=256, sinks=64)
+    >>> spans, first_tokens = duo_attention_spans([[0.9, 0.1], [0.0, 1.0]], heads=4, recent=256, sinks=64)
     >>> spans[0]
     [1e+30, 1e+30, 255.0, 255.0]
     """
@@ -109,7 +109,7 @@ def moa_spans(plan: str | os.PathLike[str] | dict[str, Any], tokens: int) -> lis
     -------
     list of list of float
         Spans of the heads of each layer, for `set_spans` and `head_cache` with ``ramp=0``. In addition to its window,
-        a head of MoA sees the first 64 tokens: ``head_cache(sink_tokens=64)``.
+        a head of MoA sees the first 64 tokens: ``head_cache(first_tokens=64)``.
 
     Raises
     ------

@@ -21,7 +21,7 @@ def set_spans(
     spans: npt.ArrayLike | Sequence[npt.ArrayLike | None] | None,
     *,
     ramp: float = 32,
-    sink_tokens: int = 0,
+    first_tokens: int = 0,
 ) -> None:
     """Set the spans of the heads of a transformers decoder; its configuration stores and saves them.
 
@@ -38,7 +38,7 @@ def set_spans(
         error, because it could hold a span for each head or for each layer.
     ramp : float
         See `headspan.attention`.
-    sink_tokens : int
+    first_tokens : int
         Number of first tokens that are visible at any distance. With sinks, left padding, packed sequences and sliding
         windows raise an error when the model runs, because the sinks would not be the first tokens or not be visible.
 
@@ -75,7 +75,7 @@ def set_spans(
         )
     layers = None if spans is None else of_layers(spans, config)
     checked_ramp = _check.number("ramp", ramp, at_least=0)
-    config.headspan_sink_tokens = _check.integer("sink_tokens", sink_tokens, at_least=0)
+    config.headspan_first_tokens = _check.integer("first_tokens", first_tokens, at_least=0)
     config.headspan_spans, config.headspan_ramp = layers, checked_ramp
     note_learned(model, config)
     save_name(model, config, layers is not None)
@@ -106,7 +106,7 @@ def freeze_spans(model: torch.nn.Module) -> None:
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes))
-    >>> spans = headspan.torch.convert(model, limit=100, ramp=8)
+    >>> spans = headspan.torch.convert(model, max_span=100, ramp=8)
     >>> headspan.torch.freeze_spans(model)
     >>> model.config.headspan_spans[1]
     [100.0, 100.0, 100.0, 100.0]
@@ -123,7 +123,7 @@ def freeze_spans(model: torch.nn.Module) -> None:
     spans, ramp = of_model(model, config), ramp_of(model, config)
     for module in learned:
         del module.headspan_span, module.headspan_ramp
-    set_spans(model, spans, ramp=ramp, sink_tokens=getattr(config, "headspan_sink_tokens", 0))
+    set_spans(model, spans, ramp=ramp, first_tokens=getattr(config, "headspan_first_tokens", 0))
 
 
 def take_span(module: torch.nn.Module) -> list[float] | None:
@@ -237,7 +237,7 @@ def _check_loaded(config: Any, layer: int | None) -> None:
 def of_layer(module: torch.nn.Module) -> dict[str, Any]:
     """Return the spans of a layer as options of attention: learned spans if they exist, else configured ones."""
     config: Any = getattr(module, "config", None)
-    count = getattr(config, "headspan_sink_tokens", 0)
+    count = getattr(config, "headspan_first_tokens", 0)
     sinks = {"pattern": Full() | Global(range(count))} if count else {}
     learned = getattr(module, "headspan_span", None)
     if learned is not None:

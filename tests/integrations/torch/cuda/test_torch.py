@@ -76,7 +76,7 @@ def test_nothing_waits_for_the_device(gpu):
 
 
 def test_autocast(gpu):
-    layer = AdaptiveSpanAttention(64, 4, limit=100, ramp=8).to(gpu)
+    layer = AdaptiveSpanAttention(64, 4, max_span=100, ramp=8).to(gpu)
     x = torch.randn(2, 50, 64, device=gpu)
     with torch.autocast("cuda", torch.bfloat16):
         out = layer(x)
@@ -85,11 +85,11 @@ def test_autocast(gpu):
 
 
 LAYERS = {
-    "adaptive": lambda: AdaptiveSpanAttention(64, 4, limit=100, ramp=8, rotary=True, sinks=True, key_heads=2),
-    "dynamic": lambda: AdaptiveSpanAttention(64, 4, limit=100, ramp=8, dynamic=True),
-    "block": lambda: TransformerBlock(64, 4, limit=100, ramp=8),
-    "hybrid": lambda: HybridAttention(64, 4, limit=100, ramp=8, per="token"),
-    "hybrid, both ways": lambda: HybridAttention(64, 4, limit=100, ramp=8, per="head", causal=False),
+    "adaptive": lambda: AdaptiveSpanAttention(64, 4, max_span=100, ramp=8, rotary=True, sinks=True, key_heads=2),
+    "dynamic": lambda: AdaptiveSpanAttention(64, 4, max_span=100, ramp=8, dynamic=True),
+    "block": lambda: TransformerBlock(64, 4, max_span=100, ramp=8),
+    "hybrid": lambda: HybridAttention(64, 4, max_span=100, ramp=8, per="token"),
+    "hybrid, both ways": lambda: HybridAttention(64, 4, max_span=100, ramp=8, per="head", causal=False),
 }
 
 
@@ -110,7 +110,7 @@ def test_layers_train_as_on_the_cpu(name, gpu):
 
 def test_spans_are_learned(gpu):
     torch.manual_seed(0)
-    layer = AdaptiveSpanAttention(64, 4, limit=200, ramp=8).to(gpu)
+    layer = AdaptiveSpanAttention(64, 4, max_span=200, ramp=8).to(gpu)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
     before = layer.span().detach().clone()
     x = torch.randn(2, 150, 64, device=gpu)

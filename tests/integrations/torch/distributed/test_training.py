@@ -22,7 +22,7 @@ AT_BOUNDS = [0.0, 1.0, -0.3, 1.3]  # the last ones have been taken too far by a 
 def model_of(spans=INSIDE, **options):
     """Two blocks."""
     torch.manual_seed(0)
-    blocks = (TransformerBlock(WIDTH, 4, limit=12, ramp=3, sinks=True, **options) for _ in range(2))
+    blocks = (TransformerBlock(WIDTH, 4, max_span=12, ramp=3, sinks=True, **options) for _ in range(2))
     model = torch.nn.Sequential(*blocks).double()
     with torch.no_grad():
         for its in model.modules():

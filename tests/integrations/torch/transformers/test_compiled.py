@@ -68,7 +68,7 @@ def test_packed_texts_of_a_compiled_model():
 def test_a_training_step_of_a_compiled_model_with_dropout():
     """One graph, and another seed in every step without another graph."""
     model, ids = model_of("llama", attention_dropout=0.5).train(), tokens()
-    spans = headspan.torch.convert(model, limit=20, ramp=4)
+    spans = headspan.torch.convert(model, max_span=20, ramp=4)
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     step = compiled(model, counter)
     losses = []

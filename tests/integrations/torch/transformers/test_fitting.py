@@ -71,8 +71,8 @@ def test_a_head_that_needs_all_is_left_without_a_limit():
 
 def test_sinks_are_kept_for_the_fit_and_given_to_the_model():
     model = made()
-    fit = headspan.torch.fit_spans(model, IDS, budget=0.4, ramp=2, sink_tokens=4)
-    assert model.config.headspan_sink_tokens == 4
+    fit = headspan.torch.fit_spans(model, IDS, budget=0.4, ramp=2, first_tokens=4)
+    assert model.config.headspan_first_tokens == 4
     assert fit.loss_after == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
     pattern = hs.patterns.Full() | hs.patterns.Global(range(4))
     counted = hs.cost(tokens=60, heads=8, head_dim=6, span=fit.spans.ravel(), ramp=2, pattern=pattern)
@@ -80,13 +80,13 @@ def test_sinks_are_kept_for_the_fit_and_given_to_the_model():
     headspan.torch.set_spans(model, fit.spans, ramp=2)
     assert abs(mean_loss(model, IDS[6:]) - fit.loss_after) > 1e-4
     with pytest.raises(ValueError, match="budget must be at least"):
-        headspan.torch.fit_spans(model, IDS, budget=0.01, ramp=2, sink_tokens=9)
-    assert model.config.headspan_sink_tokens == 0
+        headspan.torch.fit_spans(model, IDS, budget=0.01, ramp=2, first_tokens=9)
+    assert model.config.headspan_first_tokens == 0
 
 
 def test_spans_that_a_model_learned_are_where_those_found_go():
     model = made()
-    learned = headspan.torch.convert(model, limit=20, ramp=4)
+    learned = headspan.torch.convert(model, max_span=20, ramp=4)
     fit = headspan.torch.fit_spans(model, IDS, budget=0.8)
     assert fit.ramp == 4
     np.testing.assert_allclose([its().detach() for its in learned], fit.spans, rtol=1e-5)

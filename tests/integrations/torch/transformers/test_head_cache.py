@@ -136,10 +136,10 @@ def test_the_process_grows_by_the_reaches():
 @torch.no_grad()
 def test_sinks_are_seen_at_any_distance():
     model, ids = spanned("llama"), tokens(1, 120)
-    caches = [headspan.torch.head_cache(model, sink_tokens=count) for count in (0, 4)]
+    caches = [headspan.torch.head_cache(model, first_tokens=count) for count in (0, 4)]
     logits = [model(input_ids=ids, cache=cache).logits[0, -1] for cache in caches]
     assert (logits[0] - logits[1]).abs().max() > 1e-3
-    cache = headspan.torch.head_cache(model, sink_tokens=2)
+    cache = headspan.torch.head_cache(model, first_tokens=2)
     with pytest.raises(NotImplementedError, match="padding"):
         model(**prompt(padded=True), cache=cache)
 
@@ -176,7 +176,7 @@ def test_a_prompt_is_continued_twice():
 def test_learned_spans_are_those_of_the_cache():
     model = model_of("llama")
     model.set_attn_implementation("headspan")
-    spans = headspan.torch.convert(model, limit=40, ramp=RAMP)
+    spans = headspan.torch.convert(model, max_span=40, ramp=RAMP)
     with torch.no_grad():
         for layer, span in enumerate(spans):
             span.fraction.copy_(torch.tensor(SPANS[layer]) / 40)

@@ -67,7 +67,7 @@ def test_what_a_layer_hands_on(words, change):
 
 @pytest.mark.parametrize(
     ("error", "name", "given"),
-    [(ValueError, "sink_tokens", -1), (TypeError, "slack", "many"), (TypeError, "dtype", "int3")],
+    [(ValueError, "first_tokens", -1), (TypeError, "slack", "many"), (TypeError, "dtype", "int3")],
 )
 def test_what_it_is_made_with_is_checked_at_once(error, name, given):
     with pytest.raises(error, match=name):

@@ -30,7 +30,7 @@ def test_a_model_with_these_spans_and_sinks():
     model, ids = model_of("llama"), tokens(1, 60)
     model.set_attn_implementation("headspan")
     spans, sinks = duo_attention_spans(GATES, heads=4, recent=8, sinks=2)
-    cache = head_cache(model, spans, ramp=0, sink_tokens=sinks)
+    cache = head_cache(model, spans, ramp=0, first_tokens=sinks)
     found = model(input_ids=ids, cache=cache).logits
     place = torch.arange(60)
     distance = place[:, None] - place

@@ -22,7 +22,7 @@ def logits_of(model):
 
 def converted(family="llama"):
     model = model_of(family)
-    spans = headspan.torch.convert(model, limit=20, ramp=4)
+    spans = headspan.torch.convert(model, max_span=20, ramp=4)
     with torch.no_grad():
         for span, its in zip(spans, LEARNED, strict=True):
             span.fraction.copy_(its)
@@ -90,7 +90,7 @@ def test_learned_spans_are_frozen_and_saved(family, tmp_path):
     again = loaded(model, tmp_path, attn_implementation="headspan")
     assert torch.equal(logits_of(again), expected)
     # And learned again, from where they are.
-    spans = headspan.torch.convert(again, limit=20, ramp=4)
+    spans = headspan.torch.convert(again, max_span=20, ramp=4)
     torch.testing.assert_close(torch.stack([span.fraction for span in spans]), LEARNED)
     torch.testing.assert_close(logits_of(again), expected, rtol=0, atol=1e-4)
     assert again.config.headspan_spans is None
@@ -100,7 +100,7 @@ def test_spans_beyond_the_limit_start_at_it_and_layers_without_spans_too():
     model = model_of("llama")
     model.set_attn_implementation("headspan")
     headspan.torch.set_spans(model, [[2, 5, 9, 50], None], ramp=3)
-    spans = headspan.torch.convert(model, limit=10, ramp=4)
+    spans = headspan.torch.convert(model, max_span=10, ramp=4)
     assert [span().tolist() for span in spans] == [[2, 5, 9, 10], [10] * 4]
 
 
@@ -114,7 +114,7 @@ def test_weights_with_learned_spans_are_taken_by_a_converted_model(tmp_path):
     other = copy.deepcopy(again)
     headspan.torch.set_spans(other, None)
     torch.testing.assert_close(logits_of(other), logits_of(model_of("llama")), rtol=0, atol=1e-4)
-    headspan.torch.convert(again, limit=20, ramp=4)
+    headspan.torch.convert(again, max_span=20, ramp=4)
     missing, unexpected = again.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)
     assert not unexpected
     assert not [name for name in missing if "headspan" in name]
@@ -138,7 +138,7 @@ def test_what_cannot_be_frozen():
     with pytest.raises(TypeError, match="one of transformers"):
         headspan.torch.freeze_spans(torch.nn.Linear(3, 3))
     encoder_decoder = model_of("t5")
-    headspan.torch.convert(encoder_decoder, limit=20, ramp=4)
+    headspan.torch.convert(encoder_decoder, max_span=20, ramp=4)
     with pytest.raises(ValueError, match="a decoder only"):
         headspan.torch.freeze_spans(encoder_decoder)
     other = converted()

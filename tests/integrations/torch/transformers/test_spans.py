@@ -83,7 +83,7 @@ def test_first_tokens_are_seen_at_any_distance(family, kind):
         its.first, its.first_tokens = 0, 3
     expected = model(ids).logits
     model.set_attn_implementation("headspan")
-    headspan.torch.set_spans(model, SPANS, ramp=RAMP, sink_tokens=3)
+    headspan.torch.set_spans(model, SPANS, ramp=RAMP, first_tokens=3)
     caches = {
         "none": lambda: None,
         "dynamic": lambda: transformers.DynamicCache(config=model.config),
@@ -102,21 +102,21 @@ def test_first_tokens_are_seen_at_any_distance(family, kind):
 def test_first_tokens_that_are_padding_or_not_seen_are_refused():
     model, ids = model_of("llama"), tokens(2, 30)
     model.set_attn_implementation("headspan")
-    headspan.torch.set_spans(model, SPANS, ramp=RAMP, sink_tokens=3)
+    headspan.torch.set_spans(model, SPANS, ramp=RAMP, first_tokens=3)
     mask = torch.ones_like(ids)
     mask[0, :5] = 0
     with pytest.raises(
-        NotImplementedError, match="sink_tokens are the first tokens, which are padding if padding is on the left"
+        NotImplementedError, match="first_tokens are the first tokens, which are padding if padding is on the left"
     ):
         model(ids, attention_mask=mask)
     model = model_of("mistral")
     model.set_attn_implementation("headspan")
-    headspan.torch.set_spans(model, SPANS, ramp=RAMP, sink_tokens=3)
-    with pytest.raises(NotImplementedError, match="sink_tokens cannot be combined with a sliding window"):
+    headspan.torch.set_spans(model, SPANS, ramp=RAMP, first_tokens=3)
+    with pytest.raises(NotImplementedError, match="first_tokens cannot be combined with a sliding window"):
         model(ids)
-    with pytest.raises(ValueError, match="sink_tokens must be at least 0, not -1"):
-        headspan.torch.set_spans(model, SPANS, sink_tokens=-1)
-    assert model.config.headspan_sink_tokens == 3
+    with pytest.raises(ValueError, match="first_tokens must be at least 0, not -1"):
+        headspan.torch.set_spans(model, SPANS, first_tokens=-1)
+    assert model.config.headspan_first_tokens == 3
 
 
 def test_spans_are_saved_with_the_configuration(tmp_path):

@@ -51,7 +51,7 @@ def mix(x: Tensor, taps: Tensor) -> Tensor:
     return torch.stack([padded[:, first - back :][:, : x.shape[1]] * tap for back, tap in enumerate(taps)]).sum(0)
 
 
-def dynamic_span(x: Tensor, weight: Tensor, bias: Tensor, limit: float) -> Tensor:
+def dynamic_span(x: Tensor, weight: Tensor, bias: Tensor, max_span: float) -> Tensor:
     """Return the predicted spans of the tokens `x`."""
     return limit * F.linear(x, weight, bias).sigmoid().transpose(1, 2)
 
