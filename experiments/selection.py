@@ -12,7 +12,7 @@ from functools import partial
 
 import headspan as hs
 import numpy as np
-from headspan.patterns import Blocks, Local, Pattern
+from headspan.patterns import Blocks, Pattern, Window
 from model import CONTEXT, HEADS, Array, Study, arguments, write
 from numpy.typing import NDArray
 
@@ -119,10 +119,10 @@ def patterned(
     return attend
 
 
-def window_of(pairs: float) -> Local:
+def window_of(pairs: float) -> Window:
     """Return the local window that has so many pairs a query, on average over the context."""
     sizes = np.arange(1, CONTEXT + 1)
-    return Local(int(np.abs(sizes - sizes * (sizes - 1) / (2 * CONTEXT) - pairs).argmin()))
+    return Window(int(np.abs(sizes - sizes * (sizes - 1) / (2 * CONTEXT) - pairs).argmin()) + 1)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import headspan as hs
 import numpy as np
-from headspan.patterns import Blocks, Local
+from headspan.patterns import Blocks, Window
 
 from benchmarks.abilities.cases import CAP, DROPOUT, RAMP, SINKS, SPANS, Inputs, masks, texts
 
@@ -46,7 +46,7 @@ def tries() -> dict[str, tuple[str, Any]]:
     return {
         "forward": ("yes", _attend),
         "backward": ("yes", lambda arrays: _gradients(arrays)[:3]),
-        "window": ("yes", lambda arrays: _attend(arrays, pattern=Local(8))),
+        "window": ("yes", lambda arrays: _attend(arrays, pattern=Window(9))),
         "window of each head": ("yes", lambda arrays: _attend(arrays, span=SPANS, ramp=0)),
         "learned span": ("yes", _learned_span),
         "pattern": ("yes", lambda arrays: _attend(arrays, pattern=Blocks(blocks, 8))),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from headspan.patterns import Blocks, Blockwise, Global, Local, Neighborhood, Pattern, Strided
+from headspan.patterns import Blocks, Blockwise, Global, Neighborhood, Pattern, Strided, Window
 
 _BLOCK = 64
 
@@ -26,11 +26,11 @@ def _neighborhood(tokens: int) -> Pattern:
 
 # Functions of the number of tokens, which must be a square for the neighborhood.
 PATTERNS: dict[str, Callable[[int], Pattern]] = {
-    "local": lambda tokens: Local(64, 64),
+    "local": lambda tokens: Window(65, 64),
     "strided-32": lambda tokens: Strided(32),
     "strided-128": lambda tokens: Strided(128),
     "blockwise-256": lambda tokens: Blockwise(256),
-    "longformer": lambda tokens: Local(64, 64) | Global(range(min(4, tokens))),
+    "longformer": lambda tokens: Window(65, 64) | Global(range(min(4, tokens))),
     "blocks-25": _quarter_of_blocks,
     "neighborhood-7": _neighborhood,
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 import headspan as hs
 import numpy as np
-from headspan.patterns import Local, Pattern
+from headspan.patterns import Pattern, Window
 
 from benchmarks.measure.turns import medians
 
@@ -37,10 +37,10 @@ def contenders(tokens: int) -> dict[str, Callable[[], object]]:
     selected = select()
     timed: dict[str, Callable[[], object]] = {
         "hierarchical": lambda: hs.hierarchical_attention(query, key, value),
-        "its window": attend(Local(round(hs.hierarchical_cost(**sizes).pairs / tokens))),
+        "its window": attend(Window(round(hs.hierarchical_cost(**sizes).pairs / tokens) + 1)),
         "selected": attend(selected),
         "selecting": select,
-        "same window": attend(Local(round(selected.cost(**sizes).pairs / tokens))),
+        "same window": attend(Window(round(selected.cost(**sizes).pairs / tokens) + 1)),
     }
     if tokens <= FULL_UP_TO:
         timed["full"] = lambda: hs.attention(query, key, value)

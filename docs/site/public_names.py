@@ -89,7 +89,7 @@ def _thing(full: str) -> Any:
 
 
 def resolve(app: Sphinx, env: BuildEnvironment, node: nodes.Element, child: nodes.Element) -> nodes.Node | None:
-    """Lead `attention` and `Local` to what is public under that name; an argument's name is left as it is.
+    """Lead `attention` and `Window` to what is public under that name; an argument's name is left as it is.
 
     A name that begins with the package's must exist.
     """

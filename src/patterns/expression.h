@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Expressions of primitives: a union of conjunctions, such as (local & blocks) | global.
+// Expressions of primitives: a union of conjunctions, such as (window & blocks) | global.
 #pragma once
 
 #include <cstddef>

@@ -35,17 +35,17 @@ PATTERNS = {
     "a list too long": (ValueError, ["pattern"], lambda p: [p.Full()] * 5),
     "a list of one": (ValueError, ["pattern"], lambda p: [p.Full()]),
     "an empty list": (ValueError, ["pattern"], lambda p: []),
-    "union with a number": (TypeError, ["pattern", "Local"], lambda p: p.Local(3) | 3),
-    "intersection with a mask": (TypeError, ["pattern", "Local"], lambda p: p.Local(3) & [True]),
-    "before negative": (ValueError, ["before"], lambda p: p.Local(-1)),
-    "before not whole": (TypeError, ["before"], lambda p: p.Local(1.5)),
-    "before a string": (TypeError, ["before"], lambda p: p.Local("3")),
-    "before None": (TypeError, ["before"], lambda p: p.Local(None)),
-    "after negative": (ValueError, ["after"], lambda p: p.Local(3, -1)),
-    "after not whole": (TypeError, ["after"], lambda p: p.Local(3, 0.5)),
-    "dilation zero": (ValueError, ["dilation"], lambda p: p.Local(3, dilation=0)),
-    "dilation negative": (ValueError, ["dilation"], lambda p: p.Local(3, dilation=-2)),
-    "dilation not whole": (TypeError, ["dilation"], lambda p: p.Local(3, dilation=2.0)),
+    "union with a number": (TypeError, ["pattern", "Window"], lambda p: p.Window(4) | 3),
+    "intersection with a mask": (TypeError, ["pattern", "Window"], lambda p: p.Window(4) & [True]),
+    "size zero": (ValueError, ["size"], lambda p: p.Window(0)),
+    "size not whole": (TypeError, ["size"], lambda p: p.Window(1.5)),
+    "size a string": (TypeError, ["size"], lambda p: p.Window("3")),
+    "size None": (TypeError, ["size"], lambda p: p.Window(None)),
+    "ahead negative": (ValueError, ["ahead"], lambda p: p.Window(4, -1)),
+    "ahead not whole": (TypeError, ["ahead"], lambda p: p.Window(4, 0.5)),
+    "dilation zero": (ValueError, ["dilation"], lambda p: p.Window(4, dilation=0)),
+    "dilation negative": (ValueError, ["dilation"], lambda p: p.Window(4, dilation=-2)),
+    "dilation not whole": (TypeError, ["dilation"], lambda p: p.Window(4, dilation=2.0)),
     "stride zero": (ValueError, ["stride"], lambda p: p.Strided(0)),
     "stride negative": (ValueError, ["stride"], lambda p: p.Strided(-3)),
     "stride not whole": (TypeError, ["stride"], lambda p: p.Strided(2.5)),
@@ -60,12 +60,12 @@ PATTERNS = {
     "blockwise block zero": (ValueError, ["block_size"], lambda p: p.Blockwise(0)),
     "blockwise block a string": (TypeError, ["block_size"], lambda p: p.Blockwise("2")),
     "back negative": (ValueError, ["back"], lambda p: p.Blockwise(2, back=-1)),
-    "ahead negative": (ValueError, ["ahead"], lambda p: p.Blockwise(2, ahead=-1)),
-    "ahead not whole": (TypeError, ["ahead"], lambda p: p.Blockwise(2, ahead=1.5)),
+    "blocks ahead negative": (ValueError, ["ahead"], lambda p: p.Blockwise(2, ahead=-1)),
+    "blocks ahead not whole": (TypeError, ["ahead"], lambda p: p.Blockwise(2, ahead=1.5)),
     "token negative": (ValueError, ["token"], lambda p: p.Global(-1)),
     "one token negative": (ValueError, ["token"], lambda p: p.Global([0, -2])),
     "token out of range": (ValueError, ["token", "Global"], lambda p: p.Global(6)),
-    "one token out of range": (ValueError, ["token", "Global"], lambda p: p.Local(2) | p.Global([0, 17])),
+    "one token out of range": (ValueError, ["token", "Global"], lambda p: p.Window(3) | p.Global([0, 17])),
     "tokens not whole": (TypeError, ["token"], lambda p: p.Global([0.5])),
     "tokens a string": (TypeError, ["token"], lambda p: p.Global("all")),
     "tokens an array of no axis, not whole": (TypeError, ["tokens of Global"], lambda p: p.Global(np.array(0.5))),
@@ -136,7 +136,7 @@ PATTERNS = {
     "two grids": (ValueError, ["Neighborhood"], lambda p: p.Neighborhood((2, 3), 1) | p.Neighborhood((3, 2), 1)),
     "two grids, deep": (
         ValueError, ["Neighborhood"],
-        lambda p: (p.Local(1) | p.Neighborhood((2, 3), 1)) & (p.Full() | p.Neighborhood(6, 2)),
+        lambda p: (p.Window(2) | p.Neighborhood((2, 3), 1)) & (p.Full() | p.Neighborhood(6, 2)),
     ),
 }  # fmt: skip
 
@@ -154,8 +154,8 @@ def test_bad_pattern(error, names, make):
 
 MASKS = {
     "too large": (ValueError, ["tokens", "mask"], lambda p: p.Full().mask(2**13 + 1, 2**13)),
-    "negative": (ValueError, ["tokens"], lambda p: p.Local(3).mask(-1)),
-    "not whole": (TypeError, ["tokens"], lambda p: p.Local(3).mask(2.5)),
+    "negative": (ValueError, ["tokens"], lambda p: p.Window(4).mask(-1)),
+    "not whole": (TypeError, ["tokens"], lambda p: p.Window(4).mask(2.5)),
     "a token beyond": (ValueError, ["token", "Global"], lambda p: p.Global(7).mask(9, 7)),
     "another grid": (ValueError, ["shape", "Neighborhood"], lambda p: p.Neighborhood((2, 3), 1).mask(7)),
     "blocks of another size": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(EYE, 2).mask(9)),
@@ -199,7 +199,7 @@ def test_whole_numbers_of_any_type_are_good(kind):
     one, two = kind(1), kind(2)
     p = hs.patterns
     for given, plain in (
-        (p.Local(two, one, two), p.Local(2, 1, 2)),
+        (p.Window(two, one, two), p.Window(2, 1, 2)),
         (p.Strided(two, offset=one), p.Strided(2, offset=1)),
         (p.Fixed(two, one), p.Fixed(2, 1)),
         (p.Blockwise(two, one, one), p.Blockwise(2, 1, 1)),
@@ -217,6 +217,6 @@ def test_whole_numbers_of_any_type_are_good(kind):
     "ask", [lambda a, b: a or b, lambda a, b: a and b, lambda a, b: not a, lambda a, b: bool(a | b)]
 )
 def test_a_pattern_is_neither_true_nor_false(ask):
-    """`Local(3) or Global(0)` would silently be Local(3)."""
+    """`Window(4) or Global(0)` would silently be Window(4)."""
     with pytest.raises(ValueError, match=r"combine patterns with \| and &, not with or and and$"):
-        ask(hs.patterns.Local(3), hs.patterns.Global(0))
+        ask(hs.patterns.Window(4), hs.patterns.Global(0))

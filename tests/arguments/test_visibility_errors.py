@@ -92,7 +92,7 @@ LIMITS = {
     "segment_ids": [
         *ids_of(IDS),
         ("of more queries than keys", ValueError, IDS, MORE_QUERIES),
-        ("some come back within a pattern", ValueError, [0, 1, 0, 1, 0, 1], {"pattern": lambda p: p.Local(2)}),
+        ("some come back within a pattern", ValueError, [0, 1, 0, 1, 0, 1], {"pattern": lambda p: p.Window(3)}),
         ("beside those of queries", ValueError, IDS, {"query_segments": IDS[1:]}),
         ("beside those of both", ValueError, IDS, {"query_segments": IDS[1:], "key_segments": IDS}),
     ],
@@ -104,7 +104,7 @@ LIMITS = {
             "some come back within a pattern",
             ValueError,
             [0, 1, 0, 0, 0],
-            {"key_segments": IDS, "pattern": lambda p: p.Local(2)},
+            {"key_segments": IDS, "pattern": lambda p: p.Window(3)},
         ),
         (
             "elsewhere on a grid",
@@ -181,14 +181,14 @@ def test_the_calls_that_the_table_spoils_are_good(function):
 def test_positions_do_not_go_with_a_grid(name):
     grid = hs.patterns.Neighborhood((2, 3), 1)
     given = {name: EARLY if name == "query_positions" else LATE}
-    for pattern in (grid, grid | hs.patterns.Local(2), [hs.patterns.Full()] * 3 + [grid]):
+    for pattern in (grid, grid | hs.patterns.Window(3), [hs.patterns.Full()] * 3 + [grid]):
         with pytest.raises(ValueError) as caught:
             hs.attention(**SMALL, **given, pattern=pattern)
         check_names(caught.value, [name, "positions"])
 
 
 def test_a_grid_takes_no_more_queries_than_keys():
-    pattern = hs.patterns.Local(2) | hs.patterns.Neighborhood((2, 3), 1)
+    pattern = hs.patterns.Window(3) | hs.patterns.Neighborhood((2, 3), 1)
     with pytest.raises(ValueError) as caught:
         hs.attention(**SMALL | MORE_QUERIES, pattern=pattern)
     check_names(caught.value, ["Neighborhood"])

@@ -4,7 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import normals
-from headspan.patterns import Blockwise, Full, Global, Local
+from headspan.patterns import Blockwise, Full, Global, Window
 
 TOKENS = 40
 
@@ -18,8 +18,8 @@ def draw(rng):
 
     def one():
         tokens = sorted(int(token) for token in rng.choice(TOKENS, rng.integers(1, 4)))
-        near = [Local(int(rng.integers(5))), Blockwise(3, back=1), Full()][rng.integers(3)]
-        return near & Global(tokens) | Local(2) if rng.random() < 0.2 else near | Global(tokens)
+        near = [Window(int(rng.integers(5)) + 1), Blockwise(3, back=1), Full()][rng.integers(3)]
+        return near & Global(tokens) | Window(3) if rng.random() < 0.2 else near | Global(tokens)
 
     pattern = one() if spans is None or rng.random() < 0.5 else [one() for _ in range(heads)]
     arguments = {"spans": spans, "ramp": 2, "pattern": pattern, "first_tokens": first_tokens, "dtype": "float64"}
@@ -62,19 +62,19 @@ def test_any_order_of_calls(seed):
 def test_memory_is_let_go_of():
     """All tokens are kept until the last global one has come, and then what the window and later queries need."""
     key, value = normals(0, 2, 1, 1, 40, 8).astype(np.float32)
-    cache = hs.SpanCache(1, 1, 8, pattern=Local(2) | Global([0, 1, 20]), slack=3)
+    cache = hs.SpanCache(1, 1, 8, pattern=Window(3) | Global([0, 1, 20]), slack=3)
     rows = []
     for i in range(40):
         cache.append(key[:, :, [i]], value[:, :, [i]])
         rows.append(cache.nbytes // (2 * 8 * 4))
     assert rows == [22 + 3] * 24 + [6 + 3] * 16  # but for tokens 0 and 1, which are kept anyway
-    only_first = hs.SpanCache(1, 1, 8, pattern=Local(2) | Global([0, 1, 2, 3]))
+    only_first = hs.SpanCache(1, 1, 8, pattern=Window(3) | Global([0, 1, 2, 3]))
     assert only_first.nbytes == (3 + 4) * 2 * 8 * 4  # sinks see nothing but sinks
 
 
 def test_what_is_gone_is_refused():
     query, key, value = normals(0, 3, 1, 1, 40, 8)
-    cache = hs.SpanCache(1, 1, 8, dtype="float64", pattern=Local(2) | Global([7]), slack=1)
+    cache = hs.SpanCache(1, 1, 8, dtype="float64", pattern=Window(3) | Global([7]), slack=1)
     cache.append(key[:, :, :10], value[:, :, :10])
     with pytest.raises(ValueError, match=r"token 7 is global and sees all earlier tokens, but key head 0 of the"):
         cache.attend(query[:, :, 7:10])
@@ -85,7 +85,7 @@ def test_what_is_gone_is_refused():
 
 @pytest.mark.parametrize("kind", ["alone", "of one head"])
 def test_patterns_that_look_ahead_are_refused(kind):
-    pattern = Local(3, after=2) if kind == "alone" else [Blockwise(4, ahead=1) | Global(0), Full()]
+    pattern = Window(4, ahead=2) if kind == "alone" else [Blockwise(4, ahead=1) | Global(0), Full()]
     with pytest.raises(ValueError, match=r"^pattern of a cache must only look back, but .* looks both ways"):
         hs.SpanCache(1, 2, 8, pattern=pattern)
 

@@ -4,7 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import DTYPES, normals
-from headspan.patterns import Blockwise, Full, Global, Local
+from headspan.patterns import Blockwise, Full, Global, Window
 
 # Patterns are made in each test: what the core made of one must not outlive its types.
 CASES = {
@@ -14,10 +14,10 @@ CASES = {
     "grouped": ({"spans": [1, 2, 30, 7, 0, 90], "ramp": 4}, (2, 6, 2)),
     "sinks": ({"spans": [3, 40], "ramp": 8, "first_tokens": 5}, (1, 2, 2)),
     "a span without limit": ({"spans": [3, 1e30], "ramp": 8, "first_tokens": 2}, (1, 2, 2)),
-    "a window": ({"pattern": lambda: Local(30)}, (2, 2, 1)),
-    "global tokens": ({"spans": [9, 20], "ramp": 2, "pattern": lambda: Local(15) | Global([0, 7, 100])}, (1, 2, 2)),
+    "a window": ({"pattern": lambda: Window(31)}, (2, 2, 1)),
+    "global tokens": ({"spans": [9, 20], "ramp": 2, "pattern": lambda: Window(16) | Global([0, 7, 100])}, (1, 2, 2)),
     "blocks": ({"pattern": lambda: Blockwise(16, back=1), "first_tokens": 3}, (1, 2, 2)),
-    "a pattern for each head": ({"pattern": lambda: [Local(4), Full()], "spans": [50, 7]}, (1, 2, 2)),
+    "a pattern for each head": ({"pattern": lambda: [Window(5), Full()], "spans": [50, 7]}, (1, 2, 2)),
 }
 
 
@@ -245,7 +245,7 @@ def test_bad_calls(error, wrong):
     [
         (ValueError, {"spans": [1, 2, 3]}), (ValueError, {"spans": [-1, 2]}), (ValueError, {"ramp": -1}),
         (TypeError, {"dtype": np.int32}), (TypeError, {"pattern": "local"}), (ValueError, {"first_tokens": -1}),
-        (TypeError, {"slack": 0.5}), (ValueError, {"key_heads": 0}), (TypeError, {"pattern": lambda: [Local(3)] * 3}),
+        (TypeError, {"slack": 0.5}), (ValueError, {"key_heads": 0}), (TypeError, {"pattern": lambda: [Window(4)] * 3}),
     ],
     ids=lambda given: given.__name__ if isinstance(given, type) else " ".join(given),
 )  # fmt: skip

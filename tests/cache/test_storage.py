@@ -99,7 +99,7 @@ def test_an_unknown_type():
 @pytest.mark.parametrize("options", [{"sinks": 0}, {"sinks": 4}, {"pattern": "a window"}], ids=str)
 def test_the_cost_of_a_token_is_what_the_cache_holds(dtype, options):
     spans, sinks = [5, 10, 20, 30, 40, 7], options.get("sinks", 0)
-    pattern = hs.patterns.Local(12) if "pattern" in options else None
+    pattern = hs.patterns.Window(13) if "pattern" in options else None
     cache = hs.SpanCache(2, 3, 64, spans=spans, ramp=2, pattern=pattern, first_tokens=sinks, dtype=dtype)
     whole = hs.patterns.Full() | hs.patterns.Global(range(sinks)) if sinks else pattern
     sizes = {"tokens": 5000, "heads": 6, "head_dim": 64, "batch": 2, "span": spans, "ramp": 2, "pattern": whole}

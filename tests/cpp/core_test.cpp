@@ -148,9 +148,9 @@ bool stops() {
 int main() {
   std::printf("variant %s, OpenMP %s\n", headspan::active_variant().name, headspan::has_openmp() ? "yes" : "no");
   using Patterns = headspan::Pattern::Description;
-  Patterns const local{{{"local", {300, 0, 1}, {}}}};
-  Patterns const classes{{{"local", {40, 0, 1}, {}}}, {{"strided", {50, -1}, {}}}, {{"global", {3, 200}, {}}}};
-  Patterns const window{{{"local", {60, 60, 1}, {}}}};
+  Patterns const local{{{"window", {300, 0, 1}, {}}}};
+  Patterns const classes{{{"window", {40, 0, 1}, {}}}, {{"strided", {50, -1}, {}}}, {{"global", {3, 200}, {}}}};
+  Patterns const window{{{"window", {60, 60, 1}, {}}}};
   auto const avoid = std::make_shared<headspan::Pattern>(window);
   Patterns const drawn{window[0], {{"random", {2, 32, 1}, avoid}}, {{"global", {0, 299}, {}}}};
   Patterns const late{{{"global", {803}, {}}}};

@@ -88,7 +88,7 @@ class SomePattern {
     switch (random.between(0, grid.axes ? 7 : 6)) {
       case 0: {  // as many gaps before as after
         std::ptrdiff_t const dilation = random.one_in(2) ? 1 : random.between(2, 9);
-        return {"local", {random.between(0, 40) * dilation, random.between(0, 40) * dilation, dilation}, nullptr};
+        return {"window", {random.between(0, 40) * dilation, random.between(0, 40) * dilation, dilation}, nullptr};
       }
       case 1:
         return {"strided", {size, random.one_in(2) ? -1 : random.between(0, size - 1)}, nullptr};
@@ -137,7 +137,7 @@ class SomePattern {
 
   bool contains(const std::string& name, const Numbers& n, std::ptrdiff_t p, std::ptrdiff_t j) const {
     if (name == "full") return true;
-    if (name == "local") return j >= p - n[0] && j <= p + n[1] && (p - j) % n[2] == 0;
+    if (name == "window") return j >= p - n[0] && j <= p + n[1] && (p - j) % n[2] == 0;
     if (name == "strided") return n[1] < 0 ? (p - j) % n[0] == 0 : j % n[0] == n[1];
     if (name == "global") return std::count(n.begin(), n.end(), p) || std::count(n.begin(), n.end(), j);
     if (name == "fixed") return j % n[0] >= n[0] - n[1];

@@ -344,7 +344,7 @@ def test_reference(seed):
 
 
 REFERENCE = {
-    "no heads, a pattern": ((20, 4), (20, 4), lambda p: {"pattern": p.Local(3) | p.Global(0)}),
+    "no heads, a pattern": ((20, 4), (20, 4), lambda p: {"pattern": p.Window(4) | p.Global(0)}),
     "no heads, a grid": (
         (20, 4), (20, 4), lambda p: {"pattern": p.Neighborhood((4, 5), 3), "span": 0.5, "causal": True},
     ),

@@ -4,20 +4,21 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import normals
-from headspan.patterns import Global, Local, Neighborhood, Pattern
+from headspan.patterns import Global, Neighborhood, Pattern, Window
 
 # Patterns as their descriptions, made when a test runs: what pytest holds to its end, the sanitizer takes for a leak.
 SEQUENCES = [
-    "Full()", "Local(3)", "Strided(4)", "Strided(4, offset=1)", "Fixed(4, 1)", "Blockwise(4, back=1)", "Global([0, 9])",
-    "Random(2, 4)", "Blocks([[True, False], [True, True]], 8)", "Local(3) | Global(2)", "Local(5) & Strided(2)",
-    ["Local(2)", "Full()"], "Neighborhood(16, 5, causal=True)",
+    "Full()", "Window(4)", "Strided(4)", "Strided(4, offset=1)", "Fixed(4, 1)", "Blockwise(4, back=1)",
+    "Global([0, 9])",
+    "Random(2, 4)", "Blocks([[True, False], [True, True]], 8)", "Window(4) | Global(2)", "Window(6) & Strided(2)",
+    ["Window(3)", "Full()"], "Neighborhood(16, 5, causal=True)",
 ]  # fmt: skip
 TWO_SIDED = {
     "Neighborhood((4, 4), window=3)": "Neighborhood((4, 4), 3)",
-    "Local(3, after=1)": "Local(3, after=1)",
+    "Window(4, ahead=1)": "Window(4, ahead=1)",
     "Blockwise(4, ahead=1)": "Blockwise(4, ahead=1)",
-    "Local(0, after=2)": "Full() | (Local(0, after=2) & Strided(2))",
-    "Local(1, after=1)": ["Full()", "Local(1, after=1)"],
+    "Window(1, ahead=2)": "Full() | (Window(1, ahead=2) & Strided(2))",
+    "Window(2, ahead=1)": ["Full()", "Window(2, ahead=1)"],
 }
 ARRAYS = [normals(i, 2, 16, 4) for i in range(3)]
 CALLS = {
@@ -73,7 +74,7 @@ def test_a_grid_that_is_causal_by_itself_needs_no_choice(causal):
 
 def test_heads_that_disagree_ask():
     with pytest.raises(ValueError, match="causal must be given"):
-        CALLS["attention"](pattern=[Local(3), Neighborhood((4, 4), 3, causal=(True, False))])
+        CALLS["attention"](pattern=[Window(4), Neighborhood((4, 4), 3, causal=(True, False))])
 
 
 @pytest.mark.parametrize("call", [hs.attention, hs.attention_vjp, hs.reference.attention])

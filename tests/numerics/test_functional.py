@@ -19,7 +19,7 @@ WAYS = {
     "chunks": ((1, 1, 1, 900, 900), {"span": 20.5, "alibi_slopes": 0.25, "key_bias": np.cos(np.arange(900))}),
     "in turn": ((1, 1, 1, 300, 300), {"temperature": 2.0}),
     "grouped": ((2, 4, 2, 130, 200), {"span": SPANS, "temperature": [1, 2, 0.5, 0.75], "causal": False}),
-    "stages": ((1, 2, 1, 260, 260), {"pattern": "Local(9) | Strided(7) | Global([3])", "span": [9.5, 40]}),
+    "stages": ((1, 2, 1, 260, 260), {"pattern": "Window(10) | Strided(7) | Global([3])", "span": [9.5, 40]}),
     "one query": ((2, 4, 2, 1, 300), {"span": SPANS}),
 }  # fmt: skip
 LAYOUTS = {

@@ -5,7 +5,7 @@ import itertools
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Blockwise, Local, Strided
+from headspan.patterns import Blockwise, Strided, Window
 
 LENGTHS = [(9, 11, 10), (30,), (14, 1, 0, 15)]
 CASES = {
@@ -17,8 +17,8 @@ CASES = {
     "of items": {"span": [[0, 1, 2, 3], [4, 3, 2, 9]], "ramp": 0},
     "of tokens": {"span": np.random.default_rng(0).uniform(0, 12, (2, 4, 30)), "ramp": 0.5, "causal": False},
     "between two floats": {"span": np.nextafter(5.0, 4.0), "ramp": 0},
-    "a window": {"pattern": lambda: Local(4, 2), "span": [0, 2, 20, 3], "ramp": 1, "causal": False},
-    "a pattern a head": {"pattern": lambda: [Local(3), Local(2, dilation=3), Local(0), Strided(1)]},
+    "a window": {"pattern": lambda: Window(5, 2), "span": [0, 2, 20, 3], "ramp": 1, "causal": False},
+    "a pattern a head": {"pattern": lambda: [Window(4), Window(3, dilation=3), Window(1), Strided(1)]},
 }
 
 

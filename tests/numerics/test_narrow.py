@@ -12,7 +12,7 @@ TYPES = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 OPTIONS = {
     "plain": {},
     "spans": {"span": [3.5, 20, 60, 9], "temperature": [0.7, 1, 1.5, 1], "sinks": 0.5},
-    "a pattern": {"pattern": lambda: hs.patterns.Local(20), "softcap": 3.0, "alibi_slopes": 0.1},
+    "a pattern": {"pattern": lambda: hs.patterns.Window(21), "softcap": 3.0, "alibi_slopes": 0.1},
 }
 
 

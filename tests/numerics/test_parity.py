@@ -109,13 +109,13 @@ CHOSEN = {row: pattern_oracle.drawn_blocks(11, row, 2, range(8)) for row in rang
 # name: tokens, causal, the pattern, the paper's set, its arguments
 PAPERS = {
     "Longformer": (
-        150, False, union(leaf("Local", 8, 8), leaf("Global", [0, 71, 72])), longformer, (16, [0, 71, 72]),
+        150, False, union(leaf("Window", 9, 8), leaf("Global", [0, 71, 72])), longformer, (16, [0, 71, 72]),
     ),
-    "Longformer, dilated": (150, False, leaf("Local", 8, 8, dilation=3), dilated_longformer, (16, 3)),
-    "StreamingLLM": (150, True, union(leaf("Local", 15), leaf("Global", range(4))), sinks, (16, 4)),
-    "Sparse Transformer, strided": (150, True, union(leaf("Local", 12), leaf("Strided", 12)), strided, (12,)),
+    "Longformer, dilated": (150, False, leaf("Window", 9, 8, dilation=3), dilated_longformer, (16, 3)),
+    "StreamingLLM": (150, True, union(leaf("Window", 16), leaf("Global", range(4))), sinks, (16, 4)),
+    "Sparse Transformer, strided": (150, True, union(leaf("Window", 13), leaf("Strided", 12)), strided, (12,)),
     "Sparse Transformer, last positions": (
-        150, True, union(leaf("Local", 11), leaf("Strided", 12)), strided_last, (12,),
+        150, True, union(leaf("Window", 12), leaf("Strided", 12)), strided_last, (12,),
     ),
     "Sparse Transformer, fixed": (150, True, union(leaf("Blockwise", 16), leaf("Fixed", 16, 3)), fixed, (16, 3)),
     "BigBird": (
@@ -134,7 +134,7 @@ PAPERS = {
     ),
     "Swin": (8 * 12, False, leaf("Blocks", windows((8, 12), 4), 1), swin, ((8, 12), 4)),
     "a window of both strides": (
-        150, True, both(leaf("Local", 60), leaf("Strided", 12)),
+        150, True, both(leaf("Window", 61), leaf("Strided", 12)),
         lambda i, tokens: {*range(i, max(i - 61, -1), -12)}, (),
     ),
 }  # fmt: skip

@@ -67,7 +67,7 @@ def test_edge(shape, tree, options, dtype):
 
 def test_no_batch_items():
     query = np.ones((0, 4, 2500, 8), np.float32)
-    pattern = pattern_oracle.build(union(leaf("Local", 30), leaf("Global", [0, 5])))
+    pattern = pattern_oracle.build(union(leaf("Window", 31), leaf("Global", [0, 5])))
     out, vjp = hs.attention_vjp(query, query, query, pattern=pattern, causal=False, span=40, temperature=2)
     assert out.shape == vjp(out).query.shape == query.shape
 
@@ -99,15 +99,15 @@ def threads():
     hs.set_num_threads(before)
 
 
-LONGFORMER = union(leaf("Local", 40, 40), leaf("Global", [0, 300, 301]))
-WIDE = leaf("Local", 700, 700)
+LONGFORMER = union(leaf("Window", 41, 40), leaf("Global", [0, 300, 301]))
+WIDE = leaf("Window", 701, 700)
 BIT_CASES = {
     "one head": ((1, 1, 600, 600, 16), LONGFORMER, {"span": 30.25, "causal": False}),
-    "one head, strided": ((1, 1, 600, 600, 16), union(leaf("Local", 24), leaf("Strided", 25)), {"span": 400.5}),
+    "one head, strided": ((1, 1, 600, 600, 16), union(leaf("Window", 25), leaf("Strided", 25)), {"span": 400.5}),
     "one head, random": ((1, 1, 600, 600, 16), union(leaf("Blockwise", 20, 1), leaf("Random", 3, 20)), {}),
-    "one head, in parts": ((1, 1, 3, 9001, 16), union(leaf("Local", 999, 0, 9), leaf("Fixed", 64, 3)), {"span": 1e6}),
+    "one head, in parts": ((1, 1, 3, 9001, 16), union(leaf("Window", 1000, 0, 9), leaf("Fixed", 64, 3)), {"span": 1e6}),
     "global tokens in parts": (
-        (3, 3, 4200, 4200, 5), [LONGFORMER, leaf("Local", 9), union(LONGFORMER, leaf("Global", list(range(100))))],
+        (3, 3, 4200, 4200, 5), [LONGFORMER, leaf("Window", 10), union(LONGFORMER, leaf("Global", list(range(100))))],
         {"span": 20.5, "causal": False},
     ),
     "heads with other global tokens on one key head": (
@@ -120,7 +120,7 @@ BIT_CASES = {
         (3, 3, 600, 600, 7), leaf("Neighborhood", (20, 30), (9, 8), stride=(5, 8)),
         {"causal": False, "span": [1.5, 3, 99]},
     ),
-    "classes": ((3, 3, 900, 900, 16), union(leaf("Local", 24), leaf("Strided", 20)), {"causal": False}),
+    "classes": ((3, 3, 900, 900, 16), union(leaf("Window", 25), leaf("Strided", 20)), {"causal": False}),
     "classes of shared keys": ((6, 3, 700, 700, 16), leaf("Strided", 9), {"key_bias": np.cos(np.arange(700.0))}),
     "grid": ((3, 3, 437, 437, 7), leaf("Neighborhood", (19, 23), (7, 9)), {"causal": False, "span": [1.5, 3, 99]}),
     "one a head": (
@@ -129,17 +129,18 @@ BIT_CASES = {
     ),
     "one an item and head": (
         (2, 2, 2, 331, 331, 13),
-        [[LONGFORMER, leaf("Full")], [union(leaf("Local", 24), leaf("Strided", 20)), leaf("Global", [[5], [9]])]],
+        [[LONGFORMER, leaf("Full")], [union(leaf("Window", 25), leaf("Strided", 20)), leaf("Global", [[5], [9]])]],
         {"span": [9, 33.25], "causal": True},
     ),
     "biases and segments": (
-        (7, 7, 257, 257, 7), leaf("Local", 90),
+        (7, 7, 257, 257, 7), leaf("Window", 91),
         {"key_bias": np.cos(np.arange(7 * 257.0)).reshape(7, 257), "segment_ids": np.arange(257) // 100,
          "key_stop": 250},
     ),
     "bias of all heads": ((7, 1, 331, 331, 13), leaf("Random", 2, 30), {"key_bias": np.cos(np.arange(331.0))}),
     "positions": (
-        (3, 3, 301, 301, 9), leaf("Local", 120), {"key_positions": np.arange(301) ** 1.5, "span": 300, "causal": False},
+        (3, 3, 301, 301, 9), leaf("Window", 121), {"key_positions": np.arange(301) ** 1.5, "span": 300,
+                                                   "causal": False},
     ),
 }  # fmt: skip
 
@@ -226,11 +227,11 @@ def test_repr_and_equality(tree):
     assert repr(read) == repr(pattern)
     np.testing.assert_array_equal(read.mask(65, heads=3), pattern_oracle.mask(tree, 65, 65, 2, 3))
     assert pattern != 3
-    assert pattern != (pattern | again) & pattern_oracle.build(leaf("Local", 77))
+    assert pattern != (pattern | again) & pattern_oracle.build(leaf("Window", 78))
 
 
 def test_equal_patterns_of_items_and_heads_are_one_object():
-    local, again, other = hs.patterns.Local(3), hs.patterns.Local(3), hs.patterns.Local(4)
+    local, again, other = hs.patterns.Window(4), hs.patterns.Window(4), hs.patterns.Window(5)
     query = np.ones((2, 2, 8, 4))
     for given, count in (([[local, again], [again]], 1), ([[local], [other]], 4), ([local, other], 2), (local, 1)):
         patterns = Request(query, query, query, {"pattern": given}).patterns
@@ -239,7 +240,7 @@ def test_equal_patterns_of_items_and_heads_are_one_object():
 
 
 DIFFERENT = [
-    leaf("Full"), leaf("Local", 3), leaf("Local", 3, 1), leaf("Local", 3, 0, 2), leaf("Strided", 3),
+    leaf("Full"), leaf("Window", 4), leaf("Window", 4, 1), leaf("Window", 4, 0, 2), leaf("Strided", 3),
     leaf("Strided", 3, offset=0), leaf("Fixed", 3, 1), leaf("Fixed", 3, 2), leaf("Blockwise", 3),
     leaf("Blockwise", 3, 1), leaf("Blockwise", 3, 0, 1), leaf("Global", 3), leaf("Global", [3, 4]),
     leaf("Global", [[3, 4]]), leaf("Global", [[3], [4]]),
@@ -247,11 +248,11 @@ DIFFERENT = [
     leaf("Blocks", np.stack([SQUARES] * 2), 3, per_head=True), leaf("Blocks", SQUARES, (9, 10)),
     leaf("Blocks", np.stack([SQUARES] * 2), 3), leaf("Blocks", np.stack([[SQUARES] * 2]), 3, per_head=True),
     leaf("Blocks", SQUARES, (10, 9)), leaf("Random", 3, 4), leaf("Random", 3, 4, seed=1),
-    leaf("Random", 3, 4, per_head=True), leaf("Random", 3, 4, avoid=leaf("Local", 3)),
-    leaf("Random", 3, 4, avoid=leaf("Local", 4)),
+    leaf("Random", 3, 4, per_head=True), leaf("Random", 3, 4, avoid=leaf("Window", 4)),
+    leaf("Random", 3, 4, avoid=leaf("Window", 5)),
     leaf("Neighborhood", 3, 1), leaf("Neighborhood", (3, 1), 1), leaf("Neighborhood", 3, 1, 2),
     leaf("Neighborhood", 9, 3), leaf("Neighborhood", 9, 3, stride=2), leaf("Neighborhood", 9, 3, stride=3),
-    union(leaf("Local", 3), leaf("Strided", 3)), both(leaf("Local", 3), leaf("Strided", 3)),
+    union(leaf("Window", 4), leaf("Strided", 3)), both(leaf("Window", 4), leaf("Strided", 3)),
 ]  # fmt: skip
 
 

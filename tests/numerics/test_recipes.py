@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from headspan.patterns import Blocks, Local
+from headspan.patterns import Blocks, Window
 from helpers import ROOT, examples
 
 
@@ -106,7 +106,7 @@ def test_window_beside_gates(recipes, qkv, overlapping, queries):
     gates[np.random.default_rng(3).random(gates.shape) < 0.3] = 0
     if overlapping:
         far = {"pattern": Blocks(gates > 0, 4, per_head=True), "block_gates": gates, "gate_block": 4}
-        out, vjp = recipes["together"](q, k, v, {"pattern": Local(5)}, far)
+        out, vjp = recipes["together"](q, k, v, {"pattern": Window(6)}, far)
         near, far = vjp(grad_out)
         found = [*(a + b for a, b in zip(near[:3], far[:3], strict=True)), far.block_gates]
     else:

@@ -5,7 +5,7 @@ import numpy as np
 import oracle
 import pytest
 from cases import DTYPES, normals
-from headspan.patterns import Global, Local
+from headspan.patterns import Global, Window
 
 pytestmark = pytest.mark.numerical
 TOKENS, KEYS = 70, 150
@@ -58,7 +58,7 @@ def problem(kind, more, dtype):
     arrays = [normals(i, 1, heads, n, dim, dtype=dtype) for i, (heads, n, dim) in enumerate(
         [(2, TOKENS, 8), (1, KEYS, 8), (1, KEYS, 5), (2, TOKENS, 5)])]  # fmt: skip
     floats = {name: np.asarray(its, dtype) for name, its in MORE[more].items() if name.startswith("memory")}
-    pattern = {"pattern": Local(40) | Global([0, 100])} if more == "a pattern" else {}
+    pattern = {"pattern": Window(41) | Global([0, 100])} if more == "a pattern" else {}
     return *arrays, {**MORE[more], **floats, **KINDS[kind](dtype), **pattern}
 
 

@@ -19,7 +19,7 @@ NAMES = {
         """,
     "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
     "headspan.lm": "ModelConfig Parameters init_parameters logits loss spans stream_bits surprisal trace window_bits",
-    "headspan.patterns": "Blocks Blockwise Fixed Full Global Local Neighborhood Pattern Random Strided",
+    "headspan.patterns": "Blocks Blockwise Fixed Full Global Window Neighborhood Pattern Random Strided",
     "headspan.plot": """
         attention_map block_gates distance_profile dynamic_spans hierarchy kept_tokens limit_sweep mean_by_distance
         pattern soft_mask span_fit span_history spans
@@ -76,10 +76,10 @@ def test_dir_shows_what_is_public_and_nothing_else(module):
 def test_what_is_internal_of_a_pattern_starts_with_an_underscore():
     """A pattern has its fields, and what its class describes for users; test_docs.py asks for the descriptions."""
     public = "alternatives cost from_spec global_tokens grid grid_start heads items mask short_name to_spec"
-    one = hs.patterns.Local(3) | hs.patterns.Global(0)
+    one = hs.patterns.Window(4) | hs.patterns.Global(0)
     assert {name for name in dir(one) if not name.startswith("_")} == set(public.split())
-    local = {name for name in dir(hs.patterns.Local(3)) if not name.startswith("_")}
-    assert local == {*public.split(), "before", "after", "dilation"}
+    local = {name for name in dir(hs.patterns.Window(4)) if not name.startswith("_")}
+    assert local == {*public.split(), "size", "ahead", "dilation"}
 
 
 def test_signatures_name_every_option():

@@ -6,7 +6,7 @@ from typing import Any, assert_type
 import headspan as hs
 import numpy as np
 import numpy.typing as npt
-from headspan.patterns import Global, Local, Pattern
+from headspan.patterns import Global, Pattern, Window
 
 Array = npt.NDArray[np.floating[Any]]
 Doubles = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ def attention(q: Array, k: Array, v: Array) -> None:
 
 
 def patterns(q: Array) -> None:
-    pattern = Local(3) | Global(0)
+    pattern = Window(4) | Global(0)
     assert_type(pattern, Pattern)
     assert_type(pattern.mask(8), npt.NDArray[np.bool_])
     cost = pattern.cost(tokens=128, heads=4, head_dim=16)

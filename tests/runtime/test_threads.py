@@ -117,9 +117,9 @@ def test_no_bit_of_a_pattern_depends_on_threads(threads, name, causal, include_s
     The group of a global token that does not see itself has none of these keys. With more keys than a range has,
     threads share the head.
     """
-    tokens = 4603 if name in ("Local", "Blockwise", "a late global token") else 1003
+    tokens = 4603 if name in ("Window", "Blockwise", "a late global token") else 1003
     if name == "a late global token":
-        pattern = hs.patterns.Global([903]) | hs.patterns.Local(300)
+        pattern = hs.patterns.Global([903]) | hs.patterns.Window(301)
     else:
         room = pattern_draws.Room(tokens, tokens, 1, None, 0, 1)
         pattern = pattern_oracle.build(pattern_draws.PRIMITIVES[name].draw(np.random.default_rng(5), room))
@@ -195,7 +195,7 @@ def test_calls_from_several_threads_at_once(dtype):
 
 
 def fresh_pattern():
-    window = hs.patterns.Local(40) | hs.patterns.Random(2, block_size=16, seed=3)
+    window = hs.patterns.Window(41) | hs.patterns.Random(2, block_size=16, seed=3)
     return (window & hs.patterns.Strided(2)) | hs.patterns.Global([0, 100])
 
 

@@ -65,7 +65,7 @@ ROWS = """
 import sys
 import headspan as hs
 import numpy as np
-from headspan.patterns import Blocks, Local, Neighborhood, Strided
+from headspan.patterns import Blocks, Window, Neighborhood, Strided
 from unmapped import PAGE, copy_without
 
 dtype = np.dtype(sys.argv[1])
@@ -101,8 +101,8 @@ CASES = {
     'stride, lengths': (130, 130, {'pattern': Strided(2), 'key_stop': 100, 'causal': False}),
     'stride, removed': (130, 130, {**one_of_five, 'pattern': Strided(2), 'causal': False}),
     'stride and blocks': (130, 130, {'pattern': Strided(2) & some_blocks, 'causal': False}),
-    'dilated': (2, 90, {'pattern': Local(70, dilation=7)}),
-    'dilated, fewer queries': (70, 200, {'pattern': Local(10, dilation=2)}),
+    'dilated': (2, 90, {'pattern': Window(71, dilation=7)}),
+    'dilated, fewer queries': (70, 200, {'pattern': Window(11, dilation=2)}),
     'blocks': (130, 130, {'pattern': some_blocks, 'causal': False}),
     'small blocks': (90, 90, {'pattern': Blocks(np.tile(np.arange(90) % 3 == 0, (90, 1)), 1), 'causal': False}),
     'grid': (4, 90, {'pattern': Neighborhood((9, 10), 3, dilation=2), 'causal': False}),

@@ -18,7 +18,7 @@ from pattern_cases import PatternCase, draw_case, make_composed_case
 from pattern_oracle import Leaf, Pair
 from tolerances import TOLERANCES
 
-FAR_AND_NEAR = Pair("|", Leaf("Local", (40, 3), {}), Leaf("Global", ((2040, 2050, 7),), {}))
+FAR_AND_NEAR = Pair("|", Leaf("Window", (40, 3), {}), Leaf("Global", ((2040, 2050, 7),), {}))
 Spoilt = namedtuple("Spoilt", "must may")  # of a result: where it must not be finite, and where it need not be
 
 

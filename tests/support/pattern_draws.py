@@ -16,9 +16,9 @@ def small(rng, most):
     return int((most + 1) ** rng.random() - 1e-9)
 
 
-def draw_local(rng, room):
-    before, after = small(rng, room.keys), small(rng, room.keys) if rng.random() < 0.4 else 0
-    return leaf("Local", before, after, int(rng.choice([1, 1, 2, 3, 7, 65])))
+def draw_window(rng, room):
+    before, ahead = small(rng, room.keys), small(rng, room.keys) if rng.random() < 0.4 else 0
+    return leaf("Window", before + 1, ahead, int(rng.choice([1, 1, 2, 3, 7, 65])))
 
 
 def draw_strided(rng, room):
@@ -110,7 +110,7 @@ def draw_random_of_heads(rng, room):
 
 def draw_random_beside(rng, room):
     """Random blocks that keep clear of another pattern, and may have a draw for each head."""
-    kinds = ["Local", "Blockwise", "Global", "Strided", "Blocks", "Random"]
+    kinds = ["Window", "Blockwise", "Global", "Strided", "Blocks", "Random"]
     parts = [PRIMITIVES[kinds[rng.integers(len(kinds))]].draw(rng, room) for _ in range(rng.integers(1, 3))]
     one, options = draw_random(rng, room), {"per_head": True} if room.heads and rng.random() < 0.5 else {}
     return leaf("Random", *one.arguments, **one.options, avoid=union(*parts), **options)
@@ -148,7 +148,7 @@ def draw_neighborhood(axes):
 
 PRIMITIVES = {
     "Full": Row("Full", lambda rng, room: leaf("Full")),
-    "Local": Row("Local", draw_local),
+    "Window": Row("Window", draw_window),
     "Strided": Row("Strided", draw_strided),
     "Strided, columns": Row("Strided", draw_columns),
     "Fixed": Row("Fixed", draw_fixed),

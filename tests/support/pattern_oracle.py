@@ -33,9 +33,9 @@ def both(*trees):
 # The definitions: p and j are a column of query indices and a row of key indices.
 
 
-def local(p, j, keys, before, after=0, dilation=1):
+def window(p, j, keys, size, ahead=0, dilation=1):
     steps, rest = np.divmod(p - j, dilation)
-    return (rest == 0) & (-after <= steps) & (steps <= before)
+    return (rest == 0) & (-ahead <= steps) & (steps < size)
 
 
 def strided(p, j, keys, stride, offset=None):
@@ -197,7 +197,7 @@ def full(p, j, keys):
 # Those of each kind of pattern, by the name of its class.
 DEFINITIONS = {
     "Full": full,
-    "Local": local,
+    "Window": window,
     "Strided": strided,
     "Fixed": fixed,
     "Blockwise": blockwise,
@@ -235,7 +235,7 @@ def build(tree):
 
 def looks_both_ways(tree):
     """Whether an attention with it has to be told if it is causal, or would not be by itself."""
-    sides = {"Local": (1, "after"), "Blockwise": (2, "ahead")}
+    sides = {"Window": (1, "ahead"), "Blockwise": (2, "ahead")}
     for one in leaves_of(tree):
         place, name = sides.get(one.kind, (0, ""))
         beyond = one.arguments[place] if name and len(one.arguments) > place else one.options.get(name, 0)

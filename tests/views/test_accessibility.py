@@ -8,7 +8,7 @@ from pathlib import Path
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Global, Local
+from headspan.patterns import Global, Window
 from screen.colours import KINDS, contrast, distance, lab, rgb
 
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
@@ -60,7 +60,7 @@ def check(page):
 def test_nothing_is_wrong_with_the_view(opened, view, kind, scheme, width):
     options = {
         "long": {"length": 400},
-        "pattern": {"pattern": Local(3) | Global([0])},
+        "pattern": {"pattern": Window(4) | Global([0])},
         "pooled": {"length": 600},
         "zoomed": {"length": 600, "causal": False},
     }.get(kind, {})

@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Global, Local, Neighborhood
+from headspan.patterns import Global, Neighborhood, Window
 from screen.browser import check_drawn, drawn, overlapping, place_of, readout, set_slider, spilling
 from screen.views import float32_normals, small_view
 
@@ -23,19 +23,19 @@ CASES = {
     "both ways, a pattern": (
         40,
         40,
-        {"causal": False, "pattern": Local(6, after=9) | Global([3, 30]), "span": [2, 20]},
+        {"causal": False, "pattern": Window(7, ahead=9) | Global([3, 30]), "span": [2, 20]},
     ),
     "both ways, a grid": (48, 48, {"causal": False, "pattern": Neighborhood((6, 8), 3), "span": [0, 1.5], "ramp": 1}),
     "documents": (40, 40, {"segment_ids": DOCUMENTS, "span": [3, 20], "ramp": 5}),
     "documents, both ways": (40, 40, {"segment_ids": DOCUMENTS, "causal": False, "span": [3, 20], "ramp": 5}),
-    "documents, a pattern": (30, 40, {"segment_ids": DOCUMENTS, "pattern": [Local(4), Local(9) | Global([13])]}),
+    "documents, a pattern": (30, 40, {"segment_ids": DOCUMENTS, "pattern": [Window(5), Window(10) | Global([13])]}),
     "ranges": (12, 40, {"key_ranges": RANGES, "causal": False, "span": [3, 20], "ramp": 5}),
-    "ranges, a pattern": (12, 40, {"key_ranges": RANGES, "pattern": Local(6) | Global([3]), "span": [3, 20]}),
+    "ranges, a pattern": (12, 40, {"key_ranges": RANGES, "pattern": Window(7) | Global([3]), "span": [3, 20]}),
     "a prefix": (40, 40, {"prefix_lengths": 17, "span": [3, 20], "ramp": 5}),
     "a prefix after padding, a pattern": (
         30,
         40,
-        {"prefix_lengths": [9], "key_start": 8, "pattern": Local(5, after=5), "causal": True},
+        {"prefix_lengths": [9], "key_start": 8, "pattern": Window(6, ahead=5), "causal": True},
     ),
     "clusters": (40, 40, {"segment_ids": np.arange(40) * 7 % 5, "key_stop": 33, "span": [3, 20], "ramp": 5}),
     "padding": (40, 40, {"key_start": 6, "key_stop": [33], "span": [3, 20], "ramp": 5}),
@@ -95,7 +95,7 @@ def test_what_is_not_counted_is_said_so(opened):
 
 def test_pointing_says_why_a_pair_is_not_there(opened):
     q, k = arrays(40, 40)
-    options = {"segment_ids": DOCUMENTS, "key_stop": 38, "key_bias": BIAS, "pattern": Local(15)}
+    options = {"segment_ids": DOCUMENTS, "key_stop": 38, "key_bias": BIAS, "pattern": Window(16)}
     page = opened(hs.explore(q, k, span=9, ramp=4, **options))
 
     def at(row, col):

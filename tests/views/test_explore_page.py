@@ -4,7 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import normals
-from headspan.patterns import Global, Local
+from headspan.patterns import Global, Window
 from screen.browser import check_drawn, drawn, place_of, readout, set_slider, state
 from screen.views import float32_normals, small_view
 
@@ -78,7 +78,7 @@ def test_sliders_recompute_what_python_computes(opened):
     check_drawn(page, hs.attention_weights(q, k, span=[2, 4, 8], ramp=3)[1])
 
 
-@pytest.mark.parametrize("pattern", [None, Local(100) | Global([0])], ids=["spans", "a pattern"])
+@pytest.mark.parametrize("pattern", [None, Window(101) | Global([0])], ids=["spans", "a pattern"])
 def test_the_picture_follows_a_slider_within_a_frame(opened, pattern):
     """The quickest moves: others may have met another process. `python -m benchmarks.measure.view` tells the median."""
     page = opened(benchmarks.measure.view.example(256, 8, 64, pattern=pattern), width=1200)

@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Blocks, Blockwise, Fixed, Full, Global, Local, Neighborhood, Random, Strided
+from headspan.patterns import Blocks, Blockwise, Fixed, Full, Global, Neighborhood, Random, Strided, Window
 from screen.browser import check_drawn, drawn, place_of, readout, set_slider
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
@@ -12,16 +12,16 @@ pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 HALF = np.array([[[1, 0, 0], [1, 1, 0], [0, 0, 0]], [[1, 0, 0], [0, 0, 0], [1, 0, 1]]], bool)
 
 CASES = {
-    "window and global": ((2, 40), (2, 40), Local(6) | Global([0, 30]), {"span": [3, 20], "ramp": 4}),
-    "without a span": ((2, 40), (2, 40), Local(6) | Global([0, 30]), {}),
+    "window and global": ((2, 40), (2, 40), Window(7) | Global([0, 30]), {"span": [3, 20], "ramp": 4}),
+    "without a span": ((2, 40), (2, 40), Window(7) | Global([0, 30]), {}),
     "hard window": ((1, 40), (1, 40), Strided(3) | Global([2]), {"span": 7, "ramp": 0}),
-    "a list": ((3, 33), (3, 33), [Strided(4), Local(3) | Global(5), Full()], {"span": [9, 2.5, 30], "ramp": 3}),
+    "a list": ((3, 33), (3, 33), [Strided(4), Window(4) | Global(5), Full()], {"span": [9, 2.5, 30], "ramp": 3}),
     "blocks of heads": ((2, 23), (2, 23), Blocks(HALF, 8, per_head=True), {"span": 9}),
     "queries without keys": ((1, 20), (1, 20), Blocks([[False, True], [False, True]], 10), {"span": 5}),
-    "intersection": ((2, 50), (1, 50), Local(20) & (Strided(2) | Global(7)), {"span": 11, "ramp": 1}),
+    "intersection": ((2, 50), (1, 50), Window(21) & (Strided(2) | Global(7)), {"span": 11, "ramp": 1}),
     "random": ((2, 37), (2, 37), Random(2, 5, seed=3) | Fixed(8, 1), {"span": 12}),
     "more keys": ((2, 20), (2, 45), Blockwise(8) | Global(3), {"span": [3, 30], "ramp": 4}),
-    "more queries": ((2, 20), (2, 12), Local(2) | Global(3), {"span": [3, 30], "ramp": 4, "causal": True}),
+    "more queries": ((2, 20), (2, 12), Window(3) | Global(3), {"span": [3, 30], "ramp": 4, "causal": True}),
     "a grid": (
         (2, 48),
         (2, 48),
@@ -35,8 +35,8 @@ CASES = {
         {"span": [0, 1.5], "ramp": 1, "causal": False},
     ),
     "three axes": ((1, 60), (1, 60), Neighborhood((3, 4, 5), (3, 3, 2)), {"span": 1, "ramp": 0.5, "causal": True}),
-    "one token": ((1, 1), (1, 1), Local(0), {"span": 0, "ramp": 1}),
-    "512 tokens": ((2, 512), (2, 512), Local(100, dilation=2) | Global(range(4)), {"span": 60.5}),
+    "one token": ((1, 1), (1, 1), Window(1), {"span": 0, "ramp": 1}),
+    "512 tokens": ((2, 512), (2, 512), Window(101, dilation=2) | Global(range(4)), {"span": 60.5}),
 }
 
 
@@ -85,11 +85,11 @@ def test_sliders_work_inside_the_pattern(opened):
 
 def test_heads_chosen_keep_their_patterns(opened):
     q, k = arrays((3, 30), (3, 30))
-    pattern = [Local(2), Strided(3), Global([0]) | Local(1)]
+    pattern = [Window(3), Strided(3), Global([0]) | Window(2)]
     page = opened(hs.explore(q, k, pattern=pattern, heads=[2, 1]))
     expected = hs.attention_weights(q, k, pattern=pattern)
     check_drawn(page, expected[2])
-    assert "within Global(0) | Local(1)" in page.locator(".subtitle").text_content()
+    assert "within Global(0) | Window(2)" in page.locator(".subtitle").text_content()
     page.locator(".heads label").nth(1).click()
     check_drawn(page, expected[1])
     assert "within Strided(3)" in page.locator(".subtitle").text_content()
@@ -97,7 +97,7 @@ def test_heads_chosen_keep_their_patterns(opened):
 
 def test_pointing_says_why_a_pair_is_not_computed(opened):
     q, k = arrays((1, 12), (1, 12))
-    page = opened(hs.explore(q, k, pattern=Local(2) | Global([0, 5]), span=1, ramp=1))
+    page = opened(hs.explore(q, k, pattern=Window(3) | Global([0, 5]), span=1, ramp=1))
 
     def at(row, col):
         page.mouse.move(*place_of(page, row, col, 12, 12))
@@ -154,7 +154,7 @@ def test_text_is_lit_where_the_pattern_lets_a_query_look(opened):
 
 def test_pooled_maps_and_their_bill_come_from_python(opened):
     q, k = arrays((2, 1000), (2, 1000))
-    pattern = [Local(90) | Global(7), Strided(9)]
+    pattern = [Window(91) | Global(7), Strided(9)]
     view = hs.explore(q, k, pattern=pattern, span=[30, 400])
     assert (view.allowed, view.query) == (b"", b"")
     page = opened(view)
@@ -168,12 +168,12 @@ def test_pooled_maps_and_their_bill_come_from_python(opened):
 
 def test_a_shared_pattern_is_sent_once():
     q, k = arrays((4, 16), (4, 16))
-    view = hs.explore(q, k, pattern=Local(3))
-    expected = np.packbits(Local(3).mask(16), bitorder="little").tobytes()
+    view = hs.explore(q, k, pattern=Window(4))
+    expected = np.packbits(Window(4).mask(16), bitorder="little").tobytes()
     assert view.allowed == expected
-    assert view.meta["patterns"] == [{"name": "Local(3)", "free": [], "grid": None, "gridStart": 0}]
-    assert hs.explore(q, k, pattern=[Local(3)] * 4).allowed == expected
-    assert len(hs.explore(q, k, pattern=[Local(3)] * 3 + [Local(2)]).allowed) == 4 * len(expected)
+    assert view.meta["patterns"] == [{"name": "Window(4)", "free": [], "grid": None, "gridStart": 0}]
+    assert hs.explore(q, k, pattern=[Window(4)] * 4).allowed == expected
+    assert len(hs.explore(q, k, pattern=[Window(4)] * 3 + [Window(3)]).allowed) == 4 * len(expected)
     assert hs.explore(q, k).meta["patterns"] is None
 
 
@@ -181,9 +181,9 @@ def test_a_shared_pattern_is_sent_once():
     ("pattern", "error", "message"),
     [
         (Global(20), ValueError, "tokens of Global must be below the number of keys, 20, not 20"),
-        ([Local(1)] * 2, ValueError, "pattern must be one or a list of 3, one for each head, not of 2"),
+        ([Window(2)] * 2, ValueError, "pattern must be one or a list of 3, one for each head, not of 2"),
         (Neighborhood((4, 4), 3), ValueError, "shape of Neighborhood must hold the 20 keys"),
-        (Local, TypeError, r"not the class Local; write Local\(...\)"),
+        (Window, TypeError, r"not the class Window; write Window\(...\)"),
     ],
 )
 def test_errors_say_what_is_wrong(pattern, error, message):

@@ -4,7 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from headspan.explorer import part as explorer_part
-from headspan.patterns import Global, Local
+from headspan.patterns import Global, Window
 from screen.browser import check_drawn, drawn, place_of, set_slider
 from screen.views import float32_normals
 
@@ -18,7 +18,7 @@ CASES = {
     "spans": {"span": [30, 200], "ramp": 8},
     "both ways": {"span": [30, 200], "ramp": 8, "causal": False},
     "documents": {"span": [30, 200], "ramp": 8, "segment_ids": np.repeat([0, 1], [1550, 450])},
-    "a global far away": {"span": [30, 200], "ramp": 8, "pattern": Local(300) | Global([3, 700])},
+    "a global far away": {"span": [30, 200], "ramp": 8, "pattern": Window(301) | Global([3, 700])},
     "importance": {"span": [30, 200], "ramp": 8, "key_bias": np.linspace(0, 4, LENGTH)},
 }
 

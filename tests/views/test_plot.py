@@ -7,7 +7,7 @@ import headspan as hs
 import matplotlib
 import numpy as np
 import pytest
-from headspan.patterns import Blocks, Blockwise, Fixed, Global, Local, Random, Strided
+from headspan.patterns import Blocks, Blockwise, Fixed, Global, Random, Strided, Window
 from headspan.plot import _pattern
 from helpers import run_python
 
@@ -69,13 +69,13 @@ SIZES = {
     "attention_map": [([[1.0]],), (np.full((100, 10_000), 1e-4),), (np.eye(600),), ([[0.0]],)],
     "dynamic_spans": [([3.0],), (np.linspace(0, 99, 10_000),), (np.ones((24, 16, 5)),)],
     "pattern": [
-        (Local(0), 1),
+        (Window(1), 1),
         (Global([]), 1),
         (Blocks([[False]], 8), 5),
-        (Local(30) | Global([0, 500]) | Random(1, 50), 10_000),
-        ([Local(1), Strided(2), Local(3) & Fixed(4, 1)], 65),
-        (Blockwise(8, back=1) | Random(2, 8, seed=1) | Global([0, 1]) | (Local(3, dilation=4) & Strided(16)), 64),
-        (Global(range(50)) | Local(3), 64),
+        (Window(31) | Global([0, 500]) | Random(1, 50), 10_000),
+        ([Window(2), Strided(2), Window(4) & Fixed(4, 1)], 65),
+        (Blockwise(8, back=1) | Random(2, 8, seed=1) | Global([0, 1]) | (Window(4, dilation=4) & Strided(16)), 64),
+        (Global(range(50)) | Window(4), 64),
     ],
     "block_gates": [
         ([[1.0]], 64),
@@ -311,7 +311,7 @@ def test_tokens_stand_on_both_axes_up_to_64():
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_global_tokens_are_framed(causal):
-    pattern = Local(3) | Global([4, 1, 5])
+    pattern = Window(4) | Global([4, 1, 5])
     ax = hs.plot.attention_map(np.eye(8)[2:], pattern=pattern, causal=causal)  # its queries are tokens 2 to 7
     boxes = [(*line.get_xdata()[[0, 2]], *line.get_ydata()[[0, 1]]) for line in lines(ax, "global")]
     assert boxes == [
@@ -319,7 +319,7 @@ def test_global_tokens_are_framed(causal):
         (3.5, 5.5, 1.5 if causal else -0.5, 5.5),
         (-0.5, 5.5 if causal else 7.5, 1.5, 3.5),
     ]
-    assert lines(hs.plot.attention_map(np.eye(8), pattern=Local(3)), "global") == []
+    assert lines(hs.plot.attention_map(np.eye(8), pattern=Window(4)), "global") == []
 
 
 def test_sweep_has_a_panel_a_number_and_a_line_a_name():

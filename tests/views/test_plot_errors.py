@@ -4,7 +4,7 @@ import headspan as hs
 import matplotlib
 import numpy as np
 import pytest
-from headspan.patterns import Full, Global, Local
+from headspan.patterns import Full, Global, Window
 
 matplotlib.use("Agg")
 
@@ -43,7 +43,7 @@ VALUES = [
         lambda p: p.attention_map([[1.0]], pattern=Global([[0], [0]])),
         "pattern must be for a batch of 1, but has Global",
     ),
-    (lambda p: p.pattern(Local(1), 0), "tokens must be at least 1"),
+    (lambda p: p.pattern(Window(2), 0), "tokens must be at least 1"),
     (lambda p: p.pattern(Global(4), 4), "tokens of Global must be below the number of keys, 4"),
     (lambda p: p.pattern([], 4), "a list of at least one, not an empty list"),
     (lambda p: p.pattern([Full()] * 65, 4), "pattern must be for 1 to 64 heads, not for 65"),

@@ -4,7 +4,7 @@ import headspan as hs
 import matplotlib
 import numpy as np
 import pytest
-from headspan.patterns import Blocks, Fixed, Full, Global, Local, Neighborhood, Random, Strided
+from headspan.patterns import Blocks, Fixed, Full, Global, Neighborhood, Random, Strided, Window
 from headspan.plot import _pattern
 
 matplotlib.use("Agg")
@@ -21,12 +21,12 @@ def _nothing_left_behind():
 
 
 LAYOUTS = {
-    "union": (Local(5) | Global([0, 9]) | Strided(4), 40, 40, None),
-    "span": (Local(15) | Global([3]) | Strided(4), 40, 40, 6.5),
-    "more keys": (Local(5, after=2) | Fixed(4, 2), 20, 33, None),
-    "more queries": (Local(5, after=2) | Random(1, 4), 33, 20, 3),
+    "union": (Window(6) | Global([0, 9]) | Strided(4), 40, 40, None),
+    "span": (Window(16) | Global([3]) | Strided(4), 40, 40, 6.5),
+    "more keys": (Window(6, ahead=2) | Fixed(4, 2), 20, 33, None),
+    "more queries": (Window(6, ahead=2) | Random(1, 4), 33, 20, 3),
     "grid": (Neighborhood((5, 8), 3) | Global(7), 40, 40, 1),
-    "nested": (Local(9) & (Strided(2) | Global(1)), 40, 40, None),
+    "nested": (Window(10) & (Strided(2) | Global(1)), 40, 40, None),
 }
 
 
@@ -58,36 +58,36 @@ def test_layout_is_coloured_by_the_first_part_that_allows_a_pair(name, causal):
 
 
 def test_beyond_the_span_a_pair_came_from_the_global_token():
-    layout = _pattern.layout_of(Local(24) | Strided(8) | Global([0]), 64, 64, True, span=10, ramp=4)
+    layout = _pattern.layout_of(Window(25) | Strided(8) | Global([0]), 64, 64, True, span=10, ramp=4)
     local, strided, by_global = layout.counts[..., 0] > 0  # column 0
     np.testing.assert_array_equal(np.flatnonzero(local), np.arange(14))
     assert not strided.any()
     np.testing.assert_array_equal(np.flatnonzero(by_global), np.arange(14, 64))
     # A token that is Global in one part is out of the span's reach in all of them.
-    nested = Strided(2) | (Local(9) & Global([1]))
+    nested = Strided(2) | (Window(10) & Global([1]))
     layout = _pattern.layout_of(nested, 40, 40, True, span=4, ramp=0)
     cost = hs.cost(tokens=40, heads=1, head_dim=8, pattern=nested, span=4, ramp=0)
     assert layout.counts.sum() == cost.pairs
 
 
 def test_legend_says_whose_colour_a_pair_has_and_what_the_flops_are_for():
-    legend = hs.plot.pattern(Local(8) | Global([0]), 40, head_dim=32).get_legend()
+    legend = hs.plot.pattern(Window(9) | Global([0]), 40, head_dim=32).get_legend()
     assert legend.get_title().get_text() == "first part that allows it"
     assert "FLOPs for head_dim 32" in [text.get_text() for text in legend.get_texts()]
-    assert hs.plot.pattern(Local(8), 40).get_legend().get_title().get_text() == ""
-    figure = hs.plot.pattern([Local(1), Strided(2)], 20)
+    assert hs.plot.pattern(Window(9), 40).get_legend().get_title().get_text() == ""
+    figure = hs.plot.pattern([Window(2), Strided(2)], 20)
     assert figure.legends[0].get_title().get_text() == "first part that allows it"
 
 
 def test_large_layout_counts_the_pairs_of_every_block():
-    pattern = Local(90) | Global([3]) | Strided(7)
+    pattern = Window(91) | Global([3]) | Strided(7)
     layout = _pattern.layout_of(pattern, 1000, 1000, True)
     causal = np.tri(1000, dtype=bool)
     assert (layout.block, layout.whole) == ((8, 8), True)
     blocks = (pattern.mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
     np.testing.assert_array_equal(layout.counts.sum(axis=0), blocks)
     np.testing.assert_array_equal(layout.sizes, 64)
-    own = (Local(90).mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
+    own = (Window(91).mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
     np.testing.assert_array_equal(layout.counts[0], own)
     image = hs.plot.pattern(pattern, 1000).images[0]
     np.testing.assert_array_equal(image.get_array()[..., 3] > 0, blocks > 0)
@@ -96,12 +96,12 @@ def test_large_layout_counts_the_pairs_of_every_block():
 
 def test_of_a_very_large_layout_some_rows_are_looked_at(monkeypatch):
     monkeypatch.setattr(_pattern, "MOST_PAIRS", 2**18)
-    ax = hs.plot.pattern(Local(90) | Strided(7), 1000)
-    layout = _pattern.layout_of(Local(90), 1000, 1000, True)
+    ax = hs.plot.pattern(Window(91) | Strided(7), 1000)
+    layout = _pattern.layout_of(Window(91), 1000, 1000, True)
     assert not layout.whole
     np.testing.assert_array_equal(layout.sizes, 2 * 8)
     assert "2 rows of each looked at" in ax.get_legend().get_texts()[-1].get_text()
-    assert ax.get_legend().get_texts()[0].get_text() == "Local(90)"  # no number that would be a guess
+    assert ax.get_legend().get_texts()[0].get_text() == "Window(91)"  # no number that would be a guess
 
 
 def test_heads_that_differ_have_panels():
@@ -119,12 +119,12 @@ def test_heads_that_differ_have_panels():
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [
-        (Local(4), "Local(4)"),
-        (Local(4, dilation=2), "Local(4, dilation=2)"),
+        (Window(5), "Window(5)"),
+        (Window(5, dilation=2), "Window(5, dilation=2)"),
         (Strided(4, offset=0), "Strided(4, offset=0)"),
         (Neighborhood((4, 4), 3), "Neighborhood((4, 4), window=3)"),
         (Blocks([[True]], 4), "Blocks(block_size=4)"),
-        (Local(4) & (Strided(2) | Global([1])), "Local(4) & (Strided(2) | Global(1))"),
+        (Window(5) & (Strided(2) | Global([1])), "Window(5) & (Strided(2) | Global(1))"),
         (Global(range(99)), "Global((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1\u2026"),
     ],
 )

@@ -44,7 +44,7 @@ class SpanCache:
     ramp : float
         As for `headspan.attention`.
     pattern : Pattern or list of Pattern, optional
-        As for `headspan.attention`. Like spans, `Local`, `Blockwise` and combinations of them with `Global` limit how
+        As for `headspan.attention`. Like spans, `Window`, `Blockwise` and combinations of them with `Global` limit how
         many tokens the cache keeps. Global tokens are always kept. A global token sees all tokens before it, so the
         cache keeps all tokens until the last global token has arrived. Patterns that look ahead are not allowed.
     dtype : dtype or str

@@ -21,12 +21,12 @@ from headspan.ops.arguments.rows import Group, In
 from headspan.patterns.base import Pattern, Primitive
 from headspan.patterns.causality import resolve_causal
 from headspan.patterns.per_head import per_head
-from headspan.patterns.primitives import Blockwise, Fixed, Full, Local, Strided
+from headspan.patterns.primitives import Blockwise, Fixed, Full, Strided, Window
 
 _Integers = npt.NDArray[np.int64]
 
 _OPTIONS = options_in(In.HALO)
-_PATTERNS = (Full, Local, Strided, Fixed, Blockwise)
+_PATTERNS = (Full, Window, Strided, Fixed, Blockwise)
 _GROUP = 64  # queries that the core computes together
 
 
@@ -149,7 +149,7 @@ class Whole(NamedTuple):
 
 def _groups_of(primitive: Primitive) -> tuple[int, int]:
     """Return the step between queries of a group, and the period in tokens after which grouping restarts."""
-    if isinstance(primitive, Local):
+    if isinstance(primitive, Window):
         return primitive.dilation, _GROUP * primitive.dilation
     if isinstance(primitive, Strided):
         return primitive.stride, _GROUP * primitive.stride

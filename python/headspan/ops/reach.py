@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan.patterns.base import Pattern, Primitive
-from headspan.patterns.primitives import Blockwise, Global, Local
+from headspan.patterns.primitives import Blockwise, Global, Window
 
 UNLIMITED = 2**62
 
@@ -25,8 +25,8 @@ def of_pattern(pattern: Pattern | None, *, ahead: bool = False) -> int:
 
 
 def _of_primitive(primitive: Primitive, ahead: bool) -> int:
-    if isinstance(primitive, Local):
-        return (primitive.after if ahead else primitive.before) * primitive.dilation
+    if isinstance(primitive, Window):
+        return (primitive.ahead if ahead else primitive.size - 1) * primitive.dilation
     if isinstance(primitive, Blockwise):
         return ((primitive.ahead if ahead else primitive.back) + 1) * primitive.block_size - 1
     return 0 if isinstance(primitive, Global) else UNLIMITED

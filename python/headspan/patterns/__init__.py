@@ -8,7 +8,7 @@ Causality and the span further restrict the pairs of a pattern.
 from headspan.patterns.base import Pattern
 from headspan.patterns.blocks import Blocks
 from headspan.patterns.neighborhood import Neighborhood
-from headspan.patterns.primitives import Blockwise, Fixed, Full, Global, Local, Random, Strided
+from headspan.patterns.primitives import Blockwise, Fixed, Full, Global, Random, Strided, Window
 
 __all__ = [
     "Blocks",
@@ -16,11 +16,11 @@ __all__ = [
     "Fixed",
     "Full",
     "Global",
-    "Local",
     "Neighborhood",
     "Pattern",
     "Random",
     "Strided",
+    "Window",
 ]
 
 

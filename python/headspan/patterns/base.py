@@ -120,9 +120,9 @@ class Pattern(ABC):
 
         Examples
         --------
-        >>> from headspan.patterns import Global, Local, Pattern
-        >>> (Local(3) | Global(0)).to_spec()
-        'Local(before=3, after=0, dilation=1) | Global(tokens=(0,))'
+        >>> from headspan.patterns import Global, Window, Pattern
+        >>> (Window(4) | Global(0)).to_spec()
+        'Window(size=4, ahead=0, dilation=1) | Global(tokens=(0,))'
         """
         return repr(self)
 
@@ -150,7 +150,7 @@ class Pattern(ABC):
         Examples
         --------
         >>> from headspan.patterns import Pattern
-        >>> Pattern.from_spec("Local(3) | Global(0)").mask(3).astype(int)
+        >>> Pattern.from_spec("Window(4) | Global(0)").mask(3).astype(int)
         array([[1, 1, 1],
                [1, 1, 0],
                [1, 1, 1]])
@@ -204,8 +204,8 @@ class Pattern(ABC):
 
         Examples
         --------
-        >>> from headspan.patterns import Local
-        >>> Local(1).mask(3).astype(int)
+        >>> from headspan.patterns import Window
+        >>> Window(2).mask(3).astype(int)
         array([[1, 0, 0],
                [1, 1, 0],
                [0, 1, 1]])
@@ -231,8 +231,8 @@ class Pattern(ABC):
 
         Examples
         --------
-        >>> from headspan.patterns import Local
-        >>> Local(3).cost(tokens=100, heads=1, head_dim=64).pairs
+        >>> from headspan.patterns import Window
+        >>> Window(4).cost(tokens=100, heads=1, head_dim=64).pairs
         394
         """
         return headspan.cost(pattern=self, **sizes)

@@ -20,20 +20,26 @@ class Full(Primitive):
 
 
 @dataclass(frozen=True)
-class Local(Primitive):
-    """A sliding window: ``j = p - k * dilation`` with ``-after <= k <= before``.
+class Window(Primitive):
+    """A sliding window of `size` keys, of which the query's own key is the last: ``p - size < j <= p``.
+
+    With the other arguments it is ``j = p - k * dilation`` with ``-ahead <= k < size``. A `sliding_window` of
+    transformers is the same number; the `window_size` of flash-attn, ``(left, right)``, is
+    ``Window(left + 1, ahead=right)``.
 
     Parameters
     ----------
-    before, after : int
-        Number of keys before and after the query's own key.
+    size : int
+        Number of keys up to and including the query's own key.
+    ahead : int
+        Number of keys after the query's own key.
     dilation : int
         Step between neighbouring keys.
 
     Raises
     ------
     ValueError
-        If `before` or `after` is negative, or `dilation` is less than 1.
+        If `size` or `dilation` is less than 1, or `ahead` is negative.
     TypeError
         If an argument is not an integer.
 
@@ -43,27 +49,29 @@ class Local(Primitive):
 
     Examples
     --------
-    >>> from headspan.patterns import Local
-    >>> Local(2, dilation=2).mask(5).astype(int)[-1]
+    >>> from headspan.patterns import Window
+    >>> Window(3, dilation=2).mask(5).astype(int)[-1]
     array([1, 0, 1, 0, 1])
     """
 
-    before: int
-    after: int = 0
+    size: int
+    ahead: int = 0
     dilation: int = 1
-    _name = "local"
+    _name = "window"
 
     def __post_init__(self) -> None:
-        self._check_integer("before", at_least=0)
-        self._check_integer("after", at_least=0)
+        self._check_integer("size", at_least=1)
+        self._check_integer("ahead", at_least=0)
         self._check_integer("dilation", at_least=1)
 
     @property
     def _causal_by_nature(self) -> bool | None:
-        return True if self.after == 0 else None
+        return True if self.ahead == 0 else None
 
     def _numbers(self) -> list[int]:
-        return [min(n, MAX_TOKENS) for n in (self.before * self.dilation, self.after * self.dilation, self.dilation)]
+        return [
+            min(n, MAX_TOKENS) for n in ((self.size - 1) * self.dilation, self.ahead * self.dilation, self.dilation)
+        ]
 
 
 @dataclass(frozen=True)
@@ -213,10 +221,10 @@ class Global(Primitive):
 
     Examples
     --------
-    >>> from headspan.patterns import Global, Local
-    >>> (Local(1) | Global(0)).mask(5).astype(int)[-1]
+    >>> from headspan.patterns import Global, Window
+    >>> (Window(2) | Global(0)).mask(5).astype(int)[-1]
     array([1, 0, 0, 1, 1])
-    >>> (Local(1) | Global([[0], [2, 3]])).mask(5).astype(int)[:, -1]
+    >>> (Window(2) | Global([[0], [2, 3]])).mask(5).astype(int)[:, -1]
     array([[1, 0, 0, 1, 1],
            [0, 0, 1, 1, 1]])
     """

@@ -105,8 +105,8 @@ def pattern(
     Examples
     --------
     >>> import headspan as hs
-    >>> from headspan.patterns import Global, Local
-    >>> ax = hs.plot.pattern(Local(8) | Global([0]), 40)
+    >>> from headspan.patterns import Global, Window
+    >>> ax = hs.plot.pattern(Window(9) | Global([0]), 40)
     >>> ax.get_title()
     '355 of 820 pairs (43 %), 90.9 kFLOP'
     """

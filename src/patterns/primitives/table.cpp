@@ -10,7 +10,7 @@ namespace headspan {
 
 using MakePrimitive = std::unique_ptr<Primitive>(const Numbers&);
 
-MakePrimitive make_blocks, make_blockwise, make_fixed, make_full, make_global, make_local, make_neighborhood,
+MakePrimitive make_blocks, make_blockwise, make_fixed, make_full, make_global, make_window, make_neighborhood,
     make_strided;
 std::unique_ptr<Primitive> make_random(const Numbers& numbers, std::shared_ptr<const Pattern> avoid);
 
@@ -27,7 +27,7 @@ constexpr Row table[] = {
     {"fixed", make_fixed},
     {"full", make_full},
     {"global", make_global},
-    {"local", make_local},
+    {"window", make_window},
     {"neighborhood", make_neighborhood},
     {"strided", make_strided},
 };

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from headspan.ops.adapters.options import TENSORS
 from headspan.ops.arguments.options import DIFFERENTIABLE, NAMES
-from headspan.patterns import Blockwise, Global, Local
+from headspan.patterns import Blockwise, Global, Window
 from jax_arrays import _float64, check_equal, jax, same, split  # noqa: F401
 from option_cases import ARRAYS, OPTIONS, arguments_of
 
@@ -14,9 +14,9 @@ from jax.test_util import check_grads  # isort: skip
 from headspan.jax import attention  # isort: skip
 from headspan.jax.call import OPERANDS  # isort: skip
 
-PATTERN = {"pattern": Local(3, after=1) | Global(0), "causal": False, "span": np.array([1.2, 2.6, 3.3, 0.4])}
-PATTERNS = {"pattern": [Local(2), Blockwise(2), Local(3, dilation=2), Local(1)], "causal": True}
-OF_ITEMS = {"pattern": [[Local(2)], [Local(4)]], "sinks": np.array(0.3)}
+PATTERN = {"pattern": Window(4, ahead=1) | Global(0), "causal": False, "span": np.array([1.2, 2.6, 3.3, 0.4])}
+PATTERNS = {"pattern": [Window(3), Blockwise(2), Window(4, dilation=2), Window(2)], "causal": True}
+OF_ITEMS = {"pattern": [[Window(3)], [Window(5)]], "sinks": np.array(0.3)}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -52,7 +52,7 @@ def ragged(seed):
     if rng.integers(2):
         given["key_stop"] = rng.integers(0, keys + 1, batch)
     if rng.integers(2):
-        given["pattern"] = Local(int(rng.integers(1, 20)), after=0 if given["causal"] else 3) | Global(0)
+        given["pattern"] = Window(int(rng.integers(1, 20)) + 1, ahead=0 if given["causal"] else 3) | Global(0)
     if rng.integers(2):
         given["segment_ids"] = np.sort(rng.integers(0, 3, (batch, keys)), axis=-1)
     if rng.integers(2):

@@ -15,7 +15,7 @@ import pytest
 from bad_calls import QKV, TABLE
 from bad_values import check_sentence
 from headspan.ops.adapters import patterns
-from headspan.patterns import Local
+from headspan.patterns import Window
 from helpers import run_python
 from jax_arrays import _float64, jax, same  # noqa: F401
 
@@ -106,9 +106,9 @@ def test_a_misspelt_option():
 
 def test_compiled_code_needs_no_pattern_that_is_kept():
     """Nor does one that another process has compiled: the text of a call says all."""
-    compiled = jax.jit(lambda its: attention(**its, pattern=Local(2))).lower(QKV).compile()
-    expected = hs.attention(**QKV, pattern=Local(2))
-    written = Local(2).to_spec()
+    compiled = jax.jit(lambda its: attention(**its, pattern=Window(3))).lower(QKV).compile()
+    expected = hs.attention(**QKV, pattern=Window(3))
+    written = Window(3).to_spec()
     patterns.read_pattern.cache_clear()
     gc.collect()
     assert written not in patterns._alive
@@ -117,11 +117,11 @@ def test_compiled_code_needs_no_pattern_that_is_kept():
 
 def test_a_call_is_read_as_it_was_written():
     plain = call.written(
-        {"scale": 0.1, "seed": 2**64 - 1, "pattern": patterns.written_pattern(Local(2)), "causal": True}
+        {"scale": 0.1, "seed": 2**64 - 1, "pattern": patterns.written_pattern(Window(3)), "causal": True}
     )
     its = call.Call(("out", "lse"), ("query", "key", "value", "span"), 4, plain)
     assert call.read(json.dumps(its)) == its
-    assert call.options(plain) == {"scale": 0.1, "seed": 2**64 - 1, "pattern": Local(2), "causal": True}
+    assert call.options(plain) == {"scale": 0.1, "seed": 2**64 - 1, "pattern": Window(3), "causal": True}
 
 
 def test_what_goes_wrong_within_is_told_and_nothing_is_lost(monkeypatch):

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 from headspan.ops.arguments.options import DIFFERENTIABLE
-from headspan.patterns import Local
+from headspan.patterns import Window
 from jax_arrays import _float64, jax, same  # noqa: F401
 from option_cases import MAPPED
 
@@ -211,7 +211,7 @@ def test_a_new_seed_and_new_arrays_do_not_compile_again():
     @jax.jit
     def step(query, key, value, seed):
         traced.append(1)
-        return attention(query, key, value, dropout=0.5, seed=seed, pattern=Local(3))
+        return attention(query, key, value, dropout=0.5, seed=seed, pattern=Window(4))
 
     outs = [step(*qkv(), seed) for seed in range(3)]
     assert traced == [1]

@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Local
+from headspan.patterns import Window
 from peers import DECODER, agree, array, assert_close, attentions, decoder, model_of, tokens, torch, transformers
 
 
@@ -15,7 +15,7 @@ def test_cache(monkeypatch, window):
     for first, end in ((0, 5), (5, 9), (9, 12)):
         for attended in attentions(model, monkeypatch, input_ids=ids[:, first:end], cache=cache):
             assert attended.key.shape[2] == (end if window is None else min(first, window - 1) + end - first)
-            agree(attended, pattern=window and Local(window - 1))
+            agree(attended, pattern=window and Window(window))
 
 
 @pytest.mark.parametrize(("past", "new"), [(0, 5), (6, 3), (9, 1)])
@@ -52,7 +52,7 @@ def test_static_sliding_cache(monkeypatch, past, new):
             assert attended.key.shape[2] == window
             agree(attended, query_positions=past + np.arange(new))
         else:
-            agree(attended, pattern=Local(window - 1))
+            agree(attended, pattern=Window(window))
 
 
 def test_gpt_oss_cache(monkeypatch):
@@ -65,7 +65,7 @@ def test_gpt_oss_cache(monkeypatch):
         transformers.DynamicCache(config=config),
     )
     sizes = (2, DECODER["num_key_value_heads"], DECODER["head_dim"])
-    sliding, full = hs.SpanCache(*sizes, pattern=Local(window - 1)), hs.SpanCache(*sizes)
+    sliding, full = hs.SpanCache(*sizes, pattern=Window(window)), hs.SpanCache(*sizes)
     for first, end in [(0, 5), *((token, token + 1) for token in range(5, count))]:  # a prompt, then one by one
         seen = attentions(model, monkeypatch, input_ids=ids[:, first:end], cache=theirs)
         for attended, ours in zip(seen, (sliding, full), strict=True):

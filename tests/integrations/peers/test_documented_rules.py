@@ -6,7 +6,7 @@ For libraries that need not be installed: their rule is written as a mask, from 
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Local, Neighborhood
+from headspan.patterns import Neighborhood, Window
 
 
 def inputs(queries, keys, heads=2):
@@ -85,7 +85,7 @@ def test_x_transformers(queries, memories):
     q, k, v = inputs(queries, keys)
     mem_k, mem_v = np.random.default_rng(1).standard_normal((2, 2, memories, 8))
     behind_memory = [np.concatenate([[mem] * len(rows), rows], axis=-2) for mem, rows in ((mem_k, k), (mem_v, v))]
-    ours = hs.attention(q, k, v, pattern=Local(past), persistent_key=mem_k, persistent_value=mem_v)
+    ours = hs.attention(q, k, v, pattern=Window(past + 1), persistent_key=mem_k, persistent_value=mem_v)
     np.testing.assert_allclose(ours, softmax_of(q, *behind_memory, allowed), atol=1e-11)
 
 
@@ -97,7 +97,7 @@ def test_flash_attention(queries, window_size):
     at, key = indices(queries, 12)
     allowed = (key <= at + right) & ((key >= at - left) | (left < 0))
     q, k, v = inputs(queries, 12)
-    pattern = Local(12 if left < 0 else left, after=right)
+    pattern = Window(13 if left < 0 else left + 1, ahead=right)
     ours = hs.attention(q, k, v, pattern=pattern, causal=False)
     np.testing.assert_allclose(ours, softmax_of(q, k, v, allowed), atol=1e-11)
 
@@ -143,7 +143,7 @@ def test_streaming_llm(start_size):
         allowed[token, [*kept, token]] = True
         kept = [each for each in (*kept, token) if each < start_size or each > token - recent_size]
     q, k, v = inputs(count, count)
-    cache = hs.SpanCache(2, 2, 8, first_tokens=start_size, pattern=Local(recent_size), dtype=np.float64)
+    cache = hs.SpanCache(2, 2, 8, first_tokens=start_size, pattern=Window(recent_size + 1), dtype=np.float64)
     ours = [cache.attend(*(array[:, :, token : token + 1] for array in (q, k, v))) for token in range(count)]
     np.testing.assert_allclose(np.concatenate(ours, axis=2), softmax_of(q, k, v, allowed), atol=1e-11)
 
@@ -155,5 +155,5 @@ def test_jax(local_window_size):
     token = np.arange(10)
     allowed = (token <= token[:, None] + right) & (token >= token[:, None] - left)
     q, k, v = inputs(10, 10)
-    ours = hs.attention(q, k, v, pattern=Local(left, after=right), causal=False)
+    ours = hs.attention(q, k, v, pattern=Window(left + 1, ahead=right), causal=False)
     np.testing.assert_allclose(ours, softmax_of(q, k, v, allowed), atol=1e-11)

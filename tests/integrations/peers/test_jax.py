@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Local
+from headspan.patterns import Window
 
 jax = pytest.importorskip("jax", reason="needs jax")
 
@@ -22,7 +22,7 @@ def theirs(q, k, v, **options):
 def test_jax_local_window_size(window, causal):
     before, after = window if isinstance(window, tuple) else (window, window)
     q, k, v = inputs(13, 13)
-    ours = hs.attention(q, k, v, pattern=Local(before, after=after), causal=causal)
+    ours = hs.attention(q, k, v, pattern=Window(before + 1, ahead=after), causal=causal)
     np.testing.assert_allclose(ours, theirs(q, k, v, local_window_size=window, is_causal=causal), atol=1e-5)
 
 

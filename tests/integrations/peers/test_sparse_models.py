@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Blocks, Blockwise, Global, Local, Random
+from headspan.patterns import Blocks, Blockwise, Global, Random, Window
 from peers import array, assert_close, make_loud, torch, transformers
 
 WIDTH, HEADS = 24, 3
@@ -48,7 +48,7 @@ def test_longformer(global_tokens):
     theirs = rows_of(out)
 
     q, k, v = (heads_of(projection, hidden) for projection in (layer.query, layer.key, layer.value))
-    pattern = Local(window // 2, after=window // 2) | Global(global_tokens)
+    pattern = Window(window // 2 + 1, ahead=window // 2) | Global(global_tokens)
     ours = hs.attention(q, k, v, pattern=pattern, causal=False)
     own = (heads_of(projection, hidden) for projection in (layer.query_global, layer.key_global, layer.value_global))
     ours[:, :, global_tokens] = hs.attention(*own, causal=False)[:, :, global_tokens]

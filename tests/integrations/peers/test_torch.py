@@ -6,7 +6,7 @@ On a CPU flex_attention has none.
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Blockwise, Local
+from headspan.patterns import Blockwise, Window
 from peers import Attended, agree, array, assert_close, torch
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -71,7 +71,7 @@ def test_flex_sliding_window():
     def allowed(batch, head, query, key):
         return (query >= key) & (query - key <= 4)
 
-    assert_flex(40, 40, allowed, pattern=Local(4))
+    assert_flex(40, 40, allowed, pattern=Window(5))
 
 
 def test_flex_query_index():

@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Local
+from headspan.patterns import Window
 from peers import DECODER, VOCABULARY, agree, array, attentions, decoder, model_of, tokens, torch, transformers
 
 
@@ -26,7 +26,7 @@ def test_packed_positions(monkeypatch, window):
     packed = {"input_ids": tokens(12), "position_ids": positions, "use_cache": False}
     segments = (array(positions) == 0).cumsum(axis=1)
     for attended in attentions(decoder(window), monkeypatch, **packed):
-        agree(attended, segment_ids=segments, pattern=window and Local(window - 1))
+        agree(attended, segment_ids=segments, pattern=window and Window(window))
     for row, ids in zip(positions, segments, strict=True):
         (lengths, _), _ = transformers.modeling_flash_attention_utils.prepare_fa_kwargs_from_position_ids(row)
         assert np.array_equal(hs.segments_from(lengths) + 1, ids)
@@ -42,18 +42,18 @@ def test_mistral(monkeypatch):
     """A window of w is the query's own key and w - 1 before it; one more or less is another result."""
     window = 4
     for attended in attentions(decoder(window), monkeypatch, input_ids=tokens(11)):
-        agree(attended, pattern=Local(window - 1))
+        agree(attended, pattern=Window(window))
         agree(attended, span=window - 1, ramp=0)
         for wrong in (window, window - 2):
             with pytest.raises(AssertionError, match="out"):
-                agree(attended, pattern=Local(wrong))
+                agree(attended, pattern=Window(wrong + 1))
 
 
 def test_gpt_oss(monkeypatch):
     """Sinks in every layer, and a window as Mistral's in every other one."""
     config = transformers.GptOssConfig(**DECODER, sliding_window=4, num_local_experts=2, num_experts_per_tok=1)
     sliding, full = attentions(model_of(transformers.GptOssModel, config), monkeypatch, input_ids=tokens(11))
-    agree(sliding, learned={"sinks": sliding.layer.sinks}, pattern=Local(config.sliding_window - 1))
+    agree(sliding, learned={"sinks": sliding.layer.sinks}, pattern=Window(config.sliding_window))
     agree(full, learned={"sinks": full.layer.sinks})
 
 
@@ -64,7 +64,7 @@ def test_gemma2(monkeypatch):
     )
     sliding, full = attentions(model_of(transformers.Gemma2Model, config), monkeypatch, input_ids=tokens(11))
     options = {"scale": config.query_pre_attn_scalar**-0.5, "softcap": config.attn_logit_softcapping}
-    agree(sliding, **options, pattern=Local(config.sliding_window - 1))
+    agree(sliding, **options, pattern=Window(config.sliding_window))
     agree(full, **options)
 
 
@@ -107,7 +107,7 @@ def test_paligemma2(monkeypatch, window):
     options = {"scale": text.query_pre_attn_scalar**-0.5, "softcap": text.attn_logit_softcapping}
     agree(full, **options, prefix_lengths=prefix_lengths)
 
-    both_sides = {"pattern": Local(window - 1, after=window - 1), "causal": True, "prefix_lengths": prefix_lengths}
+    both_sides = {"pattern": Window(window, ahead=window - 1), "causal": True, "prefix_lengths": prefix_lengths}
     if window >= prefix_lengths.max():
         agree(sliding, **options, **both_sides)
     else:
@@ -127,7 +127,7 @@ def test_modernbert(monkeypatch):
     assert config.layer_types.count("sliding_attention") == 2
     for kind, attended in zip(config.layer_types, seen, strict=True):
         half = config.local_attention // 2
-        agree(attended, causal=False, pattern=Local(half, after=half) if kind == "sliding_attention" else None)
+        agree(attended, causal=False, pattern=Window(half + 1, ahead=half) if kind == "sliding_attention" else None)
 
 
 def test_t5(monkeypatch):

@@ -5,7 +5,7 @@ import functools
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Global, Local
+from headspan.patterns import Global, Window
 from option_cases import ARRAYS, arguments_of
 from tensors import as_tensors, qkv, same, torch, warnings_of_torch
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
@@ -19,9 +19,9 @@ COMPILED = {
     "a list": {"span": [0.5, 1.5, 2.5, 3.25], "key_stop": [3, 9]},
     "an array": {"span": np.array([0.5, 1.5, 2.5, 3.25])},
     "a tensor": {"span": torch.tensor([0.5, 1.5, 2.5, 3.25], requires_grad=True), "causal": False},
-    "a pattern": {"pattern": Local(3) | Global(0), "dropout": 0.3, "seed": 2**64 - 1},
-    "patterns": {"pattern": [Local(3), Local(2), Local(1), Global(0)], "softcap": 2.0, "scale": 0.5},
-    "patterns of items": {"pattern": [[Local(3)], [Local(2)]]},
+    "a pattern": {"pattern": Window(4) | Global(0), "dropout": 0.3, "seed": 2**64 - 1},
+    "patterns": {"pattern": [Window(4), Window(3), Window(2), Global(0)], "softcap": 2.0, "scale": 0.5},
+    "patterns of items": {"pattern": [[Window(4)], [Window(3)]]},
 }
 
 
@@ -78,7 +78,7 @@ def test_a_compiled_function_follows_seeds_and_patterns_and_lengths():
         shorter = qkv(2, 4, tokens, 3, grad=False)
         assert same(drop(*shorter, 5), hs.attention(*(x.numpy() for x in shorter), dropout=0.5, seed=5))
     assert counter.frame_count <= 4
-    for pattern in (Local(2), Local(3)):
+    for pattern in (Window(3), Window(4)):
         expected = hs.attention(*(x.numpy() for x in tensors), dropout=0.5, seed=0, pattern=pattern)
         assert same(drop(*tensors, 0, pattern), expected)
 

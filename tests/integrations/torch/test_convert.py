@@ -30,7 +30,7 @@ def attention_of(**form):
 
 def converted(module, max_span=50.0):
     other = copy.deepcopy(module)
-    return other, convert(other, max_span=limit, ramp=3)
+    return other, convert(other, max_span=max_span, ramp=3)
 
 
 def random(*shape):

@@ -5,7 +5,7 @@ import copy
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Local
+from headspan.patterns import Window
 from tensors import torch
 
 from headspan.torch import AdaptiveSpanAttention, TransformerBlock, convert, fit_spans  # isort: skip
@@ -22,7 +22,9 @@ class Needs(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layers = torch.nn.ModuleList(
-            AdaptiveSpanAttention(WIDTH, len(its), max_span=TOKENS, ramp=2, pattern=[Local(n) for n in its], **options)
+            AdaptiveSpanAttention(
+                WIDTH, len(its), max_span=TOKENS, ramp=2, pattern=[Window(n + 1) for n in its], **options
+            )
             for its in needs
         )
         for its in self.parameters():

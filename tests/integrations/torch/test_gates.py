@@ -8,7 +8,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from headspan.ops.adapters import patterns
-from headspan.patterns import Blocks, Local
+from headspan.patterns import Blocks, Window
 from tensors import qkv, same, torch, warnings_of_torch
 from torch.utils.checkpoint import checkpoint
 
@@ -204,7 +204,7 @@ def test_within_a_layer_with_spans():
     out.square().sum().backward()
     assert layer.gates.grad.abs().max() > 0
     assert attending.span.fraction.grad.abs().max() > 0
-    narrowed = AdaptiveSpanAttention(24, 4, max_span=30, ramp=8, pattern=Local(3))
+    narrowed = AdaptiveSpanAttention(24, 4, max_span=30, ramp=8, pattern=Window(4))
     with pytest.raises(TypeError, match="pattern"):
         narrowed(x.float(), **layer())
 

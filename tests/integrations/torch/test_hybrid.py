@@ -125,11 +125,13 @@ def test_a_span_is_learned_compiled_and_in_bfloat16():
 
 
 WRONG = {
-    "heads that do not divide": (lambda: HybridAttention(10, 4, max_span=9), "num_heads must divide embed_dim, 10, not 4"),
+    "heads that do not divide": (lambda: HybridAttention(10, 4, max_span=9),
+                                 "num_heads must divide embed_dim, 10, not 4"),
     "a mean that looks ahead": (lambda: HybridAttention(8, 4, max_span=9, causal=True),
                                 "per must be 'token' when causal, since a mean over all tokens looks ahead"),
     "no form": (lambda: HybridAttention(8, 4, max_span=9, per="pair"), "per must be 'batch', 'head' or 'token', not"),
-    "a range below 0": (lambda: HybridAttention(8, 4, max_span=9, temperature_range=-1), "temperature_range must be at"),
+    "a range below 0": (lambda: HybridAttention(8, 4, max_span=9, temperature_range=-1),
+                        "temperature_range must be at"),
     "no limit": (lambda: SpanPredictor(8, 4, 0), "max_span must be greater than 0, not 0"),
     "tokens of another width": (lambda: HybridAttention(8, 4, max_span=9)(torch.ones(2, 5, 7)),
                                 "x must be of shape (batch, tokens, 8), not (2, 5, 7)"),

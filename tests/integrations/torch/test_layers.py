@@ -7,7 +7,7 @@ import re
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.patterns import Global, Local
+from headspan.patterns import Global, Window
 from tensors import torch, warnings_of_torch
 from torch.utils.checkpoint import checkpoint
 
@@ -21,8 +21,8 @@ VARIANTS = {
     "shared keys": {"key_heads": 2},
     "without rotary": {"rotary": False},
     "sinks and a soft cap": {"sinks": True, "softcap": 1.5},
-    "a pattern": {"pattern": Local(5) | Global(0)},
-    "patterns": {"pattern": [Local(5), Local(2), Local(3, dilation=2), Local(9)], "dynamic": True},
+    "a pattern": {"pattern": Window(6) | Global(0)},
+    "patterns": {"pattern": [Window(6), Window(3), Window(4, dilation=2), Window(10)], "dynamic": True},
 }
 variants = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 
@@ -299,10 +299,10 @@ def test_autocast_and_bfloat16(dynamic):
 
 def test_without_numbers_and_shown():
     with torch.device("meta"):
-        block = TransformerBlock(WIDTH, HEADS, max_span=12, ramp=3, key_heads=2, pattern=Local(3))
+        block = TransformerBlock(WIDTH, HEADS, max_span=12, ramp=3, key_heads=2, pattern=Window(4))
         assert block(torch.empty(2, 5, WIDTH)).shape == (2, 5, WIDTH)
     assert "num_heads=4, key_heads=2, ramp=3" in repr(block)
-    assert "Local(" in repr(block)
+    assert "Window(" in repr(block)
     assert "max_span=12" in repr(block)
 
 
@@ -316,8 +316,8 @@ WRONG = {
     "no limit": (lambda: AdaptiveSpanAttention(24, 4, max_span=0, ramp=1), "max_span must be greater than 0, not 0"),
     "a ramp below 0": (lambda: TransformerBlock(24, 4, max_span=9, ramp=-1), "ramp must be at least 0, not -1"),
     "a soft cap of 0": (lambda: AdaptiveSpanAttention(24, 4, max_span=9, ramp=1, softcap=0), "softcap must be between"),
-    "no pattern": (lambda: AdaptiveSpanAttention(24, 4, max_span=9, ramp=1, pattern=Local),
-                   "the class Local; write Local(...)"),
+    "no pattern": (lambda: AdaptiveSpanAttention(24, 4, max_span=9, ramp=1, pattern=Window),
+                   "the class Window; write Window(...)"),
     "a span of no head": (lambda: AdaptiveSpan(0, 9), "num_heads must be at least 1, not 0"),
     "a start beyond the limit": (lambda: AdaptiveSpan(2, 9, initial=[1, 10]),
                                  "initial must be between 0 and the max_span of 9, got 10"),

@@ -3,7 +3,7 @@
 import pytest
 from tensors import torch
 
-from headspan.patterns import Local  # isort: skip
+from headspan.patterns import Window  # isort: skip
 from headspan.torch import attention  # isort: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*prototype stage:UserWarning")
@@ -61,7 +61,7 @@ def test_torch_computes_the_same():
 @pytest.mark.parametrize(
     ("kind", "words", "options"),
     [
-        (NotImplementedError, "pattern cannot", {"pattern": Local(3)}),
+        (NotImplementedError, "pattern cannot", {"pattern": Window(4)}),
         (NotImplementedError, "key_bias cannot", {"key_bias": torch.zeros(25)}),
         (NotImplementedError, "span .* but as one number or one for each head", {"span": torch.ones(5, HEADS)}),
         (NotImplementedError, "return_lse", {"return_lse": True}),

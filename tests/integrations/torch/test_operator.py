@@ -4,7 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from headspan.ops.arguments.options import DIFFERENTIABLE
-from headspan.patterns import Blockwise, Global, Local
+from headspan.patterns import Blockwise, Global, Window
 from option_cases import ARRAYS, OPTIONS, arguments_of
 from tensors import as_tensors, same, torch
 
@@ -13,8 +13,8 @@ from headspan.torch import attention, schema  # isort: skip
 
 CASES = [*OPTIONS]
 OPERATOR = torch.ops.headspan.attention.default
-PATTERN = {"pattern": Local(3, after=1) | Global(0), "causal": False, "span": np.array([1.2, 2.6, 3.3, 0.4])}
-PATTERNS = {"pattern": [Local(2), Blockwise(2), Local(3, dilation=2), Local(1)], "causal": True}
+PATTERN = {"pattern": Window(4, ahead=1) | Global(0), "causal": False, "span": np.array([1.2, 2.6, 3.3, 0.4])}
+PATTERNS = {"pattern": [Window(3), Blockwise(2), Window(4, dilation=2), Window(2)], "causal": True}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -96,7 +96,7 @@ CHECKED = {
         "dropout": 0.4,
         "seed": np.array(-1),
         "causal": True,
-        "pattern": "Local(before=3, after=0, dilation=1)\n" * 4,
+        "pattern": "Window(size=4, ahead=0, dilation=1)\n" * 4,
     },
     "prefixes": {"prefix_lengths": np.array([2, 4])},
     "ranges and segments": {

@@ -109,7 +109,7 @@ def _written_type(annotation: Any) -> str:
 TYPES = {name: _written_type(annotation) for name, annotation in Options.__annotations__.items()}
 
 _MASK = "pair_bias=, which is added to scores: where(mask, 0, -inf) for a boolean mask that is True for pairs to keep"
-_WINDOW = "pattern=Local(window - 1), or span=window - 1 and ramp=0"
+_WINDOW = "pattern=Window(window), or span=window - 1 and ramp=0"
 # Names in other libraries, and what to write instead.
 _ELSEWHERE = {
     "attn_mask": _MASK,

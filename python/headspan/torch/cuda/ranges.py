@@ -13,7 +13,7 @@ import torch
 from headspan.ops.arguments.sizes import Sizes, per_token
 from headspan.ops.arguments.visibility import check_counts_shape, check_ranges_shape
 from headspan.patterns.base import Pattern, Primitive
-from headspan.patterns.primitives import Blockwise, Full, Local
+from headspan.patterns.primitives import Blockwise, Full, Window
 
 _Ends = tuple[torch.Tensor, torch.Tensor]
 
@@ -107,8 +107,8 @@ def _of_pattern(pattern: Pattern, queries: int, keys: int) -> npt.NDArray[np.int
 def _of_primitive(primitive: Primitive, position: npt.NDArray[np.int64], keys: int) -> tuple[Any, Any]:
     if isinstance(primitive, Full):
         return 0 * position, 0 * position + keys
-    if isinstance(primitive, Local) and primitive.dilation == 1:
-        return position - min(primitive.before, keys), position + min(primitive.after, keys) + 1
+    if isinstance(primitive, Window) and primitive.dilation == 1:
+        return position - min(primitive.size - 1, keys), position + min(primitive.ahead, keys) + 1
     if isinstance(primitive, Blockwise):
         size = primitive.block_size
         block = position // size

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from headspan import _check
-from headspan.patterns import Local
+from headspan.patterns import Window
 from headspan.torch.cache import SpanCache
 from headspan.torch.transformers import spans as spans_of_model
 
@@ -66,7 +66,7 @@ class HeadLayer:
         if self._cache is None:
             batch, key_heads, _, dim = key.shape
             dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
-            pattern = None if self.window is None else Local(self.window - 1)
+            pattern = None if self.window is None else Window(self.window)
             limits = {name: self._options[name] for name in ("first_tokens", "slack")}
             options = {"spans": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | limits
             self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from headspan.patterns import Local
+from headspan.patterns import Window
 from headspan.torch.functional import attention, weights
 from headspan.torch.transformers import recording, spans
 from headspan.torch.transformers.masks import BEGIN, END, FIRST, PLACE, ranges_and_tokens
@@ -117,7 +117,7 @@ def _mask_options(
     if attention_mask is None:
         if window is not None and not causal:
             raise NotImplementedError("sliding_window requires causality or a mask that includes it")
-        return {"causal": causal, **({} if window is None else {"pattern": Local(window - 1)})}
+        return {"causal": causal, **({} if window is None else {"pattern": Window(window)})}
     if is_ranges(attention_mask):
         ranges, tokens = ranges_and_tokens(attention_mask, query.shape[2], key.shape[2])
         positions = ranges[0, :, PLACE]

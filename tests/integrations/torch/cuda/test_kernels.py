@@ -7,7 +7,7 @@ import torch
 from cases import seeds
 from headspan.ops.arguments.options import DIFFERENTIABLE, options_in
 from headspan.ops.arguments.rows import In
-from headspan.patterns import Blockwise, Full, Local
+from headspan.patterns import Blockwise, Full, Window
 from headspan.torch import attention
 from option_cases import ARRAYS, OPTIONS, make_arrays
 
@@ -18,11 +18,11 @@ TAKEN = options_in(In.CUDA)
 SUPPORTED = {name: options for name, options in OPTIONS.items() if options.keys() <= set(TAKEN)} | {
     "positions per batch": {"query_positions": [[0, 1, 2, 3, 8], [0, 0, 3, 3, 3]], "causal": False, "span": 1.6},
     "positions": {"query_positions": [1, 2, 3, 3, 6], "span": 2.7, "ramp": 3, "alibi_slopes": 0.2},
-    "window": {"pattern": Local(2), "span": 1.3, "ramp": 2},
-    "window both ways": {"pattern": Local(1, after=2), "causal": False, "alibi_slopes": 0.2},
-    "blocks and a window": {"pattern": Blockwise(3) | Local(1), "sinks": 0.5},
-    "a pattern for each head": {"pattern": [Local(1), Full(), Blockwise(2, back=1), Local(3) & Blockwise(4)]},
-    "a window and padding": {"pattern": Local(3), "key_start": [1, 0], "key_stop": [6, 7]},
+    "window": {"pattern": Window(3), "span": 1.3, "ramp": 2},
+    "window both ways": {"pattern": Window(2, ahead=2), "causal": False, "alibi_slopes": 0.2},
+    "blocks and a window": {"pattern": Blockwise(3) | Window(2), "sinks": 0.5},
+    "a pattern for each head": {"pattern": [Window(2), Full(), Blockwise(2, back=1), Window(4) & Blockwise(4)]},
+    "a window and padding": {"pattern": Window(4), "key_start": [1, 0], "key_stop": [6, 7]},
     "segments and dropout": {"segment_ids": [[5, 5, 5, 1, 1, 1, 1], [0, 0, 1, 2, 2, 2, 2]], "dropout": 0.3, "seed": 1},
 }
 REFUSED = {name: options for name, options in OPTIONS.items() if not options.keys() <= set(TAKEN)}
@@ -134,7 +134,7 @@ def draw(seed):
     elif limit < 0.7 and causal:
         options["prefix_lengths"] = int(rng.integers(0, keys + 1))
     elif limit < 0.85:
-        options["pattern"] = [Local(int(rng.integers(0, 70))), Blockwise(int(rng.integers(1, 70)), back=1)][
+        options["pattern"] = [Window(int(rng.integers(0, 70)) + 1), Blockwise(int(rng.integers(1, 70)), back=1)][
             rng.integers(2)
         ]
     return arrays, options

@@ -4,7 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 import ranks
-from headspan.patterns import Blockwise, Fixed, Full, Global, Local, Random, Strided
+from headspan.patterns import Blockwise, Fixed, Full, Global, Random, Strided, Window
 from tensors import torch
 
 import torch.distributed as dist  # isort: skip
@@ -32,13 +32,13 @@ CASES = {
     "spans of tokens": {"span": "drawn", "ramp": 5.0, "temperature": "drawn"},
     "spans of tokens, both ways": {"span": "drawn", "ramp": 0.0, "causal": False, "key_heads": 2},
     "a table": {"span": 15.0, "ramp": 4.0, "distance_bias": np.linspace(-1, 1, 17), "causal": False},
-    "a window": {"pattern": Local(20, 10), "span": [9.0, 99.0, 99.0, 0.0], "ramp": 2.0, "causal": False},
-    "a window in steps": {"pattern": Local(9, 4, dilation=2), "causal": True},
+    "a window": {"pattern": Window(21, 10), "span": [9.0, 99.0, 99.0, 0.0], "ramp": 2.0, "causal": False},
+    "a window in steps": {"pattern": Window(10, 4, dilation=2), "causal": True},
     "small blocks": {"pattern": Blockwise(20, 1, 1), "span": 30.0, "causal": False},
-    "large blocks": {"pattern": Blockwise(50, back=1) & Local(30), "distance_bias": np.linspace(-1, 1, 9)},
-    "strides": {"pattern": Local(5) | Strided(3) | Strided(4, 1), "span": 40.0},
-    "columns": {"pattern": Fixed(16, 3) | Local(8), "span": 60.0},
-    "a pattern a head": {"pattern": [Local(3), Local(40), Full(), Blockwise(33)], "span": 25.0},
+    "large blocks": {"pattern": Blockwise(50, back=1) & Window(31), "distance_bias": np.linspace(-1, 1, 9)},
+    "strides": {"pattern": Window(6) | Strided(3) | Strided(4, 1), "span": 40.0},
+    "columns": {"pattern": Fixed(16, 3) | Window(9), "span": 60.0},
+    "a pattern a head": {"pattern": [Window(4), Window(41), Full(), Blockwise(33)], "span": 25.0},
     "in float64": {"span": [0.0, 2.5, 20.0, 100.0], "dtype": torch.float64},
     "in bfloat16": {"span": [0.0, 2.5, 20.0, 100.0], "dtype": torch.bfloat16},
 }
@@ -201,12 +201,12 @@ WRONG = {
     "pair_bias": (np.zeros((9, 9)), "pair_bias has no halo"),
     "dropout": (0.5, "dropout has no halo"),
     "pattern": (
-        Local(3) | Global(0),
-        "pattern must consist of Full, Local, Strided, Fixed, Blockwise, not Global, which has no halo",
+        Window(4) | Global(0),
+        "pattern must consist of Full, Window, Strided, Fixed, Blockwise, not Global, which has no halo",
     ),
     "pattern of one's own": (
         Random(2, 4),
-        "pattern must consist of Full, Local, Strided, Fixed, Blockwise, not Random",
+        "pattern must consist of Full, Window, Strided, Fixed, Blockwise, not Random",
     ),
     "span": (-1.0, "span must be non-negative, got -1"),
     "causal": (1, "causal must be True or False, not 1"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import ranks
-from headspan.patterns import Global, Local
+from headspan.patterns import Global, Window
 from helpers import run_python
 from tensors import torch
 
@@ -46,10 +46,10 @@ CASES = {
     "gates": ({"block_gates": 0.1 + draw(HEADS, 4, 3), "gate_block": np.array([6, 7])}, {"block_gates": 0}, {}),
     "padding": ({"key_start": np.array([0, 3]), "key_stop": np.array([17, 20])}, {}, {}),
     "documents": ({"segment_ids": np.repeat([[0, 1], [2, 2]], 10, axis=1)}, {}, {}),
-    "a pattern": ({"pattern": Local(5) | Global(0), "causal": True}, {}, {}),
+    "a pattern": ({"pattern": Window(6) | Global(0), "causal": True}, {}, {}),
 }
 ALONE = {
-    "a pattern a head": {"pattern": [Local(head) for head in range(HEADS)]},
+    "a pattern a head": {"pattern": [Window(head + 1) for head in range(HEADS)]},
     "dropout": {"dropout": 0.5, "seed": 1},
 }
 

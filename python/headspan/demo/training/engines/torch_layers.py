@@ -53,7 +53,7 @@ def mix(x: Tensor, taps: Tensor) -> Tensor:
 
 def dynamic_span(x: Tensor, weight: Tensor, bias: Tensor, max_span: float) -> Tensor:
     """Return the predicted spans of the tokens `x`."""
-    return limit * F.linear(x, weight, bias).sigmoid().transpose(1, 2)
+    return max_span * F.linear(x, weight, bias).sigmoid().transpose(1, 2)
 
 
 def join(before: Tensor, x: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ namespace headspan {
 
 namespace {
 
-class Local : public Primitive {
+class Window : public Primitive {
  public:
-  explicit Local(const Numbers& numbers) : before_(numbers.at(0)), after_(numbers.at(1)), dilation_(numbers.at(2)) {}
+  explicit Window(const Numbers& numbers) : before_(numbers.at(0)), after_(numbers.at(1)), dilation_(numbers.at(2)) {}
 
   Grouping grouping() const override { return Grouping::classes(dilation_); }
   bool sees_itself() const override { return true; }
@@ -44,6 +44,6 @@ class Local : public Primitive {
 
 }  // namespace
 
-std::unique_ptr<Primitive> make_local(const Numbers& numbers) { return std::make_unique<Local>(numbers); }
+std::unique_ptr<Primitive> make_window(const Numbers& numbers) { return std::make_unique<Window>(numbers); }
 
 }  // namespace headspan
