@@ -152,7 +152,7 @@ def main() -> None:
     for cut in (Cut(2, 4, 11, previous=11), Cut(4, 4, 11, previous=5), Cut(8, 4, 11, previous=2)):
         compare(cut, ("first query",))
     cut = Cut(1, 4, 11, previous=23)
-    sizes = {"keep": cut.keep, "query_block": cut.query_block, "key_block": cut.key_block, "window": cut.previous}
+    sizes = {"keep": cut.keep, "block_size": (cut.query_block, cut.key_block), "window": cut.previous}
     for shortlist in (None, 32):
         choose = partial(hs.selected_blocks, **sizes, shortlist=shortlist)
         measure("hs.selected_blocks", choose, **asdict(cut), shortlist=shortlist)

@@ -33,7 +33,7 @@ def main() -> None:
         mask = (rng.random((blocks, blocks)) < share) | np.eye(blocks, dtype=bool)
         fraction = mask[np.tri(blocks, dtype=bool)].mean()
         plain = {"pattern": Blocks(mask, BLOCK)}
-        gated = plain | {"block_gates": np.where(mask, rng.uniform(0.1, 1, mask.shape), 0), "gate_block": BLOCK}
+        gated = plain | {"block_gates": np.where(mask, rng.uniform(0.1, 1, mask.shape), 0), "gate_block_size": BLOCK}
         calls = {}
         for name, arguments in (("gated", gated), ("plain", plain)):
             _, vjp = hs.attention_vjp(query, key, value, **arguments)

@@ -28,7 +28,7 @@ def contenders(tokens: int) -> dict[str, Callable[[], object]]:
     query, key, value = np.random.default_rng(0).standard_normal((3, 1, tokens, HEAD_DIM), np.float32)
 
     def select() -> Pattern:
-        return hs.selected_blocks(query, key, keep=8, query_block=64, key_block=4, always=("own", "first"))
+        return hs.selected_blocks(query, key, keep=8, block_size=(64, 4), always=("own", "first"))
 
     def attend(pattern: Pattern) -> Callable[[], object]:
         return lambda: hs.attention(query, key, value, pattern=pattern)

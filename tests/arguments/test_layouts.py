@@ -27,7 +27,7 @@ LAYOUTS = {
     "read-only": lambda a: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape),
 }
 ARRAYS = {
-    case: [name for name, option in options.items() if np.ndim(option) and name != "gate_block"]
+    case: [name for name, option in options.items() if np.ndim(option) and name != "gate_block_size"]
     for case, options in OPTIONS.items()
 }
 CASES = [case for case, names in ARRAYS.items() if names]

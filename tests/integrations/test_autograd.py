@@ -58,7 +58,7 @@ def test_gradients_of_all_arguments_are_those_of_attention_vjp(qkv, span):
         "pair_bias": np.linspace(-1, 1, qkv[0].shape[-2] * qkv[1].shape[-2]).reshape(-1, qkv[1].shape[-2]),
         "block_gates": np.linspace(0.5, 1, 4).reshape(2, 2),
     }
-    options["gate_block"] = -(-qkv[1].shape[-2] // 2)
+    options["gate_block_size"] = -(-qkv[1].shape[-2] // 2)
     assert tuple(parameters) == DIFFERENTIABLE
     arguments = (*qkv, *parameters.values())
     weight = np.random.default_rng(1).standard_normal(qkv[0].shape)

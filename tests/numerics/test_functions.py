@@ -212,7 +212,7 @@ def test_blocks_that_content_or_gates_leave_out_cost_nothing(batch):
     """Counted in the dense mask; gates that are 0 without a pattern are computed, and counted."""
     rng = np.random.default_rng(0)
     query, key = rng.standard_normal((2, batch, 2, 70, 8))
-    chosen = hs.selected_blocks(query, key, keep=2, query_block=8, key_block=4)
+    chosen = hs.selected_blocks(query, key, keep=2, block_size=(8, 4))
     gates = np.where(rng.random((2, 9, 9)) < 0.6, 0, 0.5)
     learned, _ = hs.learned_blocks(gates, 8, tokens=70)
     sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "batch": batch}

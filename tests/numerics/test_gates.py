@@ -16,7 +16,7 @@ def test_closed_gates_are_blocks_left_out(block, dtype):
     query, key, value = (normals(i, 2, 4, 300, 16, dtype=dtype) for i in range(3))
     gates = np.random.default_rng(3).uniform(0.2, 1, (4, -(-300 // block[0]), -(-300 // block[1])))
     gates[np.random.default_rng(4).random(gates.shape) < 0.4] = 0
-    options = {"block_gates": gates, "gate_block": block, "span": 90.5}
+    options = {"block_gates": gates, "gate_block_size": block, "span": 90.5}
     pattern = hs.patterns.Blocks(gates > 0, block, per_head=True)
     out, vjp = hs.attention_vjp(query, key, value, **options)
     left, left_vjp = hs.attention_vjp(query, key, value, pattern=pattern, **options)
@@ -36,19 +36,20 @@ def test_closed_gates_are_blocks_left_out(block, dtype):
 def test_sides_of_blocks_are_given_in_any_form():
     arrays = [normals(i, 2, 40, 8) for i in range(3)]
     gates = np.random.default_rng(0).uniform(0.1, 1, (5, 2))
-    expected = hs.attention(*arrays, block_gates=gates, gate_block=(8, 24))
+    expected = hs.attention(*arrays, block_gates=gates, gate_block_size=(8, 24))
     for form in ([8, 24], np.array([8, 24], np.int16), (np.int64(8), 24)):
-        assert np.array_equal(hs.attention(*arrays, block_gates=gates, gate_block=form), expected)
+        assert np.array_equal(hs.attention(*arrays, block_gates=gates, gate_block_size=form), expected)
         assert hs.patterns.Blocks(gates > 0, form) == hs.patterns.Blocks(gates > 0, (8, 24))
-        assert hs.learned_blocks(gates, form, tokens=40)[0]["gate_block"] == (8, 24)
+        assert hs.learned_blocks(gates, form, tokens=40)[0]["gate_block_size"] == (8, 24)
     assert hs.patterns.Blocks(np.eye(3, dtype=bool), np.array(16)).block_size == 16
 
 
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        ("gate_block", {"gate_block": None}), ("gate_block", {"gate_block": 2.5}), ("gate_block", {"gate_block": 0}),
-        ("gate_block", {"gate_block": (1, 2, 3)}), ("negative", {"block_gates": -np.ones((3, 3))}),
+        ("gate_block_size", {"gate_block_size": None}), ("gate_block_size", {"gate_block_size": 2.5}),
+        ("gate_block_size", {"gate_block_size": 0}),
+        ("gate_block_size", {"gate_block_size": (1, 2, 3)}), ("negative", {"block_gates": -np.ones((3, 3))}),
         ("shape", {"block_gates": np.ones((3, 2))}), ("shape", {"block_gates": np.ones((3, 3, 3))}),
         ("finite", {"block_gates": np.full((3, 3), np.nan)}), ("recur", {"segment_ids": np.arange(40) % 3}),
         ("queries", {"queries": 41}),
@@ -56,7 +57,7 @@ def test_sides_of_blocks_are_given_in_any_form():
     ids=str,
 )  # fmt: skip
 def test_gates_that_do_not_fit(words, wrong):
-    options = {"block_gates": np.ones((3, 3)), "gate_block": 16, "causal": False} | wrong
+    options = {"block_gates": np.ones((3, 3)), "gate_block_size": 16, "causal": False} | wrong
     query = normals(0, 2, options.pop("queries", 40), 8)
     with pytest.raises((TypeError, ValueError), match=words) as caught:
         hs.attention(query, normals(1, 2, 40, 8), normals(2, 2, 40, 8), **options)

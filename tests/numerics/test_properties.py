@@ -65,7 +65,7 @@ def test_gradients_are_linear_in_grad_out():
     parameters = {"span": 9.5, "temperature": 0.8, "alibi_slopes": 0.1, "sinks": 0.5, "key_bias": bias}
     parameters |= {"persistent_key": normals(5, 4, key.shape[-1]), "persistent_value": normals(6, 4, value.shape[-1])}
     parameters |= {"distance_bias": bias[:9], "pair_bias": normals(4, query.shape[-2], key.shape[-2])}
-    parameters |= {"block_gates": [[0.5, 0.2], [0.0, 2.0]], "gate_block": (key.shape[-2] + 1) // 2}
+    parameters |= {"block_gates": [[0.5, 0.2], [0.0, 2.0]], "gate_block_size": (key.shape[-2] + 1) // 2}
     out, vjp = hs.attention_vjp(query, key, value, **parameters)
     one, two = normals(1, *out.shape), normals(2, *out.shape)
     for a, b, both in zip(vjp(one), vjp(two), vjp(3 * one - 2 * two), strict=True):

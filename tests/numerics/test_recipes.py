@@ -105,7 +105,7 @@ def test_window_beside_gates(recipes, qkv, overlapping, queries):
     gates[:, -1] = 0
     gates[np.random.default_rng(3).random(gates.shape) < 0.3] = 0
     if overlapping:
-        far = {"pattern": Blocks(gates > 0, 4, per_head=True), "block_gates": gates, "gate_block": 4}
+        far = {"pattern": Blocks(gates > 0, 4, per_head=True), "block_gates": gates, "gate_block_size": 4}
         out, vjp = recipes["together"](q, k, v, {"pattern": Window(6)}, far)
         near, far = vjp(grad_out)
         found = [*(a + b for a, b in zip(near[:3], far[:3], strict=True)), far.block_gates]

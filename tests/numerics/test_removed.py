@@ -30,7 +30,7 @@ def by_gates(dtype):
     gates[np.random.default_rng(2).random(gates.shape) < 0.3] = 0
     gates[:, :, [POISONED[0], POISONED[2]]] = 0
     gates[:, :12, POISONED[1]], gates[:, (EMPTY + KEYS - TOKENS) // 10] = 0, 0
-    return {"block_gates": gates.astype(dtype), "gate_block": (10, 1)}
+    return {"block_gates": gates.astype(dtype), "gate_block_size": (10, 1)}
 
 
 def by_both(dtype):
@@ -136,7 +136,7 @@ def test_threads(kind, dtype):
     else:
         gates = np.where(rng.random((50, 500)) < 0.3, 0, rng.uniform(0.2, 1, (50, 500))).astype(dtype)
         gates[:, 64:192], gates[:40, 300] = 0, 0
-        options = {"block_gates": gates, "gate_block": (10, 1)}
+        options = {"block_gates": gates, "gate_block_size": (10, 1)}
     key[:, :, 64:192], value[:, :, [100, 300]] = np.nan, np.inf
     before = hs.get_num_threads()
     try:

@@ -65,7 +65,7 @@ def by_token(blocks, sides, tokens, queries):
 def test_blocks_are_those_of_the_definition(sides, keep, shortlist, tokens, queries, causal, dtype):
     query, key = normals(0, 2, 4, queries, 8, dtype=dtype), normals(1, 2, 2, tokens, 8, dtype=dtype)
     options = {"keep": keep, "shortlist": shortlist, "causal": causal}
-    pattern = hs.selected_blocks(query, key, query_block=sides[0], key_block=sides[1], **options)
+    pattern = hs.selected_blocks(query, key, block_size=sides, **options)
     mask = pattern.mask(queries, tokens)
     for batch, head in np.ndindex(2, 4):
         blocks = defined(query[batch, head], key[batch, head // 2], sides=sides, **options)
@@ -76,7 +76,7 @@ def test_blocks_are_those_of_the_definition(sides, keep, shortlist, tokens, quer
 @pytest.mark.parametrize("always", [(), ("own",), ("previous",), ("first", "own"), "own"])
 def test_what_is_always_seen(always, causal):
     query, key = normals(0, 200, 8), normals(1, 200, 8)
-    pattern = hs.selected_blocks(query, key, keep=2, query_block=16, always=always, shortlist=16, causal=causal)
+    pattern = hs.selected_blocks(query, key, keep=2, block_size=(16, 4), always=always, shortlist=16, causal=causal)
     names = {always} if isinstance(always, str) else always
     blocks = defined(query, key, 2, (16, 4), names, 16, causal)
     assert (pattern.mask(200)[0] == by_token(blocks, (16, 4), 200, 200)).all()
@@ -92,7 +92,7 @@ def test_blocks_of_any_sizes(always, causal):
         tokens, window = int(rng.integers(1, 24)), int(rng.integers(6))
         queries = int(rng.integers(1, tokens + 1))
         query, key = normals(0, queries, 4), normals(1, tokens, 4)
-        options = {"query_block": query_block, "key_block": key_block, "always": always, "window": window}
+        options = {"block_size": (query_block, key_block), "always": always, "window": window}
         none, some = (
             hs.selected_blocks(query, key, keep=keep, causal=causal, **options).mask(queries, tokens)[0]
             for keep in (0, 2)
@@ -119,7 +119,7 @@ def test_a_window_before_each_block(window, causal):
     query, key = normals(0, 200, 8), normals(1, 200, 8)
     options = {"keep": 2, "window": window, "causal": causal}
     for sides in ((16, 4), (1, 4), (1, 1), (10, 3)):
-        pattern = hs.selected_blocks(query, key, query_block=sides[0], key_block=sides[1], **options)
+        pattern = hs.selected_blocks(query, key, block_size=sides, **options)
         assert (pattern.mask(200)[0] == by_token(defined(query, key, sides=sides, **options), sides, 200, 200)).all()
 
 
@@ -130,7 +130,7 @@ def test_no_output_depends_on_later_tokens(shortlist, query_block):
     q, k, v = (normals(i, 1, 2, 400, 8, dtype="float32") for i in range(3))
 
     def attend():
-        pattern = hs.selected_blocks(q, k, keep=4, query_block=query_block, shortlist=shortlist)
+        pattern = hs.selected_blocks(q, k, keep=4, block_size=(query_block, 4), shortlist=shortlist)
         return pattern.mask(400) & np.tri(400, dtype=bool), hs.attention(q, k, v, pattern=pattern)
 
     seen_before, before = attend()
@@ -159,7 +159,7 @@ def test_the_choice_follows_the_content():
 def test_nan_chooses_nothing_and_is_not_chosen():
     q, k = normals(0, 256, 8), normals(1, 256, 8)
     q[64:128], k[8:12] = np.nan, np.nan
-    mask = hs.selected_blocks(q, k, keep=10, query_block=64, always=["own"]).mask(256)[0]
+    mask = hs.selected_blocks(q, k, keep=10, block_size=(64, 4), always=["own"]).mask(256)[0]
     assert mask[64].sum() == 64
     assert mask[128].sum() == 64 + 40
     assert not mask[:, 8:12][128:].any()
@@ -177,7 +177,7 @@ def test_choices_are_the_same_for_any_number_of_threads(dtype):
 
 def test_gradients_are_those_of_the_chosen_pairs():
     q, k, v, grad = (normals(i, 1, 2, 150, 8) for i in range(4))
-    pattern = hs.selected_blocks(q, k, keep=3, query_block=16)
+    pattern = hs.selected_blocks(q, k, keep=3, block_size=(16, 4))
     _, vjp = hs.attention_vjp(q, k, v, pattern=pattern)
     gradients = vjp(grad)
     allowed = pattern.mask(150) & np.tri(150, dtype=bool)

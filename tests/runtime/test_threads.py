@@ -32,7 +32,10 @@ BIT_CASES = {
     ),
     "soft cap and sinks": ((7, 7, 257, 257, 7), {"softcap": 1.5, "sinks": np.linspace(-1, 2, 7), "span": 70.5}),
     "by distance": ((7, 1, 331, 331, 13), {"distance_bias": np.linspace(-1, 1, 7 * 99).reshape(7, 99), "span": 70.5}),
-    "by blocks": ((7, 1, 331, 331, 13), {"block_gates": np.linspace(0, 1, 7 * 36).reshape(7, 6, 6), "gate_block": 64}),
+    "by blocks": (
+        (7, 1, 331, 331, 13),
+        {"block_gates": np.linspace(0, 1, 7 * 36).reshape(7, 6, 6), "gate_block_size": 64},
+    ),
     "by distance, shared keys": ((6, 3, 801, 801, 13), {"distance_bias": np.linspace(-1, 1, 300), "span": 700.5}),
     "by distance, a long head": ((1, 1, 4003, 4003, 7), {"distance_bias": np.linspace(-1, 1, 300), "span": 256.5}),
     "memory": ((6, 3, 801, 801, 13), {"memory": 70, "span": 70.5}),

@@ -162,7 +162,7 @@ PARAMETERS = {
         ("string", (TypeError, ValueError), "all"),
     ],
     "block_gates": [("without blocks", ValueError, ones(1, 1)), ("string", TypeError, "open")],
-    "gate_block": [("without gates", ValueError, 4)],
+    "gate_block_size": [("without gates", ValueError, 4)],
     "softcap": [
         ("NaN", ValueError, NAN),
         ("zero", ValueError, 0),
@@ -314,8 +314,7 @@ TABLE = {
     },
     "selected_blocks": {name: ARRAYS[name] for name in ("query", "key")} | {
         "keep": [("negative", ValueError, -1), ("fraction", TypeError, 1.5), ("None", TypeError, None)],
-        "query_block": [*SIZE, ("None", TypeError, None)],
-        "key_block": [*SIZE, ("None", TypeError, None)],
+        "block_size": [*SIZE, ("three sides", ValueError, (1, 2, 3)), ("None", TypeError, None)],
         "always": [("another name", ValueError, ["own", "next"]), ("one name", ValueError, "last"),
                    ("number", TypeError, 3), ("None", TypeError, None)],
         "window": [("negative", ValueError, -1), ("fraction", TypeError, 2.5)],

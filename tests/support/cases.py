@@ -186,7 +186,7 @@ def draw_terms(rng, ndim, sizes, keys):
         heads = [(), (1,), (sizes[1],)][int(rng.integers(3 if ndim > 2 else 2))]
         shape = (*heads, *(-(-keys // side) for side in block))
         options["block_gates"] = np.ceil(8 * rng.uniform(0, 1.2, shape)) / 8
-        options["gate_block"] = block if rng.random() < 0.5 else np.array(block)
+        options["gate_block_size"] = block if rng.random() < 0.5 else np.array(block)
     if rng.random() < 0.15:
         options["dropout"], options["seed"] = float(rng.choice([0.05, 0.5, 0.9])), int(rng.integers(2**63))
     return options

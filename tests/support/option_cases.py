@@ -41,8 +41,9 @@ OPTIONS = {
     "by pair": {"pair_bias": np.linspace(-2, 3, 35).reshape(5, 7), "softcap": 1.5, "sinks": 0.5},
     "by pair, some removed": {"pair_bias": np.where(np.arange(280) % 3, np.linspace(-1, 1, 280), -np.inf).reshape(
         2, 4, 5, 7), "distance_bias": [0.5, -1.0, 2.0], "key_stop": [6, 0]},
-    "gates": {"block_gates": np.linspace(0.2, 1, 48).reshape(4, 4, 3), "gate_block": (2, 3), "span": 2.3, "ramp": 3},
-    "gates of all heads": {"block_gates": [[0.5, 0.1], [0.3, 2.0]], "gate_block": 4, "sinks": 0.5,
+    "gates": {"block_gates": np.linspace(0.2, 1, 48).reshape(4, 4, 3), "gate_block_size": (2, 3), "span": 2.3,
+              "ramp": 3},
+    "gates of all heads": {"block_gates": [[0.5, 0.1], [0.3, 2.0]], "gate_block_size": 4, "sinks": 0.5,
                                         "causal": False, "softcap": 1.5, "key_stop": [6, 0]},
     "scale": {"scale": -0.8, "temperature": [0.6, 1.0, 1.2, 3.0]},
     "positions": {"query_positions": [0, 1.5, 1.5, 4, 9.25], "key_positions": [0, 0, 1.5, 2, 3.75, 4, 11], "span": 2.7,

@@ -199,7 +199,7 @@ def with_persistent_columns(
     distance_buckets=None,
     pair_bias=None,
     block_gates=None,
-    gate_block=None,
+    gate_block_size=None,
     dropout=0,
     seed=None,
     offsets=None,
@@ -237,7 +237,7 @@ def with_persistent_columns(
         mask = np.where(np.isneginf(lift(pair_bias)), 0.0, mask)
         ramp_side = ramp_side & (mask > 0)
     if block_gates is not None:
-        gate = of_blocks(block_gates, gate_block, *sizes[:2], dtype)
+        gate = of_blocks(block_gates, gate_block_size, *sizes[:2], dtype)
         mask, ramp_side = mask * (gate > 0), ramp_side & (gate > 0)
         score = score + np.log(np.where(gate > 0, gate, 1))
     memory = of_memory.shape[-1]
@@ -384,7 +384,7 @@ def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **optio
         parts = (part.sum(axis=axes, keepdims=True).reshape(shape) for part in (d_score, d_score_mass))
         result["pair_bias"] = Gradient(*parts)
     if options.get("block_gates") is not None:
-        gates, block = options["block_gates"], options["gate_block"]
+        gates, block = options["block_gates"], options["gate_block_size"]
         gate = of_blocks(gates, block, q.shape[2], keys, np.asarray(query).dtype)
         parts = (np.divide(part, gate, out=np.zeros_like(part), where=gate > 0) for part in (d_score, d_score_mass))
         result["block_gates"] = Gradient(*(fold_blocks(part, gates, block) for part in parts))

@@ -34,7 +34,7 @@ def test_gates_are_coloured_and_closed_ones_grey(block, causal):
     given[1] = 0
     options, _ = hs.learned_blocks(given, block, tokens=48)
     gates = options["block_gates"][0]
-    ax = hs.plot.block_gates(gates, options["gate_block"], causal=causal)
+    ax = hs.plot.block_gates(gates, options["gate_block_size"], causal=causal)
     pairs = np.tri(48, dtype=bool) if causal else np.ones((48, 48), bool)
     seen = np.logical_or.reduceat(
         np.logical_or.reduceat(pairs, np.arange(0, 48, sides[0]), 0), np.arange(0, 48, sides[1]), 1

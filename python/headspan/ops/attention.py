@@ -162,7 +162,7 @@ def attention(
         Non-negative factor of all pairs of a block in the softmax, of shape (query blocks, key blocks) or (heads or 1,
         query blocks, key blocks). Both axes have as many blocks as the key tokens fill. A gate of 0 removes its block;
         its gradient is 0, so that it stays 0. The block is skipped if the pattern includes `Blocks` of the gates > 0.
-    gate_block : int or (int, int), optional
+    gate_block_size : int or (int, int), optional
         Block size of `block_gates` in tokens, or as (queries, keys), like the block size of `Blocks`.
     dropout : float
         Fraction of the weights that are set to 0 at random after the softmax. The others are divided by

@@ -41,7 +41,7 @@ def learned_blocks(
     Returns
     -------
     options : dict
-        `pattern`, `block_gates` and `gate_block`, for ``attention(query, key, value, **options)``.
+        `pattern`, `block_gates` and `gate_block_size`, for ``attention(query, key, value, **options)``.
     vjp : callable
         ``vjp(grad_block_gates)`` returns the gradient of `gates`, with their shape and type.
 
@@ -88,7 +88,7 @@ def learned_blocks(
     diagonal, distance = own_blocks(row, column, sides), abs(row - column)
     factors = np.where(diagonal, dtype.type(1), of_heads[:, distance] if tied else of_heads)
     open_ = factors > 0
-    options = {"pattern": open_blocks(open_, sides), "block_gates": factors, "gate_block": sides}
+    options = {"pattern": open_blocks(open_, sides), "block_gates": factors, "gate_block_size": sides}
 
     def vjp(grad_block_gates: npt.ArrayLike) -> Array:
         """Return the gradient of the gates."""

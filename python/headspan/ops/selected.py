@@ -23,8 +23,7 @@ def selected_blocks(
     key: npt.ArrayLike,
     *,
     keep: int,
-    query_block: int = 64,
-    key_block: int = 4,
+    block_size: int | tuple[int, int] = (64, 4),
     always: Iterable[str] = _ALWAYS,
     window: int | None = None,
     shortlist: int | None = None,
@@ -39,7 +38,7 @@ def selected_blocks(
     the selection as a constant.
 
     Smaller blocks of queries get a selection that fits each query better, but selecting takes longer. With
-    ``query_block=1`` each query has its own selection.
+    ``block_size=(1, 4)`` each query has its own selection.
 
     Parameters
     ----------
@@ -48,14 +47,14 @@ def selected_blocks(
     key : array_like, shape (batch, key heads, key tokens, head_dim)
     keep : int
         Number of selected blocks of keys per block of queries, in addition to those that it always sees.
-    query_block, key_block : int
-        Tokens per block of queries and per block of keys.
+    block_size : int or (int, int)
+        Tokens of a block, or (queries, keys) of a block, as in `Blocks`.
     always : iterable of str
         Keys that are always visible, in whole blocks: ``"own"``, the tokens of the block of queries; ``"previous"``,
         the `window` before it; ``"first"``, the first block of keys. Other keys are visible only if they are selected.
         Without ``"own"`` a query does not see its own key unless it is selected.
     window : int, optional
-        Number of tokens of ``"previous"``. Default: `query_block`.
+        Number of tokens of ``"previous"``. Default: the queries of a block.
     shortlist : int, optional
         Number of blocks that are compared one by one per block of queries; default: 16 times `keep`. If more blocks are
         allowed, groups of 16 neighbouring blocks are first compared by their common mean, and the best groups form the
@@ -80,9 +79,10 @@ def selected_blocks(
     Notes
     -----
     The loss was measured in three small models trained with full attention (``experiments/README.md``: characters of
-    Python source, context 1024, about 70 pairs per query). With ``query_block=1, window=23``, selection lost 13 to 19 %
-    of what a window of as many pairs lost for ``key_block=2, keep=22``, and 28 to 52 % for ``key_block=4, keep=11``.
-    Blocks of 16 queries lost more than the window. Selecting for 65,536 single queries takes longer than attention.
+    Python source, context 1024, about 70 pairs per query). With single queries and ``window=23``, selection lost 13 to
+    19 % of what a window of as many pairs lost for blocks of 2 keys and ``keep=22``, and 28 to 52 % for blocks of 4
+    keys and ``keep=11``. Blocks of 16 queries lost more than the window. Selecting for 65,536 single queries takes
+    longer than attention.
 
     References
     ----------
@@ -103,8 +103,7 @@ def selected_blocks(
     """
     queries, keys = _checked(query, key)
     count = _check.integer("keep", keep, at_least=0)
-    rows = _check.integer("query_block", query_block, at_least=1)
-    columns = _check.integer("key_block", key_block, at_least=1)
+    rows, columns = _check.pair("block_size", block_size)
     back = rows if window is None else _check.integer("window", window, at_least=0)
     most = 16 * count if shortlist is None else _check.integer("shortlist", shortlist, at_least=count)
     causal, threads = _check.flag("causal", causal), get_num_threads()

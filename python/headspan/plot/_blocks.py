@@ -23,7 +23,7 @@ CELLS = 512  # the largest number of rows and columns of a picture; more tokens 
 
 def block_gates(
     block_gates: npt.ArrayLike,
-    gate_block: int | tuple[int, int],
+    gate_block_size: int | tuple[int, int],
     *,
     causal: bool = True,
     steps: npt.ArrayLike | None = None,
@@ -37,7 +37,7 @@ def block_gates(
     ----------
     block_gates : array_like, shape (blocks, blocks), (heads, blocks, blocks) or (steps, heads, blocks, blocks)
         Gates as `headspan.learned_blocks` returns and `headspan.attention` takes them. They are clipped to [0, 1].
-    gate_block : int or (int, int)
+    gate_block_size : int or (int, int)
         The number of tokens of a block, or of its queries and keys.
     causal : bool
         Whether queries do not see later keys. Blocks with only later keys are blank.
@@ -68,7 +68,7 @@ def block_gates(
     '5 of 6 blocks open'
     """
     gates = np.clip(style.numbers("block_gates", block_gates, 2, 3, 4), 0, 1)
-    sides = _check.pair("gate_block", gate_block)
+    sides = _check.pair("gate_block_size", gate_block_size)
     step_numbers = _steps(steps, np.ndim(block_gates), len(gates))
     rows, heads = gates.shape[:2]
     if rows * heads > style.MOST_PANELS:

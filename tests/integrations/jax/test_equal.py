@@ -136,7 +136,7 @@ def test_gradients_by_differences(case):
 
 
 def test_what_may_be_traced_is_all_but_what_shapes_hang_on():
-    assert set(TENSORS) - set(OPERANDS) == {"gate_block"}
+    assert set(TENSORS) - set(OPERANDS) == {"gate_block_size"}
     assert set(OPERANDS) - set(TENSORS) == {"seed"}
 
 

@@ -74,9 +74,9 @@ def test_values_are_looked_at_in_the_backward_pass_too():
         jax.block_until_ready(jax.jit(jax.grad(loss))(-good))
 
 
-@pytest.mark.parametrize(("name", "value"), [("scale", 0.5), ("causal", True), ("gate_block", np.array([2, 3]))])
+@pytest.mark.parametrize(("name", "value"), [("scale", 0.5), ("causal", True), ("gate_block_size", np.array([2, 3]))])
 def test_what_shapes_and_kernels_hang_on_is_not_traced(name, value):
-    more = {"block_gates": np.ones((3, 2))} if name == "gate_block" else {}
+    more = {"block_gates": np.ones((3, 2))} if name == "gate_block_size" else {}
     given = jax.numpy.asarray(value)
     expected = hs.attention(**QKV, **more, **{name: value})
     assert same(attention(**QKV, **more, **{name: given}), expected)

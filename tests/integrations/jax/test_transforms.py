@@ -43,7 +43,7 @@ def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
     option = rng.random(MAPPED[case] if mapped[3] else MAPPED[case][1:]) + 0.3
     others = {"persistent_key": "persistent_value", "persistent_value": "persistent_key"}
     more = {others[name]: rng.standard_normal((2, 3))} if name in others else {}
-    more |= {"gate_block": (3, 5)} if name == "block_gates" else {}
+    more |= {"gate_block_size": (3, 5)} if name == "block_gates" else {}
 
     def result(*its):
         query, key, value, option = its

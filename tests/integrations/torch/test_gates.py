@@ -45,7 +45,7 @@ def test_the_numbers_are_those_of_the_function_for_arrays(heads, block_size, tie
     gates = layer.gates.detach().numpy()
     options, gates_vjp = hs.learned_blocks(gates, block_size, tokens=TOKENS, tied=tied)
     assert same(given["block_gates"], options["block_gates"])
-    assert (given["gate_block"], given["pattern"]) == (options["gate_block"], options["pattern"])
+    assert (given["gate_block_size"], given["pattern"]) == (options["gate_block_size"], options["pattern"])
     out = attention(*tensors, causal=causal, **given)
     expected, vjp = hs.attention_vjp(*(x.detach().numpy() for x in tensors), causal=causal, **options)
     assert same(out, expected)
@@ -123,7 +123,7 @@ def test_a_closed_gate_stays_closed(optimizer, tied):
     assert all((after >= before).all() for before, after in itertools.pairwise(closed))
     options = layer()
     pairs = hs.cost(
-        tokens=TOKENS, heads=2, head_dim=3, causal=False, **options | {"block_gates": None, "gate_block": None}
+        tokens=TOKENS, heads=2, head_dim=3, causal=False, **options | {"block_gates": None, "gate_block_size": None}
     )
     assert list(pairs.head_pairs) == (options["block_gates"] > 0).sum((1, 2)).mul(100).tolist()
 

@@ -81,7 +81,7 @@ CHECKED = {
         "distance_buckets": np.array([1, 0, 0, 1, 0]),
         "pair_bias": np.linspace(-2, 3, 35).reshape(5, 7),
         "block_gates": np.linspace(0.2, 1, 12).reshape(4, 3),
-        "gate_block": np.array([2, 3]),
+        "gate_block_size": np.array([2, 3]),
         "scale": 0.3,
         "softcap": 1.5,
         "ramp": 2.5,

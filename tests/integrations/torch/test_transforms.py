@@ -41,7 +41,7 @@ def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
     option = torch.rand(MAPPED[case] if mapped[3] else MAPPED[case][1:], dtype=torch.float64) + 0.3
     others = {"persistent_key": "persistent_value", "persistent_value": "persistent_key"}
     more = {others[name]: torch.randn(2, 3, dtype=torch.float64)} if name in others else {}
-    more |= {"gate_block": (3, 5)} if name == "block_gates" else {}
+    more |= {"gate_block_size": (3, 5)} if name == "block_gates" else {}
 
     def result(*tensors):
         query, key, value, option = tensors

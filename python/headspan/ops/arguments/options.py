@@ -74,7 +74,7 @@ class Options(TypedDict, total=False):
         _SCORES, ".", modifies="distance_bias", features=In.CACHE | In.HALO)]
     pair_bias: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, "bhqk", term=PairBias, query_type=True)]
     block_gates: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, "h..", term=BlockGates, by="index")]
-    gate_block: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, ".", modifies="block_gates", static=_check.pair)]
+    gate_block_size: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, ".", modifies="block_gates", static=_check.pair)]
     dropout: Annotated[float, PlainRow(
         Group.DROPOUT, dropout.rate, default=0, by="index", features=In.CACHE | In.NESTED | In.CUDA)]
     seed: Annotated[int | None, PlainRow(

@@ -154,13 +154,13 @@ class BlockGates(Term):
         gates = self._take("block_gates", options["block_gates"], sizes)
         if gates.size and gates.min() < 0:
             raise ValueError(f"block_gates must be non-negative, got {gates.min():g}")
-        if "gate_block" not in options:
-            raise ValueError("block_gates require gate_block, the number of tokens of a block or (queries, keys)")
+        if "gate_block_size" not in options:
+            raise ValueError("block_gates require gate_block_size, the number of tokens of a block or (queries, keys)")
         if sizes.queries > sizes.keys:
             raise ValueError(
                 f"block_gates require as many keys as queries, not {sizes.queries} queries and {sizes.keys} keys"
             )
-        queries, keys = _check.pair("gate_block", options["gate_block"])
+        queries, keys = _check.pair("gate_block_size", options["gate_block_size"])
         blocks = (-(-sizes.keys // queries), -(-sizes.keys // keys))  # as for `keys` queries
         lead = gates.shape[:-2]
         if gates.ndim not in (2, 3) or lead not in ((), (1,), (sizes.heads,)) or gates.shape[-2:] != blocks:
@@ -182,7 +182,10 @@ class BlockGates(Term):
     @staticmethod
     def dense(options: Mapping[str, Any], offsets: Sequence[Array]) -> Array:
         """Return the term of every pair."""
-        gates, sides = np.asarray(options["block_gates"], np.float64), _check.pair("gate_block", options["gate_block"])
+        gates, sides = (
+            np.asarray(options["block_gates"], np.float64),
+            _check.pair("gate_block_size", options["gate_block_size"]),
+        )
         queries, keys = offsets[0].shape[-2:]
         p, j = np.arange(keys - queries, keys)[:, None] // sides[0], np.arange(keys) // sides[1]
         with np.errstate(divide="ignore"):

@@ -88,7 +88,7 @@ class LearnedBlocks(Shares):
         self.gates = nn.Parameter(torch.empty(shape).copy_(start))
 
     def forward(self, tokens: int | None = None) -> dict[str, Any]:
-        """Return `block_gates`, `gate_block` and `pattern`, options of `headspan.torch.attention`.
+        """Return `block_gates`, `gate_block_size` and `pattern`, options of `headspan.torch.attention`.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class LearnedBlocks(Shares):
         gates = self._clamped(self.gates)
         of_blocks = gates[:, (row - column).abs()] if self.tied else gates[:, : row.numel(), : column.numel()]
         factors = of_blocks.masked_fill(own_blocks(row, column, self.sides), 1)
-        options: dict[str, Any] = {"block_gates": factors, "gate_block": self.sides}
+        options: dict[str, Any] = {"block_gates": factors, "gate_block_size": self.sides}
         if not _is_readable(factors):
             return options
         return options | {"pattern": open_blocks(array_of(factors.detach()) > 0, self.sides)}

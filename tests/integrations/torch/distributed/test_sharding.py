@@ -43,7 +43,7 @@ CASES = {
         {"key_bias": 0, "distance_bias": 0},
         {"pair_bias": 0},
     ),
-    "gates": ({"block_gates": 0.1 + draw(HEADS, 4, 3), "gate_block": np.array([6, 7])}, {"block_gates": 0}, {}),
+    "gates": ({"block_gates": 0.1 + draw(HEADS, 4, 3), "gate_block_size": np.array([6, 7])}, {"block_gates": 0}, {}),
     "padding": ({"key_start": np.array([0, 3]), "key_stop": np.array([17, 20])}, {}, {}),
     "documents": ({"segment_ids": np.repeat([[0, 1], [2, 2]], 10, axis=1)}, {}, {}),
     "a pattern": ({"pattern": Window(6) | Global(0), "causal": True}, {}, {}),
