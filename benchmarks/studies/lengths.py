@@ -33,14 +33,14 @@ def contenders(tokens: int) -> dict[str, Callable[[], object]]:
     def attend(pattern: Pattern) -> Callable[[], object]:
         return lambda: hs.attention(query, key, value, pattern=pattern)
 
-    sizes = {"tokens": tokens, "heads": 1, "head_dim": HEAD_DIM}
+    sizes: dict[str, Any] = {"tokens": tokens, "heads": 1, "head_dim": HEAD_DIM}
     selected = select()
     timed: dict[str, Callable[[], object]] = {
         "hierarchical": lambda: hs.hierarchical_attention(query, key, value),
         "its window": attend(Window(round(hs.hierarchical_cost(**sizes).pairs / tokens) + 1)),
         "selected": attend(selected),
         "selecting": select,
-        "same window": attend(Window(round(selected.cost(**sizes).pairs / tokens) + 1)),
+        "same window": attend(Window(round(hs.cost(pattern=selected, **sizes).pairs / tokens) + 1)),
     }
     if tokens <= FULL_UP_TO:
         timed["full"] = lambda: hs.attention(query, key, value)

@@ -32,7 +32,7 @@ def patterns(q: Array) -> None:
     pattern = Window(4) | Global(0)
     assert_type(pattern, Pattern)
     assert_type(pattern.mask(8), npt.NDArray[np.bool_])
-    cost = pattern.cost(tokens=128, heads=4, head_dim=16)
+    cost = hs.cost(pattern=pattern, tokens=128, heads=4, head_dim=16)
     assert_type(cost, hs.Cost)
     assert_type(cost.pairs, int)
     assert_type(cost.head_pairs, npt.NDArray[np.int64])

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-import headspan
 from headspan import _check, _core
 from headspan.patterns.spec import read_spec
 
@@ -225,17 +224,6 @@ class Pattern(ABC):
         masks = np.stack([part._in_core.mask(queries, keys) for part in parts])
         leading = (items,) * (self.items is not None) + (count,) * self._differs_by_head
         return masks.reshape(*leading, queries, keys)
-
-    def cost(self, **sizes: Any) -> headspan.Cost:
-        """Return `headspan.cost` with this pattern.
-
-        Examples
-        --------
-        >>> from headspan.patterns import Window
-        >>> Window(4).cost(tokens=100, heads=1, head_dim=64).pairs
-        394
-        """
-        return headspan.cost(pattern=self, **sizes)
 
 
 class _Composition(Pattern):
