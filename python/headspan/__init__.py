@@ -7,7 +7,7 @@ allowed pairs. A C++/OpenMP core takes and returns NumPy arrays and computes exa
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headspan._load import __version__
+from headspan._compiled import __version__
 
 # isort: split
 from headspan import patterns, reference

@@ -108,7 +108,7 @@ def loaded(code):
 def test_attention_alone_loads_nothing_that_draws_or_trains():
     rooms = {name.split(".")[1] for name in loaded("import headspan")}
     assert rooms == {
-        "_check", "_core", "_help", "_load", "cache", "hybrid", "ops", "patterns", "reference",
+        "_check", "_compiled", "_core", "_help", "cache", "hybrid", "ops", "patterns", "reference",
         "retrieval",
     }  # fmt: skip
     assert not any(name.partition(".")[0] != "headspan" for name in loaded("import headspan"))

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _core
+from headspan import _compiled
 from headspan._check import Array
 
-ROWS = _core.page_rows  # per page
+ROWS = _compiled.page_rows  # per page
 
 
 class Pages:
@@ -33,9 +33,9 @@ class Pages:
             self.reserve(1)
 
     @property
-    def core(self) -> _core.Pages:
+    def core(self) -> _compiled.Pages:
         """The pages as an object of the core."""
-        return _core.Pages(self.keys, self.values, self.table)
+        return _compiled.Pages(self.keys, self.values, self.table)
 
     @property
     def nbytes(self) -> int:

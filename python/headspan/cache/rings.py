@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _core
+from headspan import _compiled
 from headspan._check import Array
 from headspan.cache.pages import Pages
 from headspan.ops.reach import UNLIMITED
@@ -30,7 +30,7 @@ class Rings:
         The rows of each key head. The last rows are those of the kept tokens. Heads without a limit have pages instead.
     kept : list of int
         The tokens that are never dropped.
-    core : _core.KeyCache
+    core : _compiled.KeyCache
         The cache as an object of the core.
     """
 
@@ -121,7 +121,7 @@ class Rings:
         self._restore(keys, values, self._pages, self.count, self.first)
 
     def _restore(self, keys: _Arrays, values: _Arrays, pages: Pages, count: int, first: Sequence[int]) -> None:
-        self.core = _core.KeyCache(keys, values, pages.core, self.kept, count, first, self._storage.stored)
+        self.core = _compiled.KeyCache(keys, values, pages.core, self.kept, count, first, self._storage.stored)
         self.keys, self.values, self._pages = keys, values, pages
 
     def _lengths(self) -> list[int]:

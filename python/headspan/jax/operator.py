@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from headspan import _core
+from headspan import _compiled
 from headspan.jax.call import Call, in_order
 from headspan.jax.meshes import along, varying
 from headspan.jax.run import run
@@ -22,8 +22,8 @@ from headspan.ops.arguments.narrow import is_narrow_type
 
 _Arrays = Mapping[str, jax.Array]
 _TARGET = "headspan_attention"
-jax.ffi.register_ffi_target(_TARGET, _core.jax_handler(run, np.dtype(jnp.bfloat16)), platform="cpu")
-atexit.register(_core.end_jax_calls)
+jax.ffi.register_ffi_target(_TARGET, _compiled.jax_handler(run, np.dtype(jnp.bfloat16)), platform="cpu")
+atexit.register(_compiled.end_jax_calls)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headspan import _check, _core
+from headspan import _check, _compiled
 from headspan._check import Array
 
 _threads = 0  # 0: the default of the core
@@ -55,7 +55,7 @@ def get_num_threads() -> int:
     >>> hs.get_num_threads() >= 1
     True
     """
-    return _threads or _core.default_threads()
+    return _threads or _compiled.default_threads()
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -64,14 +64,14 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     The array uses the memory pool of the core. Fresh memory is cleared by the system page by page, which takes a third
     of the time of an attention with a short span.
     """
-    return _core.empty(shape, dtype)
+    return _compiled.empty(shape, dtype)
 
 
 def array_over(
     owner: object, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
 ) -> Array:
     """Return an array over the memory of a foreign tensor, which `owner` keeps alive; strides count elements."""
-    return _core.array_over(owner, address, shape, strides, dtype)
+    return _compiled.array_over(owner, address, shape, strides, dtype)
 
 
 def build_info() -> dict[str, object]:
@@ -92,10 +92,10 @@ def build_info() -> dict[str, object]:
     True
     """
     return {
-        "version": _core.__version__,
-        "compiler": _core.compiler(),
-        "openmp": _core.openmp(),
-        "isa": _core.isa(),
-        "isas": _core.variants(),
+        "version": _compiled.__version__,
+        "compiler": _compiled.compiler(),
+        "openmp": _compiled.openmp(),
+        "isa": _compiled.isa(),
+        "isas": _compiled.variants(),
         "threads": get_num_threads(),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _check, _core
+from headspan import _check, _compiled
 from headspan._check import Array
 from headspan.ops.arguments.sizes import check_alike, check_last
 from headspan.ops.runtime import get_num_threads
@@ -115,10 +115,10 @@ def selected_blocks(
         first = np.maximum(np.arange(blocks.rows) * rows - before, 0)
         choosing = np.ascontiguousarray(queries[:, :, first])
     else:
-        choosing = _core.block_means(queries, rows, before, blocks.rows, threads)
-    of_keys = _core.block_means(keys, columns, 0, blocks.columns, threads)
+        choosing = _compiled.block_means(queries, rows, before, blocks.rows, threads)
+    of_keys = _compiled.block_means(keys, columns, 0, blocks.columns, threads)
     count = min(count, int((allowed[:, 1::2] - allowed[:, ::2]).sum(axis=1).max()))
-    chosen = _core.select_blocks(choosing, of_keys, allowed, count, most, threads)
+    chosen = _compiled.select_blocks(choosing, of_keys, allowed, count, most, threads)
     masks = [[blocks.with_chosen(of_head) for of_head in item] for item in chosen]
     return Blocks(masks if len(masks) > 1 else masks[0], (rows, columns), per_head=True)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _check, _core
+from headspan import _check, _compiled
 from headspan.patterns.spec import read_spec
 
 MAX_TOKENS = 2**40  # exceeds every real input, and keeps sums of indices within 64 bits
@@ -174,9 +174,9 @@ class Pattern(ABC):
             primitive._check_size(queries, keys, tokens)
 
     @cached_property
-    def _in_core(self) -> _core.Pattern:
+    def _in_core(self) -> _compiled.Pattern:
         """The pattern object of the core."""
-        return _core.Pattern([[p._for_core() for p in conjunction] for conjunction in self._conjunctions()])
+        return _compiled.Pattern([[p._for_core() for p in conjunction] for conjunction in self._conjunctions()])
 
     def mask(self, tokens: int, key_tokens: int | None = None, *, heads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return the allowed pairs as a dense mask, for inspection of small inputs.
@@ -364,7 +364,7 @@ class Primitive(Pattern):
         """Return the pattern whose pairs the primitive avoids, or None."""
         return None
 
-    def _for_core(self) -> tuple[str, Sequence[int] | npt.NDArray[np.int64], _core.Pattern | None]:
+    def _for_core(self) -> tuple[str, Sequence[int] | npt.NDArray[np.int64], _compiled.Pattern | None]:
         avoided = self._avoided()
         return self._name, self._numbers(), None if avoided is None else avoided._in_core
 

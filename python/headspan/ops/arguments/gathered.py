@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _core
+from headspan import _compiled
 from headspan._check import Array
 from headspan.ops.arguments.options import ARRAY_OPTIONS, DIFFERENTIABLE
 
@@ -46,7 +46,7 @@ def _along(name: str, array: _AnyArray, orders: tuple[_Order, _Order]) -> _AnyAr
 
 
 class Gathered:
-    """A `_core.Request` for reordered tokens, with the same methods.
+    """A `_compiled.Request` for reordered tokens, with the same methods.
 
     Positions and ranges among the options must already be in the new orders.
     """
@@ -61,7 +61,7 @@ class Gathered:
         if "terms" in options:
             terms = options["terms"].items()
             self._options["terms"] = {name: tuple(_along(name, x, orders) for x in arrays) for name, arrays in terms}
-        self._core = _core.Request(self._query, self._key, self._value, self._options)
+        self._core = _compiled.Request(self._query, self._key, self._value, self._options)
         query_places, key_places = (None if order is None else np.argsort(order, axis=1) for order in orders)
         self._orders, self._places = orders, (query_places, key_places)  # each order and its inverse
 
@@ -117,7 +117,7 @@ class Gathered:
             parts.append(core.weights(item_rows, item_cols, pool_rows, pool_cols, threads))
         return np.concatenate(parts)
 
-    def _core_of(self, item: int) -> _core.Request:
+    def _core_of(self, item: int) -> _compiled.Request:
         def part(array: _AnyArray) -> _AnyArray:
             return array[item : item + 1] if len(array) > 1 else array
 
@@ -127,7 +127,7 @@ class Gathered:
         if "terms" in options:
             terms = options["terms"].items()
             options["terms"] = {name: tuple(part(a) if a.ndim == 4 else a for a in arrays) for name, arrays in terms}
-        return _core.Request(part(self._query), part(self._key), part(self._value), options)
+        return _compiled.Request(part(self._query), part(self._key), part(self._value), options)
 
     def pairs(self, threads: int) -> npt.NDArray[np.int64]:
         """Count the pairs of each batch item and head."""

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _core
+from headspan import _compiled
 from headspan._check import Array
 from headspan.ops.runtime import get_num_threads
 
@@ -28,13 +28,13 @@ def is_narrow_type(dtype: np.dtype[Any]) -> bool:
 def widened(array: npt.NDArray[Any]) -> Array:
     """Convert an array of 16-bit floats to float32."""
     rows = _rows(array)
-    wide: Array = _core.widened(rows.view(np.uint16), array.dtype.name, get_num_threads()).reshape(array.shape)
+    wide: Array = _compiled.widened(rows.view(np.uint16), array.dtype.name, get_num_threads()).reshape(array.shape)
     return wide
 
 
 def narrowed(array: Array, dtype: np.dtype[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
     """Round a float32 array to a 16-bit type, into `out` if it is not None."""
-    rows = _core.narrowed(_rows(array), dtype.name, get_num_threads())
+    rows = _compiled.narrowed(_rows(array), dtype.name, get_num_threads())
     narrow: npt.NDArray[Any] = rows.view(dtype).reshape(array.shape)
     if out is None:
         return narrow

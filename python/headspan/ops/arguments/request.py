@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headspan import _check, _core
+from headspan import _check, _compiled
 from headspan._check import Array
 from headspan.ops.arguments import dropout, narrow
 from headspan.ops.arguments.checked import Checked, check
@@ -37,7 +37,7 @@ class Request:
         The option, or the default for the pattern.
     patterns : sequence of Pattern
         One pattern for all, one per head, or one per batch item and head, item by item; empty without a pattern.
-    core : _core.Request
+    core : _compiled.Request
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Request:
         checked = check(self.query, self.key, self.value, self.ndim, plain, arrays, pattern)
         self.patterns, self.causal, self.parameters = checked.patterns, checked.causal, checked.parameters
         options_of_core = lower(self.query, plain, checked, for_core)
-        self.core: _core.Request | Gathered
+        self.core: _compiled.Request | Gathered
         if checked.segments is not None and checked.segments.gathered:
             orders = checked.segments.query_order, checked.segments.key_order
             self.core = Gathered(self.query, self.key, self.value, options_of_core, orders)
         else:
-            self.core = _core.Request(self.query, self.key, self.value, options_of_core)
+            self.core = _compiled.Request(self.query, self.key, self.value, options_of_core)
 
     def as_given(self, array: Array) -> Array:
         """Remove the leading axes that the arguments did not have."""
