@@ -18,11 +18,11 @@ from headspan.ops.attention import Gradients, attention, attention_vjp
 from headspan.ops.attention_map import attention_weights
 from headspan.ops.buckets import t5_buckets
 from headspan.ops.cost import Cost, cost
+from headspan.ops.execution.runtime import build_info, get_num_threads, set_num_threads
 from headspan.ops.gates import learned_blocks
 from headspan.ops.hierarchical import hierarchical_attention, hierarchical_attention_vjp, hierarchical_cost
 from headspan.ops.importance import importance_from, importance_from_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
-from headspan.ops.runtime import build_info, get_num_threads, set_num_threads
 from headspan.ops.segments import segments_from
 from headspan.ops.selected import selected_blocks
 from headspan.ops.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty

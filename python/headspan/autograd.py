@@ -15,8 +15,8 @@ import numpy as np
 from headspan import _check
 from headspan.ops import attention as ops
 from headspan.ops.arguments.options import DIFFERENTIABLE, takes_options
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import ARRAYS, Saved, backward, forward
+from headspan.ops.execution.functional import ARRAYS, Saved, backward, forward
+from headspan.ops.execution.request import Request
 
 try:
     from autograd import value_and_grad

@@ -20,7 +20,7 @@ from headspan.ops.arguments.options import (
     options_in,
 )
 from headspan.ops.arguments.rows import ArrayRow, Group, In, PlainRow
-from headspan.ops.functional import ARRAYS
+from headspan.ops.execution.functional import ARRAYS
 from helpers import ROOT
 from option_cases import OPTIONS
 from tolerances import TOLERANCES

@@ -10,8 +10,8 @@ import pytest
 from autograd import grad, make_vjp
 from autograd.test_util import check_grads
 from headspan.autograd import attention
-from headspan.ops import functional
 from headspan.ops.arguments.options import DIFFERENTIABLE
+from headspan.ops.execution import functional
 
 SPANS = {
     "scalar": np.array(3.3),

@@ -6,8 +6,8 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import DTYPES, normals
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import Saved, backward, forward
+from headspan.ops.execution.functional import Saved, backward, forward
+from headspan.ops.execution.request import Request
 from headspan.patterns import Pattern
 
 pytestmark = pytest.mark.numerical

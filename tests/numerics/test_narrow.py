@@ -4,8 +4,8 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import normals
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import backward, forward
+from headspan.ops.execution.functional import backward, forward
+from headspan.ops.execution.request import Request
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 TYPES = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
@@ -76,7 +76,7 @@ def test_layouts_axes_and_given_results(dtype):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_every_number_is_widened_and_rounded(dtype):
     every = np.arange(2**16, dtype=np.uint16).view(dtype).reshape(64, -1)
-    from headspan.ops.arguments import narrow
+    from headspan.ops.execution import narrow
 
     wide = narrow.widened(every)
     with np.errstate(invalid="ignore"):

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sparse
 from bits import all_bits, check_untouched, make_arguments, poisoned, spread_over_keys
 from cases import DTYPES
-from headspan.ops.arguments.request import Request
+from headspan.ops.execution.request import Request
 from pattern_cases import SEEDS, check_case, make_composed_case, make_primitive_case, named_case
 from pattern_draws import PRIMITIVES
 from pattern_edges import BIGBIRD, BIGBIRD_SEEN, EDGES, SQUARES

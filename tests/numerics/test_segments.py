@@ -6,8 +6,8 @@ import pytest
 from bits import all_bits, make_arguments
 from cases import DTYPES, normals
 from headspan import _core
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import backward, forward
+from headspan.ops.execution.functional import backward, forward
+from headspan.ops.execution.request import Request
 from option_cases import OPTIONS, make_arrays
 from pattern_cases import PatternCase, check_case, check_reference, named_case
 

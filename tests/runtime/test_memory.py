@@ -5,7 +5,7 @@ import gc
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.ops.runtime import empty
+from headspan.ops.execution.runtime import empty
 from helpers import run_python
 
 # 2 MB, and 5 MB, which asks for pages of its own.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.arguments import narrow
+from headspan.ops.execution import narrow
 
 
 def rows(

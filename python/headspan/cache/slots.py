@@ -12,8 +12,8 @@ import numpy.typing as npt
 from headspan._check import Array
 from headspan.cache.arguments import of_state
 from headspan.ops.arguments.options import ARRAY_OPTIONS, BY_DISTANCE
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import Saved, backward, forward
+from headspan.ops.execution.functional import Saved, backward, forward
+from headspan.ops.execution.request import Request
 
 _ROWS = ("key", "value", "received", "positions", "tokens")
 PIECE = 256  # tokens that attend together; the arrays have room for one piece beyond the slots

@@ -13,11 +13,11 @@ from headspan._check import Array
 from headspan.cache import arguments
 from headspan.cache.limits import Limits
 from headspan.cache.rings import Rings
-from headspan.ops.arguments import narrow
 from headspan.ops.arguments.options import options_in
-from headspan.ops.arguments.request import Request
 from headspan.ops.arguments.rows import In
-from headspan.ops.functional import forward
+from headspan.ops.execution import narrow
+from headspan.ops.execution.functional import forward
+from headspan.ops.execution.request import Request
 from headspan.ops.storage import storage_of
 from headspan.patterns.base import Pattern
 

@@ -15,10 +15,10 @@ from headspan.cache.limits import Limits
 from headspan.cache.slots import Rule, Slots
 from headspan.cache.span_cache import SpanCache
 from headspan.ops import reach
-from headspan.ops.arguments import narrow
 from headspan.ops.arguments.options import ARRAY_OPTIONS, options_in
 from headspan.ops.arguments.rows import In
 from headspan.ops.cost import Cost, cost, of_pairs
+from headspan.ops.execution import narrow
 from headspan.ops.storage import storage_of
 
 # Options of a call. Those in _PER_HEAD may be one number, one per head or, where True, one per query.

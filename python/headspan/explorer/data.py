@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan.ops.arguments.options import ROWS, Options, options_in
-from headspan.ops.arguments.request import Request
 from headspan.ops.arguments.rows import Group, In
 from headspan.ops.attention_map import attention_weights
+from headspan.ops.execution.request import Request
 from headspan.patterns.base import Pattern
 
 Array = npt.NDArray[Any]

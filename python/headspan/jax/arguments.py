@@ -12,10 +12,10 @@ import numpy.typing as npt
 from headspan import _check
 from headspan.jax.call import OPERANDS, STATIC
 from headspan.ops.adapters.options import PLAIN
-from headspan.ops.arguments.narrow import is_narrow, is_narrow_type
 from headspan.ops.arguments.options import DEFAULTS, PLAIN_OPTIONS, ROWS
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import ARRAYS
+from headspan.ops.execution.functional import ARRAYS
+from headspan.ops.execution.narrow import is_narrow, is_narrow_type
+from headspan.ops.execution.request import Request
 
 
 def sorted_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

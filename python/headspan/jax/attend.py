@@ -14,7 +14,7 @@ from headspan.jax.arguments import check, sorted_arguments
 from headspan.jax.call import Call, in_order, written
 from headspan.ops.adapters.patterns import written_pattern
 from headspan.ops.arguments.options import Options, refuse_unknown, takes_options
-from headspan.ops.functional import ARRAYS
+from headspan.ops.execution.functional import ARRAYS
 
 
 @overload

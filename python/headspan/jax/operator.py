@@ -18,7 +18,7 @@ from headspan.jax.call import Call, in_order
 from headspan.jax.meshes import along, varying
 from headspan.jax.run import run
 from headspan.ops.adapters.options import WITH_GRADIENT
-from headspan.ops.arguments.narrow import is_narrow_type
+from headspan.ops.execution.narrow import is_narrow_type
 
 _Arrays = Mapping[str, jax.Array]
 _TARGET = "headspan_attention"

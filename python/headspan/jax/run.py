@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from headspan.jax.call import OPERANDS, Call, options, read
 from headspan.ops.adapters.folding import Fold, foldable
-from headspan.ops.arguments.narrow import is_narrow, widened
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import ARRAYS, Saved, backward, forward
+from headspan.ops.execution.functional import ARRAYS, Saved, backward, forward
+from headspan.ops.execution.narrow import is_narrow, widened
+from headspan.ops.execution.request import Request
 
 _Arrays = dict[str, npt.NDArray[Any]]
 # Results that have the axes of another argument.

@@ -11,8 +11,8 @@ from headspan import _check
 from headspan._check import Array
 from headspan._help import as_written
 from headspan.ops.arguments.options import DIFFERENTIABLE, Options, takes_options
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import backward, forward
+from headspan.ops.execution.functional import backward, forward
+from headspan.ops.execution.request import Request
 
 
 @as_written

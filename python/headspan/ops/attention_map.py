@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.arguments.narrow import is_narrow
 from headspan.ops.arguments.options import Options, takes_options
-from headspan.ops.arguments.request import Request
-from headspan.ops.runtime import get_num_threads
+from headspan.ops.execution.narrow import is_narrow
+from headspan.ops.execution.request import Request
+from headspan.ops.execution.runtime import get_num_threads
 
 
 @takes_options

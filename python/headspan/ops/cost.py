@@ -14,9 +14,9 @@ from headspan import _check
 from headspan._help import as_written
 from headspan.ops import reach
 from headspan.ops.arguments.options import DEFAULTS, Options, takes_options
-from headspan.ops.arguments.request import Request
+from headspan.ops.execution.request import Request
+from headspan.ops.execution.runtime import get_num_threads
 from headspan.ops.halo import Whole, sent_rows, starts_of
-from headspan.ops.runtime import get_num_threads
 from headspan.ops.storage import storage_of
 from headspan.patterns.per_head import per_head
 

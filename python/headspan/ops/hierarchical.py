@@ -14,7 +14,7 @@ from headspan._check import Array
 from headspan.ops.arguments.sizes import check_last
 from headspan.ops.attention import attention, attention_vjp
 from headspan.ops.cost import Cost, cost
-from headspan.ops.runtime import empty
+from headspan.ops.execution.runtime import empty
 from headspan.patterns import Blocks
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from headspan import _check, _compiled
 from headspan._check import Array
 from headspan.ops.arguments.sizes import check_alike, check_last
-from headspan.ops.runtime import get_num_threads
+from headspan.ops.execution.runtime import get_num_threads
 from headspan.patterns import Blocks
 
 _ALWAYS = ("own", "previous", "first")

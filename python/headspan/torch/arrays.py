@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headspan.ops.runtime import array_over
+from headspan.ops.execution.runtime import array_over
 
 # The torch types that NumPy supports.
 _TYPES = {

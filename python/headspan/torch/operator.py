@@ -9,9 +9,9 @@ import torch
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from headspan.ops.arguments.request import Request
-from headspan.ops.functional import ARRAYS, Saved, backward, forward
-from headspan.ops.runtime import empty
+from headspan.ops.execution.functional import ARRAYS, Saved, backward, forward
+from headspan.ops.execution.request import Request
+from headspan.ops.execution.runtime import empty
 from headspan.torch import schema
 from headspan.torch.arrays import HALF, adjacent_heads, keeps_exact_output, wide_array_of
 from headspan.torch.batching import backward_rule, forward_rule

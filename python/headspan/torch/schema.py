@@ -6,7 +6,7 @@ from headspan.ops.adapters import options
 from headspan.ops.adapters.options import EACH_CALL, SAVED, WITH_GRADIENT
 from headspan.ops.adapters.patterns import read_pattern, spec_of, written_pattern
 from headspan.ops.arguments.options import DEFAULTS, PLAIN_OPTIONS, TYPES
-from headspan.ops.functional import ARRAYS
+from headspan.ops.execution.functional import ARRAYS
 
 __all__ = ["BACKWARD", "FORWARD", "PLAIN", "SAVED", "TENSORS", "WITH_GRADIENT", "read_pattern", "written_pattern"]
 

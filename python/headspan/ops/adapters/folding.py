@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from headspan.ops.adapters.options import AXES, PER_TOKEN, SAVED
-from headspan.ops.functional import ARRAYS
+from headspan.ops.execution.functional import ARRAYS
 
 
 class Fold(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headspan.ops.arguments.options import ARRAY_OPTIONS, DIFFERENTIABLE, PLAIN_OPTIONS, ROWS
-from headspan.ops.functional import ARRAYS
+from headspan.ops.execution.functional import ARRAYS
 
 # Array options are tensors, the differentiable ones first; the others are plain.
 WITH_GRADIENT = (*ARRAYS, *DIFFERENTIABLE)

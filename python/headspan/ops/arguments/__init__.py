@@ -1,1 +1,1 @@
-"""Arguments of an attention: each is checked once and converted to the form that the core takes."""
+"""Arguments of an attention: the table of options, and the checks, each made once."""

@@ -1,4 +1,4 @@
-"""The second step of a request: check the arrays and the pattern, and all of the options against each other."""
+"""Parse the options of a call, then check its arrays and its pattern, and all options against each other."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.arguments import visibility
-from headspan.ops.arguments.options import ARRAY_OPTIONS, BY_DISTANCE, TERMS
+from headspan.ops.arguments import dropout, visibility
+from headspan.ops.arguments.options import (
+    ARRAY_OPTIONS,
+    BY_DISTANCE,
+    DEFAULTS,
+    PLAIN_OPTIONS,
+    TERMS,
+    refuse_unknown,
+)
 from headspan.ops.arguments.parameters import Parameter, PerQuery
 from headspan.ops.arguments.segments import Segments
 from headspan.ops.arguments.sizes import Sizes
@@ -35,6 +42,24 @@ class Checked(NamedTuple):
 
 
 _NO_OPTIONS = Checked()
+
+
+def parse(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Return the checked numbers and flags, the arrays as passed, and the pattern or None."""
+    if not options:
+        return {}, {}, None
+    plain, arrays = {}, {}
+    for name, option in options.items():
+        if name in PLAIN_OPTIONS:
+            if option is not None or name in DEFAULTS:
+                plain[name] = PLAIN_OPTIONS[name].check(name, option)
+        elif name in ARRAY_OPTIONS:
+            if option is not None:
+                arrays[name] = option
+        elif name != "pattern":
+            refuse_unknown(options)
+    dropout.check_seed(plain, plain.get("dropout"))
+    return plain, arrays, options.get("pattern")
 
 
 def check(

@@ -13,6 +13,7 @@ from headspan import _check
 from headspan.ops.arguments.sizes import Sizes, per_token
 
 Integers = npt.NDArray[np.int64]
+Order = Integers | None
 # The segments of queries and keys, the key range of each query, and whether ids of queries and of keys recur.
 _Row = tuple[Integers, Integers, Integers, Integers, bool, bool]
 _OPTIONS = frozenset(["segment_ids", "query_segments", "key_segments"])
@@ -108,6 +109,17 @@ class Segments:
         before = np.maximum(self.first - key, 0)
         key = np.minimum(key + before, self.key.shape[1] - 1)
         return key if self.key_order is None else np.take_along_axis(self.key_order, key, axis=1), before
+
+
+def in_order(array: npt.NDArray[Any], order: Order, axis: int) -> npt.NDArray[Any]:
+    """Reorder an array with leading batch axis along an axis of tokens; `order` has shape (batch or 1, tokens)."""
+    if order is None or array.shape[axis] == 1 or array.strides[axis] == 0:  # all tokens share a value
+        return array
+    if len(order) == 1:
+        ordered: npt.NDArray[Any] = np.take(array, order[0], axis)
+        return ordered
+    items = np.broadcast_to(array, (len(order), *array.shape[1:]))
+    return np.stack([np.take(item, row, axis - 1) for item, row in zip(items, order, strict=True)])
 
 
 def _ids(name: str, ids: object, tokens: int, sizes: Sizes) -> Integers:

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.ops.arguments.gathered import in_order
-from headspan.ops.arguments.segments import Segments
+from headspan.ops.arguments.segments import Segments, in_order
 from headspan.ops.arguments.sizes import Sizes, per_token
 
 _Reals = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from headspan.ops.functional import ARRAYS
+from headspan.ops.execution.functional import ARRAYS
 from headspan.torch.arrays import HALF, adjacent_heads, keeps_exact_output
 from headspan.torch.cuda import backward as backward_kernels
 from headspan.torch.cuda import forward as forward_kernels

@@ -10,9 +10,9 @@ import torch
 
 from headspan import _check
 from headspan.ops.arguments.options import DIFFERENTIABLE, options_in
-from headspan.ops.arguments.request import Request
 from headspan.ops.arguments.rows import In
-from headspan.ops.functional import ARRAYS, backward, forward
+from headspan.ops.execution.functional import ARRAYS, backward, forward
+from headspan.ops.execution.request import Request
 from headspan.ops.merge import merge_attention_vjp
 from headspan.retrieval.attention import MemoryPart
 from headspan.torch.arrays import array_of, wide_array_of

@@ -1,4 +1,4 @@
-"""The checked arguments of one attention, converted for the core in three steps: parse, check, lower."""
+"""The arguments of one attention, parsed, checked, and lowered to the form of the core."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from headspan import _check, _compiled
 from headspan._check import Array
-from headspan.ops.arguments import dropout, narrow
-from headspan.ops.arguments.checked import Checked, check
-from headspan.ops.arguments.gathered import Gathered
-from headspan.ops.arguments.options import ARRAY_OPTIONS, DEFAULTS, PLAIN_OPTIONS, refuse_unknown
+from headspan.ops.arguments.checked import Checked, check, parse
+from headspan.ops.arguments.options import ARRAY_OPTIONS
 from headspan.ops.arguments.parameters import KeyBias
 from headspan.ops.arguments.sizes import check_alike
 from headspan.ops.arguments.terms import Term
+from headspan.ops.execution import narrow
+from headspan.ops.execution.gathered import Gathered
 
 
 class Request:
@@ -77,24 +77,6 @@ class Request:
     def to_4d(self, array: Array) -> Array:
         """Add the leading axes that the arguments did not have."""
         return array if self.ndim == 4 else array[(None,) * (4 - self.ndim)]
-
-
-def parse(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Return the checked numbers and flags, the arrays as passed, and the pattern or None."""
-    if not options:
-        return {}, {}, None
-    plain, arrays = {}, {}
-    for name, option in options.items():
-        if name in PLAIN_OPTIONS:
-            if option is not None or name in DEFAULTS:
-                plain[name] = PLAIN_OPTIONS[name].check(name, option)
-        elif name in ARRAY_OPTIONS:
-            if option is not None:
-                arrays[name] = option
-        elif name != "pattern":
-            refuse_unknown(options)
-    dropout.check_seed(plain, plain.get("dropout"))
-    return plain, arrays, options.get("pattern")
 
 
 def lower(

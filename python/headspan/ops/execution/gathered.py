@@ -11,21 +11,9 @@ import numpy.typing as npt
 from headspan import _compiled
 from headspan._check import Array
 from headspan.ops.arguments.options import ARRAY_OPTIONS, DIFFERENTIABLE
+from headspan.ops.arguments.segments import Order, in_order
 
 _AnyArray = npt.NDArray[Any]
-_Order = npt.NDArray[np.int64] | None
-
-
-def in_order(array: _AnyArray, order: _Order, axis: int) -> _AnyArray:
-    """Reorder an array with leading batch axis along an axis of tokens; `order` has shape (batch or 1, tokens)."""
-    if order is None or array.shape[axis] == 1 or array.strides[axis] == 0:  # all tokens share a value
-        return array
-    if len(order) == 1:
-        ordered: _AnyArray = np.take(array, order[0], axis)
-        return ordered
-    items = np.broadcast_to(array, (len(order), *array.shape[1:]))
-    return np.stack([np.take(item, row, axis - 1) for item, row in zip(items, order, strict=True)])
-
 
 # The axes of arrays of the core. Options without a gradient are already in the new order or have no axis of tokens.
 _AXES = {"query": "bhq.", "out": "bhq.", "key": "bhk.", "value": "bhk.", "removed": ARRAY_OPTIONS["key_bias"].axes}
@@ -36,7 +24,7 @@ _OF_ITEMS = {"removed", "range_first", "range_last"} | {
 }
 
 
-def _along(name: str, array: _AnyArray, orders: tuple[_Order, _Order]) -> _AnyArray:
+def _along(name: str, array: _AnyArray, orders: tuple[Order, Order]) -> _AnyArray:
     """Reorder the axes of queries and of keys, if the array has such axes."""
     for letter, order in zip("qk", orders, strict=True):
         axis = _AXES.get(name, "").find(letter)
@@ -52,7 +40,7 @@ class Gathered:
     """
 
     def __init__(
-        self, query: Array, key: Array, value: Array, options: Mapping[str, Any], orders: tuple[_Order, _Order]
+        self, query: Array, key: Array, value: Array, options: Mapping[str, Any], orders: tuple[Order, Order]
     ) -> None:
         self._query, self._key, self._value = (
             _along(name, array, orders) for name, array in (("query", query), ("key", key), ("value", value))

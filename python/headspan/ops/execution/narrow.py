@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from headspan import _compiled
 from headspan._check import Array
-from headspan.ops.runtime import get_num_threads
+from headspan.ops.execution.runtime import get_num_threads
 
 NAMES = ("float16", "bfloat16")  # bfloat16 comes from ml_dtypes
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.arguments.narrow import narrowed, widened
-from headspan.ops.arguments.request import Request
-from headspan.ops.runtime import get_num_threads
+from headspan.ops.execution.narrow import narrowed, widened
+from headspan.ops.execution.request import Request
+from headspan.ops.execution.runtime import get_num_threads
 
 ARRAYS = ("query", "key", "value")
 
