@@ -75,11 +75,14 @@ def test_dir_shows_what_is_public_and_nothing_else(module):
 
 def test_what_is_internal_of_a_pattern_starts_with_an_underscore():
     """A pattern has its fields, and what its class describes for users; test_docs.py asks for the descriptions."""
-    public = "alternatives from_spec global_tokens grid grid_start heads items mask short_name to_spec"
+    public = (
+        "alternatives check_batch check_tokens conjunctions core from_spec global_tokens grid grid_start grid_tokens "
+        "heads is_shared items mask part primitives short_name to_spec with_globals_below"
+    )
     one = hs.patterns.Window(4) | hs.patterns.Global(0)
     assert {name for name in dir(one) if not name.startswith("_")} == set(public.split())
     local = {name for name in dir(hs.patterns.Window(4)) if not name.startswith("_")}
-    assert local == {*public.split(), "size", "ahead", "dilation"}
+    assert local == {*public.split(), "default_causal", "size", "ahead", "dilation"}
 
 
 def test_signatures_name_every_option():

@@ -71,7 +71,7 @@ class Limits:
         """Return the pattern of a call with `count` keys."""
         patterns = self._patterns
         if self.kept and self.kept[-1] >= count:
-            patterns = [part._among(count) for part in patterns]
+            patterns = [part.with_globals_below(count) for part in patterns]
         return patterns[0] if len(patterns) == 1 else patterns or None
 
     def kept_back(self, count: int, slack: int) -> list[int]:
@@ -179,8 +179,8 @@ class Limits:
 def _check_looks_back(patterns: Sequence[Pattern]) -> None:
     """Raise ValueError for patterns that look ahead, since a cache has no later keys yet."""
     for pattern in patterns:
-        for primitive in pattern._primitives():
-            if primitive._causal_by_nature is None:
+        for primitive in pattern.primitives():
+            if primitive.default_causal is None:
                 raise ValueError(
                     f"pattern of a cache must only look back, but {primitive.short_name()} looks both ways, "
                     "and later keys do not exist yet"

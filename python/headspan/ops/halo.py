@@ -70,7 +70,7 @@ class Whole(NamedTuple):
         if heads % key_heads:
             raise ValueError(f"heads must be a multiple of key_heads, not {heads} and {key_heads}")
         patterns = per_head(options.get("pattern"), batch, heads, tokens, tokens)
-        for primitive in (part for pattern in patterns for part in pattern._primitives()):
+        for primitive in (part for pattern in patterns for part in pattern.primitives()):
             if not isinstance(primitive, _PATTERNS):
                 can = ", ".join(kind.__name__ for kind in _PATTERNS)
                 raise ValueError(f"pattern must consist of {can}, not {type(primitive).__name__}, which has no halo")
@@ -140,7 +140,7 @@ class Whole(NamedTuple):
     def _groups(self) -> tuple[int, int]:
         """Return the largest distance of queries in a group, and the period in tokens after which grouping restarts."""
         steps, periods = [1], [_GROUP]
-        for primitive in (part for pattern in self.patterns for part in pattern._primitives()):
+        for primitive in (part for pattern in self.patterns for part in pattern.primitives()):
             step, period = _groups_of(primitive)
             steps.append(step)
             periods.append(period)

@@ -21,7 +21,7 @@ def of_pattern(pattern: Pattern | None, *, ahead: bool = False) -> int:
     """Return how far back or ahead a token sees in a pattern, without global tokens, which are kept separately."""
     if pattern is None:
         return UNLIMITED
-    return max(min(_of_primitive(part, ahead) for part in conjunction) for conjunction in pattern._conjunctions())
+    return max(min(_of_primitive(part, ahead) for part in conjunction) for conjunction in pattern.conjunctions())
 
 
 def _of_primitive(primitive: Primitive, ahead: bool) -> int:

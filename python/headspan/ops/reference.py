@@ -216,7 +216,7 @@ def _grid_offsets(pattern: Pattern, queries: int, keys: int) -> list[Any]:
     """Return the offset key - query along each axis of a pattern's grid; an empty list without a grid."""
     if not pattern.grid:
         return []
-    tokens = np.array(pattern._on_grid)
+    tokens = np.array(pattern.grid_tokens)
     at = np.zeros((len(pattern.grid), keys), int)  # coordinates of tokens off the grid are not used
     at[:, tokens] = np.unravel_index(tokens - pattern.grid_start, pattern.grid)
     return list(at[:, None, :] - at[:, keys - queries :, None])

@@ -39,36 +39,36 @@ class Pattern(ABC):
     @property
     def items(self) -> int | None:
         """Number of batch items for which the pattern has separate parts; None if all items share it."""
-        return next((p.items for p in self._primitives() if p.items is not None), None)
+        return next((p.items for p in self.primitives() if p.items is not None), None)
 
     @property
     def heads(self) -> int | None:
         """Number of heads for which the pattern has separate parts; None if all heads share it."""
-        return next((p.heads for p in self._primitives() if p.heads is not None), None)
+        return next((p.heads for p in self.primitives() if p.heads is not None), None)
 
     @property
     def _differs_by_head(self) -> bool:
-        return any(p._differs_by_head for p in self._primitives())
+        return any(p._differs_by_head for p in self.primitives())
 
     @property
     def grid(self) -> tuple[int, ...]:
         """Shape of the grid on which distances are measured; empty if they are measured along the tokens."""
-        return next((p.grid for p in self._primitives() if p.grid), ())
+        return next((p.grid for p in self.primitives() if p.grid), ())
 
     @property
     def grid_start(self) -> int:
         """Number of tokens before the grid."""
-        return next((p.grid_start for p in self._primitives() if p.grid), 0)
+        return next((p.grid_start for p in self.primitives() if p.grid), 0)
 
     @property
-    def _on_grid(self) -> range:
+    def grid_tokens(self) -> range:
         """Range of the tokens on the grid; empty without a grid."""
         return range(self.grid_start, self.grid_start + math.prod(self.grid)) if self.grid else range(0)
 
     @property
     def global_tokens(self) -> tuple[int, ...]:
         """Tokens whose pairs no span limits, in ascending order."""
-        return tuple(sorted({token for p in self._primitives() for token in p.global_tokens}))
+        return tuple(sorted({token for p in self.primitives() for token in p.global_tokens}))
 
     @property
     def alternatives(self) -> tuple[Pattern, ...]:
@@ -77,36 +77,36 @@ class Pattern(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for copies and pickles, without cached values such as the pattern of the core."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_in_core", "_is_shared")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("core", "is_shared")}
 
     @cached_property
-    def _is_shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether all batch items and heads share the pattern."""
         return self.items is None and not self._differs_by_head
 
     @abstractmethod
-    def _part(self, item: int, head: int) -> Pattern:
+    def part(self, item: int, head: int) -> Pattern:
         """Return the pattern of one batch item and head."""
 
-    def _among(self, keys: int) -> Pattern:
-        """Return the pattern without global tokens beyond the given number of keys."""
+    def with_globals_below(self, keys: int) -> Pattern:
+        """Return the pattern with only those global tokens that are below a number of keys."""
         return self
 
-    def _check_shares(self, items: int, heads: int) -> None:
+    def check_batch(self, items: int, heads: int) -> None:
         """Raise ValueError if the pattern is for another number of batch items or heads."""
         if self.items not in (None, items):
-            kind = next(type(p).__name__ for p in self._primitives() if p.items is not None)
+            kind = next(type(p).__name__ for p in self.primitives() if p.items is not None)
             hint = "; per_head=True is for a mask of each head" if kind == "Blocks" and self.heads is None else ""
             raise ValueError(f"pattern must be for a batch of {items}, but has {kind} for one of {self.items}{hint}")
         if self.heads not in (None, heads):
             raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {self.heads}")
 
     @abstractmethod
-    def _primitives(self) -> list[Primitive]:
+    def primitives(self) -> list[Primitive]:
         """Return the primitives of the expression."""
 
     @abstractmethod
-    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
         """Return the expression as a union of conjunctions."""
 
     def to_spec(self) -> str:
@@ -167,16 +167,16 @@ class Pattern(ABC):
     @abstractmethod
     def _brief(self) -> str: ...
 
-    def _check_tokens(self, queries: int, keys: int) -> None:
+    def check_tokens(self, queries: int, keys: int) -> None:
         """Raise ValueError if the pattern does not fit these numbers of queries and keys."""
         tokens = self.global_tokens
-        for primitive in self._primitives():
+        for primitive in self.primitives():
             primitive._check_size(queries, keys, tokens)
 
     @cached_property
-    def _in_core(self) -> _compiled.Pattern:
-        """The pattern object of the core."""
-        return _compiled.Pattern([[p._for_core() for p in conjunction] for conjunction in self._conjunctions()])
+    def core(self) -> _compiled.Pattern:
+        """The pattern in the form of the compiled module, which may change in any version."""
+        return _compiled.Pattern([[p._for_core() for p in conjunction] for conjunction in self.conjunctions()])
 
     def mask(self, tokens: int, key_tokens: int | None = None, *, heads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return the allowed pairs as a dense mask, for inspection of small inputs.
@@ -217,11 +217,11 @@ class Pattern(ABC):
         items, count = self.items or 1, (count or 1) if self._differs_by_head else 1
         if items * count * queries * keys > _MOST_PAIRS:
             raise ValueError(f"a mask holds at most {_MOST_PAIRS} pairs, not those of {queries} and {keys} tokens")
-        self._check_shares(items, count)
-        parts = [self._part(item, head) for item in range(items) for head in range(count)]
+        self.check_batch(items, count)
+        parts = [self.part(item, head) for item in range(items) for head in range(count)]
         for part in parts:
-            part._check_tokens(queries, keys)
-        masks = np.stack([part._in_core.mask(queries, keys) for part in parts])
+            part.check_tokens(queries, keys)
+        masks = np.stack([part.core.mask(queries, keys) for part in parts])
         leading = (items,) * (self.items is not None) + (count,) * self._differs_by_head
         return masks.reshape(*leading, queries, keys)
 
@@ -262,16 +262,16 @@ class _Composition(Pattern):
         counts = [part._count_conjunctions() if isinstance(part, _Composition) else 1 for part in self._parts]
         return sum(counts) if self._sign == "|" else math.prod(counts)
 
-    def _part(self, item: int, head: int) -> Pattern:
-        if self._is_shared:
+    def part(self, item: int, head: int) -> Pattern:
+        if self.is_shared:
             return self
-        return type(self)(tuple(part._part(item, head) for part in self._parts))
+        return type(self)(tuple(part.part(item, head) for part in self._parts))
 
-    def _among(self, keys: int) -> Pattern:
-        return type(self)(tuple(part._among(keys) for part in self._parts))
+    def with_globals_below(self, keys: int) -> Pattern:
+        return type(self)(tuple(part.with_globals_below(keys) for part in self._parts))
 
-    def _primitives(self) -> list[Primitive]:
-        return [primitive for part in self._parts for primitive in part._primitives()]
+    def primitives(self) -> list[Primitive]:
+        return [primitive for part in self._parts for primitive in part.primitives()]
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other._parts == self._parts
@@ -298,15 +298,15 @@ class _Union(_Composition):
     def alternatives(self) -> tuple[Pattern, ...]:
         return self._parts
 
-    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
-        return [conjunction for part in self._parts for conjunction in part._conjunctions()]
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+        return [conjunction for part in self._parts for conjunction in part.conjunctions()]
 
 
 class _Intersection(_Composition):
     _sign = "&"
 
-    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
-        return [sum(factors, ()) for factors in itertools.product(*(part._conjunctions() for part in self._parts))]
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
+        return [sum(factors, ()) for factors in itertools.product(*(part.conjunctions() for part in self._parts))]
 
 
 class Primitive(Pattern):
@@ -340,17 +340,17 @@ class Primitive(Pattern):
         return ()
 
     @property
-    def _causal_by_nature(self) -> bool | None:
+    def default_causal(self) -> bool | None:
         """Default of `causal`; None if the caller must pass it, False if the pattern itself defines what is later."""
         return True
 
-    def _part(self, item: int, head: int) -> Pattern:
+    def part(self, item: int, head: int) -> Pattern:
         return self
 
-    def _primitives(self) -> list[Primitive]:
+    def primitives(self) -> list[Primitive]:
         return [self]
 
-    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
         return [(self,)]
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
@@ -366,7 +366,7 @@ class Primitive(Pattern):
 
     def _for_core(self) -> tuple[str, Sequence[int] | npt.NDArray[np.int64], _compiled.Pattern | None]:
         avoided = self._avoided()
-        return self._name, self._numbers(), None if avoided is None else avoided._in_core
+        return self._name, self._numbers(), None if avoided is None else avoided.core
 
     def _brief(self) -> str:
         words = []

@@ -192,7 +192,7 @@ class Blocks(Primitive):
     def heads(self) -> int | None:
         return len(self.rows[0]) if self.per_head else None
 
-    def _part(self, item: int, head: int) -> Pattern:
+    def part(self, item: int, head: int) -> Pattern:
         if not (self.per_item or self.per_head):
             return self
         part = copy.copy(self)

@@ -33,13 +33,13 @@ def resolve_causal(
         return _check.flag("causal", causal)
     choices = set()
     for pattern in dict.fromkeys(patterns):
-        for primitive in pattern._primitives():
-            if primitive._causal_by_nature is None:
+        for primitive in pattern.primitives():
+            if primitive.default_causal is None:
                 raise ValueError(
                     f"causal must be given with {primitive.short_name()}, which looks both ways: "
                     "True for keys up to the query's own, False for all of them"
                 )
-        choices.add(all(primitive._causal_by_nature for primitive in pattern._primitives()))
+        choices.add(all(primitive.default_causal for primitive in pattern.primitives()))
     if len(choices) > 1:
         raise ValueError("causal must be given if only some heads have patterns that are causal along each axis")
     if queries > keys and not placed:

@@ -124,7 +124,7 @@ class Neighborhood(Primitive):
         return values
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
-        on_grid = self._on_grid
+        on_grid = self.grid_tokens
         off_grid = sum(token not in on_grid for token in global_tokens)
         if on_grid.stop > keys or len(on_grid) + off_grid != keys:
             hint = "; extra= is the number of tokens outside the grid" if len(on_grid) + off_grid < keys else ""
@@ -143,14 +143,14 @@ class Neighborhood(Primitive):
     @property
     def global_tokens(self) -> tuple[int, ...]:
         before, after = self.extra
-        end = self._on_grid.stop
+        end = self.grid_tokens.stop
         return (*range(before), *range(end, end + after))
 
     @property
-    def _causal_by_nature(self) -> bool | None:
+    def default_causal(self) -> bool | None:
         return None if self.causal is None else all(self.causal)
 
-    def _conjunctions(self) -> list[tuple[Primitive, ...]]:
+    def conjunctions(self) -> list[tuple[Primitive, ...]]:
         return [(self,), (Global(self.global_tokens),)] if any(self.extra) else [(self,)]
 
     def _numbers(self) -> list[int]:

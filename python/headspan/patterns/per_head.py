@@ -13,18 +13,18 @@ def per_head(patterns: object, batch: int, heads: int, queries: int, keys: int) 
     """Return one pattern for all, one per head, or one per batch item and head, item by item; empty for None."""
     if patterns is None:
         return []
-    if isinstance(patterns, Pattern) and patterns._is_shared:
+    if isinstance(patterns, Pattern) and patterns.is_shared:
         return _checked([patterns], queries, keys)
     rows = _rows(patterns, batch, heads)
-    differing = [pattern for row in rows for pattern in row if not pattern._is_shared]
+    differing = [pattern for row in rows for pattern in row if not pattern.is_shared]
     for pattern in differing:
-        pattern._check_shares(batch, heads)
+        pattern.check_batch(batch, heads)
     items = batch if len(rows) > 1 or any(pattern.items is not None for pattern in differing) else 1
     if items == 1 and not differing:
         parts = rows[0]
     else:
         places = [(item, head) for item in range(items) for head in range(heads)]
-        parts = [_shared(_shared(rows, item), head)._part(item, head) for item, head in places]
+        parts = [_shared(_shared(rows, item), head).part(item, head) for item, head in places]
     shared = _checked(parts, queries, keys)
     return shared[:1] if all(pattern is shared[0] for pattern in shared) else shared
 
@@ -34,7 +34,7 @@ def _checked(parts: Iterable[Pattern], queries: int, keys: int) -> list[Pattern]
     same: dict[Pattern, Pattern] = {}
     shared = [same.setdefault(part, part) for part in parts]
     for part in same:
-        part._check_tokens(queries, keys)
+        part.check_tokens(queries, keys)
     return shared
 
 

@@ -65,8 +65,8 @@ class Window(Primitive):
         self._check_integer("dilation", at_least=1)
 
     @property
-    def _causal_by_nature(self) -> bool | None:
-        return True if self.ahead == 0 else None
+    def default_causal(self) -> bool | None:
+        return True if self.after == 0 else None
 
     def _numbers(self) -> list[int]:
         return [
@@ -191,7 +191,7 @@ class Blockwise(Primitive):
         self._check_integer("ahead", at_least=0)
 
     @property
-    def _causal_by_nature(self) -> bool | None:
+    def default_causal(self) -> bool | None:
         return True if self.ahead == 0 else None
 
     def _numbers(self) -> list[int]:
@@ -248,10 +248,10 @@ class Global(Primitive):
     def items(self) -> int | None:
         return len(self._rows) or None
 
-    def _part(self, item: int, head: int) -> Pattern:
+    def part(self, item: int, head: int) -> Pattern:
         return Global(self._rows[item]) if self._rows else self
 
-    def _among(self, keys: int) -> Pattern:
+    def with_globals_below(self, keys: int) -> Pattern:
         if self._rows:
             return Global([[token for token in row if token < keys] for row in self._rows])
         return Global(token for token in self.global_tokens if token < keys)
@@ -336,14 +336,14 @@ class Random(Primitive):
     def _differs_by_head(self) -> bool:
         return self.per_head or (self.avoid is not None and self.avoid._differs_by_head)
 
-    def _part(self, item: int, head: int) -> Pattern:
+    def part(self, item: int, head: int) -> Pattern:
         seed = _seed_of_head(self.seed, head) if self.per_head else self.seed
-        avoid = None if self.avoid is None else self.avoid._part(item, head)
+        avoid = None if self.avoid is None else self.avoid.part(item, head)
         return Random(self.blocks, self.block_size, seed, avoid=avoid)
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         if self.avoid is not None:
-            self.avoid._check_tokens(queries, keys)
+            self.avoid.check_tokens(queries, keys)
 
     def _avoided(self) -> Pattern | None:
         return self.avoid

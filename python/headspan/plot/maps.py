@@ -155,9 +155,9 @@ def _global_runs(pattern: Pattern | None, rows: int, cols: int) -> list[tuple[in
         return []
     if not isinstance(pattern, Pattern):
         raise TypeError(f"pattern must be the Pattern of this head, not {_check.describe(pattern)}")
-    pattern._check_shares(1, pattern.heads or 1)
+    pattern.check_batch(1, pattern.heads or 1)
     marked = pattern.global_tokens
-    Global(marked)._check_tokens(rows, cols)
+    Global(marked).check_tokens(rows, cols)
     runs = np.split(np.array(marked, int), np.flatnonzero(np.diff(marked) > 1) + 1)
     return [(int(run[0]), int(run[-1])) for run in runs if run.size]
 

@@ -49,7 +49,7 @@ def _kinds(mesh: Any, shapes: Mapping[str, Sequence[int]], plain: Mapping[str, A
     """Yield the valid divisions of the work: a kind for each axis of the mesh."""
     spec = plain.get("pattern")
     pattern = None if spec is None else read_pattern(spec)
-    shared = pattern is None or (isinstance(pattern, Pattern) and pattern._is_shared and not pattern.grid)
+    shared = pattern is None or (isinstance(pattern, Pattern) and pattern.is_shared and not pattern.grid)
     for kinds in itertools.product(_KINDS, repeat=mesh.ndim):
         parts = math.prod(mesh.size(axis) for axis, kind in enumerate(kinds) if kind == "h")
         # Dropout and unshared patterns depend on the indices of the head and of the batch item.

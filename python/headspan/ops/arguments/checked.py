@@ -163,7 +163,7 @@ def _check_grid(patterns: Sequence[Pattern], arrays: Mapping[str, Any]) -> None:
         )
     for name in arrays.keys() & BY_DISTANCE - {"span"}:  # no span limits pairs with tokens beside the grid
         for pattern in patterns:
-            if pattern.grid and not all(token in pattern._on_grid for token in pattern.global_tokens):
+            if pattern.grid and not all(token in pattern.grid_tokens for token in pattern.global_tokens):
                 raise ValueError(
                     f"{name} require distances, which tokens outside the grid of a Neighborhood do not have"
                 )

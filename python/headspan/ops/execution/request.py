@@ -92,7 +92,7 @@ def lower(
     if not causal:
         core["causal"] = False
     if patterns:
-        core["patterns"] = [pattern._in_core for pattern in patterns]
+        core["patterns"] = [pattern.core for pattern in patterns]
     if positions is not None:
         core["query_positions"], core["key_positions"] = positions
     if not parameters:

@@ -87,7 +87,7 @@ def _of_pattern(pattern: Pattern, queries: int, keys: int) -> npt.NDArray[np.int
     """Return the range of keys of each query, (queries, 2); raise NotImplementedError if the keys are no range."""
     position = np.arange(keys - queries, keys)
     parts = []
-    for conjunction in pattern._conjunctions():
+    for conjunction in pattern.conjunctions():
         ends = [_of_primitive(primitive, position, keys) for primitive in conjunction]
         first = np.maximum.reduce([0 * position, *(each[0] for each in ends)])
         last = np.minimum.reduce([0 * position + keys, *(each[1] for each in ends)])
