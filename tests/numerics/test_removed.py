@@ -57,7 +57,7 @@ MORE = {
 def problem(kind, more, dtype):
     arrays = [normals(i, 1, heads, n, dim, dtype=dtype) for i, (heads, n, dim) in enumerate(
         [(2, TOKENS, 8), (1, KEYS, 8), (1, KEYS, 5), (2, TOKENS, 5)])]  # fmt: skip
-    floats = {name: np.asarray(its, dtype) for name, its in MORE[more].items() if name.startswith("memory")}
+    floats = {name: np.asarray(its, dtype) for name, its in MORE[more].items() if name.startswith("persistent")}
     pattern = {"pattern": Window(41) | Global([0, 100])} if more == "a pattern" else {}
     return *arrays, {**MORE[more], **floats, **KINDS[kind](dtype), **pattern}
 

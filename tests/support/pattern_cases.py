@@ -133,11 +133,12 @@ def draw_limits(rng, ndim, sizes, share, positions=True, come_back=False):
     if rng.random() < share:
         options["key_bias"] = draw_bias(rng, ndim, batch, heads, keys)
     if rng.random() < share:
-        lengths = rng.integers(0, keys + 1, lead())
-        options["key_stop"] = lengths if lengths.ndim else int(lengths)
+        stops = rng.integers(0, keys + 1, lead())
+        options["key_stop"] = stops if stops.ndim else int(stops)
     if rng.random() < share:
-        begin = np.minimum(rng.integers(0, keys + 1, lead()), rng.integers(1, keys + 1))
-        options["key_start"] = begin if begin.ndim else int(begin)
+        starts = np.minimum(rng.integers(0, keys + 1, lead()), rng.integers(1, keys + 1))
+        starts = np.minimum(starts, np.min(options.get("key_stop", keys)))
+        options["key_start"] = starts if starts.ndim else int(starts)
     if rng.random() < share:
         options["key_ranges"] = draw_ranges(rng, queries, keys, lead())
     if rng.random() < share:

@@ -66,7 +66,7 @@ class Window(Primitive):
 
     @property
     def default_causal(self) -> bool | None:
-        return True if self.after == 0 else None
+        return True if self.ahead == 0 else None
 
     def _numbers(self) -> list[int]:
         return [

@@ -22,7 +22,7 @@ from headspan.patterns.blocks import Blocks, Lists
 _OF_BOTH = options_in(In.RETRIEVAL)  # of the local part and of the memory part
 
 
-RetrievalGradients = namedtuple("RetrievalGradients", [*Gradients._fields, "memory_key", "memory_value", "gate"])
+RetrievalGradients: Any = namedtuple("RetrievalGradients", [*Gradients._fields, "memory_key", "memory_value", "gate"])
 
 
 @takes_options
