@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
     message = "the experiments train their models with PyTorch: pip install 'headspan[torch]'"
     raise ModuleNotFoundError(message) from error
 import headspan as hs
-from headspan.demo.text import Text, standard_library
+from headspan.lab.text import Text, standard_library
 from torch import Tensor, nn
 from torch.nn import functional as F
 

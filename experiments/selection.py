@@ -154,8 +154,8 @@ def main() -> None:
     cut = Cut(1, 4, 11, previous=23)
     sizes = {"keep": cut.keep, "block_size": (cut.query_block, cut.key_block), "window": cut.previous}
     for shortlist in (None, 32):
-        choose = partial(hs.selected_blocks, **sizes, shortlist=shortlist)
-        measure("hs.selected_blocks", choose, **asdict(cut), shortlist=shortlist)
+        choose = partial(hs.sparse.selected_blocks, **sizes, shortlist=shortlist)
+        measure("hs.sparse.selected_blocks", choose, **asdict(cut), shortlist=shortlist)
     write(f"selection_{given.name}", {**study.about, "rows": rows})
 
 

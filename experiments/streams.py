@@ -30,7 +30,7 @@ Make = Callable[[int, int, int], Memory]
 
 def kept(**rule: float) -> Make:
     """Return memories that keep what receives weight."""
-    return lambda *sizes: hs.StreamingAttention(*sizes, **rule)
+    return lambda *sizes: hs.memory.StreamingAttention(*sizes, **rule)
 
 
 def sinks_and_window(slots: int) -> Make:

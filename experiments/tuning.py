@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from fitting import RAMP, Spans, with_spans
-from headspan.demo.training.baselines import pairs_in_window, window_of_equal_cost
+from headspan.lab.training.baselines import pairs_in_window, window_of_equal_cost
 from model import CONTEXT, HEADS, LAYERS, RESULTS, Attend, Study, arguments, bits, descent, drawn, full, train, write
 from torch.nn import functional as F
 

@@ -14,11 +14,11 @@ from benchmarks.contenders.prepared import Prepared
 _EPSILON = 1e-5
 
 
-def _arguments(case: Case, inputs: Inputs) -> tuple[Shape, Array, Array, hs.HybridParameters]:
+def _arguments(case: Case, inputs: Inputs) -> tuple[Shape, Array, Array, hs.hybrid.HybridParameters]:
     """Return the sizes, the input and the output gradient as (batch, tokens, channels), and the parameters."""
     dim = case.heads * case.head_dim
     x, grad_out = (a.swapaxes(1, 2).reshape(case.batch, -1, dim) for a in (inputs.query, inputs.grad_out))
-    parameters = hs.hybrid_parameters(dim, case.heads, dtype=case.dtype)
+    parameters = hs.hybrid.hybrid_parameters(dim, case.heads, dtype=case.dtype)
     return Shape(case.batch, case.queries, dim, case.heads), x, grad_out, parameters
 
 
@@ -32,10 +32,10 @@ def prepare_hybrid(case: Case, passes: str, inputs: Inputs) -> Prepared:
     options = _options(case)
 
     def both() -> Any:
-        out, vjp = hs.hybrid_attention_vjp(x, parameters, **options)
+        out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, **options)
         return out, vjp(grad_out)
 
-    return Prepared(both if passes != FORWARD else lambda: hs.hybrid_attention(x, parameters, **options), None)
+    return Prepared(both if passes != FORWARD else lambda: hs.hybrid.hybrid_attention(x, parameters, **options), None)
 
 
 def prepare_full(case: Case, passes: str, inputs: Inputs) -> Prepared:
@@ -59,7 +59,7 @@ def prepare_full(case: Case, passes: str, inputs: Inputs) -> Prepared:
 def prepare_local(case: Case, passes: str, inputs: Inputs) -> Prepared:
     """Prepare the local branch: queries, keys and values, attention within the predicted spans, projection."""
     shape, x, grad_out, p = _arguments(case, inputs)
-    _, span, temperature = hs.hybrid_attention(x, p, **_options(case), return_span=True)
+    _, span, temperature = hs.hybrid.hybrid_attention(x, p, **_options(case), return_span=True)
     options = {"causal": case.causal, "ramp": case.ramp, "span": span, "temperature": temperature}
     normed, _ = layer_norm(x.reshape(-1, shape.dim), p.norm_weight, p.norm_bias, _EPSILON)
     grad = grad_out.reshape(-1, shape.dim)

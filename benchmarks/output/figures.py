@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headspan.demo.report.pictures import COLOURS, INK, MARKERS, QUIET, WIDTH, style, to_svg
+from headspan.lab.report.pictures import COLOURS, INK, MARKERS, QUIET, WIDTH, style, to_svg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 

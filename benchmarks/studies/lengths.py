@@ -28,7 +28,7 @@ def contenders(tokens: int) -> dict[str, Callable[[], object]]:
     query, key, value = np.random.default_rng(0).standard_normal((3, 1, tokens, HEAD_DIM), np.float32)
 
     def select() -> Pattern:
-        return hs.selected_blocks(query, key, keep=8, block_size=(64, 4), always=("own", "first"))
+        return hs.sparse.selected_blocks(query, key, keep=8, block_size=(64, 4), always=("own", "first"))
 
     def attend(pattern: Pattern) -> Callable[[], object]:
         return lambda: hs.attention(query, key, value, pattern=pattern)
@@ -36,8 +36,8 @@ def contenders(tokens: int) -> dict[str, Callable[[], object]]:
     sizes: dict[str, Any] = {"tokens": tokens, "heads": 1, "head_dim": HEAD_DIM}
     selected = select()
     timed: dict[str, Callable[[], object]] = {
-        "hierarchical": lambda: hs.hierarchical_attention(query, key, value),
-        "its window": attend(Window(round(hs.hierarchical_cost(**sizes).pairs / tokens) + 1)),
+        "hierarchical": lambda: hs.sparse.hierarchical_attention(query, key, value),
+        "its window": attend(Window(round(hs.sparse.hierarchical_cost(**sizes).pairs / tokens) + 1)),
         "selected": attend(selected),
         "selecting": select,
         "same window": attend(Window(round(hs.cost(pattern=selected, **sizes).pairs / tokens) + 1)),

@@ -21,7 +21,7 @@ import faiss
 import headspan as hs
 import numpy as np
 import numpy.typing as npt
-from headspan.demo.text import standard_library
+from headspan.lab.text import standard_library
 
 from benchmarks.measure.turns import medians
 
@@ -71,7 +71,7 @@ def of_words(keys: int, queries: int, dim: int) -> tuple[Array, Array]:
 def searching(key: Array, query: Array, rounds: int) -> None:
     """Print the search time per query, in a batch and one at a time, and the recall."""
     dim = key.shape[1]
-    exact, learned, flat = hs.KeyIndex(1, dim), hs.KeyIndex(1, dim, nlist=LISTS), faiss.IndexFlatIP(dim)
+    exact, learned, flat = hs.memory.KeyIndex(1, dim), hs.memory.KeyIndex(1, dim, nlist=LISTS), faiss.IndexFlatIP(dim)
     exact.add(key[None])
     flat.add(key)
     begin = time.perf_counter()
@@ -111,7 +111,7 @@ def one_by_one(search: Search, query: Array) -> None:
         search(query[number : number + 1])
 
 
-def probed(index: hs.KeyIndex, probes: int, query: Array) -> Indices:
+def probed(index: hs.memory.KeyIndex, probes: int, query: Array) -> Indices:
     """Search `probes` lists of an index."""
     index.nprobe = probes
     indices: Indices = index.retrieve(query[None], K)[0]
@@ -128,11 +128,11 @@ def attending(rows: int, queries: int, dim: int, rounds: int) -> None:
     nothing = np.zeros((1, queries, dim), np.float32)
     # The local part sees no keys, so that both contenders compute the same.
     options: dict[str, Any] = {"key_ranges": np.zeros((queries, 2), int)}
-    result, vjp = hs.retrieval_attention_vjp(query, nothing, nothing, key, value, indices[None], **options)
+    result, vjp = hs.memory.retrieval_attention_vjp(query, nothing, nothing, key, value, indices[None], **options)
     arrays = copied(query[0], key[0], value[0], indices)
     assert np.allclose(result[0], arrays[0], atol=1e-5)
     calls: dict[str, Callable[[], object]] = {
-        "forward": lambda: hs.retrieval_attention(query, nothing, nothing, key, value, indices[None], **options),
+        "forward": lambda: hs.memory.retrieval_attention(query, nothing, nothing, key, value, indices[None], **options),
         "forward, copied": lambda: copied(query[0], key[0], value[0], indices),
         "backward": lambda: vjp(grad),
         "backward, copied": lambda: copied_back(query[0], key[0], indices, grad[0], *arrays),

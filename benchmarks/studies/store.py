@@ -30,7 +30,7 @@ def fill(path: str, keys: int) -> float:
     """Fill a store and return the seconds for appending."""
     rng = np.random.default_rng(0)
     seconds = 0.0
-    with hs.KeyValueStore(path, 1, HEAD_DIM) as store:
+    with hs.memory.KeyValueStore(path, 1, HEAD_DIM) as store:
         for first in range(0, keys, AT_ONCE):
             key, value = rng.standard_normal((2, 1, min(AT_ONCE, keys - first), HEAD_DIM), np.float32)
             seconds += timed(partial(store.append, key, value))
@@ -61,7 +61,7 @@ def own_memory(path: str, heads: int, tokens: int) -> tuple[float, int]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    with hs.KeyValueStore(path, readonly=True) as store:
+    with hs.memory.KeyValueStore(path, readonly=True) as store:
         seconds = timed(partial(store.attend, query))
         peak = max(peak, status("RssAnon"))
     done.set()
@@ -82,13 +82,13 @@ def main() -> None:
         size = options.keys * 2 * HEAD_DIM * 4
         seconds = fill(path, options.keys)
         print(f"{options.keys} keys of {HEAD_DIM}, {size / 2**20:.0f} MiB: appended at {size / seconds / 1e6:.0f} MB/s")
-        openings = [timed(lambda: hs.KeyValueStore(path).close()) for _ in range(20)]
+        openings = [timed(lambda: hs.memory.KeyValueStore(path).close()) for _ in range(20)]
         print(f"opened in {statistics.median(openings) * 1e3:.2f} ms")
         first = {}
         for case in CASES:
             with get_context("spawn").Pool(1) as pool:  # a new process with fresh memory
                 first[case] = pool.apply(own_memory, (path, *case))
-        with hs.KeyValueStore(path, readonly=True) as store:
+        with hs.memory.KeyValueStore(path, readonly=True) as store:
             rows = None if options.without_memory else store.rows(0, len(store))
             names = ("heads", "queries", "first, ms", "own MiB", "again, ms", "in memory", "ratio")
             print("\n" + "".join(f"{name:>11}" for name in names))

@@ -13,8 +13,8 @@ from typing import Any
 
 import headspan as hs
 import numpy as np
-from headspan import lm
-from headspan.demo.text import load_text
+from headspan.lab import lm
+from headspan.lab.text import load_text
 from numpy.typing import NDArray
 
 RESULTS = Path(__file__).parent / "results"
@@ -74,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sweep", type=Path)
     folders = sorted(path.parent for path in parser.parse_args().sweep.glob("dynamic-*/result.json"))
-    found = [openings(hs.load_run(folder)) for folder in folders]
+    found = [openings(hs.lab.load_run(folder)) for folder in folders]
     for its in found:
         print(its["run"], its["mean span"], {name: row["mean span"] for name, row in its["places"].items()})
     (RESULTS / "openings.json").write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")

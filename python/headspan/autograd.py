@@ -19,8 +19,9 @@ from headspan.ops.execution.functional import ARRAYS, Saved, backward, forward
 from headspan.ops.execution.request import Request
 
 try:
-    from autograd import value_and_grad
-    from autograd.extend import Box, defvjp_argnums
+    from autograd import value_and_grad as value_and_grad  # for headspan.lab, with the error below
+    from autograd.extend import Box
+    from autograd.extend import defvjp_argnums as defvjp_argnums
     from autograd.extend import primitive as _untyped_primitive
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -30,7 +31,7 @@ except ModuleNotFoundError as error:
 
 _NAMES = (*ARRAYS, *DIFFERENTIABLE)
 
-__all__ = ["attention", "defvjp_argnums", "primitive", "value_and_grad"]
+__all__ = ["attention"]
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

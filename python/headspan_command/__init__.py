@@ -20,7 +20,7 @@ def main() -> int:
     for name, value in QUIET_WAITING.items():
         os.environ.setdefault(name, value)
     previous_handler = signal.signal(signal.SIGINT, _leave)
-    from headspan.demo import cli
+    from headspan.lab import cli
 
     return cli.main(loaded=lambda: signal.signal(signal.SIGINT, previous_handler))
 

@@ -16,14 +16,14 @@ SAME_CHECK = {
     "attention_vjp": "attention",
     "attention_weights": "attention",
     "dynamic_span_vjp": "dynamic_span",
-    "hierarchical_attention_vjp": "hierarchical_attention",
-    "hybrid_attention_vjp": "hybrid_attention",
-    "importance_from_vjp": "importance_from",
+    "sparse.hierarchical_attention_vjp": "sparse.hierarchical_attention",
+    "hybrid.hybrid_attention_vjp": "hybrid.hybrid_attention",
+    "key_importance_vjp": "key_importance",
     "merge_attention_vjp": "merge_attention",
-    "retrieval_attention": "attention",
-    "retrieval_attention_vjp": "retrieval_attention",
+    "memory.retrieval_attention": "attention",
+    "memory.retrieval_attention_vjp": "memory.retrieval_attention",
 }
-OWN_CHECK = {"attention_weights": ARRAYS, "retrieval_attention": ARRAYS}  # of these arguments
+OWN_CHECK = {"attention_weights": ARRAYS, "memory.retrieval_attention": ARRAYS}  # of these arguments
 
 
 def rows_of(function, argument):

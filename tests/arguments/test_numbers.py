@@ -118,9 +118,9 @@ def test_soft_mask_of_any_type(kind):
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64])
 def test_segments_of_unsigned_integers(kind):
-    np.testing.assert_array_equal(hs.segments_from(np.array([0, 2, 2, 5], kind)), [0, 0, 2, 2, 2])
+    np.testing.assert_array_equal(hs.segment_ids(np.array([0, 2, 2, 5], kind)), [0, 0, 2, 2, 2])
     with pytest.raises(ValueError, match="cumulative_lengths must ascend"):
-        hs.segments_from(np.array([0, 5, 3], kind))
+        hs.segment_ids(np.array([0, 5, 3], kind))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -145,9 +145,9 @@ def test_a_temperature_that_float32_cannot_divide_by_is_refused(value):
 
 @pytest.mark.parametrize("name", ["max_span", "temperature_range"])
 def test_hybrid_limits_fit_the_type_of_x(name):
-    parameters = hs.hybrid_parameters(6, 3, dtype=np.float32)
+    parameters = hs.hybrid.hybrid_parameters(6, 3, dtype=np.float32)
     with pytest.raises(ValueError, match=f"{name} must fit into float32"):
-        hs.hybrid_attention(
+        hs.hybrid.hybrid_attention(
             np.ones((2, 5, 6), np.float32), parameters, **({"heads": 3, "max_span": 1.0} | {name: 1e300})
         )
 

@@ -31,8 +31,8 @@ OTHER_ERRORS = "".join(
 # Methods whose docstrings name the options that they take.
 NAMED = {
     hs.SpanCache.attend: options_in(In.CACHE),
-    hs.StreamingAttention.attend: options_in(In.STREAM),
-    hs.KeyValueStore.attend: options_in(In.STORE) + options_in(In.STORE_ONCE),
+    hs.memory.StreamingAttention.attend: options_in(In.STREAM),
+    hs.memory.KeyValueStore.attend: options_in(In.STORE) + options_in(In.STORE_ONCE),
 }
 
 

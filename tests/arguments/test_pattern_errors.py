@@ -171,19 +171,19 @@ def test_bad_mask(error, names, make):
 
 X, WEIGHT, BIAS = ones(2, 5, 3), ones(4, 3), ones(4)
 HELPERS = {
-    "starts late": (ValueError, "cumulative_lengths", lambda: hs.segments_from([1, 3])),
-    "decreases": (ValueError, "cumulative_lengths", lambda: hs.segments_from([0, 3, 2])),
-    "empty": (ValueError, "cumulative_lengths", lambda: hs.segments_from([])),
-    "floats": (TypeError, "cumulative_lengths", lambda: hs.segments_from([0, 2.5])),
-    "two axes": (ValueError, "cumulative_lengths", lambda: hs.segments_from([[0, 2], [0, 3]])),
-    "string": (TypeError, "cumulative_lengths", lambda: hs.segments_from("03")),
-    "x of integers": (TypeError, "x", lambda: hs.importance_from(X.astype(int), WEIGHT, BIAS)),
-    "x of two axes": (ValueError, "x", lambda: hs.importance_from(X[0], WEIGHT, BIAS)),
-    "weight of other width": (ValueError, "weight", lambda: hs.importance_from(X, ones(4, 2), BIAS)),
-    "weight of one axis": (ValueError, "weight", lambda: hs.importance_from_vjp(X, ones(3), BIAS)),
-    "bias of other heads": (ValueError, "bias", lambda: hs.importance_from(X, WEIGHT, ones(3))),
-    "bias of objects": (TypeError, "bias", lambda: hs.importance_from_vjp(X, WEIGHT, np.array([None] * 4))),
-    "gradient of other shape": (ValueError, "grad", lambda: hs.importance_from_vjp(X, WEIGHT, BIAS)[1](ones(2, 4, 4))),
+    "starts late": (ValueError, "cumulative_lengths", lambda: hs.segment_ids([1, 3])),
+    "decreases": (ValueError, "cumulative_lengths", lambda: hs.segment_ids([0, 3, 2])),
+    "empty": (ValueError, "cumulative_lengths", lambda: hs.segment_ids([])),
+    "floats": (TypeError, "cumulative_lengths", lambda: hs.segment_ids([0, 2.5])),
+    "two axes": (ValueError, "cumulative_lengths", lambda: hs.segment_ids([[0, 2], [0, 3]])),
+    "string": (TypeError, "cumulative_lengths", lambda: hs.segment_ids("03")),
+    "x of integers": (TypeError, "x", lambda: hs.key_importance(X.astype(int), WEIGHT, BIAS)),
+    "x of two axes": (ValueError, "x", lambda: hs.key_importance(X[0], WEIGHT, BIAS)),
+    "weight of other width": (ValueError, "weight", lambda: hs.key_importance(X, ones(4, 2), BIAS)),
+    "weight of one axis": (ValueError, "weight", lambda: hs.key_importance_vjp(X, ones(3), BIAS)),
+    "bias of other heads": (ValueError, "bias", lambda: hs.key_importance(X, WEIGHT, ones(3))),
+    "bias of objects": (TypeError, "bias", lambda: hs.key_importance_vjp(X, WEIGHT, np.array([None] * 4))),
+    "gradient of other shape": (ValueError, "grad", lambda: hs.key_importance_vjp(X, WEIGHT, BIAS)[1](ones(2, 4, 4))),
 }
 
 

@@ -1,5 +1,6 @@
 """Global tokens that are still to come: a cache keeps what they will see until they have come."""
 
+
 import headspan as hs
 import numpy as np
 import pytest
@@ -96,8 +97,8 @@ def test_states_that_lack_something(name):
         state = hs.SpanCache(1, 1, 8).state_dict()
     else:
         options = {"slots": 4, "window": 2, "decay": 1, "spans": [1, np.inf], "ramp": 0}
-        state = hs.StreamingAttention(1, 2, 8, **options).state_dict()
-    read = getattr(hs, name).from_state_dict
+        state = hs.memory.StreamingAttention(1, 2, 8, **options).state_dict()
+    read = getattr(hs if name == "SpanCache" else hs.memory, name).from_state_dict
     for entry in state:
         with pytest.raises(ValueError, match=f"^state must be a result of {name}.state_dict, but lacks {entry}$"):
             read({other: its for other, its in state.items() if other != entry})

@@ -54,7 +54,7 @@ def both(arguments, sizes, dtype="float64"):
     """A stream and the plain one."""
     batch, _, key_heads = sizes
     arguments = RULE | arguments
-    stream = hs.StreamingAttention(batch, key_heads, 8, value_dim=6, dtype=dtype, **arguments)
+    stream = hs.memory.StreamingAttention(batch, key_heads, 8, value_dim=6, dtype=dtype, **arguments)
     of_spans = {name: arguments.pop(name) for name in ("spans", "ramp") if name in arguments}
     return stream, streaming_oracle.streams(batch, key_heads, arguments, **of_spans)
 
@@ -145,7 +145,7 @@ def test_attention_over_all_keys_while_they_fit():
     """Whatever the chunks; and later keys change nothing."""
     query, key, value = problem(4, 2, 2, 60, "float32")
     for lengths in ([60], [1] * 60, [13, 40, 7]):
-        stream = hs.StreamingAttention(2, 2, 8, slots=60, window=1, decay=0.5, value_dim=6)
+        stream = hs.memory.StreamingAttention(2, 2, 8, slots=60, window=1, decay=0.5, value_dim=6)
         for its in chunks_of(lengths):
             out = stream.attend(query[:, :, its], key[:, :, its], value[:, :, its])
             seen = slice(its.stop)
@@ -154,7 +154,7 @@ def test_attention_over_all_keys_while_they_fit():
     later = key.copy()
     later[:, :, 30:] = 9
     first, second = (
-        hs.StreamingAttention(2, 2, 8, slots=10, window=3, decay=0.5, value_dim=6).attend(query, keys, value)
+        hs.memory.StreamingAttention(2, 2, 8, slots=10, window=3, decay=0.5, value_dim=6).attend(query, keys, value)
         for keys in (key, later)
     )
     assert np.array_equal(first[:, :, :30], second[:, :, :30])
@@ -164,7 +164,7 @@ def test_attention_over_all_keys_while_they_fit():
 def test_what_is_attended_to_stays():
     """One key far back that all queries look for, among many that no query looks for."""
     rng = np.random.default_rng(0)
-    stream = hs.StreamingAttention(1, 1, 8, slots=16, window=4, decay=0.99)
+    stream = hs.memory.StreamingAttention(1, 1, 8, slots=16, window=4, decay=0.99)
     found = np.zeros((1, 1, 1, 8), np.float32)
     found[..., 0] = 5
     for token in range(2000):
@@ -192,7 +192,7 @@ def test_memory_does_not_grow(merge):
 
 def test_cost_of_the_next_token():
     """Of heads with slots the rows that stay and itself; of a head with a span what that reaches."""
-    stream = hs.StreamingAttention(2, 2, 8, slots=16, window=4, decay=0.9, spans=[2, 3, np.inf, 40], ramp=2)
+    stream = hs.memory.StreamingAttention(2, 2, 8, slots=16, window=4, decay=0.9, spans=[2, 3, np.inf, 40], ramp=2)
     for tokens, far in ((0, 1), (10, 11), (100, 17)):
         rows = normals(tokens, 2, 2, tokens - stream.count, 8, dtype="float32")
         stream.append(rows, rows)
@@ -203,11 +203,11 @@ def test_cost_of_the_next_token():
         assert cost.dense_flops == 32 * 2 * 4 * (tokens + 1)
         assert cost.cache_bytes == stream.nbytes
         assert cost.read_bytes == 2 * (min(5, tokens + 1) + far) * (8 + 8) * 4
-    assert hs.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(heads=6).pairs == 6
+    assert hs.memory.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(heads=6).pairs == 6
     with pytest.raises(ValueError, match="heads must be 4, not 8"):
         stream.cost(heads=8)
     with pytest.raises(ValueError, match="heads must be a multiple of 2, not 3"):
-        hs.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(heads=3)
+        hs.memory.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(heads=3)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -218,7 +218,7 @@ def test_threads_give_the_same_bits(threads):
         before = hs.get_num_threads()
         hs.set_num_threads(number)
         try:
-            stream = hs.StreamingAttention(
+            stream = hs.memory.StreamingAttention(
                 2, 3, 8, slots=300, window=50, decay=0.97, value_dim=6, spans=[50, 60, 70, INF, INF, INF]
             )
             outs = [
@@ -243,9 +243,11 @@ def test_a_stream_goes_on_from_its_state(case, how):
             state = stream.state_dict()
             first = stream.attend(*new)
             other = {
-                "state": lambda state=state: hs.StreamingAttention.from_state_dict(state),
-                "pickle": lambda state=state: pickle.loads(pickle.dumps(hs.StreamingAttention.from_state_dict(state))),
-                "copy": lambda state=state: copy.deepcopy(hs.StreamingAttention.from_state_dict(state)),
+                "state": lambda state=state: hs.memory.StreamingAttention.from_state_dict(state),
+                "pickle": lambda state=state: pickle.loads(
+                    pickle.dumps(hs.memory.StreamingAttention.from_state_dict(state))
+                ),
+                "copy": lambda state=state: copy.deepcopy(hs.memory.StreamingAttention.from_state_dict(state)),
             }[how]()
             assert other.attend(*new).tobytes() == first.tobytes()
         else:
@@ -272,7 +274,7 @@ def test_what_is_behind_the_rows_is_not_read():
     query, key, value = problem(2, 2, 1, 80, "float32")
     stream, _ = both({"merge": True, "spans": [INF, 100]}, (1, 2, 2), "float32")
     stream.attend(query[:, :, :60], key[:, :, :60], value[:, :, :60])
-    twin = hs.StreamingAttention.from_state_dict(stream.state_dict())
+    twin = hs.memory.StreamingAttention.from_state_dict(stream.state_dict())
     for array in (stream._far.key, stream._far.value, stream._far.received, stream._far.tokens):
         array[:, 24:] = np.nan
     for its in (slice(60, 61), slice(61, 80)):
@@ -298,7 +300,7 @@ def test_a_failing_call_leaves_the_stream_as_it_was(monkeypatch):
     query, key, value = problem(2, 2, 1, 1000, "float32")
     stream, _ = both({"spans": [INF, 5], "ramp": 2}, (1, 2, 2), "float32")
     stream.attend(query[:, :, :60], key[:, :, :60], value[:, :, :60])
-    twin = hs.StreamingAttention.from_state_dict(stream.state_dict())
+    twin = hs.memory.StreamingAttention.from_state_dict(stream.state_dict())
     rest = query[:, :, 60:], key[:, :, 60:], value[:, :, 60:]
     for options in ({"temperature": 0}, {"softcap": -1}, {"alibi_slopes": np.ones(3)}, {"sinks": np.nan}):
         with pytest.raises(ValueError, match=next(iter(options))):
@@ -371,5 +373,5 @@ def test_bad_calls(error, wrong, message):
 )  # fmt: skip
 def test_bad_streams(error, arguments, message):
     with pytest.raises(error, match=message) as caught:
-        hs.StreamingAttention(**{"batch": 1, "key_heads": 2, "head_dim": 8} | RULE | arguments)
+        hs.memory.StreamingAttention(**{"batch": 1, "key_heads": 2, "head_dim": 8} | RULE | arguments)
     assert "\n" not in str(caught.value)

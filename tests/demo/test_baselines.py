@@ -8,12 +8,11 @@ import shlex
 import headspan as hs
 import numpy as np
 import pytest
-from headspan import lm
-from headspan.demo import cli
-from headspan.demo.report.compared import Compared, in_words
-from headspan.demo.report.remarks import spans_at_zero
-from headspan.demo.runs import Run, State
-from headspan.demo.training.baselines import (
+from headspan.lab import cli, lm, train, write_report
+from headspan.lab.report.compared import Compared, in_words
+from headspan.lab.report.remarks import spans_at_zero
+from headspan.lab.runs import Run, State
+from headspan.lab.training.baselines import (
     baselines_of,
     pairs_in_window,
     run_of,
@@ -21,8 +20,6 @@ from headspan.demo.training.baselines import (
     train_baseline,
     window_of_equal_cost,
 )
-from headspan.report import write_report
-from headspan.train import train
 from lm_helpers import SIZES, TRAINING, small_model, small_run, small_text
 
 TEXT = small_text()
@@ -155,7 +152,7 @@ def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys
         return "interrupted"
 
     with monkeypatch.context() as patch:
-        patch.setattr("headspan.demo.cli.commands.train_baseline", interrupted)
+        patch.setattr("headspan.lab.cli.commands.train_baseline", interrupted)
         assert cli.main(["train", "text.txt", "--out", "run", "--baselines", *SIZES]) == 0
     assert begun == ["full attention"]
     printed = capsys.readouterr().out

@@ -6,9 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-from headspan.demo import cli
-from headspan.demo.text import read_text
-from headspan.train import train
+from headspan.lab import cli, train
+from headspan.lab.text import read_text
 from lm_helpers import small_run, small_text
 
 

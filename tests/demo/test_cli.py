@@ -12,10 +12,9 @@ import sys
 import headspan as hs
 import headspan_command
 import pytest
-from headspan.demo import cli
-from headspan.demo.text import Text
-from headspan.lm import ModelConfig
-from headspan.train import TrainConfig
+from headspan.lab import TrainConfig, cli
+from headspan.lab.lm import ModelConfig
+from headspan.lab.text import Text
 from lm_helpers import SIZES, error_of, small_text
 
 
@@ -98,7 +97,7 @@ def test_the_standard_library_of_another_python_is_trained_on_by_the_demo(folder
     library = small_text(2000)
     for size in (2000, 2100):
         other = Text.from_bytes(small_text(size).data.tobytes(), library.name)
-        for module in ("headspan.demo.text", "headspan.demo.cli.commands"):
+        for module in ("headspan.lab.text", "headspan.lab.cli.commands"):
             monkeypatch.setattr(f"{module}.standard_library", lambda other=other: other)
         if size == 2000:
             cli.main(["demo", "--out", "run", "--minutes", "0", *SIZES])
@@ -137,7 +136,7 @@ def test_what_cannot_go_on_is_not_extended(folder, capsys):
 
 
 def test_demo_trains_on_the_standard_library(folder, capsys, monkeypatch):
-    monkeypatch.setattr("headspan.demo.cli.commands.standard_library", lambda: small_text(2000))
+    monkeypatch.setattr("headspan.lab.cli.commands.standard_library", lambda: small_text(2000))
     assert cli.main(["demo", *SIZES]) == 0
     said = capsys.readouterr().out
     assert said.index("report so far: runs/demo-001/report.html") < said.index("report: runs/demo-001/report.html")
@@ -283,7 +282,7 @@ def test_version_and_help(capsys):
 def test_a_missing_extra_is_named_before_anything_is_trained(folder, capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     for name in ("pictures", "sections", "subject", "write"):
-        module = f"headspan.demo.report.{name}"
+        module = f"headspan.lab.report.{name}"
         monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.delattr(module, raising=False)
     assert cli.main(["train", "text.txt", "--out", "run", *SIZES]) == 1

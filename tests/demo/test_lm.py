@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from autograd import value_and_grad
 from autograd.test_util import check_grads
-from headspan.demo import model as lm
-from headspan.demo.model import forward
-from headspan.demo.model import layers as _layers
+from headspan.lab import model as lm
+from headspan.lab.model import forward
+from headspan.lab.model import layers as _layers
 
 SMALL = lm.ModelConfig(vocabulary=11, layers=2, heads=2, width=8, hidden=12, span_limit=16, span_init=5.5, ramp=4)
 

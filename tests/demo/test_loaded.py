@@ -7,8 +7,7 @@ import re
 import headspan as hs
 import numpy as np
 import pytest
-from headspan import lm
-from headspan.train import train
+from headspan.lab import lm, train
 from lm_helpers import TRAINING, small_run, small_text
 
 TEXT = small_text()
@@ -22,7 +21,7 @@ def run(tmp_path_factory):
 
 
 def test_it_has_configuration_weights_and_history(run):
-    loaded = hs.load_run(str(run.path))
+    loaded = hs.lab.load_run(str(run.path))
     assert loaded.config == json.loads((run.path / "config.json").read_text())
     assert (loaded.path, loaded.training) == (run.path, TRAINING)
     saved = run.load().parameters
@@ -42,16 +41,16 @@ def test_it_has_configuration_weights_and_history(run):
 
 def test_rows_that_the_weights_do_not_know_are_left_out_and_a_run_not_begun_has_its_first_weights(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
-    loaded = hs.load_run(run.path)
+    loaded = hs.lab.load_run(run.path)
     assert loaded.history["spans"].shape == (0, 2, 2)
     assert np.array_equal(loaded.weights["head"], lm.init_parameters(loaded.model, TRAINING.seed)["head"])
     train(run, TEXT, steps=4)
     run.add_metrics({**run.metrics()[-1], "step": 6})
-    assert hs.load_run(run.path).history["step"].tolist() == [2, 4]
+    assert hs.lab.load_run(run.path).history["step"].tolist() == [2, 4]
 
 
 def test_a_trace_is_what_the_model_computes(run):
-    loaded = hs.load_run(run.path)
+    loaded = hs.lab.load_run(run.path)
     words = "the head that looks é near"
     seen = loaded.trace(words)
     layers = lm.trace(loaded.weights, loaded.model, loaded.encode(words)[None])
@@ -65,7 +64,7 @@ def test_a_trace_is_what_the_model_computes(run):
 
 def test_a_trace_goes_straight_into_explore(run):
     pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
-    seen = hs.load_run(run.path).trace("the head that looks far")
+    seen = hs.lab.load_run(run.path).trace("the head that looks far")
     view = hs.explore(**seen)
     assert view.span == np.minimum(seen["span"], 23).tolist()
     assert (view.meta["tokens"], view.meta["unit"]) == (seen["tokens"], "characters")
@@ -84,7 +83,7 @@ def test_a_trace_goes_straight_into_explore(run):
 )
 def test_a_text_the_model_cannot_read(run, text, error, message):
     with pytest.raises(error, match=re.escape(message)):
-        hs.load_run(run.path).trace(text)
+        hs.lab.load_run(run.path).trace(text)
 
 
 @pytest.mark.parametrize("vocabulary", [None, [1, 2], [5] * len(TEXT.vocabulary), [300] * len(TEXT.vocabulary), "abc"])
@@ -93,11 +92,11 @@ def test_a_vocabulary_that_is_none(tmp_path, vocabulary):
     run.config["text"]["vocabulary"] = vocabulary
     (run.path / "config.json").write_text(json.dumps(run.config))
     with pytest.raises(ValueError, match=r"config\.json does not describe a run: vocabulary must "):
-        hs.load_run(run.path)
+        hs.lab.load_run(run.path)
 
 
 def test_what_is_no_run(tmp_path):
     with pytest.raises(ValueError, match=r"absent is not an existing run folder"):
-        hs.load_run(tmp_path / "absent")
+        hs.lab.load_run(tmp_path / "absent")
     with pytest.raises(TypeError, match="path must be a run folder such as 'runs/demo-001', not 3"):
-        hs.load_run(3)
+        hs.lab.load_run(3)

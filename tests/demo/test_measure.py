@@ -2,7 +2,7 @@
 
 import headspan as hs
 import numpy as np
-from headspan.demo.report import measure, sections
+from headspan.lab.report import measure, sections
 
 
 def test_mean_weight_at_each_distance():

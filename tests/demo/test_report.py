@@ -9,16 +9,14 @@ import headspan as hs
 import matplotlib
 import numpy as np
 import pytest
-from headspan import lm
-from headspan.demo.report import measure as _measure
-from headspan.demo.report import page as _page
-from headspan.demo.report import pictures as _pictures
-from headspan.demo.report import view as _report_view
-from headspan.demo.runs import RunError
 from headspan.explorer.part import whole
+from headspan.lab import lm, train, write_report
+from headspan.lab.report import measure as _measure
+from headspan.lab.report import page as _page
+from headspan.lab.report import pictures as _pictures
+from headspan.lab.report import view as _report_view
+from headspan.lab.runs import RunError
 from headspan.plot import style as plot_style
-from headspan.report import write_report
-from headspan.train import train
 from lm_helpers import TRAINING, small_run, small_text
 
 TEXT = small_text()

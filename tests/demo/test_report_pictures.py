@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import matplotlib
 import numpy as np
-from headspan.demo.report import pictures
+from headspan.lab.report import pictures
 from headspan.plot import style as plot_style
 
 

@@ -4,13 +4,11 @@ import os
 
 import numpy as np
 import pytest
-from headspan import lm
-from headspan.demo import cli
-from headspan.demo.runs import RunError
-from headspan.demo.text import read_text
-from headspan.demo.trained import sample as _sample
-from headspan.demo.trained.sample import sample
-from headspan.train import train
+from headspan.lab import cli, lm, train
+from headspan.lab.runs import RunError
+from headspan.lab.text import read_text
+from headspan.lab.trained import sample as _sample
+from headspan.lab.trained.sample import sample
 from lm_helpers import small_run, small_text
 
 MODEL = lm.ModelConfig(vocabulary=5, layers=1, heads=2, width=8, hidden=8)

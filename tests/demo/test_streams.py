@@ -7,17 +7,15 @@ import re
 import headspan as hs
 import numpy as np
 import pytest
-from headspan import lm
-from headspan.demo.config import BATCHES
-from headspan.demo.model import layers
-from headspan.demo.model.forward import forward
-from headspan.demo.model.memory import Memory
-from headspan.demo.runs import Run
-from headspan.demo.training.baselines import baselines_of, pairs_in_window, spans_in_window, train_baseline
-from headspan.demo.training.engines import objective
-from headspan.demo.training.train import current_state, draw_batch, initial_state, sample_bits, text_bits
-from headspan.report import write_report
-from headspan.train import train
+from headspan.lab import lm, train, write_report
+from headspan.lab.config import BATCHES
+from headspan.lab.model import layers
+from headspan.lab.model.forward import forward
+from headspan.lab.model.memory import Memory
+from headspan.lab.runs import Run
+from headspan.lab.training.baselines import baselines_of, pairs_in_window, spans_in_window, train_baseline
+from headspan.lab.training.engines import objective
+from headspan.lab.training.train import current_state, draw_batch, initial_state, sample_bits, text_bits
 from lm_helpers import TRAINING, small_model, small_run, small_text
 
 TEXT = small_text()
@@ -197,7 +195,7 @@ def test_the_report_of_dynamic_spans(tmp_path, batches):
     assert "spans from 0 to 32 characters, predicted by each character, initially 8" in page
     assert ("see up to 35 earlier characters" in page) == (batches == "stream")
     assert (tmp_path / "png" / "opened.png").exists()
-    loaded = hs.load_run(run.path)
+    loaded = hs.lab.load_run(run.path)
     words = "the head that looks far"
     means = lm.spans(loaded.weights, loaded.model, loaded.encode(words)[None]).mean((1, 3))
     np.testing.assert_allclose(loaded.trace(words)["span"], means.ravel(), rtol=1e-6)

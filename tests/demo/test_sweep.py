@@ -10,13 +10,11 @@ import headspan as hs
 import numpy as np
 import pytest
 from filelock import FileLock
-from headspan import lm
-from headspan.demo import cli
-from headspan.demo.runs import Run, RunError
-from headspan.demo.sweep.grid import read_plan
-from headspan.demo.sweep.work import Sweep
-from headspan.demo.training.train import text_bits
-from headspan.train import TrainConfig
+from headspan.lab import TrainConfig, cli, lm
+from headspan.lab.runs import Run, RunError
+from headspan.lab.sweep.grid import read_plan
+from headspan.lab.sweep.work import Sweep
+from headspan.lab.training.train import text_bits
 from lm_helpers import error_of, small_text, written
 
 SHARED = """
@@ -182,7 +180,7 @@ def test_one_that_was_interrupted_comes_to_the_same_numbers(whole, folder, capsy
         return measure(run, *rest)
 
     with monkeypatch.context() as patch:
-        from headspan.demo.sweep import work
+        from headspan.lab.sweep import work
 
         measure = work.numbers_of
         patch.setattr(work, "numbers_of", interrupted)

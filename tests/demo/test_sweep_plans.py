@@ -1,9 +1,8 @@
 """What a file that describes a sweep stands for, and what is wrong with one."""
 
 import pytest
-from headspan.demo import cli
-from headspan.demo.sweep.grid import read_plan
-from headspan.train import TrainConfig
+from headspan.lab import TrainConfig, cli
+from headspan.lab.sweep.grid import read_plan
 from lm_helpers import error_of, small_text, written
 
 

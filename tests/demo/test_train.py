@@ -9,12 +9,12 @@ import signal
 
 import numpy as np
 import pytest
-from headspan.demo import text as _text
-from headspan.demo.runs import Run, RunError, next_folder, replace_file
-from headspan.demo.runs.optimizer import Adam, schedule
-from headspan.demo.training.train import _Trainer, draw_batch, initial_state, train
-from headspan.lm import ModelConfig
-from headspan.train import TrainConfig, as_config
+from headspan.lab import TrainConfig, as_config
+from headspan.lab import text as _text
+from headspan.lab.lm import ModelConfig
+from headspan.lab.runs import Run, RunError, next_folder, replace_file
+from headspan.lab.runs.optimizer import Adam, schedule
+from headspan.lab.training.train import _Trainer, draw_batch, initial_state, train
 from lm_helpers import TRAINING, small_model, small_run, small_text
 
 

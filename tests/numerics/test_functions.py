@@ -212,9 +212,9 @@ def test_blocks_that_content_or_gates_leave_out_cost_nothing(batch):
     """Counted in the dense mask; gates that are 0 without a pattern are computed, and counted."""
     rng = np.random.default_rng(0)
     query, key = rng.standard_normal((2, batch, 2, 70, 8))
-    chosen = hs.selected_blocks(query, key, keep=2, block_size=(8, 4))
+    chosen = hs.sparse.selected_blocks(query, key, keep=2, block_size=(8, 4))
     gates = np.where(rng.random((2, 9, 9)) < 0.6, 0, 0.5)
-    learned, _ = hs.learned_blocks(gates, 8, tokens=70)
+    learned, _ = hs.sparse.learned_blocks(gates, 8, tokens=70)
     sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "batch": batch}
     for options, items in (({"pattern": chosen}, 1), (learned, batch)):
         seen = np.broadcast_to(options["pattern"].mask(70) & np.tri(70, dtype=bool), (batch // items, 2, 70, 70))

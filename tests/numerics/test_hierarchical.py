@@ -29,7 +29,7 @@ def test_values_are_those_of_the_definition(side, tokens, queries, dtype):
     query = normals(0, 2, 4, queries, 8, dtype=dtype)
     key, value = (normals(i, 2, 2, tokens, n, dtype=dtype) for i, n in ((1, 8), (2, 5)))
     options = {"scale": 0.5, "sinks": [0.5, -1, 0, 2]}
-    out, lse = hs.hierarchical_attention(query, key, value, block_size=side, return_lse=True, **options)
+    out, lse = hs.sparse.hierarchical_attention(query, key, value, block_size=side, return_lse=True, **options)
     tolerance = 1e-11 if dtype == "float64" else 3e-5
     for batch, head in np.ndindex(2, 4):
         arrays = query[batch, head], key[batch, head // 2], value[batch, head // 2]
@@ -52,11 +52,11 @@ def test_gradients_are_those_of_the_values(side):
     grad_out, grad_lse = normals(3, 2, 41, 5), normals(4, 2, 41)
 
     def loss(*arrays, **options):
-        out, lse = hs.hierarchical_attention(*arrays, block_size=side, return_lse=True, **options)
+        out, lse = hs.sparse.hierarchical_attention(*arrays, block_size=side, return_lse=True, **options)
         return np.vdot(out, grad_out) + np.vdot(lse, grad_lse)
 
     arrays, sinks = [query, key, value], np.array([0.5, -1.0])
-    _, vjp = hs.hierarchical_attention_vjp(*arrays, block_size=side, sinks=sinks, return_lse=True)
+    _, vjp = hs.sparse.hierarchical_attention_vjp(*arrays, block_size=side, sinks=sinks, return_lse=True)
     found = vjp(grad_out, grad_lse)
     assert found.key_bias is None
     for which, gradient in enumerate(found[:3]):
@@ -74,16 +74,16 @@ def test_gradients_are_those_of_the_values(side):
 def test_equal_keys_of_a_group_are_exact():
     query, value = normals(0, 2, 500, 8), normals(1, 2, 500, 8)
     key = np.repeat(normals(2, 2, 1, 8), 500, axis=1)
-    found = hs.hierarchical_attention(query, key, value, block_size=8)
+    found = hs.sparse.hierarchical_attention(query, key, value, block_size=8)
     np.testing.assert_allclose(found, hs.attention(query, key, value), rtol=0, atol=1e-12)
 
 
 def test_a_changed_future_changes_nothing_before_it():
     query, key, value = (normals(i, 2, 300, 8, dtype="float32") for i in range(3))
-    before = hs.hierarchical_attention(query, key, value, block_size=8)
+    before = hs.sparse.hierarchical_attention(query, key, value, block_size=8)
     for array in (query, key, value):
         array[:, 150:] *= -3
-    after = hs.hierarchical_attention(query, key, value, block_size=8)
+    after = hs.sparse.hierarchical_attention(query, key, value, block_size=8)
     assert after[:, :150].tobytes() == before[:, :150].tobytes()
     assert (after[:, 150:] != before[:, 150:]).any()
 
@@ -92,7 +92,7 @@ def test_a_changed_future_changes_nothing_before_it():
 @pytest.mark.parametrize("side", [1, 4, 7, 400])
 def test_cost_counts_the_groups_that_queries_see(side, tokens, queries):
     counted = sum(len(means_of(query, side)) for query in range(tokens - queries, tokens))
-    cost = hs.hierarchical_cost(tokens=queries, heads=3, head_dim=8, key_tokens=tokens, block_size=side, batch=2)
+    cost = hs.sparse.hierarchical_cost(tokens=queries, heads=3, head_dim=8, key_tokens=tokens, block_size=side, batch=2)
     assert list(cost.head_pairs) == [2 * counted] * 3
     assert (cost.pairs, cost.forward_flops, cost.backward_flops) == (6 * counted, 192 * counted, 480 * counted)
     assert cost.dense_flops == hs.cost(tokens=queries, heads=3, head_dim=8, key_tokens=tokens, batch=2).dense_flops
@@ -100,7 +100,9 @@ def test_cost_counts_the_groups_that_queries_see(side, tokens, queries):
 
 def test_pairs_grow_as_the_logarithm():
     """Of a token: twice as many tokens add a level, which is one or two stretches of means."""
-    pairs = [hs.hierarchical_cost(tokens=1, key_tokens=64 * 2**i, heads=1, head_dim=8).pairs for i in range(4, 14)]
+    pairs = [
+        hs.sparse.hierarchical_cost(tokens=1, key_tokens=64 * 2**i, heads=1, head_dim=8).pairs for i in range(4, 14)
+    ]
     assert all(64 <= more <= 128 for more in np.diff(pairs))
 
 
@@ -117,5 +119,5 @@ def test_pairs_grow_as_the_logarithm():
 def test_bad_calls(words, wrong):
     arguments = {"query": np.ones((8, 3)), "key": np.ones((8, 3)), "value": np.ones((8, 3))} | wrong
     with pytest.raises((TypeError, ValueError), match=words) as caught:
-        hs.hierarchical_attention(**arguments)
+        hs.sparse.hierarchical_attention(**arguments)
     assert "\n" not in str(caught.value)

@@ -33,10 +33,10 @@ def problem(form, temperature, dtype=np.float64, seed=0):
     """x, parameters of no special value, and options."""
     rng = np.random.default_rng([seed, 7])
     options = COMMON | FORMS[form] | TEMPERATURES[temperature]
-    parameters = hs.hybrid_parameters(
+    parameters = hs.hybrid.hybrid_parameters(
         DIM, HEADS, per=options["per"], learn_temperature=temperature == "learned", dtype=dtype
     )
-    parameters = hs.HybridParameters(
+    parameters = hs.hybrid.HybridParameters(
         *(None if p is None else p + rng.normal(0, 0.4, p.shape).astype(dtype) for p in parameters)
     )
     return rng.standard_normal((BATCH, TOKENS, DIM)).astype(dtype), parameters, options
@@ -104,11 +104,11 @@ def dense(
 def test_dense_definition(form, temperature):
     x, parameters, options = problem(form, temperature)
     expected = dense(x, parameters, **options)
-    actual = hs.hybrid_attention(x, parameters, **options, return_span=True)
+    actual = hs.hybrid.hybrid_attention(x, parameters, **options, return_span=True)
     for name, one, two in zip(("out", "span", "temperature"), actual, expected, strict=True):
         assert one.shape == two.shape, name
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-10, err_msg=name)
-    np.testing.assert_array_equal(hs.hybrid_attention(x, parameters, **options), actual[0])
+    np.testing.assert_array_equal(hs.hybrid.hybrid_attention(x, parameters, **options), actual[0])
     assert np.ptp(actual[1]) > 0.01  # spans differ
 
 
@@ -118,12 +118,12 @@ def test_dense_definition(form, temperature):
 def test_gradient_by_central_differences(form, temperature):
     """Through the whole layer, for x and every parameter, of a loss of out and of the span."""
     x, parameters, options = problem(form, temperature)
-    (out, span, _), vjp = hs.hybrid_attention_vjp(x, parameters, **options, return_span=True)
+    (out, span, _), vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, **options, return_span=True)
     rng = np.random.default_rng(3)
     grad_out, grad_span = rng.standard_normal(out.shape), rng.standard_normal(span.shape)
 
     def loss(x, parameters):
-        out, span, _ = hs.hybrid_attention(x, parameters, **options, return_span=True)
+        out, span, _ = hs.hybrid.hybrid_attention(x, parameters, **options, return_span=True)
         return (out * grad_out).sum() + (span * grad_span).sum()
 
     grad_x, gradients = vjp(grad_out, grad_span)
@@ -142,7 +142,7 @@ def test_gradient_by_central_differences(form, temperature):
 
 def test_gradient_without_that_of_the_span():
     x, parameters, options = problem("head", "sharpen longer")
-    (out, span, _), vjp = hs.hybrid_attention_vjp(x, parameters, **options, return_span=True)
+    (out, span, _), vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, **options, return_span=True)
     one, two = vjp(np.ones_like(out)), vjp(np.ones_like(out), np.zeros_like(span))
     np.testing.assert_array_equal(one[0], two[0])
     for a, b in zip(one[1], two[1], strict=True):
@@ -153,12 +153,12 @@ def test_gradient_without_that_of_the_span():
 @every_form
 def test_float32(form, temperature):
     x, parameters, options = problem(form, temperature, dtype=np.float32)
-    results, vjp = hs.hybrid_attention_vjp(x, parameters, **options, return_span=True)
+    results, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, **options, return_span=True)
     assert [a.dtype for a in results] == [np.float32] * 3
     for one, two in zip(results, dense(x, parameters, **options), strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=2e-5)
-    wide = hs.HybridParameters(*(None if p is None else np.float64(p) for p in parameters))
-    wide_out, wide_vjp = hs.hybrid_attention_vjp(np.float64(x), wide, **options)
+    wide = hs.hybrid.HybridParameters(*(None if p is None else np.float64(p) for p in parameters))
+    wide_out, wide_vjp = hs.hybrid.hybrid_attention_vjp(np.float64(x), wide, **options)
     grad_x, gradients = vjp(np.ones_like(results[0]))
     wide_x, wide_gradients = wide_vjp(np.ones_like(wide_out))
     for one, two in zip((grad_x, *gradients), (wide_x, *wide_gradients), strict=True):
@@ -171,8 +171,8 @@ def test_float32(form, temperature):
 @pytest.mark.parametrize("form", ["batch", "head", "token"])
 def test_without_a_batch_axis(form, temperature):
     x, parameters, options = problem(form, temperature)
-    results, vjp = hs.hybrid_attention_vjp(x[:1], parameters, **options, return_span=True)
-    flat, flat_vjp = hs.hybrid_attention_vjp(x[0], parameters, **options, return_span=True)
+    results, vjp = hs.hybrid.hybrid_attention_vjp(x[:1], parameters, **options, return_span=True)
+    flat, flat_vjp = hs.hybrid.hybrid_attention_vjp(x[0], parameters, **options, return_span=True)
     assert flat[0].shape == x[0].shape
     for one, two in zip(flat[:2], results[:2], strict=True):
         np.testing.assert_array_equal(one, two[0])
@@ -187,11 +187,11 @@ def test_without_a_batch_axis(form, temperature):
 def test_bits_do_not_depend_on_threads(dtype):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, 301, 24)).astype(dtype)
-    parameters = hs.hybrid_parameters(24, 3, per="token", learn_temperature=True, dtype=dtype)
+    parameters = hs.hybrid.hybrid_parameters(24, 3, per="token", learn_temperature=True, dtype=dtype)
     before, bits = hs.get_num_threads(), []
     for count in (1, 2):
         hs.set_num_threads(count)
-        out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=3, max_span=90, per="token")
+        out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, heads=3, max_span=90, per="token")
         grad_x, gradients = vjp(np.ones_like(out))
         bits.append([a.tobytes() for a in (out, grad_x, *gradients)])
     hs.set_num_threads(before)
@@ -201,16 +201,18 @@ def test_bits_do_not_depend_on_threads(dtype):
 def test_batch_items_do_not_meet():
     """The span of an item is its own, so that its result does not depend on its company."""
     x, parameters, options = problem("batch", "sharpen longer")
-    together = hs.hybrid_attention(x, parameters, **options)
+    together = hs.hybrid.hybrid_attention(x, parameters, **options)
     for item, expected in zip(x, together, strict=True):
-        np.testing.assert_allclose(hs.hybrid_attention(item, parameters, **options), expected, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(
+            hs.hybrid.hybrid_attention(item, parameters, **options), expected, rtol=0, atol=1e-13
+        )
 
 
 def test_causal_never_looks_ahead():
     x, parameters, options = problem("causal", "sharpen longer")
     changed = x.copy()
     changed[:, 5:] = 3.0 - changed[:, 5:]
-    one, two = (hs.hybrid_attention(a, parameters, **options, return_span=True) for a in (x, changed))
+    one, two = (hs.hybrid.hybrid_attention(a, parameters, **options, return_span=True) for a in (x, changed))
     np.testing.assert_array_equal(one[0][:, :5], two[0][:, :5])
     np.testing.assert_array_equal(one[1][..., :5], two[1][..., :5])
     assert not np.array_equal(one[0][:, 5:], two[0][:, 5:])
@@ -220,11 +222,11 @@ def test_inputs_stay_and_strides_do_not_matter():
     x, parameters, options = problem("token", "learned")
     wide = np.full((BATCH, TOKENS, 2 * DIM), np.nan)
     wide[..., ::2] = x
-    fortran = hs.HybridParameters(*(np.asfortranarray(p) for p in parameters))
+    fortran = hs.hybrid.HybridParameters(*(np.asfortranarray(p) for p in parameters))
     copies = [p.copy() for p in parameters]
-    expected, vjp = hs.hybrid_attention_vjp(x, parameters, **options)
+    expected, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, **options)
     grads = vjp(np.ones_like(expected))
-    actual, strided_vjp = hs.hybrid_attention_vjp(wide[..., ::2], fortran, **options)
+    actual, strided_vjp = hs.hybrid.hybrid_attention_vjp(wide[..., ::2], fortran, **options)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-13)
     np.testing.assert_allclose(strided_vjp(np.ones_like(actual))[0], grads[0], rtol=0, atol=1e-12)
     for one, two in zip(parameters, copies, strict=True):
@@ -233,7 +235,7 @@ def test_inputs_stay_and_strides_do_not_matter():
 
 def test_results_may_be_changed_before_the_gradient_is_taken():
     x, parameters, options = problem("head", "learned")
-    results, vjp = hs.hybrid_attention_vjp(x, parameters, **options, return_span=True)
+    results, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, **options, return_span=True)
     grad_out, grad_span = np.ones_like(results[0]), np.ones_like(results[1])
     expected = vjp(grad_out, grad_span)
     for result in results:
@@ -244,15 +246,15 @@ def test_results_may_be_changed_before_the_gradient_is_taken():
 
 
 def test_parameters_at_first():
-    one, two, other = (hs.hybrid_parameters(8, 2, per="head", seed=seed) for seed in (1, 1, 2))
+    one, two, other = (hs.hybrid.hybrid_parameters(8, 2, per="head", seed=seed) for seed in (1, 1, 2))
     assert one.log_temperature is None
     for a, b, c, name in zip(one[:-1], two[:-1], other[:-1], one._fields, strict=False):
         np.testing.assert_array_equal(a, b)
         assert np.array_equal(a, c) == (name.startswith("norm") or name.endswith("bias")), name
-    learned = hs.hybrid_parameters(8, 2, learn_temperature=True, dtype="float32")
+    learned = hs.hybrid.hybrid_parameters(8, 2, learn_temperature=True, dtype="float32")
     assert {p.dtype for p in learned} == {np.dtype(np.float32)}
     x = np.random.default_rng(0).standard_normal((2, 40, 8)).astype(np.float32)
-    _, span, temperature = hs.hybrid_attention(x, learned, heads=2, max_span=20, return_span=True)
+    _, span, temperature = hs.hybrid.hybrid_attention(x, learned, heads=2, max_span=20, return_span=True)
     np.testing.assert_array_equal(temperature, [1, 1])
     assert np.all(abs(span - 10) < 5)
 
@@ -280,7 +282,7 @@ def planted_batch(rng, items=8, tokens=96):
 def planted_parameters(start):
     """Both branches average the tokens as they are, the output is the local branch, and every span is `start`."""
     qkv = np.concatenate((np.zeros((4, 8)), np.eye(4)), axis=1)
-    parameters = hs.hybrid_parameters(4, 1)
+    parameters = hs.hybrid.hybrid_parameters(4, 1)
     return parameters._replace(
         global_qkv=qkv,
         local_qkv=qkv,
@@ -297,7 +299,7 @@ def train(start, trained, steps=200, rate=0.05):
     losses, spans = [], []
     for step in range(1, steps + 1):
         x, target, kinds = planted_batch(rng)
-        (out, span, _), vjp = hs.hybrid_attention_vjp(x, parameters, **LAYER, return_span=True)
+        (out, span, _), vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, **LAYER, return_span=True)
         error = np.zeros_like(out)
         error[..., 0] = out[..., 0] - target
         losses.append(np.mean(error[..., 0] ** 2))
@@ -342,7 +344,7 @@ def test_a_hard_window_cuts_the_gradient():
     """As documented: with no ramp the span is felt by the temperature only."""
     x, parameters, options = problem("batch", "sharpen longer")
     for c, cut in ((0.0, True), (0.5, False)):
-        out, vjp = hs.hybrid_attention_vjp(x, parameters, **options | {"ramp": 0, "temperature_range": c})
+        out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, **options | {"ramp": 0, "temperature_range": c})
         gradient = vjp(np.ones_like(out))[1].predictor_weight
         assert np.all(gradient == 0) == cut
 
@@ -356,6 +358,6 @@ def test_page_example():
 
 
 def test_matrices_at_first_have_the_variance_of_one_by_their_inputs():
-    parameters = hs.hybrid_parameters(64, 4)
+    parameters = hs.hybrid.hybrid_parameters(64, 4)
     for name, inputs in (("global_qkv", 64), ("local_qkv", 64), ("projection", 128)):
         np.testing.assert_allclose(getattr(parameters, name).std(), inputs**-0.5, rtol=0.05, err_msg=name)

@@ -200,7 +200,7 @@ def test_indices_as_positions(dtype):
 def test_segments_are_calls_of_their_own():
     bounds = [0, 1, 30, 95, 96, 160]
     arrays = [normals(i, 2, 2, 160, 8) for i in range(3)]
-    ids = hs.segments_from(bounds)
+    ids = hs.segment_ids(bounds)
     for options in ({"span": 20.5}, {"causal": False, "alibi_slopes": 0.125}):
         out, lse = hs.attention(*arrays, segment_ids=ids, return_lse=True, **options)
         for first, last in itertools.pairwise(bounds):
@@ -309,13 +309,13 @@ def test_rows_with_nothing(options, dtype):
     "bounds", [[0, 3, 7], [0, 1], [0, 5, 6, 7, 100], (0, 2, 4), np.array([0, 9, 11], np.int32)], ids=str
 )
 def test_segments_from(bounds):
-    ids = hs.segments_from(bounds)
+    ids = hs.segment_ids(bounds)
     assert ids.dtype.kind == "i"
     np.testing.assert_array_equal(ids, [i for i in range(len(bounds) - 1) for _ in range(bounds[i], bounds[i + 1])])
 
 
 def test_segments_from_with_an_empty_sequence():
-    _, counts = np.unique(hs.segments_from([0, 3, 3, 7]), return_counts=True)
+    _, counts = np.unique(hs.segment_ids([0, 3, 3, 7]), return_counts=True)
     assert counts.tolist() == [3, 4]
 
 
@@ -325,7 +325,7 @@ def test_importance_from(dtype):
     expected = np.zeros((2, 4, 5))
     for b, h, t in np.ndindex(2, 4, 5):
         expected[b, h, t] = sum(float(x[b, t, c]) * float(weight[h, c]) for c in range(3)) + float(bias[h])
-    (values, vjp), alone = hs.importance_from_vjp(x, weight, bias), hs.importance_from(x, weight, bias)
+    (values, vjp), alone = hs.key_importance_vjp(x, weight, bias), hs.key_importance(x, weight, bias)
     assert values.dtype == alone.dtype == dtype
     np.testing.assert_array_equal(values, alone)
     np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12 if dtype == "float64" else 1e-5)
@@ -338,13 +338,13 @@ def test_importance_from_vjp_by_central_differences():
     """Alone, and through an attention that it biases."""
     arguments = [normals(0, 2, 5, 3), normals(1, 4, 3), normals(2, 4)]
     arrays, grad = [normals(i, 2, 4, 5, 3) for i in (3, 4, 5)], normals(6, 2, 4, 5)
-    values, vjp = hs.importance_from_vjp(*arguments)
+    values, vjp = hs.key_importance_vjp(*arguments)
     out, attention_vjp = hs.attention_vjp(*arrays, key_bias=values, span=2.25)
     through = vjp(attention_vjp(out).key_bias)
     for i, (alone, deep) in enumerate(zip(vjp(grad), through, strict=True)):
 
         def given(a, i=i):
-            return hs.importance_from(*arguments[:i], a, *arguments[i + 1 :])
+            return hs.key_importance(*arguments[:i], a, *arguments[i + 1 :])
 
         def loss(a, given=given):
             return np.vdot(hs.attention(*arrays, key_bias=given(a), span=2.25), out)

@@ -65,7 +65,7 @@ def by_token(blocks, sides, tokens, queries):
 def test_blocks_are_those_of_the_definition(sides, keep, shortlist, tokens, queries, causal, dtype):
     query, key = normals(0, 2, 4, queries, 8, dtype=dtype), normals(1, 2, 2, tokens, 8, dtype=dtype)
     options = {"keep": keep, "shortlist": shortlist, "causal": causal}
-    pattern = hs.selected_blocks(query, key, block_size=sides, **options)
+    pattern = hs.sparse.selected_blocks(query, key, block_size=sides, **options)
     mask = pattern.mask(queries, tokens)
     for batch, head in np.ndindex(2, 4):
         blocks = defined(query[batch, head], key[batch, head // 2], sides=sides, **options)
@@ -76,7 +76,9 @@ def test_blocks_are_those_of_the_definition(sides, keep, shortlist, tokens, quer
 @pytest.mark.parametrize("always", [(), ("own",), ("previous",), ("first", "own"), "own"])
 def test_what_is_always_seen(always, causal):
     query, key = normals(0, 200, 8), normals(1, 200, 8)
-    pattern = hs.selected_blocks(query, key, keep=2, block_size=(16, 4), always=always, shortlist=16, causal=causal)
+    pattern = hs.sparse.selected_blocks(
+        query, key, keep=2, block_size=(16, 4), always=always, shortlist=16, causal=causal
+    )
     names = {always} if isinstance(always, str) else always
     blocks = defined(query, key, 2, (16, 4), names, 16, causal)
     assert (pattern.mask(200)[0] == by_token(blocks, (16, 4), 200, 200)).all()
@@ -94,7 +96,7 @@ def test_blocks_of_any_sizes(always, causal):
         query, key = normals(0, queries, 4), normals(1, tokens, 4)
         options = {"block_size": (query_block, key_block), "always": always, "window": window}
         none, some = (
-            hs.selected_blocks(query, key, keep=keep, causal=causal, **options).mask(queries, tokens)[0]
+            hs.sparse.selected_blocks(query, key, keep=keep, causal=causal, **options).mask(queries, tokens)[0]
             for keep in (0, 2)
         )
         place, block = np.arange(tokens), np.arange(tokens) // key_block
@@ -119,7 +121,7 @@ def test_a_window_before_each_block(window, causal):
     query, key = normals(0, 200, 8), normals(1, 200, 8)
     options = {"keep": 2, "window": window, "causal": causal}
     for sides in ((16, 4), (1, 4), (1, 1), (10, 3)):
-        pattern = hs.selected_blocks(query, key, block_size=sides, **options)
+        pattern = hs.sparse.selected_blocks(query, key, block_size=sides, **options)
         assert (pattern.mask(200)[0] == by_token(defined(query, key, sides=sides, **options), sides, 200, 200)).all()
 
 
@@ -130,7 +132,7 @@ def test_no_output_depends_on_later_tokens(shortlist, query_block):
     q, k, v = (normals(i, 1, 2, 400, 8, dtype="float32") for i in range(3))
 
     def attend():
-        pattern = hs.selected_blocks(q, k, keep=4, block_size=(query_block, 4), shortlist=shortlist)
+        pattern = hs.sparse.selected_blocks(q, k, keep=4, block_size=(query_block, 4), shortlist=shortlist)
         return pattern.mask(400) & np.tri(400, dtype=bool), hs.attention(q, k, v, pattern=pattern)
 
     seen_before, before = attend()
@@ -151,7 +153,7 @@ def test_the_choice_follows_the_content():
     for place in (100, 1031, 2900):
         keys = k.copy()
         keys[place // 4 * 4 : place // 4 * 4 + 4] += 5
-        mask = hs.selected_blocks(q, keys, keep=1, shortlist=64).mask(tokens)[0]
+        mask = hs.sparse.selected_blocks(q, keys, keep=1, shortlist=64).mask(tokens)[0]
         assert mask[3500, place]
         assert mask[3500].sum() == 4 + 64 + 64 + 4  # chosen, own, previous, first
 
@@ -159,7 +161,7 @@ def test_the_choice_follows_the_content():
 def test_nan_chooses_nothing_and_is_not_chosen():
     q, k = normals(0, 256, 8), normals(1, 256, 8)
     q[64:128], k[8:12] = np.nan, np.nan
-    mask = hs.selected_blocks(q, k, keep=10, block_size=(64, 4), always=["own"]).mask(256)[0]
+    mask = hs.sparse.selected_blocks(q, k, keep=10, block_size=(64, 4), always=["own"]).mask(256)[0]
     assert mask[64].sum() == 64
     assert mask[128].sum() == 64 + 40
     assert not mask[:, 8:12][128:].any()
@@ -171,13 +173,13 @@ def test_choices_are_the_same_for_any_number_of_threads(dtype):
     patterns = []
     for threads in (1, 2, 5):
         hs.set_num_threads(threads)
-        patterns.append(hs.selected_blocks(q, k, keep=6))
+        patterns.append(hs.sparse.selected_blocks(q, k, keep=6))
     assert patterns[0] == patterns[1] == patterns[2]
 
 
 def test_gradients_are_those_of_the_chosen_pairs():
     q, k, v, grad = (normals(i, 1, 2, 150, 8) for i in range(4))
-    pattern = hs.selected_blocks(q, k, keep=3, block_size=(16, 4))
+    pattern = hs.sparse.selected_blocks(q, k, keep=3, block_size=(16, 4))
     _, vjp = hs.attention_vjp(q, k, v, pattern=pattern)
     gradients = vjp(grad)
     allowed = pattern.mask(150) & np.tri(150, dtype=bool)

@@ -24,13 +24,13 @@ hs.explore(q, k)
 """,
     "store": """
 q, k, v = np.random.default_rng(0).standard_normal((3, 2, 100, 16), dtype=np.float32)
-with hs.KeyValueStore("keys", key_heads=2, head_dim=16) as store:
+with hs.memory.KeyValueStore("keys", key_heads=2, head_dim=16) as store:
     store.append(k, v)
     assert store.attend(q[:, -3:]).shape == (2, 3, 16)
 """,
     "faiss": """
 key = np.random.default_rng(0).standard_normal((2, 1000, 16), dtype=np.float32)
-index = hs.KeyIndex(2, 16, nlist=8)
+index = hs.memory.KeyIndex(2, 16, nlist=8)
 index.add(key)
 assert index.retrieve(key[:, [3, 5]], 4).shape == (2, 2, 4)
 """,

@@ -19,8 +19,8 @@ LEFT_OUT = (
     "headspan._core",
     "headspan.jax",
     "headspan.torch",
-    "headspan.demo.training.engines.by_torch",
-    "headspan.demo.training.engines.torch_layers",
+    "headspan.lab.training.engines.by_torch",
+    "headspan.lab.training.engines.torch_layers",
 )
 MODULES = sorted(
     m.name
@@ -44,7 +44,9 @@ def test_docstring_examples(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("name", ["headspan", "headspan.lm", "headspan.train", "headspan.report"])
+@pytest.mark.parametrize(
+    "name", ["headspan", "headspan.hybrid", "headspan.lab", "headspan.lab.lm", "headspan.memory", "headspan.sparse"]
+)
 def test_public_functions_have_examples(name):
     finder = doctest.DocTestFinder(recurse=False)
     module = importlib.import_module(name)

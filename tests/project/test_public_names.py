@@ -10,24 +10,28 @@ from helpers import run_python
 
 NAMES = {
     "headspan": """
-        Cost Gradients HybridParameters KeyIndex KeyValueStore SpanCache SpanFit StreamingAttention __version__
-        attention attention_vjp attention_weights build_info cost dynamic_span dynamic_span_vjp explore fit_spans
-        get_num_threads hierarchical_attention hierarchical_attention_vjp hierarchical_cost hybrid_attention
-        hybrid_attention_vjp hybrid_parameters importance_from importance_from_vjp learned_blocks load_run
-        merge_attention merge_attention_vjp patterns plot reference retrieval_attention retrieval_attention_vjp
-        segments_from selected_blocks set_num_threads soft_mask span_penalty t5_buckets
+        Cost Gradients SpanCache SpanFit __version__ attention attention_vjp attention_weights build_info cost
+        dynamic_span dynamic_span_vjp explore fit_spans get_num_threads key_importance key_importance_vjp
+        merge_attention merge_attention_vjp patterns segment_ids set_num_threads soft_mask span_penalty t5_buckets
         """,
-    "headspan.autograd": "attention defvjp_argnums primitive value_and_grad",
-    "headspan.lm": "ModelConfig Parameters init_parameters logits loss spans stream_bits surprisal trace window_bits",
-    "headspan.patterns": "Blocks Blockwise Fixed Full Global Window Neighborhood Pattern Random Strided",
+    "headspan.autograd": "attention",
+    "headspan.hybrid": "HybridParameters hybrid_attention hybrid_attention_vjp hybrid_parameters",
+    "headspan.lab": "TrainConfig as_config lm load_run train write_report",
+    "headspan.lab.lm": """
+        ModelConfig Parameters init_parameters logits loss spans stream_bits surprisal trace window_bits
+        """,
+    "headspan.memory": "KeyIndex KeyValueStore StreamingAttention retrieval_attention retrieval_attention_vjp",
+    "headspan.patterns": "Blocks Blockwise Fixed Full Global Neighborhood Pattern Random Strided Window",
     "headspan.plot": """
         attention_map block_gates distance_profile dynamic_spans hierarchy kept_tokens limit_sweep mean_by_distance
         pattern soft_mask span_fit span_history spans
         """,
     "headspan.reference": "attention",
-    "headspan.report": "write_report",
-    "headspan.train": "TrainConfig as_config train",
+    "headspan.sparse": """
+        hierarchical_attention hierarchical_attention_vjp hierarchical_cost learned_blocks selected_blocks
+        """,
 }
+MODULES = "autograd hybrid jax lab memory plot reference sparse torch"
 
 
 @pytest.mark.parametrize("module", NAMES)
@@ -43,7 +47,7 @@ def test_every_name_can_be_imported(module):
 
 
 def test_names_that_are_loaded_when_used_are_listed_too():
-    assert dir(hs) == sorted(NAMES["headspan"].split())
+    assert dir(hs) == sorted(f"{NAMES['headspan']} {MODULES}".split())
     with pytest.raises(AttributeError, match="module 'headspan' has no attribute 'nothing'"):
         _ = hs.nothing
 
@@ -70,7 +74,8 @@ def test_help_opens_with_what_can_be_read(module, name):
 @pytest.mark.parametrize("module", ["headspan", "headspan.patterns"])
 def test_dir_shows_what_is_public_and_nothing_else(module):
     shown = {name for name in dir(importlib.import_module(module)) if not name.startswith("_")}
-    assert shown == {name for name in NAMES[module].split() if not name.startswith("_")}
+    modules = MODULES.split() if module == "headspan" else []
+    assert shown == {name for name in [*NAMES[module].split(), *modules] if not name.startswith("_")}
 
 
 def test_what_is_internal_of_a_pattern_starts_with_an_underscore():
@@ -111,22 +116,21 @@ def loaded(code):
 def test_attention_alone_loads_nothing_that_draws_or_trains():
     rooms = {name.split(".")[1] for name in loaded("import headspan")}
     assert rooms == {
-        "_check", "_compiled", "_core", "_help", "cache", "hybrid", "ops", "patterns", "reference",
-        "retrieval",
+        "_check", "_compiled", "_core", "_help", "cache", "ops", "patterns",
     }  # fmt: skip
     assert not any(name.partition(".")[0] != "headspan" for name in loaded("import headspan"))
 
 
 def test_what_draws_is_loaded_when_it_is_first_used():
     drawing, looking = loaded("import headspan; headspan.plot.spans"), loaded("import headspan; headspan.explore")
-    trained = loaded("import headspan; headspan.load_run")
-    kept = loaded("import headspan; headspan.KeyValueStore")
+    trained = loaded("import headspan; headspan.lab.load_run")
+    kept = loaded("import headspan; headspan.memory.KeyValueStore")
     fitted = loaded("import headspan; headspan.fit_spans")
-    assert "headspan.store" in kept
+    assert "headspan.memory.store" in kept
     assert "lmdb" not in kept
     assert "headspan.plot" in drawing
     assert "headspan.explorer" in looking
-    assert "headspan.demo.trained.loaded" in trained
+    assert "headspan.lab.trained.loaded" in trained
     assert "headspan.fitting" in fitted
     assert not any(name.startswith(("headspan.plot", "matplotlib")) for name in fitted)
     assert not any(name.startswith(("headspan.plot", "headspan.explorer", "matplotlib", "tqdm")) for name in trained)

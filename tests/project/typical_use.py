@@ -39,11 +39,12 @@ def patterns(q: Array) -> None:
     assert_type(hs.cost(tokens=128, heads=4, head_dim=16, span=8, segment_ids=[0] * 128), hs.Cost)
 
 
-def hybrid(x: Array, parameters: hs.HybridParameters) -> None:
-    assert_type(hs.hybrid_attention(x, parameters, heads=4, max_span=50), Array)
-    out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
+def hybrid(x: Array, parameters: hs.hybrid.HybridParameters) -> None:
+    assert_type(hs.hybrid.hybrid_attention(x, parameters, heads=4, max_span=50), Array)
+    out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
     assert_type(out, Array)
-    assert_type(vjp(out), tuple[Array, hs.HybridParameters])
+    assert_type(vjp(out), tuple[Array, hs.hybrid.HybridParameters])
     assert_type(
-        hs.hybrid_attention_vjp(x, parameters, heads=4, max_span=50, return_span=True)[0], tuple[Array, Array, Array]
+        hs.hybrid.hybrid_attention_vjp(x, parameters, heads=4, max_span=50, return_span=True)[0],
+        tuple[Array, Array, Array],
     )

@@ -79,11 +79,11 @@ def test_values_and_gradients_are_those_of_the_definition(case, gate):
     arrays, indices, options = draw(case, gate)
     parameters = {name: options[name] for name in ("gate", "span", "temperature") if options.get(name) is not None}
     parameters = {name: np.asarray(its, np.float64) for name, its in parameters.items()}
-    (out, lse), vjp = hs.retrieval_attention_vjp(**arrays, indices=indices, **options, return_lse=True)
+    (out, lse), vjp = hs.memory.retrieval_attention_vjp(**arrays, indices=indices, **options, return_lse=True)
     expected = defined(arrays, parameters, indices, options)
     for its, right in zip((out, lse), expected, strict=True):
         np.testing.assert_allclose(its, right, rtol=0, atol=1e-10)
-    alone = hs.retrieval_attention(**arrays, indices=indices, **options)
+    alone = hs.memory.retrieval_attention(**arrays, indices=indices, **options)
     assert np.array_equal(alone, out)
 
     grad_out, grad_lse = normals(7, *out.shape), normals(8, *lse.shape)
@@ -102,9 +102,9 @@ def test_values_and_gradients_are_those_of_the_definition(case, gate):
 
 def test_float32_is_near():
     arrays, indices, options = draw("grouped heads", "a gate a head")
-    right, right_vjp = hs.retrieval_attention_vjp(**arrays, indices=indices, **options)
+    right, right_vjp = hs.memory.retrieval_attention_vjp(**arrays, indices=indices, **options)
     narrow = {name: its.astype(np.float32) for name, its in arrays.items()}
-    out, vjp = hs.retrieval_attention_vjp(**narrow, indices=indices, **options)
+    out, vjp = hs.memory.retrieval_attention_vjp(**narrow, indices=indices, **options)
     assert out.dtype == np.float32
     np.testing.assert_allclose(out, right, rtol=0, atol=3e-6)
     for its, wanted in zip(vjp(np.ones_like(out)), right_vjp(np.ones_like(right)), strict=True):
@@ -116,8 +116,8 @@ def test_float32_is_near():
 def test_leading_axes_may_be_left_out(axes):
     arrays, indices, options = draw("as many of each", "one gate")
     cut = {name: its.reshape(its.shape[4 - axes :]) for name, its in arrays.items()}
-    whole, whole_vjp = hs.retrieval_attention_vjp(**arrays, indices=indices, **options, return_lse=True)
-    part, part_vjp = hs.retrieval_attention_vjp(
+    whole, whole_vjp = hs.memory.retrieval_attention_vjp(**arrays, indices=indices, **options, return_lse=True)
+    part, part_vjp = hs.memory.retrieval_attention_vjp(
         **cut, indices=indices.reshape(indices.shape[4 - axes :]), **options, return_lse=True
     )
     for its, right in zip(part, whole, strict=True):
@@ -146,7 +146,7 @@ def test_options_are_those_of_the_local_part(options):
     query, key, value = normals(0, 3, 1, 2, 60, 8)
     memory = normals(1, 2, 1, 2, 40, 8)
     indices = np.random.default_rng(2).integers(0, 40, (1, 2, 60, 6))
-    out, vjp = hs.retrieval_attention_vjp(query, key, value, *memory, indices, gate=0.3, **options)
+    out, vjp = hs.memory.retrieval_attention_vjp(query, key, value, *memory, indices, gate=0.3, **options)
     gradients = vjp(np.ones_like(out))
     local, lse = hs.attention(query, key, value, return_lse=True, **options)
     cap = options.get("softcap")
@@ -161,7 +161,7 @@ def test_options_are_those_of_the_local_part(options):
     np.testing.assert_allclose(out, (np.exp(lse)[..., None] * local + weights) / total[..., None], rtol=0, atol=1e-12)
 
     def moved(step):
-        its = hs.retrieval_attention(query, key, value, *memory, indices, gate=0.3 + step, **options)
+        its = hs.memory.retrieval_attention(query, key, value, *memory, indices, gate=0.3 + step, **options)
         return its.sum()
 
     assert gradients.gate == pytest.approx((moved(1e-5) - moved(-1e-5)) / 2e-5, abs=1e-6)
@@ -178,7 +178,7 @@ def test_the_same_bits_for_every_number_of_threads(case):
     try:
         for threads in (1, 2, 3, 5):
             hs.set_num_threads(threads)
-            out, vjp = hs.retrieval_attention_vjp(**many, indices=chosen, **options)
+            out, vjp = hs.memory.retrieval_attention_vjp(**many, indices=chosen, **options)
             gradients = vjp(np.ones_like(out))
             results.append([out, *(gradient for gradient in gradients if gradient is not None)])
     finally:
@@ -189,11 +189,11 @@ def test_the_same_bits_for_every_number_of_threads(case):
 
 def test_rows_that_nobody_retrieved_are_not_read():
     arrays, indices, options = draw("many rows", "one gate")
-    out = hs.retrieval_attention(**arrays, indices=indices, **options)
+    out = hs.memory.retrieval_attention(**arrays, indices=indices, **options)
     for name in ("memory_key", "memory_value"):
         others = np.setdiff1d(np.arange(5000), indices)
         arrays[name][:, :, others] = np.nan
-    assert np.array_equal(hs.retrieval_attention(**arrays, indices=indices, **options), out)
+    assert np.array_equal(hs.memory.retrieval_attention(**arrays, indices=indices, **options), out)
 
 
 def test_nothing_from_later_tokens_reaches_a_query():
@@ -203,11 +203,11 @@ def test_nothing_from_later_tokens_reaches_a_query():
     before = np.maximum(np.arange(tokens) - window, 0)
 
     def run(query, key, value):
-        index = hs.KeyIndex(2, 8, dtype="float64")
+        index = hs.memory.KeyIndex(2, 8, dtype="float64")
         index.add(key)
         found = index.retrieve(query, 6, before=before)
         assert (found < before[:, None]).all()
-        out, vjp = hs.retrieval_attention_vjp(query, key, value, key, value, found, span=window, ramp=0)
+        out, vjp = hs.memory.retrieval_attention_vjp(query, key, value, key, value, found, span=window, ramp=0)
         return out, vjp
 
     out, vjp = run(query, key, value)

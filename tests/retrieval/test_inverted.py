@@ -18,7 +18,7 @@ def clustered(seed, count):
 
 def both(count, **options):
     key = clustered(0, count)
-    exact, inverted = hs.KeyIndex(2, 16), hs.KeyIndex(2, 16, nlist=30, **options)
+    exact, inverted = hs.memory.KeyIndex(2, 16), hs.memory.KeyIndex(2, 16, nlist=30, **options)
     for index in (exact, inverted):
         for part in np.array_split(key, 3, axis=1):
             index.add(part)
@@ -50,7 +50,7 @@ def test_only_what_lies_before():
 
 
 def test_errors_say_what_to_do():
-    index = hs.KeyIndex(2, 16, nlist=30)
+    index = hs.memory.KeyIndex(2, 16, nlist=30)
     with pytest.raises(ValueError, match="from which the lists are learned") as caught:
         index.add(clustered(0, 20))
     check_sentence(caught.value, "nlist")
@@ -65,5 +65,5 @@ def test_errors_say_what_to_do():
         ({"dtype": "wide"}, TypeError, "dtype"),
     ):
         with pytest.raises(error) as caught:
-            hs.KeyIndex(2, 16, **options)
+            hs.memory.KeyIndex(2, 16, **options)
         check_sentence(caught.value, name)

@@ -31,7 +31,7 @@ def all_sorted(query, key, k, before):
 )  # fmt: skip
 def test_the_keys_with_the_largest_products(batch, heads, key_heads, queries, rows, k, dtype):
     query, key = normals(0, batch, heads, queries, 12, dtype=dtype), normals(1, key_heads, rows, 12, dtype=dtype)
-    index = hs.KeyIndex(key_heads, 12, dtype=dtype)
+    index = hs.memory.KeyIndex(key_heads, 12, dtype=dtype)
     for part in np.array_split(key, 5, axis=1):
         index.add(part)
     assert len(index) == rows
@@ -48,11 +48,11 @@ def test_equal_products_go_to_the_first_key():
     """Also where a matrix product would tell them apart by its last bit, and where nearly all are equal."""
     key = np.repeat(normals(0, 1, 30, 16, dtype="float32"), 300, axis=1)[:, np.random.default_rng(1).permutation(9000)]
     query = normals(2, 1, 140, 16, dtype="float32")
-    index = hs.KeyIndex(1, 16)
+    index = hs.memory.KeyIndex(1, 16)
     index.add(key)
     assert np.array_equal(index.retrieve(query, 50)[None], all_sorted(query[None], key, 50, np.full(140, 9000)))
     for value in (0.0, 0.3):
-        alike = hs.KeyIndex(1, 16)
+        alike = hs.memory.KeyIndex(1, 16)
         alike.add(np.full((1, 9000, 16), value, np.float32))
         assert (alike.retrieve(query, 9) == np.arange(9)).all()
 
@@ -60,7 +60,7 @@ def test_equal_products_go_to_the_first_key():
 def test_numbers_of_any_size():
     key, query = normals(0, 1, 5000, 8, dtype="float32"), normals(1, 1, 9, 8, dtype="float32")
     for size in (1e-18, 1e15):
-        index = hs.KeyIndex(1, 8)
+        index = hs.memory.KeyIndex(1, 8)
         index.add(key * np.float32(size))
         right = all_sorted(query[None], key * np.float32(size), 20, np.full(9, 5000))
         assert np.array_equal(index.retrieve(query, 20)[None], right)
@@ -71,7 +71,7 @@ import headspan as hs
 import numpy as np
 rng = np.random.default_rng(0)
 key, query = (rng.integers(-3, 4, (1, n, 24)).astype(np.float32) / 7 for n in (20001, 513))
-index = hs.KeyIndex(1, 24)
+index = hs.memory.KeyIndex(1, 24)
 index.add(key)
 print(hash(index.retrieve(query, 32).tobytes()))
 """
@@ -87,7 +87,7 @@ def test_the_same_for_every_number_of_threads():
 
 def test_what_is_added_is_copied():
     key, query = normals(0, 2, 50, 4), normals(1, 2, 3, 4)
-    index = hs.KeyIndex(2, 4, dtype="float64")
+    index = hs.memory.KeyIndex(2, 4, dtype="float64")
     index.add(key)
     right = index.retrieve(query, 5)
     key[:] = 0
@@ -95,7 +95,7 @@ def test_what_is_added_is_copied():
 
 
 def test_an_empty_index_finds_nothing():
-    assert (hs.KeyIndex(2, 4).retrieve(np.ones((4, 3, 4), np.float32), 2) == -1).all()
+    assert (hs.memory.KeyIndex(2, 4).retrieve(np.ones((4, 3, 4), np.float32), 2) == -1).all()
 
 
 WRONG = {
@@ -116,7 +116,7 @@ WRONG = {
     ("argument", "value", "error"), [(name, *row) for name, rows in WRONG.items() for row in rows], ids=str
 )
 def test_bad_queries(argument, value, error):
-    index = hs.KeyIndex(2, 4)
+    index = hs.memory.KeyIndex(2, 4)
     index.add(np.ones((2, 9, 4), np.float32))
     good = {"query": np.ones((2, 3, 4), np.float32), "k": 2, "before": None}
     assert index.retrieve(**good).shape == (2, 3, 2)
@@ -132,7 +132,7 @@ def test_bad_queries(argument, value, error):
      (np.full((2, 3, 4), np.inf, np.float32), ValueError)],
 )  # fmt: skip
 def test_bad_keys_change_nothing(key, error):
-    index = hs.KeyIndex(2, 4)
+    index = hs.memory.KeyIndex(2, 4)
     index.add(np.ones((2, 9, 4), np.float32))
     with pytest.raises(error) as caught:
         index.add(key)
@@ -145,9 +145,9 @@ def test_without_faiss_the_error_names_the_extra():
 import sys
 sys.modules["faiss"] = None
 import headspan as hs
-hs.KeyIndex(1, 4)
+hs.memory.KeyIndex(1, 4)
 try:
-    hs.KeyIndex(1, 4, nlist=2)
+    hs.memory.KeyIndex(1, 4, nlist=2)
 except ImportError as error:
     print(error)
 """

@@ -41,7 +41,7 @@ def stored(request, tmp_path_factory):
     """A store, the query, and its keys and values as they are computed with."""
     dtype = request.param
     query, key, value = arrays(np.float64 if dtype == "float64" else np.float32)
-    with hs.KeyValueStore(tmp_path_factory.mktemp("store") / dtype, 2, 8, value_dim=6, dtype=dtype) as store:
+    with hs.memory.KeyValueStore(tmp_path_factory.mktemp("store") / dtype, 2, 8, value_dim=6, dtype=dtype) as store:
         sizes = iter([1, 4000, 100, 5, 4500, 700, 150, 30, 9, 4, 1])
         first = 0
         for size in sizes:
@@ -72,9 +72,9 @@ def test_the_same_as_in_memory(stored, case):
 @pytest.mark.parametrize("piece", [1, 7, 64, 300])
 def test_pieces_of_any_size(tmp_path, monkeypatch, piece):
     for module in ("records", "pieces", "key_value_store"):
-        monkeypatch.setattr(f"headspan.store.{module}.PIECE", piece)
+        monkeypatch.setattr(f"headspan.memory.store.{module}.PIECE", piece)
     query, key, value = (its[:, :333] for its in arrays("float64"))
-    with hs.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6, dtype="float64") as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6, dtype="float64") as store:
         for first in range(0, 333, 40):
             store.append(key[:, first : first + 40], value[:, first : first + 40])
         for options in ({}, {"span": 50, "ramp": 9, "sinks": 2.0}):
@@ -86,10 +86,10 @@ def test_pieces_of_any_size(tmp_path, monkeypatch, piece):
 def test_many_results_are_merged_on_the_way(tmp_path, monkeypatch, dtype):
     """What is kept before it is merged is bounded, by number and by bytes."""
     for module in ("records", "pieces", "key_value_store"):
-        monkeypatch.setattr(f"headspan.store.{module}.PIECE", 16)
-    monkeypatch.setattr("headspan.store.streaming._BYTES", 2000)
+        monkeypatch.setattr(f"headspan.memory.store.{module}.PIECE", 16)
+    monkeypatch.setattr("headspan.memory.store.streaming._BYTES", 2000)
     query, key, value = (its[:, :4000] for its in arrays(dtype))
-    with hs.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6, dtype=dtype) as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6, dtype=dtype) as store:
         store.append(key, value)
         for some in (query, query[:, :1]):
             for options in ({}, {"span": [0, 30, 1000, 3500], "sinks": 1, "alibi_slopes": 1e-3}):
@@ -113,7 +113,7 @@ def test_merged_with_a_window_that_is_not_in_the_store(stored):
 def test_pieces_beyond_the_span_are_not_read(stored, monkeypatch):
     store, query, *_ = stored
     read = []
-    add = "headspan.store.streaming.Streaming.add"
+    add = "headspan.memory.store.streaming.Streaming.add"
     monkeypatch.setattr(add, lambda self, first, key, value: read.append((first, key.shape[1])))
     tail = (8192, TOKENS - 8192)
     for span, seen in ((1000, [tail]), (1306, [(4096, 4096), tail]), (9000, [(0, 4096), (4096, 4096), tail])):
@@ -129,7 +129,7 @@ def test_pieces_beyond_the_span_are_not_read(stored, monkeypatch):
 def test_memory_is_that_of_a_piece(tmp_path, dtype, most):
     """Rows are read where they lie in the file; only float16 is widened, a piece at a time."""
     query = normals(0, 4, 3, 64).astype("float64" if dtype == "float64" else "float32")
-    with hs.KeyValueStore(tmp_path / "store", 1, 64, dtype=dtype) as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 1, 64, dtype=dtype) as store:
         key = normals(1, 1, 4096 * 8 + 100, 64).astype(query.dtype)
         store.append(key, key)
         tracemalloc.start()
@@ -144,7 +144,7 @@ def test_memory_is_that_of_a_piece(tmp_path, dtype, most):
 
 def test_an_empty_store_gives_nothing(tmp_path):
     query = arrays("float32")[0]
-    with hs.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6) as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6) as store:
         out, lse = store.attend(query, return_lse=True)
         assert (out == 0).all()
         assert (lse == -np.inf).all()
@@ -168,5 +168,5 @@ BAD = {
 
 @pytest.mark.parametrize(("error", "message", "given"), BAD.values(), ids=BAD)
 def test_wrong_calls_name_what_is_wrong(tmp_path, error, message, given):
-    with hs.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6) as store, pytest.raises(error, match=message):
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6) as store, pytest.raises(error, match=message):
         store.attend(**{"query": arrays("float32")[0]} | given)

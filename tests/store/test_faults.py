@@ -38,11 +38,11 @@ def flip(path, row):
 def test_a_flipped_bit_is_found_and_named(tmp_path, row, damaged, which):
     key, value = normals(0, 2, 8300, 8), normals(1, 2, 8300, 8)
     path = tmp_path / "store"
-    with hs.KeyValueStore(path, 2, 8, dtype="float64") as store:
+    with hs.memory.KeyValueStore(path, 2, 8, dtype="float64") as store:
         for first, last in ((0, 8192), (8192, 8292), (8292, 8300)):
             store.append(key[:, first:last], value[:, first:last])
     flip(path / "data.mdb", (key if which == "key" else value)[1, row])
-    with hs.KeyValueStore(path) as store:
+    with hs.memory.KeyValueStore(path) as store:
         assert len(store) == 8300
         for call in (
             lambda: store.rows(row, row + 1),
@@ -60,10 +60,10 @@ def test_a_damaged_tail_is_not_taken_for_whole(tmp_path):
     """Records that are put together are verified first, or the new checksum would be that of the damage."""
     key = normals(0, 2, 50, 8)
     path = tmp_path / "store"
-    with hs.KeyValueStore(path, 2, 8, dtype="float64") as store:
+    with hs.memory.KeyValueStore(path, 2, 8, dtype="float64") as store:
         store.append(key, key + 1)
     flip(path / "data.mdb", key[1, 20])
-    with hs.KeyValueStore(path) as store:
+    with hs.memory.KeyValueStore(path) as store:
         with pytest.raises(OSError, match="rows 0 to 49 are damaged"):
             store.append(key, key)
         assert len(store) == 50
@@ -73,12 +73,12 @@ def test_a_damaged_tail_is_not_taken_for_whole(tmp_path):
 
 def test_damaged_sizes_are_found(tmp_path):
     path = tmp_path / "store"
-    hs.KeyValueStore(path, 2, 8).close()
+    hs.memory.KeyValueStore(path, 2, 8).close()
     data = (path / "data.mdb").read_bytes()
     assert data.count(b'"head_dim": 8') == 1
     (path / "data.mdb").write_bytes(data.replace(b'"head_dim": 8', b'"head_dim": 9'))
     with pytest.raises(OSError, match=r"the sizes of the store at .* are damaged"):
-        hs.KeyValueStore(path)
+        hs.memory.KeyValueStore(path)
 
 
 FULL = """
@@ -87,7 +87,7 @@ import headspan as hs
 import numpy as np
 
 rows = np.arange(2 * 9000 * 4, dtype=np.float32).reshape(2, 9000, 4)
-with hs.KeyValueStore(sys.argv[1], 2, 4) as store:
+with hs.memory.KeyValueStore(sys.argv[1], 2, 4) as store:
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), most))
     count, message = 0, ""
@@ -105,7 +105,7 @@ with hs.KeyValueStore(sys.argv[1], 2, 4) as store:
             assert np.array_equal(key[:, first : first + 700], rows[:, first % 5000 : first % 5000 + 700])
             assert np.array_equal(value[:, first : first + 700], rows[:, :700])
         out = store.attend(rows[:, :2])
-        assert np.array_equal(out, hs.KeyValueStore.attend(store, rows[:, :2]))
+        assert np.array_equal(out, hs.memory.KeyValueStore.attend(store, rows[:, :2]))
         try:
             store.append(rows, rows)
             raise AssertionError("there was room")
@@ -123,14 +123,14 @@ def test_a_full_disk_loses_nothing(tmp_path, limit):
     """A limit on the length of files stands for it."""
     message = run_python(FULL, tmp_path / "store", limit)
     assert "nothing was added to the store at" in message
-    with hs.KeyValueStore(tmp_path / "store", readonly=True) as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", readonly=True) as store:
         assert len(store) % 700 == 9000 % 700
 
 
 def test_a_disk_without_room_is_said_to_be_full(tmp_path, monkeypatch):
     """By what the system says of it, since LMDB calls it an input/output error."""
     key = normals(0, 2, 500, 8)
-    with hs.KeyValueStore(tmp_path / "store", 2, 8, dtype="float64") as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, dtype="float64") as store:
         store.append(key, key)
         usage = shutil.disk_usage(tmp_path)
         monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=4096))
@@ -148,12 +148,12 @@ def test_a_disk_without_room_is_said_to_be_full(tmp_path, monkeypatch):
 
 
 def test_the_map_grows_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr("headspan.store.database.FIRST_MAP", 1 << 16)
+    monkeypatch.setattr("headspan.memory.store.database.FIRST_MAP", 1 << 16)
     key = normals(0, 2, 30_000, 8)
-    with hs.KeyValueStore(tmp_path / "store", 2, 8, dtype="float64") as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, dtype="float64") as store:
         for first, last in ((0, 10), (10, 1000), (1000, 29_000), (29_000, 30_000)):
             store.append(key[:, first:last], -key[:, first:last])
         assert np.array_equal(store.rows(0, 30_000)[1], -key)
-    with hs.KeyValueStore(tmp_path / "store") as store:  # whose map is as long as the file
+    with hs.memory.KeyValueStore(tmp_path / "store") as store:  # whose map is as long as the file
         store.append(key, key)
         assert len(store) == 60_000

@@ -34,7 +34,7 @@ def records_of(path):
     """The number of rows of each record in the file."""
     with lmdb.open(str(path), readonly=True) as env, env.begin() as transaction:
         firsts = [int.from_bytes(key, "big") for key, _ in transaction.cursor() if len(key) == 8]
-    with hs.KeyValueStore(path, readonly=True) as store:
+    with hs.memory.KeyValueStore(path, readonly=True) as store:
         return np.diff([*firsts, len(store)]).tolist()
 
 
@@ -47,13 +47,13 @@ def test_rows_come_back(tmp_path, seed, dtype):
     sizes = rng.choice([0, 1, 2, 40, 900, 4095, 4096, 4097, 9000], 12).tolist()
     sizes[-1] += 1000
     path = tmp_path / "store"
-    with hs.KeyValueStore(path, 2, 5, value_dim=3, dtype=dtype) as store:
+    with hs.memory.KeyValueStore(path, 2, 5, value_dim=3, dtype=dtype) as store:
         append_in_parts(store, key, value, sizes)
         first, last = sorted(rng.integers(0, tokens + 1, 2))
         for found, right in zip(store.rows(first, last), (key, value), strict=True):
             assert found.dtype == dtype
             assert np.array_equal(found, right[:, first:last])
-    with hs.KeyValueStore(path) as store:
+    with hs.memory.KeyValueStore(path) as store:
         assert (store.key_heads, store.head_dim, store.value_dim, store.dtype) == (2, 5, 3, dtype)
         pieces = list(store)
         assert [its.shape[1] for its, _ in pieces] == [4096] * (tokens // 4096) + [tokens % 4096] * (tokens % 4096 > 0)
@@ -64,11 +64,11 @@ def test_rows_come_back(tmp_path, seed, dtype):
 @pytest.mark.parametrize("sizes", [[1], [7], [3000, 1, 1, 50], [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]], ids=str)
 def test_a_tail_is_a_dozen_records_that_become_a_piece(tmp_path, sizes, monkeypatch):
     """Whatever is added: the records behind the whole pieces halve, at least."""
-    monkeypatch.setattr("headspan.store.records.PIECE", 64)
-    monkeypatch.setattr("headspan.store.pieces.PIECE", 64)
+    monkeypatch.setattr("headspan.memory.store.records.PIECE", 64)
+    monkeypatch.setattr("headspan.memory.store.pieces.PIECE", 64)
     key, value = problem(300, "float32")
     path = tmp_path / "store"
-    with hs.KeyValueStore(path, 2, 5, value_dim=3) as store:
+    with hs.memory.KeyValueStore(path, 2, 5, value_dim=3) as store:
         append_in_parts(store, key, value, sizes)
     records = records_of(path)
     assert records[:4] == [64] * 4
@@ -79,7 +79,7 @@ def test_a_tail_is_a_dozen_records_that_become_a_piece(tmp_path, sizes, monkeypa
 
 def test_float16_is_rounded_once(tmp_path):
     key, value = problem(10, "float32")
-    with hs.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3, dtype=np.float16) as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3, dtype=np.float16) as store:
         store.append(key, value)
         assert np.array_equal(store.rows(0, 10)[0], key.astype(np.float16))
         key[1, 3, 2] = 1e5
@@ -93,23 +93,25 @@ def test_float16_is_rounded_once(tmp_path):
 @pytest.mark.parametrize("later", [{"head_dim": 6}, {"key_heads": 3}, {"value_dim": 5}, {"dtype": "float64"}], ids=str)
 def test_sizes_are_those_it_was_made_with(tmp_path, later):
     path = tmp_path / "store"
-    hs.KeyValueStore(path, 2, 5, value_dim=3).close()
-    hs.KeyValueStore(path, 2, 5, value_dim=3, dtype=np.float32).close()
+    hs.memory.KeyValueStore(path, 2, 5, value_dim=3).close()
+    hs.memory.KeyValueStore(path, 2, 5, value_dim=3, dtype=np.float32).close()
     (name,) = later
     with pytest.raises(ValueError, match=f"^{name} of the store at .* is (2|5|3|float32), not {later[name]}$"):
-        hs.KeyValueStore(path, **later)
-    hs.KeyValueStore(path).close()  # what was refused holds nothing
+        hs.memory.KeyValueStore(path, **later)
+    hs.memory.KeyValueStore(path).close()  # what was refused holds nothing
 
 
 BAD = {
-    "no path": (TypeError, "path must be a folder", lambda p: hs.KeyValueStore(3, 2, 5)),
-    "no sizes": (ValueError, "key_heads and head_dim are required", lambda p: hs.KeyValueStore(p)),
-    "no head_dim": (ValueError, "key_heads and head_dim are required", lambda p: hs.KeyValueStore(p, 2)),
-    "no heads": (ValueError, "key_heads must be at least 1", lambda p: hs.KeyValueStore(p, 0, 5)),
-    "a type": (TypeError, "dtype must be one of float16, float32", lambda p: hs.KeyValueStore(p, 2, 5, dtype="i4")),
-    "long rows": (ValueError, "rows of .* bytes are too long", lambda p: hs.KeyValueStore(p, 1024, 1024)),
-    "nothing to read": (FileNotFoundError, "store does not exist", lambda p: hs.KeyValueStore(p, 2, 5, readonly=True)),
-    "no folder": (FileNotFoundError, "No such file", lambda p: hs.KeyValueStore(p / "a" / "b", 2, 5)),
+    "no path": (TypeError, "path must be a folder", lambda p: hs.memory.KeyValueStore(3, 2, 5)),
+    "no sizes": (ValueError, "key_heads and head_dim are required", lambda p: hs.memory.KeyValueStore(p)),
+    "no head_dim": (ValueError, "key_heads and head_dim are required", lambda p: hs.memory.KeyValueStore(p, 2)),
+    "no heads": (ValueError, "key_heads must be at least 1", lambda p: hs.memory.KeyValueStore(p, 0, 5)),
+    "a type": (TypeError, "dtype must be one of float16, float32", lambda p: hs.memory.KeyValueStore(p, 2, 5,
+                                                                                                     dtype="i4")),
+    "long rows": (ValueError, "rows of .* bytes are too long", lambda p: hs.memory.KeyValueStore(p, 1024, 1024)),
+    "nothing to read": (FileNotFoundError, "store does not exist", lambda p: hs.memory.KeyValueStore(p, 2, 5,
+                                                                                                     readonly=True)),
+    "no folder": (FileNotFoundError, "No such file", lambda p: hs.memory.KeyValueStore(p / "a" / "b", 2, 5)),
 }  # fmt: skip
 
 
@@ -117,14 +119,14 @@ BAD = {
 def test_what_cannot_be_opened(tmp_path, error, message, call):
     with pytest.raises(error, match=message):
         call(tmp_path / "store")
-    hs.KeyValueStore(tmp_path / "store", 2, 5).close()
+    hs.memory.KeyValueStore(tmp_path / "store", 2, 5).close()
 
 
 def test_a_database_of_something_else_is_refused(tmp_path):
     with lmdb.open(str(tmp_path)) as env, env.begin(write=True) as transaction:
         transaction.put(b"a", b"b")
     with pytest.raises(OSError, match="is not a store of keys and values"):
-        hs.KeyValueStore(tmp_path, 2, 5)
+        hs.memory.KeyValueStore(tmp_path, 2, 5)
 
 
 BAD_ROWS = {
@@ -139,7 +141,7 @@ BAD_ROWS = {
 @pytest.mark.parametrize(("error", "message", "given"), BAD_ROWS.values(), ids=BAD_ROWS)
 def test_wrong_rows_change_nothing(tmp_path, error, message, given):
     good = problem(4, "float32")
-    with hs.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3) as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3) as store:
         store.append(*good)
         with pytest.raises(error, match=message):
             store.append(*(right if wrong is None else wrong for wrong, right in zip(given, good, strict=True)))
@@ -147,7 +149,7 @@ def test_wrong_rows_change_nothing(tmp_path, error, message, given):
 
 
 def test_rows_that_are_not_there(tmp_path):
-    with hs.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3) as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3) as store:
         assert list(store) == []
         assert store.rows(0, 0)[0].shape == (2, 0, 5)
         store.append(*problem(4, "float32"))
@@ -158,15 +160,15 @@ def test_rows_that_are_not_there(tmp_path):
 
 def test_one_writer_and_readers_beside_it(tmp_path, monkeypatch):
     """Readers see what is added, and go along when the map becomes longer."""
-    monkeypatch.setattr("headspan.store.database.FIRST_MAP", 1 << 16)
+    monkeypatch.setattr("headspan.memory.store.database.FIRST_MAP", 1 << 16)
     path = tmp_path / "store"
     key, value = problem(9000, "float32")
     read = (
-        "import sys, headspan as hs\nimport headspan.store.database as d\nd.FIRST_MAP = 1 << 16\n"
-        "with hs.KeyValueStore(sys.argv[1], readonly=True) as store:\n"
+        "import sys, headspan as hs\nimport headspan.memory.store.database as d\nd.FIRST_MAP = 1 << 16\n"
+        "with hs.memory.KeyValueStore(sys.argv[1], readonly=True) as store:\n"
         "    for line in sys.stdin:\n        print(len(store), store.rows(0, len(store))[0].sum(), flush=True)\n"
     )
-    with hs.KeyValueStore(path, 2, 5, value_dim=3) as store:
+    with hs.memory.KeyValueStore(path, 2, 5, value_dim=3) as store:
         command = [sys.executable, "-c", read, str(path)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
             for first, last in ((0, 10), (10, 5000), (5000, 9000)):
@@ -176,12 +178,12 @@ def test_one_writer_and_readers_beside_it(tmp_path, monkeypatch):
                 count, total = reader.stdout.readline().split()
                 assert (int(count), np.float32(total)) == (last, store.rows(0, last)[0].sum())
             reader.stdin.close()
-        write = "import sys, headspan as hs\ntry: hs.KeyValueStore(sys.argv[1])\nexcept OSError as e: print(e)"
+        write = "import sys, headspan as hs\ntry: hs.memory.KeyValueStore(sys.argv[1])\nexcept OSError as e: print(e)"
         assert "already has a writer" in run_python(write, path)
         with pytest.raises(OSError, match="already open in this process"):
-            hs.KeyValueStore(path)
+            hs.memory.KeyValueStore(path)
         assert "already has a writer" in run_python(write, path)  # the one that was refused let nothing go
-    with hs.KeyValueStore(path, readonly=True) as store:
+    with hs.memory.KeyValueStore(path, readonly=True) as store:
         with pytest.raises(ValueError, match="was opened with readonly=True"):
             store.append(key, value)
         assert len(store) == 9000
@@ -192,11 +194,11 @@ def test_one_writer_and_readers_beside_it(tmp_path, monkeypatch):
 
 def test_threads_share_a_store(tmp_path, monkeypatch):
     """One appends, so that the map is made longer again and again, while others read and attend."""
-    monkeypatch.setattr("headspan.store.database.FIRST_MAP", 1 << 16)
+    monkeypatch.setattr("headspan.memory.store.database.FIRST_MAP", 1 << 16)
     key, value = problem(12_000, "float32")
     query = normals(7, 2, 3, 5).astype(np.float32)
     wrong = []
-    with hs.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3) as store:
+    with hs.memory.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3) as store:
         store.append(key[:, :1], value[:, :1])
 
         def look():
@@ -220,7 +222,7 @@ import os, sys
 import headspan as hs
 import numpy as np
 
-store = hs.KeyValueStore(sys.argv[1], 1, 2)
+store = hs.memory.KeyValueStore(sys.argv[1], 1, 2)
 store.append(np.ones((1, 3, 2), np.float32), np.ones((1, 3, 2), np.float32))
 sys.stdout.flush()
 if child := os.fork():
@@ -247,6 +249,6 @@ def test_what_was_opened_before_a_fork_is_the_parents(tmp_path):
 def test_without_lmdb_an_error_names_the_extra(tmp_path):
     code = (
         "import sys; sys.modules['lmdb'] = None\nimport headspan as hs\n"
-        "try: hs.KeyValueStore(sys.argv[1], 2, 5)\nexcept ImportError as error: print(error)"
+        "try: hs.memory.KeyValueStore(sys.argv[1], 2, 5)\nexcept ImportError as error: print(error)"
     )
     assert "pip install 'headspan[store]'" in run_python(code, tmp_path / "store")

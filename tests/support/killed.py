@@ -26,7 +26,7 @@ def rows(first, last):
 
 def append_until_killed(path, seed):
     rng = random.Random(seed)
-    with hs.KeyValueStore(path, KEY_HEADS, HEAD_DIM, value_dim=VALUE_DIM, dtype="float64") as store:
+    with hs.memory.KeyValueStore(path, KEY_HEADS, HEAD_DIM, value_dim=VALUE_DIM, dtype="float64") as store:
         count = len(store)
         print("open", count, flush=True)
         while True:
@@ -53,7 +53,7 @@ def kill_one(path, seed):
 def check_one(path, seed):
     """A round; returns how many rows there are."""
     acknowledged, asked = kill_one(path, seed)
-    with hs.KeyValueStore(path, readonly=True) as store:
+    with hs.memory.KeyValueStore(path, readonly=True) as store:
         count = len(store)
         assert count in (acknowledged, asked), f"{count} rows, of which {acknowledged} were acknowledged, {asked} asked"
         for found, right in zip(store.rows(0, count), rows(0, count), strict=True):

@@ -1,10 +1,10 @@
 """A run small enough for a test."""
 
 import numpy as np
-from headspan.demo.runs import Run
-from headspan.demo.text import Text
-from headspan.lm import ModelConfig
-from headspan.train import TrainConfig, as_config
+from headspan.lab import TrainConfig, as_config
+from headspan.lab.lm import ModelConfig
+from headspan.lab.runs import Run
+from headspan.lab.text import Text
 
 WORDS = b"the head that looks far <script>alert(1)</script> & the head that looks near $x$ \xc3\xa9\xff\n"
 # The options of the command for one.

@@ -77,8 +77,7 @@ def test_nothing_is_wrong_with_the_view(opened, view, kind, scheme, width):
 @pytest.mark.parametrize("state", ["finished", "not finite"])
 def test_nothing_is_wrong_with_the_report(opened, tmp_path, scheme, state):
     pytest.importorskip("autograd", reason="needs the demo: pip install 'headspan[demo]'")
-    from headspan.report import write_report
-    from headspan.train import train
+    from headspan.lab import train, write_report
     from lm_helpers import small_run, small_text
 
     text = small_text()

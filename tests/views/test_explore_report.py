@@ -12,8 +12,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     pytest.importorskip("autograd", reason="needs the demo: pip install 'headspan[demo]'")
-    from headspan.report import write_report
-    from headspan.train import train
+    from headspan.lab import train, write_report
     from lm_helpers import small_run, small_text
 
     text = small_text()
@@ -25,8 +24,8 @@ def report(tmp_path_factory):
 
 @pytest.mark.parametrize("width", [360, 800, 1600])
 def test_report_shows_where_characters_look(opened, report, width):
-    from headspan import lm
-    from headspan.demo.report import measure as _measure
+    from headspan.lab import lm
+    from headspan.lab.report import measure as _measure
     from lm_helpers import TRAINING
 
     run, text = report

@@ -134,7 +134,7 @@ def test_parts_are_named_as_they_are_written(pattern, name):
 
 def test_chosen_blocks_are_drawn_head_by_head():
     query, key = np.random.default_rng(0).standard_normal((2, 1, 2, 60, 8))
-    pattern = hs.selected_blocks(query, key, keep=2, block_size=(8, 4))
+    pattern = hs.sparse.selected_blocks(query, key, keep=2, block_size=(8, 4))
     figure = hs.plot.pattern(pattern, 60)
     for ax, mask in zip(figure.axes, pattern.mask(60), strict=True):
         np.testing.assert_array_equal(ax.images[0].get_array()[..., 3] > 0, mask & np.tri(60, dtype=bool))

@@ -1,6 +1,5 @@
-"""Caches of keys and values for generation: `SpanCache` follows the spans, `StreamingAttention` has fixed memory."""
+"""A cache of keys and values for generation that keeps as many tokens as the spans reach."""
 
 from headspan.cache.span_cache import SpanCache
-from headspan.cache.streaming_attention import StreamingAttention
 
-__all__ = ["SpanCache", "StreamingAttention"]
+__all__ = ["SpanCache"]

@@ -127,8 +127,8 @@ def hybrid_attention(
     >>> import numpy as np
     >>> import headspan as hs
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
-    >>> parameters = hs.hybrid_parameters(16, 4)
-    >>> out, span, temperature = hs.hybrid_attention(x, parameters, heads=4, max_span=50, return_span=True)
+    >>> parameters = hs.hybrid.hybrid_parameters(16, 4)
+    >>> out, span, temperature = hs.hybrid.hybrid_attention(x, parameters, heads=4, max_span=50, return_span=True)
     >>> out.shape, span.shape
     ((2, 100, 16), (2, 1))
     """
@@ -201,8 +201,8 @@ def hybrid_attention_vjp(
     >>> import numpy as np
     >>> import headspan as hs
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
-    >>> parameters = hs.hybrid_parameters(16, 4)
-    >>> out, vjp = hs.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
+    >>> parameters = hs.hybrid.hybrid_parameters(16, 4)
+    >>> out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
     >>> grad_x, gradients = vjp(np.ones_like(out))
     >>> bool(abs(gradients.predictor_weight).min() > 0)
     True

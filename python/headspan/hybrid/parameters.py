@@ -86,7 +86,7 @@ def hybrid_parameters(
     Examples
     --------
     >>> import headspan as hs
-    >>> hs.hybrid_parameters(16, 4, per="head").predictor_weight.shape
+    >>> hs.hybrid.hybrid_parameters(16, 4, per="head").predictor_weight.shape
     (4, 16)
     """
     width = _check.integer("dim", dim, at_least=1)

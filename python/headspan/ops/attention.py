@@ -137,7 +137,7 @@ def attention(
         keys. A number, or of shape (batch,). Spans and patterns still apply within the prefix. Requires `causal`.
     segment_ids : array_like of int, optional
         Segment of each key, of shape (key tokens,) or (batch, key tokens): for example a packed document (see
-        `segments_from`) or a cluster. A query sees only keys of its own segment, and only such pairs are computed. If
+        `segment_ids`) or a cluster. A query sees only keys of its own segment, and only such pairs are computed. If
         an id occurs in several runs, tokens are copied to make segments contiguous; this excludes a `pattern`.
     query_segments, key_segments : array_like of int, optional
         Separate segment ids of queries and keys, for packed cross-attention and chunks of packed prompts: of shape

@@ -11,7 +11,7 @@ from headspan import _check
 from headspan._check import Array
 
 
-def importance_from(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike) -> Array:
+def key_importance(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike) -> Array:
     """Predict the importance of each token for every head: ``weight . x_t + bias``.
 
     Pass the result as `key_bias` to `attention`, which adds it to the scores of the token's key. Its exponential is the
@@ -41,13 +41,13 @@ def importance_from(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
     --------
     >>> import numpy as np
     >>> import headspan as hs
-    >>> hs.importance_from(np.ones((1, 3, 8)), np.ones((2, 8)), np.zeros(2)).shape
+    >>> hs.key_importance(np.ones((1, 3, 8)), np.ones((2, 8)), np.zeros(2)).shape
     (1, 2, 3)
     """
-    return importance_from_vjp(x, weight, bias)[0]
+    return key_importance_vjp(x, weight, bias)[0]
 
 
-def importance_from_vjp(
+def key_importance_vjp(
     x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
 ) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
     """Predict the importance of each token and return the function that computes its gradients.
@@ -55,7 +55,7 @@ def importance_from_vjp(
     Parameters
     ----------
     x, weight, bias
-        As for `importance_from`.
+        As for `key_importance`.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def importance_from_vjp(
     --------
     >>> import numpy as np
     >>> import headspan as hs
-    >>> key_bias, vjp = hs.importance_from_vjp(np.ones((1, 3, 8)), np.ones((2, 8)), np.zeros(2))
+    >>> key_bias, vjp = hs.key_importance_vjp(np.ones((1, 3, 8)), np.ones((2, 8)), np.zeros(2))
     >>> vjp(np.ones_like(key_bias))[2]
     array([3., 3.])
     """

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from headspan import _check
 
 
-def segments_from(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def segment_ids(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Return the segment ids of documents that are packed one after another.
 
     Parameters
@@ -31,7 +31,7 @@ def segments_from(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     Examples
     --------
     >>> import headspan as hs
-    >>> hs.segments_from([0, 3, 7])
+    >>> hs.segment_ids([0, 3, 7])
     array([0, 0, 0, 1, 1, 1, 1])
     """
     array = _check.as_array("cumulative_lengths", cumulative_lengths)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.importance import importance_from_vjp
+from headspan.ops.importance import key_importance_vjp
 
 
 def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) -> npt.NDArray[np.float64]:
@@ -182,7 +182,7 @@ def dynamic_span_vjp(
     >>> vjp(np.ones_like(span))[2]
     array([75., 75.])
     """
-    logits, linear_vjp = importance_from_vjp(x, weight, bias)
+    logits, linear_vjp = key_importance_vjp(x, weight, bias)
     highest = _check.number("max_span", max_span, at_least=0)
     _check.fits("max_span", 0, highest, logits.dtype)
     top = logits.dtype.type(highest)

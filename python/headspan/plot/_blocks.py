@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.ops.hierarchical import hierarchical_cost, levels_of
 from headspan.plot import style
+from headspan.sparse.hierarchical import hierarchical_cost, levels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,8 @@ def block_gates(
     Parameters
     ----------
     block_gates : array_like, shape (blocks, blocks), (heads, blocks, blocks) or (steps, heads, blocks, blocks)
-        Gates as `headspan.learned_blocks` returns and `headspan.attention` takes them. They are clipped to [0, 1].
+        Gates as `headspan.sparse.learned_blocks` returns and `headspan.attention` takes them. They are clipped to [0,
+                                                                                                                    1].
     gate_block_size : int or (int, int)
         The number of tokens of a block, or of its queries and keys.
     causal : bool
@@ -63,7 +64,7 @@ def block_gates(
     Examples
     --------
     >>> import headspan as hs
-    >>> options, _ = hs.learned_blocks([[1, 0, 0], [0.2, 1, 0], [0, 0.7, 1]], 16, tokens=48)
+    >>> options, _ = hs.sparse.learned_blocks([[1, 0, 0], [0.2, 1, 0], [0, 0.7, 1]], 16, tokens=48)
     >>> hs.plot.block_gates(options["block_gates"], 16).get_title()
     '5 of 6 blocks open'
     """
@@ -139,7 +140,7 @@ def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> A
     ----------
     tokens : int
     block_size : int
-        As for `headspan.hierarchical_attention`.
+        As for `headspan.sparse.hierarchical_attention`.
     ax : matplotlib.axes.Axes, optional
 
     Returns

@@ -29,7 +29,7 @@ def test_packed_positions(monkeypatch, window):
         agree(attended, segment_ids=segments, pattern=window and Window(window))
     for row, ids in zip(positions, segments, strict=True):
         (lengths, _), _ = transformers.modeling_flash_attention_utils.prepare_fa_kwargs_from_position_ids(row)
-        assert np.array_equal(hs.segments_from(lengths) + 1, ids)
+        assert np.array_equal(hs.segment_ids(lengths) + 1, ids)
 
 
 def test_gpt2(monkeypatch):

@@ -43,7 +43,7 @@ def test_the_numbers_are_those_of_the_function_for_arrays(heads, block_size, tie
     tensors = qkv(2, 4, TOKENS, 3)
     given = layer()
     gates = layer.gates.detach().numpy()
-    options, gates_vjp = hs.learned_blocks(gates, block_size, tokens=TOKENS, tied=tied)
+    options, gates_vjp = hs.sparse.learned_blocks(gates, block_size, tokens=TOKENS, tied=tied)
     assert same(given["block_gates"], options["block_gates"])
     assert (given["gate_block_size"], given["pattern"]) == (options["gate_block_size"], options["pattern"])
     out = attention(*tensors, causal=causal, **given)
@@ -79,7 +79,7 @@ def test_fewer_tokens_have_the_first_blocks(heads, block_size, tied, tokens):
     rows, columns = (-(-tokens // side) for side in layer.sides)
     gates = layer.gates.detach().numpy()
     first = gates[:, :rows] if tied else gates[:, :rows, :columns]
-    options, _ = hs.learned_blocks(first, block_size, tokens=tokens, tied=tied)
+    options, _ = hs.sparse.learned_blocks(first, block_size, tokens=tokens, tied=tied)
     given = layer(tokens)
     assert same(given["block_gates"], options["block_gates"])
     assert given["pattern"] == options["pattern"]

@@ -30,7 +30,9 @@ def test_equal_to_the_function_for_arrays_to_the_bit(side, tokens, queries, dtyp
     options = {"block_size": side, "scale": 0.5, "softcap": 3.0, "return_lse": True}
     out, lse = hierarchical_attention(*tensors, sinks=sinks, **options)
     arrays = [x.detach().numpy() for x in tensors]
-    (expected, expected_lse), vjp = hs.hierarchical_attention_vjp(*arrays, sinks=sinks.detach().numpy(), **options)
+    (expected, expected_lse), vjp = hs.sparse.hierarchical_attention_vjp(
+        *arrays, sinks=sinks.detach().numpy(), **options
+    )
     assert same(out, expected)
     assert same(lse, expected_lse)
     upstream = [torch.randn(x.shape, dtype=dtype) for x in (out, lse)]
@@ -53,7 +55,9 @@ def test_gradcheck():
 @pytest.mark.parametrize("shape", [(30, 6), (2, 30, 6)])
 def test_fewer_axes(shape):
     tensors = [torch.randn(shape, dtype=torch.float64) for _ in range(3)]
-    assert same(hierarchical_attention(*tensors, block_size=4), hs.hierarchical_attention(*tensors, block_size=4))
+    assert same(
+        hierarchical_attention(*tensors, block_size=4), hs.sparse.hierarchical_attention(*tensors, block_size=4)
+    )
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -135,12 +139,12 @@ def test_errors_come_through_unchanged(argument, value):
         assert "must be a tensor of torch" in str(caught.value)
         return
     with pytest.raises((ValueError, TypeError)) as expected:
-        hs.hierarchical_attention(**QKV | {argument: value})
+        hs.sparse.hierarchical_attention(**QKV | {argument: value})
     assert type(caught.value) is type(expected.value)
     assert str(caught.value) == str(expected.value)
 
 
 def test_arrays_are_sent_to_the_function_for_arrays():
-    sentence = "query must be a tensor of torch, not ndarray; headspan.hierarchical_attention takes arrays"
+    sentence = "query must be a tensor of torch, not ndarray; headspan.sparse.hierarchical_attention takes arrays"
     with pytest.raises(TypeError, match=re.escape(sentence)):
         hierarchical_attention(**QKV)

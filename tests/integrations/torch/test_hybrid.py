@@ -44,7 +44,7 @@ def tokens():
 def as_parameters(layer, of):
     """Parameters or their gradients as the NumPy function has them."""
     weights = {name: of(p).numpy() for name, p in layer.named_parameters()}
-    return hs.HybridParameters(
+    return hs.hybrid.HybridParameters(
         norm_weight=weights["norm.weight"],
         norm_bias=weights["norm.bias"],
         global_qkv=weights["global_qkv.weight"].T,
@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_the_numpy_function(form, temperature)
     options = {"heads": HEADS, "max_span": 7.3, "ramp": 2.6, **FORMS[form], **TEMPERATURES[temperature]}
     options.pop("learn_temperature", None)
     parameters = as_parameters(layer, lambda p: p.detach())
-    expected, vjp = hs.hybrid_attention_vjp(x.detach(), parameters, **options, return_span=True)
+    expected, vjp = hs.hybrid.hybrid_attention_vjp(x.detach(), parameters, **options, return_span=True)
     found = layer(x, return_span=True)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.shape == theirs.shape

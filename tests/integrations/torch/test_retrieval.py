@@ -42,7 +42,7 @@ def test_equal_to_the_function_for_arrays_to_the_bit(case, dtype):
     out, lse = retrieval_attention(*tensors, found, **options, return_lse=True)
     arrays = [x.detach().numpy() for x in tensors]
     plain = {name: x.detach().numpy() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
-    (right, right_lse), vjp = hs.retrieval_attention_vjp(*arrays, found.numpy(), **plain, return_lse=True)
+    (right, right_lse), vjp = hs.memory.retrieval_attention_vjp(*arrays, found.numpy(), **plain, return_lse=True)
     assert same(out, right)
     assert same(lse, right_lse)
     upstream = [torch.randn(x.shape, dtype=dtype) for x in (out, lse)]
@@ -134,7 +134,7 @@ def test_compiled_around():
         ({"indices": torch.zeros(2, 4, 41, 5)}, TypeError, "indices must be"),
         ({"indices": torch.full((2, 4, 41, 5), 70)}, ValueError, "indices must be -1 for none, or between"),
         ({"gate": torch.zeros(3)}, ValueError, "gate must"),
-        ({"query": np.zeros((2, 4, 41, 6))}, TypeError, "headspan.retrieval_attention takes arrays"),
+        ({"query": np.zeros((2, 4, 41, 6))}, TypeError, "headspan.memory.retrieval_attention takes arrays"),
     ],
 )
 def test_bad_calls_say_what_is_wrong(change, error, message):

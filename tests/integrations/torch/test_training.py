@@ -9,13 +9,13 @@ from lm_helpers import SIZES, TRAINING, small_model, small_run, small_text
 pytest.importorskip("torch", reason="needs torch: nox -s peers")
 pytest.importorskip("autograd", reason="needs autograd: pip install 'headspan[demo]'")
 
-from headspan.demo.cli import main  # isort: skip
-from headspan.demo.config import BATCHES, SPAN_KINDS  # isort: skip
-from headspan.demo.training.engines import objective  # isort: skip
-from headspan.demo.model import init_parameters  # isort: skip
-from headspan.demo.model.memory import Memory  # isort: skip
-from headspan.demo.runs import Run  # isort: skip
-from headspan.demo.training.train import configs, draw_batch, train  # isort: skip
+from headspan.lab.cli import main  # isort: skip
+from headspan.lab.config import BATCHES, SPAN_KINDS  # isort: skip
+from headspan.lab.training.engines import objective  # isort: skip
+from headspan.lab.model import init_parameters  # isort: skip
+from headspan.lab.model.memory import Memory  # isort: skip
+from headspan.lab.runs import Run  # isort: skip
+from headspan.lab.training.train import configs, draw_batch, train  # isort: skip
 
 ENGINES = ("numpy", "torch")
 

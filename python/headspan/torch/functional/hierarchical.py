@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from headspan import _check
-from headspan.ops.hierarchical import biases, checked_sizes, levels_of
 from headspan.patterns.base import Pattern
+from headspan.sparse.hierarchical import biases, checked_sizes, levels_of
 from headspan.torch.arrays import HALF
 from headspan.torch.functional.attend import check_inputs, compute, convert_options
 from headspan.torch.schema import written_pattern
@@ -30,7 +30,8 @@ def hierarchical_attention(
 ) -> Any:
     """Compute causal attention to near keys individually and to distant keys as means, on CPU tensors.
 
-    The arguments are those of `headspan.hierarchical_attention`, which describes the computation, and the results are
+    The arguments are those of `headspan.sparse.hierarchical_attention`, which describes the computation,
+    and the results are
     bitwise equal. `query`, `key`, `value` and `sinks` have a gradient. The function consists of torch operations around
     `headspan.torch.attention` and supports `torch.compile` (once for each length), `torch.export` and `vmap`.
 
@@ -41,7 +42,7 @@ def hierarchical_attention(
     key, value : Tensor, shape (batch, key heads, key tokens, head_dim)
         Of the same type as `query`. Means of bfloat16 and float16 are computed in float32 and rounded once.
     block_size : int
-        Number of tokens in a block, and of groups in a stretch; see `headspan.hierarchical_attention`.
+        Number of tokens in a block, and of groups in a stretch; see `headspan.sparse.hierarchical_attention`.
     scale, softcap, sinks
         See `headspan.attention`.
     return_lse : bool
@@ -74,7 +75,7 @@ def hierarchical_attention(
     >>> hierarchical_attention(query, key, value, block_size=16).shape
     torch.Size([1, 2, 1000, 16])
     """
-    query, key, value = check_inputs(query, key, value, instead="headspan.hierarchical_attention")
+    query, key, value = check_inputs(query, key, value, instead="headspan.sparse.hierarchical_attention")
     # Turn symbolic sizes of the compiler into integers, because each length has its own layout.
     tokens, side = (len(range(n)) for n in checked_sizes(query, key, value, block_size))
     groups, pattern = _levels(tokens, side)

@@ -10,7 +10,7 @@ import torch
 
 from headspan.ops.arguments.options import ARRAY_OPTIONS, options_in, refuse_unknown
 from headspan.ops.arguments.rows import In
-from headspan.ops.segments import segments_from
+from headspan.ops.segments import segment_ids
 from headspan.torch.arrays import array_of
 
 # Options that apply to all sequences alike. Those in `_PER_HEAD` must be one number or one number for each head.
@@ -45,7 +45,7 @@ def nested_attention(
                 f"{name} cannot be given with nested tensors{suffix}: pad the texts, see key_stop"
             )
     offsets = {"query_segments": query.offsets(), "key_segments": key.offsets()}
-    segments = {name: segments_from(array_of(ends)) for name, ends in offsets.items()}
+    segments = {name: segment_ids(array_of(ends)) for name, ends in offsets.items()}
     out = attention(*map(_as_one_item, (query, key, value)), **options, **segments)
     nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(out[0].transpose(0, 1), query.offsets())
     return nested.transpose(1, 2)

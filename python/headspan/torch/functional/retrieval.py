@@ -9,16 +9,16 @@ import numpy.typing as npt
 import torch
 
 from headspan import _check
+from headspan.memory.retrieval.attention import MemoryPart
 from headspan.ops.arguments.options import DIFFERENTIABLE, options_in
 from headspan.ops.arguments.rows import In
 from headspan.ops.execution.functional import ARRAYS, backward, forward
 from headspan.ops.execution.request import Request
 from headspan.ops.merge import merge_attention_vjp
-from headspan.retrieval.attention import MemoryPart
 from headspan.torch.arrays import array_of, wide_array_of
 from headspan.torch.functional.attend import as_tensor, attention, check_device, check_input, check_inputs, check_tensor
 
-_ARRAY_FUNCTION = "headspan.retrieval_attention"
+_ARRAY_FUNCTION = "headspan.memory.retrieval_attention"
 _SHARED = options_in(In.RETRIEVAL)  # options of both parts
 _LEARNED = tuple(name for name in _SHARED if name in DIFFERENTIABLE)
 _MEMORY_INPUTS = (*ARRAYS, *_LEARNED)
@@ -38,7 +38,8 @@ def retrieval_attention(
 ) -> Any:
     """Compute attention to a window and to keys retrieved from a memory in one softmax, on CPU tensors.
 
-    The arguments are those of `headspan.retrieval_attention`, which describes the computation. The results are bitwise
+    The arguments are those of `headspan.memory.retrieval_attention`,
+    which describes the computation. The results are bitwise
     equal in float32 and float64. Every tensor except `indices` has a gradient; models learn `gate`. Python functions
     compute the memory part, so `torch.compile` excludes it from its graphs.
 
@@ -55,7 +56,7 @@ def retrieval_attention(
     return_lse : bool
         Whether to return the log-sum-exp as well.
     **options
-        See `headspan.retrieval_attention`.
+        See `headspan.memory.retrieval_attention`.
 
     Returns
     -------

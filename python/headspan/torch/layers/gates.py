@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from headspan import _check
-from headspan.ops.gates import gate_grid, open_blocks, own_blocks
+from headspan.sparse.gates import gate_grid, open_blocks, own_blocks
 from headspan.torch.arrays import array_of
 from headspan.torch.layers.spans import Shares, full_tensor
 
@@ -17,9 +17,10 @@ from headspan.torch.layers.spans import Shares, full_tensor
 class LearnedBlocks(Shares):
     """Learned gates for blocks of pairs; calling the module returns options of attention.
 
-    The computation is that of `headspan.learned_blocks`. A gate is a factor between 0 and 1 for all pairs of a block. A
-    gate that a penalty has reduced to 0 stays closed, and its block is not computed. Blocks that contain a token and
-    itself are always open. Gates are clamped after optimizer steps in the same way as spans, see `AdaptiveSpan`.
+    The computation is that of `headspan.sparse.learned_blocks`. A gate is a factor between 0 and 1 for all pairs of a
+    block. A gate that a penalty has reduced to 0 stays closed, and its block is not computed. Blocks that contain a
+    token and itself are always open. Gates are clamped after optimizer steps in the same way as spans, see
+    `AdaptiveSpan`.
 
     Parameters
     ----------

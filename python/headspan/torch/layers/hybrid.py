@@ -69,7 +69,8 @@ class SpanPredictor(DynamicSpan):
 class HybridAttention(nn.Module):
     """Global and local attention in parallel; the global branch predicts the span and temperature of the local one.
 
-    `headspan.hybrid_attention` documents the formulas and gives the same results; its matrices are transposed here.
+    `headspan.hybrid.hybrid_attention` documents the formulas and gives the same results; its matrices are transposed
+    here.
 
     Parameters
     ----------

@@ -1,3 +1,0 @@
-"""The HTML report of a run: its measurements, pictures and page."""
-
-import headspan.demo.extra  # noqa: F401 - checks first that the optional dependencies are installed

@@ -1,5 +1,0 @@
-"""Run folders, and the training state that they store."""
-
-from headspan.demo.runs.folder import Row, Run, RunError, State, next_folder, replace_file
-
-__all__ = ["Row", "Run", "RunError", "State", "next_folder", "replace_file"]

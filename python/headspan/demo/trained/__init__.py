@@ -1,3 +1,0 @@
-"""Uses of a trained model: loading it for inspection, and sampling text from it."""
-
-import headspan.demo.extra  # noqa: F401 - checks first that the optional dependencies are installed

@@ -1,3 +1,0 @@
-"""Training: the training loop, the engines that compute gradients, and the baselines for comparison."""
-
-import headspan.demo.extra  # noqa: F401 - checks first that the optional dependencies are installed

@@ -1,0 +1,171 @@
+"""The argument parser of ``headspan``, and the options that configure model and training."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from headspan.lab.config import BATCHES, ENGINES, SPAN_KINDS, ModelConfig, TrainConfig
+
+DEMO_MINUTES = 5.0
+
+# These options set fields of ModelConfig and TrainConfig, which define their types and defaults.
+MODEL_OPTIONS = {
+    "layers": "attention layers",
+    "heads": "heads per layer",
+    "width": "channels of the model",
+    "hidden": "hidden channels of an MLP",
+    "span_limit": "largest span a head may learn, in characters",
+    "span_init": "initial span of the heads, in characters",
+    "span_spread": "factor from the initial span to that of the last head of a layer",
+    "ramp": "length of the soft edge, in characters",
+    "span_kind": f"{', '.join(SPAN_KINDS)}: learned, predicted by each character, or --span-init for all heads",
+    "taps": "number of characters that are summed in queries and keys; 1 sums none",
+}
+TRAINING_OPTIONS = {
+    "steps": "training steps",
+    "batch": "windows of text per step",
+    "context": "characters per window",
+    "learning_rate": "peak learning rate of Adam",
+    "span_delay": "steps before the training of spans starts",
+    "span_penalty": "penalty per character of mean span, in nats",
+    "batches": f"{' or '.join(BATCHES)}: a stream continues at each step and sees earlier segments up to the limit",
+    "engine": f"what computes the gradient: {' or '.join(ENGINES)}",
+    "seed": "random seed",
+}
+
+SWEEP_EXAMPLE = """
+  text = "corpus.txt"         # relative to this file (default: the standard library's source)
+
+  [model]                     # for all runs: layers, heads, width, ..., like the options of `headspan train`
+  layers = 4
+
+  [training]                  # for all runs: steps, batch, context, ...
+  steps = 2000
+
+  [grid]                      # every combination is run; the last line varies fastest; text may be a list, too
+  seed = [0, 1, 2]
+  span_limit = [256, 512, 1024]
+
+  [[kinds]]                   # compared at each point of the grid; each has a name and fields of its own,
+  name = "adaptive"           # which replace those of the grid
+  span_init = 16
+
+  [[kinds]]
+  name = "full"
+  span_kind = "fixed"
+  span_init = "span_limit"    # the value of another field
+  ramp = 0
+
+  [[kinds]]                   # the smallest hard window that computes at least as many pairs as the kind named
+  name = "window"
+  equal_cost_to = "adaptive"
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the argument parser with all commands."""
+    parser = argparse.ArgumentParser(
+        prog="headspan", description="Train a small character model whose heads learn their reach."
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="train on the Python standard library's source and write a report")
+    _add_training(demo, minutes=DEMO_MINUTES, baselines=True)
+
+    train = commands.add_parser("train", help="train on a file, or continue a run")
+    train.add_argument("file", nargs="?", type=Path, metavar="FILE", help="any text or bytes")
+    train.add_argument("--resume", type=Path, metavar="RUN", help="folder of the run to continue")
+    train.add_argument(
+        "--extend", type=int, metavar="STEPS", help="with --resume: number of steps to add to the planned ones"
+    )
+    _add_training(train, minutes=None, baselines=False)
+
+    report = commands.add_parser("report", help="write the report of a run again, as a page, pictures or numbers")
+    report.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    report.add_argument("file", nargs="?", type=Path, metavar="FILE", help="text of the run, if it was moved")
+    report.add_argument("--png", type=Path, metavar="DIR", help="also write the pictures as PNG files")
+    report.add_argument("--json", metavar="FILE", help="also write the numbers as one JSON document (-: print it)")
+    _add_open(report)
+
+    sweep = commands.add_parser(
+        "sweep",
+        help="train a grid of runs, or continue it, and write a table and pictures",
+        description="Train the unfinished runs of a configuration file, and write a table and pictures of all runs. "
+        "Several calls at the same time share the runs.",
+        epilog=f"An example of a configuration file:\n{SWEEP_EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    sweep.add_argument("config", type=Path, metavar="CONFIG", help="configuration file of the runs, in TOML")
+    sweep.add_argument("--out", type=Path, metavar="DIR", help="folder of the runs (default: runs/ and CONFIG's name)")
+    sweep.add_argument("--minutes", type=float, help="time limit, after which the current run is saved (default: none)")
+
+    sample = commands.add_parser("sample", help="generate text with the model of a run")
+    sample.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    sample.add_argument("--prompt", required=True, metavar="TEXT", help="text to continue")
+    sample.add_argument("--length", type=int, default=500, metavar="N", help="characters to add (default: 500)")
+    sample.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="above 1 more random, below 1 less random, 0 always the most likely (default: 1)",
+    )
+    sample.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
+    return parser
+
+
+def _add_training(parser: argparse.ArgumentParser, minutes: float | None, *, baselines: bool) -> None:
+    parser.add_argument("--out", type=Path, metavar="RUN", help="new run folder (default: under runs/)")
+    after = "no limit" if minutes is None else f"{minutes:g}"
+    parser.add_argument("--minutes", type=float, default=minutes, help=f"time limit of the training (default: {after})")
+    parser.add_argument(
+        "--baselines",
+        action=argparse.BooleanOptionalAction,
+        default=baselines,
+        help="afterwards train the same model with full attention and with a window of equal cost for as many steps, "
+        "and compare; takes three times as long, which --minutes does not limit "
+        f"(default: {'yes' if baselines else 'no'})",
+    )
+    for config, options in ((TrainConfig, TRAINING_OPTIONS), (ModelConfig, MODEL_OPTIONS)):
+        for name, text in options.items():
+            default = getattr(config, name)
+            text = f"{text} (default: {default if isinstance(default, str) else format(default, 'g')})"
+            parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), help=text, dest=name)
+    _add_open(parser)
+
+
+def _add_open(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--open", action="store_true", help="open the report in a browser")
+
+
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Exit with an error message if the options contradict each other."""
+    if options.command == "train":
+        _check_train(parser, options)
+    minutes = getattr(options, "minutes", None)
+    if minutes is not None and not minutes >= 0:
+        parser.error(f"--minutes must be non-negative, got {minutes:g}")
+
+
+def _check_train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.resume is None:
+        if options.extend is not None:
+            parser.error("--extend requires --resume RUN, the run to continue")
+        if options.file is None:
+            parser.error("train requires a FILE or --resume RUN")
+        return
+    if options.extend is not None and options.extend < 1:
+        parser.error(f"--extend must be at least 1, got {options.extend}")
+    fixed = ["out", *MODEL_OPTIONS, *TRAINING_OPTIONS]
+    changed = [name for name in fixed if getattr(options, name) is not None]
+    if changed:
+        more = "; use --extend STEPS to add steps" if changed[0] == "steps" else ""
+        parser.error(f"--{changed[0].replace('_', '-')} cannot be changed with --resume{more}")
+
+
+def chosen(options: argparse.Namespace, names: dict[str, str]) -> dict[str, Any]:
+    """Return the values of those options in `names` that the user set."""
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

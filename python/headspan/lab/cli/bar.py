@@ -1,0 +1,33 @@
+"""The progress bar of training."""
+
+from __future__ import annotations
+
+try:
+    from tqdm import tqdm as tqdm
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("training needs tqdm: pip install 'headspan[demo]'", name=error.name) from error
+
+from headspan.lab.runs import State
+
+
+class Bar:
+    """A tqdm progress bar with bits per character, mean span and widest span."""
+
+    def __init__(self, steps: int, begun: int, name: str | None = None) -> None:
+        self._bar = tqdm(total=steps, initial=begun, desc=name, unit="step", dynamic_ncols=True)
+        self._smooth: float | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.close()
+
+    def show(self, state: State, bits: float) -> None:
+        """Advance the bar by one step."""
+        self._smooth = bits if self._smooth is None else 0.98 * self._smooth + 0.02 * bits
+        text = f"{self._smooth:.2f} bits/char"
+        if state.spans is not None:
+            text += f", span mean {state.spans.mean():.0f} widest {state.spans.max():.0f}"
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update()

@@ -1,0 +1,138 @@
+"""The report's section that compares the saved pairs with the cost in bits per character."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headspan.lab.config import ModelConfig
+from headspan.lab.report.page import number_table, with_code
+from headspan.lab.report.subject import Subject
+from headspan.lab.runs import State
+from headspan.lab.training.baselines import (
+    FOLDER,
+    baselines_of,
+    length_of_window,
+    pairs_in_window,
+    run_of,
+    spans_in_window,
+)
+from headspan.lab.training.train import configs, current_state, text_bits
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A model in the comparison.
+
+    Attributes
+    ----------
+    name : str
+    bits : float
+        Bits per character on the held-out text.
+    pairs : int
+        Number of pairs of characters that all heads compute in one window of training.
+    seconds : float
+        Training time in seconds.
+    """
+
+    name: str
+    bits: float
+    pairs: int
+    seconds: float
+
+
+def compare(subject: Subject) -> list[Compared] | None:
+    """Return the model of a run and its baselines with the same number of steps, or None if it has no baselines.
+
+    Windows that matched the cost of the spans at an earlier step of the run are left out.
+    """
+    run, training, state = subject.run, subject.training, subject.state
+    if not (run.path / FOLDER).is_dir() or not np.isfinite(subject.spans).all():
+        return None
+    test = subject.text.encode(subject.text.part("test"))
+    models = [Compared("learned spans", subject.test_bits, _pairs(subject, state, subject.model), state.seconds)]
+    for baseline in baselines_of(run, state, subject.text):
+        other = run_of(run, baseline)
+        if other is None:
+            continue
+        model = configs(other)[0]
+        reached = current_state(other, model, training.seed)
+        if reached.step == state.step:
+            with np.errstate(all="ignore"):  # weights may hold NaN, which the report mentions
+                bits = text_bits(reached.parameters, model, training, test).mean(dtype=np.float64)
+            models.append(Compared(baseline.name, float(bits), _pairs(subject, reached, model), reached.seconds))
+    return models
+
+
+def _pairs(subject: Subject, state: State, model: ModelConfig) -> int:
+    training, text = subject.training, subject.text
+    spans = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
+    return pairs_in_window(spans, model.ramp, length_of_window(spans, training), training.earlier(model))
+
+
+def in_words(models: list[Compared]) -> list[str]:
+    """Return a sentence for each baseline that states the saving of the learned spans and their cost in bits."""
+    learned, *others = models
+    sentences = []
+    for other in others:
+        share = learned.pairs / other.pairs
+        work = "as many pairs as" if share > 0.99 else f"{share:.1%} of the pairs of"
+        sentences.append(f"The learned spans compute {work} {other.name} and need {_bits(learned, other)}.")
+    return sentences
+
+
+def _bits(learned: Compared, other: Compared) -> str:
+    difference = learned.bits - other.bits
+    if not math.isfinite(difference):
+        return "a number of bits that is not finite and cannot be compared"
+    if round(abs(difference), 3) == 0:
+        return "the same number of bits per character"
+    return f"{abs(difference):.3f} bits per character {'more' if difference > 0 else 'less'}"
+
+
+def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
+    """Return the section, or an empty list for a run without baselines."""
+    if models is None:
+        return []
+    context = subject.training.context
+    earlier = subject.training.earlier(subject.model)
+    full = pairs_in_window(np.full(subject.spans.shape, context + earlier), 0, context, earlier)
+    rows = [
+        [
+            model.name,
+            f"{model.bits:.3f}" if math.isfinite(model.bits) else "not a number",
+            f"{model.pairs:,}",
+            f"{model.pairs / full:.1%}",
+        ]
+        for model in models
+    ]
+    head = ["", "bits per character", "pairs", "of all pairs"]
+    sentences = in_words(models)
+    if len(sentences) < 2:
+        path = shlex.quote(str(subject.run.path))
+        sentences.append(f"To compare with full attention and a window: `headspan train --resume {path} --baselines`")
+    return [
+        "<h2>What do the savings cost?</h2>",
+        *(f"<p>{with_code(sentence)}</p>" for sentence in sentences),
+        number_table(head, rows),
+        "<p>All rows are the same model, trained once each from the same weights on the same batches for the same "
+        "number of steps. Small differences may change sign with another seed. The window is hard, the same for all "
+        "heads, and the smallest that computes at least as many pairs as the learned spans. Pairs are counted over all "
+        f"heads in a window of {context:,} characters, bits are those of the held-out text.</p>",
+    ]
+
+
+def compared_numbers(models: list[Compared] | None) -> dict[str, dict[str, Any]]:
+    """Return the numbers of the section's table."""
+    return {
+        model.name: {
+            "bits per character": model.bits,
+            "pairs in a window": model.pairs,
+            "training seconds": round(model.seconds, 3),
+        }
+        for model in models or []
+    }

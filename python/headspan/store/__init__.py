@@ -1,5 +1,0 @@
-"""Keys and values on disk, in LMDB, for stores that do not fit into memory."""
-
-from headspan.store.key_value_store import KeyValueStore
-
-__all__ = ["KeyValueStore"]
