@@ -112,7 +112,7 @@ def patterned(
 
     def attend(query: Array, key: Array, value: Array) -> Array:
         pattern = pattern_of(query, key)
-        cost = hs.cost(tokens=CONTEXT, heads=HEADS, head_dim=query.shape[-1], batch=len(query), pattern=pattern)
+        cost = hs.cost(tokens=CONTEXT, num_heads=HEADS, head_dim=query.shape[-1], batch=len(query), pattern=pattern)
         pairs.append(cost.pairs / (len(query) * HEADS * CONTEXT))
         return hs.attention(query, key, value, pattern=pattern)
 

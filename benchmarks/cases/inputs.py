@@ -51,7 +51,7 @@ def useful_work(case: Case, passes: str, inputs: Inputs) -> int:
     cost = hs.cost(
         tokens=case.queries,
         key_tokens=case.keys,
-        heads=case.heads,
+        num_heads=case.heads,
         head_dim=case.head_dim,
         batch=case.batch,
         span=inputs.span,

@@ -23,7 +23,7 @@ def _arguments(case: Case, inputs: Inputs) -> tuple[Shape, Array, Array, hs.hybr
 
 
 def _options(case: Case) -> dict[str, Any]:
-    return {"heads": case.heads, "max_span": case.max_span, "ramp": case.ramp, "causal": case.causal}
+    return {"num_heads": case.heads, "max_span": case.max_span, "ramp": case.ramp, "causal": case.causal}
 
 
 def prepare_hybrid(case: Case, passes: str, inputs: Inputs) -> Prepared:

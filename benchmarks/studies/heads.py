@@ -85,7 +85,7 @@ def measure(context: int, rounds: int) -> None:
         "head_cache": sum(layer.nbytes for layer in head_layers),
         "sdpa, static": sum(layer.keys.nbytes + layer.values.nbytes for layer in static_layers),
     }
-    cost = hs.cost(tokens=context, heads=HEADS, head_dim=HEAD_DIM, span=SPANS, ramp=RAMP, decode=True)
+    cost = hs.cost(tokens=context, num_heads=HEADS, head_dim=HEAD_DIM, span=SPANS, ramp=RAMP, decode=True)
     print(f"\n{context} tokens; the reaches of the heads come to {LAYERS * (cost.cache_bytes or 0) / 2**20:.1f} MiB")
     print(f"{'':14}{'ms a token':>12}{'faster than sdpa':>18}{'cache, MiB':>12}{'process, MiB':>14}")
     for name, seconds in times.items():

@@ -33,7 +33,7 @@ def contenders(tokens: int) -> dict[str, Callable[[], object]]:
     def attend(pattern: Pattern) -> Callable[[], object]:
         return lambda: hs.attention(query, key, value, pattern=pattern)
 
-    sizes: dict[str, Any] = {"tokens": tokens, "heads": 1, "head_dim": HEAD_DIM}
+    sizes: dict[str, Any] = {"tokens": tokens, "num_heads": 1, "head_dim": HEAD_DIM}
     selected = select()
     timed: dict[str, Callable[[], object]] = {
         "hierarchical": lambda: hs.sparse.hierarchical_attention(query, key, value),

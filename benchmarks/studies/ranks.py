@@ -51,7 +51,7 @@ def _measure(rank: int, ranks: int, meeting: str) -> None:
             together.append(slowest.item())
         if rank == 0:
             times = [statistics.median(seconds[1:]) for seconds in (alone, together)]  # the first round warms up
-            sent = hs.cost(tokens=TOKENS, heads=HEADS, head_dim=HEAD_DIM, span=spans, ranks=ranks).sent_bytes or 0
+            sent = hs.cost(tokens=TOKENS, num_heads=HEADS, head_dim=HEAD_DIM, span=spans, ranks=ranks).sent_bytes or 0
             one, many = (f"{1e3 * seconds:.1f} ms" for seconds in times)
             ratio = times[0] / times[1]
             print(f"{name}: one process {one}, {ranks} ranks {many}, {ratio:.2f}x; {sent / 2**20:.2f} MiB each way")

@@ -101,7 +101,7 @@ def test_spans_of_any_kind_of_number(span):
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8])
 def test_cost_counts_beyond_the_integers_it_is_given(kind):
-    sizes = {"tokens": 200, "heads": 100, "head_dim": 250, "batch": 200}
+    sizes = {"tokens": 200, "num_heads": 100, "head_dim": 250, "batch": 200}
     cost, expected = hs.cost(**{name: kind(n) for name, n in sizes.items()}), hs.cost(**sizes)
     assert cost[:4] == expected[:4] == (402_000_000, 402_000_000_000, 1_005_000_000_000, 800_000_000_000)
     assert all(type(n) is int for n in cost[:4])
@@ -148,7 +148,7 @@ def test_hybrid_limits_fit_the_type_of_x(name):
     parameters = hs.hybrid.hybrid_parameters(6, 3, dtype=np.float32)
     with pytest.raises(ValueError, match=f"{name} must fit into float32"):
         hs.hybrid.hybrid_attention(
-            np.ones((2, 5, 6), np.float32), parameters, **({"heads": 3, "max_span": 1.0} | {name: 1e300})
+            np.ones((2, 5, 6), np.float32), parameters, **({"num_heads": 3, "max_span": 1.0} | {name: 1e300})
         )
 
 

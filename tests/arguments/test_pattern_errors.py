@@ -148,7 +148,7 @@ def test_bad_pattern(error, names, make):
         hs.attention(**SMALL, pattern=make(hs.patterns))
     check_names(caught.value, names)
     with pytest.raises(error) as caught:
-        hs.cost(tokens=5, key_tokens=6, heads=4, head_dim=3, pattern=make(hs.patterns))
+        hs.cost(tokens=5, key_tokens=6, num_heads=4, head_dim=3, pattern=make(hs.patterns))
     check_names(caught.value, names)
 
 

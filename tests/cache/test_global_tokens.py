@@ -1,6 +1,5 @@
 """Global tokens that are still to come: a cache keeps what they will see until they have come."""
 
-
 import headspan as hs
 import numpy as np
 import pytest

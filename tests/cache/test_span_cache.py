@@ -245,13 +245,14 @@ def test_bad_calls(error, wrong):
     [
         (ValueError, {"spans": [1, 2, 3]}), (ValueError, {"spans": [-1, 2]}), (ValueError, {"ramp": -1}),
         (TypeError, {"dtype": np.int32}), (TypeError, {"pattern": "local"}), (ValueError, {"first_tokens": -1}),
-        (TypeError, {"slack": 0.5}), (ValueError, {"key_heads": 0}), (TypeError, {"pattern": lambda: [Window(4)] * 3}),
+        (TypeError, {"slack": 0.5}), (ValueError, {"num_key_heads": 0}), (TypeError,
+                                                                          {"pattern": lambda: [Window(4)] * 3}),
     ],
     ids=lambda given: given.__name__ if isinstance(given, type) else " ".join(given),
 )  # fmt: skip
 def test_bad_caches(error, arguments):
     with pytest.raises(error):
-        hs.SpanCache(**{"batch": 1, "key_heads": 2, "head_dim": 8} | made(arguments))
+        hs.SpanCache(**{"batch": 1, "num_key_heads": 2, "head_dim": 8} | made(arguments))
 
 
 def test_an_empty_cache_has_nothing_to_attend_to():

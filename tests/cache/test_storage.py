@@ -79,7 +79,7 @@ def test_attention_over_what_is_kept(dtype, size, heads):
 
 @pytest.mark.parametrize("dtype", STORED)
 def test_memory_and_state(dtype):
-    sizes = {"batch": 2, "key_heads": 3, "head_dim": 64, "spans": [10, 20, 30], "ramp": 1}
+    sizes = {"batch": 2, "num_key_heads": 3, "head_dim": 64, "spans": [10, 20, 30], "ramp": 1}
     cache, float32 = hs.SpanCache(**sizes, dtype=dtype), hs.SpanCache(**sizes)
     key = normals(0, 2, 3, 50, 64, dtype=np.float32)
     cache.append(key, key)
@@ -102,8 +102,8 @@ def test_the_cost_of_a_token_is_what_the_cache_holds(dtype, options):
     pattern = hs.patterns.Window(13) if "pattern" in options else None
     cache = hs.SpanCache(2, 3, 64, spans=spans, ramp=2, pattern=pattern, first_tokens=sinks, dtype=dtype)
     whole = hs.patterns.Full() | hs.patterns.Global(range(sinks)) if sinks else pattern
-    sizes = {"tokens": 5000, "heads": 6, "head_dim": 64, "batch": 2, "span": spans, "ramp": 2, "pattern": whole}
-    token = hs.cost(**sizes, decode=True, key_heads=3, dtype=dtype)
+    sizes = {"tokens": 5000, "num_heads": 6, "head_dim": 64, "batch": 2, "span": spans, "ramp": 2, "pattern": whole}
+    token = hs.cost(**sizes, decode=True, num_key_heads=3, dtype=dtype)
     assert token.cache_bytes == cache.nbytes
     assert token.read_bytes == token.cache_bytes  # every row that is kept is seen
     reaches = np.minimum(np.add(spans, 1), 10**9 if pattern is None else 12)
@@ -111,20 +111,22 @@ def test_the_cost_of_a_token_is_what_the_cache_holds(dtype, options):
 
 
 def test_a_short_text_costs_what_there_is():
-    token = hs.cost(tokens=10, heads=2, head_dim=8, span=[3, 100], ramp=1, decode=True)
+    token = hs.cost(tokens=10, num_heads=2, head_dim=8, span=[3, 100], ramp=1, decode=True)
     assert list(token.head_pairs) == [4, 10]
     assert token.read_bytes == token.cache_bytes == (4 + 10) * 2 * 8 * 4
-    whole = hs.cost(tokens=10, heads=2, head_dim=8)
+    whole = hs.cost(tokens=10, num_heads=2, head_dim=8)
     assert whole.read_bytes is None
     assert whole.cache_bytes is None
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"key_heads": 4}, {"dtype": "float8"}, {"key_tokens": 3}, {"decode": 1}, {"key_heads": 0}], ids=str
+    "wrong",
+    [{"num_key_heads": 4}, {"dtype": "float8"}, {"key_tokens": 3}, {"decode": 1}, {"num_key_heads": 0}],
+    ids=str,
 )
 def test_a_wrong_cost_of_a_token(wrong):
     with pytest.raises((TypeError, ValueError)):
-        hs.cost(**{"tokens": 10, "heads": 6, "head_dim": 8, "decode": True} | wrong)
+        hs.cost(**{"tokens": 10, "num_heads": 6, "head_dim": 8, "decode": True} | wrong)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])

@@ -203,11 +203,11 @@ def test_cost_of_the_next_token():
         assert cost.dense_flops == 32 * 2 * 4 * (tokens + 1)
         assert cost.cache_bytes == stream.nbytes
         assert cost.read_bytes == 2 * (min(5, tokens + 1) + far) * (8 + 8) * 4
-    assert hs.memory.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(heads=6).pairs == 6
+    assert hs.memory.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(num_heads=6).pairs == 6
     with pytest.raises(ValueError, match="heads must be 4, not 8"):
-        stream.cost(heads=8)
+        stream.cost(num_heads=8)
     with pytest.raises(ValueError, match="heads must be a multiple of 2, not 3"):
-        hs.memory.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(heads=3)
+        hs.memory.StreamingAttention(1, 2, 8, slots=16, window=4, decay=0.9).cost(num_heads=3)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -361,7 +361,7 @@ def test_bad_calls(error, wrong, message):
         (TypeError, {"spans": ["a", "b"]}, "spans must be real numbers"),
         (ValueError, {"ramp": -1}, "ramp"), (TypeError, {"dtype": np.int32}, "dtype must be"),
         (TypeError, {"dtype": "bfloat16"}, "dtype must be float32 or float64, not bfloat16"),
-        (ValueError, {"key_heads": 0}, "key_heads"), (ValueError, {"slots": 0}, "slots"),
+        (ValueError, {"num_key_heads": 0}, "num_key_heads"), (ValueError, {"slots": 0}, "slots"),
         (TypeError, {"slots": 2.5}, "slots"), (ValueError, {"window": 0}, "window"),
         (ValueError, {"window": 25}, "window must be at most 24, the number of slots"),
         (TypeError, {"window": None}, "window"),
@@ -373,5 +373,5 @@ def test_bad_calls(error, wrong, message):
 )  # fmt: skip
 def test_bad_streams(error, arguments, message):
     with pytest.raises(error, match=message) as caught:
-        hs.memory.StreamingAttention(**{"batch": 1, "key_heads": 2, "head_dim": 8} | RULE | arguments)
+        hs.memory.StreamingAttention(**{"batch": 1, "num_key_heads": 2, "head_dim": 8} | RULE | arguments)
     assert "\n" not in str(caught.value)

@@ -26,7 +26,7 @@ CALLS = {
     "attention_vjp": lambda **options: hs.attention_vjp(*ARRAYS, **options)[0],
     "attention_weights": lambda **options: hs.attention_weights(*ARRAYS[:2], **options),
     "reference": lambda **options: hs.reference.attention(*ARRAYS, **options),
-    "cost": lambda **options: hs.cost(tokens=16, heads=2, head_dim=4, **options).head_pairs,
+    "cost": lambda **options: hs.cost(tokens=16, num_heads=2, head_dim=4, **options).head_pairs,
 }
 
 
@@ -54,7 +54,7 @@ def test_a_pattern_that_looks_both_ways_asks(call, name, spec):
 
 def test_a_neighborhood_keeps_all_its_pairs():
     pattern = Neighborhood((8, 8), 3)
-    assert hs.cost(pattern=pattern, tokens=64, heads=1, head_dim=4, causal=False).pairs == 576
+    assert hs.cost(pattern=pattern, tokens=64, num_heads=1, head_dim=4, causal=False).pairs == 576
     assert pattern.mask(64).sum() == 576
 
 

@@ -10,7 +10,7 @@ TOKENS = 300
 
 
 def sizes(layers, heads, **more):
-    return {"tokens": TOKENS, "layers": layers, "heads": heads, "head_dim": 8, "ramp": 4, **more}
+    return {"tokens": TOKENS, "num_layers": layers, "num_heads": heads, "head_dim": 8, "ramp": 4, **more}
 
 
 def price(layers=2, heads=4, key_heads=2, ramp=4.0, first_tokens=0):
@@ -47,7 +47,7 @@ def drawn(seed, layers=2, heads=3):
 
 def counted(spans, ramp=4.0, **options):
     spans = np.ravel(spans)
-    return hs.cost(tokens=TOKENS, heads=spans.size, head_dim=8, span=spans, ramp=ramp, **options).pairs
+    return hs.cost(tokens=TOKENS, num_heads=spans.size, head_dim=8, span=spans, ramp=ramp, **options).pairs
 
 
 @pytest.mark.parametrize("ramp", [0.0, 1.0, 2.5, 32.0])
@@ -146,7 +146,7 @@ def test_never_worse_than_one_span_of_equal_pairs(seed, method, bound):
 @pytest.mark.parametrize("method", ["profile", "learn"])
 def test_heads_that_share_keys_share_a_span_as_long_as_the_neediest(method):
     planted = Planted([[100, 4, 4, 20], [4, 4, 50, 4]], power=2.0)
-    fit = planted.fit(tolerance=1e-4, method=method, gradient=planted.gradient, key_heads=2)
+    fit = planted.fit(tolerance=1e-4, method=method, gradient=planted.gradient, num_key_heads=2)
     assert (fit.spans[:, 0] == fit.spans[:, 1]).all()
     assert (fit.spans[:, 2] == fit.spans[:, 3]).all()
     assert (planted.missing(fit.spans) < 0.03).all()
@@ -168,7 +168,7 @@ def test_a_gradient_is_summed_over_heads_that_share_keys():
 
     fit = hs.fit_spans(
         lambda spans: gradient(spans)[0], lambda spans: gradient(spans)[0],
-        **sizes(1, 4, key_heads=2), budget=0.3, method="learn", gradient=gradient,
+        **sizes(1, 4, num_key_heads=2), budget=0.3, method="learn", gradient=gradient,
     )  # fmt: skip
     assert fit.spans[0, 0] > 3 * fit.spans[0, 2]
 
@@ -240,7 +240,7 @@ def test_what_cannot_be_had_is_said():
     wrong(ValueError, "budget must be a share of the pairs, at most 1, not 2", budget=2)
     wrong(ValueError, "gradient must be given for method='learn'", method="learn")
     wrong(ValueError, "ramp must be at least 1 for method='learn', not 0", method="learn", gradient=len, ramp=0)
-    wrong(ValueError, "heads must be a multiple of key_heads, not 2 and 3", key_heads=3)
+    wrong(ValueError, "num_heads must be a multiple of num_key_heads, not 2 and 3", num_key_heads=3)
     wrong(ValueError, r"profile must be of shape \(layers, heads, tokens\), \(1, 2, 300\)", profile=np.ones((1, 2)))
     wrong(ValueError, "what loss returns must be finite, not nan", loss=lambda _: float("nan"))
     wrong(ValueError, "what loss returns must be a loss greater than 0, not -1", loss=lambda _: -1)

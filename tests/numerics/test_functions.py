@@ -145,39 +145,39 @@ def pool_oracle(weights, pool):
 
 
 COSTS = {
-    "causal": {"tokens": 70, "heads": 3, "head_dim": 8},
-    "span": {"tokens": 70, "heads": 3, "head_dim": 8, "span": [0, 5.5, 1000], "ramp": 4},
-    "hard window": {"tokens": 70, "heads": 3, "head_dim": 8, "span": [0, 5.5, 7], "ramp": 0},
-    "edges of the ramp": {"tokens": 70, "heads": 3, "head_dim": 8, "span": [1, 1.25, 0.75],
+    "causal": {"tokens": 70, "num_heads": 3, "head_dim": 8},
+    "span": {"tokens": 70, "num_heads": 3, "head_dim": 8, "span": [0, 5.5, 1000], "ramp": 4},
+    "hard window": {"tokens": 70, "num_heads": 3, "head_dim": 8, "span": [0, 5.5, 7], "ramp": 0},
+    "edges of the ramp": {"tokens": 70, "num_heads": 3, "head_dim": 8, "span": [1, 1.25, 0.75],
                           "ramp": 2.75},
-    "both directions": {"tokens": 33, "heads": 2, "head_dim": 5, "span": 6, "causal": False},
-    "more keys": {"tokens": 20, "key_tokens": 90, "heads": 2, "head_dim": 5, "span": [3, 60]},
-    "more queries": {"tokens": 90, "key_tokens": 20, "heads": 2, "head_dim": 5, "span": [3, 60],
+    "both directions": {"tokens": 33, "num_heads": 2, "head_dim": 5, "span": 6, "causal": False},
+    "more keys": {"tokens": 20, "key_tokens": 90, "num_heads": 2, "head_dim": 5, "span": [3, 60]},
+    "more queries": {"tokens": 90, "key_tokens": 20, "num_heads": 2, "head_dim": 5, "span": [3, 60],
                      "causal": True},
-    "more queries, both directions": {"tokens": 90, "key_tokens": 20, "heads": 2, "head_dim": 5,
+    "more queries, both directions": {"tokens": 90, "key_tokens": 20, "num_heads": 2, "head_dim": 5,
                                       "span": [3, 60], "causal": False, "ramp": 7.5},
-    "batch": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 3, "span": 4},
-    "batch and heads": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 3,
+    "batch": {"tokens": 30, "num_heads": 2, "head_dim": 4, "batch": 3, "span": 4},
+    "batch and heads": {"tokens": 30, "num_heads": 2, "head_dim": 4, "batch": 3,
                         "span": [[1, 2], [3, 4], [5, 6]]},
-    "tokens": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 3, "ramp": 2,
+    "tokens": {"tokens": 30, "num_heads": 2, "head_dim": 4, "batch": 3, "ramp": 2,
                "span": np.arange(180.0).reshape(3, 2, 30) / 6},
-    "one token": {"tokens": 1, "heads": 1, "head_dim": 1},
-    "not itself": {"tokens": 30, "heads": 2, "head_dim": 4, "span": [0, 3], "include_self": False},
-    "padding": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "key_start": [3, 0], "key_stop": [30, 11]},
-    "ranges": {"tokens": 9, "key_tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "span": [4, 20],
+    "one token": {"tokens": 1, "num_heads": 1, "head_dim": 1},
+    "not itself": {"tokens": 30, "num_heads": 2, "head_dim": 4, "span": [0, 3], "include_self": False},
+    "padding": {"tokens": 30, "num_heads": 2, "head_dim": 4, "batch": 2, "key_start": [3, 0], "key_stop": [30, 11]},
+    "ranges": {"tokens": 9, "key_tokens": 30, "num_heads": 2, "head_dim": 4, "batch": 2, "span": [4, 20],
                "key_ranges": [[[i, 30 - i] for i in range(9)], [[20, 20 + i] for i in range(9)]], "causal": False},
-    "prefixes": {"tokens": 30, "heads": 1, "head_dim": 4, "batch": 2, "prefix_lengths": [9, 30], "key_start": 2},
-    "documents": {"tokens": 30, "heads": 1, "head_dim": 4, "batch": 2, "span": 6.5,
+    "prefixes": {"tokens": 30, "num_heads": 1, "head_dim": 4, "batch": 2, "prefix_lengths": [9, 30], "key_start": 2},
+    "documents": {"tokens": 30, "num_heads": 1, "head_dim": 4, "batch": 2, "span": 6.5,
                   "segment_ids": np.repeat([[0, 1, 2], [4, 4, 4]], [10], axis=1)},
-    "clusters": {"tokens": 30, "heads": 2, "head_dim": 4, "batch": 2, "span": [3, 20], "key_stop": [30, 17],
+    "clusters": {"tokens": 30, "num_heads": 2, "head_dim": 4, "batch": 2, "span": [3, 20], "key_stop": [30, 17],
                  "segment_ids": [np.arange(30) % 3, np.arange(30) * 7 % 5]},
-    "packed queries and keys": {"tokens": 9, "key_tokens": 30, "heads": 1, "head_dim": 4, "span": 6.5,
+    "packed queries and keys": {"tokens": 9, "key_tokens": 30, "num_heads": 1, "head_dim": 4, "span": 6.5,
                                 "query_segments": [0] * 4 + [1] * 5, "key_segments": [0] * 20 + [1] * 10},
-    "positions": {"tokens": 20, "key_tokens": 30, "heads": 1, "head_dim": 4, "span": 9, "ramp": 2,
+    "positions": {"tokens": 20, "key_tokens": 30, "num_heads": 1, "head_dim": 4, "span": 9, "ramp": 2,
                   "query_positions": np.arange(20) * 1.5, "key_positions": np.arange(30) * 1.25, "causal": False},
-    "keys removed": {"tokens": 30, "heads": 2, "head_dim": 4, "span": 9,
+    "keys removed": {"tokens": 30, "num_heads": 2, "head_dim": 4, "span": 9,
                      "key_bias": np.where(np.arange(60).reshape(2, 30) % 4, 0.5, -np.inf)},
-    "what leaves no pair out": {"tokens": 30, "heads": 2, "head_dim": 4, "scale": 2.0, "temperature": [1, 2],
+    "what leaves no pair out": {"tokens": 30, "num_heads": 2, "head_dim": 4, "scale": 2.0, "temperature": [1, 2],
                                 "alibi_slopes": 0.5, "key_bias": np.zeros(30)},
 }  # fmt: skip
 
@@ -185,8 +185,18 @@ COSTS = {
 @pytest.mark.parametrize("arguments", COSTS.values(), ids=COSTS)
 def test_cost(arguments):
     sizes = {"batch": 1, "key_tokens": arguments["tokens"]} | arguments
-    batch, heads, queries, keys = (sizes[n] for n in ("batch", "heads", "tokens", "key_tokens"))
-    other = {"tokens", "key_tokens", "heads", "head_dim", "batch", "scale", "temperature", "alibi_slopes", "key_bias"}
+    batch, heads, queries, keys = (sizes[n] for n in ("batch", "num_heads", "tokens", "key_tokens"))
+    other = {
+        "tokens",
+        "key_tokens",
+        "num_heads",
+        "head_dim",
+        "batch",
+        "scale",
+        "temperature",
+        "alibi_slopes",
+        "key_bias",
+    }
     options = {n: sizes[n] for n in sizes if n not in other}
     mask, _, _ = oracle.reach(queries, keys, 4, np.float64, **limits_oracle.placed(options, keys))
     removed = np.isneginf(sizes.get("key_bias", np.zeros(keys)))[..., None, :]
@@ -203,7 +213,7 @@ def test_cost(arguments):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_score_terms_cost_no_pair(dtype):
     terms = {"softcap": 2.0, "sinks": [0, 1], "distance_bias": np.ones(9), "pair_bias": np.ones((70, 70), dtype)}
-    sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "span": [3.5, 20]}
+    sizes = {"tokens": 70, "num_heads": 2, "head_dim": 8, "span": [3.5, 20]}
     assert hs.cost(**sizes, **terms).pairs == hs.cost(**sizes).pairs
 
 
@@ -215,7 +225,7 @@ def test_blocks_that_content_or_gates_leave_out_cost_nothing(batch):
     chosen = hs.sparse.selected_blocks(query, key, keep=2, block_size=(8, 4))
     gates = np.where(rng.random((2, 9, 9)) < 0.6, 0, 0.5)
     learned, _ = hs.sparse.learned_blocks(gates, 8, tokens=70)
-    sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "batch": batch}
+    sizes = {"tokens": 70, "num_heads": 2, "head_dim": 8, "batch": batch}
     for options, items in (({"pattern": chosen}, 1), (learned, batch)):
         seen = np.broadcast_to(options["pattern"].mask(70) & np.tri(70, dtype=bool), (batch // items, 2, 70, 70))
         np.testing.assert_array_equal(hs.cost(**sizes, **options).head_pairs, items * seen.sum(axis=(0, 2, 3)))
@@ -224,7 +234,7 @@ def test_blocks_that_content_or_gates_leave_out_cost_nothing(batch):
 
 
 def test_memory_keys_cost_a_pair_for_each_query():
-    sizes = {"tokens": 70, "heads": 2, "head_dim": 8, "batch": 3, "span": [3.5, 20]}
+    sizes = {"tokens": 70, "num_heads": 2, "head_dim": 8, "batch": 3, "span": [3.5, 20]}
     memory = {"persistent_key": np.ones((2, 5, 8)), "persistent_value": np.ones((2, 5, 4))}
     assert list(hs.cost(**sizes, **memory).head_pairs) == list(hs.cost(**sizes).head_pairs + 3 * 70 * 5)
     assert hs.cost(**sizes, **memory).dense_flops == 4 * 8 * 3 * 2 * 70 * 75
@@ -233,7 +243,7 @@ def test_memory_keys_cost_a_pair_for_each_query():
 def test_cost_of_a_long_context_is_exact():
     """Far beyond what fits a 32-bit number, and a double."""
     tokens = 100_003
-    cost = hs.cost(tokens=tokens, heads=3, head_dim=64, batch=2)
+    cost = hs.cost(tokens=tokens, num_heads=3, head_dim=64, batch=2)
     assert cost.pairs == 6 * tokens * (tokens + 1) // 2
     assert cost.dense_flops == 4 * 64 * 6 * tokens**2
     assert list(cost.head_pairs) == [tokens * (tokens + 1)] * 3

@@ -102,7 +102,7 @@ def test_closed_blocks_cost_nothing_and_own_ones_are_open():
     gates[1, 3, 0] = 5.0
     options, vjp = hs.sparse.learned_blocks(gates, 25, tokens=100)
     assert list(options["block_gates"][1, 3]) == [1, 0, 0, 1]
-    pairs = hs.cost(tokens=100, heads=2, head_dim=8, causal=False, **options).head_pairs
+    pairs = hs.cost(tokens=100, num_heads=2, head_dim=8, causal=False, **options).head_pairs
     assert list(pairs) == [4 * 25 * 25, 5 * 25 * 25]
     assert list(np.flatnonzero(vjp(np.ones((2, 4, 4))))) == [16 + 12]
 

@@ -46,15 +46,15 @@ def test_as_many_as_are_seen(options, lengths, key_heads):
         keys = np.flatnonzero(np.any([seen(head, slice(start, stop), **options) for head in heads], axis=0))
         if keys.size:  # all from the first to the last
             rows += max(start - keys[0], 0) + max(keys[-1] + 1 - stop, 0)
-    sizes = {"tokens": 30, "heads": 4, "head_dim": 5, "batch": 2, "key_heads": key_heads}
+    sizes = {"tokens": 30, "num_heads": 4, "head_dim": 5, "batch": 2, "num_key_heads": key_heads}
     cost = hs.cost(**sizes, ranks=lengths, **options)
     assert cost.sent_bytes == rows * 2 * 2 * 5 * 4
-    assert cost[:4] == hs.cost(tokens=30, heads=4, head_dim=5, batch=2, **options)[:4]
+    assert cost[:4] == hs.cost(tokens=30, num_heads=4, head_dim=5, batch=2, **options)[:4]
     assert hs.cost(**sizes, ranks=lengths, dtype="bfloat16", **options).sent_bytes == rows * 2 * 2 * 5 * 2
 
 
 def test_a_number_of_ranks_shares_the_tokens_evenly():
-    sizes = {"tokens": 11, "heads": 1, "head_dim": 2, "span": 3, "ramp": 0}
+    sizes = {"tokens": 11, "num_heads": 1, "head_dim": 2, "span": 3, "ramp": 0}
     assert hs.cost(**sizes, ranks=4) == hs.cost(**sizes, ranks=[3, 3, 3, 2])
     assert hs.cost(**sizes, ranks=4).sent_bytes == 3 * 3 * 2 * 2 * 4
     assert hs.cost(**sizes, ranks=1).sent_bytes == 0
@@ -62,7 +62,7 @@ def test_a_number_of_ranks_shares_the_tokens_evenly():
 
 
 def test_blocks_need_no_more_than_they_are_wide():
-    sizes = {"tokens": 40, "heads": 1, "head_dim": 1, "causal": False}
+    sizes = {"tokens": 40, "num_heads": 1, "head_dim": 1, "causal": False}
     sent = hs.cost(**sizes, ranks=[20, 20], pattern=Blockwise(10, 1, 0)).sent_bytes
     assert 10 * 8 <= sent <= 2 * 19 * 8
 
@@ -76,12 +76,12 @@ def test_blocks_need_no_more_than_they_are_wide():
         ({"ranks": 2, "decode": True}, "ranks are for whole inputs, and cannot be combined with decode"),
         ({"ranks": 2, "key_tokens": 10}, "ranks are for whole inputs, and cannot be combined with key_tokens"),
         ({"ranks": 2, "dtype": "int8"}, "dtype must be a type of tensors if ranks are given, not int8"),
-        ({"ranks": 2, "key_heads": 3}, "heads must be a multiple of key_heads, not 4 and 3"),
+        ({"ranks": 2, "num_key_heads": 3}, "heads must be a multiple of key_heads, not 4 and 3"),
         ({"ranks": 2, "key_stop": 9}, "key_stop has no halo"),
     ],
     ids=str,
 )
 def test_wrong_ranks(wrong, says):
     with pytest.raises(ValueError) as raised:
-        hs.cost(tokens=10, heads=4, head_dim=2, **wrong)
+        hs.cost(tokens=10, num_heads=4, head_dim=2, **wrong)
     assert str(raised.value).startswith(says)

@@ -92,16 +92,18 @@ def test_a_changed_future_changes_nothing_before_it():
 @pytest.mark.parametrize("side", [1, 4, 7, 400])
 def test_cost_counts_the_groups_that_queries_see(side, tokens, queries):
     counted = sum(len(means_of(query, side)) for query in range(tokens - queries, tokens))
-    cost = hs.sparse.hierarchical_cost(tokens=queries, heads=3, head_dim=8, key_tokens=tokens, block_size=side, batch=2)
+    cost = hs.sparse.hierarchical_cost(
+        tokens=queries, num_heads=3, head_dim=8, key_tokens=tokens, block_size=side, batch=2
+    )
     assert list(cost.head_pairs) == [2 * counted] * 3
     assert (cost.pairs, cost.forward_flops, cost.backward_flops) == (6 * counted, 192 * counted, 480 * counted)
-    assert cost.dense_flops == hs.cost(tokens=queries, heads=3, head_dim=8, key_tokens=tokens, batch=2).dense_flops
+    assert cost.dense_flops == hs.cost(tokens=queries, num_heads=3, head_dim=8, key_tokens=tokens, batch=2).dense_flops
 
 
 def test_pairs_grow_as_the_logarithm():
     """Of a token: twice as many tokens add a level, which is one or two stretches of means."""
     pairs = [
-        hs.sparse.hierarchical_cost(tokens=1, key_tokens=64 * 2**i, heads=1, head_dim=8).pairs for i in range(4, 14)
+        hs.sparse.hierarchical_cost(tokens=1, key_tokens=64 * 2**i, num_heads=1, head_dim=8).pairs for i in range(4, 14)
     ]
     assert all(64 <= more <= 128 for more in np.diff(pairs))
 

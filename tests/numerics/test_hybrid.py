@@ -11,7 +11,7 @@ from helpers import ROOT
 
 PAGE = ROOT / "docs" / "explain" / "hybrid.md"
 HEADS, DIM, TOKENS, BATCH = 2, 6, 9, 2
-COMMON = {"heads": HEADS, "max_span": 7.3, "ramp": 2.6}
+COMMON = {"num_heads": HEADS, "max_span": 7.3, "ramp": 2.6}
 FORMS = {
     "batch": {"per": "batch"},
     "head": {"per": "head"},
@@ -51,7 +51,7 @@ def dense(
     x,
     parameters,
     *,
-    heads,
+    num_heads,
     max_span,
     ramp,
     per,
@@ -75,11 +75,11 @@ def dense(
 
         def attend(matrix, span, temperature, normed=normed, distance=distance, allowed=allowed):
             results = []
-            width = normed.shape[1] // heads
-            for head in range(heads):
+            width = normed.shape[1] // num_heads
+            for head in range(num_heads):
                 columns = slice(head * width, (head + 1) * width)
                 q, k, v = (normed @ part[:, columns] for part in np.split(matrix, 3, axis=1))
-                z, t = (np.broadcast_to(a, (heads, len(normed)))[head][:, None] for a in (span, temperature))
+                z, t = (np.broadcast_to(a, (num_heads, len(normed)))[head][:, None] for a in (span, temperature))
                 mask = allowed * np.clip((ramp + z - abs(distance)) / ramp, 0, 1)
                 results.append(softmax_rows(q @ k.T / np.sqrt(width) / t, mask) @ v)
             return np.concatenate(results, axis=1)
@@ -191,7 +191,7 @@ def test_bits_do_not_depend_on_threads(dtype):
     before, bits = hs.get_num_threads(), []
     for count in (1, 2):
         hs.set_num_threads(count)
-        out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, heads=3, max_span=90, per="token")
+        out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, num_heads=3, max_span=90, per="token")
         grad_x, gradients = vjp(np.ones_like(out))
         bits.append([a.tobytes() for a in (out, grad_x, *gradients)])
     hs.set_num_threads(before)
@@ -254,7 +254,7 @@ def test_parameters_at_first():
     learned = hs.hybrid.hybrid_parameters(8, 2, learn_temperature=True, dtype="float32")
     assert {p.dtype for p in learned} == {np.dtype(np.float32)}
     x = np.random.default_rng(0).standard_normal((2, 40, 8)).astype(np.float32)
-    _, span, temperature = hs.hybrid.hybrid_attention(x, learned, heads=2, max_span=20, return_span=True)
+    _, span, temperature = hs.hybrid.hybrid_attention(x, learned, num_heads=2, max_span=20, return_span=True)
     np.testing.assert_array_equal(temperature, [1, 1])
     assert np.all(abs(span - 10) < 5)
 
@@ -264,7 +264,7 @@ def test_parameters_at_first():
 # channel. The third and fourth channel mirror the first two, which makes the layer norm do nothing.
 PLANTED = {1: 3.0, -1: 20.0}
 RAMP = 4.0
-LAYER = {"heads": 1, "max_span": 40.0, "ramp": RAMP, "temperature_range": 0.0}
+LAYER = {"num_heads": 1, "max_span": 40.0, "ramp": RAMP, "temperature_range": 0.0}
 DOWNSTREAM = ("local_qkv", "projection", "projection_bias")  # the predicted span does not depend on these
 PREDICTOR = ("predictor_weight", "predictor_bias")
 

@@ -34,11 +34,11 @@ PRIMITIVE_CASES = [
 
 def check_mask(tree, queries, keys, batch, heads):
     pattern, expected = pattern_oracle.build(tree), pattern_oracle.mask(tree, queries, keys, batch, heads)
-    actual = pattern.mask(queries, keys, heads=heads)
+    actual = pattern.mask(queries, keys, num_heads=heads)
     assert actual.dtype == bool
     np.testing.assert_array_equal(actual, expected)
     if queries == keys:
-        np.testing.assert_array_equal(pattern.mask(keys, heads=heads), expected)
+        np.testing.assert_array_equal(pattern.mask(keys, num_heads=heads), expected)
 
 
 def check_all(case):
@@ -197,7 +197,7 @@ def test_cost(shape, tree, options):
         queries, keys, 4, np.float64, **options, **pattern_oracle.limits(tree, queries, keys, batch, heads)
     )
     counted = np.broadcast_to(mask > 0, (batch, heads, queries, keys)).sum(axis=(0, 2, 3))
-    sizes = {"tokens": queries, "key_tokens": keys, "heads": heads, "head_dim": dim, "batch": batch}
+    sizes = {"tokens": queries, "key_tokens": keys, "num_heads": heads, "head_dim": dim, "batch": batch}
     cost = hs.cost(**sizes, **options, pattern=pattern_oracle.build(tree))
     assert cost.pairs == counted.sum()
     np.testing.assert_array_equal(cost.head_pairs, counted)
@@ -217,11 +217,11 @@ def test_repr_and_equality(tree):
     read = eval(repr(pattern), names)
     assert hs.patterns.Pattern.from_spec(pattern.to_spec()) == pattern
     assert pattern == again
-    pattern.mask(65, heads=3)  # a copy takes nothing of the core along
+    pattern.mask(65, num_heads=3)  # a copy takes nothing of the core along
     assert pattern == copy.deepcopy(pattern) == pickle.loads(pickle.dumps(pattern))
     assert read == pattern
     assert repr(read) == repr(pattern)
-    np.testing.assert_array_equal(read.mask(65, heads=3), pattern_oracle.mask(tree, 65, 65, 2, 3))
+    np.testing.assert_array_equal(read.mask(65, num_heads=3), pattern_oracle.mask(tree, 65, 65, 2, 3))
     assert pattern != 3
     assert pattern != (pattern | again) & pattern_oracle.build(leaf("Window", 78))
 
@@ -274,11 +274,11 @@ def test_blocks_of_sparse_matrices(form, kind):
 def test_random_blocks_add_all_their_keys():
     """Beside what is seen already, with heads that differ, for every query but the global ones, who see all."""
     seen, both_ways = pattern_oracle.build(BIGBIRD_SEEN), pattern_oracle.build(BIGBIRD)
-    before, after = seen.mask(200), both_ways.mask(200, heads=4)
+    before, after = seen.mask(200), both_ways.mask(200, num_heads=4)
     np.testing.assert_array_equal(after.sum(axis=2)[:, 2:], (before.sum(axis=1) + 30)[2:] * np.ones((4, 1)))
     assert after[:, :2].all()
     assert all((after[one] != after[other]).any() for one in range(4) for other in range(one))
-    counted = hs.cost(pattern=both_ways, tokens=200, heads=4, head_dim=8, causal=False)
+    counted = hs.cost(pattern=both_ways, tokens=200, num_heads=4, head_dim=8, causal=False)
     assert counted.head_pairs.tolist() == [before.sum() + 198 * 30] * 4
 
 

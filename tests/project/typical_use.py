@@ -32,19 +32,19 @@ def patterns(q: Array) -> None:
     pattern = Window(4) | Global(0)
     assert_type(pattern, Pattern)
     assert_type(pattern.mask(8), npt.NDArray[np.bool_])
-    cost = hs.cost(pattern=pattern, tokens=128, heads=4, head_dim=16)
+    cost = hs.cost(pattern=pattern, tokens=128, num_heads=4, head_dim=16)
     assert_type(cost, hs.Cost)
     assert_type(cost.pairs, int)
     assert_type(cost.head_pairs, npt.NDArray[np.int64])
-    assert_type(hs.cost(tokens=128, heads=4, head_dim=16, span=8, segment_ids=[0] * 128), hs.Cost)
+    assert_type(hs.cost(tokens=128, num_heads=4, head_dim=16, span=8, segment_ids=[0] * 128), hs.Cost)
 
 
 def hybrid(x: Array, parameters: hs.hybrid.HybridParameters) -> None:
-    assert_type(hs.hybrid.hybrid_attention(x, parameters, heads=4, max_span=50), Array)
-    out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
+    assert_type(hs.hybrid.hybrid_attention(x, parameters, num_heads=4, max_span=50), Array)
+    out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, num_heads=4, max_span=50)
     assert_type(out, Array)
     assert_type(vjp(out), tuple[Array, hs.hybrid.HybridParameters])
     assert_type(
-        hs.hybrid.hybrid_attention_vjp(x, parameters, heads=4, max_span=50, return_span=True)[0],
+        hs.hybrid.hybrid_attention_vjp(x, parameters, num_heads=4, max_span=50, return_span=True)[0],
         tuple[Array, Array, Array],
     )

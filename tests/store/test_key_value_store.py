@@ -54,7 +54,7 @@ def test_rows_come_back(tmp_path, seed, dtype):
             assert found.dtype == dtype
             assert np.array_equal(found, right[:, first:last])
     with hs.memory.KeyValueStore(path) as store:
-        assert (store.key_heads, store.head_dim, store.value_dim, store.dtype) == (2, 5, 3, dtype)
+        assert (store.num_key_heads, store.head_dim, store.value_dim, store.dtype) == (2, 5, 3, dtype)
         pieces = list(store)
         assert [its.shape[1] for its, _ in pieces] == [4096] * (tokens // 4096) + [tokens % 4096] * (tokens % 4096 > 0)
         for i, right in enumerate((key, value)):
@@ -90,7 +90,9 @@ def test_float16_is_rounded_once(tmp_path):
         assert len(store) == 20
 
 
-@pytest.mark.parametrize("later", [{"head_dim": 6}, {"key_heads": 3}, {"value_dim": 5}, {"dtype": "float64"}], ids=str)
+@pytest.mark.parametrize(
+    "later", [{"head_dim": 6}, {"num_key_heads": 3}, {"value_dim": 5}, {"dtype": "float64"}], ids=str
+)
 def test_sizes_are_those_it_was_made_with(tmp_path, later):
     path = tmp_path / "store"
     hs.memory.KeyValueStore(path, 2, 5, value_dim=3).close()

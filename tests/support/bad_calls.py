@@ -13,7 +13,7 @@ IMPORTANCE = {name: DYNAMIC[name] for name in ("x", "weight", "bias")}
 HYBRID = {
     "x": ones(2, 5, 6),
     "parameters": hs.hybrid.hybrid_parameters(6, 3, per="head"),
-    "heads": 3,
+    "num_heads": 3,
     "max_span": 10.0,
     "per": "head",
 }
@@ -24,7 +24,7 @@ def falling(spans):
     return 1 + float(np.exp(-spans / 3).sum())
 
 
-FIT = {"loss": falling, "held_out": falling, "layers": 2, "heads": 4, "tokens": 20, "head_dim": 3, "ramp": 2}
+FIT = {"loss": falling, "held_out": falling, "layers": 2, "num_heads": 4, "tokens": 20, "head_dim": 3, "ramp": 2}
 GOOD = {
     "attention": QKV,
     "attention_vjp": QKV,
@@ -33,14 +33,14 @@ GOOD = {
     "sparse.hierarchical_attention_vjp": QKV,
     "hybrid.hybrid_attention": HYBRID,
     "hybrid.hybrid_attention_vjp": HYBRID,
-    "hybrid.hybrid_parameters": {"dim": 6, "heads": 3},
+    "hybrid.hybrid_parameters": {"dim": 6, "num_heads": 3},
     "sparse.learned_blocks": {"gates": ones(3, 3), "block_size": 2, "tokens": 6},
     "merge_attention": MERGE,
     "merge_attention_vjp": MERGE,
     "memory.retrieval_attention": RETRIEVAL,
     "memory.retrieval_attention_vjp": RETRIEVAL,
-    "cost": {"tokens": 10, "heads": 4, "head_dim": 3},
-    "sparse.hierarchical_cost": {"tokens": 10, "heads": 4, "head_dim": 3},
+    "cost": {"tokens": 10, "num_heads": 4, "head_dim": 3},
+    "sparse.hierarchical_cost": {"tokens": 10, "num_heads": 4, "head_dim": 3},
     "fit_spans": FIT | {"tolerance": 0.5},
     "soft_mask": {"distance": np.arange(5.0), "span": 2.0, "ramp": 3.0},
     "span_penalty": {"span": np.arange(5.0), "weight": 0.1},
@@ -282,7 +282,7 @@ HYBRID_ARGUMENTS = {
         ("temperatures beyond all floats", ValueError, hybrid_with(log_temperature=np.full(3, 1e3))),
         ("temperatures of 0", ValueError, hybrid_with(log_temperature=np.full(3, -1e3))),
     ],
-    "heads": [*SIZE, ("not a divisor", ValueError, 4), ("None", TypeError, None)],
+    "num_heads": [*SIZE, ("not a divisor", ValueError, 4), ("None", TypeError, None)],
     "max_span": LIMIT,
     "ramp": PARAMETERS["ramp"],
     "per": [*PER, ("other than that of the parameters", ValueError, "batch")],
@@ -337,8 +337,8 @@ TABLE = {
     "hybrid.hybrid_attention": HYBRID_ARGUMENTS,
     "hybrid.hybrid_attention_vjp": HYBRID_ARGUMENTS,
     "hybrid.hybrid_parameters": {
-        "dim": [*SIZE, ("not a multiple", ValueError, 7)],
-        "heads": [*SIZE, ("not a divisor", ValueError, 4)],
+        "embed_dim": [*SIZE, ("not a multiple", ValueError, 7)],
+        "num_heads": [*SIZE, ("not a divisor", ValueError, 4)],
         "per": PER,
         "learn_temperature": FLAG,
         "dtype": [("None", TypeError, None), ("float16", TypeError, np.float16), ("integer", TypeError, "int"),
@@ -352,17 +352,17 @@ TABLE = {
         "max_distance": [*SIZE, ("within the exact ones", ValueError, 8)],
         "bidirectional": FLAG,
     },
-    "cost": dict.fromkeys(("tokens", "heads", "head_dim", "key_tokens"), SIZE) | {
+    "cost": dict.fromkeys(("tokens", "num_heads", "head_dim", "key_tokens"), SIZE) | {
         "batch": [*SIZE, ("more pairs than are counted", ValueError, 10**18)],
         "span": [row for row in PER_TOKEN if row[0] != "tokens do not match"],
         "ramp": PARAMETERS["ramp"],
         "window": PARAMETERS["window"],
     },
-    "sparse.hierarchical_cost": dict.fromkeys(("tokens", "heads", "head_dim", "block_size"), SIZE) | {
+    "sparse.hierarchical_cost": dict.fromkeys(("tokens", "num_heads", "head_dim", "block_size"), SIZE) | {
         "key_tokens": [*SIZE, ("fewer than queries", ValueError, 9)],
         "batch": [*SIZE, ("more pairs than are counted", ValueError, 10**18)],
     },
-    "fit_spans": dict.fromkeys(("layers", "heads", "head_dim", "key_heads"), SIZE) | {
+    "fit_spans": dict.fromkeys(("num_layers", "num_heads", "head_dim", "num_key_heads"), SIZE) | {
         "tokens": [*SIZE, ("one, which sees itself", ValueError, 1)],
         "loss": [("a number", TypeError, 3.0), ("None", TypeError, None), ("of NaN", ValueError, lambda _: NAN),
                  ("of a text", TypeError, lambda _: "low"), ("of zero", ValueError, lambda _: 0.0)],

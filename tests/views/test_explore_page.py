@@ -140,7 +140,7 @@ def test_colours_are_the_weights_on_a_logarithmic_scale(opened):
 def test_bill_is_that_of_cost(opened, span):
     q, k, v = float32_normals(3, 3, 10, 8)
     page = opened(hs.explore(q, k, value=v, span=span, ramp=3))
-    sizes = {"tokens": 10, "heads": 3, "head_dim": 8}
+    sizes = {"tokens": 10, "num_heads": 3, "head_dim": 8}
     cost, full = hs.cost(**sizes, span=span, ramp=3), hs.cost(**sizes)
     cells = page.locator("table tbody td").all_text_contents()
     share = 100 * cost.head_pairs[0] / full.head_pairs[0]
@@ -152,7 +152,7 @@ def test_bill_is_that_of_cost(opened, span):
     ]
     flops = [float(text.split("\u00a0")[0]) for text in (cells[4], cells[6])]
     np.testing.assert_allclose(flops, [4 * 8 * cost.head_pairs[0] / 1e3, cost.forward_flops / 1e3], rtol=5e-3)
-    one = {"tokens": 10, "heads": 1, "head_dim": 8, "span": None if span is None else span[0]}
+    one = {"tokens": 10, "num_heads": 1, "head_dim": 8, "span": None if span is None else span[0]}
     kept = hs.cost(**one, ramp=3, decode=True).read_bytes
     assert kept == (10 if span is None else 6) * 2 * 8 * 4  # distances 0 .. 5 have a mask above 0
     assert cells[8] == f"{kept}\u00a0B" or cells[8] == f"{kept / 1024:.2f}\u00a0KiB"

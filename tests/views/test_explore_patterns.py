@@ -50,7 +50,7 @@ def cells(page):
 
 
 def check_bill(page, head, queries, keys, pattern, options):
-    sizes = {"key_tokens": keys[1], "heads": queries[0], "head_dim": 8, "pattern": pattern, **options}
+    sizes = {"key_tokens": keys[1], "num_heads": queries[0], "head_dim": 8, "pattern": pattern, **options}
     cost, last = hs.cost(tokens=queries[1], **sizes), hs.cost(tokens=1, **sizes)
     shown = cells(page)
     assert (int(shown[0].replace(",", "")), int(shown[2].replace(",", ""))) == (cost.head_pairs[head], cost.pairs)

@@ -54,7 +54,7 @@ def fitted(needs=((100, 3), (30, 3)), **bound):
         return 2 + float(np.maximum(1 - spans / np.asarray(needs), 0).sum())
 
     layers, heads = np.shape(needs)
-    return hs.fit_spans(loss, loss, tokens=256, layers=layers, heads=heads, head_dim=16, ramp=1, **bound)
+    return hs.fit_spans(loss, loss, tokens=256, num_layers=layers, num_heads=heads, head_dim=16, ramp=1, **bound)
 
 
 SIZES = {

@@ -43,7 +43,7 @@ def test_layout_is_coloured_by_the_first_part_that_allows_a_pair(name, causal):
         zeros = [np.zeros((n, 1)) for n in (queries, keys)]
         left &= hs.attention_weights(*zeros, span=span, ramp=2, causal=causal, pattern=pattern) > 0
     cost = hs.cost(
-        tokens=queries, key_tokens=keys, heads=1, head_dim=8, causal=causal, span=span, ramp=2, pattern=pattern
+        tokens=queries, key_tokens=keys, num_heads=1, head_dim=8, causal=causal, span=span, ramp=2, pattern=pattern
     )
     assert ax.get_title().startswith(f"{cost.pairs:,} of ")
     assert left.sum() == cost.pairs
@@ -66,7 +66,7 @@ def test_beyond_the_span_a_pair_came_from_the_global_token():
     # A token that is Global in one part is out of the span's reach in all of them.
     nested = Strided(2) | (Window(10) & Global([1]))
     layout = _pattern.layout_of(nested, 40, 40, True, span=4, ramp=0)
-    cost = hs.cost(tokens=40, heads=1, head_dim=8, pattern=nested, span=4, ramp=0)
+    cost = hs.cost(tokens=40, num_heads=1, head_dim=8, pattern=nested, span=4, ramp=0)
     assert layout.counts.sum() == cost.pairs
 
 
@@ -111,7 +111,7 @@ def test_heads_that_differ_have_panels():
     assert [(ax.images[0].get_array()[..., 3] > 0).sum() for ax in figure.axes] == [21, 0]
     figure = hs.plot.pattern(Random(1, 2, per_head=True), 12, span=[99, 99])
     drawn = [ax.images[0].get_array()[..., 3] > 0 for ax in figure.axes]
-    np.testing.assert_array_equal(drawn, Random(1, 2, per_head=True).mask(12, heads=2) & np.tri(12, dtype=bool))
+    np.testing.assert_array_equal(drawn, Random(1, 2, per_head=True).mask(12, num_heads=2) & np.tri(12, dtype=bool))
     figure = hs.plot.pattern(Full(), 6, span=[0, 1], ramp=0)
     assert [(ax.images[0].get_array()[..., 3] > 0).sum() for ax in figure.axes] == [6, 11]
 

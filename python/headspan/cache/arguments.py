@@ -39,7 +39,7 @@ def rows(
 
 def sizes(batch: int, key_heads: int, head_dim: int, value_dim: int | None) -> tuple[int, int, tuple[int, int]]:
     """Return the batch size, the number of key heads, and the dims of keys and values."""
-    named = {"batch": batch, "key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim or head_dim}
+    named = {"batch": batch, "num_key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim or head_dim}
     items, heads, *dims = (_check.integer(name, size, at_least=1) for name, size in named.items())
     return items, heads, (dims[0], dims[1])
 

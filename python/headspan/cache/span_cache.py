@@ -24,7 +24,7 @@ from headspan.patterns.base import Pattern
 # Options that may differ between calls. All other options decide what the cache keeps, so the constructor takes them.
 _OPTIONS = options_in(In.CACHE)
 # Entries of a state: the arguments of the constructor, then the contents of the cache.
-_SIZES = ("batch", "key_heads", "head_dim")
+_SIZES = ("batch", "num_key_heads", "head_dim")
 _CONTENTS = ("count", "first", "keys", "values")
 _STATE = (*_SIZES, "value_dim", "spans", "ramp", "pattern", "dtype", "first_tokens", "slack", *_CONTENTS)
 
@@ -37,10 +37,10 @@ class SpanCache:
 
     Parameters
     ----------
-    batch, key_heads, head_dim : int
+    batch, num_key_heads, head_dim : int
     spans : array_like, shape (heads,), optional
         The span of each head in tokens, as `span` of `headspan.attention`. The number of heads is a multiple of
-        `key_heads`. By default no head has a limit, there are `key_heads` heads, and the cache grows.
+        `num_key_heads`. By default no head has a limit, there are `num_key_heads` heads, and the cache grows.
     ramp : float
         As for `headspan.attention`.
     pattern : Pattern or list of Pattern, optional
@@ -100,7 +100,7 @@ class SpanCache:
     def __init__(
         self,
         batch: int,
-        key_heads: int,
+        num_key_heads: int,
         head_dim: int,
         *,
         spans: npt.ArrayLike | None = None,
@@ -111,7 +111,7 @@ class SpanCache:
         first_tokens: int = 0,
         slack: int = 0,
     ) -> None:
-        self._batch, self._key_heads, self._dims = arguments.sizes(batch, key_heads, head_dim, value_dim)
+        self._batch, self._key_heads, self._dims = arguments.sizes(batch, num_key_heads, head_dim, value_dim)
         self._kept_as, storage = storage_of(dtype)
         self._dtype = storage.arithmetic
         self._slack = _check.integer("slack", slack, at_least=0)
@@ -275,7 +275,7 @@ class SpanCache:
         specs = [part.to_spec() for part in ([pattern] if isinstance(pattern, Pattern) else pattern or [])]
         return {
             "batch": self._batch,
-            "key_heads": self._key_heads,
+            "num_key_heads": self._key_heads,
             "head_dim": self._dims[0],
             "value_dim": self._dims[1],
             "spans": self.spans,

@@ -16,7 +16,7 @@ def counts(data: ViewData, spans: list[float], ramp: float) -> list[list[int]]:
     if not data.rules or (data.patterns and (data.limits or data.removed is not None)):
         return []
     heads, queries, dim = data.query.shape
-    sizes: dict[str, Any] = {"key_tokens": data.key.shape[1], "heads": heads, "head_dim": dim}
+    sizes: dict[str, Any] = {"key_tokens": data.key.shape[1], "num_heads": heads, "head_dim": dim}
     options: dict[str, Any] = {"span": spans, "ramp": ramp, "causal": data.causal, "key_bias": data.bias}
     if data.patterns:
         options["pattern"] = data.patterns if len(data.patterns) > 1 else data.patterns[0]

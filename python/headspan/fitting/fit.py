@@ -23,10 +23,10 @@ def fit_spans(
     held_out: Callable[[Any], float],
     *,
     tokens: int,
-    layers: int,
-    heads: int,
+    num_layers: int,
+    num_heads: int,
     head_dim: int,
-    key_heads: int | None = None,
+    num_key_heads: int | None = None,
     budget: float | None = None,
     tolerance: float | None = None,
     ramp: float = 32,
@@ -48,11 +48,11 @@ def fit_spans(
         ``loss(spans)`` returns the mean loss of the model with spans of shape (layers, heads), float64, on the data to
         which the spans are fitted. `held_out` does the same on data that the fit does not use. A span of `tokens` means
         full attention. Losses must be greater than 0, and equal for equal spans.
-    tokens, layers, heads, head_dim : int
+    tokens, num_layers, num_heads, head_dim : int
         The length of the texts and the sizes of the model.
-    key_heads : int, optional
-        The number of key heads of a layer, by default `heads`. Heads that share keys get the same span, since a cache
-        keeps the keys for all of them.
+    num_key_heads : int, optional
+        The number of key heads of a layer, by default `num_heads`. Heads that share keys get the same span, since a
+        cache keeps the keys for all of them.
     budget : float
         The maximum number of pairs, as a share of the pairs of full attention. Pass either `budget` or `tolerance`.
     tolerance : float
@@ -104,7 +104,7 @@ def fit_spans(
     >>> needs = np.array([[100, 3], [30, 3]])
     >>> def loss(spans):
     ...     return 2 + np.maximum(1 - spans / needs, 0).sum()
-    >>> sizes = {"tokens": 256, "layers": 2, "heads": 2, "head_dim": 16}
+    >>> sizes = {"tokens": 256, "num_layers": 2, "num_heads": 2, "head_dim": 16}
     >>> fit = hs.fit_spans(loss, loss, **sizes, tolerance=0.001, ramp=1)
     >>> fit.spans
     array([[128.,   3.],
@@ -112,8 +112,8 @@ def fit_spans(
     >>> f"{fit.share:.0%} of the pairs: {fit.excess:+.0%}; one span of {fit.uniform.span:g}: {fit.uniform_excess:+.0%}"
     '26% of the pairs: +0%; one span of 35: +32%'
     """
-    key_heads = heads if key_heads is None else key_heads
-    price = _checked_price(tokens, layers, heads, head_dim, key_heads, ramp, first_tokens, dtype)
+    num_key_heads = num_heads if num_key_heads is None else num_key_heads
+    price = _checked_price(tokens, num_layers, num_heads, head_dim, num_key_heads, ramp, first_tokens, dtype)
     for name, function in {"loss": loss, "held_out": held_out, "gradient": gradient}.items():
         if not callable(function) and (name != "gradient" or function is not None):
             raise TypeError(f"{name} must be a function of spans, not {_check.describe(function)}")
@@ -187,14 +187,18 @@ def _held_out(held_out: Callable[[Any], float], price: Price, spans: Spans) -> f
 def _checked_price(
     tokens: int, layers: int, heads: int, head_dim: int, key_heads: int, ramp: float, first_tokens: int, dtype: object
 ) -> Price:
-    sizes = {"layers": layers, "heads": heads, "head_dim": head_dim, "key_heads": key_heads}
-    checked = {name: _check.integer(name, size, at_least=1) for name, size in sizes.items()}
-    if checked["heads"] % checked["key_heads"]:
-        raise ValueError(f"heads must be a multiple of key_heads, not {checked['heads']} and {checked['key_heads']}")
+    layers = _check.integer("num_layers", layers, at_least=1)
+    heads = _check.integer("num_heads", heads, at_least=1)
+    key_heads = _check.integer("num_key_heads", key_heads, at_least=1)
+    if heads % key_heads:
+        raise ValueError(f"num_heads must be a multiple of num_key_heads, not {heads} and {key_heads}")
     storage_of(dtype)  # raises an error for other types
     return Price(
         tokens=_check.integer("tokens", tokens, at_least=2),
-        **checked,
+        layers=layers,
+        heads=heads,
+        head_dim=_check.integer("head_dim", head_dim, at_least=1),
+        key_heads=key_heads,
         ramp=_check.number("ramp", ramp, at_least=0),
         first_tokens=_check.integer("first_tokens", first_tokens, at_least=0),
         dtype=dtype,

@@ -88,9 +88,9 @@ class Price:
         sinks: Pattern | None = Full() | Global(range(self.first_tokens)) if self.first_tokens else None
         sizes: dict[str, Any] = {
             "tokens": self.tokens,
-            "heads": self.heads,
+            "num_heads": self.heads,
             "head_dim": self.head_dim,
-            "key_heads": self.key_heads,
+            "num_key_heads": self.key_heads,
         }
         held = 0
         for layer_spans in self.of_heads(spans):

@@ -19,7 +19,7 @@ Vjp = Callable[..., tuple[Array, HybridParameters]]
 class Options(TypedDict, total=False):
     """The options of the layer, which `hybrid_attention` describes."""
 
-    heads: Required[int]
+    num_heads: Required[int]
     max_span: Required[float]
     ramp: float
     per: Per
@@ -42,7 +42,7 @@ def hybrid_attention(
     x: npt.ArrayLike,
     parameters: HybridParameters,
     *,
-    heads: int,
+    num_heads: int,
     max_span: float,
     ramp: float = 32,
     per: Per = "batch",
@@ -70,7 +70,7 @@ def hybrid_attention(
         float32 or float64.
     parameters : HybridParameters
         Parameters of the type of `x`. `hybrid_parameters` draws initial ones.
-    heads : int
+    num_heads : int
         The number of heads of each branch.
     max_span : float
         The largest span, in tokens.
@@ -128,7 +128,7 @@ def hybrid_attention(
     >>> import headspan as hs
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
     >>> parameters = hs.hybrid.hybrid_parameters(16, 4)
-    >>> out, span, temperature = hs.hybrid.hybrid_attention(x, parameters, heads=4, max_span=50, return_span=True)
+    >>> out, span, temperature = hs.hybrid.hybrid_attention(x, parameters, num_heads=4, max_span=50, return_span=True)
     >>> out.shape, span.shape
     ((2, 100, 16), (2, 1))
     """
@@ -136,7 +136,7 @@ def hybrid_attention(
     return function(
         x,
         parameters,
-        heads=heads,
+        num_heads=num_heads,
         max_span=max_span,
         ramp=ramp,
         per=per,
@@ -161,7 +161,7 @@ def hybrid_attention_vjp(
     x: npt.ArrayLike,
     parameters: HybridParameters,
     *,
-    heads: int,
+    num_heads: int,
     max_span: float,
     ramp: float = 32,
     per: Per = "batch",
@@ -176,7 +176,7 @@ def hybrid_attention_vjp(
 
     Parameters
     ----------
-    x, parameters, heads, max_span, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
+    x, parameters, num_heads, max_span, ramp, per, sharpen_longer, temperature_range, causal, include_self, epsilon
     return_span
         As for `hybrid_attention`. Do not change the arrays before you call `vjp`.
 
@@ -202,12 +202,12 @@ def hybrid_attention_vjp(
     >>> import headspan as hs
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
     >>> parameters = hs.hybrid.hybrid_parameters(16, 4)
-    >>> out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, heads=4, max_span=50)
+    >>> out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, num_heads=4, max_span=50)
     >>> grad_x, gradients = vjp(np.ones_like(out))
     >>> bool(abs(gradients.predictor_weight).min() > 0)
     True
     """
-    rows, shape, input_shape = check_input(x, heads)
+    rows, shape, input_shape = check_input(x, num_heads)
     per_checked = check_per(per)
     p = check_parameters(parameters, rows, shape, per_checked)
     longest = _check.number("max_span", max_span, at_least=0)

@@ -47,8 +47,8 @@ class HybridParameters(NamedTuple):
 
 
 def hybrid_parameters(
-    dim: int,
-    heads: int,
+    embed_dim: int,
+    num_heads: int,
     *,
     per: Per = "batch",
     learn_temperature: bool = False,
@@ -61,9 +61,9 @@ def hybrid_parameters(
 
     Parameters
     ----------
-    dim : int
-        The number of channels of the input, a multiple of `heads`.
-    heads : int
+    embed_dim : int
+        The number of channels of the input, a multiple of `num_heads`.
+    num_heads : int
         The number of heads of each branch.
     per : {"batch", "head", "token"}
         As for `hybrid_attention`.
@@ -89,9 +89,9 @@ def hybrid_parameters(
     >>> hs.hybrid.hybrid_parameters(16, 4, per="head").predictor_weight.shape
     (4, 16)
     """
-    width = _check.integer("dim", dim, at_least=1)
+    width = _check.integer("embed_dim", embed_dim, at_least=1)
     with_temperature = _check.flag("learn_temperature", learn_temperature)
-    shapes = parameter_shapes(width, check_heads(width, heads, "dim"), check_per(per))
+    shapes = parameter_shapes(width, check_heads(width, num_heads, "embed_dim"), check_per(per))
     real = _float_type(dtype)
     rng = np.random.default_rng(_check.integer("seed", seed, at_least=0))
 
@@ -138,7 +138,7 @@ def check_causal(causal: object, per: str) -> bool:
     return checked
 
 
-def check_heads(dim: int, heads: object, name: str, *, given: str = "heads") -> int:
+def check_heads(dim: int, heads: object, name: str, *, given: str = "num_heads") -> int:
     """Return the number of heads, which must divide `dim`. Errors use `name` for `dim` and `given` for `heads`."""
     count = _check.integer(given, heads, at_least=1)
     if dim % count:

@@ -178,14 +178,16 @@ class Pattern(ABC):
         """The pattern in the form of the compiled module, which may change in any version."""
         return _compiled.Pattern([[p._for_core() for p in conjunction] for conjunction in self.conjunctions()])
 
-    def mask(self, tokens: int, key_tokens: int | None = None, *, heads: int | None = None) -> npt.NDArray[np.bool_]:
+    def mask(
+        self, tokens: int, key_tokens: int | None = None, *, num_heads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
         """Return the allowed pairs as a dense mask, for inspection of small inputs.
 
         Parameters
         ----------
         tokens, key_tokens : int
             Numbers of queries and keys. Default of `key_tokens`: `tokens`.
-        heads : int, optional
+        num_heads : int, optional
             Number of heads; required for a pattern that is drawn separately for every head.
 
         Returns
@@ -197,7 +199,7 @@ class Pattern(ABC):
         Raises
         ------
         ValueError
-            If a size is below 1 or does not fit the pattern, for more than 2**26 pairs, or if `heads` is required.
+            If a size is below 1 or does not fit the pattern, for more than 2**26 pairs, or if `num_heads` is required.
         TypeError
             If a size is not an integer.
 
@@ -211,7 +213,7 @@ class Pattern(ABC):
         """
         queries = _check.integer("tokens", tokens, at_least=1)
         keys = queries if key_tokens is None else _check.integer("key_tokens", key_tokens, at_least=1)
-        count = self.heads if heads is None else _check.integer("heads", heads, at_least=1)
+        count = self.heads if num_heads is None else _check.integer("num_heads", num_heads, at_least=1)
         if count is None and self._differs_by_head:
             raise ValueError(f"heads must be given for a mask of {self.short_name()}, because it differs between heads")
         items, count = self.items or 1, (count or 1) if self._differs_by_head else 1

@@ -304,7 +304,7 @@ class Random(Primitive):
     np.int64(8)
     >>> seen = Blockwise(4, back=1)
     >>> bigbird = seen | Random(2, block_size=4, per_head=True, avoid=seen)
-    >>> bigbird.mask(32, heads=3)[:, 4:].sum(axis=2).min()  # of four different blocks
+    >>> bigbird.mask(32, num_heads=3)[:, 4:].sum(axis=2).min()  # of four different blocks
     np.int64(16)
     """
 

@@ -164,7 +164,7 @@ def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> A
     """
     count = _check.integer("tokens", tokens, at_least=1)
     side = _check.integer("block_size", block_size, at_least=1)
-    pairs = hierarchical_cost(tokens=count, heads=1, head_dim=1, block_size=side).pairs
+    pairs = hierarchical_cost(tokens=count, num_heads=1, head_dim=1, block_size=side).pairs
     places = np.arange(count) if count <= CELLS else np.linspace(0, count - 1, CELLS).astype(int)
     levels, level_pairs = _levels(count, side, places, pairs)
     ax = style.axes(ax, 7.4, 4.6)

@@ -42,7 +42,7 @@ def span_fit(fit: SpanFit, *, ax: Axes | None = None) -> Axes:
     >>> import headspan as hs
     >>> def loss(spans):
     ...     return 2 + np.maximum(1 - spans / [[100, 3], [30, 3]], 0).sum()
-    >>> sizes = {"tokens": 256, "layers": 2, "heads": 2, "head_dim": 16}
+    >>> sizes = {"tokens": 256, "num_layers": 2, "num_heads": 2, "head_dim": 16}
     >>> fit = hs.fit_spans(loss, loss, **sizes, tolerance=0.001, ramp=1)
     >>> hs.plot.span_fit(fit).get_xlabel()
     'pairs (% of full attention)'

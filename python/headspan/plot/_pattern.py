@@ -119,7 +119,13 @@ def pattern(
             f"ax has room for one panel, not for {len(panels)} heads; omit it to draw them in a new figure"
         )
     causal = resolve_causal(causal, panels, queries, keys)
-    sizes: dict[str, Any] = {"tokens": queries, "key_tokens": keys, "causal": causal, "head_dim": head_dim, "heads": 1}
+    sizes: dict[str, Any] = {
+        "tokens": queries,
+        "key_tokens": keys,
+        "causal": causal,
+        "head_dim": head_dim,
+        "num_heads": 1,
+    }
     costs = [cost(**sizes, pattern=p, span=z, ramp=ramp) for p, z in zip(panels, spans, strict=True)]
     full = cost(**sizes).pairs
     layouts = [layout_of(p, queries, keys, causal, z, ramp) for p, z in zip(panels, spans, strict=True)]

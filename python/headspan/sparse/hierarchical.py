@@ -150,13 +150,13 @@ def hierarchical_attention_vjp(
 
 
 def hierarchical_cost(
-    *, tokens: int, heads: int, head_dim: int, key_tokens: int | None = None, block_size: int = 64, batch: int = 1
+    *, tokens: int, num_heads: int, head_dim: int, key_tokens: int | None = None, block_size: int = 64, batch: int = 1
 ) -> Cost:
     """Count the pairs and the floating-point operations of `hierarchical_attention`.
 
     Parameters
     ----------
-    tokens, heads, head_dim, batch : int
+    tokens, num_heads, head_dim, batch : int
         Sizes of the query.
     key_tokens : int, optional
         Number of key tokens; default: `tokens`. For a decoding step, `tokens` is 1.
@@ -179,7 +179,7 @@ def hierarchical_cost(
     Examples
     --------
     >>> import headspan as hs
-    >>> full, means = (f(tokens=10_000, heads=1, head_dim=64) for f in (hs.cost, hs.sparse.hierarchical_cost))
+    >>> full, means = (f(tokens=10_000, num_heads=1, head_dim=64) for f in (hs.cost, hs.sparse.hierarchical_cost))
     >>> full.pairs, means.pairs
     (50005000, 5386248)
     """
@@ -188,9 +188,9 @@ def hierarchical_cost(
     if queries > keys:
         raise ValueError(f"key_tokens must be at least tokens, {queries}, not {keys}")
     levels = levels_of(keys, _check.integer("block_size", block_size, at_least=1))
-    sizes: dict[str, Any] = {"tokens": queries, "heads": heads, "head_dim": head_dim, "batch": batch}
+    sizes: dict[str, Any] = {"tokens": queries, "num_heads": num_heads, "head_dim": head_dim, "batch": batch}
     counted = cost(**sizes, key_tokens=sum(levels.groups) + keys, pattern=levels.pattern, causal=True)
-    return counted._replace(dense_flops=4 * head_dim * batch * heads * queries * keys)
+    return counted._replace(dense_flops=4 * head_dim * batch * num_heads * queries * keys)
 
 
 def _prepared(

@@ -97,7 +97,7 @@ def selected_blocks(
     >>> pattern = hs.sparse.selected_blocks(q, k, keep=8)
     >>> hs.attention(q, k, v, pattern=pattern).shape
     (1, 2, 1000, 16)
-    >>> cost = hs.cost(pattern=pattern, tokens=1000, heads=2, head_dim=16)
+    >>> cost = hs.cost(pattern=pattern, tokens=1000, num_heads=2, head_dim=16)
     >>> cost.forward_flops < 0.2 * cost.dense_flops
     True
     """

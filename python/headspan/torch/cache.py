@@ -24,7 +24,7 @@ class SpanCache:
 
     Parameters
     ----------
-    batch, key_heads, head_dim : int
+    batch, num_key_heads, head_dim : int
     spans : array_like, shape (heads,), optional
     ramp : float
     pattern : Pattern or list of Pattern, optional
@@ -62,7 +62,7 @@ class SpanCache:
     def __init__(
         self,
         batch: int,
-        key_heads: int,
+        num_key_heads: int,
         head_dim: int,
         *,
         spans: npt.ArrayLike | torch.Tensor | None = None,
@@ -75,7 +75,7 @@ class SpanCache:
     ) -> None:
         self._cache = _SpanCache(
             batch,
-            key_heads,
+            num_key_heads,
             head_dim,
             spans=_plain("spans", spans),
             ramp=ramp,

@@ -103,7 +103,9 @@ def test_bigbird(monkeypatch):
     assert_close(hs.attention(*inputs, pattern=pattern, causal=False), theirs, "out")
 
     own = seen | Random(drawn.shape[-1], block_size, per_head=True, avoid=seen)  # other blocks, by the same rule
-    assert np.array_equal(own.mask(tokens, heads=HEADS).sum(axis=-1), pattern.mask(tokens, heads=HEADS).sum(axis=-1))
+    assert np.array_equal(
+        own.mask(tokens, num_heads=HEADS).sum(axis=-1), pattern.mask(tokens, num_heads=HEADS).sum(axis=-1)
+    )
 
 
 def test_bigbird_eval(monkeypatch):

@@ -162,7 +162,7 @@ def test_what_convert_gave_spans_is_fitted_too():
         return 1 + (model(x, mask=causal, is_causal=True) - expected[: len(x)]).square().mean()
 
     found = fit_spans(model, texts()[:2], held_out=texts()[:2], budget=0.4, loss=loss)
-    assert found.pairs == hs.cost(tokens=TOKENS, heads=4, head_dim=8, span=found.spans.ravel(), ramp=4).pairs
+    assert found.pairs == hs.cost(tokens=TOKENS, num_heads=4, head_dim=8, span=found.spans.ravel(), ramp=4).pairs
     assert found.share <= 0.4
     assert found.fitted_after <= found.uniform.fitted_loss
     np.testing.assert_allclose([its().detach() for its in spans], found.spans, rtol=1e-5)

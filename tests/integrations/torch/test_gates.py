@@ -123,7 +123,7 @@ def test_a_closed_gate_stays_closed(optimizer, tied):
     assert all((after >= before).all() for before, after in itertools.pairwise(closed))
     options = layer()
     pairs = hs.cost(
-        tokens=TOKENS, heads=2, head_dim=3, causal=False, **options | {"block_gates": None, "gate_block_size": None}
+        tokens=TOKENS, num_heads=2, head_dim=3, causal=False, **options | {"block_gates": None, "gate_block_size": None}
     )
     assert list(pairs.head_pairs) == (options["block_gates"] > 0).sum((1, 2)).mul(100).tolist()
 

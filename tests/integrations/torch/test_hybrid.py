@@ -61,7 +61,7 @@ def as_parameters(layer, of):
 @every_form
 def test_values_and_gradients_are_those_of_the_numpy_function(form, temperature):
     layer, x = layer_of(form, temperature), tokens()
-    options = {"heads": HEADS, "max_span": 7.3, "ramp": 2.6, **FORMS[form], **TEMPERATURES[temperature]}
+    options = {"num_heads": HEADS, "max_span": 7.3, "ramp": 2.6, **FORMS[form], **TEMPERATURES[temperature]}
     options.pop("learn_temperature", None)
     parameters = as_parameters(layer, lambda p: p.detach())
     expected, vjp = hs.hybrid.hybrid_attention_vjp(x.detach(), parameters, **options, return_span=True)

@@ -18,7 +18,7 @@ WIDTH, HEADS = 24, 4
 VARIANTS = {
     "static": {},
     "dynamic": {"dynamic": True},
-    "shared keys": {"key_heads": 2},
+    "shared keys": {"num_key_heads": 2},
     "without rotary": {"rotary": False},
     "sinks and a soft cap": {"sinks": True, "softcap": 1.5},
     "a pattern": {"pattern": Window(6) | Global(0)},
@@ -299,9 +299,9 @@ def test_autocast_and_bfloat16(dynamic):
 
 def test_without_numbers_and_shown():
     with torch.device("meta"):
-        block = TransformerBlock(WIDTH, HEADS, max_span=12, ramp=3, key_heads=2, pattern=Window(4))
+        block = TransformerBlock(WIDTH, HEADS, max_span=12, ramp=3, num_key_heads=2, pattern=Window(4))
         assert block(torch.empty(2, 5, WIDTH)).shape == (2, 5, WIDTH)
-    assert "num_heads=4, key_heads=2, ramp=3" in repr(block)
+    assert "num_heads=4, num_key_heads=2, ramp=3" in repr(block)
     assert "Window(" in repr(block)
     assert "max_span=12" in repr(block)
 
@@ -309,8 +309,8 @@ def test_without_numbers_and_shown():
 WRONG = {
     "heads that do not divide": (lambda: AdaptiveSpanAttention(10, 4, max_span=9, ramp=1),
                                  "embed_dim must be a multiple of num_heads, not 10 and 4"),
-    "key heads that do not": (lambda: AdaptiveSpanAttention(24, 4, max_span=9, ramp=1, key_heads=3),
-                              "num_heads must be a multiple of key_heads, not 4 and 3"),
+    "key heads that do not": (lambda: AdaptiveSpanAttention(24, 4, max_span=9, ramp=1, num_key_heads=3),
+                              "num_heads must be a multiple of num_key_heads, not 4 and 3"),
     "odd heads": (lambda: AdaptiveSpanAttention(12, 4, max_span=9, ramp=1),
                   "head_dim must be even for rotary positions, not 3; see rotary"),
     "no limit": (lambda: AdaptiveSpanAttention(24, 4, max_span=0, ramp=1), "max_span must be greater than 0, not 0"),

@@ -59,7 +59,7 @@ def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, round
     rounds : int
     """
     shape = layers[0][0].shape
-    sizes = dict(zip(("batch", "heads", "tokens", "head_dim"), shape, strict=True))
+    sizes = dict(zip(("batch", "num_heads", "tokens", "head_dim"), shape, strict=True))
     costs = [hs.cost(**sizes, span=span, ramp=ramp) for span in spans]
     full = hs.cost(**sizes)
     grad = np.ones(shape, layers[0][0].dtype)

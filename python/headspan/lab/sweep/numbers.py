@@ -84,7 +84,7 @@ def _reach(state: State, model: ModelConfig, training: TrainConfig, text: Text) 
     ]
     context = length_of_window(windows[0], training)
     pairs = np.mean([pairs_in_window(spans, model.ramp, context, earlier) for spans in windows])
-    pair_flops = hs.cost(tokens=1, heads=1, head_dim=model.head_dim).forward_flops
+    pair_flops = hs.cost(tokens=1, num_heads=1, head_dim=model.head_dim).forward_flops
     head_spans = [spans.mean(axis=-1) if spans.ndim == 3 else spans for spans in windows]
     spans = np.stack(head_spans).mean(axis=0, dtype=np.float64)
     values = (

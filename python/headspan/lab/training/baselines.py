@@ -57,7 +57,7 @@ def pairs_in_window(spans: Array, ramp: float, context: int, earlier: int = 0) -
     earlier : int
         Number of characters before the window that heads can see in a stream.
     """
-    sizes = {"tokens": context, "key_tokens": context + earlier, "heads": spans.shape[1], "head_dim": 1}
+    sizes = {"tokens": context, "key_tokens": context + earlier, "num_heads": spans.shape[1], "head_dim": 1}
     return sum(cost(**sizes, span=span[None], ramp=ramp).pairs for span in spans)
 
 

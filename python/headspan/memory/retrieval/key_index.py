@@ -26,7 +26,7 @@ class KeyIndex:
 
     Parameters
     ----------
-    key_heads, head_dim : int
+    num_key_heads, head_dim : int
     dtype : dtype or str, optional
         The type of keys and queries: float32, the default, or float64.
     nlist : int, optional
@@ -38,7 +38,7 @@ class KeyIndex:
 
     Attributes
     ----------
-    key_heads, head_dim : int
+    num_key_heads, head_dim : int
     dtype : dtype
     nprobe : int
         You may set it at any time.
@@ -74,23 +74,23 @@ class KeyIndex:
 
     def __init__(
         self,
-        key_heads: int,
+        num_key_heads: int,
         head_dim: int,
         *,
         dtype: npt.DTypeLike | None = None,
         nlist: int | None = None,
         nprobe: int = 16,
     ) -> None:
-        self.key_heads = _check.integer("key_heads", key_heads, at_least=1)
+        self.num_key_heads = _check.integer("num_key_heads", num_key_heads, at_least=1)
         self.head_dim = _check.integer("head_dim", head_dim, at_least=1)
         self.dtype = _checked_dtype(dtype)
         lists = None if nlist is None else _check.integer("nlist", nlist, at_least=1)
         self.nprobe = _check.integer("nprobe", nprobe, at_least=1)
         if lists and self.dtype != np.float32:
             raise TypeError(f"dtype must be float32 with nlist, the type of faiss, not {self.dtype}")
-        self._inverted = InvertedFile(self.key_heads, self.head_dim, lists) if lists else None
+        self._inverted = InvertedFile(self.num_key_heads, self.head_dim, lists) if lists else None
         self._store: KeyValueStore | None = None
-        self._keys = np.empty((self.key_heads, 0, self.head_dim), self.dtype)  # with spare room after the keys
+        self._keys = np.empty((self.num_key_heads, 0, self.head_dim), self.dtype)  # with spare room after the keys
         self._longest: list[npt.NDArray[np.float64]] = []  # for each PIECE of keys, the longest key per head
         self._count = 0
 
@@ -123,7 +123,7 @@ class KeyIndex:
         if not hasattr(store, "gather"):
             raise TypeError(f"store must be a KeyValueStore, not {_check.describe(store)}")
         dtype = np.float64 if store.dtype == np.float64 else np.float32
-        index = cls(store.key_heads, store.head_dim, dtype=dtype, nlist=nlist, nprobe=nprobe)
+        index = cls(store.num_key_heads, store.head_dim, dtype=dtype, nlist=nlist, nprobe=nprobe)
         index._store = store
         return index
 
@@ -149,8 +149,8 @@ class KeyIndex:
         if self._store is not None:
             raise ValueError("key must be appended to the store; this index then finds it there")
         keys = self._checked_array("key", key)
-        if keys.ndim != 3 or (keys.shape[0], keys.shape[2]) != (self.key_heads, self.head_dim):
-            raise ValueError(f"key must be of shape ({self.key_heads}, rows, {self.head_dim}), not {keys.shape}")
+        if keys.ndim != 3 or (keys.shape[0], keys.shape[2]) != (self.num_key_heads, self.head_dim):
+            raise ValueError(f"key must be of shape ({self.num_key_heads}, rows, {self.head_dim}), not {keys.shape}")
         _check.limits("key", keys)
         if not keys.size:
             return
@@ -194,15 +194,17 @@ class KeyIndex:
         heads = shape[-3] if len(shape) > 2 else 1
         if not 2 <= len(shape) <= 4 or shape[-1] != self.head_dim:
             raise ValueError(f"query must be of shape (batch, heads, tokens, {self.head_dim}), not {shape}")
-        if not heads or heads % self.key_heads:
-            raise ValueError(f"query must have a multiple of the {self.key_heads} key heads, not {heads} heads")
+        if not heads or heads % self.num_key_heads:
+            raise ValueError(f"query must have a multiple of the {self.num_key_heads} key heads, not {heads} heads")
         _check.limits("query", queries)
         batch, tokens = shape[0] if len(shape) == 4 else 1, shape[-2]
         limits = self._limits(before, tokens)
-        grouped = queries.reshape(batch, self.key_heads, heads // self.key_heads, tokens, self.head_dim)
-        flat = np.ascontiguousarray(grouped.swapaxes(0, 1)).reshape(self.key_heads, -1, self.head_dim)
-        flat_indices = self._search(flat, count, np.tile(limits, batch * heads // self.key_heads))
-        indices = flat_indices.reshape(self.key_heads, batch, heads // self.key_heads, tokens, count).swapaxes(0, 1)
+        grouped = queries.reshape(batch, self.num_key_heads, heads // self.num_key_heads, tokens, self.head_dim)
+        flat = np.ascontiguousarray(grouped.swapaxes(0, 1)).reshape(self.num_key_heads, -1, self.head_dim)
+        flat_indices = self._search(flat, count, np.tile(limits, batch * heads // self.num_key_heads))
+        indices = flat_indices.reshape(self.num_key_heads, batch, heads // self.num_key_heads, tokens, count).swapaxes(
+            0, 1
+        )
         return indices.reshape(*shape[:-1], count)
 
     def _search(self, query: Array, k: int, before: Indices) -> Indices:
@@ -244,7 +246,7 @@ class KeyIndex:
         """Copy keys into the spare room, which doubles when it is full."""
         end = self._count + keys.shape[1]
         if end > self._keys.shape[1]:
-            room = np.empty((self.key_heads, max(end, 2 * self._keys.shape[1]), self.head_dim), self.dtype)
+            room = np.empty((self.num_key_heads, max(end, 2 * self._keys.shape[1]), self.head_dim), self.dtype)
             room[:, : self._count] = self._keys[:, : self._count]
             self._keys = room
         self._keys[:, self._count : end] = keys

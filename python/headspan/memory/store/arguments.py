@@ -11,9 +11,9 @@ from headspan import _check
 from headspan.memory.store.records import DTYPES, Rows, Sizes
 
 
-def checked_sizes(key_heads: object, head_dim: object, value_dim: object, dtype: Any) -> dict[str, Any]:
+def checked_sizes(num_key_heads: object, head_dim: object, value_dim: object, dtype: Any) -> dict[str, Any]:
     """Return the sizes that are not None, by name."""
-    numbers = {"key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim}
+    numbers = {"num_key_heads": num_key_heads, "head_dim": head_dim, "value_dim": value_dim}
     sizes: dict[str, Any] = {
         name: _check.integer(name, number, at_least=1) for name, number in numbers.items() if number is not None
     }
@@ -34,8 +34,8 @@ def checked_rows(sizes: Sizes, key: object, value: object) -> Rows:
         array = _check.as_array(name, rows)
         if array.dtype not in (dtype, sizes.arithmetic):
             raise TypeError(f"{name} must be {sizes.arithmetic}, the type of the store, not {array.dtype}")
-        if array.ndim != 3 or (array.shape[0], array.shape[2]) != (sizes.key_heads, dim):
-            raise ValueError(f"{name} must be of shape ({sizes.key_heads}, tokens, {dim}), not {array.shape}")
+        if array.ndim != 3 or (array.shape[0], array.shape[2]) != (sizes.num_key_heads, dim):
+            raise ValueError(f"{name} must be of shape ({sizes.num_key_heads}, tokens, {dim}), not {array.shape}")
         arrays.append(_narrowed(name, array, dtype))
     if arrays[0].shape[1] != arrays[1].shape[1]:
         raise ValueError(

@@ -33,7 +33,7 @@ class KeyValueStore:
     ----------
     path : str or path
         The folder of the store. It is created if it does not exist, but its parent must exist.
-    key_heads, head_dim : int, optional
+    num_key_heads, head_dim : int, optional
         The sizes of the keys. A new store needs them. The store saves all sizes, and for an existing store the
         arguments must match the saved sizes.
     value_dim : int, optional
@@ -46,7 +46,7 @@ class KeyValueStore:
 
     Attributes
     ----------
-    key_heads, head_dim, value_dim : int
+    num_key_heads, head_dim, value_dim : int
     dtype : dtype
     path : Path
 
@@ -76,7 +76,7 @@ class KeyValueStore:
     >>> import headspan as hs
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 5000, 16), dtype=np.float32)
     >>> folder = tempfile.TemporaryDirectory()
-    >>> with hs.memory.KeyValueStore(folder.name + "/memory", key_heads=2, head_dim=16) as store:
+    >>> with hs.memory.KeyValueStore(folder.name + "/memory", num_key_heads=2, head_dim=16) as store:
     ...     store.append(k[:, :3000], v[:, :3000])
     ...     store.append(k[:, 3000:], v[:, 3000:])
     >>> with hs.memory.KeyValueStore(folder.name + "/memory", readonly=True) as store:
@@ -91,7 +91,7 @@ class KeyValueStore:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        key_heads: int | None = None,
+        num_key_heads: int | None = None,
         head_dim: int | None = None,
         *,
         value_dim: int | None = None,
@@ -101,7 +101,7 @@ class KeyValueStore:
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"path must be a folder, not {_check.describe(path)}")
         self.path = Path(path)
-        sizes = checked_sizes(key_heads, head_dim, value_dim, dtype)
+        sizes = checked_sizes(num_key_heads, head_dim, value_dim, dtype)
         self._readonly = _check.flag("readonly", readonly)
         if not (self.path / "data.mdb").exists():
             self._check_new(sizes)
@@ -114,9 +114,9 @@ class KeyValueStore:
             raise
 
     @property
-    def key_heads(self) -> int:
+    def num_key_heads(self) -> int:
         """The number of heads of keys and values."""
-        return self._sizes.key_heads
+        return self._sizes.num_key_heads
 
     @property
     def head_dim(self) -> int:
@@ -267,7 +267,7 @@ class KeyValueStore:
                 raise ValueError(f"indices must be -1 for none, or between 0 and {count - 1}, got {wrong}")
             rows = np.unique(array[array >= 0]).astype(np.int64)
             dims = (self.head_dim, self.value_dim)
-            key, value = (np.empty((self.key_heads, rows.size, dim), self._sizes.arithmetic) for dim in dims)
+            key, value = (np.empty((self.num_key_heads, rows.size, dim), self._sizes.arithmetic) for dim in dims)
             self._pieces.gather(transaction, rows, (key, value))
         return key, value, np.where(array < 0, -1, np.searchsorted(rows, array))
 
@@ -327,7 +327,7 @@ class KeyValueStore:
             count = self._pieces.count(transaction)
             if not first <= last <= count:
                 raise ValueError(f"first and last must be 0 <= first <= last <= {count}, not {first} and {last}")
-            copies = [np.empty((self.key_heads, last - first, dim), self.dtype) for dim in dims]
+            copies = [np.empty((self.num_key_heads, last - first, dim), self.dtype) for dim in dims]
             for begin, *parts in self._pieces.between(transaction, first, last):
                 low, high = max(first, begin), min(last, begin + parts[0].shape[1])
                 for copy, part in zip(copies, parts, strict=False):
@@ -361,5 +361,5 @@ class KeyValueStore:
         """Refuse to read a missing store, and to make a store of unknown sizes."""
         if self._readonly:
             raise FileNotFoundError(errno.ENOENT, "the store does not exist", str(self.path))
-        if not {"key_heads", "head_dim"} <= sizes.keys():
-            raise ValueError(f"key_heads and head_dim are required, because there is no store at {self.path}")
+        if not {"num_key_heads", "head_dim"} <= sizes.keys():
+            raise ValueError(f"num_key_heads and head_dim are required, because there is no store at {self.path}")

@@ -27,7 +27,7 @@ Rows = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 class Sizes(NamedTuple):
     """The sizes and the type of all rows of a store, saved in the store."""
 
-    key_heads: int
+    num_key_heads: int
     head_dim: int
     value_dim: int
     dtype: str
@@ -45,7 +45,7 @@ class Sizes(NamedTuple):
     @property
     def row_bytes(self) -> int:
         """Bytes of a row, with the keys and values of all key heads."""
-        return self.key_heads * (self.head_dim + self.value_dim) * self.element.itemsize
+        return self.num_key_heads * (self.head_dim + self.value_dim) * self.element.itemsize
 
     def to_bytes(self) -> bytes:
         """Return the sizes as bytes with a checksum."""
@@ -96,7 +96,7 @@ def decode(sizes: Sizes, first: int, record: memoryview, *, verify: bool = True)
 
 
 def _views(sizes: Sizes, record: npt.NDArray[np.uint8], count: int) -> Rows:
-    heads, key_dim, value_dim = sizes.key_heads, sizes.head_dim, sizes.value_dim
+    heads, key_dim, value_dim = sizes.num_key_heads, sizes.head_dim, sizes.value_dim
     numbers = record[_HEAD.size :].view(sizes.element)
     keys = heads * count * key_dim
     return numbers[:keys].reshape(heads, count, key_dim), numbers[keys:].reshape(heads, count, value_dim)

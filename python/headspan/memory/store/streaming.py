@@ -42,7 +42,7 @@ class Streaming:
         self._dtype, self._ndim = sizes.arithmetic, query.ndim
         # A call with one removed key counts the sinks and persistent keys, which every query sees, and checks the
         # options.
-        shapes = [(1, sizes.key_heads, 1, dim)[4 - self._ndim :] for dim in (sizes.head_dim, sizes.value_dim)]
+        shapes = [(1, sizes.num_key_heads, 1, dim)[4 - self._ndim :] for dim in (sizes.head_dim, sizes.value_dim)]
         nothing = [np.zeros(shape, self._dtype) for shape in shapes]
         out, lse = attention(query, *nothing, causal=False, return_lse=True, key_bias=[-np.inf], **passed)
         self._query = query.reshape(1, *query.shape[-3:])
@@ -127,7 +127,7 @@ def _checked_query(query_like: object, sizes: Sizes) -> Array:
     query = _check.float_array("query", query_like)
     if query.dtype != sizes.arithmetic:
         raise TypeError(f"query must be {sizes.arithmetic}, the type of the store, not {query.dtype}")
-    heads, dim = sizes.key_heads, sizes.head_dim
+    heads, dim = sizes.num_key_heads, sizes.head_dim
     if query.ndim not in (3, 4) or query.shape[-1] != dim or (query.ndim == 4 and query.shape[0] != 1):
         raise ValueError(
             f"query must be of shape (heads, tokens, {dim}) or (1, heads, tokens, {dim}), not {query.shape}"

@@ -24,7 +24,7 @@ from headspan.ops.storage import storage_of
 # Options of a call. Those in _PER_HEAD may be one number, one per head or, where True, one per query.
 _OPTIONS = options_in(In.STREAM)
 _PER_HEAD = {name: ARRAY_OPTIONS[name].per_token for name in _OPTIONS if name in ARRAY_OPTIONS}
-_STATE = ("batch", "key_heads", "head_dim", "value_dim", *Rule._fields, "spans", "ramp", "dtype", "near", "far")
+_STATE = ("batch", "num_key_heads", "head_dim", "value_dim", *Rule._fields, "spans", "ramp", "dtype", "near", "far")
 _BEYOND_ALL = float(reach.UNLIMITED)  # the span of heads without a limit, if other heads have one
 
 
@@ -37,7 +37,7 @@ class StreamingAttention:
 
     Parameters
     ----------
-    batch, key_heads, head_dim : int
+    batch, num_key_heads, head_dim : int
     slots : int
         The number of rows of a key head whose heads have no span or a longer reach.
     window : int
@@ -46,7 +46,7 @@ class StreamingAttention:
         The factor, from 0 to 1, by which received weight shrinks with every token. 1 sums up all weight so far.
     spans : array_like, shape (heads,), optional
         The span of each head in tokens, as for `headspan.attention`, or inf for a head without a limit. The number of
-        heads is a multiple of `key_heads`. By default no head has a limit.
+        heads is a multiple of `num_key_heads`. By default no head has a limit.
     ramp : float
         As for `headspan.attention`.
     merge : bool
@@ -122,7 +122,7 @@ class StreamingAttention:
     def __init__(
         self,
         batch: int,
-        key_heads: int,
+        num_key_heads: int,
         head_dim: int,
         *,
         slots: int,
@@ -134,7 +134,7 @@ class StreamingAttention:
         dtype: npt.DTypeLike = np.float32,
         value_dim: int | None = None,
     ) -> None:
-        self._batch, self._key_heads, self._dims = arguments.sizes(batch, key_heads, head_dim, value_dim)
+        self._batch, self._key_heads, self._dims = arguments.sizes(batch, num_key_heads, head_dim, value_dim)
         kept_as, storage = storage_of(dtype)
         if storage.stored != "same":
             raise TypeError(f"dtype must be float32 or float64, not {kept_as}")
@@ -176,15 +176,15 @@ class StreamingAttention:
         spans = self._limits.spans
         return None if spans is None else np.where(spans >= _BEYOND_ALL, np.inf, spans)
 
-    def cost(self, heads: int | None = None) -> Cost:
+    def cost(self, num_heads: int | None = None) -> Cost:
         """Count the work of attention of the next token to the rows that the stream keeps and to itself.
 
         For heads with slots all rows count, even if a span masks some of them.
 
         Parameters
         ----------
-        heads : int, optional
-            The number of heads of the queries. By default the number of spans, or `key_heads` without spans.
+        num_heads : int, optional
+            The number of heads of the queries. By default the number of spans, or `num_key_heads` without spans.
 
         Returns
         -------
@@ -195,20 +195,20 @@ class StreamingAttention:
         Raises
         ------
         ValueError
-            If `heads` fits neither the spans nor the key heads.
+            If `num_heads` fits neither the spans nor the key heads.
         TypeError
-            If `heads` is not an integer.
+            If `num_heads` is not an integer.
         """
         spans = self._limits.spans
         default = self._key_heads if spans is None else spans.size
-        count = default if heads is None else _check.integer("heads", heads, at_least=1)
+        count = default if num_heads is None else _check.integer("num_heads", num_heads, at_least=1)
         if not self._takes(count):
             raise ValueError(f"heads must be {self._heads_taken}, not {count}")
         rows = np.full(count, min(self.count, self._rule.slots) + 1)
         if self._near is not None:  # implies that there are spans
             near = np.isin(np.arange(count), self._near_heads.queries(count))
             last, ramp = self.count + 1, self._limits.ramp
-            reached = cost(tokens=1, heads=count, head_dim=self._dims[0], key_tokens=last, span=spans, ramp=ramp)
+            reached = cost(tokens=1, num_heads=count, head_dim=self._dims[0], key_tokens=last, span=spans, ramp=ramp)
             rows = np.where(near, reached.head_pairs, rows)
         read = self._batch * int(rows.reshape(self._key_heads, -1).max(axis=1).sum())
         counted = of_pairs(self._batch * rows, self._dims[0], self._batch * count * (self.count + 1))
@@ -286,7 +286,7 @@ class StreamingAttention:
         """Return the state: numbers, arrays, and a state or None for each of the two kinds of heads."""
         return {
             "batch": self._batch,
-            "key_heads": self._key_heads,
+            "num_key_heads": self._key_heads,
             "head_dim": self._dims[0],
             "value_dim": self._dims[1],
             **self._rule._asdict(),
@@ -302,7 +302,7 @@ class StreamingAttention:
         """Make a stream from a state that `state_dict` returned."""
         state = arguments.of_state("StreamingAttention", state, _STATE)
         near, far = state.pop("near"), state.pop("far")
-        sizes = [state.pop(name) for name in ("batch", "key_heads", "head_dim")]
+        sizes = [state.pop(name) for name in ("batch", "num_key_heads", "head_dim")]
         stream = cls(*sizes, **state)
         if stream._near is not None:
             stream._near = SpanCache.from_state_dict(near)

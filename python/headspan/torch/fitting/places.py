@@ -96,7 +96,7 @@ class Places:
     def _sizes_of(self, attention: Any) -> Sizes:
         if not self.of_transformers:
             heads = attention.num_heads
-            return Sizes(heads, getattr(attention, "key_heads", heads), attention.head_dim)
+            return Sizes(heads, getattr(attention, "num_key_heads", heads), attention.head_dim)
         config = attention.config
         heads = config.num_attention_heads
         head_dim = getattr(attention, "head_dim", None) or config.hidden_size // heads

@@ -61,7 +61,7 @@ class AdaptiveSpanAttention(nn.Module):
         Whether every token predicts its spans (`DynamicSpan`). By default each head has one span (`AdaptiveSpan`).
     pattern : Pattern or list of Pattern, optional
         Pattern of the visible pairs; a list has one pattern for each head.
-    key_heads : int, optional
+    num_key_heads : int, optional
         Number of heads of keys and values, a divisor of `num_heads`. Default: `num_heads`.
     rotary : bool
         Whether queries and keys get rotary position embeddings.
@@ -109,7 +109,7 @@ class AdaptiveSpanAttention(nn.Module):
         ramp: float,
         dynamic: bool = False,
         pattern: Pattern | Sequence[Pattern] | None = None,
-        key_heads: int | None = None,
+        num_key_heads: int | None = None,
         rotary: bool = True,
         sinks: bool = False,
         softcap: float | None = None,
@@ -120,9 +120,13 @@ class AdaptiveSpanAttention(nn.Module):
         if width % self.num_heads:
             raise ValueError(f"embed_dim must be a multiple of num_heads, not {width} and {self.num_heads}")
         self.head_dim = width // self.num_heads
-        self.key_heads = self.num_heads if key_heads is None else _check.integer("key_heads", key_heads, at_least=1)
-        if self.num_heads % self.key_heads:
-            raise ValueError(f"num_heads must be a multiple of key_heads, not {self.num_heads} and {self.key_heads}")
+        self.num_key_heads = (
+            self.num_heads if num_key_heads is None else _check.integer("num_key_heads", num_key_heads, at_least=1)
+        )
+        if self.num_heads % self.num_key_heads:
+            raise ValueError(
+                f"num_heads must be a multiple of num_key_heads, not {self.num_heads} and {self.num_key_heads}"
+            )
         self.rotary = _check.flag("rotary", rotary)
         if self.rotary and self.head_dim % 2:
             raise ValueError(f"head_dim must be even for rotary positions, not {self.head_dim}; see rotary")
@@ -134,8 +138,8 @@ class AdaptiveSpanAttention(nn.Module):
         dynamic = _check.flag("dynamic", dynamic)
         self.span = DynamicSpan(width, self.num_heads, max_span) if dynamic else AdaptiveSpan(self.num_heads, max_span)
         self.q_proj = nn.Linear(width, width, bias=False)
-        self.k_proj = nn.Linear(width, self.key_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(width, self.key_heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(width, self.num_key_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(width, self.num_key_heads * self.head_dim, bias=False)
         self.out_proj = nn.Linear(width, width, bias=False)
         self.sinks = nn.Parameter(torch.zeros(self.num_heads)) if _check.flag("sinks", sinks) else None
 
@@ -185,7 +189,12 @@ class AdaptiveSpanAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the settings that the representation of the module shows."""
-        shown = {"num_heads": self.num_heads, "key_heads": self.key_heads, "ramp": self.ramp, "rotary": self.rotary}
+        shown = {
+            "num_heads": self.num_heads,
+            "num_key_heads": self.num_key_heads,
+            "ramp": self.ramp,
+            "rotary": self.rotary,
+        }
         optional = {"pattern": self.pattern, "softcap": self.softcap}
         return ", ".join(f"{name}={x}" for name, x in (shown | optional).items() if x is not None)
 
@@ -219,7 +228,7 @@ class TransformerBlock(nn.Module):
     --------
     >>> import torch
     >>> from headspan.torch import TransformerBlock
-    >>> block = TransformerBlock(64, 4, max_span=1000, ramp=32, key_heads=2)
+    >>> block = TransformerBlock(64, 4, max_span=1000, ramp=32, num_key_heads=2)
     >>> block(torch.randn(2, 100, 64)).shape
     torch.Size([2, 100, 64])
     """

@@ -16,7 +16,7 @@ from headspan.torch.transformers.spans import UNLIMITED
 
 def duo_attention_spans(
     gates: str | os.PathLike[str] | npt.ArrayLike,
-    heads: int,
+    num_heads: int,
     *,
     recent: int | None = None,
     sinks: int | None = None,
@@ -29,7 +29,7 @@ def duo_attention_spans(
     ----------
     gates : path or array_like, shape (layers, key_heads)
         A published folder with ``full_attention_heads.tsv`` and ``config.json``, or the table of gates.
-    heads : int
+    num_heads : int
         Number of query heads in a layer, a multiple of the key heads.
     recent, sinks : int, optional
         Sizes, in tokens, of the window, which includes the current token, and of the sinks.
@@ -49,9 +49,9 @@ def duo_attention_spans(
     Raises
     ------
     ValueError
-        If `heads` is not a multiple of the key heads of `gates`, or a value is out of range.
+        If `num_heads` is not a multiple of the key heads of `gates`, or a value is out of range.
     TypeError
-        If `gates` does not hold numbers, or `heads`, `recent` or `sinks` is not an integer.
+        If `gates` does not hold numbers, or `num_heads`, `recent` or `sinks` is not an integer.
     OSError
         If the folder or one of its files does not exist.
 
@@ -63,7 +63,7 @@ def duo_attention_spans(
     Examples
     --------
     >>> from headspan.torch import duo_attention_spans
-    >>> spans, first_tokens = duo_attention_spans([[0.9, 0.1], [0.0, 1.0]], heads=4, recent=256, sinks=64)
+    >>> spans, first_tokens = duo_attention_spans([[0.9, 0.1], [0.0, 1.0]], num_heads=4, recent=256, sinks=64)
     >>> spans[0]
     [1e+30, 1e+30, 255.0, 255.0]
     """
@@ -75,7 +75,7 @@ def duo_attention_spans(
         gates = np.loadtxt(folder / "full_attention_heads.tsv", ndmin=2)
     table = _check.as_array("gates", gates)
     _check.limits("gates", table)
-    count = _check.integer("heads", heads, at_least=1)
+    count = _check.integer("num_heads", num_heads, at_least=1)
     if table.ndim != 2 or 0 in table.shape or count % table.shape[1]:
         raise ValueError(f"gates must be of shape (layers, key heads) for {count} heads, not of shape {table.shape}")
     for name, size in (("recent", recent), ("sinks", sinks)):

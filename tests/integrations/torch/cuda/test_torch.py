@@ -85,7 +85,7 @@ def test_autocast(gpu):
 
 
 LAYERS = {
-    "adaptive": lambda: AdaptiveSpanAttention(64, 4, max_span=100, ramp=8, rotary=True, sinks=True, key_heads=2),
+    "adaptive": lambda: AdaptiveSpanAttention(64, 4, max_span=100, ramp=8, rotary=True, sinks=True, num_key_heads=2),
     "dynamic": lambda: AdaptiveSpanAttention(64, 4, max_span=100, ramp=8, dynamic=True),
     "block": lambda: TransformerBlock(64, 4, max_span=100, ramp=8),
     "hybrid": lambda: HybridAttention(64, 4, max_span=100, ramp=8, per="token"),

@@ -113,7 +113,7 @@ def check_case(named, lengths, given):
             scale = max(1.0, alone[name].grad.abs().max().item())
             error = (gradient - whole).abs().max().item() if whole.numel() else 0.0
             assert error <= ERRORS[query.dtype] * scale, (named, name, error)
-    sizes = {"tokens": sum(lengths), "heads": HEADS, "batch": 2, "ranks": lengths, "key_heads": key.shape[1]}
+    sizes = {"tokens": sum(lengths), "num_heads": HEADS, "batch": 2, "ranks": lengths, "num_key_heads": key.shape[1]}
     sizes["dtype"] = str(query.dtype).removeprefix("torch.")
     options = {name: x for name, x in arguments.items() if name not in ("query", "key", "value")}
     # A cost has one head_dim; here keys and values differ.

@@ -37,7 +37,7 @@ def test_the_model_has_the_spans_and_the_loss_that_are_reported(family, method):
     assert fit.fitted_after == pytest.approx(mean_loss(model, IDS[:6]), abs=1e-5)
     assert fit.fitted_after <= fit.uniform.fitted_loss
     layers, heads = fit.spans.shape
-    assert fit.pairs == hs.cost(tokens=60, heads=layers * heads, head_dim=6, span=fit.spans.ravel(), ramp=4).pairs
+    assert fit.pairs == hs.cost(tokens=60, num_heads=layers * heads, head_dim=6, span=fit.spans.ravel(), ramp=4).pairs
     assert fit.share <= 0.3
     assert all(torch.equal(x, weights[name]) for name, x in model.state_dict().items())
     assert all(its.requires_grad for its in model.parameters())
@@ -75,7 +75,7 @@ def test_sinks_are_kept_for_the_fit_and_given_to_the_model():
     assert model.config.headspan_first_tokens == 4
     assert fit.loss_after == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
     pattern = hs.patterns.Full() | hs.patterns.Global(range(4))
-    counted = hs.cost(tokens=60, heads=8, head_dim=6, span=fit.spans.ravel(), ramp=2, pattern=pattern)
+    counted = hs.cost(tokens=60, num_heads=8, head_dim=6, span=fit.spans.ravel(), ramp=2, pattern=pattern)
     assert fit.pairs == counted.pairs
     headspan.torch.set_spans(model, fit.spans, ramp=2)
     assert abs(mean_loss(model, IDS[6:]) - fit.loss_after) > 1e-4

@@ -15,13 +15,13 @@ GATES = [[0.9, 0.1], [-1e-4, 0.6]]
 def test_a_folder_of_duo_attention(tmp_path):
     np.savetxt(tmp_path / "full_attention_heads.tsv", GATES, delimiter="\t")
     (tmp_path / "config.json").write_text(json.dumps({"sink_size": 2, "recent_size": 8, "lr": 0.02}))
-    spans, sinks = duo_attention_spans(tmp_path, heads=4)
+    spans, sinks = duo_attention_spans(tmp_path, num_heads=4)
     assert sinks == 2
     assert spans == [[1e30, 1e30, 7, 7], [7, 7, 1e30, 1e30]]
-    assert duo_attention_spans(str(tmp_path), heads=2, recent=3, sinks=0) == ([[1e30, 2], [2, 1e30]], 0)
+    assert duo_attention_spans(str(tmp_path), num_heads=2, recent=3, sinks=0) == ([[1e30, 2], [2, 1e30]], 0)
     assert duo_attention_spans(GATES, 2, recent=3, sinks=0, sparsity=0.75)[0] == [[1e30, 2], [2, 2]]
     with pytest.raises(OSError, match=r"config\.json"):
-        duo_attention_spans(tmp_path / "nowhere", heads=4)
+        duo_attention_spans(tmp_path / "nowhere", num_heads=4)
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def test_a_model_with_these_spans_and_sinks():
     """Streaming heads see the first tokens and the last, full ones all: the newest token against plain arithmetic."""
     model, ids = model_of("llama"), tokens(1, 60)
     model.set_attn_implementation("headspan")
-    spans, sinks = duo_attention_spans(GATES, heads=4, recent=8, sinks=2)
+    spans, sinks = duo_attention_spans(GATES, num_heads=4, recent=8, sinks=2)
     cache = head_cache(model, spans, ramp=0, first_tokens=sinks)
     found = model(input_ids=ids, cache=cache).logits
     place = torch.arange(60)
