@@ -18,7 +18,7 @@
 #include "key_cache.h"
 #include "numpy_views.h"
 #include "patterns/expression.h"
-#include "schedule/pattern_mask.h"
+#include "patterns/pattern_mask.h"
 
 namespace headspan::bindings {
 

@@ -8,7 +8,8 @@
 #include "base/array_view.h"
 #include "base/parallel.h"
 #include "base/tile.h"
-#include "patterns/expression.h"
+#include "expression.h"
+#include "lane_set.h"
 
 namespace headspan {
 

@@ -4,7 +4,7 @@
 
 #include "base/array_view.h"
 #include "base/parallel.h"
-#include "patterns/expression.h"
+#include "expression.h"
 
 namespace headspan {
 
