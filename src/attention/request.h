@@ -71,11 +71,6 @@ struct Request {
   }
 };
 
-struct Control {
-  int threads = 1;
-  InterruptCheck interrupted;
-};
-
 // out (batch, heads, tokens, value_dim). Optionally lse (batch, heads, tokens), and for the backward pass the
 // statistics (batch, heads, tokens, 2), which are the maximum and the inverse of the sum of every query.
 template <class T>

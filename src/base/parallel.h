@@ -11,6 +11,12 @@ namespace headspan {
 using InterruptCheck = std::function<bool()>;
 struct Interrupted {};
 
+// How a call is computed, whatever it computes.
+struct Control {
+  int threads = 1;
+  InterruptCheck interrupted;
+};
+
 // Passed to every task: true when the work must stop, so that long tasks can end early.
 using StopCheck = std::function<bool()>;
 using Task = std::function<void(std::ptrdiff_t task, const StopCheck& stop)>;

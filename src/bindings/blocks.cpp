@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/request.h"
-#include "attention/select_blocks.h"
 #include "base/array_view.h"
+#include "base/parallel.h"
 #include "numpy_views.h"
+#include "selection/select_blocks.h"
 
 namespace headspan::bindings {
 

@@ -16,7 +16,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "attention/request.h"
 #include "base/array_view.h"
 #include "base/buffer_pool.h"
 #include "base/parallel.h"

@@ -11,9 +11,8 @@
 #include "base/buffer_pool.h"
 #include "base/parallel.h"
 #include "base/tile.h"
-#include "group_run.h"
+#include "kernel/dispatch.h"
 #include "kernel/interface.h"
-#include "request.h"
 
 namespace headspan {
 
@@ -134,7 +133,7 @@ class BlockSelection {
 
   void run_rows(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first, int lanes,
                 const StopCheck& stop) const {
-    ThreadWorkspace<T> const workspace(kernel_, static_cast<int>(query_.shape[3]), 0);
+    void* const workspace = thread_scratch(kernel_.workspace_bytes(static_cast<int>(query_.shape[3]), 0));
     Ranges blocks[kLanes], whole[kLanes];
     bool is_long[kLanes];
     for (int lane = 0; lane < lanes; lane++) {
@@ -161,7 +160,7 @@ class BlockSelection {
 
   // The best allowed blocks of each lane, for some rows at a time.
   void compare(const ArrayView<const T, 4>& means, std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first,
-               int lanes, const Ranges* ranges, std::vector<Best<T>>& best, const ThreadWorkspace<T>& workspace) const {
+               int lanes, const Ranges* ranges, std::vector<Best<T>>& best, void* workspace) const {
     std::ptrdiff_t last = 0;
     T least[kLanes];
     for (int lane = 0; lane < lanes; lane++) {
@@ -170,11 +169,11 @@ class BlockSelection {
     }
     if (last == 0) return;
     Group<T> const group = group_of_means(query_, means, batch, head, first, lanes);
-    kernel_.forward_begin(group, workspace.kernel);
+    kernel_.forward_begin(group, workspace);
     for (std::ptrdiff_t at = 0; at < last; at += kTileKeys) {
       int const count = static_cast<int>(std::min<std::ptrdiff_t>(last - at, kTileKeys));
       T products[kTileKeys * kLanes];
-      kernel_.products_tile(group, {at, 1, nullptr, nullptr, count, false}, products, workspace.kernel);
+      kernel_.products_tile(group, {at, 1, nullptr, nullptr, count, false}, products, workspace);
       for (int r = 0; r < count; r++)
         for (int lane = 0; lane < lanes; lane++) {
           T const score = products[r * lanes + lane];
@@ -188,7 +187,7 @@ class BlockSelection {
 
   // The best blocks of the best neighbourhoods and of those that are not entirely allowed.
   void look_around(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t row, Best<T>& around, Best<T>& best,
-                   const ThreadWorkspace<T>& workspace) const {
+                   void* workspace) const {
     std::vector<std::int64_t> candidates;
     candidates.reserve(static_cast<std::size_t>(choice_.shortlist + 5 * kNeighbours));  // fewer than all blocks
     auto const add = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
@@ -203,13 +202,13 @@ class BlockSelection {
       add(std::max(its.first[i], whole.last[i] * kNeighbours), its.last[i]);
     }
     Group<T> const group = group_of_means(query_, key_, batch, head, row, 1);
-    kernel_.forward_begin(group, workspace.kernel);
+    kernel_.forward_begin(group, workspace);
     std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(candidates.size());
     for (std::ptrdiff_t first = 0; first < count; first += kTileKeys) {
       const std::int64_t* const of_tile = candidates.data() + first;
       T products[kTileKeys];
       int const keys = static_cast<int>(std::min<std::ptrdiff_t>(count - first, kTileKeys));
-      kernel_.products_tile(group, {0, 1, of_tile, nullptr, keys, false}, products, workspace.kernel);
+      kernel_.products_tile(group, {0, 1, of_tile, nullptr, keys, false}, products, workspace);
       for (int r = 0; r < keys; r++)
         if (products[r] > best.least()) best.add(products[r], of_tile[r]);
     }

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/array_view.h"
-#include "request.h"
+#include "base/parallel.h"
 
 namespace headspan {
 
