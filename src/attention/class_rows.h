@@ -11,6 +11,7 @@
 #include "base/array_view.h"
 #include "base/tile.h"
 #include "group_run.h"
+#include "kernel/rows/row_source.h"
 #include "patterns/lane_set.h"
 #include "query_group.h"
 #include "request.h"
@@ -100,8 +101,8 @@ class ClassRows {
       gather();
     }
     std::ptrdiff_t const place = (its_class - first) * rows_;
-    queries.group.key = {key_ + place * request_.head_dim(), request_.head_dim(), stride_};
-    queries.group.value = {value_ + place * request_.value_dim(), request_.value_dim(), stride_};
+    queries.group.key = array_rows(key_ + place * request_.head_dim(), request_.head_dim(), stride_);
+    queries.group.value = array_rows(value_ + place * request_.value_dim(), request_.value_dim(), stride_);
   }
 
  private:

@@ -11,25 +11,24 @@
 #include <vector>
 
 #include "base/array_view.h"
-#include "base/row_places.h"
-#include "base/stored_rows.h"
+#include "kernel/rows/row_source.h"
 
 namespace headspan {
 
-// Rows as bytes: strides and the last axis count bytes.
-using Bytes = unsigned char;
-
 class KeyCache {
  public:
-  // The rows of all batch items, item by item: `capacity` rows of the ring, then one for each kept row. If all rows are
-  // kept: the pages of each item, where `capacity` is the number of pages per item.
+  // The keys or the values of a head, of all batch items, item by item: `capacity` rows of the ring, then one for each
+  // kept row; or the pages.
+  struct Memory {
+    Byte* ring;
+    std::vector<void*> pages;
+  };
   struct OfHead {
-    Bytes *key, *value;
-    std::ptrdiff_t capacity;
-    std::ptrdiff_t first;  // the oldest row of the ring
-    std::vector<void*> key_pages, value_pages;
+    Memory key, value;
+    std::ptrdiff_t capacity;  // per item: of the ring, or of all pages
+    std::ptrdiff_t first;     // the oldest row of the ring
 
-    bool paged() const { return !key_pages.empty(); }
+    bool paged() const { return !key.pages.empty(); }
   };
   struct RowBytes {
     std::ptrdiff_t key, value;
@@ -42,49 +41,40 @@ class KeyCache {
   std::ptrdiff_t count() const { return count_; }
   std::ptrdiff_t key_heads() const { return static_cast<std::ptrdiff_t>(heads_.size()); }
   std::ptrdiff_t first(std::ptrdiff_t head) const { return of(head).first; }
-  // The constructor for rings.
+  // The largest capacity of a head.
   std::ptrdiff_t longest() const {
     std::ptrdiff_t most = 0;
     for (OfHead const& head : heads_) most = std::max(most, head.capacity);
     return most;
   }
-  Storage storage() const { return storage_; }
-  RowBytes row_bytes() const { return row_bytes_; }
-
-  RowPlaces places(std::ptrdiff_t head) const {
-    return {of(head).first, count_, of(head).capacity, kept_.data(),
-            of(head).paged() ? 0 : static_cast<std::ptrdiff_t>(kept_.size())};
-  }
-  // null for a ring
-  void* const* key_pages(std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return of(head).paged() ? of(head).key_pages.data() + batch * (of(head).capacity / kPageRows) : nullptr;
-  }
-  void* const* value_pages(std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return of(head).paged() ? of(head).value_pages.data() + batch * (of(head).capacity / kPageRows) : nullptr;
-  }
-  // The maximum number of rows.
+  // The maximum number of rows, which pages limit and rings do not.
   std::ptrdiff_t room() const {
     std::ptrdiff_t least = std::numeric_limits<std::ptrdiff_t>::max();
     for (OfHead const& head : heads_)
       if (head.paged()) least = std::min(least, head.capacity);
     return least;
   }
-  Bytes* keys(std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return of(head).paged() ? nullptr : of(head).key + batch * rows(head) * row_bytes_.key;
+  Storage storage() const { return storage_; }
+  RowBytes row_bytes() const { return row_bytes_; }
+
+  // The rows of a head of a batch item, and after them those of `following`, (batch, key heads, rows, bytes), which are
+  // not in the cache yet.
+  RowSource keys(std::ptrdiff_t batch, std::ptrdiff_t head, const ArrayView<const Byte, 4>& following) const {
+    return source(of(head), of(head).key, row_bytes_.key, batch, head, following);
   }
-  Bytes* values(std::ptrdiff_t batch, std::ptrdiff_t head) const {
-    return of(head).paged() ? nullptr : of(head).value + batch * rows(head) * row_bytes_.value;
+  RowSource values(std::ptrdiff_t batch, std::ptrdiff_t head, const ArrayView<const Byte, 4>& following) const {
+    return source(of(head), of(head).value, row_bytes_.value, batch, head, following);
   }
 
   // Appends rows of key and value, (batch, key heads, new rows, bytes), in the storage type.
-  void append(const ArrayView<const Bytes, 4>& key, const ArrayView<const Bytes, 4>& value) {
+  void append(const ArrayView<const Byte, 4>& key, const ArrayView<const Byte, 4>& value) {
     std::ptrdiff_t const more = key.shape[2];
     for (std::ptrdiff_t head = 0; head < key_heads(); head++) {
-      for (std::ptrdiff_t batch = 0; batch < key.shape[0]; batch++) {
-        copy_rows(key, batch, head, {keys(batch, head), key_pages(batch, head), row_bytes_.key});
-        copy_rows(value, batch, head, {values(batch, head), value_pages(batch, head), row_bytes_.value});
-      }
       OfHead& its = heads_[static_cast<std::size_t>(head)];
+      for (std::ptrdiff_t batch = 0; batch < key.shape[0]; batch++) {
+        copy_rows(key, batch, head, its, its.key, row_bytes_.key);
+        copy_rows(value, batch, head, its, its.value, row_bytes_.value);
+      }
       its.first = std::max(its.first, count_ + more - its.capacity);
     }
     count_ += more;
@@ -95,30 +85,45 @@ class KeyCache {
 
  private:
   OfHead const& of(std::ptrdiff_t head) const { return heads_[static_cast<std::size_t>(head)]; }
-  std::ptrdiff_t rows(std::ptrdiff_t head) const {
-    return of(head).capacity + static_cast<std::ptrdiff_t>(kept_.size());
+  std::ptrdiff_t kept_count() const { return static_cast<std::ptrdiff_t>(kept_.size()); }
+  // The memory of a batch item.
+  Byte* ring(const OfHead& head, const Memory& memory, std::ptrdiff_t bytes, std::ptrdiff_t batch) const {
+    return memory.ring + batch * (head.capacity + kept_count()) * bytes;
   }
-  struct Place {
-    Bytes* ring;
-    void* const* pages;
-    std::ptrdiff_t bytes;  // per row
-  };
-  void copy_rows(const ArrayView<const Bytes, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, Place to) const {
-    std::ptrdiff_t const more = from.shape[2], capacity = of(head).capacity;
-    auto const copy = [&](std::ptrdiff_t row, Bytes* place) {
-      std::copy_n(from.at(batch, head, row), to.bytes, place);
-    };
-    if (to.pages) {
+  void* const* pages(const OfHead& head, const Memory& memory, std::ptrdiff_t batch) const {
+    return memory.pages.data() + batch * (head.capacity / kPageRows);
+  }
+
+  RowSource source(const OfHead& its, const Memory& memory, std::ptrdiff_t bytes, std::ptrdiff_t batch,
+                   std::ptrdiff_t head, const ArrayView<const Byte, 4>& following) const {
+    bool const paged = its.paged();
+    return {storage_,
+            paged ? nullptr : ring(its, memory, bytes, batch),
+            bytes,
+            1,
+            {its.first, count_, its.capacity, kept_.data(), paged ? 0 : kept_count()},
+            paged ? pages(its, memory, batch) : nullptr,
+            following ? following.at(batch, head) : nullptr,
+            following.stride[2]};
+  }
+
+  void copy_rows(const ArrayView<const Byte, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, const OfHead& its,
+                 const Memory& memory, std::ptrdiff_t bytes) const {
+    std::ptrdiff_t const more = from.shape[2], capacity = its.capacity;
+    auto const copy = [&](std::ptrdiff_t row, Byte* place) { std::copy_n(from.at(batch, head, row), bytes, place); };
+    if (its.paged()) {
+      void* const* const to = pages(its, memory, batch);
       for (std::ptrdiff_t row = 0; row < more; row++)
-        copy(row, static_cast<Bytes*>(to.pages[(count_ + row) / kPageRows]) + (count_ + row) % kPageRows * to.bytes);
+        copy(row, static_cast<Byte*>(to[(count_ + row) / kPageRows]) + (count_ + row) % kPageRows * bytes);
       return;
     }
+    Byte* const to = ring(its, memory, bytes, batch);
     for (std::ptrdiff_t row = std::max<std::ptrdiff_t>(0, more - capacity); row < more; row++)
-      copy(row, to.ring + (count_ + row) % capacity * to.bytes);
+      copy(row, to + (count_ + row) % capacity * bytes);
     auto const is_before = [](std::int64_t token, std::ptrdiff_t row) { return token < row; };
     for (auto token = std::lower_bound(kept_.begin(), kept_.end(), count_, is_before);
          token != kept_.end() && *token < count_ + more; token++)
-      copy(*token - count_, to.ring + (capacity + (token - kept_.begin())) * to.bytes);
+      copy(*token - count_, to + (capacity + (token - kept_.begin())) * bytes);
   }
 
   std::vector<OfHead> heads_;

@@ -11,9 +11,9 @@
 
 #include "base/array_view.h"
 #include "base/pair_hash.h"
-#include "base/stored_rows.h"
 #include "base/tile.h"
 #include "kernel/interface.h"
+#include "kernel/rows/row_source.h"
 #include "key_cache.h"
 #include "patterns/expression.h"
 #include "request.h"
@@ -63,9 +63,8 @@ class QueryGroup {
     if (!has_memory()) return;
     Group<T> with_persistent = group;
     std::ptrdiff_t const key_head = head / request.heads_per_key_head();
-    with_persistent.key = {request.persistent_key.at(key_head), request.persistent_key.stride[1]};
-    with_persistent.value = {request.persistent_value.at(key_head), request.persistent_value.stride[1]};
-    with_persistent.storage = Storage::same;
+    with_persistent.key = array_rows(request.persistent_key.at(key_head), request.persistent_key.stride[1]);
+    with_persistent.value = array_rows(request.persistent_value.at(key_head), request.persistent_value.stride[1]);
     with_persistent.key_bias = {nullptr, 0};
     with_persistent.pair_bias = {nullptr, false, nullptr};
     with_persistent.ramp = 0;
@@ -103,37 +102,16 @@ class QueryGroup {
     group.head_dim = request.head_dim();
     group.value_dim = request.value_dim();
     group.skip_masked = false;
-    group.key = {request.key.at(batch, key_head), request.key.stride[2]};
-    group.value = {request.value.at(batch, key_head), request.value.stride[2]};
-    group.storage = Storage::same;
-    if (request.cache) set_rows_of_cache(request, key_head);
+    if (request.cache) {
+      group.key = request.cache->keys(batch, key_head, request.new_key);
+      group.value = request.cache->values(batch, key_head, request.new_value);
+    } else {
+      group.key = array_rows(request.key.at(batch, key_head), request.key.stride[2]);
+      group.value = array_rows(request.value.at(batch, key_head), request.value.stride[2]);
+    }
     group.key_bias = {nullptr, 0};
     if (request.key_bias) group.key_bias = {request.key_bias.at(batch, head), request.key_bias.stride[2]};
     for (int lane = 0; lane < kLanes; lane++) group.query[lane] = at(request.query, lane);
-  }
-
-  void set_rows_of_cache(const Request<T>& request, std::ptrdiff_t key_head) {
-    KeyCache const& cache = *request.cache;
-    places_ = cache.places(key_head);
-    auto const rows_of = [&](const Bytes* ring, void* const* pages, std::ptrdiff_t bytes,
-                             const ArrayView<const Bytes, 4>& more) {
-      const Bytes* const following = more ? more.at(batch, key_head) : nullptr;
-      return Rows<const Bytes>{ring, bytes, 1, &places_, pages, following, more.stride[2]};
-    };
-    group.storage = cache.storage();
-    group.stored_key =
-        rows_of(cache.keys(batch, key_head), cache.key_pages(batch, key_head), cache.row_bytes().key, request.new_key);
-    group.stored_value = rows_of(cache.values(batch, key_head), cache.value_pages(batch, key_head),
-                                 cache.row_bytes().value, request.new_value);
-    if (cache.storage() != Storage::same) return;
-    auto const as_numbers = [](Rows<const Bytes> const& rows) {
-      auto const size = static_cast<std::ptrdiff_t>(sizeof(T));
-      return Rows<const T>{
-          reinterpret_cast<const T*>(rows.data),      rows.stride / size,          1, rows.places, rows.pages,
-          reinterpret_cast<const T*>(rows.following), rows.following_stride / size};
-    };
-    group.key = as_numbers(group.stored_key);
-    group.value = as_numbers(group.stored_value);
   }
 
   void set_positions(const Request<T>& request, const Plan& plan) {
@@ -211,7 +189,6 @@ class QueryGroup {
 
   const std::vector<std::shared_ptr<const ScoreTerm<T>>>* terms_;
   std::ptrdiff_t memory_keys_ = 0;
-  RowPlaces places_;
 };
 
 // Group number `index` of a stage of a head.

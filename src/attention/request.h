@@ -12,6 +12,7 @@
 
 #include "base/array_view.h"
 #include "base/parallel.h"
+#include "kernel/rows/row_source.h"
 #include "key_cache.h"
 #include "patterns/expression.h"
 #include "schedule/visibility.h"
@@ -24,9 +25,9 @@ struct Request {
   ArrayView<const T, 4> query;
   ArrayView<const T, 4> key, value;  // with a cache only their shapes
   const KeyCache* cache = nullptr;
-  ArrayView<const Bytes, 4> new_key, new_value;  // the last keys, which are not in the cache yet
-  ArrayView<const T, 3> persistent_key,
-      persistent_value;               // (key_heads, m, head_dim), which all queries see; null: none
+  ArrayView<const Byte, 4> new_key, new_value;  // the last keys, which are not in the cache yet
+  // (key_heads, m, head_dim), which all queries see; null: none
+  ArrayView<const T, 3> persistent_key, persistent_value;
   ArrayView<const T, 3> span;         // (batch, heads, tokens); null: unlimited
   ArrayView<const T, 3> temperature;  // (batch, heads, tokens); null: 1
   ArrayView<const T, 2> slopes;       // (batch, heads); null: 0

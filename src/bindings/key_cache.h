@@ -14,24 +14,23 @@
 #include "attention/key_cache.h"
 #include "attention/request.h"
 #include "base/array_view.h"
-#include "base/row_places.h"
-#include "base/stored_rows.h"
 #include "kernel/dispatch.h"
+#include "kernel/rows/row_source.h"
 #include "numpy_views.h"
 
 namespace headspan::bindings {
 
 // An array of rows as bytes.
 template <int rank>
-ArrayView<const Bytes, rank> bytes_view(const py::array& array, const char* name) {
+ArrayView<const Byte, rank> bytes_view(const py::array& array, const char* name) {
   require(array.ndim() == rank, name, " has another number of axes");
-  ArrayView<const Bytes, rank> view;
+  ArrayView<const Byte, rank> view;
   for (int axis = 0; axis < rank; axis++) view.shape[axis] = array.shape(axis), view.stride[axis] = array.strides(axis);
   require(view.stride[rank - 1] == array.itemsize() || view.shape[rank - 1] == 1 || array.size() == 0, name,
           " must be contiguous in its last axis");
   view.shape[rank - 1] *= array.itemsize();
   view.stride[rank - 1] = 1;
-  view.data = static_cast<const Bytes*>(array.data());
+  view.data = static_cast<const Byte*>(array.data());
   return view;
 }
 
@@ -60,7 +59,7 @@ class PyKeyCache {
         cache_(make(std::move(kept), count, first, stored)) {}
 
   void append(const py::array& key, const py::array& value) {
-    ArrayView<const Bytes, 4> const rows_of_key = rows(key, cache_.row_bytes().key, "key");
+    ArrayView<const Byte, 4> const rows_of_key = rows(key, cache_.row_bytes().key, "key");
     require(rows_of_key.shape[2] <= cache_.room() - cache_.count(), "key", " has more rows than there is room for");
     cache_.append(rows_of_key, rows(value, cache_.row_bytes().value, "value"));
   }
@@ -81,8 +80,8 @@ class PyKeyCache {
     std::size_t const bytes =
         stored_row_bytes(cache_.storage(), static_cast<std::size_t>(from.shape[3]), sizeof(float));
     require(cache_.storage() != Storage::same, "rows", " are stored as they are");
-    py::array_t<Bytes> to({from.shape[0], from.shape[1], from.shape[2], static_cast<std::ptrdiff_t>(bytes)});
-    Bytes* row = to.mutable_data();
+    py::array_t<Byte> to({from.shape[0], from.shape[1], from.shape[2], static_cast<std::ptrdiff_t>(bytes)});
+    Byte* row = to.mutable_data();
     for (std::ptrdiff_t batch = 0; batch < from.shape[0]; batch++)
       for (std::ptrdiff_t head = 0; head < from.shape[1]; head++)
         for (std::ptrdiff_t i = 0; i < from.shape[2]; i++, row += bytes)
@@ -120,8 +119,8 @@ class PyKeyCache {
                                  bytes_view<3>(values_[0], "values").shape[2]};
     std::size_t heads_with_pages = 0;
     for (std::size_t head = 0; head < keys_.size(); head++) {
-      ArrayView<const Bytes, 3> const key = bytes_view<3>(keys_[head], "keys"),
-                                      value = bytes_view<3>(values_[head], "values");
+      ArrayView<const Byte, 3> const key = bytes_view<3>(keys_[head], "keys"),
+                                     value = bytes_view<3>(values_[head], "values");
       if (key.shape[1] == 0) {
         heads.push_back(paged_head(static_cast<std::ptrdiff_t>(heads_with_pages++), row, count));
         continue;
@@ -131,12 +130,10 @@ class PyKeyCache {
                   value.shape[0] == key.shape[0] && key.shape[0] == keys_[0].shape(0) && key.shape[2] == row.key &&
                   value.shape[2] == row.value && first[head] >= 0,
               "keys", " have another shape");
-      heads.push_back({static_cast<Bytes*>(keys_[head].mutable_data()),
-                       static_cast<Bytes*>(values_[head].mutable_data()),
+      heads.push_back({{static_cast<Byte*>(keys_[head].mutable_data()), {}},
+                       {static_cast<Byte*>(values_[head].mutable_data()), {}},
                        ring,
-                       first[head],
-                       {},
-                       {}});
+                       first[head]});
     }
     return KeyCache(std::move(heads), std::move(kept), count, storage_named(stored), row);
   }
@@ -147,14 +144,14 @@ class PyKeyCache {
     std::vector<void*> const keys = pages_of(pages_.keys, number, row.key),
                              values = pages_of(pages_.values, number, row.value);
     require(keys.size() == values.size(), "page_values", " have another shape");
-    KeyCache::OfHead head{nullptr, nullptr, pages_.table.shape(1) * kPageRows, 0, {}, {}};
+    KeyCache::OfHead head{{nullptr, {}}, {nullptr, {}}, pages_.table.shape(1) * kPageRows, 0};
     auto const table = pages_.table.unchecked<2>();
     for (std::ptrdiff_t batch = 0; batch < table.shape(0); batch++)
       for (std::ptrdiff_t i = 0; i < table.shape(1); i++) {
         require(table(batch, i) >= 0 && table(batch, i) < static_cast<std::int64_t>(keys.size()), "page_table",
                 " has a page that is not there");
-        head.key_pages.push_back(keys[static_cast<std::size_t>(table(batch, i))]);
-        head.value_pages.push_back(values[static_cast<std::size_t>(table(batch, i))]);
+        head.key.pages.push_back(keys[static_cast<std::size_t>(table(batch, i))]);
+        head.value.pages.push_back(values[static_cast<std::size_t>(table(batch, i))]);
       }
     return head;
   }
@@ -166,13 +163,13 @@ class PyKeyCache {
                   slab.shape(3) * slab.itemsize() == bytes,
               "page_keys", " have another shape");
       for (std::ptrdiff_t page = 0; page < slab.shape(1); page++)
-        pages.push_back(static_cast<Bytes*>(slab.mutable_data()) + (head * slab.shape(1) + page) * kPageRows * bytes);
+        pages.push_back(static_cast<Byte*>(slab.mutable_data()) + (head * slab.shape(1) + page) * kPageRows * bytes);
     }
     return pages;
   }
   static bool contiguous(const py::array& array) { return (array.flags() & py::array::c_style) != 0; }
-  ArrayView<const Bytes, 4> rows(const py::array& given, std::ptrdiff_t bytes, const char* name) const {
-    ArrayView<const Bytes, 4> const view = bytes_view<4>(given, name);
+  ArrayView<const Byte, 4> rows(const py::array& given, std::ptrdiff_t bytes, const char* name) const {
+    ArrayView<const Byte, 4> const view = bytes_view<4>(given, name);
     require_shape(view, {keys_[0].shape(0), static_cast<std::ptrdiff_t>(keys_.size()), view.shape[2], bytes}, name);
     return view;
   }

@@ -6,11 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "attention/key_cache.h"
 #include "base/array_view.h"
 #include "base/parallel.h"
-#include "base/stored_rows.h"
 #include "kernel/dispatch.h"
+#include "kernel/rows/row_source.h"
 #include "key_cache.h"
 #include "numpy_views.h"
 
@@ -37,7 +36,7 @@ py::array widened(const py::array& given, const std::string& stored, int threads
   ArrayView<float, 4> const to = writable_view<float, 4>(result);
   py::gil_scoped_release const release;
   for_each_row(from, threads, [&](std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t i) {
-    active_variant().read_row(storage, reinterpret_cast<const Bytes*>(from.at(batch, head, i)), from.shape[3],
+    active_variant().read_row(storage, reinterpret_cast<const Byte*>(from.at(batch, head, i)), from.shape[3],
                               to.at(batch, head, i));
   });
   return py::array(std::move(result));
@@ -52,7 +51,7 @@ py::array narrowed(const py::array& given, const std::string& stored, int thread
   py::gil_scoped_release const release;
   for_each_row(from, threads, [&](std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t i) {
     active_variant().write_row(storage, from.at(batch, head, i), from.shape[3],
-                               reinterpret_cast<Bytes*>(to.at(batch, head, i)));
+                               reinterpret_cast<Byte*>(to.at(batch, head, i)));
   });
   return py::array(std::move(result));
 }

@@ -19,6 +19,7 @@
 #include "kernel/key_tile.h"
 #include "kernel/matmul.h"
 #include "kernel/prefetch.h"
+#include "kernel/rows/tile_rows.h"
 #include "kernel/scores/positions.h"
 #include "scores/lane_span_mask.h"
 #include "scores/score_terms.h"
@@ -206,8 +207,8 @@ HEADSPAN_INLINE void gradient_rows(const Tile& tile, const TileKeys<T>& keys, co
                                    T* unseen, T** grad_key, T** grad_value) {
   auto const seen = [&](int r) { return r < tile.count && (!keys.lane_masks || keys.lane_masks[r]); };
   bool const wants_key = gradients.key.data, wants_value = gradients.value.data;
-  if (wants_key) rows_of(tile, gradients.key, tile.count, grad_key);
-  if (wants_value) rows_of(tile, gradients.value, tile.count, grad_value);
+  if (wants_key) rows_of(tile, gradients.key, grad_key);
+  if (wants_value) rows_of(tile, gradients.value, grad_value);
   for (int r = 0; r < keys.padded; r++)
     if (!seen(r)) grad_key[r] = grad_value[r] = unseen;
 }

@@ -13,7 +13,7 @@
 #include "base/tile.h"
 #include "kernel/isa/instruction_set.h"
 #include "matmul.h"
-#include "vectors/readers.h"
+#include "rows/readers.h"
 #include "vectors/transpose.h"
 
 namespace headspan::HEADSPAN_ISA {

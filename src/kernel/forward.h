@@ -9,12 +9,12 @@
 #include <stddef.h>
 
 #include "base/attributes.h"
-#include "base/stored_rows.h"
 #include "base/tile.h"
 #include "kernel/interface.h"
 #include "kernel/isa/instruction_set.h"
 #include "kernel/key_tile.h"
 #include "kernel/prefetch.h"
+#include "kernel/rows/tile_rows.h"
 #include "kernel/scores/positions.h"
 #include "scores/lane_span_mask.h"
 #include "scores/score_terms.h"
@@ -74,7 +74,7 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
                                   RowsToPrefetch<T>& to_prefetch, bool far) {
   constexpr int width = kWidth<T>, vectors = kVectors<T>;
   TileKeys<T> keys;
-  prepare(group, tile, *f.lanes, keys, next, f.stored);
+  prepare(group, tile, *f.lanes, keys, next, f.converted);
   PairRows<T> pairs{f.pair_bias, {}};
   ScoreTerms<T> const terms = score_terms(group, tile, keys, f.slope, pairs);
 
@@ -86,14 +86,9 @@ HEADSPAN_INLINE void forward_tile(const Group<T>& group, const Forward<T>& f, co
   // If memory bandwidth is the limit, the next tile is prefetched, half of it during each of the two products.
   const T* next_rows[2 * kTileKeys];
   const T* const* next_values = nullptr;
-  if (next && is_decode<T>(group.lanes) && keys.storage == group.storage) {
-    if (group.storage == Storage::same) {
-      rows_of(*next, group.key, kTileKeys, next_rows);
-      rows_of(*next, group.value, kTileKeys, next_rows + kTileKeys);
-    } else {
-      stored_rows_of<T>(group.storage, *next, group.stored_key, kTileKeys, next_rows, nullptr);
-      stored_rows_of<T>(group.storage, *next, group.stored_value, kTileKeys, next_rows + kTileKeys, nullptr);
-    }
+  if (next && is_decode<T>(group.lanes) && keys.storage == group.key.storage) {
+    stored_numbers<T>(*next, group.key, kTileKeys, next_rows, nullptr);
+    stored_numbers<T>(*next, group.value, kTileKeys, next_rows + kTileKeys, nullptr);
     fetch = {next_rows, 1};
     next_values = next_rows + kTileKeys;
   }
@@ -180,7 +175,7 @@ void weights_tile(const Group<T>& group, const Tile& tile, const ForwardRows<T>&
   constexpr int width = kWidth<T>;
   Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   TileKeys<T> keys;
-  prepare(group, tile, *f.lanes, keys, nullptr, f.stored);
+  prepare(group, tile, *f.lanes, keys, nullptr, f.converted);
   PairRows<T> pairs{f.pair_bias, {}};
   ScoreTerms<T> const terms = score_terms(group, tile, keys, f.slope, pairs);
   memset(weights, 0, sizeof(T) * kTileKeys * kLanes);
@@ -210,7 +205,7 @@ template <class T>
 void products_tile(const Group<T>& group, const Tile& tile, T* products, void* workspace) {
   Forward<T> const f = Forward<T>::carve((char*)workspace, group.head_dim, group.value_dim);
   TileKeys<T> keys;
-  prepare(group, tile, *f.lanes, keys, nullptr, f.stored);
+  prepare(group, tile, *f.lanes, keys, nullptr, f.converted);
   for (int i = 0; i < keys.run_count; i++)
     run_products<T>(keys.runs[i], keys.key, {}, group.head_dim, f.q, f.scores, nullptr, nullptr, group.lanes);
   for (int r = 0; r < tile.count; r++)

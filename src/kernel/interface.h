@@ -8,36 +8,19 @@
 
 #include "base/attributes.h"
 #include "base/pair_hash.h"
-#include "base/row_places.h"
-#include "base/stored_rows.h"
 #include "base/tile.h"
+#include "rows/row_source.h"
 
 namespace headspan {
 
 constexpr double kLog2e = 1.44269504088896340736;  // exponentials are powers of 2
 
+// Rows to which the kernel adds, or numbers of keys.
 template <class T>
 struct Rows {
   T* data;
-  ptrdiff_t stride;    // elements from one row to the next; a row itself is contiguous
-  ptrdiff_t step = 1;  // only every n-th index has a row
-  // For a cache, whose rows are at these places or in these pages; rows that are not in the cache yet are in another
-  // array. Null: plain rows.
-  const RowPlaces* places = nullptr;
-  void* const* pages = nullptr;
-  T* following = nullptr;
-  ptrdiff_t following_stride = 0;
-  // Called with step > 1 only: compilers turn `step == 1 ? index : index / step` into a division, which is slow.
-  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const {
-    if (places) return index < places->count ? row_of_cache(index) : following_row(index);
-    return data + (step > 1 ? index / step : index) * stride;
-  }
-  HEADSPAN_ALWAYS_INLINE T* row_of_cache(ptrdiff_t index) const {
-    return pages ? (T*)pages[index / kPageRows] + index % kPageRows * stride : data + places->of(index) * stride;
-  }
-  HEADSPAN_ALWAYS_INLINE T* following_row(ptrdiff_t index) const {
-    return following + (index - places->count) * following_stride;
-  }
+  ptrdiff_t stride;  // elements from one row to the next; a row itself is contiguous
+  HEADSPAN_ALWAYS_INLINE T* row(ptrdiff_t index) const { return data + index * stride; }
 };
 
 // Rows that the next group needs. They are prefetched during the current group, a few at a time.
@@ -87,10 +70,8 @@ struct Group {
   int axes;          // of a position; the distance of a pair is the largest along them
   double query_position[kAxes][kLanes];
   const double* key_position[kAxes];  // null: the position of a key is its index
-  Rows<const T> key, value;
-  Storage storage;                                     // if not `same`, keys and values are these rows instead
-  Rows<const unsigned char> stored_key, stored_value;  // strides in bytes
-  Rows<const T> key_bias;                              // a number for each key, added to its scores; data null: none
+  RowSource key, value;               // of one storage type
+  Rows<const T> key_bias;             // a number for each key, added to its scores; data null: none
   PairBias<T> pair_bias;
   Dropout<T> dropout;
   PrefetchArray<T> prefetch[kPrefetchArrays];  // unused: no rows
@@ -180,9 +161,9 @@ struct Variant {
   bool (*available)();
   Kernel<float> (*float32)();
   Kernel<double> (*float64)();
-  // Rows of fewer bytes, see stored_rows.h.
-  void (*read_row)(Storage, const unsigned char* row, ptrdiff_t dims, float* to);
-  void (*write_row)(Storage, const float* row, ptrdiff_t dims, unsigned char* to);
+  // Rows of narrower types, see rows/stored_row.h.
+  void (*read_row)(Storage, const Byte* row, ptrdiff_t dims, float* to);
+  void (*write_row)(Storage, const float* row, ptrdiff_t dims, Byte* to);
 };
 
 }  // namespace headspan

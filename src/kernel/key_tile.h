@@ -7,14 +7,14 @@
 #include <string.h>
 
 #include "base/attributes.h"
-#include "base/row_places.h"
-#include "base/stored_rows.h"
 #include "base/tile.h"
 #include "decode.h"
 #include "interface.h"
 #include "kernel/isa/instruction_set.h"
 #include "matmul.h"
 #include "prefetch.h"
+#include "rows/row_source.h"
+#include "rows/tile_rows.h"
 #include "scores/positions.h"
 
 namespace headspan::HEADSPAN_ISA {
@@ -99,114 +99,24 @@ HEADSPAN_NOINLINE void prepare_positions(const Group<T>& group, const Tile& tile
   }
 }
 
-// Whether the keys of a tile are adjacent in a cache, as most are: no end of the ring or of a page is among them.
-template <class T>
-HEADSPAN_INLINE bool beside_each_other(const Tile& tile, const Rows<T>& rows) {
-  RowPlaces const& places = *rows.places;
-  ptrdiff_t const end = tile.first + tile.count;
-  if (tile.step != 1 || end > places.count) return false;
-  if (rows.pages) return tile.first / kPageRows == (end - 1) / kPageRows;
-  return tile.first >= places.first && places.of(tile.first) + tile.count <= places.capacity;
-}
-
-// to[r] = the row of key r of the tile, in a cache. Neighbours follow around the ring without a division.
-template <class T>
-HEADSPAN_NOINLINE void rows_of_cache(const Tile& tile, const Rows<T>& rows, T** to) {
-  RowPlaces const& places = *rows.places;
-  if (beside_each_other(tile, rows)) {
-    T* row = rows.row_of_cache(tile.first);
-    for (int r = 0; r < tile.count; r++, row += rows.stride) to[r] = row;
-    return;
-  }
-  if (rows.pages) {
-    for (int r = 0; r < tile.count; r++) to[r] = rows.row(key_index(tile, r));
-    return;
-  }
-  ptrdiff_t place = -1;  // in the ring; -1: not known yet
-  for (int r = 0; r < tile.count; r++) {
-    ptrdiff_t const index = key_index(tile, r);
-    if (index < places.first || index >= places.count) {
-      to[r] = rows.row(index);
-      continue;
-    }
-    place = place < 0 ? places.of(index) : place + tile.step;
-    if (place >= places.capacity) place %= places.capacity;
-    to[r] = rows.data + place * rows.stride;
-  }
-}
-
-// to[r] = the row of key r of the tile, repeating the last row up to `until`.
-template <class T>
-HEADSPAN_INLINE void rows_of(const Tile& tile, const Rows<T>& rows, int until, T** to) {
-  if (tile.indices) {
-    for (int r = 0; r < tile.count; r++) to[r] = rows.row(tile.indices[r]);
-  } else if (rows.places) {
-    rows_of_cache(tile, rows, to);
-  } else {
-    ptrdiff_t const step = (rows.step > 1 ? tile.step / rows.step : tile.step) * rows.stride;
-    T* row = rows.row(tile.first);
-    for (int r = 0; r < tile.count; r++, row += step) to[r] = row;
-  }
-  for (int r = tile.count; r < until; r++) to[r] = to[tile.count - 1];
-}
-
-// Room for the keys and values of a tile, converted to T.
-template <class T>
-struct StoredRoom {
-  T *key = nullptr, *value = nullptr;  // [kTileKeys][stride]
-  ptrdiff_t key_stride = 0, value_stride = 0;
-};
-
-// Reads and converts rows of narrower elements.
-template <class T>
-HEADSPAN_NOINLINE void read_rows(const Group<T>& group, const Tile& tile, const Rows<const unsigned char>& rows,
-                                 int dims, T* room, ptrdiff_t stride, int until, const T** to) {
-  const unsigned char* stored[kTileKeys];
-  rows_of(tile, rows, tile.count, stored);
-  for (int r = 0; r < until; r++) {
-    to[r] = room + (r < tile.count ? r : tile.count - 1) * stride;
-    if (r < tile.count) read_row(group.storage, stored[r], dims, room + r * stride);
-  }
-}
-
-// Takes such rows as they are, with their scales if they have any.
-template <class T>
-HEADSPAN_NOINLINE void stored_rows_of(Storage storage, const Tile& tile, const Rows<const unsigned char>& rows,
-                                      int until, const T** to, T* scales) {
-  const unsigned char* stored[kPaddedKeys];
-  rows_of(tile, rows, until, stored);
-  for (int r = 0; r < until; r++) {
-    if (storage == Storage::int8) {
-      float scale;
-      memcpy(&scale, stored[r], sizeof scale);
-      if (scales) scales[r] = T(scale);
-      stored[r] += sizeof scale;
-    }
-    to[r] = (const T*)stored[r];
-  }
-}
-
 template <class T>
 HEADSPAN_INLINE void prepare(const Group<T>& group, const Tile& tile, LanePositions<T>& lanes, TileKeys<T>& keys,
-                             const Tile* next = nullptr, const StoredRoom<T>& room = {}) {
+                             const Tile* next = nullptr, const ConvertedRoom<T>& room = {}) {
   keys.padded = (int)round_up((size_t)tile.count, kKeyGroup);
   // Padding and prefetched rows: any row that may be read, or the rows of the next tile.
   int const end = keys.padded + kRowsAfter;
-  bool const stored = group.storage != Storage::same;
-  keys.storage = Storage::same;
-  if (stored && is_decode<T>(group.lanes) && !group.skip_masked) {  // memory bandwidth is the limit: read once
-    keys.storage = group.storage;
-    stored_rows_of(group.storage, tile, group.stored_key, end, keys.key, keys.key_scale);
-    stored_rows_of(group.storage, tile, group.stored_value, end, keys.value, keys.value_scale);
-  } else if (stored) {
-    read_rows(group, tile, group.stored_key, group.head_dim, room.key, room.key_stride, end, keys.key);
-    read_rows(group, tile, group.stored_value, group.value_dim, room.value, room.value_stride, end, keys.value);
-  } else {
-    rows_of(tile, group.key, end, keys.key);
-    rows_of(tile, group.value, end, keys.value);
+  bool const stored = group.key.storage != Storage::same;
+  if (stored && (!is_decode<T>(group.lanes) || group.skip_masked)) {
+    keys.storage = Storage::same;
+    converted_numbers(tile, group.key, group.head_dim, room.key, room.key_stride, end, keys.key);
+    converted_numbers(tile, group.value, group.value_dim, room.value, room.value_stride, end, keys.value);
+  } else {  // also narrower types, if memory bandwidth is the limit: each number is read once
+    keys.storage = group.key.storage;
+    stored_numbers(tile, group.key, end, keys.key, keys.key_scale);
+    stored_numbers(tile, group.value, end, keys.value, keys.value_scale);
   }
   for (int r = keys.padded, i = 0; next && !stored && r < end && i < next->count; r++, i++)
-    keys.key[r] = group.key.row(key_index(*next, i));
+    keys.key[r] = (const T*)group.key.row(key_index(*next, i));
   keys.distances = {lanes.query[0], keys.position[0], group.axes, nullptr};
   if ((tile.soft && group.ramp > 0) || group.biased) prepare_positions(group, tile, lanes, keys);
   if (group.key_bias.data)

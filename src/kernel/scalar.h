@@ -13,11 +13,11 @@
 
 #include "base/attributes.h"
 #include "base/span_mask.h"
-#include "base/stored_rows.h"
 #include "base/tile.h"
 #include "interface.h"
 #include "peak.h"
-#include "vectors/stored_row.h"
+#include "rows/row_source.h"
+#include "rows/stored_row.h"
 
 namespace headspan::HEADSPAN_ISA {
 
@@ -28,20 +28,25 @@ HEADSPAN_INLINE double dot(const T* a, const T* b, int n) {
   return sum;
 }
 
-// An element of the row of a key or a value.
+// The row of a key or a value, which is of type T.
 template <class T>
-HEADSPAN_INLINE double number(const Group<T>& group, const Rows<const T>& rows, const Rows<const unsigned char>& stored,
-                              ptrdiff_t key, int d) {
-  if (group.storage == Storage::same) return (double)rows.row(key)[d];
-  const unsigned char* const row = stored.row(key);
+HEADSPAN_INLINE const T* row_of(const RowSource& source, ptrdiff_t key) {
+  return (const T*)source.row(key);
+}
+
+// An element of the row of a key or a value, of any type.
+template <class T>
+HEADSPAN_INLINE double number(const RowSource& source, ptrdiff_t key, int d) {
+  if (source.storage == Storage::same) return (double)row_of<T>(source, key)[d];
+  const Byte* const row = source.row(key);
   T x;
-  if (group.storage != Storage::int8) {
-    read_row(group.storage, row + 2 * d, 1, &x);
+  if (source.storage != Storage::int8) {
+    read_row(source.storage, row + 2 * d, 1, &x);
   } else {
-    unsigned char alone[sizeof(float) + 1];  // the scale and one element
+    Byte alone[sizeof(float) + 1];  // the scale and one element
     memcpy(alone, row, sizeof(float));
     alone[sizeof(float)] = row[sizeof(float) + (size_t)d];
-    read_row(group.storage, alone, 1, &x);
+    read_row(source.storage, alone, 1, &x);
   }
   return (double)x;
 }
@@ -80,8 +85,7 @@ HEADSPAN_INLINE Pair pair(const Group<T>& group, const Tile& tile, const PairNum
   double const ramp = (double)group.ramp, floor = sizeof(T) == 4 ? __FLT_EPSILON__ / 2 : __DBL_EPSILON__ / 2;
   p.m = tile.soft && ramp > 0 ? soft_mask(p.x, (double)group.span[lane], ramp, 1 / ramp, floor, 1.0) : 1.0;
   double product = 0;
-  for (int d = 0; d < group.head_dim; d++)
-    product += (double)group.query[lane][d] * number(group, group.key, group.stored_key, key, d);
+  for (int d = 0; d < group.head_dim; d++) product += (double)group.query[lane][d] * number<T>(group.key, key, d);
   product *= (double)group.scale[lane];
   double const cap = (double)group.softcap;
   p.cap_slope = 1;
@@ -144,7 +148,7 @@ void forward_step(const Group<T>& group, const Tile* tiles, int count, void* wor
         double const f = dropout_factor(group, *tile, r, lane);
         row.sum = row.sum * past + w;
         for (int d = 0; d < group.value_dim; d++)
-          out[d] = out[d] * past + w * f * number(group, group.value, group.stored_value, key_index(*tile, r), d);
+          out[d] = out[d] * past + w * f * number<T>(group.value, key_index(*tile, r), d);
         row.maximum = maximum;
       }
   }
@@ -189,8 +193,9 @@ template <class T>
 void products_tile(const Group<T>& group, const Tile& tile, T* products, void*) {
   for (int r = 0; r < tile.count; r++)
     for (int lane = 0; lane < group.lanes; lane++)
-      products[r * group.lanes + lane] = T(dot(group.query[lane], group.key.row(key_index(tile, r)), group.head_dim) *
-                                           (double)group.scale[lane] * kLog2e);
+      products[r * group.lanes + lane] =
+          T(dot(group.query[lane], row_of<T>(group.key, key_index(tile, r)), group.head_dim) *
+            (double)group.scale[lane] * kLog2e);
 }
 
 // Workspace of the backward pass, after the sums: sum(grad_out * out) - grad_lse of each lane.
@@ -225,15 +230,15 @@ void backward_step(const Group<T>& group, BackwardRows<T>& rows, const KeyGradie
         // out = sum of f * m * e * value
         for (int d = 0; d < group.value_dim && gradients.value.data; d++)
           gradients.value.row(key)[d] += T(f * p.m * e * (double)rows.grad_out[lane][d]);
-        double const t =
-            e * (f * dot(rows.grad_out[lane], group.value.row(key), group.value_dim) - deltas(group, workspace)[lane]);
+        double const t = e * (f * dot(rows.grad_out[lane], row_of<T>(group.value, key), group.value_dim) -
+                              deltas(group, workspace)[lane]);
         // s = cap * tanh(scale * query . key / cap) - slope * x + bias
         double const ds = p.m * t, of_product = ds * p.cap_slope;
         double* const grad_query = sums(workspace, lane, group.head_dim);
         for (int d = 0; d < group.head_dim; d++) {
           if (gradients.key.data)
             gradients.key.row(key)[d] += T(of_product * (double)group.scale[lane] * (double)group.query[lane][d]);
-          grad_query[d] += of_product * (double)group.scale[lane] * (double)group.key.row(key)[d];
+          grad_query[d] += of_product * (double)group.scale[lane] * (double)row_of<T>(group.key, key)[d];
         }
         rows.grad_slope[lane] -= ds * p.x;
         if (gradients.bias.data) *gradients.bias.row(key) += ds;

@@ -8,6 +8,7 @@
 #include "base/tile.h"
 #include "kernel/key_tile.h"
 #include "kernel/matmul.h"
+#include "kernel/rows/tile_rows.h"
 #include "kernel/scores/positions.h"
 #include "scores/dropout.h"
 #include "scores/lane_span_mask.h"
@@ -38,7 +39,7 @@ struct Forward {
   LanePositions<T>* lanes;
   double* sum;
   int* batches;
-  StoredRoom<T> stored;
+  ConvertedRoom<T> converted;
 
   HEADSPAN_ALWAYS_INLINE static Forward carve(char* workspace, int head_dim, int value_dim, char** end = nullptr) {
     Carver c{workspace};
@@ -55,10 +56,10 @@ struct Forward {
     f.lanes = c.take<LanePositions<T>>(1);
     f.sum = c.take<double>(kLanes);
     f.batches = c.take<int>(1);
-    f.stored.key_stride = (ptrdiff_t)round_up((size_t)head_dim, kWidth<T>);
-    f.stored.value_stride = (ptrdiff_t)round_up((size_t)value_dim, kWidth<T>);
-    f.stored.key = c.take<T>((size_t)f.stored.key_stride * kTileKeys);
-    f.stored.value = c.take<T>((size_t)f.stored.value_stride * kTileKeys);
+    f.converted.key_stride = (ptrdiff_t)round_up((size_t)head_dim, kWidth<T>);
+    f.converted.value_stride = (ptrdiff_t)round_up((size_t)value_dim, kWidth<T>);
+    f.converted.key = c.take<T>((size_t)f.converted.key_stride * kTileKeys);
+    f.converted.value = c.take<T>((size_t)f.converted.value_stride * kTileKeys);
     if (end) *end = c.at;
     return f;
   }

@@ -13,6 +13,7 @@
 #include "base/tile.h"
 #include "kernel/dispatch.h"
 #include "kernel/interface.h"
+#include "kernel/rows/row_source.h"
 
 namespace headspan {
 
@@ -82,7 +83,7 @@ Group<T> group_of_means(const ArrayView<const T, 4>& query, const ArrayView<cons
   Group<T> group{};
   group.lanes = lanes;
   group.head_dim = static_cast<int>(query.shape[3]);
-  group.key = {key.at(batch, head / (query.shape[1] / key.shape[1])), key.stride[2]};
+  group.key = array_rows(key.at(batch, head / (query.shape[1] / key.shape[1])), key.stride[2]);
   group.value = group.key;
   for (int lane = 0; lane < kLanes; lane++) {
     group.query[lane] = query.at(batch, head, row + (lane < lanes ? lane : 0));

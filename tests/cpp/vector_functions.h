@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/attributes.h"
-#include "base/stored_rows.h"
+#include "kernel/rows/row_source.h"
 
 namespace headspan {
 

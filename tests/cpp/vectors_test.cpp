@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/stored_rows.h"
 #include "kernel/dispatch.h"
+#include "kernel/rows/row_source.h"
 #include "random_cases.h"
 #include "vector_functions.h"
 #include "vector_isas.h"  // generated: compiled_vectors

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads and writes a row of numbers in a narrower type than that of the computation. stored_rows.h lists the formats.
+// Reads and writes a row of numbers in a narrower type than that of the computation. row_source.h lists the formats.
 #pragma once
 
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/attributes.h"
-#include "base/stored_rows.h"
+#include "row_source.h"
 
 namespace headspan::HEADSPAN_ISA {
 
@@ -47,7 +47,7 @@ HEADSPAN_INLINE uint16_t to_float16(float x) {
   return (uint16_t)(rounded | sign);
 }
 
-HEADSPAN_INLINE void write_row(Storage storage, const float* row, ptrdiff_t dims, unsigned char* to) {
+HEADSPAN_INLINE void write_row(Storage storage, const float* row, ptrdiff_t dims, Byte* to) {
   if (storage == Storage::int8) {
     float most = 0;
     bool finite = true;
@@ -73,7 +73,7 @@ HEADSPAN_INLINE void write_row(Storage storage, const float* row, ptrdiff_t dims
 }
 
 template <class T>
-HEADSPAN_INLINE void read_row(Storage storage, const unsigned char* row, ptrdiff_t dims, T* to) {
+HEADSPAN_INLINE void read_row(Storage storage, const Byte* row, ptrdiff_t dims, T* to) {
   if (storage == Storage::int8) {
     float scale;
     memcpy(&scale, row, sizeof scale);

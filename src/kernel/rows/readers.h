@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Readers of vectors from rows of keys and values, either directly or from narrower types. stored_row.h defines the
+// Readers of vectors from rows of keys and values, either directly or from narrower types. row_source.h lists the
 // formats.
 #pragma once
 
@@ -7,10 +7,9 @@
 #include <stdint.h>
 
 #include "base/attributes.h"
-#include "base/stored_rows.h"
 #include "kernel/isa/instruction_set.h"
-#include "stored_row.h"
-#include "transpose.h"
+#include "kernel/vectors/transpose.h"
+#include "row_source.h"
 
 namespace headspan::HEADSPAN_ISA {
 
