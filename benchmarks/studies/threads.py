@@ -21,6 +21,8 @@ from typing import Any
 
 import headspan as hs
 import numpy as np
+from headspan import _core
+from headspan.ops.spans import farthest
 
 from benchmarks.measure.machine import describe_machine
 
@@ -31,9 +33,8 @@ CASES: dict[str, tuple[int, int, list[float] | float | None]] = {
     "1 head, 8192 tokens, full": (1, 8192, None),
 }
 SIMULATED = (1, 2, 4, 8, 16, 64)
-LANES, TILE, RAMP = 64, 64, 32
-# These are kRangeKeys and kChunkGroups in src/attention/backward.cpp.
-RANGE, GROUPS = 2 * TILE, 2
+RAMP = 32
+LANES, TILE, RANGE, GROUPS = _core.group_queries, _core.tile_keys, _core.range_keys, _core.chunk_groups
 
 
 @dataclasses.dataclass
@@ -62,7 +63,7 @@ class Head:
 
 def extents(tokens: int, span: float | None) -> list[tuple[int, int]]:
     """Return the first key and the end of the keys of each group of queries, in whole tiles."""
-    reach = tokens if span is None else int(span) + RAMP
+    reach = tokens if span is None else int(farthest(span, RAMP))
     firsts = [max(0, group * LANES - reach) // TILE * TILE for group in range(tokens // LANES)]
     return [(first, (group + 1) * LANES) for group, first in enumerate(firsts)]
 

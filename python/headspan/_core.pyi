@@ -8,6 +8,14 @@ _Array = npt.NDArray[np.floating]
 
 __version__: str
 
+# Sizes of the core: queries of a group, keys of a tile, keys of a range and groups of a chunk of the backward pass, and
+# rows of a page of a cache.
+group_queries: int
+tile_keys: int
+range_keys: int
+chunk_groups: int
+page_rows: int
+
 def default_threads() -> int: ...
 def isa() -> str: ...
 def variants() -> list[str]: ...
@@ -59,8 +67,6 @@ class Request:
         threads: int,
     ) -> _Array: ...
     def pairs(self, threads: int) -> npt.NDArray[np.int64]: ...
-
-page_rows: int
 
 class Pages:
     def __init__(

@@ -32,11 +32,6 @@ namespace headspan {
 
 namespace {
 
-// Keys per range, and groups per chunk. Smaller numbers let more threads share a head, but move the rows of a key
-// between threads more often. A pattern is asked for the keys of a group in every range.
-constexpr std::ptrdiff_t kRangeKeys = 2 * kTileKeys, kPatternRangeKeys = 32 * kTileKeys;
-constexpr std::ptrdiff_t kChunkGroups = 2;
-
 // The state of one call, which would otherwise be a dozen arguments.
 template <class T>
 class BackwardPass {

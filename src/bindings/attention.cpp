@@ -15,7 +15,6 @@
 #include "attention/terms/score_term.h"
 #include "base/array_view.h"
 #include "base/parallel.h"
-#include "kernel/rows/row_source.h"
 #include "key_cache.h"
 #include "numpy_views.h"
 #include "patterns/expression.h"
@@ -335,7 +334,6 @@ void register_attention(py::module_& m) {
              return PyPages{std::move(keys), std::move(values), std::move(table)};
            }),
            py::arg("keys"), py::arg("values"), py::arg("table"));
-  m.attr("page_rows") = kPageRows;
   py::class_<PyKeyCache, std::shared_ptr<PyKeyCache>>(
       m, "KeyCache", "Keys and values of a text that is continued, in arrays (batch, rows, dims) for every key head.")
       .def(py::init<std::vector<py::array>, std::vector<py::array>, PyPages, std::vector<std::int64_t>, std::ptrdiff_t,

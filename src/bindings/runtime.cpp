@@ -10,10 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "attention/sums/chunk_queue.h"
 #include "base/array_view.h"
 #include "base/parallel.h"
+#include "base/tile.h"
 #include "kernel/dispatch.h"
 #include "kernel/interface.h"
+#include "kernel/rows/row_source.h"
 #include "numpy_views.h"
 
 #define HEADSPAN_QUOTE(x) #x
@@ -108,6 +111,11 @@ void register_runtime(py::module_& m) {
         py::arg("dtype"), "An array over memory that its owner keeps; strides count elements.");
   m.def("compiler", &compiler);
   m.def("openmp", &has_openmp);
+  m.attr("group_queries") = kLanes;
+  m.attr("tile_keys") = kTileKeys;
+  m.attr("range_keys") = kRangeKeys;
+  m.attr("chunk_groups") = kChunkGroups;
+  m.attr("page_rows") = kPageRows;
   m.attr("__version__") = HEADSPAN_TEXT(HEADSPAN_VERSION);
 }
 

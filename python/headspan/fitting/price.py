@@ -42,7 +42,7 @@ class Price:
     @property
     def beyond(self) -> int:
         """The number of whole tokens that a head reaches beyond an integer span."""
-        return max(math.ceil(self.ramp) - 1, 0)
+        return int(farthest(0, self.ramp))
 
     def of_heads(self, spans: Spans) -> Spans:
         """Return the spans of all heads, given those of the key heads."""

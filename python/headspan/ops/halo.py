@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _check
+from headspan import _check, _compiled
 from headspan.ops import reach
 from headspan.ops.arguments.options import DEFAULTS, ROWS, options_in
 from headspan.ops.arguments.rows import Group, In
@@ -27,7 +27,7 @@ _Integers = npt.NDArray[np.int64]
 
 _OPTIONS = options_in(In.HALO)
 _PATTERNS = (Full, Window, Strided, Fixed, Blockwise)
-_GROUP = 64  # queries that the core computes together
+_GROUP = _compiled.group_queries  # that the core computes together
 
 
 class Whole(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from headspan.ops.spans import farthest
 from headspan.patterns.base import Pattern, Primitive
 from headspan.patterns.primitives import Blockwise, Global, Window
 
@@ -13,7 +14,7 @@ UNLIMITED = 2**62
 
 def of_spans(spans: npt.NDArray[np.float64], ramp: float) -> npt.NDArray[np.int64]:
     """Return the largest distance at which the mask of each span is above 0."""
-    furthest = np.maximum(np.floor(spans), np.ceil(spans + ramp) - 1)
+    furthest = farthest(spans, ramp)
     return np.where(furthest < UNLIMITED, furthest, UNLIMITED).astype(np.int64)
 
 

@@ -23,8 +23,14 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "base/tile.h"
 
 namespace headspan {
+
+// Keys per range, and groups per chunk. Smaller numbers let more threads share a head, but move the rows of a key
+// between threads more often. A pattern computes the keys of a group anew in every range, so its ranges are longer.
+constexpr std::ptrdiff_t kRangeKeys = 2 * kTileKeys, kPatternRangeKeys = 32 * kTileKeys;
+constexpr std::ptrdiff_t kChunkGroups = 2;
 
 class ChunkQueue {
  public:
