@@ -12,7 +12,7 @@ import re
 import headspan as hs
 import pytest
 from bad_calls import TABLE, public
-from helpers import DOCUMENTS, ROOT, examples, run_python, train_as_told
+from helpers import DOCUMENTS, ROOT, compile_library, examples, run_python, train_as_told
 
 # Those of JAX and torch are looked at where these are installed, in tests/integrations.
 LEFT_OUT = (
@@ -34,6 +34,17 @@ MODELS = DOCS / "howto" / "models.md"
 PATH = re.compile(r"(?<![\w./-])(?:src|python|tests|docs|benchmarks|notebooks)/[\w./-]*")
 # And one by its name alone; a json is mostly what a command writes.
 FILE = re.compile(r"`([\w.-]+\.(?:cpp|h|in|cmake|txt|py|pyi|js|md|toml|cff|ya?ml))`")
+# A name of code, such as `RowSource`, `hs.attention` or `fit()`.
+NAME = re.compile(r"`([A-Za-z_]\w*(?:(?:\.|::)\w+)*)(?:\(\))?`")
+# Names on the pages that no code here has: of other projects, of tools, and one that style.md advises against.
+OTHERS = set(
+    re.findall(
+        r"\w+",
+        """CausalSelfAttention _sdpa_attention rpb attn_softclamp_logits global_attention_mask
+        global_attn_every_n_layers and_mask_function or_mask_function generate_batch unsafe_buffer_pointer
+        __builtin_cpu_supports manylinux_2_28 musllinux_1_2 pypi grep concerned""",
+    )
+)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -129,6 +140,46 @@ def paths_of(text):
 def test_named_files_exist(document):
     named = paths_of(document.read_text())
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def words_of_code(*folders):
+    """The words of the code, without the comments of C++ and without what comments and docstrings put in back-ticks."""
+    kinds = {".h", ".cpp", ".in", ".py", ".pyi", ".js", ".cmake"}
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.suffix in kinds]
+    files += [ROOT / "noxfile.py", ROOT / "pyproject.toml", ROOT / "CMakePresets.json"]
+    return set(re.findall(r"\w+", re.sub(r"//.*|`[^`\n]*`", "", "\n".join(file.read_text() for file in files))))
+
+
+def missing_names(text, words):
+    names = {name for name in NAME.findall(text) if not FILE.fullmatch(f"`{name}`")}
+    return sorted(name for name in names if not set(re.split(r"\W+", name)) <= words)
+
+
+def test_named_things_exist():
+    words = words_of_code("src", "python", "tests", "benchmarks") | OTHERS
+    missing = {}
+    for document in DOCUMENTS:
+        text = document.read_text()
+        blocks = " ".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE))
+        missing[document.name] = missing_names(text, words | set(re.findall(r"\w+", blocks)))
+    assert {name: names for name, names in missing.items() if names} == {}
+
+
+def test_names_in_comments_of_the_core_exist():
+    files = [file for file in (ROOT / "src").rglob("*.[ch]*") if "third_party" not in file.parts]
+    comments = "\n".join(comment for file in files for comment in re.findall("//.*", file.read_text()))
+    assert len(NAME.findall(comments)) > 50
+    assert missing_names(comments, words_of_code("src")) == []
+
+
+@pytest.mark.unsanitized
+def test_recipe_of_a_pattern_compiles(tmp_path):
+    """In place of the class and the function of the shortest pattern, whose file a reader copies."""
+    (snippet,) = re.findall(r"^ *```cpp\n(.*?)^ *```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
+    full = (ROOT / "src" / "patterns" / "primitives" / "full.cpp").read_text()
+    includes = "\n".join(re.findall("^#include .*", full, flags=re.MULTILINE))
+    source = f"{includes}\nnamespace headspan {{\n{snippet}}}\n"
+    compile_library(source, tmp_path / "prefix.so", f"-I{ROOT / 'src'}", "-Wall", "-Wextra", "-Wshadow", "-Werror")
 
 
 @documents
