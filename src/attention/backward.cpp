@@ -56,8 +56,8 @@ class BackwardPass {
     std::ptrdiff_t batch, first_head, stage, groups, range_keys;
     std::ptrdiff_t classes;  // number of classes whose keys are copied at a time, see class_rows.h
     KeyGradientRows<T> key_rows;
-    // The first groups of chunks that have no key in common, those of classes, and one more entry for the end. If
-    // empty, chunks are kChunkGroups successive groups.
+    // If chunks have no key in common, as those of classes: the first group of each chunk, and one more entry for the
+    // end. If empty, chunks are kChunkGroups successive groups.
     std::vector<std::ptrdiff_t> apart;
 
     std::ptrdiff_t chunks() const {
@@ -230,7 +230,7 @@ class BackwardPass {
     });
   }
 
-  // Computes the gradients of the next keys of the group, up to `end`.
+  // Clears the gradients of the next keys of the group, up to `end`.
   static void clear(KeyHead& head, const GroupRun& run, std::ptrdiff_t range, std::ptrdiff_t end) {
     if (head.key_rows.step() == 1) return head.key_rows.clear(range, end);
     for (int lane = 0; lane < run.queries.schedule.lanes(); lane++)
@@ -243,7 +243,7 @@ class BackwardPass {
     queries.for_each_persistent_tile(request_, [&](const Group<T>& with_persistent, const Tile& tile) {
       kernel_.backward_step(with_persistent, run.rows, run.sums.persistent_rows(), &tile, 1, run.workspace);
     });
-    run.sums.add_memory();
+    run.sums.add_persistent();
     kernel_.backward_end(queries.group, run.rows, run.workspace);
     for (int lane = 0; lane < queries.group.lanes; lane++) {
       store_parameters(request_, gradients_, run.adds, queries, run.rows, lane);

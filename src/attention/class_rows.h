@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies of the keys of one class, which are equal modulo a stride. In their arrays they are far apart, share a few
-// sets of the caches and evict each other, and hardware does not prefetch them. Several neighbouring classes are copied
-// at a time, because their rows are adjacent in memory.
+// Copies of the keys of one class, whose indices are equal modulo a stride. In an array, the rows of a class are far
+// apart, share a few sets of the caches and evict each other, and hardware does not prefetch them. Several neighbouring
+// classes are copied at a time, because their rows are adjacent in memory.
 #pragma once
 
 #include <algorithm>
@@ -92,15 +92,16 @@ class ClassRows {
     return static_cast<std::size_t>(places * (request.head_dim() + request.value_dim()));
   }
 
-  // Lets a group of one class read from the copies. Copies its class and prefetches those that are needed next.
+  // Lets a group of one class read from the copies. Copies the class, and some after it, unless they are there already.
   void redirect(QueryGroup<T>& queries) {
     if (at_a_time_ == 0) return;
-    std::ptrdiff_t const its_class = queries.schedule.query(0) % stride_, first = its_class / at_a_time_ * at_a_time_;
+    std::ptrdiff_t const class_of_group = queries.schedule.query(0) % stride_,
+                         first = class_of_group / at_a_time_ * at_a_time_;
     if (first != first_) {
       first_ = first;
       gather();
     }
-    std::ptrdiff_t const place = (its_class - first) * rows_;
+    std::ptrdiff_t const place = (class_of_group - first) * rows_;
     queries.group.key = array_rows(key_ + place * request_.head_dim(), request_.head_dim(), stride_);
     queries.group.value = array_rows(value_ + place * request_.value_dim(), request_.value_dim(), stride_);
   }

@@ -103,10 +103,10 @@ class ForwardPass {
     bool const all = splits_of(plan_.most_groups(stage)) >= 2;
     std::vector<std::ptrdiff_t> groups;
     for (std::ptrdiff_t head = 0; head < plan_.items() * request_.heads(); head++) {
-      const PatternStage* const its_stage = stage_of(head, stage);
-      groups.push_back(all         ? plan_.groups(head / request_.heads(), head % request_.heads(), stage)
-                       : its_stage ? its_stage->order.global_groups
-                                   : 0);
+      const PatternStage* const stage_of_head = stage_of(head, stage);
+      groups.push_back(all             ? plan_.groups(head / request_.heads(), head % request_.heads(), stage)
+                       : stage_of_head ? stage_of_head->order.global_groups
+                                       : 0);
     }
     std::ptrdiff_t const most = groups.empty() ? 0 : *std::max_element(groups.begin(), groups.end()),
                          splits = splits_of(most);
@@ -148,10 +148,10 @@ class ForwardPass {
                 const StopCheck& stop) const {
     std::ptrdiff_t const first = std::max(task.first, parts.groups(task.head));
     if (first >= task.last) return;
-    const PatternStage* const its_stage = stage_of(task.head, stage);
+    const PatternStage* const stage_of_head = stage_of(task.head, stage);
     ThreadWorkspace<T> const workspace(kernel_, request_.head_dim(), request_.value_dim(),
-                                       ClassRows<T>::elements(request_, its_stage, task.classes));
-    ClassRows<T> copies(request_, its_stage, task.head / request_.heads(),
+                                       ClassRows<T>::elements(request_, stage_of_head, task.classes));
+    ClassRows<T> copies(request_, stage_of_head, task.head / request_.heads(),
                         task.head % request_.heads() / request_.heads_per_key_head(), task.classes, workspace.copies);
     for (std::ptrdiff_t index = task.last - 1; index >= first && !stop(); index--)
       run_group(stage, task.head, index, index > first, copies, workspace, stop);

@@ -70,12 +70,12 @@ class KeyCache {
   void append(const ArrayView<const Byte, 4>& key, const ArrayView<const Byte, 4>& value) {
     std::ptrdiff_t const more = key.shape[2];
     for (std::ptrdiff_t head = 0; head < key_heads(); head++) {
-      OfHead& its = heads_[static_cast<std::size_t>(head)];
+      OfHead& of_head = heads_[static_cast<std::size_t>(head)];
       for (std::ptrdiff_t batch = 0; batch < key.shape[0]; batch++) {
-        copy_rows(key, batch, head, its, its.key, row_bytes_.key);
-        copy_rows(value, batch, head, its, its.value, row_bytes_.value);
+        copy_rows(key, batch, head, of_head, of_head.key, row_bytes_.key);
+        copy_rows(value, batch, head, of_head, of_head.value, row_bytes_.value);
       }
-      its.first = std::max(its.first, count_ + more - its.capacity);
+      of_head.first = std::max(of_head.first, count_ + more - of_head.capacity);
     }
     count_ += more;
   }
@@ -94,30 +94,30 @@ class KeyCache {
     return memory.pages.data() + batch * (head.capacity / kPageRows);
   }
 
-  RowSource source(const OfHead& its, const Memory& memory, std::ptrdiff_t bytes, std::ptrdiff_t batch,
+  RowSource source(const OfHead& of_head, const Memory& memory, std::ptrdiff_t bytes, std::ptrdiff_t batch,
                    std::ptrdiff_t head, const ArrayView<const Byte, 4>& following) const {
-    bool const paged = its.paged();
+    bool const paged = of_head.paged();
     return {storage_,
-            paged ? nullptr : ring(its, memory, bytes, batch),
+            paged ? nullptr : ring(of_head, memory, bytes, batch),
             bytes,
             1,
-            {its.first, count_, its.capacity, kept_.data(), paged ? 0 : kept_count()},
-            paged ? pages(its, memory, batch) : nullptr,
+            {of_head.first, count_, of_head.capacity, kept_.data(), paged ? 0 : kept_count()},
+            paged ? pages(of_head, memory, batch) : nullptr,
             following ? following.at(batch, head) : nullptr,
             following.stride[2]};
   }
 
-  void copy_rows(const ArrayView<const Byte, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, const OfHead& its,
+  void copy_rows(const ArrayView<const Byte, 4>& from, std::ptrdiff_t batch, std::ptrdiff_t head, const OfHead& of_head,
                  const Memory& memory, std::ptrdiff_t bytes) const {
-    std::ptrdiff_t const more = from.shape[2], capacity = its.capacity;
+    std::ptrdiff_t const more = from.shape[2], capacity = of_head.capacity;
     auto const copy = [&](std::ptrdiff_t row, Byte* place) { std::copy_n(from.at(batch, head, row), bytes, place); };
-    if (its.paged()) {
-      void* const* const to = pages(its, memory, batch);
+    if (of_head.paged()) {
+      void* const* const to = pages(of_head, memory, batch);
       for (std::ptrdiff_t row = 0; row < more; row++)
         copy(row, static_cast<Byte*>(to[(count_ + row) / kPageRows]) + (count_ + row) % kPageRows * bytes);
       return;
     }
-    Byte* const to = ring(its, memory, bytes, batch);
+    Byte* const to = ring(of_head, memory, bytes, batch);
     for (std::ptrdiff_t row = std::max<std::ptrdiff_t>(0, more - capacity); row < more; row++)
       copy(row, to + (count_ + row) % capacity * bytes);
     auto const is_before = [](std::int64_t token, std::ptrdiff_t row) { return token < row; };

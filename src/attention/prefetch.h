@@ -34,8 +34,8 @@ PrefetchArray<std::remove_const_t<T>> prefetch_group(const ArrayView<T, 4>& arra
 }
 
 // The rows of keys that group number `index` of a stage needs first. Neighbouring groups share most keys, so only those
-// from `first` on are new. If the queries of a group are far apart, all of its keys are new, and most often they are
-// those of its own tokens.
+// from `first` on are new. If the queries of a group are far apart, all keys of the group are new, and most often
+// they are the keys of the same tokens.
 template <class T>
 PrefetchArray<std::remove_const_t<T>> prefetch_new_keys(const ArrayView<T, 4>& array, const PatternStage* stage,
                                                         std::ptrdiff_t batch, std::ptrdiff_t key_head,

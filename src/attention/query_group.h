@@ -32,35 +32,35 @@ class QueryGroup {
   std::ptrdiff_t const batch, head;  // of the first lane, and of all lanes unless heads are grouped together
   GroupSchedule const schedule;
 
-  QueryGroup(const Request<T>& request, const Plan& plan, std::ptrdiff_t its_batch, std::ptrdiff_t its_head,
+  QueryGroup(const Request<T>& request, const Plan& plan, std::ptrdiff_t batch_index, std::ptrdiff_t head_index,
              const PatternStage* stage, const GroupQueries& queries, bool is_first)
-      : batch(its_batch),
-        head(its_head),
-        schedule(request.visibility(its_batch), plan.pattern(its_batch, its_head), stage, queries,
-                 static_cast<bool>(request.span), request.removed ? request.removed.at(its_batch, its_head) : nullptr,
-                 tiles_at_once(request)) {
+      : batch(batch_index),
+        head(head_index),
+        schedule(request.visibility(batch_index), plan.pattern(batch_index, head_index), stage, queries,
+                 static_cast<bool>(request.span),
+                 request.removed ? request.removed.at(batch_index, head_index) : nullptr, tiles_at_once(request)) {
     group.lanes = schedule.lanes();
     set_rows(request);
     set_positions(request, plan);
     set_parameters(request);
     set_terms(request);
     set_dropout(request);
-    if (is_first) memory_keys_ = request.persistent_keys();
+    if (is_first) persistent_keys_ = request.persistent_keys();
     if (!is_first || !request.sinks) leave_out_sink();
   }
 
   // Sinks and persistent keys count once: in the first stage or part in which a query meets keys.
   void leave_out_what_all_see() {
     leave_out_sink();
-    memory_keys_ = 0;
+    persistent_keys_ = 0;
   }
 
-  bool has_memory() const { return memory_keys_ > 0; }
+  bool has_persistent() const { return persistent_keys_ > 0; }
   // The group for persistent keys, which have no distance and no index. Their tiles are the last ones. Calls
   // step(group, tile) for each.
   template <class Step>
   void for_each_persistent_tile(const Request<T>& request, Step step) const {
-    if (!has_memory()) return;
+    if (!has_persistent()) return;
     Group<T> with_persistent = group;
     std::ptrdiff_t const key_head = head / request.heads_per_key_head();
     with_persistent.key = array_rows(request.persistent_key.at(key_head), request.persistent_key.stride[1]);
@@ -71,9 +71,10 @@ class QueryGroup {
     with_persistent.biased = false;
     with_persistent.axes = 0;
     with_persistent.dropout.first_key = uint32_t(1) << 31;  // their numbers differ from those of keys
-    for (std::ptrdiff_t first = 0; first < memory_keys_; first += kTileKeys)
-      step(with_persistent, Tile{first, 1, nullptr, nullptr,
-                                 static_cast<int>(std::min<std::ptrdiff_t>(memory_keys_ - first, kTileKeys)), false});
+    for (std::ptrdiff_t first = 0; first < persistent_keys_; first += kTileKeys)
+      step(with_persistent,
+           Tile{first, 1, nullptr, nullptr,
+                static_cast<int>(std::min<std::ptrdiff_t>(persistent_keys_ - first, kTileKeys)), false});
   }
 
   std::ptrdiff_t head_of(int lane) const { return head + schedule.heads_on(lane); }
@@ -88,7 +89,8 @@ class QueryGroup {
  private:
   void leave_out_sink() { std::fill_n(group.sink, kLanes, -std::numeric_limits<T>::infinity()); }
 
-  // Long rows take long, especially outside the caches, and stop requests are checked between steps.
+  // Long rows have few tiles per step: they take long, especially outside the caches, and requests to stop are checked
+  // between steps.
   static int tiles_at_once(const Request<T>& request) {
     constexpr std::ptrdiff_t short_row = 256;
     std::ptrdiff_t const dims = std::max<std::ptrdiff_t>({request.head_dim(), request.value_dim(), 1}),
@@ -188,7 +190,7 @@ class QueryGroup {
   }
 
   const std::vector<std::shared_ptr<const ScoreTerm<T>>>* terms_;
-  std::ptrdiff_t memory_keys_ = 0;
+  std::ptrdiff_t persistent_keys_ = 0;
 };
 
 // Group number `index` of a stage of a head.
@@ -223,7 +225,7 @@ QueryGroup<T> group_of_heads(const Request<T>& request, const Plan& plan, std::p
   return {request, plan, batch, first, plan.whole(batch, first), queries, true};
 }
 
-// Whether they fit into one group and see the same keys.
+// Whether all queries of the heads that share a key head fit into one group and see the same keys.
 template <class T>
 bool takes_heads_together(const Request<T>& request, const Plan& plan) {
   std::ptrdiff_t const each = request.heads_per_key_head();

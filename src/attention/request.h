@@ -92,7 +92,7 @@ struct Upstream {
 };
 
 // span, temperature, slopes and sinks are per query, (batch, heads, tokens), key_bias is (batch, heads, keys), and
-// memory is (batch, heads, m * dims). A null gradient is not computed and costs nothing.
+// persistent_key and persistent_value are (batch, heads, m * dims). A null gradient is not computed and costs nothing.
 template <class T>
 struct GradientViews {
   ArrayView<T, 4> query, key, value;

@@ -26,16 +26,16 @@ class Tasks {
     for (std::ptrdiff_t head = 0; head < plan.items() * heads_; head++) {
       auto const [entry, is_new] = of_stage_.try_emplace(stage_of(head));
       if (!is_new) continue;
-      OfStage& its = entry->second;
-      its.classes = classes_at_a_time(request, entry->first);
-      if (its.classes > 0) {
-        its.classes = share(entry->first->stride, 8, its.classes);
-        its.cuts = class_cuts(*entry->first, its.classes);
+      OfStage& of_stage = entry->second;
+      of_stage.classes = classes_at_a_time(request, entry->first);
+      if (of_stage.classes > 0) {
+        of_stage.classes = share(entry->first->stride, 8, of_stage.classes);
+        of_stage.cuts = class_cuts(*entry->first, of_stage.classes);
       } else {
         std::ptrdiff_t const groups = plan.groups(head / heads_, head % heads_, stage);
-        its.cuts = cut(groups, share(groups, 32, 8));
+        of_stage.cuts = cut(groups, share(groups, 32, 8));
       }
-      of_head_ = std::max(of_head_, static_cast<std::ptrdiff_t>(its.cuts.size()) - 1);
+      of_head_ = std::max(of_head_, static_cast<std::ptrdiff_t>(of_stage.cuts.size()) - 1);
     }
     count_ = request.batch() * heads_ * of_head_;
   }
@@ -49,10 +49,10 @@ class Tasks {
   // Long rows come first, so that no thread finishes late.
   Task at(std::ptrdiff_t number) const {
     std::ptrdiff_t const head = number / of_head_;
-    OfStage const& its = of_stage_.at(stage_of(head));
+    OfStage const& of_stage = of_stage_.at(stage_of(head));
     std::size_t const n = static_cast<std::size_t>(of_head_ - 1 - number % of_head_);
-    Task task{head, 0, 0, its.classes};
-    if (n + 1 < its.cuts.size()) task.first = its.cuts[n], task.last = its.cuts[n + 1];
+    Task task{head, 0, 0, of_stage.classes};
+    if (n + 1 < of_stage.cuts.size()) task.first = of_stage.cuts[n], task.last = of_stage.cuts[n + 1];
     return task;
   }
 

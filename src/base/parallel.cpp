@@ -69,7 +69,7 @@ class Work {
   using Clock = std::chrono::steady_clock;
 
   bool must_stop(bool is_caller) {
-    // Not every time unless parts of the work are long: reading the clock may take as long as a short one.
+    // Short parts of the work check only every fourth time, because reading the clock may take as long as such a part.
     if (is_caller && interrupted_ && ++asked_ % pause_ == 0) {
       Clock::time_point const now = Clock::now();
       pause_ = now - last_time_ > std::chrono::milliseconds(4) ? 1 : 4;
@@ -87,8 +87,8 @@ class Work {
   const Task& body_;
   std::atomic<std::ptrdiff_t> next_{0};
   std::atomic<bool> stopped_{false};
-  bool was_interrupted_ = false;  // the calling thread's
-  // The calling thread's:
+  // Only the calling thread uses these:
+  bool was_interrupted_ = false;
   unsigned asked_ = 0, pause_ = 4;
   Clock::time_point last_check_, last_time_;
   std::mutex mutex_;
@@ -148,7 +148,7 @@ int default_threads() {
 
 void parallel_for(std::ptrdiff_t count, int threads, const InterruptCheck& interrupted, const Task& body) {
   Work work(count, interrupted, body);
-  // Not many more than processors: if the system refuses one, OpenMP ends the process.
+  // Not many more threads than processors: OpenMP ends the process if the system refuses a thread.
   threads = static_cast<int>(std::min<std::ptrdiff_t>({threads, count, std::max(16, 4 * processors())}));
   if (threads > 1) {
     on_threads(threads, work);

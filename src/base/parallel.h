@@ -11,7 +11,7 @@ namespace headspan {
 using InterruptCheck = std::function<bool()>;
 struct Interrupted {};
 
-// How a call is computed, whatever it computes.
+// The threads of a call, and how it can be interrupted.
 struct Control {
   int threads = 1;
   InterruptCheck interrupted;

@@ -181,12 +181,12 @@ class PyRequest {
   template <class T>
   static std::shared_ptr<const ScoreTerm<T>> term(const std::string& name, const py::handle& arrays) {
     TermArrays<T> views;
-    for (py::handle const& array : arrays) {
-      py::array const its = py::cast<py::array>(array);
-      if (py::isinstance<py::array_t<std::int64_t>>(its))
-        views.integers.push_back(view<std::int64_t, 1>(its, name.c_str()));
+    for (py::handle const& item : arrays) {
+      py::array const array = py::cast<py::array>(item);
+      if (py::isinstance<py::array_t<std::int64_t>>(array))
+        views.integers.push_back(view<std::int64_t, 1>(array, name.c_str()));
       else
-        views.numbers.push_back(view<T, 4>(its, name.c_str()));
+        views.numbers.push_back(view<T, 4>(array, name.c_str()));
     }
     return make_score_term(name, views);
   }
@@ -295,16 +295,16 @@ class PyRequest {
   bool causal_ = true, include_self_ = true;
 };
 
-// Numbers are an array or a list: selected blocks may have very many.
+// The numbers of a primitive are an array or a list: selected blocks may have very many.
 using NumbersArray = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 using Conjunctions = std::vector<std::vector<std::tuple<std::string, NumbersArray, std::shared_ptr<Pattern>>>>;
 
 std::shared_ptr<Pattern> make_pattern(const Conjunctions& conjunctions) {
   Pattern::Description description;
   for (auto const& conjunction : conjunctions) {
-    auto& its = description.emplace_back();
+    auto& primitives = description.emplace_back();
     for (auto const& [name, numbers, avoid] : conjunction)
-      its.emplace_back(name, Numbers(numbers.data(), numbers.data() + numbers.size()), avoid);
+      primitives.emplace_back(name, Numbers(numbers.data(), numbers.data() + numbers.size()), avoid);
   }
   return std::make_shared<Pattern>(description);
 }

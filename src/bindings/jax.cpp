@@ -35,8 +35,8 @@ const char* type_name(XLA_FFI_DataType type) {
       {XLA_FFI_DataType_F16, "float16"}, {XLA_FFI_DataType_F32, "float32"}, {XLA_FFI_DataType_F64, "float64"},
       {XLA_FFI_DataType_BF16, "uint16"},  // as bits
   };
-  for (auto const& [its, name] : names)
-    if (its == type) return name;
+  for (auto const& [known, name] : names)
+    if (known == type) return name;
   throw py::type_error("there are arrays of a type that headspan does not take");
 }
 
@@ -132,9 +132,9 @@ Failure execute(const XLA_FFI_CallFrame& frame) {
 // XLA checks the version of its interface that this file uses. The parts used here have been the same in all minor
 // versions so far, which only append to structures, so this handler accepts the version of the caller.
 bool answered(const XLA_FFI_CallFrame& frame) {
-  for (XLA_FFI_Extension_Base* its = frame.extension_start; its; its = its->next) {
-    if (its->type != XLA_FFI_Extension_Metadata) continue;
-    XLA_FFI_Metadata& metadata = *reinterpret_cast<XLA_FFI_Metadata_Extension*>(its)->metadata;
+  for (XLA_FFI_Extension_Base* extension = frame.extension_start; extension; extension = extension->next) {
+    if (extension->type != XLA_FFI_Extension_Metadata) continue;
+    XLA_FFI_Metadata& metadata = *reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
     metadata.api_version.major_version = XLA_FFI_API_MAJOR;
     metadata.api_version.minor_version = frame.api ? frame.api->api_version.minor_version : XLA_FFI_API_MINOR;
     metadata.traits = 0;
@@ -153,9 +153,9 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
   return frame->api->XLA_FFI_Error_Create(&arguments);
 }
 
-py::capsule handler(py::object its_run, py::object its_bfloat16) {
-  delete std::exchange(run, new py::object(std::move(its_run)));
-  delete std::exchange(bfloat16, new py::object(std::move(its_bfloat16)));
+py::capsule handler(py::object new_run, py::object new_bfloat16) {
+  delete std::exchange(run, new py::object(std::move(new_run)));
+  delete std::exchange(bfloat16, new py::object(std::move(new_bfloat16)));
   XLA_FFI_Handler* const function = &handle;
   return py::capsule(reinterpret_cast<void*>(function), "xla._CUSTOM_CALL_TARGET");
 }

@@ -29,9 +29,9 @@ void for_each_row(const ArrayView<const T, 4>& array, int threads, Work work) {
   });
 }
 
-py::array widened(const py::array& given, const std::string& stored, int threads) {
+py::array widened(const py::array& array, const std::string& stored, int threads) {
   Storage const storage = storage_named(stored);
-  ArrayView<const std::uint16_t, 4> const from = rows_view<std::uint16_t, 4>(given, "array");
+  ArrayView<const std::uint16_t, 4> const from = rows_view<std::uint16_t, 4>(array, "array");
   py::array_t<float> result = new_array<float>({from.shape[0], from.shape[1], from.shape[2], from.shape[3]});
   ArrayView<float, 4> const to = writable_view<float, 4>(result);
   py::gil_scoped_release const release;
@@ -42,9 +42,9 @@ py::array widened(const py::array& given, const std::string& stored, int threads
   return py::array(std::move(result));
 }
 
-py::array narrowed(const py::array& given, const std::string& stored, int threads) {
+py::array narrowed(const py::array& array, const std::string& stored, int threads) {
   Storage const storage = storage_named(stored);
-  ArrayView<const float, 4> const from = rows_view<float, 4>(given, "array");
+  ArrayView<const float, 4> const from = rows_view<float, 4>(array, "array");
   py::array_t<std::uint16_t> result =
       new_array<std::uint16_t>({from.shape[0], from.shape[1], from.shape[2], from.shape[3]});
   ArrayView<std::uint16_t, 4> const to = writable_view<std::uint16_t, 4>(result);

@@ -70,7 +70,7 @@ py::array_t<T> new_array(const std::vector<std::ptrdiff_t>& shape) {
   if (checked_product(count, sizeof(T)) < kLeastKept) return py::array_t<T>(shape);
   auto buffer = std::make_unique<Buffer<T>>(count);
   T* const data = buffer->data();
-  py::capsule const owner(buffer.get(), [](void* its) { delete static_cast<Buffer<T>*>(its); });
+  py::capsule const owner(buffer.get(), [](void* memory) { delete static_cast<Buffer<T>*>(memory); });
   buffer.release();
   return py::array_t<T>(shape, data, owner);
 }

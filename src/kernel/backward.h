@@ -224,11 +224,11 @@ HEADSPAN_INLINE void backward_tile(const Group<T>& group, BackwardRows<T>& rows,
   gradient_rows(tile, keys, gradients, b.unseen, grad_key, grad_value);
 
   // step 1: scores as in the forward pass, and dp = grad_out . value
-  Fetch<T> const beside_keys = to_prefetch.next(tile), beside_values = to_prefetch.next(tile);
+  Fetch<T> const key_fetch = to_prefetch.next(tile), value_fetch = to_prefetch.next(tile);
   for (int i = 0; i < keys.run_count; i++) {
-    run_scores<T>(keys.runs[i], keys, terms, beside_keys, group, b.q, b.scores, b.cap_slopes, nullptr);
-    run_products<T>(keys.runs[i], keys.value, beside_values, group.value_dim, b.grad_out, b.grad_scores, nullptr,
-                    nullptr, group.lanes);
+    run_scores<T>(keys.runs[i], keys, terms, key_fetch, group, b.q, b.scores, b.cap_slopes, nullptr);
+    run_products<T>(keys.runs[i], keys.value, value_fetch, group.value_dim, b.grad_out, b.grad_scores, nullptr, nullptr,
+                    group.lanes);
   }
   // step 2: weights and ds
   bool const drops = group.dropout.threshold != 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The products for groups of one to eight queries, as in token-by-token generation. With so few lanes in use, vectors
-// hold dimensions instead of lanes, and reading keys and values at the speed of memory is what matters. Inputs and
-// outputs are as for dot_products and accumulate, except for the layout of the queries.
+// The products for groups of a few queries, as in token-by-token generation: at most eight, and at most as many as a
+// vector has numbers. With so few lanes in use, vectors hold dimensions instead of lanes, and the speed of memory, from
+// which keys and values are read, is the limit. Inputs and outputs are as for dot_products and accumulate, except for
+// the layout of the queries. Both products prefetch the rows `next`, if there are any, into the second-level cache.
 #pragma once
 
 #include <stddef.h>
@@ -22,7 +23,7 @@ namespace headspan::HEADSPAN_ISA {
 template <class T>
 constexpr int kDecodeLanes = kWidth<T> < 8 ? kWidth<T> : 8;
 
-// Whether these products are used for this number of lanes.
+// Whether the products of this file are used for a number of lanes.
 template <class T>
 HEADSPAN_INLINE bool is_decode(int lanes) {
   return lanes <= kDecodeLanes<T>;
@@ -57,8 +58,8 @@ HEADSPAN_INLINE Vec<T> totals(Vec<T>* v) {
   return v[0];
 }
 
-// The dot products of some queries with kWidth / lanes keys, key by key. Prefetches a line of every row of `next` for
-// each line of the keys, because hardware prefetching alone does not keep memory busy.
+// The dot products of `lanes` queries with kWidth / lanes keys, key by key. Prefetches a line of every row of `next`
+// for each line of the keys, because hardware prefetching alone does not keep memory busy.
 template <class T, int lanes, class Reader>
 HEADSPAN_INLINE Vec<T> dots(const typename Reader::Element* const* rows, const typename Reader::Element* const* next,
                             int dims, const T* q) {
@@ -67,7 +68,7 @@ HEADSPAN_INLINE Vec<T> dots(const typename Reader::Element* const* rows, const t
   int const stride = decode_stride<T>(dims);
   Vec<T> sum[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { sum[i.value] = Vec<T>{}; });
-  // Vectors per step, and per step if queries stay in registers next to the sums.
+  // Vectors per step, and how many of them stay in registers next to the sums.
   constexpr int a_line = kLine<T> / width, block = lanes * a_line < 4 ? 4 / lanes : a_line;
   constexpr int at_once = lanes < 4 ? block : 1;
   auto const add = [&](auto vectors, int d, auto part_of) HEADSPAN_ALWAYS_INLINE {
@@ -106,6 +107,7 @@ HEADSPAN_INLINE Vec<T> some_of(Vec<T> v, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(v, v, (first + I % lanes)...);
 }
 
+// The scores of the keys first .. last - 1 for `lanes` queries, some of which may be zeros.
 template <class T, int lanes, class Reader>
 HEADSPAN_INLINE void decode_scores(Reader, const typename Reader::Element* const* rows,
                                    const typename Reader::Element* const* next, const T* scales, int dims, const T* q,
@@ -150,15 +152,16 @@ HEADSPAN_INLINE void for_lanes(int lanes, Work work) {
   work(Index<n>{});
 }
 
-// Prefetches the rows `next`, if there are any, into the second-level cache, like decode_accumulate below.
+// The scores of the keys first .. last - 1, as of dot_products.
 template <class T>
-HEADSPAN_NOINLINE void decode_dot_products(const DecodeRows<T>& its, int dims, const T* q, T* s,
+HEADSPAN_NOINLINE void decode_dot_products(const DecodeRows<T>& input, int dims, const T* q, T* s,
                                            const uint64_t* lane_masks, Vec<T>* best, int lanes, int first, int last) {
-  const T* const* const next = its.next ? its.next : its.rows;  // cached rows, which saves a branch per key
-  for_reader<T>(its.storage, [&](auto reader) HEADSPAN_ALWAYS_INLINE {
+  const T* const* const next =
+      input.next ? input.next : input.rows;  // without `next`: rows in the cache, which saves a branch
+  for_reader<T>(input.storage, [&](auto reader) HEADSPAN_ALWAYS_INLINE {
     using Rows = const typename decltype(reader)::Element* const*;
     for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
-      decode_scores<T, n.value>(reader, (Rows)its.rows, (Rows)next, its.scales, dims, q, s, lane_masks, best, first,
+      decode_scores<T, n.value>(reader, (Rows)input.rows, (Rows)next, input.scales, dims, q, s, lane_masks, best, first,
                                 last);
     });
   });
@@ -185,7 +188,8 @@ HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alp
   }
 }
 
-// `vectors` vectors of dimensions from d on. Prefetches the same lines of the rows `next`.
+// The sums over the keys first .. last - 1 of some dimensions: `vectors` vectors from d on. Prefetches the same lines
+// of the rows `next`.
 template <class T, int lanes, int vectors, bool whole, class Reader>
 HEADSPAN_INLINE void decode_accumulate_block(Reader, const typename Reader::Element* const* rows,
                                              const typename Reader::Element* const* next, const T* scales, int d,
@@ -239,14 +243,15 @@ HEADSPAN_INLINE void decode_accumulate_lanes(Reader reader, const typename Reade
     decode_accumulate_block<T, lanes, vectors, false>(reader, rows, next, scales, d, dims, p, o, alpha, first, last);
 }
 
+// The sums over the keys first .. last - 1, as of accumulate.
 template <class T>
-HEADSPAN_NOINLINE void decode_accumulate(const DecodeRows<T>& its, int dims, const T* p, T* o, Vec<T> alpha, int lanes,
-                                         int first, int last) {
-  const T* const* const next = its.next ? its.next : its.rows;
-  for_reader<T>(its.storage, [&](auto reader) HEADSPAN_ALWAYS_INLINE {
+HEADSPAN_NOINLINE void decode_accumulate(const DecodeRows<T>& input, int dims, const T* p, T* o, Vec<T> alpha,
+                                         int lanes, int first, int last) {
+  const T* const* const next = input.next ? input.next : input.rows;
+  for_reader<T>(input.storage, [&](auto reader) HEADSPAN_ALWAYS_INLINE {
     using Rows = const typename decltype(reader)::Element* const*;
     for_lanes<T>(lanes, [&](auto n) HEADSPAN_ALWAYS_INLINE {
-      decode_accumulate_lanes<T, n.value>(reader, (Rows)its.rows, (Rows)next, its.scales, dims, p, o, alpha, first,
+      decode_accumulate_lanes<T, n.value>(reader, (Rows)input.rows, (Rows)next, input.scales, dims, p, o, alpha, first,
                                           last);
     });
   });

@@ -205,8 +205,8 @@ HEADSPAN_NOINLINE void accumulate_columns(const TileKeys<T>& keys, const T* cons
   });
 }
 
-// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile. `next` is as
-// for decode_accumulate.
+// o[d][lane] = o[d][lane] * alpha[lane] + sum of p[key][lane] * rows[key][d] over all keys of the tile. `next`, if
+// not null, are the rows that decode.h prefetches.
 template <class T>
 HEADSPAN_INLINE void accumulate_tile(const TileKeys<T>& keys, const T* const* rows, const T* const* next, int dims,
                                      T* p, T* o, Vec<T>* alpha, int lanes, bool skip_masked) {

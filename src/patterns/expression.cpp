@@ -35,9 +35,9 @@ void Pattern::check(std::ptrdiff_t queries, std::ptrdiff_t keys) const {
   for (const auto& primitive : primitives_) {
     Grid const grid = primitive->grouping().grid;
     if (!grid.axes) continue;
-    std::ptrdiff_t beside = 0;
-    for (std::int64_t const token : global_tokens_) beside += !grid.holds(token);
-    if (!(grid == grid_ && grid.first >= 0 && grid.tokens() + beside == keys && queries <= keys))
+    std::ptrdiff_t outside = 0;
+    for (std::int64_t const token : global_tokens_) outside += !grid.holds(token);
+    if (!(grid == grid_ && grid.first >= 0 && grid.tokens() + outside == keys && queries <= keys))
       throw std::invalid_argument("the shape of a pattern is not that of the tokens");
   }
   if (!global_tokens_.empty() && (global_tokens_.front() < 0 || global_tokens_.back() >= keys))

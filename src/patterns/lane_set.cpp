@@ -31,12 +31,12 @@ LaneClasses block_rows(const Lanes& lanes, std::ptrdiff_t block_size) {
   });
 }
 
-void LaneClasses::add(std::ptrdiff_t its_class, std::uint64_t mask) {
+void LaneClasses::add(std::ptrdiff_t lane_class, std::uint64_t mask) {
   int i = count_;
-  while (i > 0 && class_[i - 1] > its_class) i--;
-  if (i == 0 || class_[i - 1] != its_class) {
+  while (i > 0 && class_[i - 1] > lane_class) i--;
+  if (i == 0 || class_[i - 1] != lane_class) {
     for (int j = count_; j > i; j--) class_[j] = class_[j - 1], mask_[j] = mask_[j - 1];
-    class_[i] = its_class;
+    class_[i] = lane_class;
     mask_[i] = 0;
     count_++;
     i++;
@@ -46,8 +46,8 @@ void LaneClasses::add(std::ptrdiff_t its_class, std::uint64_t mask) {
 
 std::uint64_t LaneClasses::mask_of(std::ptrdiff_t wanted) const {
   const std::ptrdiff_t* const end = class_ + count_;
-  const std::ptrdiff_t* const found = std::lower_bound(class_, end, wanted);
-  return found != end && *found == wanted ? mask_[found - class_] : 0;
+  const std::ptrdiff_t* const place = std::lower_bound(class_, end, wanted);
+  return place != end && *place == wanted ? mask_[place - class_] : 0;
 }
 
 }  // namespace headspan

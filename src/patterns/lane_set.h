@@ -19,11 +19,11 @@ class Lanes {
   const std::ptrdiff_t* const index;
   int const count;
 
-  Lanes(const std::ptrdiff_t* its_index, int its_count) : index(its_index), count(its_count) {
+  Lanes(const std::ptrdiff_t* lane_index, int lane_count) : index(lane_index), count(lane_count) {
     for (int lane = 1; lane < count; lane++) in_line_ &= index[lane] == index[0] + lane;
   }
 
-  // Whether they are consecutive.
+  // Whether the queries are consecutive.
   bool in_line() const { return in_line_; }
   // The mask of all lanes.
   std::uint64_t all() const { return ~std::uint64_t(0) >> (kLanes - count); }
@@ -44,11 +44,11 @@ class LaneClasses {
   LaneClasses(const Lanes& lanes, ClassOf class_of) {
     std::ptrdiff_t next = lanes.count > 0 ? class_of(lanes.index[0]) : 0;
     for (int lane = 0; lane < lanes.count;) {  // neighbours mostly share a class
-      std::ptrdiff_t const its_class = next;
+      std::ptrdiff_t const lane_class = next;
       std::uint64_t mask = 0;
       do mask |= std::uint64_t(1) << lane++;
-      while (lane < lanes.count && (next = class_of(lanes.index[lane])) == its_class);
-      add(its_class, mask);
+      while (lane < lanes.count && (next = class_of(lanes.index[lane])) == lane_class);
+      add(lane_class, mask);
     }
   }
   int count() const { return count_; }
@@ -57,7 +57,7 @@ class LaneClasses {
   std::uint64_t mask_of(std::ptrdiff_t wanted) const;
 
  private:
-  void add(std::ptrdiff_t its_class, std::uint64_t mask);
+  void add(std::ptrdiff_t lane_class, std::uint64_t mask);
 
   int count_ = 0;
   std::ptrdiff_t class_[kLanes];

@@ -20,10 +20,10 @@ namespace headspan {
 // Which queries should share a group, so that they have most of their keys in common. A stride is also a promise: keys
 // of other classes are never visited.
 struct Grouping {
-  std::ptrdiff_t stride = 1;                       // indices that are equal modulo this
+  std::ptrdiff_t stride = 1;                       // queries whose indices are equal modulo this
   std::ptrdiff_t section = 0;                      // and that are in one section of this many; 0: anywhere
-  bool apart = false;                              // small sections, too, have little in common and never share a group
-  Grid grid;                                       // and that are in one block of a grid,
+  bool apart = false;                              // whether small sections, too, must not share a group
+  Grid grid;                                       // queries that are in one block of a grid,
   std::ptrdiff_t dilation[kGridAxes] = {1, 1, 1};  // counting every n-th coordinate,
   std::ptrdiff_t sharing[kGridAxes] = {1, 1, 1};   // of which this many see the same keys
 
@@ -79,8 +79,7 @@ template <class OfIntervals, class Fill>
 std::unique_ptr<GroupMask> group_mask(OfIntervals of_intervals, Fill fill) {
   class Mask : public GroupMask {
    public:
-    Mask(OfIntervals&& its_intervals, Fill&& its_fill)
-        : intervals_(std::move(its_intervals)), fill_(std::move(its_fill)) {}
+    Mask(OfIntervals&& of_keys, Fill&& fill_masks) : intervals_(std::move(of_keys)), fill_(std::move(fill_masks)) {}
     void intervals(Intervals& out) const override { intervals_(out); }
     void fill(const Tile& tile, std::uint64_t* masks) const override { fill_(tile, masks); }
 

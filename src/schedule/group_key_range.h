@@ -11,7 +11,7 @@
 namespace headspan {
 
 // The keys that a group of queries can reach, without its pattern. Neighbouring queries with one span see a band, which
-// has a closed form; that matters if spans are short.
+// is computed in closed form: this saves time if spans are short.
 //
 //        first()          full_first()     full_last()        last()
 //          |                  |                |                 |
@@ -28,7 +28,7 @@ class GroupKeyRange {
   std::ptrdiff_t last() const { return last_; }
   bool empty() const { return first_ >= last_; }
 
-  // Restricts the keys to first .. last - 1; others process the rest.
+  // Restricts the keys to first .. last - 1.
   void clip(std::ptrdiff_t first, std::ptrdiff_t last);
 
   // For the keys first .. last - 1: whether every lane sees all of them, and whether some pair may have x >= z.

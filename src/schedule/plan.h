@@ -72,8 +72,8 @@ class Plan {
   // The positions of the keys on an axis of the pattern's grid; null: there is no grid.
   const double* coordinates(std::ptrdiff_t item, std::ptrdiff_t head, int axis) const {
     if (patterns_.empty()) return nullptr;
-    std::vector<double> const& its = of(item, head).coordinates[axis];
-    return its.empty() ? nullptr : its.data();
+    std::vector<double> const& values = of(item, head).coordinates[axis];
+    return values.empty() ? nullptr : values.data();
   }
 
  private:

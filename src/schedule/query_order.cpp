@@ -136,7 +136,7 @@ QueryOrder make_query_order(const Grouping& grouping, std::ptrdiff_t queries, st
         if (grouping.section)
           end = std::min(end, (floor_div(query + before, grouping.section) + 1) * grouping.section - before);
         section.resize(static_cast<std::size_t>((end - query + stride - 1) / stride));
-        for (std::ptrdiff_t& its : section) its = query, query += stride;
+        for (std::ptrdiff_t& member : section) member = query, query += stride;
         add(section);
       }
   }

@@ -24,8 +24,8 @@ Grouping grouping_of(const Conjunction& conjunction) {
   auto const rank = [](const Grouping& g) { return g.grid.axes ? 3 : g.stride > 1 ? 2 : g.section ? 1 : 0; };
   Grouping best;
   for (const Primitive* primitive : conjunction) {
-    Grouping const own = primitive->grouping();
-    if (rank(own) > rank(best)) best = own;
+    Grouping const grouping = primitive->grouping();
+    if (rank(grouping) > rank(best)) best = grouping;
   }
   return best;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The keys that causality, a prefix, spans, positions, padding and ranges leave to a query. Patterns limit them
-// further, see patterns/; tile_list.h combines both to tiles for the kernel.
+// The keys that causality, a prefix, spans, positions, padding and ranges leave to a query. Patterns limit these keys
+// further (see patterns/), and tile_list.h makes tiles for the kernel from both.
 #pragma once
 
 #include <algorithm>

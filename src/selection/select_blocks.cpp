@@ -127,9 +127,8 @@ class BlockSelection {
   }
 
   Ranges allowed(std::ptrdiff_t row) const {
-    const std::int64_t* const its = choice_.allowed.at(row, 0);
-    std::ptrdiff_t const step = choice_.allowed.stride[1];
-    return {{its[0], its[2 * step]}, {its[step], its[3 * step]}};
+    auto const end = [&](int which) { return *choice_.allowed.at(row, which); };
+    return {{end(0), end(2)}, {end(1), end(3)}};
   }
 
   void run_rows(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first, int lanes,
@@ -138,10 +137,10 @@ class BlockSelection {
     Ranges blocks[kLanes], whole[kLanes];
     bool is_long[kLanes];
     for (int lane = 0; lane < lanes; lane++) {
-      Ranges const its = allowed(first + lane);
-      is_long[lane] = its.count() > choice_.shortlist;
-      blocks[lane] = is_long[lane] ? Ranges{} : its;
-      whole[lane] = is_long[lane] ? its.whole() : Ranges{};
+      Ranges const ranges = allowed(first + lane);
+      is_long[lane] = ranges.count() > choice_.shortlist;
+      blocks[lane] = is_long[lane] ? Ranges{} : ranges;
+      whole[lane] = is_long[lane] ? ranges.whole() : Ranges{};
     }
     std::vector<Best<T>> of_blocks(kLanes, Best<T>(chosen_.shape[3]));
     std::ptrdiff_t const shortlist = std::min(choice_.shortlist, key_.shape[2]);
@@ -179,9 +178,9 @@ class BlockSelection {
         for (int lane = 0; lane < lanes; lane++) {
           T const score = products[r * lanes + lane];
           if (!(score > least[lane]) || !ranges[lane].has(at + r)) continue;
-          Best<T>& its = best[static_cast<std::size_t>(lane)];
-          its.add(score, at + r);
-          least[lane] = its.least();
+          Best<T>& of_lane = best[static_cast<std::size_t>(lane)];
+          of_lane.add(score, at + r);
+          least[lane] = of_lane.least();
         }
     }
   }
@@ -194,13 +193,13 @@ class BlockSelection {
     auto const add = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
       for (; first < last; first++) candidates.push_back(first);
     };
-    Ranges const its = allowed(row), whole = its.whole();
+    Ranges const ranges = allowed(row), whole = ranges.whole();
     std::sort(around.begin(), around.end());
     const std::int64_t* at = around.begin();
     for (int i = 0; i < 2; i++) {
-      add(its.first[i], std::min(its.last[i], whole.first[i] * kNeighbours));
+      add(ranges.first[i], std::min(ranges.last[i], whole.first[i] * kNeighbours));
       for (; at != around.end() && *at < whole.last[i]; ++at) add(*at * kNeighbours, (*at + 1) * kNeighbours);
-      add(std::max(its.first[i], whole.last[i] * kNeighbours), its.last[i]);
+      add(std::max(ranges.first[i], whole.last[i] * kNeighbours), ranges.last[i]);
     }
     Group<T> const group = group_of_means(query_, key_, batch, head, row, 1);
     kernel_.forward_begin(group, workspace);
@@ -241,12 +240,12 @@ void block_means(const ArrayView<const T, 4>& rows, std::ptrdiff_t size, std::pt
                    T* const mean = means.at(row / heads, row % heads, block);
                    std::fill_n(mean, dims, T(0));
                    for (std::ptrdiff_t token = first; token < last; token++) {
-                     const T* const its = rows.at(row / heads, row % heads, token);
+                     const T* const now = rows.at(row / heads, row % heads, token);
                      if (token + ahead < tokens) {
                        const T* const later = rows.at(row / heads, row % heads, token + ahead);
                        for (std::ptrdiff_t d = 0; d < dims; d += line) __builtin_prefetch(later + d);
                      }
-                     for (std::ptrdiff_t d = 0; d < dims; d++) mean[d] += its[d];
+                     for (std::ptrdiff_t d = 0; d < dims; d++) mean[d] += now[d];
                    }
                    T const share = T(1) / static_cast<T>(std::max<std::ptrdiff_t>(last - first, 1));
                    for (std::ptrdiff_t d = 0; d < dims; d++) mean[d] *= share;

@@ -63,13 +63,14 @@ class ChunkQueue {
 
   std::ptrdiff_t chunks() const { return static_cast<std::ptrdiff_t>(left_.size()); }
 
-  // A thread stays with its head while no other thread works there, because its keys are in the cache. Otherwise it
-  // moves to the unstarted head with the most work, and at the end to the head with the fewest threads.
+  // A thread stays with its head while no other thread works there, because the keys of the head are in the cache.
+  // Otherwise the thread moves to the unstarted head with the most work, and at the end to the head with the fewest
+  // threads.
   std::optional<Place> next(const std::optional<Place>& before) {
     std::lock_guard<std::mutex> const lock(mutex_);
-    Head* const own = before ? &heads_[static_cast<std::size_t>(before->head)] : nullptr;
-    if (own) own->threads--;
-    Head* best = own && own->threads == 0 && own->taken < own->chunks ? own : nullptr;
+    Head* const current = before ? &heads_[static_cast<std::size_t>(before->head)] : nullptr;
+    if (current) current->threads--;
+    Head* best = current && current->threads == 0 && current->taken < current->chunks ? current : nullptr;
     if (!best && begun_ < by_work_.size()) best = &heads_[by_work_[begun_++]];
     if (!best)
       for (Head& head : heads_)

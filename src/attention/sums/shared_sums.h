@@ -75,7 +75,7 @@ class GroupSums {
   GroupSums(const Request<T>& request, const GradientViews<T>& gradients, ChunkSums<T>& chunk, std::ptrdiff_t shared,
             const QueryGroup<T>& queries)
       : request_(request), gradients_(gradients), chunk_(chunk), shared_(shared), queries_(queries) {
-    if (!queries.has_memory()) return;  // counted in another stage
+    if (!queries.has_persistent()) return;  // counted in another stage
     persistent_key_.resize(chunk.size(gradients.terms.size()));
     persistent_value_.resize(chunk.size(gradients.terms.size() + 1));
   }
@@ -95,7 +95,7 @@ class GroupSums {
             persistent_value_.empty() ? none : Rows<T>{persistent_value_.data(), request_.value_dim()},
             {nullptr, 0}};
   }
-  void add_memory() const {
+  void add_persistent() const {
     for (const std::vector<T>* memory : {&persistent_key_, &persistent_value_})
       if (!memory->empty())
         add(memory->data(), static_cast<std::ptrdiff_t>(memory->size()),

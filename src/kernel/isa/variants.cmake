@@ -1,15 +1,16 @@
-# The list of instruction sets, the best last, are the calls of headspan_isa below: name, headers, flags, and when this
-# machine has it. Everything else (units, dispatch, tests) follows from these rows. A new one is a row and the file that
-# it names, which says what its vectors can do and how the loops are tuned for them.
+# The calls of headspan_isa below list the instruction sets, the best last: name, headers, flags, and the test whether
+# this machine supports it. Units, dispatch and tests follow from these rows. A new instruction set is a row and the
+# file that it names, which defines the operations of its vectors and the tuning of the loops.
 set(optimize -O3)
 if(HEADSPAN_SANITIZE OR HEADSPAN_COVERAGE)
-  set(optimize -O1)  # every operation is checked or counted then, and the compiler takes half as long
+  set(optimize -O1)  # checks and counters dominate the time, and compiling takes half as long
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND optimize -fno-tree-pta)  # what pointers may point to, of all checks: half of its time
+    list(APPEND optimize -fno-tree-pta)  # this analysis of pointers takes half of the time of compiling the checks
   endif()
 endif()
 
-# Note a row, where a sanitizer or the coverage asks for it only if this machine runs it: a unit takes ten minutes then.
+# Adds a row; with a sanitizer or for the coverage only if this machine supports it, because compiling then takes ten
+# minutes per unit.
 set(isas "")
 function(headspan_isa name headers flags available)
   if(flags AND (HEADSPAN_SANITIZE OR HEADSPAN_COVERAGE))
@@ -38,7 +39,7 @@ if(HEADSPAN_X86 AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     "-march=x86-64-v4;-mprefer-vector-width=512" "x86_level() >= 4")
 endif()
 
-if(HEADSPAN_SANITIZE)  # one of plain loops and one of vectors, which share their source
+if(HEADSPAN_SANITIZE)  # the plain loops, and the best vectors, which share their source with the others
   list(GET isas -1 best)
   set(isas scalar ${best})
 endif()
@@ -57,11 +58,11 @@ foreach(name IN LISTS isas)
   # Exact arithmetic without -ffast-math: only the contraction to fused multiply-add, and no errno or trap bookkeeping.
   set(options ${flags_${name}} ${optimize} -falign-functions=64 -falign-loops=64 -ffp-contract=fast -fno-math-errno
               -fno-trapping-math -Wno-psabi)
-  if(HEADSPAN_SANITIZE AND flags_${name})  # what the address sanitizer sees, too, takes two thirds of the time
+  if(HEADSPAN_SANITIZE AND flags_${name})  # these overlap with the address sanitizer and take two thirds of the time
     list(APPEND options -fno-sanitize=null,alignment,object-size,bounds)
   endif()
   set_source_files_properties("${unit}" PROPERTIES COMPILE_OPTIONS "${options}")
-  # For tests that compile more than the kernel for it.
+  # For tests that compile more code than the kernel for each instruction set.
   set_property(GLOBAL APPEND PROPERTY headspan_isas ${name})
   set_property(GLOBAL PROPERTY headspan_isa_options_${name} "${options}")
   string(APPEND declarations "namespace ${name} { extern const Variant variant; }\n")

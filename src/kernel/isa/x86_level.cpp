@@ -13,9 +13,9 @@ struct Registers {
 
 // The result of CPUID for a leaf, zeros for an unknown leaf.
 Registers cpuid(unsigned leaf) {
-  Registers its;
-  __get_cpuid_count(leaf, 0, &its.a, &its.b, &its.c, &its.d);
-  return its;
+  Registers registers;
+  __get_cpuid_count(leaf, 0, &registers.a, &registers.b, &registers.c, &registers.d);
+  return registers;
 }
 
 constexpr unsigned bits() { return 0; }

@@ -74,7 +74,7 @@ HEADSPAN_INLINE void for_reader(Storage storage, Work work) {
   work(Reader<T, Storage::same>{});
 }
 
-// The rows in the form for the products of few queries.
+// The rows of keys or values in the form for the products of decode.h.
 template <class T>
 struct DecodeRows {
   const T* const* rows;  // of other elements if they are stored in a narrower type

@@ -20,14 +20,14 @@ class Global : public Primitive {
   explicit Global(const Numbers& tokens) : tokens_(tokens) {}
 
   std::unique_ptr<GroupMask> of(const Lanes& lanes, std::ptrdiff_t keys) const override {
-    std::uint64_t const its_lanes = global_lanes(lanes);
+    std::uint64_t const global_mask = global_lanes(lanes);
     return group_mask(
-        [this, its_lanes, keys](Intervals& out) {
-          if (its_lanes) return append(out, 0, keys, keys);
+        [this, global_mask, keys](Intervals& out) {
+          if (global_mask) return append(out, 0, keys, keys);
           for (std::int64_t token : tokens_) append(out, token, token + 1, keys);
         },
-        [this, lanes, its_lanes](const Tile& tile, std::uint64_t* masks) {
-          std::fill_n(masks, tile.count, its_lanes);
+        [this, lanes, global_mask](const Tile& tile, std::uint64_t* masks) {
+          std::fill_n(masks, tile.count, global_mask);
           if (!tile.indices && outside(tile.first, key_index(tile, tile.count - 1))) return;
           for (int r = 0; r < tile.count; r++)
             if (contains(key_index(tile, r))) masks[r] = lanes.all();
