@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._functorch.autograd_function import enable_single_level_autograd_function
-from torch.autograd import forward_ad
 
 from headspan.ops.execution.functional import ARRAYS, Saved, backward, forward
 from headspan.ops.execution.request import Request
 from headspan.ops.execution.runtime import empty
-from headspan.torch import schema
+from headspan.torch import private, schema
 from headspan.torch.arrays import HALF, adjacent_heads, keeps_exact_output, wide_array_of
 from headspan.torch.batching import backward_rule, forward_rule
 from headspan.torch.schema import TENSORS, WITH_GRADIENT
@@ -175,7 +173,7 @@ def call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: d
         tensors += [options.get(name) for name in _OPTIONS]
         plain |= {name: option for name, option in options.items() if name in schema.PLAIN}
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-        return _apply(_Attention, None, plain, tensors)
+        return private.apply_at_one_level(_Attention, None, plain, *tensors)
     return _kernel(attention, query)(*tensors, **plain)
 
 
@@ -185,15 +183,7 @@ def _kernel(op: Any, tensor: torch.Tensor) -> Any:
 
 def _is_plain(*options: Any) -> bool:
     """Whether only autograd needs to see a call: there is no mode, transform, compiler, tracer or profiler."""
-    if (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
-        or torch.autograd._profiler_enabled()
-    ):
+    if torch.compiler.is_compiling() or private.is_observed():
         return False
     for x in options:
         if isinstance(x, torch.Tensor) and (type(x) not in _PLAIN_TYPES or not (x.is_cpu or x.is_cuda) or x.is_neg()):
@@ -201,16 +191,11 @@ def _is_plain(*options: Any) -> bool:
     return True
 
 
-def _apply(function: type[_Refusing], keyset: Any, plain: dict[str, Any], tensors: Sequence[Any]) -> Any:
-    # Function.apply would restart dispatch, but the dispatcher is already at one level of torch.func or at none.
-    return super(torch.autograd.Function, function).apply(keyset, plain, *tensors)
-
-
 def _within_function(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
-    if not torch._C._are_functorch_transforms_active():
+    if not private.is_transformed():
         return _below_autograd(op, keyset, *tensors, **plain)
     # An autograd function does not record its operations, but outer transforms of torch.func must.
-    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+    with torch.enable_grad(), private.enable_forward_mode():
         return _below_autograd(op, keyset, *tensors, **plain)
 
 
@@ -218,28 +203,26 @@ def _below_autograd(op: Any, keyset: Any, *tensors: Any, **plain: Any) -> Any:
     # Fast path for the usual case: no other dispatch key is active.
     if keyset is None:
         return _kernel(op, tensors[0])(*tensors, **plain)
-    below = keyset & torch._C._after_autograd_keyset
-    if below == _CPU:
+    below = private.keys_below_autograd(keyset)
+    if below == private.cpu_keys():
         return _KERNELS[op](*tensors, **plain)
-    with torch._C._AutoDispatchBelowAutograd():
-        return op.redispatch(below, *tensors, **plain)
+    return private.redispatch_below_autograd(op, below, *tensors, **plain)
 
 
 def _autograd_of(op: Any, function: type[_Refusing]) -> Any:
     def kernel(keyset: Any, *tensors: Any, **plain: Any) -> Any:
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-        if differentiated or forward_ad._current_level >= 0:
-            if torch._C._are_functorch_transforms_active():
-                with enable_single_level_autograd_function():
-                    return list(_apply(function, keyset, plain, tensors))
-            return list(_apply(function, keyset, plain, tensors))
+        if differentiated or private.is_in_forward_mode():
+            if private.is_transformed():
+                with private.enable_functions_of_one_level():
+                    return list(private.apply_at_one_level(function, keyset, plain, *tensors))
+            return list(private.apply_at_one_level(function, keyset, plain, *tensors))
         return _below_autograd(op, keyset, *tensors, **plain)
 
     return kernel
 
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
-_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _KERNELS = {attention: _forward, attention_backward: _backward}
 _GPU_KERNELS = {attention: _forward_on_gpu, attention_backward: _backward_on_gpu}
 for _op, _shapes, _function, _rule in (

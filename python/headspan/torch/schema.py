@@ -7,6 +7,7 @@ from headspan.ops.adapters.options import EACH_CALL, SAVED, WITH_GRADIENT
 from headspan.ops.adapters.patterns import read_pattern, spec_of, written_pattern
 from headspan.ops.arguments.options import DEFAULTS, PLAIN_OPTIONS, TYPES
 from headspan.ops.execution.functional import ARRAYS
+from headspan.torch.private import constant_when_compiled
 
 __all__ = ["BACKWARD", "FORWARD", "PLAIN", "SAVED", "TENSORS", "WITH_GRADIENT", "read_pattern", "written_pattern"]
 
@@ -22,9 +23,7 @@ _saved = ", ".join(f"Tensor{'?' * (name == 'grad_lse')} {name}" for name in SAVE
 FORWARD = f"attention({_tensors}, *, {_plain}, bool return_lse=False, bool return_statistics=False) -> Tensor[]"
 BACKWARD = f"attention_backward({_saved}, {_tensors}, *, {_plain}, bool[] needs) -> Tensor[]"
 
-# The result is constant for a given pattern, and the compiler guards on the pattern. This attribute replaces
-# `torch.compiler.assume_constant_result`, which imports the compiler and takes a second.
-spec_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
+constant_when_compiled(spec_of)
 
 _SEEDS = 2**64
 

@@ -12,13 +12,11 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.distributed.tensor._op_schema import OpSpec, OpStrategy, RuntimeSchemaInfo
-from torch.distributed.tensor._ops.utils import generate_redistribute_costs, is_tensor_shardable
 
 from headspan.ops.adapters.options import AXES, PER_TOKEN
 from headspan.patterns.base import Pattern
 from headspan.torch import operator
+from headspan.torch.private import register_shardings
 from headspan.torch.schema import PLAIN, SAVED, TENSORS, read_pattern
 
 # How the work is divided along an axis of the mesh: not at all, by batch items, by heads.
@@ -61,15 +59,11 @@ def _kinds(mesh: Any, shapes: Mapping[str, Sequence[int]], plain: Mapping[str, A
             yield kinds
 
 
-def _strategy(names: Sequence[str], results: Any) -> Any:
-    """Return the sharding strategy of an operator whose tensors have these names."""
+def _shardings(results: Any) -> Any:
+    """Return the function that lists the shardings of an operator with these results."""
 
-    def strategy(schema: Any) -> OpStrategy:
-        mesh = schema.get_mesh_from_args()
-        tensors = {name: x for name, x in zip(names, schema.args_schema, strict=False) if x is not None}
-        shapes = {name: x.shape for name, x in tensors.items()}
-        plain, ndim = schema.kwargs_schema, len(shapes["query"])
-        specs = []
+    def shardings(mesh: Any, shapes: Mapping[str, Sequence[int]], plain: Mapping[str, Any]) -> Iterator[Any]:
+        ndim = len(shapes["query"])
         for kinds in _kinds(mesh, shapes, plain):
             axes = {name: [_axis(name, shape, kind, ndim) for kind in kinds] for name, shape in shapes.items()}
             if any(kind and axis is None for kind, axis in zip(kinds, axes["query"], strict=True)):
@@ -77,19 +71,14 @@ def _strategy(names: Sequence[str], results: Any) -> Any:
             placed = {
                 name: [Replicate() if axis is None else Shard(axis) for axis in dims] for name, dims in axes.items()
             }
-            inputs = [DTensorSpec(mesh, tuple(placed[name]), tensor_meta=x.tensor_meta) for name, x in tensors.items()]
-            if not all(is_tensor_shardable(x.shape, spec) for x, spec in zip(tensors.values(), inputs, strict=True)):
-                continue
             outputs = [
                 [Partial() if summed and kind and axis is None else placement for kind, axis, placement in triples]
                 for name, summed in results(plain)
                 if (triples := list(zip(kinds, axes[name], placed[name], strict=True)))
             ]
-            costs = [generate_redistribute_costs(x, spec) for x, spec in zip(tensors.values(), inputs, strict=True)]
-            specs.append(OpSpec(tuple(DTensorSpec(mesh, tuple(placements)) for placements in outputs), inputs, costs))
-        return OpStrategy(specs)
+            yield placed, outputs
 
-    return strategy
+    return shardings
 
 
 def _forward_results(plain: Mapping[str, Any]) -> list[tuple[str, bool]]:
@@ -105,8 +94,4 @@ for _op, _names, _results, _flags in (
     (operator.attention, TENSORS, _forward_results, ("return_lse", "return_statistics")),
     (operator.attention_backward, (*SAVED, *TENSORS), _backward_results, ("needs",)),
 ):
-    DTensor._op_dispatcher.sharding_propagator.register_op_strategy(
-        _op,
-        _strategy(_names, _results),
-        RuntimeSchemaInfo(len(_names), [*PLAIN, *_flags], needs_pytree=True),
-    )
+    register_shardings(_op, _names, (*PLAIN, *_flags), _shardings(_results))

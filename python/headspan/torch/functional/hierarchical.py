@@ -14,6 +14,7 @@ from headspan.patterns.base import Pattern
 from headspan.sparse.hierarchical import biases, checked_sizes, levels_of
 from headspan.torch.arrays import HALF
 from headspan.torch.functional.attend import check_inputs, compute, convert_options
+from headspan.torch.private import constant_when_compiled
 from headspan.torch.schema import written_pattern
 
 
@@ -87,12 +88,9 @@ def hierarchical_attention(
     return compute(query, _with_means(key, groups), _with_means(value, groups), options, with_lse=with_lse)
 
 
+@constant_when_compiled
 def _levels(tokens: int, side: int) -> tuple[tuple[int, ...], str]:
     return _written_levels(tokens, side)[:2]
-
-
-# A constant for torch.compile, for the reason given in headspan.torch.schema.
-_levels._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 # All layers of a model use the same levels.

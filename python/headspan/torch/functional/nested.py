@@ -12,6 +12,7 @@ from headspan.ops.arguments.options import ARRAY_OPTIONS, options_in, refuse_unk
 from headspan.ops.arguments.rows import In
 from headspan.ops.segments import segment_ids
 from headspan.torch.arrays import array_of
+from headspan.torch.private import ragged_axis
 
 # Options that apply to all sequences alike. Those in `_PER_HEAD` must be one number or one number for each head.
 _OPTIONS = options_in(In.NESTED)
@@ -55,7 +56,7 @@ def _check_form(name: str, tensor: torch.Tensor) -> None:
     form = "nested with layout=torch.jagged, of shape (batch, heads, tokens, head_dim), where tokens alone differ"
     if not tensor.is_nested:
         raise ValueError(f"{name} must be {form}, as query, key and value all are or none, got a plain tensor")
-    if tensor.layout != torch.jagged or tensor.ndim != 4 or tensor._ragged_idx != 2:
+    if tensor.layout != torch.jagged or tensor.ndim != 4 or ragged_axis(tensor) != 2:
         raise ValueError(f"{name} must be {form}, got layout={tensor.layout} and {tensor.ndim} axes")
 
 

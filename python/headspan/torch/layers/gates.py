@@ -10,6 +10,7 @@ from torch import nn
 
 from headspan import _check
 from headspan.sparse.gates import gate_grid, open_blocks, own_blocks
+from headspan.torch import private
 from headspan.torch.arrays import array_of
 from headspan.torch.layers.spans import Shares, full_tensor
 
@@ -121,4 +122,4 @@ class LearnedBlocks(Shares):
 def _is_readable(tensor: torch.Tensor) -> bool:
     if tensor.is_meta or torch.compiler.is_compiling():
         return False
-    return not torch._C._are_functorch_transforms_active()
+    return not private.is_transformed()

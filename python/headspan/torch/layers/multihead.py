@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from headspan.torch import private
 from headspan.torch.functional import attention, weights
 from headspan.torch.layers.spans import AdaptiveSpan
 
@@ -121,8 +122,7 @@ def add_spans(module: nn.MultiheadAttention, span: AdaptiveSpan, ramp: float) ->
     """Add spans to a module in place, so that all references to the module and its weights stay valid."""
     module.__class__ = SpanMultiheadAttention
     module.span, module.ramp = span, ramp
-    # In eval mode the torch layers would bypass the module; this flag disables their fast path.
-    module._qkv_same_embed_dim = False
+    private.disable_fast_path(module)
 
 
 def _weights(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:

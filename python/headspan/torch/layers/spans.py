@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from headspan import _check
+from headspan.torch import private
 
 
 class _Clamp(torch.autograd.Function):
@@ -71,7 +72,7 @@ def _is_writable(parameter: torch.Tensor) -> bool:
         return False
     if torch.compiler.is_compiling():
         return not torch.compiler.is_exporting()
-    return not torch._C._are_functorch_transforms_active()
+    return not private.is_transformed()
 
 
 def _is_within(parameter: torch.Tensor) -> bool:

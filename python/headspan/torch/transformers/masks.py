@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from headspan.torch.private import assert_on_device, constant_when_compiled
+
 # Entries in the last axis of a mask, for each query: the first visible key, the key after the last visible one, the
 # position of the query among the keys, and the number of padding keys on the left of its batch item. If a sequence has
 # padding inside, further rows follow that mark each key as a token, 1, or padding, 0, with four keys in a row.
@@ -116,6 +118,7 @@ def ranges_and_tokens(mask: torch.Tensor, queries: int, keys: int) -> tuple[torc
     return ranges, rows.flatten(1)[:, :keys].bool() if rows.shape[1] else None
 
 
+@constant_when_compiled
 def _reject_custom_attention(kind: type) -> None:
     """Reject models whose attention calls no function; they would misread ranges as a mask, and None as no mask."""
     name = _custom_attention_name(kind)
@@ -134,10 +137,6 @@ def _custom_attention_name(kind: type) -> str | None:
     model = MODEL_MAPPING.get(kind, None)
     calls_function = getattr(model, "_can_set_attn_implementation", lambda: True)
     return model.__name__ if isinstance(model, type) and not calls_function() else None
-
-
-# A constant for torch.compile, for the reason given in `headspan.torch.schema`.
-_reject_custom_attention._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _reject_custom_mask(rule: Callable[..., Any], config: Any) -> None:
@@ -222,7 +221,7 @@ def _range_of_pairs(
     sees = pairs.expand(batch_size, 1, query.shape[1], kv_length)[:, 0]
     count, first = sees.sum(-1), sees.int().argmax(-1)
     last = kv_length - sees.flip(-1).int().argmax(-1)
-    torch._assert_async(
+    assert_on_device(
         ((last - first == count) | (count == 0)).all(),
         "each query must see a range of keys where a model is compiled with attn_implementation='headspan'",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -17,6 +16,7 @@ from headspan.ops.arguments.options import ROWS, options_in
 from headspan.ops.arguments.rows import Group, In
 from headspan.ops.attention_map import attention_weights
 from headspan.torch.arrays import wide_array_of
+from headspan.torch.private import is_compiler_loaded
 
 _Array = npt.NDArray[Any]
 _SHOWN = frozenset(options_in(In.RECORD))
@@ -155,7 +155,7 @@ def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, option
     """Record the arguments of a layer's attention if a recording of it is active."""
     if _active_count:
         # `torch.compiler.disable` would import the compiler if it is not loaded.
-        keep = torch.compiler.disable(_note) if "torch._dynamo" in sys.modules else _note
+        keep = torch.compiler.disable(_note) if is_compiler_loaded() else _note
         keep(module, query, key, options)
 
 
