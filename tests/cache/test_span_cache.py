@@ -207,6 +207,7 @@ def test_beams_share_what_they_share():
     cache.append(key[:1, :, :1200], value[:1, :, :1200])
     before = cache.nbytes
     cache.reorder([0, 0, 0, 0])
+    assert cache.batch == 4
     rings = 3 * (13 + 300) * (8 + 6) * 4
     assert cache.nbytes - before - rings < 4 * 256 * (8 + 6) * 4
     for _ in range(2):  # the second time from within what they share

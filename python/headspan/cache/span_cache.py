@@ -61,6 +61,8 @@ class SpanCache:
 
     Attributes
     ----------
+    batch : int
+        The number of batch items, which `reorder` may change.
     count : int
         The number of tokens so far.
     nbytes : int
@@ -118,6 +120,11 @@ class SpanCache:
         self._limits = Limits(self._key_heads, spans, ramp, pattern, first_tokens, self._dtype)
         self._row = np.zeros(max(self._dims), self._dtype)
         self._rings = Rings(self._batch, self._dims, storage, self._capacities(self._limits, 0), self._limits.kept)
+
+    @property
+    def batch(self) -> int:
+        """The number of batch items, which `reorder` may change."""
+        return self._batch
 
     @property
     def count(self) -> int:

@@ -36,7 +36,7 @@ class SpanCache:
 
     Attributes
     ----------
-    count, nbytes, spans
+    batch, count, nbytes, spans
         See `headspan.SpanCache`.
 
     Raises
@@ -85,6 +85,11 @@ class SpanCache:
             first_tokens=first_tokens,
             slack=slack,
         )
+
+    @property
+    def batch(self) -> int:
+        """Number of batch items, which `reorder` may change."""
+        return self._cache.batch
 
     @property
     def count(self) -> int:

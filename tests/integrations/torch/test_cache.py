@@ -60,6 +60,7 @@ def test_what_else_a_cache_does():
     again = cache.attend(query[:, :, 115:], key[:, :, 115:], value[:, :, 115:])
     torch.testing.assert_close(again, expected[:, :, 15:], rtol=0, atol=1e-6)
     cache.reorder(torch.tensor([1, 1, 0]))
+    assert (cache.batch, copy.batch) == (3, 2)
     assert cache.attend(query[[1, 1, 0], :, -1:]).shape == (3, 4, 1, 8)
     cache.spans = torch.tensor([3, 20, 9, 20])
     assert cache.nbytes < copy.nbytes * 1.5

@@ -125,8 +125,7 @@ class HeadLayer:
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each batch item."""
         if self._cache is not None:
-            items = self._cache._cache._batch
-            self._cache.reorder(np.repeat(np.arange(items), repeats))
+            self._cache.reorder(np.repeat(np.arange(self._cache.batch), repeats))
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep the selected batch items."""
