@@ -16,6 +16,7 @@ from headspan.torch.layers.convert import is_of_transformers
 from headspan.torch.layers.multihead import SpanMultiheadAttention
 from headspan.torch.layers.spans import AdaptiveSpan
 from headspan.torch.transformers.cache import layers_of
+from headspan.torch.transformers.private import implementation_of
 from headspan.torch.transformers.spans import UNLIMITED, decoder_config, set_spans
 
 Spans = npt.NDArray[np.float64]
@@ -78,9 +79,9 @@ class Places:
 
     def _check_transformers(self) -> None:
         config = decoder_config(self.model)
-        if config._attn_implementation != "headspan":
+        if implementation_of(config) != "headspan":
             raise ValueError(
-                f"fitting needs a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
+                f"fitting needs a model with attn_implementation='headspan', not {implementation_of(config)!r}: "
                 "headspan.torch.register(), then model.set_attn_implementation('headspan')"
             )
         kinds = layers_of(config)[0]

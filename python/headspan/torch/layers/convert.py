@@ -10,6 +10,7 @@ from torch import nn
 from headspan.ops.arguments.options import PLAIN_OPTIONS
 from headspan.torch.layers.multihead import add_spans
 from headspan.torch.layers.spans import AdaptiveSpan
+from headspan.torch.transformers.private import implementation_of
 from headspan.torch.transformers.register import NAME, register
 from headspan.torch.transformers.spans import note_learned, save_name, take_span
 
@@ -95,7 +96,7 @@ def convert(model: nn.Module, *, max_span: float, ramp: float) -> list[AdaptiveS
     for config in {id(module.config): module.config for _, module in attentions if is_of_transformers(module)}.values():
         # The configuration may already list layers outside `model`, which may be one part of a larger model.
         note_learned(model, config, getattr(config, "headspan_learned", ()))
-        if config._attn_implementation == NAME:
+        if implementation_of(config) == NAME:
             save_name(model, config, True)
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder):
@@ -132,5 +133,5 @@ def _select_headspan(model: nn.Module) -> None:
         if hasattr(module, "set_attn_implementation"):
             register()
             module.set_attn_implementation(NAME)
-            if module.config._attn_implementation != NAME:
+            if implementation_of(module.config) != NAME:
                 raise ValueError(f"model must call attention functions, which {type(module).__name__} does not")

@@ -13,6 +13,7 @@ from headspan import _check
 from headspan.patterns import Window
 from headspan.torch.cache import SpanCache
 from headspan.torch.transformers import spans as spans_of_model
+from headspan.torch.transformers.private import implementation_of
 
 
 class HeadLayer:
@@ -72,7 +73,7 @@ class HeadLayer:
             self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **options)
         key = key.detach()
         self._new = key, value.detach()
-        key._headspan_cache = self
+        key.headspan_cache = self
         return key, value
 
     def attend(self, query: torch.Tensor, *, key_start: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
@@ -196,9 +197,9 @@ def head_cache(
     from transformers.cache_utils import Cache, CacheLayerMixin
 
     config = spans_of_model.decoder_config(model)
-    if config._attn_implementation != "headspan":
+    if implementation_of(config) != "headspan":
         raise ValueError(
-            f"a cache of heads needs a model with attn_implementation='headspan', not {config._attn_implementation!r}"
+            f"a cache of heads needs a model with attn_implementation='headspan', not {implementation_of(config)!r}"
         )
     if any(hasattr(module, "expand_kv") for module in model.modules()):
         raise ValueError(

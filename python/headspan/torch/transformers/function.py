@@ -77,7 +77,7 @@ def attention_function(
     if dropout:
         options |= {"dropout": float(dropout), "seed": torch.randint(2**62, (), device=query.device)}
     causal = bool(is_causal if is_causal is not None else getattr(module, "is_causal", True))
-    cache = getattr(key, "_headspan_cache", None)
+    cache = getattr(key, "headspan_cache", None)
     # A cache of heads has its own spans and keeps only the keys within their reach.
     if cache is not None:
         for name, is_requested in (("position_bias", position_bias is not None), ("output_attentions", with_weights)):

@@ -10,6 +10,12 @@ from typing import Any, NamedTuple
 import torch
 
 from headspan.torch.private import assert_on_device, constant_when_compiled
+from headspan.torch.transformers.private import (
+    arguments_of_rule,
+    calls_attention_functions,
+    name_of_rule,
+    parts_of_rule,
+)
 
 # Entries in the last axis of a mask, for each query: the first visible key, the key after the last visible one, the
 # position of the query among the keys, and the number of padding keys on the left of its batch item. If a sequence has
@@ -81,7 +87,7 @@ def mask_function(
     offset = q_offset if traced else int(q_offset)
     valid = _valid(attention_mask, kv_length, kv_offset)
     if valid is None:
-        name = _name_of(mask_function)
+        name = name_of_rule(mask_function)
         if name == "bidirectional_mask_function":
             return None
         is_at_end = not isinstance(offset, torch.Tensor) and offset + q_length == kv_offset + kv_length
@@ -135,8 +141,7 @@ def _custom_attention_name(kind: type) -> str | None:
     from transformers import MODEL_MAPPING
 
     model = MODEL_MAPPING.get(kind, None)
-    calls_function = getattr(model, "_can_set_attn_implementation", lambda: True)
-    return model.__name__ if isinstance(model, type) and not calls_function() else None
+    return model.__name__ if isinstance(model, type) and not calls_attention_functions(model) else None
 
 
 def _reject_custom_mask(rule: Callable[..., Any], config: Any) -> None:
@@ -176,34 +181,24 @@ def _edges(valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
     return begin, end, torch.compiler.is_compiling() or bool((end - begin != count).any())
 
 
-def _closure(rule: Callable[..., Any]) -> dict[str, Any]:
-    return dict(zip(rule.__code__.co_freevars, (cell.cell_contents for cell in rule.__closure__ or ()), strict=True))
-
-
-def _name_of(rule: Any) -> str:
-    if getattr(rule, "__module__", None) != "transformers.masking_utils":
-        return ""
-    return str(rule.__qualname__).partition(".")[0]
-
-
 def _names_of(rule: Any) -> set[str]:
     """Return the names of all rules that a rule is composed of."""
-    inner = _closure(rule).get("mask_functions", ()) if _name_of(rule) in ("and_masks", "or_masks") else ()
-    return set().union(*(_names_of(part) for part in inner)) if inner else {_name_of(rule)}
+    parts = parts_of_rule(rule)
+    return set().union(*map(_names_of, parts)) if parts else {name_of_rule(rule)}
 
 
 def _range_of(rule: Any, query: torch.Tensor, all_keys: Range) -> Range:
     """Return the range of keys that a rule allows for each query."""
-    name = _name_of(rule)
-    if name in ("and_masks", "or_masks"):
-        parts = [_range_of(part, query, all_keys) for part in _closure(rule)["mask_functions"]]
+    name = name_of_rule(rule)
+    parts = [_range_of(part, query, all_keys) for part in parts_of_rule(rule)]
+    if parts:
         return _intersection(parts) if name == "and_masks" else _union(parts)
-    if name not in _RULES:
+    if name not in RULES:
         rule_name = getattr(rule, "__qualname__", repr(rule))
         raise NotImplementedError(
             f"the mask {rule_name} is unknown to attn_implementation='headspan': use 'sdpa' or 'eager'"
         )
-    return _RULES[name](query, all_keys, **(_closure(rule) if rule.__closure__ else {}))
+    return RULES[name](query, all_keys, **arguments_of_rule(rule))
 
 
 def _range_of_pairs(
@@ -295,7 +290,7 @@ def _blocks(query: torch.Tensor, all_keys: Range, block_sequence_ids: torch.Tens
 
 
 # The names of the rules and of their parameters are those of transformers.masking_utils.
-_RULES: dict[str, Callable[..., Range]] = {
+RULES: dict[str, Callable[..., Range]] = {
     "causal_mask_function": _causal,
     "bidirectional_mask_function": _bidirectional,
     "sliding_window_overlay": _sliding,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from headspan.ops.arguments.rows import Group, In
 from headspan.ops.attention_map import attention_weights
 from headspan.torch.arrays import wide_array_of
 from headspan.torch.private import is_compiler_loaded
+from headspan.torch.transformers.private import collected_outputs, implementation_of
 
 _Array = npt.NDArray[Any]
 _SHOWN = frozenset(options_in(In.RECORD))
@@ -129,7 +130,7 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
     (1, 4, 10, 10)
     """
     configs = [module.config for module in model.modules() if hasattr(module, "config")]
-    names = {getattr(config, "_attn_implementation", None) for config in configs}
+    names = {implementation_of(config) for config in configs}
     if names and "headspan" not in names:
         raise ValueError(
             f"recording needs a model with attn_implementation='headspan', not {' or '.join(sorted(map(str, names)))}: "
@@ -181,10 +182,7 @@ def _note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, optio
 def follow_outputs() -> None:
     """Find the output collector of transformers; in older versions, models pass output_attentions to their layers."""
     global _collector
-    with suppress(ImportError):
-        from transformers.utils.output_capturing import _active_collector
-
-        _collector = _active_collector
+    _collector = collected_outputs()
 
 
 def are_weights_collected() -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from headspan import _check
 from headspan.patterns import Full, Global
+from headspan.torch.transformers.private import implementation_of
 
 UNLIMITED = 1e30  # a span that covers any sequence
 NAME = "headspan"  # the name of the attention implementation
@@ -68,9 +69,9 @@ def set_spans(
     [[4.0, 8.0, 16.0, 100.0], None]
     """
     config = decoder_config(model)
-    if spans is not None and config._attn_implementation != NAME:
+    if spans is not None and implementation_of(config) != NAME:
         raise ValueError(
-            f"spans need a model with attn_implementation='headspan', not {config._attn_implementation!r}: "
+            f"spans need a model with attn_implementation='headspan', not {implementation_of(config)!r}: "
             "headspan.torch.register(), then model.set_attn_implementation('headspan')"
         )
     layers = None if spans is None else of_layers(spans, config)
