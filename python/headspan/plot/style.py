@@ -112,7 +112,8 @@ def log_tokens(axis: Any, top: float, limit: float | None = None, *, linear: flo
     """Make an axis of tokens logarithmic above `linear` and linear below, with a tick at the limit."""
     near = (0.0, 0.0) if limit is None else (0.75 * limit, limit / 0.75)  # other ticks here would overlap the limit
     powers = [4.0**k for k in range(12) if linear <= 4.0**k < top and not near[0] <= 4.0**k < near[1]]
-    axis._set_axes_scale("symlog", linthresh=linear, linscale=0.4 if linear == 1 else 0.7)
+    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    set_scale("symlog", linthresh=linear, linscale=0.4 if linear == 1 else 0.7)
     axis.set_ticks(sorted({0.0, *powers, *([] if limit is None else [limit])}))
     axis.set_major_formatter(matplotlib("ticker").FuncFormatter(lambda x, _: f"{x:,.6g}"))
     axis.set_minor_locator(matplotlib("ticker").NullLocator())
