@@ -23,7 +23,7 @@ from headspan.ops.execution.runtime import build_info, get_num_threads, set_num_
 from headspan.ops.importance import key_importance, key_importance_vjp
 from headspan.ops.merge import merge_attention, merge_attention_vjp
 from headspan.ops.segments import segment_ids
-from headspan.ops.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty
+from headspan.ops.spans import dynamic_span, dynamic_span_vjp, soft_mask, span_penalty, span_penalty_vjp
 
 if TYPE_CHECKING:
     from headspan import autograd as autograd
@@ -63,6 +63,7 @@ __all__ = [
     "set_num_threads",
     "soft_mask",
     "span_penalty",
+    "span_penalty_vjp",
     "t5_buckets",
 ]
 

@@ -19,6 +19,8 @@ SAME_CHECK = {
     "sparse.hierarchical_attention_vjp": "sparse.hierarchical_attention",
     "hybrid.hybrid_attention_vjp": "hybrid.hybrid_attention",
     "key_importance_vjp": "key_importance",
+    "span_penalty_vjp": "span_penalty",
+    "sparse.learned_blocks_vjp": "sparse.learned_blocks",
     "merge_attention_vjp": "merge_attention",
     "memory.retrieval_attention": "attention",
     "memory.retrieval_attention_vjp": "memory.retrieval_attention",

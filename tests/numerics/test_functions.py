@@ -224,7 +224,7 @@ def test_blocks_that_content_or_gates_leave_out_cost_nothing(batch):
     query, key = rng.standard_normal((2, batch, 2, 70, 8))
     chosen = hs.sparse.selected_blocks(query, key, keep=2, block_size=(8, 4))
     gates = np.where(rng.random((2, 9, 9)) < 0.6, 0, 0.5)
-    learned, _ = hs.sparse.learned_blocks(gates, 8, tokens=70)
+    learned = hs.sparse.learned_blocks(gates, 8, tokens=70)
     sizes = {"tokens": 70, "num_heads": 2, "head_dim": 8, "batch": batch}
     for options, items in (({"pattern": chosen}, 1), (learned, batch)):
         seen = np.broadcast_to(options["pattern"].mask(70) & np.tri(70, dtype=bool), (batch // items, 2, 70, 70))
@@ -276,7 +276,10 @@ def test_farthest_is_the_last_distance_whose_mask_is_above_zero(ramp):
 
 @pytest.mark.parametrize("span", [4.0, [1.0, 2.0, 6.0], np.arange(12.0).reshape(3, 4)], ids=str)
 def test_span_penalty(span):
-    penalty, gradient = hs.span_penalty(span, 0.3)
+    penalty, vjp = hs.span_penalty_vjp(span, 0.3)
+    gradient = vjp().span
+    assert hs.span_penalty(span, 0.3) == penalty
+    assert np.array_equal(vjp(2.0).span, 2 * gradient)
     np.testing.assert_allclose(penalty, 0.3 * np.mean(span), **CLOSE)
     assert np.shape(gradient) == np.shape(span)
     np.testing.assert_allclose(gradient, np.full(np.shape(span), 0.3 / np.size(span)), **CLOSE)

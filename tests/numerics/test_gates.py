@@ -40,7 +40,7 @@ def test_sides_of_blocks_are_given_in_any_form():
     for form in ([8, 24], np.array([8, 24], np.int16), (np.int64(8), 24)):
         assert np.array_equal(hs.attention(*arrays, block_gates=gates, gate_block_size=form), expected)
         assert hs.patterns.Blocks(gates > 0, form) == hs.patterns.Blocks(gates > 0, (8, 24))
-        assert hs.sparse.learned_blocks(gates, form, tokens=40)[0]["gate_block_size"] == (8, 24)
+        assert hs.sparse.learned_blocks(gates, form, tokens=40)["gate_block_size"] == (8, 24)
     assert hs.patterns.Blocks(np.eye(3, dtype=bool), np.array(16)).block_size == 16
 
 
@@ -82,12 +82,12 @@ def test_gradients_of_learned_blocks_are_those_of_the_loss(shape, block, tied, c
     gates.flat[-1] = 0  # the farthest is closed
 
     def loss(gates):
-        options, _ = hs.sparse.learned_blocks(gates, block, tokens=40, tied=tied)
+        options = hs.sparse.learned_blocks(gates, block, tokens=40, tied=tied)
         return np.vdot(weight, hs.attention(query, key, value, causal=causal, **options))
 
-    options, gates_vjp = hs.sparse.learned_blocks(gates, block, tokens=40, tied=tied)
+    options, gates_vjp = hs.sparse.learned_blocks_vjp(gates, block, tokens=40, tied=tied)
     _, vjp = hs.attention_vjp(query, key, value, causal=causal, **options)
-    found = gates_vjp(vjp(weight).block_gates)
+    found = gates_vjp(vjp(weight).block_gates).gates
     assert found.shape == gates.shape
     assert found.flat[-1] == 0
     for index in list(np.ndindex(shape))[:-1]:
@@ -100,11 +100,11 @@ def test_gradients_of_learned_blocks_are_those_of_the_loss(shape, block, tied, c
 def test_closed_blocks_cost_nothing_and_own_ones_are_open():
     gates = np.zeros((2, 4, 4))
     gates[1, 3, 0] = 5.0
-    options, vjp = hs.sparse.learned_blocks(gates, 25, tokens=100)
+    options, vjp = hs.sparse.learned_blocks_vjp(gates, 25, tokens=100)
     assert list(options["block_gates"][1, 3]) == [1, 0, 0, 1]
     pairs = hs.cost(tokens=100, num_heads=2, head_dim=8, causal=False, **options).head_pairs
     assert list(pairs) == [4 * 25 * 25, 5 * 25 * 25]
-    assert list(np.flatnonzero(vjp(np.ones((2, 4, 4))))) == [16 + 12]
+    assert list(np.flatnonzero(vjp(np.ones((2, 4, 4))).gates)) == [16 + 12]
 
 
 @pytest.mark.unsanitized
@@ -121,9 +121,12 @@ def test_a_planted_pattern_is_found(seed, weight):
     for step in range(1, 181):
         query, key, value = rng.standard_normal((3, 4, 1, blocks * size, 16))
         wanted = hs.attention(query, key, value, pattern=hs.patterns.Blocks(planted, size), causal=False)
-        options, gates_vjp = hs.sparse.learned_blocks(gates, size, tokens=blocks * size)
+        options, gates_vjp = hs.sparse.learned_blocks_vjp(gates, size, tokens=blocks * size)
         out, vjp = hs.attention_vjp(query, key, value, causal=False, **options)
-        gradient = gates_vjp(vjp(2 * (out - wanted) / out.size).block_gates) + hs.span_penalty(gates, weight)[1]
+        gradient = (
+            gates_vjp(vjp(2 * (out - wanted) / out.size).block_gates).gates
+            + hs.span_penalty_vjp(gates, weight)[1]().span
+        )
         mean, square = 0.9 * mean + 0.1 * gradient, 0.99 * square + 0.01 * gradient**2
         move = (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-8)
         gates = np.where(gates > 0, np.clip(gates - 0.03 * move, 0, 1), 0)

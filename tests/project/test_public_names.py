@@ -12,8 +12,8 @@ NAMES = {
     "headspan": """
         Cost Gradients SpanCache SpanFit __version__ attention attention_vjp attention_weights build_info cost
         dynamic_span dynamic_span_vjp explore fit_spans get_num_threads key_importance key_importance_vjp
-        merge_attention merge_attention_vjp patterns segment_ids set_num_threads soft_mask span_penalty t5_buckets
-        """,
+        merge_attention merge_attention_vjp patterns segment_ids set_num_threads soft_mask span_penalty span_penalty_vjp
+        t5_buckets """,
     "headspan.autograd": "attention",
     "headspan.hybrid": "HybridParameters hybrid_attention hybrid_attention_vjp hybrid_parameters",
     "headspan.lab": "TrainConfig as_config lm load_run train write_report",
@@ -28,8 +28,8 @@ NAMES = {
         """,
     "headspan.reference": "attention",
     "headspan.sparse": """
-        hierarchical_attention hierarchical_attention_vjp hierarchical_cost learned_blocks selected_blocks
-        """,
+        hierarchical_attention hierarchical_attention_vjp hierarchical_cost learned_blocks learned_blocks_vjp
+        selected_blocks """,
 }
 MODULES = "autograd hybrid jax lab memory plot reference sparse torch"
 

@@ -24,7 +24,9 @@ def falling(spans):
     return 1 + float(np.exp(-spans / 3).sum())
 
 
-FIT = {"loss": falling, "held_out": falling, "layers": 2, "num_heads": 4, "tokens": 20, "head_dim": 3, "ramp": 2}
+FIT = {"loss": falling, "held_out": falling, "num_layers": 2, "num_heads": 4, "tokens": 20, "head_dim": 3, "ramp": 2}
+LEARNED = {"gates": ones(3, 3), "block_size": 2, "tokens": 6}
+PENALTY = {"span": np.arange(5.0), "weight": 0.1}
 GOOD = {
     "attention": QKV,
     "attention_vjp": QKV,
@@ -33,8 +35,9 @@ GOOD = {
     "sparse.hierarchical_attention_vjp": QKV,
     "hybrid.hybrid_attention": HYBRID,
     "hybrid.hybrid_attention_vjp": HYBRID,
-    "hybrid.hybrid_parameters": {"dim": 6, "num_heads": 3},
-    "sparse.learned_blocks": {"gates": ones(3, 3), "block_size": 2, "tokens": 6},
+    "hybrid.hybrid_parameters": {"embed_dim": 6, "num_heads": 3},
+    "sparse.learned_blocks": LEARNED,
+    "sparse.learned_blocks_vjp": LEARNED,
     "merge_attention": MERGE,
     "merge_attention_vjp": MERGE,
     "memory.retrieval_attention": RETRIEVAL,
@@ -43,7 +46,8 @@ GOOD = {
     "sparse.hierarchical_cost": {"tokens": 10, "num_heads": 4, "head_dim": 3},
     "fit_spans": FIT | {"tolerance": 0.5},
     "soft_mask": {"distance": np.arange(5.0), "span": 2.0, "ramp": 3.0},
-    "span_penalty": {"span": np.arange(5.0), "weight": 0.1},
+    "span_penalty": PENALTY,
+    "span_penalty_vjp": PENALTY,
     "dynamic_span": DYNAMIC,
     "dynamic_span_vjp": DYNAMIC,
     "key_importance": IMPORTANCE,
@@ -298,6 +302,27 @@ HIERARCHY = ARRAYS | {"block_size": [*SIZE, ("None", TypeError, None)]}
 HIERARCHY |= {name: (PARAMETERS | SCORES)[name] for name in ("scale", "softcap", "sinks")}
 OPTIONS = {name: rows for name, rows in (PARAMETERS | SCORES).items() if not name.startswith("memory")}
 RETRIEVED = ARRAYS | OPTIONS | MEMORY | {"return_lse": FLAG}
+BLOCKS = {
+    "gates": [
+        ("NaN", ValueError, np.full((3, 3), NAN)),
+        ("other blocks", ValueError, ones(2, 3)),
+        ("one axis", ValueError, ones(3)),
+        ("string", TypeError, "open"),
+        ("None", TypeError, None),
+    ],
+    "block_size": [*SIZE, ("three sides", ValueError, (1, 2, 3)), ("string", TypeError, "2")],
+    "tokens": [*SIZE, ("more than the gates have", ValueError, 9), ("None", TypeError, None)],
+    "tied": FLAG,
+}
+SPAN_PENALTY = {
+    "span": [("NaN", ValueError, [1.0, NAN]), ("string", TypeError, "a"), ("empty", ValueError, [])],
+    "weight": [
+        ("NaN", ValueError, NAN),
+        ("infinite", ValueError, INF),
+        ("negative", ValueError, -0.1),
+        ("string", TypeError, "a"),
+    ],
+}
 TABLE = {
     "memory.retrieval_attention": RETRIEVED,
     "memory.retrieval_attention_vjp": RETRIEVED,
@@ -305,13 +330,8 @@ TABLE = {
     "attention_vjp": ARRAYS | PARAMETERS | SCORES,
     "sparse.hierarchical_attention": HIERARCHY,
     "sparse.hierarchical_attention_vjp": HIERARCHY,
-    "sparse.learned_blocks": {
-        "gates": [("NaN", ValueError, np.full((3, 3), NAN)), ("other blocks", ValueError, ones(2, 3)),
-                  ("one axis", ValueError, ones(3)), ("string", TypeError, "open"), ("None", TypeError, None)],
-        "block_size": [*SIZE, ("three sides", ValueError, (1, 2, 3)), ("string", TypeError, "2")],
-        "tokens": [*SIZE, ("more than the gates have", ValueError, 9), ("None", TypeError, None)],
-        "tied": FLAG,
-    },
+    "sparse.learned_blocks": BLOCKS,
+    "sparse.learned_blocks_vjp": BLOCKS,
     "sparse.selected_blocks": {name: ARRAYS[name] for name in ("query", "key")} | {
         "keep": [("negative", ValueError, -1), ("fraction", TypeError, 1.5), ("None", TypeError, None)],
         "block_size": [*SIZE, ("three sides", ValueError, (1, 2, 3)), ("None", TypeError, None)],
@@ -385,12 +405,8 @@ TABLE = {
         "ramp": [row for row in PARAMETERS["ramp"] if row[0] != "array"],
         "distance": [("string", TypeError, "a"), ("objects", TypeError, OBJECTS)],
     },
-    "span_penalty": {
-        "span": [("NaN", ValueError, [1.0, NAN]), ("string", TypeError, "a"),
-                 ("empty", ValueError, [])],
-        "weight": [("NaN", ValueError, NAN), ("infinite", ValueError, INF), ("negative", ValueError, -0.1),
-                   ("string", TypeError, "a")],
-    },
+    "span_penalty": SPAN_PENALTY,
+    "span_penalty_vjp": SPAN_PENALTY,
     "dynamic_span": DYNAMIC_SPAN,
     "dynamic_span_vjp": DYNAMIC_SPAN,
     "key_importance": {name: DYNAMIC_SPAN[name] for name in IMPORTANCE},

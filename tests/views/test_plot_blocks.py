@@ -32,7 +32,7 @@ def test_gates_are_coloured_and_closed_ones_grey(block, causal):
     sides = np.broadcast_to(block, 2)
     given = np.random.default_rng(0).uniform(0.1, 1, [-(-48 // side) for side in sides])
     given[1] = 0
-    options, _ = hs.sparse.learned_blocks(given, block, tokens=48)
+    options = hs.sparse.learned_blocks(given, block, tokens=48)
     gates = options["block_gates"][0]
     ax = hs.plot.block_gates(gates, options["gate_block_size"], causal=causal)
     pairs = np.tri(48, dtype=bool) if causal else np.ones((48, 48), bool)

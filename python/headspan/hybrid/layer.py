@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Required, TypedDict, Unpack, overload
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import as_written
 from headspan.hybrid.blocks import branch, layer_norm, predict, temperature_of
 from headspan.hybrid.parameters import HybridParameters, Per, check_causal, check_input, check_parameters, check_per
 
-Vjp = Callable[..., tuple[Array, HybridParameters]]
+
+@as_written
+class HybridGradients(NamedTuple):
+    """Gradients of `hybrid_attention`."""
+
+    x: Array
+    parameters: HybridParameters
+
+
+Vjp = Callable[..., HybridGradients]
 
 
 class Options(TypedDict, total=False):
@@ -186,8 +196,8 @@ def hybrid_attention_vjp(
         As from `hybrid_attention`.
     vjp : callable
         ``vjp(grad_out, grad_span=None)`` returns the gradients of ``sum(grad_out * out) + sum(grad_span * span)`` with
-        respect to x and to the parameters, the latter as `HybridParameters`. A `grad_span`, for example from
-        `span_penalty`, keeps spans short.
+        respect to the inputs, as a named tuple with the fields `x` and `parameters`, which are `HybridParameters`. A
+        `grad_span`, for example from `span_penalty`, keeps spans short.
 
     Raises
     ------
@@ -203,8 +213,8 @@ def hybrid_attention_vjp(
     >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
     >>> parameters = hs.hybrid.hybrid_parameters(16, 4)
     >>> out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, num_heads=4, max_span=50)
-    >>> grad_x, gradients = vjp(np.ones_like(out))
-    >>> bool(abs(gradients.predictor_weight).min() > 0)
+    >>> gradients = vjp(np.ones_like(out))
+    >>> bool(abs(gradients.parameters.predictor_weight).min() > 0)
     True
     """
     rows, shape, input_shape = check_input(x, num_heads)
@@ -230,7 +240,7 @@ def hybrid_attention_vjp(
     if len(input_shape) == 2:
         span = span[0]
 
-    def vjp(grad_out: npt.ArrayLike, grad_span: npt.ArrayLike | None = None) -> tuple[Array, HybridParameters]:
+    def vjp(grad_out: npt.ArrayLike, grad_span: npt.ArrayLike | None = None) -> HybridGradients:
         """Return the gradients of x and of the parameters."""
         grad = _check.gradient("grad_out", grad_out, out.shape, beside=("x", rows)).reshape(rows.shape)
         grad_both = grad @ p.projection.T  # both @ projection
@@ -250,7 +260,7 @@ def hybrid_attention_vjp(
         grad_wide, grad_predictor_weight, grad_predictor_bias = share_vjp(grad_share)
         wide_gradients = global_vjp(grad_both[:, shape.dim :] + grad_wide)
         grad_rows, grad_norm_weight, grad_norm_bias = norm_vjp(local.rows + wide_gradients.rows)
-        return grad_rows.reshape(input_shape), HybridParameters(
+        gradients = HybridParameters(
             norm_weight=grad_norm_weight,
             norm_bias=grad_norm_bias,
             global_qkv=wide_gradients.qkv,
@@ -261,6 +271,7 @@ def hybrid_attention_vjp(
             projection_bias=grad.sum(axis=0),
             log_temperature=grad_log_temperature,
         )
+        return HybridGradients(grad_rows.reshape(input_shape), gradients)
 
     if not with_span:
         return out, vjp

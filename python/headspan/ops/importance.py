@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import as_written
+
+
+@as_written
+class LinearGradients(NamedTuple):
+    """Gradients of what is predicted from tokens, each with the shape of its argument."""
+
+    x: Array
+    weight: Array
+    bias: Array
 
 
 def key_importance(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike) -> Array:
@@ -49,7 +60,7 @@ def key_importance(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike)
 
 def key_importance_vjp(
     x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
-) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
+) -> tuple[Array, Callable[[npt.ArrayLike], LinearGradients]]:
     """Predict the importance of each token and return the function that computes its gradients.
 
     Parameters
@@ -61,7 +72,7 @@ def key_importance_vjp(
     -------
     key_bias : ndarray, shape (batch, heads, tokens)
     vjp : callable
-        ``vjp(grad)`` returns the gradients of `x`, `weight` and `bias`, with their shapes.
+        ``vjp(grad)`` returns the gradients as a named tuple with the fields `x`, `weight` and `bias`.
 
     Raises
     ------
@@ -75,7 +86,7 @@ def key_importance_vjp(
     >>> import numpy as np
     >>> import headspan as hs
     >>> key_bias, vjp = hs.key_importance_vjp(np.ones((1, 3, 8)), np.ones((2, 8)), np.zeros(2))
-    >>> vjp(np.ones_like(key_bias))[2]
+    >>> vjp(np.ones_like(key_bias)).bias
     array([3., 3.])
     """
     tokens, w, b = (_check.float_array(name, array) for name, array in (("x", x), ("weight", weight), ("bias", bias)))
@@ -88,10 +99,10 @@ def key_importance_vjp(
         raise ValueError(f"bias must have the shape ({w.shape[0]},), not {b.shape}")
     result = np.swapaxes(tokens @ w.T, 1, 2) + b[:, None]
 
-    def vjp(grad_result: npt.ArrayLike) -> tuple[Array, Array, Array]:
+    def vjp(grad_result: npt.ArrayLike) -> LinearGradients:
         """Return the gradients of x, weight and bias."""
         grad = _check.gradient("grad", grad_result, result.shape, beside=("x", tokens))
         grad_weight = np.einsum("bht,btw->hw", grad, tokens, optimize=True)
-        return np.swapaxes(grad, 1, 2) @ w, grad_weight, grad.sum(axis=(0, 2))
+        return LinearGradients(np.swapaxes(grad, 1, 2) @ w, grad_weight, grad.sum(axis=(0, 2)))
 
     return result, vjp

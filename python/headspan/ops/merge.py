@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import as_written
+
+
+@as_written
+class MergeGradients(NamedTuple):
+    """Gradients of `merge_attention`, one array per part."""
+
+    outs: list[Array]
+    lses: list[Array]
 
 
 def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]) -> tuple[Array, Array]:
@@ -51,7 +61,7 @@ def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
 
 def merge_attention_vjp(
     outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
-) -> tuple[tuple[Array, Array], Callable[..., tuple[list[Array], list[Array]]]]:
+) -> tuple[tuple[Array, Array], Callable[..., MergeGradients]]:
     """Merge attention and return the function that computes the gradients of the parts.
 
     Parameters
@@ -63,7 +73,8 @@ def merge_attention_vjp(
     -------
     (out, lse) : tuple of ndarray
     vjp : callable
-        ``vjp(grad_out, grad_lse=None)`` returns ``(grad_outs, grad_lses)``, two lists.
+        ``vjp(grad_out, grad_lse=None)`` returns the gradients as a named tuple with the fields `outs` and `lses`, two
+        lists.
 
     Raises
     ------
@@ -77,8 +88,7 @@ def merge_attention_vjp(
     >>> import numpy as np
     >>> import headspan as hs
     >>> (out, lse), vjp = hs.merge_attention_vjp(np.zeros((2, 5, 3)), np.zeros((2, 5)))
-    >>> grad_outs, grad_lses = vjp(np.ones((5, 3)))
-    >>> grad_outs[0][0]
+    >>> vjp(np.ones((5, 3))).outs[0][0]
     array([0.5, 0.5, 0.5])
     """
     parts = _checked("outs", outs)
@@ -107,7 +117,7 @@ def merge_attention_vjp(
     out: Array = np.add.reduce([share[..., None] * part for share, part in zip(shares, parts, strict=True)])
     lse: Array = base + np.log(total, where=total != 0, out=np.full_like(total, -np.inf))
 
-    def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> tuple[list[Array], list[Array]]:
+    def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> MergeGradients:
         """Return the gradients of the outs and lses of the parts."""
         grad = _check.gradient("grad_out", grad_out, out.shape, beside=("outs", out))
         grad_log = (
@@ -119,7 +129,7 @@ def merge_attention_vjp(
         along = [(grad * part).sum(axis=-1) for part in parts]
         mean = np.add.reduce([share * each for share, each in zip(shares, along, strict=True)])
         grad_lses: list[Array] = [share * (each - mean + grad_log) for share, each in zip(shares, along, strict=True)]
-        return grad_outs, grad_lses
+        return MergeGradients(grad_outs, grad_lses)
 
     return (out, lse), vjp
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
-from headspan.ops.importance import key_importance_vjp
+from headspan._help import as_written
+from headspan.ops.importance import LinearGradients, key_importance_vjp
 
 
 def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) -> npt.NDArray[np.float64]:
@@ -65,8 +67,15 @@ def farthest(span: npt.ArrayLike, ramp: float) -> npt.NDArray[np.float64]:
     return np.asarray(np.maximum(np.ceil(z + ramp) - 1, np.floor(z)))
 
 
-def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
-    """Compute the L1 penalty that keeps spans short, ``weight * mean(span)``, and its gradient.
+@as_written
+class SpanPenaltyGradients(NamedTuple):
+    """The gradient of `span_penalty`, float32 if the spans are float32, otherwise float64."""
+
+    span: Array
+
+
+def span_penalty(span: npt.ArrayLike, weight: float) -> float:
+    """Compute the L1 penalty that keeps spans short, ``weight * mean(span)``.
 
     The penalty does not cover the ramp: a head with span 0 still reaches as far as the `ramp` of `attention`.
 
@@ -79,9 +88,7 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
 
     Returns
     -------
-    penalty : float
-    gradient : ndarray, of the shape of `span`
-        float32 if `span` is float32, otherwise float64.
+    float
 
     Raises
     ------
@@ -98,9 +105,39 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
     Examples
     --------
     >>> import headspan as hs
-    >>> penalty, gradient = hs.span_penalty([100, 300], weight=0.01)
-    >>> penalty, gradient
-    (2.0, array([0.005, 0.005]))
+    >>> hs.span_penalty([100, 300], weight=0.01)
+    2.0
+    """
+    return span_penalty_vjp(span, weight)[0]
+
+
+def span_penalty_vjp(span: npt.ArrayLike, weight: float) -> tuple[float, Callable[..., SpanPenaltyGradients]]:
+    """Compute the penalty of spans and return the function that computes its gradient.
+
+    Parameters
+    ----------
+    span, weight
+        As for `span_penalty`.
+
+    Returns
+    -------
+    penalty : float
+    vjp : callable
+        ``vjp(grad=1.0)`` returns the gradient as a named tuple with the field `span`.
+
+    Raises
+    ------
+    ValueError
+        As for `span_penalty`; also from `vjp`, if `grad` is not finite.
+    TypeError
+        As for `span_penalty`; also from `vjp`, if `grad` is not a number.
+
+    Examples
+    --------
+    >>> import headspan as hs
+    >>> penalty, vjp = hs.span_penalty_vjp([100, 300], weight=0.01)
+    >>> vjp().span
+    array([0.005, 0.005])
     """
     z = _check.real_array("span", span)
     _check.non_negative("span", z)
@@ -108,7 +145,12 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> tuple[float, Array]:
         raise ValueError("span must contain at least one span, got none")
     factor = _check.number("weight", weight, at_least=0)
     dtype = z.dtype if z.dtype in _check.FLOATS else _check.DOUBLE
-    return factor * float(z.mean(dtype=np.float64)), np.full(z.shape, factor / z.size, dtype)
+
+    def vjp(grad: float = 1.0) -> SpanPenaltyGradients:
+        """Return the gradient of the spans."""
+        return SpanPenaltyGradients(np.full(z.shape, _check.number("grad", grad) * factor / z.size, dtype))
+
+    return factor * float(z.mean(dtype=np.float64)), vjp
 
 
 def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, max_span: float) -> Array:
@@ -153,7 +195,7 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, m
 
 def dynamic_span_vjp(
     x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, max_span: float
-) -> tuple[Array, Callable[[npt.ArrayLike], tuple[Array, Array, Array]]]:
+) -> tuple[Array, Callable[[npt.ArrayLike], LinearGradients]]:
     """Compute dynamic spans and return the function that computes their gradients.
 
     Parameters
@@ -165,7 +207,7 @@ def dynamic_span_vjp(
     -------
     span : ndarray, shape (batch, heads, tokens)
     vjp : callable
-        ``vjp(grad_span)`` returns the gradients of `x`, `weight` and `bias`, with their shapes.
+        ``vjp(grad_span)`` returns the gradients as a named tuple with the fields `x`, `weight` and `bias`.
 
     Raises
     ------
@@ -179,7 +221,7 @@ def dynamic_span_vjp(
     >>> import numpy as np
     >>> import headspan as hs
     >>> span, vjp = hs.dynamic_span_vjp(np.zeros((1, 3, 8)), np.ones((2, 8)), np.zeros(2), max_span=100)
-    >>> vjp(np.ones_like(span))[2]
+    >>> vjp(np.ones_like(span)).bias
     array([75., 75.])
     """
     logits, linear_vjp = key_importance_vjp(x, weight, bias)
@@ -189,7 +231,7 @@ def dynamic_span_vjp(
     sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))  # this form does not overflow
     span = top * sigmoid
 
-    def vjp(grad_span: npt.ArrayLike) -> tuple[Array, Array, Array]:
+    def vjp(grad_span: npt.ArrayLike) -> LinearGradients:
         """Return the gradients of x, weight and bias."""
         grad = _check.gradient("grad_span", grad_span, span.shape, beside=("x", logits))
         return linear_vjp(grad * (top * sigmoid) * (1 - sigmoid))  # not span, which the caller may have changed

@@ -64,7 +64,7 @@ def block_gates(
     Examples
     --------
     >>> import headspan as hs
-    >>> options, _ = hs.sparse.learned_blocks([[1, 0, 0], [0.2, 1, 0], [0, 0.7, 1]], 16, tokens=48)
+    >>> options = hs.sparse.learned_blocks([[1, 0, 0], [0.2, 1, 0], [0, 0.7, 1]], 16, tokens=48)
     >>> hs.plot.block_gates(options["block_gates"], 16).get_title()
     '5 of 6 blocks open'
     """

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import as_written
 from headspan.patterns import Blocks
+
+
+@as_written
+class GateGradients(NamedTuple):
+    """The gradient of `learned_blocks`."""
+
+    gates: Array
 
 
 def learned_blocks(
     gates: npt.ArrayLike, block_size: int | tuple[int, int], *, tokens: int, tied: bool = False
-) -> tuple[dict[str, Any], Callable[[npt.ArrayLike], Array]]:
-    """Return the attention options for learned block gates, and the function that computes the gradient of the gates.
+) -> dict[str, Any]:
+    """Return the attention options for learned block gates.
 
     A gate is a factor between 0 and 1 of all pairs of a block in the softmax, ``p = g * m * exp(s)``. A gate that an L1
     penalty has driven to 0 is closed: its block is not computed and its gradient is 0, so it stays closed until you set
@@ -40,17 +48,15 @@ def learned_blocks(
 
     Returns
     -------
-    options : dict
+    dict
         `pattern`, `block_gates` and `gate_block_size`, for ``attention(query, key, value, **options)``.
-    vjp : callable
-        ``vjp(grad_block_gates)`` returns the gradient of `gates`, with their shape and type.
 
     Raises
     ------
     ValueError
-        If a shape or size is invalid or a gate is NaN; also from `vjp`, if the gradient has the wrong shape.
+        If a shape or size is invalid or a gate is NaN.
     TypeError
-        If an argument has the wrong type; also from `vjp`.
+        If an argument has the wrong type.
 
     See Also
     --------
@@ -66,11 +72,47 @@ def learned_blocks(
     >>> import numpy as np
     >>> import headspan as hs
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 64, 8))
+    >>> options = hs.sparse.learned_blocks(np.full((2, 4, 4), 0.5), 16, tokens=64)
+    >>> hs.attention(q, k, v, causal=False, **options).shape
+    (1, 2, 64, 8)
+    """
+    return learned_blocks_vjp(gates, block_size, tokens=tokens, tied=tied)[0]
+
+
+def learned_blocks_vjp(
+    gates: npt.ArrayLike, block_size: int | tuple[int, int], *, tokens: int, tied: bool = False
+) -> tuple[dict[str, Any], Callable[[npt.ArrayLike], GateGradients]]:
+    """Return the attention options for learned block gates, and the function that computes the gradient of the gates.
+
+    Parameters
+    ----------
+    gates, block_size, tokens, tied
+        As for `learned_blocks`.
+
+    Returns
+    -------
+    options : dict
+        As from `learned_blocks`.
+    vjp : callable
+        ``vjp(grad_block_gates)`` returns the gradient as a named tuple with the field `gates`, of their shape and type.
+
+    Raises
+    ------
+    ValueError
+        As for `learned_blocks`; also from `vjp`, if the gradient has the wrong shape.
+    TypeError
+        As for `learned_blocks`; also from `vjp`, if the gradient has the wrong type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspan as hs
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 64, 8))
     >>> gates = np.full((2, 4, 4), 0.5)
-    >>> options, gates_vjp = hs.sparse.learned_blocks(gates, 16, tokens=64)
+    >>> options, gates_vjp = hs.sparse.learned_blocks_vjp(gates, 16, tokens=64)
     >>> out, vjp = hs.attention_vjp(q, k, v, causal=False, **options)
-    >>> penalty, grad_penalty = hs.span_penalty(gates, weight=0.01)
-    >>> gates -= 0.1 * (gates_vjp(vjp(np.ones_like(out)).block_gates) + grad_penalty)
+    >>> penalty, penalty_vjp = hs.span_penalty_vjp(gates, weight=0.01)
+    >>> gates -= 0.1 * (gates_vjp(vjp(np.ones_like(out)).block_gates).gates + penalty_vjp().span)
     >>> gates = gates.clip(0, 1)
     """
     array = _check.real_array("gates", gates)
@@ -90,7 +132,7 @@ def learned_blocks(
     open_ = factors > 0
     options = {"pattern": open_blocks(open_, sides), "block_gates": factors, "gate_block_size": sides}
 
-    def vjp(grad_block_gates: npt.ArrayLike) -> Array:
+    def vjp(grad_block_gates: npt.ArrayLike) -> GateGradients:
         """Return the gradient of the gates."""
         grad = _check.gradient("grad_block_gates", grad_block_gates, factors.shape, beside=("gates", factors))
         learned = np.where(diagonal | ~open_, 0, grad.astype(np.float64))
@@ -99,8 +141,7 @@ def learned_blocks(
             for head, of_head in enumerate(learned):
                 np.add.at(sums[head], distance, of_head)
             learned = sums
-        result: Array = learned.reshape(array.shape).astype(dtype)
-        return result
+        return GateGradients(learned.reshape(array.shape).astype(dtype))
 
     return options, vjp
 
