@@ -300,7 +300,7 @@ HYBRID_ARGUMENTS = {
 }
 HIERARCHY = ARRAYS | {"block_size": [*SIZE, ("None", TypeError, None)]}
 HIERARCHY |= {name: (PARAMETERS | SCORES)[name] for name in ("scale", "softcap", "sinks")}
-OPTIONS = {name: rows for name, rows in (PARAMETERS | SCORES).items() if not name.startswith("memory")}
+OPTIONS = {name: rows for name, rows in (PARAMETERS | SCORES).items() if not name.startswith("persistent")}
 RETRIEVED = ARRAYS | OPTIONS | MEMORY | {"return_lse": FLAG}
 BLOCKS = {
     "gates": [

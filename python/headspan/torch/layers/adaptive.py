@@ -106,7 +106,7 @@ class AdaptiveSpanAttention(nn.Module):
         num_heads: int,
         *,
         max_span: float,
-        ramp: float,
+        ramp: float = 32,
         dynamic: bool = False,
         pattern: Pattern | Sequence[Pattern] | None = None,
         num_key_heads: int | None = None,
@@ -233,7 +233,7 @@ class TransformerBlock(nn.Module):
     torch.Size([2, 100, 64])
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *, max_span: float, ramp: float, **options: Any) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, *, max_span: float, ramp: float = 32, **options: Any) -> None:
         super().__init__()
         self.attention = AdaptiveSpanAttention(embed_dim, num_heads, max_span=max_span, ramp=ramp, **options)
         self.attention_norm = nn.LayerNorm(embed_dim)

@@ -15,7 +15,7 @@ from headspan.torch.transformers.register import NAME, register
 from headspan.torch.transformers.spans import note_learned, save_name, take_span
 
 
-def convert(model: nn.Module, *, max_span: float, ramp: float) -> list[AdaptiveSpan]:
+def convert(model: nn.Module, *, max_span: float, ramp: float = 32) -> list[AdaptiveSpan]:
     """Add learned spans to the attention of an existing model, in place.
 
     Every `torch.nn.MultiheadAttention`, including those in the transformer layers of torch, and every attention of a
