@@ -162,3 +162,47 @@ def test_what_has_no_gradient(needs):
     _, _, saved = forward(request)
     with pytest.raises(ValueError, match=rf"^{needs[-1]} was not passed or has no gradient$"):
         backward(request, saved, grad_out, needs=needs)
+
+
+def test_attention_writes_into_out_with_any_strides_and_number_of_threads():
+    query, key, value = normals(0, 3, 2, 4, 90, 8)
+    expected, lse = hs.attention(query, key, value, span=9.5, return_lse=True)
+    out = np.full((2, 90, 4, 8), np.nan).swapaxes(1, 2)
+    for threads in (1, 2, 10**9):
+        result, other_lse = hs.attention(query, key, value, span=9.5, return_lse=True, out=out, threads=threads)
+        assert result is out
+        assert np.array_equal(out, expected)
+        assert np.array_equal(other_lse, lse)
+        out[:] = np.nan
+    one_head = np.empty((90, 8))
+    hs.attention(query[0, 0], key[0, 0], value[0, 0], span=9.5, out=one_head)
+    assert np.array_equal(one_head, expected[0, 0])
+    fused = normals(1, 2, 4, 90, 32)  # parts of one array share no memory
+    hs.attention(*np.split(fused, 4, axis=-1)[:3], out=np.split(fused, 4, axis=-1)[3])
+
+
+def test_gradients_take_threads():
+    query, key, value = normals(0, 3, 1, 2, 90, 8)
+    (out, vjp), (other, other_vjp) = (hs.attention_vjp(query, key, value, span=9.5, threads=n) for n in (1, 2))
+    assert np.array_equal(out, other)
+    for gradient, again in zip(vjp(out)[:4], other_vjp(out)[:4], strict=True):
+        assert np.array_equal(gradient, again)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "sentence"),
+    [
+        ({"out": lambda q: q}, ValueError, "out must not overlap query, which is read while out is written"),
+        ({"out": lambda q: [1.0]}, TypeError, r"out must be a NumPy array, not \[1.0\]"),
+        ({"out": lambda q: q.astype("f4")}, TypeError, "out must be float64, not float32"),
+        ({"out": lambda q: q[:, :1]}, ValueError, r"out must be of shape \(1, 2, 9, 4\), not \(1, 1, 9, 4\)"),
+        ({"out": lambda q: np.empty((1, 2, 9, 8))[..., ::2]}, ValueError, "out must be contiguous in its last axis"),
+        ({"out": lambda q: np.broadcast_to(0.0, q.shape)}, ValueError, "out must be writeable, got a read-only array"),
+        ({"threads": lambda q: 0}, ValueError, "threads must be at least 1, not 0"),
+        ({"threads": lambda q: 2.5}, TypeError, "threads must be an integer, not 2.5"),
+    ],
+)
+def test_wrong_out_and_threads(wrong, error, sentence):
+    query, key, value = normals(0, 3, 1, 2, 9, 4)
+    with pytest.raises(error, match=f"^{sentence}$"):
+        hs.attention(query, key, value, **{name: make(query) for name, make in wrong.items()})

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Unpack, overload
 
+import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
 from headspan._help import as_written
 from headspan.ops.arguments.options import DIFFERENTIABLE, Options, takes_options
-from headspan.ops.execution.functional import backward, forward
+from headspan.ops.execution.functional import ARRAYS, backward, forward
 from headspan.ops.execution.request import Request
 
 
@@ -52,6 +53,8 @@ def attention(
     value: npt.ArrayLike,
     *,
     return_lse: Literal[False] = ...,
+    out: Array | None = ...,
+    threads: int | None = ...,
     **options: Unpack[Options],
 ) -> Array: ...
 @overload
@@ -61,6 +64,8 @@ def attention(
     value: npt.ArrayLike,
     *,
     return_lse: Literal[True],
+    out: Array | None = ...,
+    threads: int | None = ...,
     **options: Unpack[Options],
 ) -> tuple[Array, Array]: ...
 @takes_options
@@ -70,6 +75,8 @@ def attention(
     value: npt.ArrayLike,
     *,
     return_lse: bool = False,
+    out: Array | None = None,
+    threads: int | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """Compute attention in which every head, or every token, has its own span.
@@ -173,6 +180,11 @@ def attention(
         and on every machine.
     return_lse : bool
         Whether to also return the log-sum-exp. Default: False.
+    out : ndarray, optional
+        Array for the output, of its shape and type, with a contiguous last axis; other strides are arbitrary. It must
+        not overlap the arguments. Default: a new array.
+    threads : int, optional
+        Maximum number of threads of this call. Default: `get_num_threads`. Results have the same bits for any number.
 
     Returns
     -------
@@ -211,8 +223,28 @@ def attention(
     """
     with_lse = _check.flag("return_lse", return_lse)
     request = Request(query, key, value, options)
-    out, lse, _ = forward(request, with_lse=with_lse, with_saved=False)
-    return (out, lse) if with_lse else out
+    if out is not None:
+        _check_out(out, request)
+    result, lse, _ = forward(request, out=out, with_lse=with_lse, with_saved=False, threads=threads)
+    return (result, lse) if with_lse else result
+
+
+def _check_out(out: object, request: Request) -> None:
+    """Raise an error unless `out` is a writeable array that shares no memory with query, key and value."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, not {_check.describe(out)}")
+    shape = (*request.query.shape[:3], request.value.shape[3])[4 - request.ndim :]
+    dtype = request.query.dtype if request.narrow is None else request.narrow
+    if out.dtype != dtype:
+        raise TypeError(f"out must be {dtype}, not {out.dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out must be of shape {shape}, not {out.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out must be writeable, got a read-only array")
+    for name in ARRAYS:
+        array = getattr(request, name)
+        if np.may_share_memory(out, array) and np.shares_memory(out, array):
+            raise ValueError(f"out must not overlap {name}, which is read while out is written")
 
 
 @overload
@@ -222,6 +254,7 @@ def attention_vjp(
     value: npt.ArrayLike,
     *,
     return_lse: Literal[False] = ...,
+    threads: int | None = ...,
     **options: Unpack[Options],
 ) -> tuple[Array, Callable[..., Gradients]]: ...
 @overload
@@ -231,6 +264,7 @@ def attention_vjp(
     value: npt.ArrayLike,
     *,
     return_lse: Literal[True],
+    threads: int | None = ...,
     **options: Unpack[Options],
 ) -> tuple[tuple[Array, Array], Callable[..., Gradients]]: ...
 @takes_options
@@ -240,14 +274,15 @@ def attention_vjp(
     value: npt.ArrayLike,
     *,
     return_lse: bool = False,
+    threads: int | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """Compute attention and return the function that computes its gradients (vector-Jacobian product).
 
     Parameters
     ----------
-    query, key, value, **options, return_lse
-        As for `attention`. Do not change the arrays before `vjp` has been called.
+    query, key, value, **options, return_lse, threads
+        As for `attention`; `threads` also applies to `vjp`. Do not change the arrays before `vjp` has been called.
 
     Returns
     -------
@@ -282,12 +317,12 @@ def attention_vjp(
     """
     with_lse = _check.flag("return_lse", return_lse)
     request = Request(query, key, value, options)
-    out, lse, saved = forward(request, with_lse=with_lse)
+    out, lse, saved = forward(request, with_lse=with_lse, threads=threads)
     assert saved is not None
     out.flags.writeable = False  # vjp reads it
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> Gradients:
         """Return the gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
-        return Gradients(**_NONE | backward(request, saved, grad_out, grad_lse))
+        return Gradients(**_NONE | backward(request, saved, grad_out, grad_lse, threads=threads))
 
     return ((out, lse) if with_lse else out), vjp

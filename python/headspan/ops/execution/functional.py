@@ -12,7 +12,7 @@ from headspan import _check
 from headspan._check import Array
 from headspan.ops.execution.narrow import narrowed, widened
 from headspan.ops.execution.request import Request
-from headspan.ops.execution.runtime import get_num_threads
+from headspan.ops.execution.runtime import MAX_THREADS, get_num_threads
 
 ARRAYS = ("query", "key", "value")
 
@@ -157,4 +157,4 @@ def _of_type(name: str, array: Any, shape: tuple[int, ...] | None, request: Requ
 
 
 def _threads(threads: int | None) -> int:
-    return get_num_threads() if threads is None else _check.integer("threads", threads, at_least=1)
+    return get_num_threads() if threads is None else min(_check.integer("threads", threads, at_least=1), MAX_THREADS)

@@ -10,6 +10,7 @@ import numpy as np
 from headspan import _check, _compiled
 from headspan._check import Array
 
+MAX_THREADS = 1 << 16
 _threads = 0  # 0: the default of the core
 
 
@@ -38,7 +39,7 @@ def set_num_threads(n: int) -> None:
     1
     """
     global _threads
-    _threads = min(_check.integer("n", n, at_least=1), 1 << 16)
+    _threads = min(_check.integer("n", n, at_least=1), MAX_THREADS)
 
 
 def get_num_threads() -> int:
