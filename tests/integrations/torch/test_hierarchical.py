@@ -121,7 +121,7 @@ def test_shapes_without_numbers():
 
 ROWS = [
     pytest.param(argument, value, id=f"{argument}-{what}")
-    for argument, rows in TABLE["hierarchical_attention"].items()
+    for argument, rows in TABLE["sparse.hierarchical_attention"].items()
     for what, _, value in rows
     if (argument, what) != ("query", "float16")  # which is computed, if key and value are of it
 ]

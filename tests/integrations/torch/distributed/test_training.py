@@ -81,7 +81,7 @@ def check_mixed_precision():
 
 def check_heads_over_ranks():
     """Ranks share the heads of each layer: the results and gradients of one process."""
-    model = model_of(key_heads=2)
+    model = model_of(num_key_heads=2)
     shared = copy.deepcopy(model)
     into = {f"attention.{name}": ColwiseParallel(use_local_output=False) for name in ("q_proj", "k_proj", "v_proj")}
     for block in shared:
@@ -96,7 +96,7 @@ def check_heads_over_ranks():
 
 def check_all():
     check(INSIDE)
-    check(INSIDE, dynamic=True, key_heads=2)
+    check(INSIDE, dynamic=True, num_key_heads=2)
     check(AT_BOUNDS)
     check(INSIDE, price=0.03)
     check_mixed_precision()
