@@ -99,6 +99,14 @@ def test_descent_finds_what_each_head_needs(seed):
 
 
 @pytest.mark.parametrize("method", ["profile", "learn"])
+def test_spans_are_learned_by_default_where_there_is_a_gradient(method):
+    planted = Planted(drawn(0), power=2.0)
+    gradient = planted.gradient if method == "learn" else None
+    by_default = planted.fit(budget=0.3, gradient=gradient)
+    assert np.array_equal(by_default.spans, planted.fit(budget=0.3, gradient=gradient, method=method).spans)
+
+
+@pytest.mark.parametrize("method", ["profile", "learn"])
 @pytest.mark.parametrize("budget", [0.08, 0.2, 0.6, 1.0])
 def test_a_budget_is_kept_and_goes_to_the_heads_that_need_it(method, budget):
     planted = Planted([[200, 4, 4], [4, 30, 4]], power=2.0)

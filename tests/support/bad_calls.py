@@ -391,7 +391,7 @@ TABLE = {
         "tolerance": [("zero", ValueError, 0.0), ("negative", ValueError, -0.1), ("NaN", ValueError, NAN),
                       ("string", TypeError, "little"), ("none, nor a budget", ValueError, None)],
         "ramp": PARAMETERS["ramp"],
-        "method": [("unknown", ValueError, "guess"), ("None", ValueError, None),
+        "method": [("unknown", ValueError, "guess"),
                    ("of a gradient that is missing", ValueError, "learn")],
         "profile": [("of other sizes", ValueError, ones(2, 4, 19)), ("negative", ValueError, -ones(2, 4, 20)),
                     ("NaN", ValueError, NAN * ones(2, 4, 20)), ("string", TypeError, "near")],

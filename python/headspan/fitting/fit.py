@@ -30,7 +30,7 @@ def fit_spans(
     budget: float | None = None,
     tolerance: float | None = None,
     ramp: float = 32,
-    method: Literal["profile", "learn"] = "profile",
+    method: Literal["profile", "learn"] | None = None,
     profile: npt.ArrayLike | None = None,
     gradient: Callable[[Any], tuple[float, Any]] | None = None,
     first_tokens: int = 0,
@@ -60,9 +60,10 @@ def fit_spans(
     ramp : float
         The ramp of the soft mask in tokens, see `attention`. Every head reaches this far beyond its span, so a short
         ramp saves more pairs. "learn" needs a ramp of at least 1 and works better with 8.
-    method : {"profile", "learn"}
+    method : {"profile", "learn"}, optional
         "profile" shortens one head at a time down a ladder of spans, by the step with the least loss for each pair
         saved. "learn" descends in the logarithm of the spans with frozen weights and calls `gradient` 60 times.
+        Default: "learn" with a `gradient` and without a `profile`, otherwise "profile".
     profile : array_like, shape (layers, heads, tokens), optional
         The attention mass by distance, as from `headspan.plot.mean_by_distance`. With it, "profile" starts at spans
         beyond which there is almost no mass, if the measured loss confirms them, and not at full attention. The mass is
@@ -117,6 +118,8 @@ def fit_spans(
     for name, function in {"loss": loss, "held_out": held_out, "gradient": gradient}.items():
         if not callable(function) and (name != "gradient" or function is not None):
             raise TypeError(f"{name} must be a function of spans, not {_check.describe(function)}")
+    if method is None:
+        method = "learn" if gradient is not None and profile is None else "profile"
     if method not in ("profile", "learn"):
         raise ValueError(f"method must be 'profile' or 'learn', not {_check.describe(method)}")
     if method == "learn" and gradient is None:
