@@ -21,7 +21,7 @@ def main() -> None:
 
     def kept_as(dtype: str) -> Any:
         def attend(query: Any, key: Any, value: Any) -> Any:
-            cache = hs.SpanCache(len(query), HEADS, WIDTH // HEADS, spans=[CONTEXT] * HEADS, ramp=0, dtype=dtype)
+            cache = hs.SpanCache(len(query), HEADS, WIDTH // HEADS, span=[CONTEXT] * HEADS, ramp=0, dtype=dtype)
             pieces = [slice(first, first + PIECE) for first in range(0, query.shape[2], PIECE)]
             return np.concatenate(
                 [cache.attend(*(x[:, :, its] for x in (query, key, value))) for its in pieces], axis=2

@@ -36,7 +36,7 @@ def kept(**rule: float) -> Make:
 def sinks_and_window(slots: int) -> Make:
     """Return memories of the first tokens and the newest, as many as slots, beside the token itself."""
     return lambda batch, heads, head_dim: hs.SpanCache(
-        batch, heads, head_dim, spans=[slots - SINKS] * heads, ramp=0, first_tokens=SINKS
+        batch, heads, head_dim, span=[slots - SINKS] * heads, ramp=0, first_tokens=SINKS
     )
 
 

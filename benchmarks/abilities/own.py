@@ -27,7 +27,7 @@ def _learned_span(arrays: Inputs) -> Any:
 def _cache(arrays: Inputs) -> Any:
     """Attend token by token with a cache, which must be smaller than all keys and values."""
     heads, head_dim = arrays["query"].shape[1], arrays["query"].shape[3]
-    cache = hs.SpanCache(1, heads, head_dim, spans=SPANS, ramp=0)
+    cache = hs.SpanCache(1, heads, head_dim, span=SPANS, ramp=0)
     query, key, value = (arrays[name] for name in ("query", "key", "value"))
     parts = [cache.attend(*(x[:, :, i : i + 1] for x in (query, key, value))) for i in range(query.shape[2])]
     if cache.nbytes >= key.nbytes + value.nbytes:

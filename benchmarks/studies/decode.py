@@ -42,7 +42,7 @@ def contenders(heads: int, key_heads: int, keys: int) -> dict[str, Callable[[], 
 
 
 def _attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, dtype: str) -> Callable[[], object]:
-    cache = hs.SpanCache(1, key.shape[1], HEAD_DIM, spans=[key.shape[2]] * query.shape[1], ramp=0, dtype=dtype)
+    cache = hs.SpanCache(1, key.shape[1], HEAD_DIM, span=[key.shape[2]] * query.shape[1], ramp=0, dtype=dtype)
     cache.append(key, value)
     return lambda: cache.attend(query)
 

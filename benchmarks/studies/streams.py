@@ -32,7 +32,7 @@ def follow(heads: str, chunk: int, slots: int, tokens: int, merge: bool) -> list
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 1, HEADS, DRAWN, HEAD_DIM), np.float32)
     stream = hs.memory.StreamingAttention(
-        1, HEADS, HEAD_DIM, slots=slots, window=slots // 2, decay=0.95, spans=SPANS[heads], ramp=4, merge=merge
+        1, HEADS, HEAD_DIM, slots=slots, window=slots // 2, decay=0.95, span=SPANS[heads], ramp=4, merge=merge
     )
     marks = [*(mark for mark in MARKS if mark < tokens), tokens]
     times: list[float] = []

@@ -22,7 +22,7 @@ def draw(rng):
         return near & Global(tokens) | Window(3) if rng.random() < 0.2 else near | Global(tokens)
 
     pattern = one() if spans is None or rng.random() < 0.5 else [one() for _ in range(heads)]
-    arguments = {"spans": spans, "ramp": 2, "pattern": pattern, "first_tokens": first_tokens, "dtype": "float64"}
+    arguments = {"span": spans, "ramp": 2, "pattern": pattern, "first_tokens": first_tokens, "dtype": "float64"}
     arguments["slack"] = int(rng.integers(4))
     whole = pattern
     if first_tokens:
@@ -95,7 +95,7 @@ def test_states_that_lack_something(name):
     if name == "SpanCache":
         state = hs.SpanCache(1, 1, 8).state_dict()
     else:
-        options = {"slots": 4, "window": 2, "decay": 1, "spans": [1, np.inf], "ramp": 0}
+        options = {"slots": 4, "window": 2, "decay": 1, "span": [1, np.inf], "ramp": 0}
         state = hs.memory.StreamingAttention(1, 2, 8, **options).state_dict()
     read = getattr(hs if name == "SpanCache" else hs.memory, name).from_state_dict
     for entry in state:

@@ -37,7 +37,7 @@ class CacheAndArray(RuleBasedStateMachine):
         self.spans, self.ramp, self.sinks, self.kept_as = np.array(spans[: key_heads * share]), ramp, sinks, dtype
         self.dtype = "float64" if dtype == "float64" else "float32"
         self.cache = hs.SpanCache(
-            2, key_heads, 4, spans=self.spans, ramp=ramp, first_tokens=sinks, slack=SLACK, dtype=dtype, value_dim=3
+            2, key_heads, 4, span=self.spans, ramp=ramp, first_tokens=sinks, slack=SLACK, dtype=dtype, value_dim=3
         )
         self.key, self.value = self.draw(0, 4), self.draw(0, 3)
         self.back = 0  # tokens taken back since the last were added
@@ -95,12 +95,12 @@ class CacheAndArray(RuleBasedStateMachine):
     @rule(factor=st.sampled_from([1, 0.9, 0.5]))
     def shrink(self, factor):
         self.spans = np.floor(self.spans * factor)
-        self.cache.spans = self.spans
+        self.cache.span = self.spans
 
     @rule(most=st.sampled_from([300, 60, 10**9]))
     def end_what_is_without_limit(self, most):
         self.spans = np.minimum(self.spans, most)
-        self.cache.spans = self.spans
+        self.cache.span = self.spans
 
     @rule(way=st.sampled_from(sorted(COPIES)))
     def go_on_with_a_copy(self, way):
@@ -121,7 +121,7 @@ TestSequences = CacheAndArray.TestCase
 
 
 def test_beams_of_a_single_item():
-    cache = hs.SpanCache(1, 2, 4, spans=[3, 9])
+    cache = hs.SpanCache(1, 2, 4, span=[3, 9])
     with pytest.raises(ValueError, match="items"):
         cache.reorder([0, 1])
     with pytest.raises(TypeError, match="items"):

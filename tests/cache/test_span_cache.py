@@ -9,15 +9,15 @@ from headspan.patterns import Blockwise, Full, Global, Window
 # Patterns are made in each test: what the core made of one must not outlive its types.
 CASES = {
     "no limit": ({}, (2, 3, 3)),
-    "spans": ({"spans": [3, 40], "ramp": 8}, (1, 2, 2)),
-    "hard windows": ({"spans": [0, 5, 64, 200], "ramp": 0}, (2, 4, 4)),
-    "grouped": ({"spans": [1, 2, 30, 7, 0, 90], "ramp": 4}, (2, 6, 2)),
-    "sinks": ({"spans": [3, 40], "ramp": 8, "first_tokens": 5}, (1, 2, 2)),
-    "a span without limit": ({"spans": [3, 1e30], "ramp": 8, "first_tokens": 2}, (1, 2, 2)),
+    "span": ({"span": [3, 40], "ramp": 8}, (1, 2, 2)),
+    "hard windows": ({"span": [0, 5, 64, 200], "ramp": 0}, (2, 4, 4)),
+    "grouped": ({"span": [1, 2, 30, 7, 0, 90], "ramp": 4}, (2, 6, 2)),
+    "sinks": ({"span": [3, 40], "ramp": 8, "first_tokens": 5}, (1, 2, 2)),
+    "a span without limit": ({"span": [3, 1e30], "ramp": 8, "first_tokens": 2}, (1, 2, 2)),
     "a window": ({"pattern": lambda: Window(31)}, (2, 2, 1)),
-    "global tokens": ({"spans": [9, 20], "ramp": 2, "pattern": lambda: Window(16) | Global([0, 7, 100])}, (1, 2, 2)),
+    "global tokens": ({"span": [9, 20], "ramp": 2, "pattern": lambda: Window(16) | Global([0, 7, 100])}, (1, 2, 2)),
     "blocks": ({"pattern": lambda: Blockwise(16, back=1), "first_tokens": 3}, (1, 2, 2)),
-    "a pattern for each head": ({"pattern": lambda: [Window(5), Full()], "spans": [50, 7]}, (1, 2, 2)),
+    "a pattern for each head": ({"pattern": lambda: [Window(5), Full()], "span": [50, 7]}, (1, 2, 2)),
 }
 
 
@@ -39,7 +39,7 @@ def whole(query, key, value, arguments, **options):
         each = pattern if isinstance(pattern, list) else [Full() if pattern is None else pattern] * heads
         pattern = [its | Global(range(min(sinks, key.shape[2]))) for its in each]
     return hs.attention(
-        query, key, value, span=arguments.get("spans"), ramp=arguments.get("ramp", 32), pattern=pattern, **options
+        query, key, value, span=arguments.get("span"), ramp=arguments.get("ramp", 32), pattern=pattern, **options
     )
 
 
@@ -82,7 +82,7 @@ def test_memory_is_that_of_the_spans(name):
     for token in range(101, 900):
         cache.attend(query[:, :, [token]], key[:, :, [token]], value[:, :, [token]])
         seen.append(cache.nbytes)
-    spans = np.asarray(arguments.get("spans", [1e9] * heads), float)
+    spans = np.asarray(arguments.get("span", [1e9] * heads), float)
     ramp = arguments.get("ramp", 32)
     reaches = np.maximum(np.floor(spans), np.ceil(spans + ramp) - 1)
     each = arguments.get("pattern")
@@ -101,7 +101,7 @@ def test_memory_is_that_of_the_spans(name):
 
 
 def test_options_of_a_query_are_those_of_attention():
-    arguments = {"spans": [12, 60], "ramp": 8, "first_tokens": 2}
+    arguments = {"span": [12, 60], "ramp": 8, "first_tokens": 2}
     query, key, value = problem(2, 2, 2, 200, "float64")
     persistent_key, persistent_value = normals(7, 2, 3, 8), normals(8, 2, 3, 6)
     options = {
@@ -117,7 +117,7 @@ def test_options_of_a_query_are_those_of_attention():
 
 
 def test_queries_of_tokens_that_were_appended_before():
-    arguments = {"spans": [12, 60], "ramp": 8}
+    arguments = {"span": [12, 60], "ramp": 8}
     query, key, value = problem(2, 2, 1, 200, "float32")
     cache = hs.SpanCache(1, 2, 8, value_dim=6, slack=4, **arguments)
     cache.append(key, value)
@@ -129,7 +129,7 @@ def test_queries_of_tokens_that_were_appended_before():
 
 def test_what_nobody_reaches_is_not_read():
     """The rows of the ring are all poisoned but those in reach."""
-    arguments = {"spans": [12, 60], "ramp": 8}
+    arguments = {"span": [12, 60], "ramp": 8}
     query, key, value = problem(2, 2, 1, 300, "float32")
     cache = hs.SpanCache(1, 2, 8, value_dim=6, slack=40, **arguments)
     cache.append(key[:, :, :299], value[:, :, :299])
@@ -145,7 +145,7 @@ def test_what_nobody_reaches_is_not_read():
 
 def test_dynamic_spans_may_not_reach_further():
     query, key, value = problem(2, 2, 1, 200, "float32")
-    cache = hs.SpanCache(1, 2, 8, value_dim=6, spans=[12, 60], ramp=8)
+    cache = hs.SpanCache(1, 2, 8, value_dim=6, span=[12, 60], ramp=8)
     cache.append(key[:, :, :199], value[:, :, :199])
     new = (query[:, :, -1:], key[:, :, -1:], value[:, :, -1:])
     with pytest.raises(ValueError, match="key head 0"):
@@ -159,18 +159,18 @@ def test_dynamic_spans_may_not_reach_further():
 
 def test_spans_shrink_while_the_text_goes_on():
     query, key, value = problem(4, 2, 2, 400, "float32")
-    cache = hs.SpanCache(2, 2, 8, value_dim=6, spans=[12, 60, 100, 3], ramp=8, first_tokens=2)
+    cache = hs.SpanCache(2, 2, 8, value_dim=6, span=[12, 60, 100, 3], ramp=8, first_tokens=2)
     for first, last in pieces_of(200, 50):
         cache.append(key[:, :, first:last], value[:, :, first:last])
-    before, cache.spans = cache.nbytes, [12, 5, 30, 3]
+    before, cache.span = cache.nbytes, [12, 5, 30, 3]
     assert cache.nbytes < before / 2
-    arguments = {"spans": [12, 5, 30, 3], "ramp": 8, "first_tokens": 2}
+    arguments = {"span": [12, 5, 30, 3], "ramp": 8, "first_tokens": 2}
     for token in range(200, 400):
         out = cache.attend(query[:, :, [token]], key[:, :, [token]], value[:, :, [token]])
         seen = slice(token + 1)
         assert np.array_equal(out, whole(query[:, :, [token]], key[:, :, seen], value[:, :, seen], arguments))
     with pytest.raises(ValueError, match="head 2"):
-        cache.spans = [1, 1, 31, 1]
+        cache.span = [1, 1, 31, 1]
 
 
 def test_a_failing_call_leaves_the_cache_as_it_was(monkeypatch):
@@ -200,7 +200,7 @@ def test_a_failing_call_leaves_the_cache_as_it_was(monkeypatch):
 
 def test_beams_share_what_they_share():
     """Of heads without limit; what each of them goes on with is its own, also after tokens were taken back."""
-    arguments = {"spans": [1e30, 9], "ramp": 4}
+    arguments = {"span": [1e30, 9], "ramp": 4}
     query, key, value = problem(2, 2, 4, 1400, "float32")
     key[:, :, :1200], value[:, :, :1200] = key[:1, :, :1200], value[:1, :, :1200]
     cache = hs.SpanCache(1, 2, 8, value_dim=6, slack=300, **arguments)
@@ -234,7 +234,7 @@ BAD = {
 @pytest.mark.parametrize(("error", "wrong"), BAD.values(), ids=BAD)
 def test_bad_calls(error, wrong):
     query, key, value = problem(2, 2, 1, 1, "float32")
-    cache = hs.SpanCache(1, 2, 8, value_dim=6, spans=[3, 9])
+    cache = hs.SpanCache(1, 2, 8, value_dim=6, span=[3, 9])
     with pytest.raises(error) as caught:
         cache.attend(**{"query": query, "key": key, "value": value} | wrong)
     assert "\n" not in str(caught.value)
@@ -244,7 +244,7 @@ def test_bad_calls(error, wrong):
 @pytest.mark.parametrize(
     ("error", "arguments"),
     [
-        (ValueError, {"spans": [1, 2, 3]}), (ValueError, {"spans": [-1, 2]}), (ValueError, {"ramp": -1}),
+        (ValueError, {"span": [1, 2, 3]}), (ValueError, {"span": [-1, 2]}), (ValueError, {"ramp": -1}),
         (TypeError, {"dtype": np.int32}), (TypeError, {"pattern": "local"}), (ValueError, {"first_tokens": -1}),
         (TypeError, {"slack": 0.5}), (ValueError, {"num_key_heads": 0}), (TypeError,
                                                                           {"pattern": lambda: [Window(4)] * 3}),

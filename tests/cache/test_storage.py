@@ -16,7 +16,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 65504, 65519.99, 65520, -65520, 1e-7, 2**-24, 2
 def kept(array, dtype):
     """What a cache gives back of keys: each value alone, through a query that sees its token only."""
     batch, heads, tokens, dim = array.shape
-    cache = hs.SpanCache(batch, heads, 1, value_dim=dim, spans=[0] * heads, ramp=0, dtype=dtype, slack=tokens)
+    cache = hs.SpanCache(batch, heads, 1, value_dim=dim, span=[0] * heads, ramp=0, dtype=dtype, slack=tokens)
     cache.append(np.zeros((batch, heads, tokens, 1), np.float32), array)
     return cache.attend(np.zeros((batch, heads, tokens, 1), np.float32))
 
@@ -61,7 +61,7 @@ def test_attention_over_what_is_kept(dtype, size, heads):
         normals(i, 2, n, tokens, 24, dtype=np.float32) for i, n in enumerate((heads, *[key_heads] * 2))
     )
     spans = np.linspace(3, 90, heads).round()
-    cache = hs.SpanCache(2, key_heads, 24, spans=spans, ramp=8, first_tokens=3, dtype=dtype)
+    cache = hs.SpanCache(2, key_heads, 24, span=spans, ramp=8, first_tokens=3, dtype=dtype)
     pattern = hs.patterns.Full() | hs.patterns.Global(range(3))
     cache.append(key[:, :, :80], value[:, :, :80])
     key, value = rounded(key, dtype), rounded(value, dtype)
@@ -79,11 +79,11 @@ def test_attention_over_what_is_kept(dtype, size, heads):
 
 @pytest.mark.parametrize("dtype", STORED)
 def test_memory_and_state(dtype):
-    sizes = {"batch": 2, "num_key_heads": 3, "head_dim": 64, "spans": [10, 20, 30], "ramp": 1}
+    sizes = {"batch": 2, "num_key_heads": 3, "head_dim": 64, "span": [10, 20, 30], "ramp": 1}
     cache, float32 = hs.SpanCache(**sizes, dtype=dtype), hs.SpanCache(**sizes)
     key = normals(0, 2, 3, 50, 64, dtype=np.float32)
     cache.append(key, key)
-    scales = 2 * 2 * 4 * sum(each + 1 for each in sizes["spans"]) if dtype == "int8" else 0
+    scales = 2 * 2 * 4 * sum(each + 1 for each in sizes["span"]) if dtype == "int8" else 0
     assert cache.nbytes == float32.nbytes * BYTES[dtype] / 4 + scales
     other = hs.SpanCache.from_state_dict(cache.state_dict())
     query = normals(1, 2, 3, 1, 64, dtype=np.float32)
@@ -100,7 +100,7 @@ def test_an_unknown_type():
 def test_the_cost_of_a_token_is_what_the_cache_holds(dtype, options):
     spans, sinks = [5, 10, 20, 30, 40, 7], options.get("sinks", 0)
     pattern = hs.patterns.Window(13) if "pattern" in options else None
-    cache = hs.SpanCache(2, 3, 64, spans=spans, ramp=2, pattern=pattern, first_tokens=sinks, dtype=dtype)
+    cache = hs.SpanCache(2, 3, 64, span=spans, ramp=2, pattern=pattern, first_tokens=sinks, dtype=dtype)
     whole = hs.patterns.Full() | hs.patterns.Global(range(sinks)) if sinks else pattern
     sizes = {"tokens": 5000, "num_heads": 6, "head_dim": 64, "batch": 2, "span": spans, "ramp": 2, "pattern": whole}
     token = hs.cost(**sizes, decode=True, num_key_heads=3, dtype=dtype)
@@ -136,7 +136,7 @@ def test_16_bit_floats_are_taken_for_the_numbers_that_they_are(dtype, name):
     query, key, value = (
         normals(i, 2, heads, 90, 8, dtype=np.float32).astype(given) for i, heads in enumerate((4, 2, 2))
     )
-    caches = [hs.SpanCache(2, 2, 8, spans=[3, 9, 30, 50], ramp=4, dtype=dtype) for _ in range(2)]
+    caches = [hs.SpanCache(2, 2, 8, span=[3, 9, 30, 50], ramp=4, dtype=dtype) for _ in range(2)]
     for first, last in ((0, 70), (70, 71), (71, 90)):
         new = [array[:, :, first:last] for array in (query, key, value)]
         out, lse = caches[0].attend(*new, return_lse=True)

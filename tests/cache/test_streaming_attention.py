@@ -21,13 +21,13 @@ CASES = {
     "without decay": ({"decay": 1}, (1, 2, 2), [10, 30, 1, 1, 9]),
     "the last query decides": ({"decay": 0}, (1, 2, 2), [10, 30, 1, 1, 9]),
     "one slot": ({"slots": 1, "window": 1}, (1, 2, 1), [1, 1, 5, 1]),
-    "spans beside slots": ({"spans": [4, INF, 15, INF], "ramp": 3}, (2, 4, 4), [1, 1, 30, 5, 1, 40, 1]),
-    "spans alone": ({"spans": [4, 10], "ramp": 0}, (1, 2, 2), [1, 30, 5, 1, 40, 1]),
-    "a span that reaches further": ({"spans": [60, 70.5], "ramp": 8}, (1, 2, 2), [1, 30, 5, 1, 40, 1, 100]),
-    "grouped heads with and without": ({"spans": [9, INF, 2, 3], "ramp": 4}, (2, 4, 2), [20, 1, 1, 40, 1, 1]),
-    "grouped token by token": ({"spans": [9, INF, 40, 30], "ramp": 4}, (2, 4, 2), [1] * 70),
+    "spans beside slots": ({"span": [4, INF, 15, INF], "ramp": 3}, (2, 4, 4), [1, 1, 30, 5, 1, 40, 1]),
+    "spans alone": ({"span": [4, 10], "ramp": 0}, (1, 2, 2), [1, 30, 5, 1, 40, 1]),
+    "a span that reaches further": ({"span": [60, 70.5], "ramp": 8}, (1, 2, 2), [1, 30, 5, 1, 40, 1, 100]),
+    "grouped heads with and without": ({"span": [9, INF, 2, 3], "ramp": 4}, (2, 4, 2), [20, 1, 1, 40, 1, 1]),
+    "grouped token by token": ({"span": [9, INF, 40, 30], "ramp": 4}, (2, 4, 2), [1] * 70),
     "merged": ({"merge": True}, (2, 2, 2), [1] * 40 + [30, 3, 70, 1]),
-    "merged, spans and grouped": ({"merge": True, "spans": [9, INF, 2, 3], "ramp": 4}, (1, 4, 2), [20, 1, 40, 1, 1]),
+    "merged, spans and grouped": ({"merge": True, "span": [9, INF, 2, 3], "ramp": 4}, (1, 4, 2), [20, 1, 40, 1, 1]),
 }  # fmt: skip
 EVERY = {
     "scale": {"scale": 0.7},
@@ -55,7 +55,7 @@ def both(arguments, sizes, dtype="float64"):
     batch, _, key_heads = sizes
     arguments = RULE | arguments
     stream = hs.memory.StreamingAttention(batch, key_heads, 8, value_dim=6, dtype=dtype, **arguments)
-    of_spans = {name: arguments.pop(name) for name in ("spans", "ramp") if name in arguments}
+    of_spans = {name: arguments.pop(name) for name in ("span", "ramp") if name in arguments}
     return stream, streaming_oracle.streams(batch, key_heads, arguments, **of_spans)
 
 
@@ -97,7 +97,7 @@ def test_against_the_definition(arguments, sizes, lengths, dtype):
 @pytest.mark.parametrize("options", EVERY.values(), ids=EVERY)
 def test_options_of_a_query(options, merge):
     """Also of single queries of grouped heads, whose received weight is computed in another way."""
-    stream, plain = both({"spans": [INF, 100, 3, 4], "ramp": 8, "merge": merge}, (2, 4, 2))
+    stream, plain = both({"span": [INF, 100, 3, 4], "ramp": 8, "merge": merge}, (2, 4, 2))
     query, key, value = problem(4, 2, 2, 100)
     each = {name: np.broadcast_to(o, (2, 4)) if np.ndim(o) else o for name, o in options.items()}
     if np.ndim(options.get("temperature")) == 0 and "temperature" in options:
@@ -110,7 +110,7 @@ def test_options_of_a_query(options, merge):
 
 
 def test_temperatures_of_single_queries():
-    stream, plain = both({"slots": 20, "window": 10, "spans": [INF, 3]}, (1, 2, 2))
+    stream, plain = both({"slots": 20, "window": 10, "span": [INF, 3]}, (1, 2, 2))
     query, key, value = problem(2, 2, 1, 520)
     temperature = np.random.default_rng(0).uniform(0.5, 2, (1, 2, 520))
     out = stream.attend(query, key, value, temperature=temperature)
@@ -119,7 +119,7 @@ def test_temperatures_of_single_queries():
 
 
 def test_queries_of_the_last_of_many_tokens():
-    stream, plain = both({"spans": [INF, 5], "ramp": 2}, (1, 2, 2))
+    stream, plain = both({"span": [INF, 5], "ramp": 2}, (1, 2, 2))
     query, key, value = problem(2, 2, 1, 1000)
     for its, last in zip(chunks_of([600, 3, 397]), (300, 1, 2), strict=True):
         new = query[:, :, its][:, :, -last:], key[:, :, its], value[:, :, its]
@@ -128,7 +128,7 @@ def test_queries_of_the_last_of_many_tokens():
 
 
 def test_tokens_without_queries():
-    stream, plain = both({"spans": [INF, 5], "ramp": 2}, (1, 2, 2))
+    stream, plain = both({"span": [INF, 5], "ramp": 2}, (1, 2, 2))
     query, key, value = problem(2, 2, 1, 400)
     for i, its in enumerate(chunks_of([10, 1, 5, 280, 1, 1, 102])):
         new = query[:, :, its], key[:, :, its], value[:, :, its]
@@ -180,7 +180,7 @@ def test_what_is_attended_to_stays():
 @pytest.mark.parametrize("merge", [False, True])
 def test_memory_does_not_grow(merge):
     query, key, value = problem(2, 2, 1, 5000, "float32")
-    stream, _ = both({"spans": [INF, 5], "ramp": 2, "merge": merge}, (1, 2, 2), "float32")
+    stream, _ = both({"span": [INF, 5], "ramp": 2, "merge": merge}, (1, 2, 2), "float32")
     before, arrays = stream.nbytes, [array.shape for array in stream._far._arrays()]
     for its in chunks_of([2000, 1, 999, 2000]):
         stream.attend(query[:, :, its], key[:, :, its], value[:, :, its])
@@ -192,7 +192,7 @@ def test_memory_does_not_grow(merge):
 
 def test_cost_of_the_next_token():
     """Of heads with slots the rows that stay and itself; of a head with a span what that reaches."""
-    stream = hs.memory.StreamingAttention(2, 2, 8, slots=16, window=4, decay=0.9, spans=[2, 3, np.inf, 40], ramp=2)
+    stream = hs.memory.StreamingAttention(2, 2, 8, slots=16, window=4, decay=0.9, span=[2, 3, np.inf, 40], ramp=2)
     for tokens, far in ((0, 1), (10, 11), (100, 17)):
         rows = normals(tokens, 2, 2, tokens - stream.count, 8, dtype="float32")
         stream.append(rows, rows)
@@ -219,7 +219,7 @@ def test_threads_give_the_same_bits(threads):
         hs.set_num_threads(number)
         try:
             stream = hs.memory.StreamingAttention(
-                2, 3, 8, slots=300, window=50, decay=0.97, value_dim=6, spans=[50, 60, 70, INF, INF, INF]
+                2, 3, 8, slots=300, window=50, decay=0.97, value_dim=6, span=[50, 60, 70, INF, INF, INF]
             )
             outs = [
                 stream.attend(query[:, :, its], key[:, :, its], value[:, :, its], return_lse=True)
@@ -255,15 +255,15 @@ def test_a_stream_goes_on_from_its_state(case, how):
             if i > len(lengths) // 2:
                 assert other.attend(*new).tobytes() == out.tobytes()
     assert (other.count, other.nbytes) == (stream.count, stream.nbytes)
-    spans = arguments.get("spans")
-    assert (other.spans is None) == (spans is None)
+    spans = arguments.get("span")
+    assert (other.span is None) == (spans is None)
     if spans is not None:
-        assert np.array_equal(other.spans, spans)
+        assert np.array_equal(other.span, spans)
 
 
 def test_narrow_arrays_are_computed_in_float32():
     query, key, value = (array.astype(np.float16) for array in problem(2, 2, 1, 300, "float32"))
-    stream, wide = (both({"spans": [INF, 5], "ramp": 2}, (1, 2, 2), "float32")[0] for _ in range(2))
+    stream, wide = (both({"span": [INF, 5], "ramp": 2}, (1, 2, 2), "float32")[0] for _ in range(2))
     out = stream.attend(query, key, value)
     assert out.dtype == np.float16
     expected = wide.attend(*(array.astype(np.float32) for array in (query, key, value)))
@@ -272,7 +272,7 @@ def test_narrow_arrays_are_computed_in_float32():
 
 def test_what_is_behind_the_rows_is_not_read():
     query, key, value = problem(2, 2, 1, 80, "float32")
-    stream, _ = both({"merge": True, "spans": [INF, 100]}, (1, 2, 2), "float32")
+    stream, _ = both({"merge": True, "span": [INF, 100]}, (1, 2, 2), "float32")
     stream.attend(query[:, :, :60], key[:, :, :60], value[:, :, :60])
     twin = hs.memory.StreamingAttention.from_state_dict(stream.state_dict())
     for array in (stream._far.key, stream._far.value, stream._far.received, stream._far.tokens):
@@ -298,7 +298,7 @@ def test_nan_passes_by(merge):
 
 def test_a_failing_call_leaves_the_stream_as_it_was(monkeypatch):
     query, key, value = problem(2, 2, 1, 1000, "float32")
-    stream, _ = both({"spans": [INF, 5], "ramp": 2}, (1, 2, 2), "float32")
+    stream, _ = both({"span": [INF, 5], "ramp": 2}, (1, 2, 2), "float32")
     stream.attend(query[:, :, :60], key[:, :, :60], value[:, :, :60])
     twin = hs.memory.StreamingAttention.from_state_dict(stream.state_dict())
     rest = query[:, :, 60:], key[:, :, 60:], value[:, :, 60:]
@@ -345,7 +345,7 @@ BAD = {
 @pytest.mark.parametrize(("error", "wrong", "message"), BAD.values(), ids=BAD)
 def test_bad_calls(error, wrong, message):
     query, key, value = problem(2, 2, 1, 1, "float32")
-    stream, _ = both({"spans": [INF, 9]}, (1, 2, 2), "float32")
+    stream, _ = both({"span": [INF, 9]}, (1, 2, 2), "float32")
     with pytest.raises(error, match=message) as caught:
         stream.attend(**{"query": query, "key": key, "value": value} | wrong)
     assert "\n" not in str(caught.value)
@@ -355,10 +355,10 @@ def test_bad_calls(error, wrong, message):
 @pytest.mark.parametrize(
     ("error", "arguments", "message"),
     [
-        (ValueError, {"spans": [1, 2, 3]}, "spans must hold one number for each head"),
-        (ValueError, {"spans": [-1, 2]}, "spans must be non-negative"),
-        (ValueError, {"spans": [np.nan, 2]}, "spans must be finite"),
-        (TypeError, {"spans": ["a", "b"]}, "spans must be real numbers"),
+        (ValueError, {"span": [1, 2, 3]}, "span must hold one number for each head"),
+        (ValueError, {"span": [-1, 2]}, "span must be non-negative"),
+        (ValueError, {"span": [np.nan, 2]}, "span must be finite"),
+        (TypeError, {"span": ["a", "b"]}, "span must be real numbers"),
         (ValueError, {"ramp": -1}, "ramp"), (TypeError, {"dtype": np.int32}, "dtype must be"),
         (TypeError, {"dtype": "bfloat16"}, "dtype must be float32 or float64, not bfloat16"),
         (ValueError, {"num_key_heads": 0}, "num_key_heads"), (ValueError, {"slots": 0}, "slots"),

@@ -28,7 +28,7 @@ def test_work_and_memory_saved_are_those_of_the_spans():
     layers = [tuple(np.random.default_rng(i).standard_normal((3, 2, 2, 70, 8), np.float32)) for i in range(2)]
     spans = np.array([[3.0, 9.0], [20.0, 1.0]])
     saving = measure.measure_saving(layers, spans, ramp=4, rounds=1)
-    caches = [hs.SpanCache(1, 2, 8, spans=span, ramp=4) for span in spans]
+    caches = [hs.SpanCache(1, 2, 8, span=span, ramp=4) for span in spans]
     assert saving.cache == sum(cache.nbytes for cache in caches)
     assert saving.full_cache == 2 * 2 * 70 * (8 + 8) * 4
     maps = [hs.attention_weights(*layers[i][:2], span=spans[i], ramp=4) for i in range(2)]

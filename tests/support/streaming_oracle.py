@@ -6,11 +6,11 @@ PIECE = 256
 
 
 class PlainStream:
-    """The rows of one key head of one batch item, in float64; `spans` has those of its heads, inf for none."""
+    """The rows of one key head of one batch item, in float64; `span` has those of its heads, inf for none."""
 
-    def __init__(self, slots, window, decay, merge=False, spans=None, ramp=32):
+    def __init__(self, slots, window, decay, merge=False, span=None, ramp=32):
         self.slots, self.window, self.decay, self.merge = slots, window, decay, merge
-        self.spans, self.ramp = spans, ramp
+        self.span, self.ramp = span, ramp
         self.rows, self.count = [], 0  # dicts, in the order of their positions
 
     def attend(self, query, key, value, **options):
@@ -61,7 +61,7 @@ class PlainStream:
             score = options["softcap"] * np.tanh(score / options["softcap"])
         if "alibi_slopes" in options:
             score -= options["alibi_slopes"][head] * x
-        span = np.inf if self.spans is None else self.spans[head]
+        span = np.inf if self.span is None else self.span[head]
         mask = np.clip((self.ramp + span - x) / self.ramp, 0, 1) if self.ramp > 0 else float(x <= span)
         return mask * row["tokens"] * np.exp(score)
 
@@ -92,16 +92,16 @@ class PlainStream:
         return max(self.rows, key=cosine)
 
 
-def streams(batch, key_heads, rule, spans=None, ramp=32):
+def streams(batch, key_heads, rule, span=None, ramp=32):
     """One for each batch item and key head; key heads within reach of the slots keep all there is."""
-    each = None if spans is None else np.reshape(spans, (key_heads, -1)).astype(float)
+    each = None if span is None else np.reshape(span, (key_heads, -1)).astype(float)
 
     def of(head):
         if each is None:
             return PlainStream(**rule)
         reach = max(np.floor(each[head].max()), np.ceil(each[head].max() + ramp) - 1)
         own = rule if reach >= rule["slots"] else rule | {"slots": 10**9}
-        return PlainStream(**own, spans=each[head], ramp=ramp)
+        return PlainStream(**own, span=each[head], ramp=ramp)
 
     return [[of(head) for head in range(key_heads)] for _ in range(batch)]
 

@@ -58,11 +58,11 @@ class Limits:
         """Return the same limits with other spans, which must not be longer."""
         shorter = self._checked(spans)
         if shorter.size != self._heads:
-            raise ValueError(f"spans must be of shape ({self._heads},), not {shorter.shape}")
+            raise ValueError(f"span must be of shape ({self._heads},), not {shorter.shape}")
         if self.spans is not None and (shorter > self.spans).any():
             head = int(np.argmax(shorter > self.spans))
             raise ValueError(
-                f"spans can only become shorter, because keys out of reach are dropped, but that of head {head} would "
+                f"span can only become shorter, because keys out of reach are dropped, but that of head {head} would "
                 f"grow from {self.spans[head]:g} to {shorter[head]:g}"
             )
         return type(self)(self._key_heads, shorter, self.ramp, self.given_pattern, self.first_tokens, self._dtype)
@@ -136,14 +136,14 @@ class Limits:
         return spans
 
     def _checked(self, spans: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        array = _check.as_array("spans", spans)
-        low, _ = _check.limits("spans", array)
+        array = _check.as_array("span", spans)
+        low, _ = _check.limits("span", array)
         if low < 0:
-            raise ValueError(f"spans must be non-negative, got {low:g}")
+            raise ValueError(f"span must be non-negative, got {low:g}")
         array = np.atleast_1d(array)
         if array.ndim != 1 or array.size % self._key_heads:
             raise ValueError(
-                f"spans must hold one number for each head, and a multiple of the {self._key_heads} key heads, "
+                f"span must hold one number for each head, and a multiple of the {self._key_heads} key heads, "
                 f"not shape {array.shape}"
             )
         return array.astype(self._dtype).astype(np.float64)  # rounded as attention rounds them

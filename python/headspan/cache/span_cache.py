@@ -26,7 +26,7 @@ _OPTIONS = options_in(In.CACHE)
 # Entries of a state: the arguments of the constructor, then the contents of the cache.
 _SIZES = ("batch", "num_key_heads", "head_dim")
 _CONTENTS = ("count", "first", "keys", "values")
-_STATE = (*_SIZES, "value_dim", "spans", "ramp", "pattern", "dtype", "first_tokens", "slack", *_CONTENTS)
+_STATE = (*_SIZES, "value_dim", "span", "ramp", "pattern", "dtype", "first_tokens", "slack", *_CONTENTS)
 
 
 class SpanCache:
@@ -38,7 +38,7 @@ class SpanCache:
     Parameters
     ----------
     batch, num_key_heads, head_dim : int
-    spans : array_like, shape (heads,), optional
+    span : array_like, shape (heads,), optional
         The span of each head in tokens, as `span` of `headspan.attention`. The number of heads is a multiple of
         `num_key_heads`. By default no head has a limit, there are `num_key_heads` heads, and the cache grows.
     ramp : float
@@ -67,7 +67,7 @@ class SpanCache:
         The number of tokens so far.
     nbytes : int
         Memory of the keys and values, in bytes.
-    spans : ndarray or None
+    span : ndarray or None
         You may set shorter spans at any time.
 
     Raises
@@ -90,7 +90,7 @@ class SpanCache:
     >>> import headspan as hs
     >>> rng = np.random.default_rng(0)
     >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16)).astype(np.float32)
-    >>> cache = hs.SpanCache(1, 2, 16, spans=[4, 30], ramp=8)
+    >>> cache = hs.SpanCache(1, 2, 16, span=[4, 30], ramp=8)
     >>> prompt = cache.attend(q[:, :, :90], k[:, :, :90], v[:, :, :90])
     >>> for i in range(90, 100):
     ...     out = cache.attend(q[:, :, [i]], k[:, :, [i]], v[:, :, [i]])
@@ -105,7 +105,7 @@ class SpanCache:
         num_key_heads: int,
         head_dim: int,
         *,
-        spans: npt.ArrayLike | None = None,
+        span: npt.ArrayLike | None = None,
         ramp: float = 32,
         pattern: Pattern | Sequence[Pattern] | None = None,
         dtype: npt.DTypeLike = np.float32,
@@ -117,7 +117,7 @@ class SpanCache:
         self._kept_as, storage = storage_of(dtype)
         self._dtype = storage.arithmetic
         self._slack = _check.integer("slack", slack, at_least=0)
-        self._limits = Limits(self._key_heads, spans, ramp, pattern, first_tokens, self._dtype)
+        self._limits = Limits(self._key_heads, span, ramp, pattern, first_tokens, self._dtype)
         self._row = np.zeros(max(self._dims), self._dtype)
         self._rings = Rings(self._batch, self._dims, storage, self._capacities(self._limits, 0), self._limits.kept)
 
@@ -137,13 +137,13 @@ class SpanCache:
         return self._rings.nbytes
 
     @property
-    def spans(self) -> npt.NDArray[np.float64] | None:
+    def span(self) -> npt.NDArray[np.float64] | None:
         """The spans of the heads."""
         return None if self._limits.spans is None else self._limits.spans.copy()
 
-    @spans.setter
-    def spans(self, spans: npt.ArrayLike) -> None:
-        limits = self._limits.shortened(spans)
+    @span.setter
+    def span(self, span: npt.ArrayLike) -> None:
+        limits = self._limits.shortened(span)
         self._rings.shorten(self._capacities(limits, self.count))
         self._limits = limits
 
@@ -285,7 +285,7 @@ class SpanCache:
             "num_key_heads": self._key_heads,
             "head_dim": self._dims[0],
             "value_dim": self._dims[1],
-            "spans": self.spans,
+            "span": self.span,
             "ramp": self._limits.ramp,
             "pattern": specs[0] if isinstance(pattern, Pattern) else specs or None,
             "dtype": self._kept_as,

@@ -25,7 +25,7 @@ class SpanCache:
     Parameters
     ----------
     batch, num_key_heads, head_dim : int
-    spans : array_like, shape (heads,), optional
+    span : array_like, shape (heads,), optional
     ramp : float
     pattern : Pattern or list of Pattern, optional
     dtype : torch.dtype or str
@@ -36,7 +36,7 @@ class SpanCache:
 
     Attributes
     ----------
-    batch, count, nbytes, spans
+    batch, count, nbytes, span
         See `headspan.SpanCache`.
 
     Raises
@@ -51,7 +51,7 @@ class SpanCache:
     >>> import torch
     >>> from headspan.torch import SpanCache
     >>> q, k, v = torch.randn(3, 1, 2, 100, 16)
-    >>> cache = SpanCache(1, 2, 16, spans=[4, 30], ramp=8, dtype=torch.bfloat16)
+    >>> cache = SpanCache(1, 2, 16, span=[4, 30], ramp=8, dtype=torch.bfloat16)
     >>> prompt = cache.attend(q[:, :, :90], k[:, :, :90], v[:, :, :90])
     >>> for i in range(90, 100):
     ...     out = cache.attend(q[:, :, [i]], k[:, :, [i]], v[:, :, [i]])
@@ -65,7 +65,7 @@ class SpanCache:
         num_key_heads: int,
         head_dim: int,
         *,
-        spans: npt.ArrayLike | torch.Tensor | None = None,
+        span: npt.ArrayLike | torch.Tensor | None = None,
         ramp: float = 32,
         pattern: Pattern | Sequence[Pattern] | None = None,
         dtype: torch.dtype | str = torch.float32,
@@ -77,7 +77,7 @@ class SpanCache:
             batch,
             num_key_heads,
             head_dim,
-            spans=_plain("spans", spans),
+            span=_plain("span", span),
             ramp=ramp,
             pattern=pattern,
             dtype=_NAMES.get(dtype, dtype),
@@ -102,14 +102,14 @@ class SpanCache:
         return self._cache.nbytes
 
     @property
-    def spans(self) -> torch.Tensor | None:
+    def span(self) -> torch.Tensor | None:
         """Spans of the heads; you may set shorter ones at any time."""
-        spans = self._cache.spans
-        return None if spans is None else torch.from_numpy(spans)
+        span = self._cache.span
+        return None if span is None else torch.from_numpy(span)
 
-    @spans.setter
-    def spans(self, spans: npt.ArrayLike | torch.Tensor) -> None:
-        self._cache.spans = _plain("spans", spans)
+    @span.setter
+    def span(self, span: npt.ArrayLike | torch.Tensor) -> None:
+        self._cache.span = _plain("span", span)
 
     def append(self, key: torch.Tensor, value: torch.Tensor) -> None:
         """Append keys and values of shape (batch, key_heads, tokens, dims), like `headspan.SpanCache.append`."""
@@ -166,7 +166,7 @@ class SpanCache:
         """Return the full state as numbers, strings, tensors and lists of tensors, for ``torch.save``."""
         state = self._cache.state_dict()
         tensors = {name: [torch.from_numpy(array) for array in state[name]] for name in ("keys", "values")}
-        return state | tensors | {"spans": self.spans}
+        return state | tensors | {"span": self.span}
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:

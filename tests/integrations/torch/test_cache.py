@@ -9,7 +9,7 @@ from tensors import torch
 
 from headspan.torch import SpanCache  # isort: skip
 
-ARGUMENTS = {"spans": [3, 40, 9, 20], "ramp": 8, "first_tokens": 3, "slack": 10}
+ARGUMENTS = {"span": [3, 40, 9, 20], "ramp": 8, "first_tokens": 3, "slack": 10}
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 
@@ -31,7 +31,7 @@ def test_the_same_bits_as_of_arrays(dtype):
         assert np.array_equal(out.numpy(), expected[0])
         assert np.array_equal(lse.numpy(), expected[1])
     assert (ours.count, ours.nbytes) == (120, theirs.nbytes)
-    assert torch.equal(ours.spans, torch.tensor([3.0, 40, 9, 20], dtype=torch.float64))
+    assert torch.equal(ours.span, torch.tensor([3.0, 40, 9, 20], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -62,7 +62,7 @@ def test_what_else_a_cache_does():
     cache.reorder(torch.tensor([1, 1, 0]))
     assert (cache.batch, copy.batch) == (3, 2)
     assert cache.attend(query[[1, 1, 0], :, -1:]).shape == (3, 4, 1, 8)
-    cache.spans = torch.tensor([3, 20, 9, 20])
+    cache.span = torch.tensor([3, 20, 9, 20])
     assert cache.nbytes < copy.nbytes * 1.5
 
 

@@ -118,9 +118,9 @@ def test_functions_around_attention_read_no_tensor_without_numbers():
             retrieval_attention(query, query, query, **memory | {name: memory[name].to("meta")})
     with pytest.raises(ValueError, match="query must be on the CPU, not on meta"):
         retrieval_attention(*[query.to("meta")] * 3, **memory)
-    with pytest.raises(ValueError, match="spans must be on the CPU, not on meta"):
-        SpanCache(1, 4, 3, spans=torch.ones(4, device="meta"))
-    cache = SpanCache(1, 4, 3, spans=[1, 2, 3, 4])
+    with pytest.raises(ValueError, match="span must be on the CPU, not on meta"):
+        SpanCache(1, 4, 3, span=torch.ones(4, device="meta"))
+    cache = SpanCache(1, 4, 3, span=[1, 2, 3, 4])
     with pytest.raises(ValueError, match="span must be on the CPU, not on meta"):
         cache.attend(query, query, query, span=torch.ones(4, device="meta"))
 

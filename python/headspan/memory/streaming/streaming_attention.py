@@ -24,7 +24,7 @@ from headspan.ops.storage import storage_of
 # Options of a call. Those in _PER_HEAD may be one number, one per head or, where True, one per query.
 _OPTIONS = options_in(In.STREAM)
 _PER_HEAD = {name: ARRAY_OPTIONS[name].per_token for name in _OPTIONS if name in ARRAY_OPTIONS}
-_STATE = ("batch", "num_key_heads", "head_dim", "value_dim", *Rule._fields, "spans", "ramp", "dtype", "near", "far")
+_STATE = ("batch", "num_key_heads", "head_dim", "value_dim", *Rule._fields, "span", "ramp", "dtype", "near", "far")
 _BEYOND_ALL = float(reach.UNLIMITED)  # the span of heads without a limit, if other heads have one
 
 
@@ -44,7 +44,7 @@ class StreamingAttention:
         The number of newest tokens that stay whatever their weight. At most `slots`.
     decay : float
         The factor, from 0 to 1, by which received weight shrinks with every token. 1 sums up all weight so far.
-    spans : array_like, shape (heads,), optional
+    span : array_like, shape (heads,), optional
         The span of each head in tokens, as for `headspan.attention`, or inf for a head without a limit. The number of
         heads is a multiple of `num_key_heads`. By default no head has a limit.
     ramp : float
@@ -63,7 +63,7 @@ class StreamingAttention:
         The number of tokens so far.
     nbytes : int
         Memory of the keys, the values and their statistics, in bytes. It is constant.
-    spans : ndarray or None
+    span : ndarray or None
 
     Raises
     ------
@@ -103,14 +103,14 @@ class StreamingAttention:
     Summing received weight is the method of H2O (Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative
     Inference of Large Language Models", NeurIPS 2023, section 4), which has no decay. First tokens that draw much
     weight without meaning ("attention sinks": Xiao et al., "Efficient Streaming Language Models with Attention Sinks",
-    ICLR 2024, section 3) stay by their weight. ``SpanCache(spans=..., ramp=0, first_tokens=4)`` is that paper's rule.
+    ICLR 2024, section 3) stay by their weight. ``SpanCache(span=..., ramp=0, first_tokens=4)`` is that paper's rule.
 
     Examples
     --------
     >>> import numpy as np
     >>> import headspan as hs
     >>> rng = np.random.default_rng(0)
-    >>> stream = hs.memory.StreamingAttention(1, 2, 16, slots=64, window=16, decay=0.99, spans=[20, np.inf], ramp=4)
+    >>> stream = hs.memory.StreamingAttention(1, 2, 16, slots=64, window=16, decay=0.99, span=[20, np.inf], ramp=4)
     >>> before = stream.nbytes
     >>> for _ in range(500):
     ...     q, k, v = rng.standard_normal((3, 1, 2, 1, 16)).astype(np.float32)
@@ -128,7 +128,7 @@ class StreamingAttention:
         slots: int,
         window: int,
         decay: float,
-        spans: npt.ArrayLike | None = None,
+        span: npt.ArrayLike | None = None,
         ramp: float = 32,
         merge: bool = False,
         dtype: npt.DTypeLike = np.float32,
@@ -144,10 +144,10 @@ class StreamingAttention:
             raise ValueError(f"window must be at most {slots}, the number of slots, not {window}")
         decay, merge = _check.within("decay", decay, low=0, high=1), _check.flag("merge", merge)
         self._rule = Rule(slots, window, decay, merge)
-        if spans is not None:
-            array = _check.as_array("spans", spans)
-            spans = np.where(array == np.inf, _BEYOND_ALL, array) if array.dtype.kind == "f" else array
-        self._limits = limits = Limits(self._key_heads, spans, ramp, None, 0, self._dtype)
+        if span is not None:
+            array = _check.as_array("span", span)
+            span = np.where(array == np.inf, _BEYOND_ALL, array) if array.dtype.kind == "f" else array
+        self._limits = limits = Limits(self._key_heads, span, ramp, None, 0, self._dtype)
         near = np.array(limits.reach) < slots
         self._near_heads, self._far_heads = arguments.Heads(near), arguments.Heads(~near)
         self._near: SpanCache | None = None
@@ -155,7 +155,7 @@ class StreamingAttention:
             assert limits.spans is not None
             spans = limits.spans.reshape(self._key_heads, -1)[near].ravel()
             common: dict[str, Any] = {"ramp": limits.ramp, "dtype": self._dtype, "value_dim": self._dims[1]}
-            self._near = SpanCache(self._batch, len(self._near_heads.key_heads), self._dims[0], spans=spans, **common)
+            self._near = SpanCache(self._batch, len(self._near_heads.key_heads), self._dims[0], span=spans, **common)
         self._far: Slots | None = None
         if not near.all():
             self._far = Slots((self._batch, len(self._far_heads.key_heads)), self._dims, self._rule, self._dtype)
@@ -171,7 +171,7 @@ class StreamingAttention:
         return sum(part.nbytes for part in self._parts)
 
     @property
-    def spans(self) -> npt.NDArray[np.float64] | None:
+    def span(self) -> npt.NDArray[np.float64] | None:
         """The spans of the heads."""
         spans = self._limits.spans
         return None if spans is None else np.where(spans >= _BEYOND_ALL, np.inf, spans)
@@ -290,7 +290,7 @@ class StreamingAttention:
             "head_dim": self._dims[0],
             "value_dim": self._dims[1],
             **self._rule._asdict(),
-            "spans": self.spans,
+            "span": self.span,
             "ramp": self._limits.ramp,
             "dtype": self._dtype.name,
             "near": None if self._near is None else self._near.state_dict(),

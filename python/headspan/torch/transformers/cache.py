@@ -69,7 +69,7 @@ class HeadLayer:
             dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
             pattern = None if self.window is None else Window(self.window)
             limits = {name: self._options[name] for name in ("first_tokens", "slack")}
-            options = {"spans": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | limits
+            options = {"span": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | limits
             self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **options)
         key = key.detach()
         self._new = key, value.detach()
