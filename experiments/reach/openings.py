@@ -15,6 +15,7 @@ import headspan as hs
 import numpy as np
 from headspan.lab import lm
 from headspan.lab.text import load_text
+from headspan.lab.trained.loaded import LoadedRun
 from numpy.typing import NDArray
 
 RESULTS = Path(__file__).parent / "results"
@@ -47,7 +48,7 @@ def places(data: NDArray[np.uint8]) -> dict[str, NDArray[np.bool_]]:
     return {**named, "other signs": ~np.any(list(named.values()), axis=0)}
 
 
-def openings(run: hs.LoadedRun) -> dict[str, Any]:
+def openings(run: LoadedRun) -> dict[str, Any]:
     """Return the mean span of a run's characters by where they stand: of all heads, and of each head of each layer."""
     test = load_text(run.config["text"]).part("test")
     before = int(run.model.span_limit)  # what a character may depend on
