@@ -12,6 +12,7 @@ from headspan.ops.adapters.options import AXES, PLAIN, SAVED, TENSORS
 from headspan.ops.arguments.options import (
     ARRAY_OPTIONS,
     DIFFERENTIABLE,
+    ELSEWHERE,
     NAMES,
     PLAIN_OPTIONS,
     ROWS,
@@ -91,3 +92,9 @@ def test_page_on_gpus_says_what_the_kernels_take():
     rows = re.findall(r"^\| (`.*`) \| (yes|no|in part) \|", page, flags=re.MULTILINE)
     taken = {name: answer != "no" for names, answer in rows for name in re.findall(r"`(\w+)`", names)}
     assert taken == {name: name in options_in(In.CUDA) for name in ROWS}
+
+
+def test_the_page_of_conventions_has_a_row_for_each_name_of_other_libraries():
+    page = (ROOT / "docs" / "reference" / "conventions.md").read_text()
+    rows = re.findall(r"^\| (`.*?`) \|", page, re.M)
+    assert {name.strip("`") for row in rows for name in row.split(", ")} == set(ELSEWHERE)

@@ -111,7 +111,7 @@ TYPES = {name: _written_type(annotation) for name, annotation in Options.__annot
 _MASK = "pair_bias=, which is added to scores: where(mask, 0, -inf) for a boolean mask that is True for pairs to keep"
 _WINDOW = "pattern=Window(window), or span=window - 1 and ramp=0"
 # Names in other libraries, and what to write instead.
-_ELSEWHERE = {
+ELSEWHERE = {
     "attn_mask": _MASK,
     "mask": _MASK,
     "bias": "pair_bias=, or key_bias= for one number per key",
@@ -157,8 +157,8 @@ def _name_options(listed: str, line: re.Match[str]) -> str:
 def refuse_unknown(names: Iterable[str]) -> None:
     """Raise TypeError for an unknown option and suggest the most similar one."""
     for name in names:
-        if name in _ELSEWHERE:
-            raise TypeError(f"unknown option {name!r}; write {_ELSEWHERE[name]}")
+        if name in ELSEWHERE:
+            raise TypeError(f"unknown option {name!r}; write {ELSEWHERE[name]}")
         if name not in NAMES:
             nearest = difflib.get_close_matches(name, sorted(NAMES), 1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else "; help(headspan.attention) lists the options"
