@@ -51,6 +51,24 @@ def test_option_is_in_docstring_oracle_and_cases(name):
     assert name in TABLE["attention"] or f'"{name}"' in OTHER_ERRORS or f"{name}=" in OTHER_ERRORS
 
 
+def test_docstring_has_the_groups_and_the_order_of_the_table():
+    listed = inspect.getdoc(hs.attention).partition("Parameters\n----------\n")[2].partition("\n\nReturns\n")[0]
+    options = re.split(r"^(\S.*):$", listed, flags=re.MULTILINE)[1:]
+    groups = {
+        heading.lower(): ", ".join(re.findall(r"^(\S.*) : ", text, flags=re.MULTILINE)).split(", ")
+        for heading, text in zip(options[::2], options[1::2], strict=True)
+    }
+    assert list(groups) == [*(group.value for group in Group), "output"]
+    assert [name for group in Group for name in groups[group.value]] == list(ROWS)
+    assert all(ROWS[name].group.value == group for group, names in groups.items() for name in names if name in ROWS)
+
+
+def test_docstring_says_every_default():
+    described = re.split(r"^(\S.*) : ", inspect.getdoc(hs.attention).partition("\n\nReturns\n")[0], flags=re.MULTILINE)
+    texts = zip(described[1::2], described[2::2], strict=True)
+    assert [names for names, text in texts if "Default: " not in text] == ["query", "key, value"]
+
+
 def test_types_and_defaults_are_those_of_the_signature():
     parameters = inspect.signature(hs.attention).parameters
     assert list(Options.__annotations__) == list(ROWS) == list(TYPES)

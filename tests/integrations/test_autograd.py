@@ -51,12 +51,12 @@ def test_gradients_of_all_arguments_are_those_of_attention_vjp(qkv, span):
         "temperature": np.array([0.8, 1.3]),
         "alibi_slopes": np.array([0.1, 0.02]),
         "sinks": np.array([0.5, -1.0]),
-        "persistent_key": np.linspace(-1, 1, 3 * qkv[1].shape[-1]).reshape(3, -1),
-        "persistent_value": np.linspace(1, -1, 3 * qkv[2].shape[-1]).reshape(3, -1),
         "key_bias": np.linspace(-1, 1, qkv[1].shape[-2]),
         "distance_bias": np.linspace(-1, 1, 5),
         "pair_bias": np.linspace(-1, 1, qkv[0].shape[-2] * qkv[1].shape[-2]).reshape(-1, qkv[1].shape[-2]),
         "block_gates": np.linspace(0.5, 1, 4).reshape(2, 2),
+        "persistent_key": np.linspace(-1, 1, 3 * qkv[1].shape[-1]).reshape(3, -1),
+        "persistent_value": np.linspace(1, -1, 3 * qkv[2].shape[-1]).reshape(3, -1),
     }
     options["gate_block_size"] = -(-qkv[1].shape[-2] // 2)
     assert tuple(parameters) == DIFFERENTIABLE

@@ -77,9 +77,9 @@ def public_names():
 
 
 def sections(documented):
-    """The sections of a docstring, and what each lists."""
+    """The sections of a docstring, and what each lists, without headings such as "Dropout:"."""
     _, *parts = re.split(r"^(\w+)\n-+$", inspect.getdoc(documented), flags=re.MULTILINE)
-    listed = (re.findall(r"^(\S.*?)(?: :.*)?$", text, flags=re.MULTILINE) for text in parts[1::2])
+    listed = (re.findall(r"^(?!.*:$)(\S.*?)(?: :.*)?$", text, flags=re.MULTILINE) for text in parts[1::2])
     return dict(zip(parts[::2], [set(", ".join(lines).split(", ")) for lines in listed], strict=True))
 
 

@@ -136,11 +136,11 @@ def hybrid_attention(
     --------
     >>> import numpy as np
     >>> import headspan as hs
-    >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
+    >>> x = np.random.default_rng(0).standard_normal((2, 1000, 16))
     >>> parameters = hs.hybrid.hybrid_parameters(16, 4)
-    >>> out, span, temperature = hs.hybrid.hybrid_attention(x, parameters, num_heads=4, max_span=50, return_span=True)
+    >>> out, span, temperature = hs.hybrid.hybrid_attention(x, parameters, num_heads=4, max_span=256, return_span=True)
     >>> out.shape, span.shape
-    ((2, 100, 16), (2, 1))
+    ((2, 1000, 16), (2, 1))
     """
     function: Callable[..., Any] = hybrid_attention_vjp
     return function(
@@ -210,9 +210,9 @@ def hybrid_attention_vjp(
     --------
     >>> import numpy as np
     >>> import headspan as hs
-    >>> x = np.random.default_rng(0).standard_normal((2, 100, 16))
+    >>> x = np.random.default_rng(0).standard_normal((2, 1000, 16))
     >>> parameters = hs.hybrid.hybrid_parameters(16, 4)
-    >>> out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, num_heads=4, max_span=50)
+    >>> out, vjp = hs.hybrid.hybrid_attention_vjp(x, parameters, num_heads=4, max_span=256)
     >>> gradients = vjp(np.ones_like(out))
     >>> bool(abs(gradients.parameters.predictor_weight).min() > 0)
     True

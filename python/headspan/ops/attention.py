@@ -35,12 +35,12 @@ class Gradients(NamedTuple):
     temperature: Array | None
     alibi_slopes: Array | None
     sinks: Array | None
-    persistent_key: Array | None
-    persistent_value: Array | None
     key_bias: Array | None
     distance_bias: Array | None
     pair_bias: Array | None
     block_gates: Array | None
+    persistent_key: Array | None
+    persistent_value: Array | None
 
 
 _NONE: dict[str, Any] = dict.fromkeys(DIFFERENTIABLE)
@@ -93,21 +93,61 @@ def attention(
     key, value : array_like, shape (batch, key heads, key tokens, head_dim)
         Keys and values of the same type as `query`; heads must be a multiple of key heads. Query i is at position
         ``i + key tokens - tokens``, so the last query is aligned with the last key. The head_dim of `value` may differ.
+
+    Spans:
     span : array_like, optional
-        Distance in tokens up to which the mask is 1: a number, or an array of shape (heads,), (batch, heads) or
-        (batch, heads, tokens). None (default): unlimited.
+        Distance in tokens up to which the mask is 1; the mask falls to 0 over the next `ramp` tokens (default 32). A
+        number, or an array of shape (heads,), (batch, heads) or (batch, heads, tokens). Default: None, unlimited.
     ramp : float
-        Number of tokens beyond the span over which the mask falls from 1 to 0. The default of 32 suits contexts of
+        Number of tokens beyond the span over which the mask falls from 1 to 0. Default: 32, which suits contexts of
         thousands of tokens; a head with span 0 then still reaches 31 keys back. Choose a ramp that is short relative to
         the input, for example a tenth of it; otherwise every head reaches the whole input at any span. Only pairs on
         the ramp contribute to the gradient of a span: a long ramp takes in more distant keys, a short ramp computes
         fewer pairs beyond the span. 0 gives a hard window, whose span has no gradient.
+
+    Causality and positions:
     causal : bool, optional
-        Whether a query sees only keys at its own and earlier positions. If False, distances are absolute values. None
-        (default): True, except that a causal `Neighborhood` decides for each axis. The argument is required for a
-        `pattern` that looks both ways and for more queries than keys.
+        Whether a query sees only keys at its own and earlier positions. If False, distances are absolute values.
+        Default: None, which means True, except that a causal `Neighborhood` decides for each axis. The argument is
+        required for a `pattern` that looks both ways and for more queries than keys.
     include_self : bool
         Whether a query sees the key at its own position. Default: True.
+    query_positions, key_positions : array_like, optional
+        Positions of the tokens, used for distances, causality and spans: numbers of shape (tokens,) or (batch, tokens)
+        that do not decrease. With segments, they must not decrease within a segment and may restart in the next one.
+        Patterns always use indices. Default: keys are at 0, 1, 2, ..., and the last query is at the last key.
+
+    Padding and packing:
+    key_start, key_stop : array_like of int, optional
+        Padding on the left and right: only keys j with ``key_start <= j < key_stop`` are visible, like a slice.
+        Numbers, or of shape (batch,). Positions do not change. Default: no padding.
+    key_ranges : array_like of int, optional
+        Range of visible keys of each query as (start, stop), like a slice, of shape (tokens, 2) or (batch, tokens, 2)
+        and in any order. `causal`, spans, a pattern and padding apply within the ranges; keys outside all ranges are
+        not read. Positions do not change: for a query on a preallocated cache, pass its position as well, as in
+        ``query_positions=[100], key_ranges=[[0, 101]]``. Default: all keys.
+    prefix_lengths : array_like of int, optional
+        Length of the prefix (PrefixLM): all queries see this many keys from the first that is not padding, even later
+        keys. A number, or of shape (batch,). Spans and patterns still apply within the prefix. Requires `causal`.
+        Default: no prefix.
+    segment_ids : array_like of int, optional
+        Segment of each key, of shape (key tokens,) or (batch, key tokens): for example a packed document (see
+        `segment_ids`) or a cluster. A query sees only keys of its own segment, and only such pairs are computed. If
+        an id occurs in several runs, tokens are copied to make segments contiguous; this excludes a `pattern`.
+        Default: one segment.
+    query_segments, key_segments : array_like of int, optional
+        Separate segment ids of queries and keys, for packed cross-attention and chunks of packed prompts: of shape
+        (tokens,) or (batch, tokens), and (key tokens,) or (batch, key tokens). Unless `query_positions` is given, the
+        queries of a segment are aligned with its last keys: the last query with the last key, and so on backwards.
+        Default: one segment.
+
+    Patterns:
+    pattern : Pattern, list of Pattern or list of lists of Pattern, optional
+        Sparsity pattern: the pairs that are allowed, see `headspan.patterns`. The span applies within it. A list has
+        one pattern per head. A list of lists has a list per batch item, with one pattern for all heads or one per head.
+        Equal patterns are planned only once. Default: all pairs.
+
+    Biases and other score terms:
     scale : float, optional
         Factor of the dot products. Default: ``1 / sqrt(head_dim)``.
     temperature : array_like, optional
@@ -116,75 +156,61 @@ def attention(
         ALiBi slopes: a number, or an array of shape (heads,) or (batch, heads). Default: 0.
     softcap : float, optional
         Bound of the scaled dot products: ``softcap * tanh(product / softcap)``. It is applied before slopes and biases.
+        Default: no bound.
     sinks : array_like, optional
         Attention sinks: scores without a value. ``exp(sink)`` is added to the denominator of the softmax, so that the
         weights of a head may sum to less than 1; a sink of 0 adds 1. A number, or of shape (heads,) or (batch, heads).
-    persistent_key, persistent_value : array_like, optional
-        Learned keys and values that every query sees, regardless of distance, causality, spans, patterns and padding.
-        They share the softmax with the other keys. Their products are scaled and capped; slopes and biases do not
-        apply. Of shape (key heads, m, head_dim) or (m, head_dim) and of the type of `query`.
-    pattern : Pattern, list of Pattern or list of lists of Pattern, optional
-        Sparsity pattern: the pairs that are allowed, see `headspan.patterns`. The span applies within it. A list has
-        one pattern per head. A list of lists has a list per batch item, with one pattern for all heads or one per head.
-        Equal patterns are planned only once.
-    query_positions, key_positions : array_like, optional
-        Positions of the tokens, used for distances, causality and spans: numbers of shape (tokens,) or (batch, tokens)
-        that do not decrease. With segments, they must not decrease within a segment and may restart in the next one.
-        Patterns always use indices.
-    key_start, key_stop : array_like of int, optional
-        Padding on the left and right: only keys j with ``key_start <= j < key_stop`` are visible, like a slice.
-        Numbers, or of shape (batch,). Positions do not change.
-    key_ranges : array_like of int, optional
-        Range of visible keys of each query as (start, stop), like a slice, of shape (tokens, 2) or (batch, tokens, 2)
-        and in any order. `causal`, spans, a pattern and padding apply within the ranges; keys outside all ranges are
-        not read. Positions do not change: for a query on a preallocated cache, pass its position as well, as in
-        ``query_positions=[100], key_ranges=[[0, 101]]``.
-    prefix_lengths : array_like of int, optional
-        Length of the prefix (PrefixLM): all queries see this many keys from the first that is not padding, even later
-        keys. A number, or of shape (batch,). Spans and patterns still apply within the prefix. Requires `causal`.
-    segment_ids : array_like of int, optional
-        Segment of each key, of shape (key tokens,) or (batch, key tokens): for example a packed document (see
-        `segment_ids`) or a cluster. A query sees only keys of its own segment, and only such pairs are computed. If
-        an id occurs in several runs, tokens are copied to make segments contiguous; this excludes a `pattern`.
-    query_segments, key_segments : array_like of int, optional
-        Separate segment ids of queries and keys, for packed cross-attention and chunks of packed prompts: of shape
-        (tokens,) or (batch, tokens), and (key tokens,) or (batch, key tokens). Unless `query_positions` is given, the
-        queries of a segment are aligned with its last keys: the last query with the last key, and so on backwards.
+        Default: no sinks.
     key_bias : array_like, optional
         Bias added to all scores of a key, to change its importance; -inf removes the key. Of shape (key tokens,),
-        (heads or 1, key tokens) or (batch or 1, heads or 1, key tokens).
+        (heads or 1, key tokens) or (batch or 1, heads or 1, key tokens). Default: no bias.
     distance_bias : array_like, optional
         Bias added to the scores by distance in either direction: a table of shape (distances,) or (heads, distances),
         whose last entry applies to all larger distances. Fractional distances are truncated. On a grid with several
         axes it is a table by the offset key - query along each axis, as in Swin and NATTEN: of shape (offsets, ...) or
         (heads, offsets, ...), with odd numbers of offsets, 0 in the middle, and the ends for all larger offsets.
+        Default: no bias.
     distance_buckets : array_like of int, optional
         Index into `distance_bias` for each offset key - query: an array of odd length with offset 0 in the middle,
         earlier keys before it and later keys after it. Its ends apply to all larger offsets. See `t5_buckets`.
+        Default: the index is the distance.
     pair_bias : array_like, optional
         Bias added to the score of each pair; -inf removes the pair. Of shape (tokens, key tokens), optionally with
         leading axes for heads and batch items, which may have length 1, and of the type of `query`. It is read where
-        pairs are computed, and is not copied.
+        pairs are computed, and is not copied. Default: no bias.
     block_gates : array_like, optional
         Non-negative factor of all pairs of a block in the softmax, of shape (query blocks, key blocks) or (heads or 1,
         query blocks, key blocks). Both axes have as many blocks as the key tokens fill. A gate of 0 removes its block;
         its gradient is 0, so that it stays 0. The block is skipped if the pattern includes `Blocks` of the gates > 0.
+        Default: no gates.
     gate_block_size : int or (int, int), optional
-        Block size of `block_gates` in tokens, or as (queries, keys), like the block size of `Blocks`.
+        Block size of `block_gates` in tokens, or as (queries, keys), like the block size of `Blocks`. Required with
+        `block_gates`. Default: None.
+
+    Persistent keys:
+    persistent_key, persistent_value : array_like, optional
+        Learned keys and values that every query sees, regardless of distance, causality, spans, patterns and padding.
+        They share the softmax with the other keys. Their products are scaled and capped; slopes and biases do not
+        apply. Of shape (key heads, m, head_dim) or (m, head_dim) and of the type of `query`. Default: none.
+
+    Dropout:
     dropout : float
         Fraction of the weights that are set to 0 at random after the softmax. The others are divided by
         ``1 - dropout``. The log-sum-exp is that without dropout. Default: 0.
     seed : int, optional
         Seed of the dropout; use a new one in each training step. A hash of the seed, the batch item, the head and the
         indices of query and key selects the dropped weights. They are the same in every pass, for any number of threads
-        and on every machine.
+        and on every machine. Required for a `dropout` above 0. Default: None.
+
+    Output:
     return_lse : bool
         Whether to also return the log-sum-exp. Default: False.
     out : ndarray, optional
         Array for the output, of its shape and type, with a contiguous last axis; other strides are arbitrary. It must
         not overlap the arguments. Default: a new array.
     threads : int, optional
-        Maximum number of threads of this call. Default: `get_num_threads`. Results have the same bits for any number.
+        Maximum number of threads of this call. Default: that of `get_num_threads`. Results have the same bits for any
+        number.
 
     Returns
     -------
@@ -217,9 +243,9 @@ def attention(
     >>> import numpy as np
     >>> import headspan as hs
     >>> rng = np.random.default_rng(0)
-    >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16))
-    >>> hs.attention(q, k, v, span=[4, 50]).shape
-    (1, 2, 100, 16)
+    >>> q, k, v = rng.standard_normal((3, 1, 2, 1000, 16))
+    >>> hs.attention(q, k, v, span=[64, 256]).shape
+    (1, 2, 1000, 16)
     """
     with_lse = _check.flag("return_lse", return_lse)
     request = Request(query, key, value, options)
@@ -310,8 +336,8 @@ def attention_vjp(
     >>> import numpy as np
     >>> import headspan as hs
     >>> rng = np.random.default_rng(0)
-    >>> q, k, v = rng.standard_normal((3, 1, 2, 100, 16))
-    >>> out, vjp = hs.attention_vjp(q, k, v, span=[4.5, 50.5])
+    >>> q, k, v = rng.standard_normal((3, 1, 2, 1000, 16))
+    >>> out, vjp = hs.attention_vjp(q, k, v, span=[64.5, 256.5])
     >>> vjp(np.ones_like(out)).span.shape
     (2,)
     """

@@ -101,9 +101,9 @@ def cost(
     --------
     >>> import headspan as hs
     >>> full = hs.cost(tokens=1000, num_heads=2, head_dim=64)
-    >>> short = hs.cost(tokens=1000, num_heads=2, head_dim=64, span=[10, 100])
+    >>> short = hs.cost(tokens=1000, num_heads=2, head_dim=64, span=[64, 256])
     >>> full.pairs, short.pairs, short.head_pairs
-    (1001000, 164493, array([ 41139, 123354]))
+    (1001000, 338112, array([ 91440, 246672]))
     >>> hs.cost(tokens=1000, num_heads=1, head_dim=64, segment_ids=[0] * 500 + [1] * 500).pairs
     250500
 

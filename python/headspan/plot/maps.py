@@ -288,8 +288,8 @@ def distance_profile(
     >>> import numpy as np
     >>> import headspan as hs
     >>> q, k = np.random.default_rng(0).standard_normal((2, 3, 500, 8))
-    >>> weights = hs.attention_weights(q, k, span=[4, 20, 90], rows=slice(-100, None))
-    >>> hs.plot.distance_profile(weights, span=[4, 20, 90]).get_xlabel()
+    >>> weights = hs.attention_weights(q, k, span=[16, 64, 256], rows=slice(-100, None))
+    >>> hs.plot.distance_profile(weights, span=[16, 64, 256]).get_xlabel()
     'distance (tokens)'
     """
     array = style.numbers("weights", weights, 2, 3, 4)

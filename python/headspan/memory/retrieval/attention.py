@@ -143,7 +143,7 @@ def retrieval_attention_vjp(
     >>> import headspan as hs
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 10, 16))
     >>> memory, found = np.ones((2, 2, 50, 16)), np.arange(60).reshape(2, 10, 3) % 50
-    >>> out, vjp = hs.memory.retrieval_attention_vjp(q, k, v, *memory, found, gate=[0.5, 1.5], span=4)
+    >>> out, vjp = hs.memory.retrieval_attention_vjp(q, k, v, *memory, found, gate=[0.5, 1.5], span=4, ramp=2)
     >>> gradients = vjp(np.ones_like(out))
     >>> gradients.memory_key.shape, gradients.gate.shape
     ((2, 50, 16), (2,))

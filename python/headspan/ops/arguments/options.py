@@ -37,6 +37,17 @@ class Options(TypedDict, total=False):
         _CAUSALITY, _check.flag, features=In.HALO | In.NESTED | In.VIEW | In.RECORD | In.CUDA)]
     include_self: Annotated[bool, PlainRow(
         _CAUSALITY, _check.flag, default=True, features=In.CACHE | In.HALO | In.NESTED | In.CUDA)]
+    query_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bq", features=In.STORE | In.CUDA)]
+    key_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bk")]
+    key_start: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
+    key_stop: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
+    key_ranges: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq.", features=In.VIEW | In.RECORD | In.CUDA)]
+    prefix_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.VIEW | In.CUDA)]
+    segment_ids: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk", features=In.VIEW | In.CUDA)]
+    query_segments: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq")]
+    key_segments: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk")]
+    pattern: Annotated[Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None, PatternRow(
+        Group.PATTERNS, by="index", features=In.HALO | In.VIEW | In.RECORD | In.CUDA)]
     scale: Annotated[float | None, PlainRow(
         _SCORES, _check.number, features=In.SCORES | In.RETRIEVAL | In.RECORD | In.CUDA)]
     temperature: Annotated[npt.ArrayLike | None, ArrayRow(
@@ -49,23 +60,6 @@ class Options(TypedDict, total=False):
     sinks: Annotated[npt.ArrayLike | None, ArrayRow(
         _SCORES, "bh", parameter=partial(_OF_HEAD, score=True),
         features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED | In.CUDA)]
-    persistent_key: Annotated[npt.ArrayLike | None, ArrayRow(
-        Group.PERSISTENT, "h..", parameter=Persistent, query_type=True,
-        features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
-    persistent_value: Annotated[npt.ArrayLike | None, ArrayRow(
-        Group.PERSISTENT, "h..", parameter=partial(Persistent, values=True), query_type=True,
-        features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
-    pattern: Annotated[Pattern | Sequence[Pattern] | Sequence[Sequence[Pattern]] | None, PatternRow(
-        Group.PATTERNS, by="index", features=In.HALO | In.VIEW | In.RECORD | In.CUDA)]
-    query_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bq", features=In.STORE | In.CUDA)]
-    key_positions: Annotated[npt.ArrayLike | None, ArrayRow(_CAUSALITY, "bk")]
-    key_start: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
-    key_stop: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.CACHE | In.VIEW | In.CUDA)]
-    key_ranges: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq.", features=In.VIEW | In.RECORD | In.CUDA)]
-    prefix_lengths: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "b", features=In.VIEW | In.CUDA)]
-    segment_ids: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk", features=In.VIEW | In.CUDA)]
-    query_segments: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bq")]
-    key_segments: Annotated[npt.ArrayLike | None, ArrayRow(_PACKING, "bk")]
     key_bias: Annotated[npt.ArrayLike | None, ArrayRow(
         _SCORES, "bhk", parameter=KeyBias, features=In.VIEW | In.RECORD)]
     distance_bias: Annotated[npt.ArrayLike | None, ArrayRow(
@@ -75,6 +69,12 @@ class Options(TypedDict, total=False):
     pair_bias: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, "bhqk", term=PairBias, query_type=True)]
     block_gates: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, "h..", term=BlockGates, by="index")]
     gate_block_size: Annotated[npt.ArrayLike | None, ArrayRow(_SCORES, ".", modifies="block_gates", static=_check.pair)]
+    persistent_key: Annotated[npt.ArrayLike | None, ArrayRow(
+        Group.PERSISTENT, "h..", parameter=Persistent, query_type=True,
+        features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
+    persistent_value: Annotated[npt.ArrayLike | None, ArrayRow(
+        Group.PERSISTENT, "h..", parameter=partial(Persistent, values=True), query_type=True,
+        features=In.CACHE | In.STORE_ONCE | In.HALO | In.NESTED)]
     dropout: Annotated[float, PlainRow(
         Group.DROPOUT, dropout.rate, default=0, by="index", features=In.CACHE | In.NESTED | In.CUDA)]
     seed: Annotated[int | None, PlainRow(

@@ -78,9 +78,9 @@ def halo_attention(
     >>> import torch.distributed as dist
     >>> from headspan.torch import halo_attention
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    >>> query, key, value = torch.randn(3, 1, 2, 100, 16)
-    >>> halo_attention(query, key, value, span=[4, 50]).shape
-    torch.Size([1, 2, 100, 16])
+    >>> query, key, value = torch.randn(3, 1, 2, 1000, 16)
+    >>> halo_attention(query, key, value, span=[64, 256]).shape
+    torch.Size([1, 2, 1000, 16])
     >>> dist.destroy_process_group()
     """
     refuse_unknown(options)

@@ -122,10 +122,10 @@ class HybridAttention(nn.Module):
     --------
     >>> import torch
     >>> from headspan.torch import HybridAttention
-    >>> layer = HybridAttention(16, 4, max_span=50, per="head")
-    >>> out, span, temperature = layer(torch.randn(2, 100, 16), return_span=True)
+    >>> layer = HybridAttention(16, 4, max_span=256, per="head")
+    >>> out, span, temperature = layer(torch.randn(2, 1000, 16), return_span=True)
     >>> out.shape, span.shape
-    (torch.Size([2, 100, 16]), torch.Size([2, 4]))
+    (torch.Size([2, 1000, 16]), torch.Size([2, 4]))
     >>> (out.square().mean() + 1e-4 * span.mean()).backward()
     >>> layer.predictor.projection.weight.grad.shape
     torch.Size([4, 16])
