@@ -89,9 +89,9 @@ defvjp_argnums(_attention, _attention_vjp)
 def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **options: Any) -> Any:
     """Compute attention with learned spans, differentiable by ``autograd``.
 
-    The arguments and results are those of :func:`headspan.attention`. The result can be
-    differentiated once, in reverse mode, with respect to `query`, `key`, `value` and every
-    option that has a field in :class:`headspan.Gradients`.
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys. The arguments and results are
+    those of :func:`headspan.attention`. The result can be differentiated once, in reverse mode, with respect to
+    `query`, `key`, `value` and every option that has a field in :class:`headspan.Gradients`.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ import re
 import headspan as hs
 import pytest
 from bad_calls import TABLE, public
+from docstrings import public_callables, public_modules, says_whether_causal, takes_causal
 from helpers import DOCUMENTS, ROOT, compile_library, examples, run_python, train_as_told
 
 # Those of JAX and torch are looked at where these are installed, in tests/integrations.
@@ -96,6 +97,12 @@ def test_docstring_has_its_sections(name):
     assert ("Raises" in found) == bool(signature.parameters)
     gives = inspect.isfunction(documented) and signature.return_annotation not in (None, "None")
     assert ("Returns" in found) == gives
+
+
+def test_docstrings_say_whether_attention_is_causal():
+    causal = [name for name, thing in public_callables(public_modules()).items() if takes_causal(thing)]
+    assert len(causal) > 15
+    assert [name for name in causal if not says_whether_causal(public(name.removeprefix("headspan.")))] == []
 
 
 @pytest.mark.parametrize("function", TABLE)

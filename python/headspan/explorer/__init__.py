@@ -47,9 +47,10 @@ def explore(
 ) -> Explorer:
     """Make an interactive view of attention and its spans, for notebooks and for saved HTML pages.
 
-    The view shows the map of one head, small maps of all heads, the mask and the cost of the pairs. Sliders change
-    span, ramp and temperature, and the browser recomputes the weights. For long inputs, Python computes pooled maps.
-    After zooming into such a map, the browser has single pairs, and the sliders of a saved page work too.
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys. The view shows the map of one
+    head, small maps of all heads, the mask and the cost of the pairs. Sliders change span, ramp and temperature, and
+    the browser recomputes the weights. For long inputs, Python computes pooled maps. After zooming into such a map, the
+    browser has single pairs, and the sliders of a saved page work too.
 
     Parameters
     ----------

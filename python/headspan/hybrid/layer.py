@@ -65,7 +65,8 @@ def hybrid_attention(
 ) -> Any:
     """Combine global attention with local attention, whose span and temperature the global branch predicts.
 
-    With u the layer norm of x and s between 0 and 1, the layer computes::
+    Both branches look both ways by default: pass ``causal=True``, with ``per="token"``, to hide later tokens. With u
+    the layer norm of x and s between 0 and 1, the layer computes::
 
         g    = attention(u)                                       all tokens
         s    = sigmoid(predictor(mean of g over the tokens))      of every token's own g with per="token"
@@ -183,6 +184,8 @@ def hybrid_attention_vjp(
     return_span: bool = False,
 ) -> Any:
     """Hybrid attention with its vector-Jacobian product.
+
+    Both branches look both ways by default: pass ``causal=True``, with ``per="token"``, to hide later tokens.
 
     Parameters
     ----------

@@ -46,9 +46,10 @@ def attention(
 ) -> Any:
     """Compute attention with a span per head or per token on JAX arrays on the CPU.
 
-    The arguments and results are those of `headspan.attention`, and the results are bitwise identical. Every array
-    option may be traced. The options listed in `headspan.Gradients` are differentiable; positions are not. Other
-    options are numbers and patterns and must be static during tracing, except for `seed`, which may be a traced array.
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys. The arguments and results are
+    those of `headspan.attention`, and the results are bitwise identical. Every array option may be traced. The options
+    listed in `headspan.Gradients` are differentiable; positions are not. Other options are numbers and patterns and
+    must be static during tracing, except for `seed`, which may be a traced array.
 
     Parameters
     ----------

@@ -81,9 +81,10 @@ def attention(
 ) -> Any:
     """Compute attention in which every head, or every token, has its own span.
 
-    The weight of a query and a key at distance x is proportional to
-    ``m(x) * exp(scale / temperature * query . key - slope * x)``. The soft mask ``m(x) = clip((R + z - x) / R, 0, 1)``
-    depends on the span z and the ramp R. Pairs with m = 0 are never read and cost nothing.
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys. The weight of a query and a key
+    at distance x is proportional to ``m(x) * exp(scale / temperature * query . key - slope * x)``. The soft mask
+    ``m(x) = clip((R + z - x) / R, 0, 1)`` depends on the span z and the ramp R. Pairs with m = 0 are never read and
+    cost nothing.
 
     Parameters
     ----------
@@ -304,6 +305,8 @@ def attention_vjp(
     **options: Unpack[Options],
 ) -> Any:
     """Compute attention and return the function that computes its gradients (vector-Jacobian product).
+
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys.
 
     Parameters
     ----------

@@ -28,6 +28,8 @@ def attention_weights(
 ) -> Array:
     """Compute the attention weights of selected queries and keys, for inspection.
 
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys.
+
     Parameters
     ----------
     query, key, **options

@@ -67,6 +67,8 @@ def cost(
 ) -> Cost:
     """Count the pairs and the floating-point operations of an attention.
 
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys.
+
     Parameters
     ----------
     tokens, num_heads, head_dim, batch : int

@@ -43,7 +43,8 @@ def attention(
 ) -> Any:
     """Compute attention directly from its definition, with memory quadratic in the tokens.
 
-    Everything is computed in float64. Only the pattern and the names of options are checked.
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys. Everything is computed in
+    float64. Only the pattern and the names of options are checked.
 
     Parameters
     ----------

@@ -14,13 +14,14 @@ from headspan.patterns.primitives import Global
 class Neighborhood(Primitive):
     """The window around a query on a grid of tokens in row-major order, shifted at borders to keep its full size.
 
-    Along an axis of length L, a query at coordinate c sees `window` coordinates, from
-    ``clip(c - window // 2, 0, L - window)`` on. On a causal axis it sees those from ``max(c - window + 1, 0)`` to c.
-    With a dilation, the same holds among the coordinates that are congruent to c modulo the dilation. With a stride s,
-    the queries from ``s * (c // s)`` to ``s * (c // s) + s - 1`` share the window of the query at
-    ``min(s * (c // s) + s // 2, L - 1)``; on a causal axis, their windows share the start of the last query's window.
-    In a pattern with a Neighborhood, the distance of a pair, for spans and slopes, is the largest distance along an
-    axis.
+    The window looks both ways by default, and `attention` then requires its argument `causal`: pass ``causal=True``
+    here for windows without later coordinates. Along an axis of length L, a query at coordinate c sees `window`
+    coordinates, from ``clip(c - window // 2, 0, L - window)`` on. On a causal axis it sees those from
+    ``max(c - window + 1, 0)`` to c. With a dilation, the same holds among the coordinates that are congruent to c
+    modulo the dilation. With a stride s, the queries from ``s * (c // s)`` to ``s * (c // s) + s - 1`` share the window
+    of the query at ``min(s * (c // s) + s // 2, L - 1)``; on a causal axis, their windows share the start of the last
+    query's window. In a pattern with a Neighborhood, the distance of a pair, for spans and slopes, is the largest
+    distance along an axis.
 
     Parameters
     ----------

@@ -31,7 +31,8 @@ def block_gates(
 ) -> Axes | Figure:
     """Draw the gates of blocks, with one panel per head and one row of panels per training step.
 
-    Closed blocks, whose gate is 0, are grey. The title has the number of open blocks and of all blocks with a pair.
+    Attention is causal by default: pass ``causal=False`` for gates of queries that see later keys. Closed blocks, whose
+    gate is 0, are grey. The title has the number of open blocks and of all blocks with a pair.
 
     Parameters
     ----------

@@ -66,9 +66,10 @@ def pattern(
 ) -> Axes | Figure:
     """Draw the pairs that a pattern allows, coloured by the part of its union that allows them.
 
-    A pair that several parts allow has the colour of the first part. Beyond the span this is a Global, which no span
-    limits. With more than 64 queries or keys, each cell is a block in the colour of its largest part, paler if fewer of
-    its pairs are computed. The title has the share of computed pairs and the FLOPs that `headspan.cost` counts.
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys. A pair that several parts allow
+    has the colour of the first part. Beyond the span this is a Global, which no span limits. With more than 64 queries
+    or keys, each cell is a block in the colour of its largest part, paler if fewer of its pairs are computed. The title
+    has the share of computed pairs and the FLOPs that `headspan.cost` counts.
 
     Parameters
     ----------

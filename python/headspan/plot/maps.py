@@ -38,9 +38,9 @@ def attention_map(
 ) -> Axes:
     """Draw the attention weights of a head, with the edges of its span (solid) and its reach (dashed).
 
-    Pairs that are not computed are grey. The lines lie just beyond the last pair, and are left out if they would cover
-    the map. More than 256 queries or keys are pooled as in `headspan.attention_weights`: the mean over queries of the
-    sum over keys.
+    Attention is causal by default: pass ``causal=False`` for weights of queries that see later keys. Pairs that are not
+    computed are grey. The lines lie just beyond the last pair, and are left out if they would cover the map. More than
+    256 queries or keys are pooled as in `headspan.attention_weights`: the mean over queries of the sum over keys.
 
     Parameters
     ----------
@@ -205,6 +205,8 @@ def _colour_label(rows: int, cols: int) -> str:
 def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
     """Return the mean weight at every distance between a query and a key.
 
+    Attention is causal by default: pass ``causal=False`` for weights of queries that see later keys.
+
     Parameters
     ----------
     weights : array_like, shape (..., rows, cols)
@@ -256,6 +258,8 @@ def distance_profile(
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the mean weight of each head at every distance, on logarithmic axes, with a mark at its span.
+
+    Attention is causal by default: pass ``causal=False`` for weights of queries that see later keys.
 
     Parameters
     ----------

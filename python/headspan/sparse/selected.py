@@ -31,11 +31,12 @@ def selected_blocks(
 ) -> Blocks:
     """Select the blocks of keys that match each block of queries best, as a pattern for `attention`.
 
-    The score of a block of keys is the dot product of the mean of its keys and the mean of the queries, for each batch
-    item and head. With `causal`, the first query of a block replaces the mean, so that no token affects what earlier
-    tokens see: a change of later tokens changes no earlier output. This holds to the bit for blocks of at least 16
-    queries; smaller blocks are computed together, and the order of their sums depends on the selection. Gradients treat
-    the selection as a constant.
+    The selection is causal by default: pass ``causal=False`` to let queries see later keys. The score of a block of
+    keys is the dot product of the mean of its keys and the mean of the queries, for each batch item and head. With
+    `causal`, the first query of a block replaces the mean, so that no token affects what earlier tokens see: a change
+    of later tokens changes no earlier output. This holds to the bit for blocks of at least 16 queries; smaller blocks
+    are computed together, and the order of their sums depends on the selection. Gradients treat the selection as a
+    constant.
 
     Smaller blocks of queries get a selection that fits each query better, but selecting takes longer. With
     ``block_size=(1, 4)`` each query has its own selection.

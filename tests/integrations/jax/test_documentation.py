@@ -7,6 +7,7 @@ import pkgutil
 import pydoc
 
 import pytest
+from docstrings import says_whether_causal
 from helpers import DOCUMENTS, ROOT, examples, needs
 from jax_arrays import jax  # noqa: F401
 
@@ -29,6 +30,10 @@ def test_the_function_has_examples_and_sections():
     assert all(f"\n{section}\n---" in text for section in ("Parameters", "Returns", "Raises", "Examples"))
     opening = pydoc.plain(pydoc.render_doc(headspan.jax.attention)).splitlines()[:10]
     assert not [line for line in opening if "Union[" in line or "numpy._typing" in line or "ForwardRef" in line]
+
+
+def test_docstring_says_that_attention_is_causal():
+    assert says_whether_causal(headspan.jax.attention)
 
 
 WITH_JAX = [document for document in DOCUMENTS if needs(document.read_text(), "jax")]

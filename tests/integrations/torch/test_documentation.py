@@ -7,6 +7,7 @@ import pkgutil
 import pydoc
 
 import pytest
+from docstrings import public_callables, says_whether_causal, takes_causal
 from helpers import DOCUMENTS, ROOT, examples, needs, train_as_told
 from tensors import torch
 
@@ -42,6 +43,12 @@ def test_public_names_have_examples_and_sections(name):
     assert any(test.examples for test in doctest.DocTestFinder(recurse=False).find(documented))
     opening = pydoc.plain(pydoc.render_doc(documented)).splitlines()[:10]
     assert not [line for line in opening if "Union[" in line or "numpy._typing" in line or "ForwardRef" in line]
+
+
+def test_docstrings_say_whether_attention_is_causal():
+    causal = [thing for thing in public_callables([headspan.torch]).values() if takes_causal(thing)]
+    assert len(causal) > 2
+    assert [thing for thing in causal if not says_whether_causal(thing)] == []
 
 
 WITH_TORCH = [document for document in DOCUMENTS if needs(document.read_text(), "torch")]

@@ -41,7 +41,8 @@ def retrieval_attention(
 ) -> Any:
     """Attention to the keys around a query and to keys retrieved for it from a memory, in one softmax.
 
-    If l is the log-sum-exp of the local part, m that of the memory part and b the gate, the result is
+    The local part is causal by default: pass ``causal=False`` to let queries see later keys. Retrieved keys have no
+    position. If l is the log-sum-exp of the local part, m that of the memory part and b the gate, the result is
     ``(exp(l) * local + exp(m + b) * memory) / (exp(l) + exp(m + b))``. The gate thus weights the memory by ``exp(b)``.
 
     Parameters
@@ -114,6 +115,8 @@ def retrieval_attention_vjp(
     **options: Any,
 ) -> tuple[Any, Callable[..., Any]]:
     """Attention to a window and to retrieved keys, with its vector-Jacobian product.
+
+    The window is causal by default: pass ``causal=False`` to let queries see later keys.
 
     Parameters
     ----------

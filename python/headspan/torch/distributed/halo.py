@@ -25,9 +25,10 @@ def halo_attention(
 ) -> torch.Tensor:
     """Compute attention over tokens that are distributed over the ranks of `torch.distributed`, in rank order.
 
-    For each key head, the ranks send only the keys and values that spans, ramp and pattern let its queries reach, over
-    as many ranks as necessary. Each rank gets the result of its own tokens, bitwise equal to `headspan.torch.attention`
-    over all tokens. Gradients of keys and values return to the ranks that hold them.
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys. For each key head, the ranks
+    send only the keys and values that spans, ramp and pattern let its queries reach, over as many ranks as necessary.
+    Each rank gets the result of its own tokens, bitwise equal to `headspan.torch.attention` over all tokens. Gradients
+    of keys and values return to the ranks that hold them.
 
     Parameters
     ----------

@@ -44,10 +44,11 @@ def attention(
 ) -> Any:
     """Compute attention on tensors; every head, or every token, has its own span.
 
-    The arguments are those of `headspan.attention`, which documents them, and the results on the CPU are bitwise equal.
-    Every option may also be a tensor, and the options in `headspan.Gradients` have a gradient. Tensors are read in
-    place, whatever their strides; only 16-bit floats on the CPU and a last axis that is not contiguous require a copy.
-    On a CUDA device, kernels of Triton take the options that leave one range of keys to each query.
+    Attention is causal by default: pass ``causal=False`` to let queries see later keys. The arguments are those of
+    `headspan.attention`, which documents them, and the results on the CPU are bitwise equal. Every option may also be a
+    tensor, and the options in `headspan.Gradients` have a gradient. Tensors are read in place, whatever their strides;
+    only 16-bit floats on the CPU and a last axis that is not contiguous require a copy. On a CUDA device, kernels of
+    Triton take the options that leave one range of keys to each query.
 
     Parameters
     ----------

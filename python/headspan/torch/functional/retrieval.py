@@ -38,10 +38,10 @@ def retrieval_attention(
 ) -> Any:
     """Compute attention to a window and to keys retrieved from a memory in one softmax, on CPU tensors.
 
-    The arguments are those of `headspan.memory.retrieval_attention`,
-    which describes the computation. The results are bitwise
-    equal in float32 and float64. Every tensor except `indices` has a gradient; models learn `gate`. Python functions
-    compute the memory part, so `torch.compile` excludes it from its graphs.
+    The window is causal by default: pass ``causal=False`` to let queries see later keys. The arguments are those of
+    `headspan.memory.retrieval_attention`, which describes the computation. The results are bitwise equal in float32 and
+    float64. Every tensor except `indices` has a gradient; models learn `gate`. Python functions compute the memory
+    part, so `torch.compile` excludes it from its graphs.
 
     Parameters
     ----------

@@ -69,6 +69,7 @@ class SpanPredictor(DynamicSpan):
 class HybridAttention(nn.Module):
     """Global and local attention in parallel; the global branch predicts the span and temperature of the local one.
 
+    Both branches look both ways by default: pass ``causal=True``, with ``per="token"``, to hide later tokens.
     `headspan.hybrid.hybrid_attention` documents the formulas and gives the same results; its matrices are transposed
     here.
 
