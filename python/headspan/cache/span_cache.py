@@ -70,13 +70,6 @@ class SpanCache:
     span : ndarray or None
         You may set shorter spans at any time.
 
-    Raises
-    ------
-    ValueError
-        If a size, span or pattern is out of its range or has a wrong shape.
-    TypeError
-        If an argument has a wrong type.
-
     Notes
     -----
     A key head has a ring buffer of ``reach + 1 + slack`` rows, where reach is the largest ``span + ramp`` of its heads.
@@ -158,8 +151,6 @@ class SpanCache:
         ------
         ValueError
             If a shape is wrong. The cache does not change.
-        TypeError
-            If an array has a wrong type.
         MemoryError
             If heads without a limit need more memory than there is. The cache does not change.
         """
@@ -205,8 +196,6 @@ class SpanCache:
         ------
         ValueError
             If a shape or value is wrong, or a query reaches tokens that were dropped. The cache does not change.
-        TypeError
-            If an argument has a wrong type or an option is unknown.
         """
         arguments.refuse_others(options, _OPTIONS, "a cache")
         with_lse, clip = _check.flag("return_lse", return_lse), _check.flag("clip", clip)

@@ -86,10 +86,8 @@ def explore(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
     TypeError
-        If a type is wrong, or if the types of the arrays differ.
+        If the arrays differ in type.
     ModuleNotFoundError
         If anywidget is not installed.
 

@@ -83,9 +83,7 @@ def fit_spans(
     Raises
     ------
     ValueError
-        If the ramp alone exceeds the budget, if a shape or value is wrong, or if a loss is not finite.
-    TypeError
-        If an argument has a wrong type.
+        If the ramp alone exceeds the budget, or if a loss is not finite.
 
     Notes
     -----

@@ -114,9 +114,9 @@ def hybrid_attention(
     Raises
     ------
     ValueError
-        If a shape or value is wrong, or if the predicted span is not finite.
+        If the predicted span is not finite.
     TypeError
-        If a type is wrong, or if the types of `x` and the parameters differ.
+        If `x` and the parameters differ in type.
 
     Notes
     -----
@@ -201,13 +201,6 @@ def hybrid_attention_vjp(
         ``vjp(grad_out, grad_span=None)`` returns the gradients of ``sum(grad_out * out) + sum(grad_span * span)`` with
         respect to the inputs, as a named tuple with the fields `x` and `parameters`, which are `HybridParameters`. A
         `grad_span`, for example from `span_penalty`, keeps spans short.
-
-    Raises
-    ------
-    ValueError
-        If a shape or value is wrong, here or in `vjp`.
-    TypeError
-        If a type is wrong or types differ, here or in `vjp`.
 
     Examples
     --------

@@ -76,13 +76,6 @@ def hybrid_parameters(
     -------
     HybridParameters
 
-    Raises
-    ------
-    ValueError
-        If a size, `per` or `seed` is wrong.
-    TypeError
-        If an argument has a wrong type.
-
     Examples
     --------
     >>> import headspan as hs

@@ -73,10 +73,8 @@ def attention(
 
     Raises
     ------
-    ValueError
-        If a shape or value is invalid and this is known during tracing.
     TypeError
-        If an argument has the wrong type, if arrays differ in type, or if an option is unknown.
+        If the arrays differ in type, or if an option is unknown.
     NotImplementedError
         For second derivatives, which are not supported.
     jax.errors.JaxRuntimeError or ValueError

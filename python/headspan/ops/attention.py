@@ -224,9 +224,9 @@ def attention(
     Raises
     ------
     ValueError
-        If a shape or value is invalid, or if options contradict each other.
+        If options contradict each other.
     TypeError
-        If an argument has the wrong type, if `query`, `key` and `value` differ in type, or if an option is unknown.
+        If `query`, `key` and `value` differ in type, or if an option is unknown.
 
     References
     ----------
@@ -320,13 +320,6 @@ def attention_vjp(
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` returns the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. If
         an argument is shared by batch items, heads or tokens, its gradient is the sum over them.
-
-    Raises
-    ------
-    ValueError
-        As for `attention`; also from `vjp`, if a gradient has the wrong shape.
-    TypeError
-        As for `attention`; also from `vjp`, if a gradient has the wrong type.
 
     Notes
     -----

@@ -45,13 +45,6 @@ def attention_weights(
     weights : ndarray, shape (batch, heads, rows, cols)
         The computation needs only memory for the result, `rows` and `cols`.
 
-    Raises
-    ------
-    ValueError
-        As for `attention`, or if `rows`, `cols` or `pool` is invalid.
-    TypeError
-        As for `attention`, or if `rows`, `cols` or `pool` has the wrong type.
-
     Examples
     --------
     >>> import numpy as np

@@ -95,9 +95,7 @@ def cost(
     Raises
     ------
     ValueError
-        If a shape or value is invalid, or if arguments exclude each other.
-    TypeError
-        If an argument has the wrong type, or if an option is unknown.
+        If arguments exclude each other, such as `decode` and `ranks`.
 
     Examples
     --------

@@ -43,10 +43,8 @@ def key_importance(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike)
 
     Raises
     ------
-    ValueError
-        If a shape does not fit.
     TypeError
-        If an argument has the wrong type, or the arguments differ in type.
+        If the arguments differ in type.
 
     Examples
     --------
@@ -76,10 +74,8 @@ def key_importance_vjp(
 
     Raises
     ------
-    ValueError
-        If a shape does not fit; also from `vjp`.
     TypeError
-        If an argument has the wrong type, or the arguments differ in type; also from `vjp`.
+        If the arguments differ in type.
 
     Examples
     --------

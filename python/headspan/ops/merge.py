@@ -42,7 +42,7 @@ def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
     ValueError
         If the sequences are empty or differ in length, or if shapes differ.
     TypeError
-        If an array has the wrong type, or the arrays differ in type.
+        If the arrays differ in type.
 
     Examples
     --------
@@ -75,13 +75,6 @@ def merge_attention_vjp(
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` returns the gradients as a named tuple with the fields `outs` and `lses`, two
         lists.
-
-    Raises
-    ------
-    ValueError
-        As for `merge_attention`; also from `vjp`, if a gradient has the wrong shape.
-    TypeError
-        As for `merge_attention`; also from `vjp`, if a gradient has the wrong type.
 
     Examples
     --------

@@ -24,7 +24,7 @@ def segment_ids(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     Raises
     ------
     ValueError
-        If the shape is wrong, or the numbers do not ascend from 0.
+        If the numbers do not ascend from 0.
     TypeError
         If the numbers are not integers.
 

@@ -34,8 +34,6 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     ------
     ValueError
         If the shapes do not broadcast, a value is not finite, or `span` or `ramp` is negative.
-    TypeError
-        If an argument is not numeric.
 
     References
     ----------
@@ -94,8 +92,6 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> float:
     ------
     ValueError
         If `span` is empty, or if a span or `weight` is negative or not finite.
-    TypeError
-        If an argument is not numeric.
 
     References
     ----------
@@ -129,8 +125,6 @@ def span_penalty_vjp(span: npt.ArrayLike, weight: float) -> tuple[float, Callabl
     ------
     ValueError
         As for `span_penalty`; also from `vjp`, if `grad` is not finite.
-    TypeError
-        As for `span_penalty`; also from `vjp`, if `grad` is not a number.
 
     Examples
     --------
@@ -175,9 +169,9 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, m
     Raises
     ------
     ValueError
-        If a shape does not fit, or `max_span` is negative, not finite or too large for the type of `x`.
+        If `max_span` is negative, not finite or too large for the type of `x`.
     TypeError
-        If an argument has the wrong type, or the arrays differ in type.
+        If the arrays differ in type.
 
     References
     ----------
@@ -208,13 +202,6 @@ def dynamic_span_vjp(
     span : ndarray, shape (batch, heads, tokens)
     vjp : callable
         ``vjp(grad_span)`` returns the gradients as a named tuple with the fields `x`, `weight` and `bias`.
-
-    Raises
-    ------
-    ValueError
-        As for `dynamic_span`; also from `vjp`, if the gradient has the wrong shape.
-    TypeError
-        As for `dynamic_span`; also from `vjp`, if the gradient has the wrong type.
 
     Examples
     --------

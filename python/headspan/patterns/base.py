@@ -200,8 +200,6 @@ class Pattern(ABC):
         ------
         ValueError
             If a size is below 1 or does not fit the pattern, for more than 2**26 pairs, or if `num_heads` is required.
-        TypeError
-            If a size is not an integer.
 
         Examples
         --------

@@ -132,9 +132,7 @@ class Blocks(Primitive):
     Raises
     ------
     ValueError
-        If a shape, an index or `block_size` is invalid; when used, if the blocks do not match the number of keys.
-    TypeError
-        If an argument has the wrong type.
+        When the pattern is used, if the blocks do not match the number of keys.
 
     Examples
     --------

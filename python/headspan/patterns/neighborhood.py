@@ -42,10 +42,8 @@ class Neighborhood(Primitive):
     Raises
     ------
     ValueError
-        If the number of axes or a size is invalid, or if the window does not fit; when the pattern is used, if the
-        grid does not contain all keys, or if there are more queries than keys.
-    TypeError
-        If an argument has the wrong type.
+        If the window does not fit; when the pattern is used, if the grid does not contain all keys, or if there are
+        more queries than keys.
 
     References
     ----------

@@ -40,8 +40,6 @@ class Window(Primitive):
     ------
     ValueError
         If `size` or `dilation` is less than 1, or `ahead` is negative.
-    TypeError
-        If an argument is not an integer.
 
     References
     ----------
@@ -88,8 +86,6 @@ class Strided(Primitive):
     ------
     ValueError
         If `stride` is less than 1, or `offset` is out of range.
-    TypeError
-        If an argument is not an integer.
 
     References
     ----------
@@ -127,8 +123,6 @@ class Fixed(Primitive):
     ------
     ValueError
         If an argument is less than 1, or `columns` exceeds `block_size`.
-    TypeError
-        If an argument is not an integer.
 
     References
     ----------
@@ -166,8 +160,6 @@ class Blockwise(Primitive):
     ------
     ValueError
         If `block_size` is less than 1, or `back` or `ahead` is negative.
-    TypeError
-        If an argument is not an integer.
 
     References
     ----------
@@ -212,8 +204,6 @@ class Global(Primitive):
     ------
     ValueError
         If an index is negative; when the pattern is used, if an index is beyond the keys.
-    TypeError
-        If an index is not an integer.
 
     References
     ----------
@@ -290,8 +280,6 @@ class Random(Primitive):
     ------
     ValueError
         If `blocks` or `block_size` is less than 1, or `seed` is negative or at least 2**63.
-    TypeError
-        If an argument has the wrong type.
 
     References
     ----------

@@ -55,10 +55,6 @@ def block_gates(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 
@@ -152,8 +148,6 @@ def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> A
     ------
     ValueError
         If `tokens` or `block_size` is less than 1.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 

@@ -49,10 +49,6 @@ def kept_tokens(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 

@@ -96,10 +96,6 @@ def pattern(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 

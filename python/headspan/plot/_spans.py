@@ -35,9 +35,7 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax
     Raises
     ------
     ValueError
-        If a span or the ramp is negative, or if a shape is wrong.
-    TypeError
-        If an argument has a wrong type.
+        If a span or the ramp is negative.
     ModuleNotFoundError
         If matplotlib is not installed.
 
@@ -99,10 +97,6 @@ def spans(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 
@@ -198,10 +192,6 @@ def span_history(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 
@@ -267,10 +257,6 @@ def dynamic_spans(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 

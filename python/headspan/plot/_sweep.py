@@ -32,10 +32,6 @@ def limit_sweep(sweeps: Mapping[str, Mapping[str, npt.ArrayLike]]) -> Figure:
 
     Raises
     ------
-    ValueError
-        If a shape, a value or a name is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 

@@ -70,10 +70,6 @@ def attention_map(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 
@@ -219,13 +215,6 @@ def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
     ndarray of float64, shape (..., cols)
         The mean over the pairs at each distance, or NaN if there are none.
 
-    Raises
-    ------
-    ValueError
-        If the shape is wrong.
-    TypeError
-        If an argument has a wrong type.
-
     Examples
     --------
     >>> import headspan as hs
@@ -280,10 +269,6 @@ def distance_profile(
 
     Raises
     ------
-    ValueError
-        If a shape or value is wrong.
-    TypeError
-        If an argument has a wrong type.
     ModuleNotFoundError
         If matplotlib is not installed.
 

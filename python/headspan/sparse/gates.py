@@ -54,9 +54,7 @@ def learned_blocks(
     Raises
     ------
     ValueError
-        If a shape or size is invalid or a gate is NaN.
-    TypeError
-        If an argument has the wrong type.
+        If a gate is NaN.
 
     See Also
     --------
@@ -95,13 +93,6 @@ def learned_blocks_vjp(
         As from `learned_blocks`.
     vjp : callable
         ``vjp(grad_block_gates)`` returns the gradient as a named tuple with the field `gates`, of their shape and type.
-
-    Raises
-    ------
-    ValueError
-        As for `learned_blocks`; also from `vjp`, if the gradient has the wrong shape.
-    TypeError
-        As for `learned_blocks`; also from `vjp`, if the gradient has the wrong type.
 
     Examples
     --------

@@ -73,9 +73,9 @@ def hierarchical_attention(
     Raises
     ------
     ValueError
-        If a shape or value is invalid, or if there are more queries than keys.
+        If there are more queries than keys.
     TypeError
-        If an argument has the wrong type, or the arrays differ in type.
+        If the arrays differ in type.
 
     References
     ----------
@@ -119,13 +119,6 @@ def hierarchical_attention_vjp(
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` returns the `Gradients` of query, key, value and sinks.
 
-    Raises
-    ------
-    ValueError
-        As for `hierarchical_attention`; also from `vjp`, if a gradient has the wrong shape.
-    TypeError
-        As for `hierarchical_attention`; also from `vjp`, if a gradient has the wrong type.
-
     Examples
     --------
     >>> import numpy as np
@@ -168,13 +161,6 @@ def hierarchical_cost(
     Cost
         Pairs of a query and a key or mean. Computing the means is not included; there are fewer means than tokens, and
         each costs as much as a pair. `dense_flops` is the cost of attention to every token.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of range.
-    TypeError
-        If a number is not an integer.
 
     Examples
     --------

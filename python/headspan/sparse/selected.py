@@ -73,9 +73,9 @@ def selected_blocks(
     Raises
     ------
     ValueError
-        If a shape or number is invalid, or `always` holds an unknown name.
+        If `always` holds an unknown name.
     TypeError
-        If an argument has the wrong type, or `query` and `key` differ in type.
+        If `query` and `key` differ in type.
 
     Notes
     -----

@@ -42,9 +42,9 @@ class SpanCache:
     Raises
     ------
     ValueError
-        If a size, a span or `ramp` is out of range, or if `pattern` looks ahead.
+        If `pattern` looks ahead.
     TypeError
-        If an argument has the wrong type, or `dtype` is not supported.
+        If `dtype` is not supported.
 
     Examples
     --------
@@ -138,9 +138,7 @@ class SpanCache:
         Raises
         ------
         ValueError
-            If shapes do not match, a tensor requires a gradient, or a query reaches tokens that are no longer stored.
-        TypeError
-            If a tensor has an unsupported type, or an option is unknown.
+            If a tensor requires a gradient, or if a query reaches tokens that are no longer stored.
         """
         new = [None if x is None else _array(name, x) for name, x in (("key", key), ("value", value))]
         plain: dict[str, Any] = {name: _plain(name, option) for name, option in options.items()}

@@ -72,9 +72,9 @@ def retrieval_attention(
     Raises
     ------
     ValueError
-        If a shape or value is wrong, or if an index is not a row of the memory.
+        If an index is not a row of the memory.
     TypeError
-        If a type is wrong, or if the types of the arrays differ.
+        If the arrays differ in type.
 
     References
     ----------
@@ -132,13 +132,6 @@ def retrieval_attention_vjp(
         ``vjp(grad_out, grad_lse=None)`` returns a named tuple with a field for each input that is an array:
         those of `Gradients`, `memory_key`, `memory_value` and `gate`. The gradients of `memory_key` and `memory_value`
         have all rows, with zeros for rows that no query sees.
-
-    Raises
-    ------
-    ValueError
-        If a shape or value is wrong, here or in `vjp`.
-    TypeError
-        If a type is wrong or types differ, here or in `vjp`.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class KeyIndex:
     ValueError
         If a size is less than 1.
     TypeError
-        If an argument has a wrong type, or if `nlist` is used with float64.
+        If `nlist` is used with float64.
     ImportError
         If `nlist` is used and faiss is not installed.
 
@@ -116,7 +116,7 @@ class KeyIndex:
         ValueError
             If `nlist` or `nprobe` is less than 1.
         TypeError
-            If `store` is not a `KeyValueStore`, or if another argument has a wrong type.
+            If `store` is not a `KeyValueStore`.
         ImportError
             If `nlist` is used and faiss is not installed.
         """
@@ -143,8 +143,6 @@ class KeyIndex:
         ValueError
             If the shape is wrong, a number is not finite, the first call has fewer keys than `nlist`, or the index is
             that of a store, to which you append keys instead. No key is then added.
-        TypeError
-            If `key` has a wrong type.
         """
         if self._store is not None:
             raise ValueError("key must be appended to the store; this index then finds it there")
@@ -184,9 +182,7 @@ class KeyIndex:
         Raises
         ------
         ValueError
-            If a shape or value is wrong, or if a number is not finite.
-        TypeError
-            If an argument has a wrong type.
+            If a number is not finite.
         """
         queries = self._checked_array("query", query)
         count = _check.integer("k", k, at_least=0)

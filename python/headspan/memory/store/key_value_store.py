@@ -54,8 +54,6 @@ class KeyValueStore:
     ------
     ValueError
         If sizes are missing for a new store, or differ from those of the existing store.
-    TypeError
-        If an argument has a wrong type.
     FileNotFoundError
         If the store does not exist, or if the parent folder does not exist.
     OSError
@@ -169,9 +167,7 @@ class KeyValueStore:
         Raises
         ------
         ValueError
-            If a shape is wrong, if float16 cannot hold a number, or if the store is closed or read-only.
-        TypeError
-            If an array has a wrong type.
+            If float16 cannot hold a number, or if the store is closed or read-only.
         OSError
             If the disk is full or the newest rows are damaged. No row is then added, and old rows stay readable.
         """
@@ -297,9 +293,7 @@ class KeyValueStore:
         Raises
         ------
         ValueError
-            If a shape or value is wrong, or if the store is closed.
-        TypeError
-            If an argument has a wrong type or an option is unknown.
+            If the store is closed.
         OSError
             If rows are damaged.
         """

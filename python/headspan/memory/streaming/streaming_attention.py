@@ -65,13 +65,6 @@ class StreamingAttention:
         Memory of the keys, the values and their statistics, in bytes. It is constant.
     span : ndarray or None
 
-    Raises
-    ------
-    ValueError
-        If a size, span, window or decay is out of its range or has a wrong shape.
-    TypeError
-        If an argument has a wrong type.
-
     Notes
     -----
     A call with more than 256 tokens is split into pieces of 256 and the rest, as if each piece were a call. For a piece
@@ -225,8 +218,6 @@ class StreamingAttention:
         ------
         ValueError
             If a shape is wrong. The stream does not change.
-        TypeError
-            If an array has a wrong type.
         """
         heads = self._key_heads if self._limits.spans is None else self._limits.spans.size
         nobody = np.empty((self._batch, heads, 0, self._dims[0]), self._dtype)
@@ -265,8 +256,6 @@ class StreamingAttention:
         ------
         ValueError
             If a shape or value is wrong. The stream does not change.
-        TypeError
-            If an argument has a wrong type or an option is unknown.
         """
         arguments.refuse_others(options, _OPTIONS, "a stream")
         with_lse = _check.flag("return_lse", return_lse)

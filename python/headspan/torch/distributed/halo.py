@@ -49,9 +49,9 @@ def halo_attention(
     Raises
     ------
     ValueError
-        If shapes do not match, a value is out of range, or there is no process group; for options that a slice and its
-        halo do not determine: positions, padding, ranges, segments, biases of keys and of pairs, dropout, and patterns
-        with global tokens, random pairs, grids or `Blocks`.
+        If there is no process group; for options that a slice and its halo do not determine: positions, padding,
+        ranges, segments, biases of keys and of pairs, dropout, and patterns with global tokens, random pairs, grids or
+        `Blocks`.
     TypeError
         If an argument is not a tensor, has an unsupported type, or has another type than `query`.
 

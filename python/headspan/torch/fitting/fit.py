@@ -73,9 +73,9 @@ def fit_spans(
     Raises
     ------
     ValueError
-        If the ramp alone exceeds the budget, a value is out of range, or an attention of the model has no spans.
+        If the ramp alone exceeds the budget, or an attention of the model has no spans.
     TypeError
-        If an argument has the wrong type, or if tokens predict the spans of the model.
+        If tokens predict the spans of the model.
 
     Notes
     -----

@@ -75,10 +75,9 @@ def attention(
     Raises
     ------
     ValueError
-        If shapes do not match, an option is out of range, or the tensors are not all on the CPU, on one CUDA device,
-        or on "meta".
+        If the tensors are not all on the CPU, on one CUDA device, or on "meta".
     TypeError
-        If an argument has an unsupported type, or if `query`, `key` and `value` differ in type outside autocast.
+        If `query`, `key` and `value` differ in type outside autocast.
     NotImplementedError
         For second derivatives and forward-mode derivatives, which are not supported, and on a CUDA device for options
         that its kernels do not take.

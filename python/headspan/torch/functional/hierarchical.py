@@ -58,9 +58,9 @@ def hierarchical_attention(
     Raises
     ------
     ValueError
-        If shapes do not match, a value is out of range, or the tensors are not on the same device.
+        If the tensors are not on the same device.
     TypeError
-        If an argument has an unsupported type, or if `query`, `key` and `value` differ in type outside autocast.
+        If `query`, `key` and `value` differ in type outside autocast.
     NotImplementedError
         For second derivatives and forward-mode derivatives, which are not supported.
 

@@ -67,9 +67,9 @@ def retrieval_attention(
     Raises
     ------
     ValueError
-        If shapes do not match, a value is out of range, or a tensor is not on the CPU.
+        If a tensor is not on the CPU.
     TypeError
-        If an argument has an unsupported type, or if the memory has another type than `key`.
+        If the memory has another type than `key`.
 
     References
     ----------

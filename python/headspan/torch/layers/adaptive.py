@@ -80,7 +80,7 @@ class AdaptiveSpanAttention(nn.Module):
     Raises
     ------
     ValueError
-        If a value is out of range, or if a size is not a multiple of the number of heads.
+        If a size is not a multiple of the number of heads.
     TypeError
         If a size is not an integer, `max_span` or `ramp` is not a number, or `pattern` is not a pattern.
 
@@ -220,9 +220,7 @@ class TransformerBlock(nn.Module):
     Raises
     ------
     ValueError
-        If a value is out of range, or if a size is not a multiple of the number of heads.
-    TypeError
-        If an argument of `AdaptiveSpanAttention` has the wrong type.
+        If a size is not a multiple of the number of heads.
 
     Examples
     --------

@@ -40,7 +40,7 @@ def convert(model: nn.Module, *, max_span: float, ramp: float = 32) -> list[Adap
     Raises
     ------
     ValueError
-        If the model has no supported attention or already has learned spans, or if a value is out of range.
+        If the model has no supported attention or already has learned spans.
     TypeError
         If `max_span` or `ramp` is not a number, or if an attention is of a subclass of `torch.nn.MultiheadAttention`.
 

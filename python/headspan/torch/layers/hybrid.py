@@ -110,9 +110,7 @@ class HybridAttention(nn.Module):
     Raises
     ------
     ValueError
-        If a value is out of range, `num_heads` does not divide `embed_dim`, or `causal` lacks ``per="token"``.
-    TypeError
-        If an argument has the wrong type.
+        If `num_heads` does not divide `embed_dim`, or `causal` lacks ``per="token"``.
 
     References
     ----------

@@ -173,7 +173,7 @@ def head_cache(
     ValueError
         If the model uses another attention implementation or caches latents, or if `spans` does not fit its heads.
     TypeError
-        If `model` is not a transformers model, or an argument has the wrong type.
+        If `model` is not a transformers model.
 
     References
     ----------

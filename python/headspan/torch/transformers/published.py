@@ -49,7 +49,7 @@ def duo_attention_spans(
     Raises
     ------
     ValueError
-        If `num_heads` is not a multiple of the key heads of `gates`, or a value is out of range.
+        If `num_heads` is not a multiple of the key heads of `gates`.
     TypeError
         If `gates` does not hold numbers, or `num_heads`, `recent` or `sinks` is not an integer.
     OSError

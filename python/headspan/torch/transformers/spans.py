@@ -48,7 +48,7 @@ def set_spans(
     ValueError
         If the number of layers or heads does not match, a span is negative, or the model uses another implementation.
     TypeError
-        If `model` is not a transformers model, or an argument has the wrong type.
+        If `model` is not a transformers model.
 
     Notes
     -----
