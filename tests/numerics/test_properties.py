@@ -6,6 +6,7 @@ import numpy as np
 import oracle
 import pytest
 from cases import DTYPES, LAYOUTS, lay_out, normals
+from headspan.ops.arguments.options import DIFFERENTIABLE
 from hypothesis import strategies as st
 from option_cases import OPTIONS, make_arrays
 from tolerances import check_close, check_gradients
@@ -44,10 +45,14 @@ def test_gradients_by_central_differences(options):
         out, lse = hs.attention(**{**arguments, name: array}, return_lse=True)
         return (out * grad_out).sum() + np.where(np.isfinite(lse), lse * grad_lse, 0.0).sum()
 
-    for name in (*oracle.ARRAYS, *oracle.PARAMETERS, "key_bias"):
+    for name in (*oracle.ARRAYS, *DIFFERENTIABLE):
         if arguments.get(name) is not None:
             expected = oracle.central_difference(lambda a, name=name: loss(name, a), arguments[name])
             np.testing.assert_allclose(getattr(gradients, name), expected, rtol=0, atol=1e-6, err_msg=name)
+
+
+def test_central_differences_cover_every_differentiable_option():
+    assert {name for options in OPTIONS.values() for name in options} >= set(DIFFERENTIABLE)
 
 
 def test_adjoint():
