@@ -24,7 +24,7 @@ hs.explore(q, k)
 """,
     "store": """
 q, k, v = np.random.default_rng(0).standard_normal((3, 2, 100, 16), dtype=np.float32)
-with hs.memory.KeyValueStore("keys", key_heads=2, head_dim=16) as store:
+with hs.memory.KeyValueStore("keys", num_key_heads=2, head_dim=16) as store:
     store.append(k, v)
     assert store.attend(q[:, -3:]).shape == (2, 3, 16)
 """,
