@@ -107,6 +107,12 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
     out : ndarray, shape (batch, heads, tokens, head_dim)
         With ``return_lse=True``, the tuple ``(out, lse)``.
 
+    See Also
+    --------
+    headspan.attention : The same for NumPy arrays, with a description of every option.
+    headspan.attention_vjp : Attention and its gradients without autograd.
+    headspan.torch.attention : Attention for tensors.
+
     Examples
     --------
     >>> import numpy as np

@@ -12,7 +12,14 @@ import re
 import headspan as hs
 import pytest
 from bad_calls import public
-from docstrings import public_callables, public_modules, says_whether_causal, takes_causal
+from docstrings import (
+    public_callables,
+    public_modules,
+    says_whether_causal,
+    sections,
+    takes_causal,
+    wrong_references,
+)
 from helpers import DOCUMENTS, ROOT, compile_library, examples, run_python, train_as_told
 
 # Those of JAX and torch are looked at where these are installed, in tests/integrations.
@@ -77,13 +84,6 @@ def public_names():
                 yield f"{module.__name__}.{name}".removeprefix("headspan.")
 
 
-def sections(documented):
-    """The sections of a docstring, and what each lists, without headings such as "Dropout:"."""
-    _, *parts = re.split(r"^(\w+)\n-+$", inspect.getdoc(documented), flags=re.MULTILINE)
-    listed = (re.findall(r"^(?!.*:$)(\S.*?)(?: :.*)?$", text, flags=re.MULTILINE) for text in parts[1::2])
-    return dict(zip(parts[::2], [set(", ".join(lines).split(", ")) for lines in listed], strict=True))
-
-
 @pytest.mark.parametrize("name", sorted(public_names()))
 def test_docstring_has_its_sections(name):
     """Named tuples are what functions return."""
@@ -102,6 +102,12 @@ def test_docstrings_say_whether_attention_is_causal():
     causal = [name for name, thing in public_callables(public_modules()).items() if takes_causal(thing)]
     assert len(causal) > 15
     assert [name for name in causal if not says_whether_causal(public(name.removeprefix("headspan.")))] == []
+
+
+def test_docstrings_refer_to_related_names_that_exist():
+    wrong = {name: wrong_references(name, thing) for name, thing in public_callables(public_modules()).items()}
+    assert len(wrong) > 70
+    assert {name: names for name, names in wrong.items() if names} == {}
 
 
 def test_readme_examples():

@@ -70,6 +70,13 @@ class SpanCache:
     span : ndarray or None
         You may set shorter spans at any time.
 
+    See Also
+    --------
+    attention : Attention without a cache.
+    headspan.torch.SpanCache : The same cache for tensors.
+    headspan.memory.StreamingAttention : Attention over a stream in fixed memory.
+    cost : With `decode`, the bytes that a step reads.
+
     Notes
     -----
     A key head has a ring buffer of ``reach + 1 + slack`` rows, where reach is the largest ``span + ramp`` of its heads.

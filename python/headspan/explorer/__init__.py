@@ -91,6 +91,12 @@ def explore(
     ModuleNotFoundError
         If anywidget is not installed.
 
+    See Also
+    --------
+    attention_weights : The weights of the same attention, for inspection.
+    headspan.plot.attention_map : Draws the weights of a head.
+    headspan.torch.record : Records queries and keys of a model, to inspect its heads.
+
     Examples
     --------
     >>> import numpy as np

@@ -85,6 +85,13 @@ def fit_spans(
     ValueError
         If the ramp alone exceeds the budget, or if a loss is not finite.
 
+    See Also
+    --------
+    SpanFit : The result of `fit_spans`.
+    headspan.plot.span_fit : Draws the result.
+    headspan.torch.fit_spans : The same for PyTorch models, in which it sets the spans.
+    cost : The pairs and the operations of an attention.
+
     Notes
     -----
     The tolerance holds on the data to which the spans are fitted. The loss on held-out data may grow a little more.

@@ -68,6 +68,11 @@ class SpanFit(NamedTuple):
         Whether no spans were better than one span for all heads. `spans` are then uniform.
     evaluations : int
         The number of evaluations of `loss` and `gradient`, without those of `held_out`.
+
+    See Also
+    --------
+    fit_spans : Finds the spans.
+    headspan.plot.span_fit : Draws the result.
     """
 
     spans: npt.NDArray[np.float64]

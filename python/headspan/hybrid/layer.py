@@ -118,6 +118,12 @@ def hybrid_attention(
     TypeError
         If `x` and the parameters differ in type.
 
+    See Also
+    --------
+    hybrid_attention_vjp : The same layer with its gradients.
+    hybrid_parameters : Initial parameters of the hybrid layer.
+    headspan.torch.HybridAttention : The same as a module of PyTorch.
+
     Notes
     -----
     The published layer takes the span out of the graph (``int(max_span * s.mean().item())``), so that its predictor
@@ -201,6 +207,11 @@ def hybrid_attention_vjp(
         ``vjp(grad_out, grad_span=None)`` returns the gradients of ``sum(grad_out * out) + sum(grad_span * span)`` with
         respect to the inputs, as a named tuple with the fields `x` and `parameters`, which are `HybridParameters`. A
         `grad_span`, for example from `span_penalty`, keeps spans short.
+
+    See Also
+    --------
+    hybrid_attention : The layer without the function for gradients.
+    HybridParameters : The parameters of the hybrid layer, or their gradients.
 
     Examples
     --------

@@ -33,6 +33,11 @@ class HybridParameters(NamedTuple):
     projection_bias : ndarray, shape (dim,)
     log_temperature : ndarray, shape (heads,), or None
         The logarithm of the temperature of every head. If None, the temperature follows from the predicted span.
+
+    See Also
+    --------
+    hybrid_parameters : Initial parameters of the hybrid layer.
+    hybrid_attention : The layer that takes the parameters.
     """
 
     norm_weight: Array
@@ -75,6 +80,11 @@ def hybrid_parameters(
     Returns
     -------
     HybridParameters
+
+    See Also
+    --------
+    HybridParameters : The parameters of the hybrid layer, or their gradients.
+    hybrid_attention : The layer that takes the parameters.
 
     Examples
     --------

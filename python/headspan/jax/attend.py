@@ -80,6 +80,11 @@ def attention(
     jax.errors.JaxRuntimeError or ValueError
         If a traced array has an invalid value, such as a negative span. The error is raised where the result is used.
 
+    See Also
+    --------
+    headspan.attention : The same for NumPy arrays, with a description of every option.
+    headspan.torch.attention : Attention for tensors.
+
     Notes
     -----
     XLA calls the compiled core once, which reads and writes arrays in place. `vmap` becomes one call with a larger
@@ -90,10 +95,10 @@ def attention(
     --------
     >>> import jax
     >>> from headspan.jax import attention
-    >>> query, key, value = jax.random.normal(jax.random.key(0), (3, 1, 2, 100, 16))
+    >>> query, key, value = jax.random.normal(jax.random.key(0), (3, 1, 2, 1000, 16))
     >>> def loss(span):
     ...     return attention(query, key, value, span=span).sum()
-    >>> jax.jit(jax.grad(loss))(jax.numpy.array([4.0, 50.0])).shape
+    >>> jax.jit(jax.grad(loss))(jax.numpy.array([64.0, 256.0])).shape
     (2,)
     """
     with_lse = _check.flag("return_lse", return_lse)

@@ -45,6 +45,11 @@ class ModelConfig:
         Length of a learned causal convolution over each channel of queries and keys (So et al., "Primer", 2021,
         section 3). With a few taps, a head can search for what followed the last characters earlier in the text, and
         small models learn this in minutes. With 1 there is no convolution.
+
+    See Also
+    --------
+    init_parameters : Draws the parameters for a configuration.
+    headspan.lab.TrainConfig : Configuration of training.
     """
 
     vocabulary: int
@@ -122,6 +127,11 @@ class TrainConfig:
         Seed of the initial weights and of the batches.
     log_every, evaluate_every : int
         Steps between two rows of the metrics, and between two evaluations on validation text, which save the weights.
+
+    See Also
+    --------
+    train : Starts or resumes training.
+    headspan.lab.lm.ModelConfig : Configuration of the model.
     """
 
     steps: int = 1900

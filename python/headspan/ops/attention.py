@@ -26,6 +26,10 @@ class Gradients(NamedTuple):
     span, temperature, alibi_slopes, sinks, key_bias, distance_bias, pair_bias, block_gates : ndarray or None
     persistent_key, persistent_value : ndarray or None
         None if the argument was None.
+
+    See Also
+    --------
+    attention_vjp : Returns the function that computes the gradients.
     """
 
     query: Array
@@ -228,6 +232,16 @@ def attention(
     TypeError
         If `query`, `key` and `value` differ in type, or if an option is unknown.
 
+    See Also
+    --------
+    attention_vjp : The same attention with its gradients.
+    attention_weights : The weights of the same attention, for inspection.
+    cost : The pairs and the operations of an attention.
+    SpanCache : Cache of keys and values for generation.
+    headspan.torch.attention : Attention for tensors.
+    headspan.jax.attention : Attention for JAX arrays.
+    headspan.reference.attention : The definition in NumPy, to test against.
+
     References
     ----------
     Spans: Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equations 3 and 4; slopes: Press et
@@ -320,6 +334,13 @@ def attention_vjp(
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` returns the `Gradients` of ``sum(grad_out * out) + sum(grad_lse * lse)``. If
         an argument is shared by batch items, heads or tokens, its gradient is the sum over them.
+
+    See Also
+    --------
+    attention : Attention without the function for gradients.
+    Gradients : The gradients that the function returned by `attention_vjp` computes.
+    headspan.torch.attention : Attention for tensors.
+    headspan.autograd.attention : Attention for the autograd package.
 
     Notes
     -----

@@ -45,6 +45,13 @@ def attention_weights(
     weights : ndarray, shape (batch, heads, rows, cols)
         The computation needs only memory for the result, `rows` and `cols`.
 
+    See Also
+    --------
+    attention : The outputs for these weights.
+    headspan.plot.attention_map : Draws the weights.
+    headspan.plot.distance_profile : Draws the mean weight at every distance.
+    explore : Interactive view of attention and spans.
+
     Examples
     --------
     >>> import numpy as np

@@ -37,6 +37,10 @@ def t5_buckets(buckets: int, *, max_distance: int = 128, bidirectional: bool = T
     TypeError
         If `buckets` or `max_distance` is not an integer, or `bidirectional` is not a bool.
 
+    See Also
+    --------
+    attention : Takes the buckets as `distance_buckets`.
+
     References
     ----------
     Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", JMLR 2020,

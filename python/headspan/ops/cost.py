@@ -39,6 +39,11 @@ class Cost(NamedTuple):
         Bytes of keys and values that one token reads, and that a `SpanCache` holds; only with `decode`.
     sent_bytes : int or None
         Bytes of keys and values that all ranks send forward, and of gradients that they send backward; with `ranks`.
+
+    See Also
+    --------
+    cost : Counts the pairs and the operations.
+    headspan.sparse.hierarchical_cost : The same for hierarchical attention.
     """
 
     pairs: int
@@ -96,6 +101,12 @@ def cost(
     ------
     ValueError
         If arguments exclude each other, such as `decode` and `ranks`.
+
+    See Also
+    --------
+    Cost : The result of `cost`.
+    attention : The attention whose cost is counted.
+    headspan.sparse.hierarchical_cost : The same for hierarchical attention.
 
     Examples
     --------

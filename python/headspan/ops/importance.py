@@ -46,6 +46,11 @@ def key_importance(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike)
     TypeError
         If the arguments differ in type.
 
+    See Also
+    --------
+    key_importance_vjp : The same importance with its gradients.
+    attention : Takes the importance as `key_bias`.
+
     Examples
     --------
     >>> import numpy as np
@@ -76,6 +81,11 @@ def key_importance_vjp(
     ------
     TypeError
         If the arguments differ in type.
+
+    See Also
+    --------
+    key_importance : The importance alone.
+    attention_vjp : Attention with the gradient of `key_bias`.
 
     Examples
     --------

@@ -44,6 +44,11 @@ def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
     TypeError
         If the arrays differ in type.
 
+    See Also
+    --------
+    merge_attention_vjp : The same merge with its gradients.
+    attention : Returns the parts to merge, with ``return_lse=True``.
+
     Examples
     --------
     >>> import numpy as np
@@ -75,6 +80,11 @@ def merge_attention_vjp(
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` returns the gradients as a named tuple with the fields `outs` and `lses`, two
         lists.
+
+    See Also
+    --------
+    merge_attention : The merge alone.
+    attention_vjp : The gradients of the parts.
 
     Examples
     --------

@@ -63,6 +63,10 @@ def attention(
     TypeError
         If `pattern` is not a pattern, or an option is unknown.
 
+    See Also
+    --------
+    headspan.attention : The same attention, computed by the core.
+
     Examples
     --------
     >>> import numpy as np

@@ -28,6 +28,10 @@ def segment_ids(cumulative_lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     TypeError
         If the numbers are not integers.
 
+    See Also
+    --------
+    attention : Takes the ids as `segment_ids`, `query_segments` or `key_segments`.
+
     Examples
     --------
     >>> import headspan as hs

@@ -35,6 +35,11 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     ValueError
         If the shapes do not broadcast, a value is not finite, or `span` or `ramp` is negative.
 
+    See Also
+    --------
+    headspan.plot.soft_mask : Draws the soft mask.
+    attention : Multiplies the weights by the mask.
+
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equation 3.
@@ -93,6 +98,11 @@ def span_penalty(span: npt.ArrayLike, weight: float) -> float:
     ValueError
         If `span` is empty, or if a span or `weight` is negative or not finite.
 
+    See Also
+    --------
+    span_penalty_vjp : The same penalty with its gradient.
+    dynamic_span : Spans that each token predicts.
+
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2: lambda / M times the sum over
@@ -125,6 +135,10 @@ def span_penalty_vjp(span: npt.ArrayLike, weight: float) -> tuple[float, Callabl
     ------
     ValueError
         As for `span_penalty`; also from `vjp`, if `grad` is not finite.
+
+    See Also
+    --------
+    span_penalty : The penalty alone.
 
     Examples
     --------
@@ -173,6 +187,12 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, m
     TypeError
         If the arrays differ in type.
 
+    See Also
+    --------
+    dynamic_span_vjp : The same spans with their gradients.
+    headspan.torch.DynamicSpan : The same as a module of PyTorch.
+    span_penalty : The penalty that keeps spans short.
+
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, equation 5.
@@ -202,6 +222,11 @@ def dynamic_span_vjp(
     span : ndarray, shape (batch, heads, tokens)
     vjp : callable
         ``vjp(grad_span)`` returns the gradients as a named tuple with the fields `x`, `weight` and `bias`.
+
+    See Also
+    --------
+    dynamic_span : The spans alone.
+    span_penalty_vjp : The penalty that keeps spans short, with its gradient.
 
     Examples
     --------

@@ -23,7 +23,13 @@ _LONGEST_NAME = 44
 
 
 class Pattern(ABC):
-    """A primitive or an expression of primitives."""
+    """A primitive or an expression of primitives.
+
+    See Also
+    --------
+    headspan.attention : Takes a pattern as `pattern`.
+    headspan.plot.pattern : Draws a pattern.
+    """
 
     def __or__(self, other: Pattern) -> Pattern:
         """Return the union: pairs that either pattern allows."""

@@ -134,6 +134,12 @@ class Blocks(Primitive):
     ValueError
         When the pattern is used, if the blocks do not match the number of keys.
 
+    See Also
+    --------
+    Blockwise : Blocks of keys around the block of a query.
+    headspan.sparse.selected_blocks : Blocks of keys chosen by content.
+    headspan.sparse.learned_blocks : Options for learned gates of blocks.
+
     Examples
     --------
     >>> from headspan.patterns import Blocks

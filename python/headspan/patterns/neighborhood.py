@@ -45,6 +45,11 @@ class Neighborhood(Primitive):
         If the window does not fit; when the pattern is used, if the grid does not contain all keys, or if there are
         more queries than keys.
 
+    See Also
+    --------
+    Window : A sliding window.
+    Global : Tokens that see all tokens and are seen by all.
+
     References
     ----------
     Hassani et al., "Neighborhood Attention Transformer", CVPR 2023, equation 1; "Dilated Neighborhood Attention

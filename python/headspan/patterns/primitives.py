@@ -14,7 +14,12 @@ from headspan.patterns.base import MAX_TOKENS, Pattern, Primitive
 
 @dataclass(frozen=True)
 class Full(Primitive):
-    """Every pair."""
+    """Every pair.
+
+    See Also
+    --------
+    Global : Tokens that see all tokens and are seen by all.
+    """
 
     _name = "full"
 
@@ -40,6 +45,11 @@ class Window(Primitive):
     ------
     ValueError
         If `size` or `dilation` is less than 1, or `ahead` is negative.
+
+    See Also
+    --------
+    Neighborhood : Windows on a grid of tokens.
+    Blockwise : Blocks of keys around the block of a query.
 
     References
     ----------
@@ -87,6 +97,11 @@ class Strided(Primitive):
     ValueError
         If `stride` is less than 1, or `offset` is out of range.
 
+    See Also
+    --------
+    Fixed : The last columns of every block.
+    Window : A sliding window.
+
     References
     ----------
     Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.3.
@@ -124,6 +139,11 @@ class Fixed(Primitive):
     ValueError
         If an argument is less than 1, or `columns` exceeds `block_size`.
 
+    See Also
+    --------
+    Strided : Every n-th key.
+    Blockwise : Blocks of keys around the block of a query.
+
     References
     ----------
     Child et al., "Generating Long Sequences with Sparse Transformers", 2019, section 4.3: the second part of its fixed
@@ -160,6 +180,11 @@ class Blockwise(Primitive):
     ------
     ValueError
         If `block_size` is less than 1, or `back` or `ahead` is negative.
+
+    See Also
+    --------
+    Blocks : A block mask.
+    Window : A sliding window.
 
     References
     ----------
@@ -204,6 +229,11 @@ class Global(Primitive):
     ------
     ValueError
         If an index is negative; when the pattern is used, if an index is beyond the keys.
+
+    See Also
+    --------
+    Full : Every pair.
+    Window : A sliding window.
 
     References
     ----------
@@ -280,6 +310,11 @@ class Random(Primitive):
     ------
     ValueError
         If `blocks` or `block_size` is less than 1, or `seed` is negative or at least 2**63.
+
+    See Also
+    --------
+    Blocks : A block mask.
+    Strided : Every n-th key.
 
     References
     ----------

@@ -58,6 +58,11 @@ def block_gates(
     ModuleNotFoundError
         If matplotlib is not installed.
 
+    See Also
+    --------
+    headspan.sparse.learned_blocks : Options for the gates that are drawn.
+    pattern : Draws the pairs that a pattern allows.
+
     Examples
     --------
     >>> import headspan as hs
@@ -150,6 +155,11 @@ def hierarchy(tokens: int, block_size: int = 64, *, ax: Axes | None = None) -> A
         If `tokens` or `block_size` is less than 1.
     ModuleNotFoundError
         If matplotlib is not installed.
+
+    See Also
+    --------
+    headspan.sparse.hierarchical_attention : The attention that the figure explains.
+    pattern : Draws the pairs that a pattern allows.
 
     Examples
     --------

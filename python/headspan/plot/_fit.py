@@ -36,6 +36,11 @@ def span_fit(fit: SpanFit, *, ax: Axes | None = None) -> Axes:
     ModuleNotFoundError
         If matplotlib is not installed.
 
+    See Also
+    --------
+    headspan.fit_spans : The result that the function draws.
+    limit_sweep : Draws quality against the limit of the span.
+
     Examples
     --------
     >>> import numpy as np

@@ -52,6 +52,10 @@ def kept_tokens(
     ModuleNotFoundError
         If matplotlib is not installed.
 
+    See Also
+    --------
+    headspan.memory.StreamingAttention : The stream whose tokens are drawn.
+
     Examples
     --------
     This stream keeps the first token, the newest token and, for a while, token 2:

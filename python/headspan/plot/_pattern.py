@@ -99,6 +99,11 @@ def pattern(
     ModuleNotFoundError
         If matplotlib is not installed.
 
+    See Also
+    --------
+    headspan.patterns.Pattern : The base class, whose operators combine patterns.
+    block_gates : Draws the gates of blocks.
+
     Examples
     --------
     >>> import headspan as hs

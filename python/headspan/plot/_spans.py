@@ -39,6 +39,11 @@ def soft_mask(span: npt.ArrayLike, *, ramp: float = 32, unit: str = "tokens", ax
     ModuleNotFoundError
         If matplotlib is not installed.
 
+    See Also
+    --------
+    headspan.soft_mask : The values of the mask.
+    spans : Draws the span of every head.
+
     Examples
     --------
     >>> import headspan as hs
@@ -99,6 +104,11 @@ def spans(
     ------
     ModuleNotFoundError
         If matplotlib is not installed.
+
+    See Also
+    --------
+    span_history : Draws spans during training.
+    dynamic_spans : Draws spans along a text.
 
     References
     ----------
@@ -195,6 +205,11 @@ def span_history(
     ModuleNotFoundError
         If matplotlib is not installed.
 
+    See Also
+    --------
+    spans : Draws the span of every head.
+    limit_sweep : Draws quality against the limit of the span.
+
     Examples
     --------
     >>> import headspan as hs
@@ -259,6 +274,11 @@ def dynamic_spans(
     ------
     ModuleNotFoundError
         If matplotlib is not installed.
+
+    See Also
+    --------
+    headspan.dynamic_span : The spans that the function draws.
+    spans : Draws the span of every head.
 
     Examples
     --------

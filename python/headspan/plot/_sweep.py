@@ -35,6 +35,11 @@ def limit_sweep(sweeps: Mapping[str, Mapping[str, npt.ArrayLike]]) -> Figure:
     ModuleNotFoundError
         If matplotlib is not installed.
 
+    See Also
+    --------
+    span_history : Draws spans during training.
+    span_fit : Draws the result of `headspan.fit_spans`.
+
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, figure 3.

@@ -73,6 +73,12 @@ def attention_map(
     ModuleNotFoundError
         If matplotlib is not installed.
 
+    See Also
+    --------
+    headspan.attention_weights : The weights that the function takes.
+    distance_profile : Draws the mean weight at every distance.
+    headspan.explore : Interactive view of attention and spans.
+
     Examples
     --------
     >>> import numpy as np
@@ -215,6 +221,11 @@ def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
     ndarray of float64, shape (..., cols)
         The mean over the pairs at each distance, or NaN if there are none.
 
+    See Also
+    --------
+    distance_profile : Draws the mean weight at every distance.
+    headspan.attention_weights : The weights that the function takes.
+
     Examples
     --------
     >>> import headspan as hs
@@ -271,6 +282,11 @@ def distance_profile(
     ------
     ModuleNotFoundError
         If matplotlib is not installed.
+
+    See Also
+    --------
+    mean_by_distance : The mean weight at every distance, as numbers.
+    attention_map : Draws the weights of a head.
 
     Examples
     --------

@@ -58,7 +58,10 @@ def learned_blocks(
 
     See Also
     --------
-    span_penalty : The L1 penalty, for gates as well as spans.
+    learned_blocks_vjp : The same options with the gradient of the gates.
+    headspan.span_penalty : The L1 penalty, for gates as well as spans.
+    headspan.torch.LearnedBlocks : The same as a module of PyTorch.
+    headspan.plot.block_gates : Draws the gates of blocks.
 
     References
     ----------
@@ -93,6 +96,11 @@ def learned_blocks_vjp(
         As from `learned_blocks`.
     vjp : callable
         ``vjp(grad_block_gates)`` returns the gradient as a named tuple with the field `gates`, of their shape and type.
+
+    See Also
+    --------
+    learned_blocks : The options alone.
+    headspan.attention_vjp : Returns the gradient of `block_gates`, which the function returned here takes.
 
     Examples
     --------

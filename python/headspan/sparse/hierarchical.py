@@ -77,6 +77,13 @@ def hierarchical_attention(
     TypeError
         If the arrays differ in type.
 
+    See Also
+    --------
+    hierarchical_attention_vjp : The same attention with its gradients.
+    hierarchical_cost : The pairs and the operations of hierarchical attention.
+    headspan.torch.hierarchical_attention : The same for tensors.
+    headspan.plot.hierarchy : Draws the groups of hierarchical attention.
+
     References
     ----------
     Zhu and Soricut, "H-Transformer-1D: Fast One-Dimensional Hierarchical Attention for Sequences", ACL 2021, section 4.
@@ -118,6 +125,11 @@ def hierarchical_attention_vjp(
     out : ndarray, or (out, lse) with `return_lse`
     vjp : callable
         ``vjp(grad_out, grad_lse=None)`` returns the `Gradients` of query, key, value and sinks.
+
+    See Also
+    --------
+    hierarchical_attention : The attention without the function for gradients.
+    headspan.attention_vjp : The gradients of attention to single keys.
 
     Examples
     --------
@@ -161,6 +173,11 @@ def hierarchical_cost(
     Cost
         Pairs of a query and a key or mean. Computing the means is not included; there are fewer means than tokens, and
         each costs as much as a pair. `dense_flops` is the cost of attention to every token.
+
+    See Also
+    --------
+    hierarchical_attention : Attention to groups of keys that grow with their distance.
+    headspan.cost : The same for attention to single keys.
 
     Examples
     --------

@@ -77,6 +77,11 @@ def selected_blocks(
     TypeError
         If `query` and `key` differ in type.
 
+    See Also
+    --------
+    headspan.patterns.Blocks : A block mask.
+    learned_blocks : Options for learned gates of blocks.
+
     Notes
     -----
     The loss was measured in three small models trained with full attention (``experiments/README.md``: characters of

@@ -46,6 +46,12 @@ class SpanCache:
     TypeError
         If `dtype` is not supported.
 
+    See Also
+    --------
+    headspan.SpanCache : The same cache for NumPy arrays.
+    head_cache : Cache for ``model.generate`` with the spans of each head.
+    attention : Attention for tensors.
+
     Examples
     --------
     >>> import torch

@@ -7,7 +7,7 @@ import pkgutil
 import pydoc
 
 import pytest
-from docstrings import says_whether_causal
+from docstrings import says_whether_causal, wrong_references
 from helpers import DOCUMENTS, ROOT, examples, needs
 from jax_arrays import jax  # noqa: F401
 
@@ -34,6 +34,10 @@ def test_the_function_has_examples_and_sections():
 
 def test_docstring_says_that_attention_is_causal():
     assert says_whether_causal(headspan.jax.attention)
+
+
+def test_docstring_refers_to_related_names_that_exist():
+    assert wrong_references("headspan.jax.attention", headspan.jax.attention) == []
 
 
 WITH_JAX = [document for document in DOCUMENTS if needs(document.read_text(), "jax")]

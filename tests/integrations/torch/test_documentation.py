@@ -7,7 +7,7 @@ import pkgutil
 import pydoc
 
 import pytest
-from docstrings import public_callables, says_whether_causal, takes_causal
+from docstrings import public_callables, says_whether_causal, takes_causal, wrong_references
 from helpers import DOCUMENTS, ROOT, examples, needs, train_as_told
 from tensors import torch
 
@@ -49,6 +49,11 @@ def test_docstrings_say_whether_attention_is_causal():
     causal = [thing for thing in public_callables([headspan.torch]).values() if takes_causal(thing)]
     assert len(causal) > 2
     assert [thing for thing in causal if not says_whether_causal(thing)] == []
+
+
+def test_docstrings_refer_to_related_names_that_exist():
+    wrong = {name: wrong_references(name, thing) for name, thing in public_callables([headspan.torch]).items()}
+    assert {name: names for name, names in wrong.items() if names} == {}
 
 
 WITH_TORCH = [document for document in DOCUMENTS if needs(document.read_text(), "torch")]

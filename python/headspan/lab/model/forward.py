@@ -149,6 +149,11 @@ def logits(parameters: Parameters, config: ModelConfig, tokens: Array) -> Any:
     -------
     ndarray, float32, shape (batch, tokens, vocabulary)
 
+    See Also
+    --------
+    loss : The mean negative log-likelihood.
+    trace : The queries, keys and values of each layer.
+
     Examples
     --------
     >>> from headspan.lab import lm
@@ -161,6 +166,11 @@ def logits(parameters: Parameters, config: ModelConfig, tokens: Array) -> Any:
 
 def loss(parameters: Parameters, config: ModelConfig, tokens: Array, targets: Array) -> Any:
     """Return the mean negative log-likelihood of `targets`, (batch, tokens), given `tokens`, in nats.
+
+    See Also
+    --------
+    logits : The scores of the next character.
+    surprisal : The bits of each character of a text.
 
     Examples
     --------
@@ -186,6 +196,11 @@ def loss(parameters: Parameters, config: ModelConfig, tokens: Array, targets: Ar
 def trace(parameters: Parameters, config: ModelConfig, tokens: Array) -> list[tuple[Array, Array, Array]]:
     """Return query, key and value of each layer, each of shape (batch, heads, tokens, head_dim).
 
+    See Also
+    --------
+    spans : The spans of a model.
+    headspan.explore : Interactive view of a trace.
+
     Examples
     --------
     >>> from headspan.lab import lm
@@ -204,6 +219,11 @@ def spans(parameters: Parameters, config: ModelConfig, tokens: Array) -> Array:
     -------
     ndarray, shape (layers, batch, heads, tokens)
         Spans in characters. Unless characters predict their spans, all characters of a head have the same span.
+
+    See Also
+    --------
+    trace : The queries, keys and values of each layer.
+    headspan.plot.spans : Draws the span of every head.
 
     Examples
     --------

@@ -50,6 +50,11 @@ def init_parameters(config: ModelConfig, seed: int) -> Parameters:
         width), and ``span_bias``, (layers, heads), replace it. ``embedding`` is (vocabulary, width) and ``head``
         (width, vocabulary). The parameters of a block are named ``<layer>.<name>``.
 
+    See Also
+    --------
+    ModelConfig : Configuration of the model.
+    logits : The scores of the next character.
+
     Examples
     --------
     >>> from headspan.lab import lm

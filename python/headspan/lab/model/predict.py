@@ -33,6 +33,11 @@ def window_bits(parameters: Parameters, config: ModelConfig, windows: Array, bat
     ndarray, float32, shape (windows, tokens)
         ``-log2 p(character | the characters before it in its window)``.
 
+    See Also
+    --------
+    stream_bits : The bits of each character, for a text that is read as one stream.
+    surprisal : The bits of each character of a text.
+
     Examples
     --------
     >>> from headspan.lab import lm
@@ -71,6 +76,12 @@ def surprisal(parameters: Parameters, config: ModelConfig, tokens: Array, contex
     Returns
     -------
     ndarray, float32, shape (tokens - 1,)
+
+    See Also
+    --------
+    stream_bits : The bits of each character, for a text that is read as one stream.
+    window_bits : The bits of each character in windows.
+    loss : The mean negative log-likelihood.
 
     Examples
     --------
@@ -114,6 +125,11 @@ def stream_bits(parameters: Parameters, config: ModelConfig, tokens: Array, segm
     Returns
     -------
     ndarray, float32, shape (tokens - 1,)
+
+    See Also
+    --------
+    window_bits : The bits of each character in windows.
+    surprisal : The bits of each character of a text.
 
     Examples
     --------

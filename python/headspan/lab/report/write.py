@@ -46,6 +46,11 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
     dict
         The numbers of the report, as in ``summary.json``.
 
+    See Also
+    --------
+    train : Starts or resumes training.
+    load_run : The weights, the history and the model of a run.
+
     Examples
     --------
     Write the report of a run of ``headspan demo`` again, which takes a few seconds:

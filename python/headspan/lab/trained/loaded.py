@@ -158,6 +158,12 @@ def load_run(path: str | os.PathLike[str]) -> LoadedRun:
     ModuleNotFoundError
         If autograd is not installed.
 
+    See Also
+    --------
+    train : Starts or resumes training.
+    write_report : The report of a run.
+    headspan.explore : Interactive view of ``trace(text)``.
+
     Examples
     --------
     >>> import tempfile

@@ -65,6 +65,12 @@ def configs(run: Run) -> tuple[ModelConfig, TrainConfig]:
 def as_config(model: ModelConfig, training: TrainConfig, text: Text) -> dict[str, Any]:
     """Return the content of ``config.json`` for a model, its training and a text.
 
+    See Also
+    --------
+    train : Starts or resumes training.
+    TrainConfig : Configuration of training.
+    headspan.lab.lm.ModelConfig : Configuration of the model.
+
     Examples
     --------
     >>> from headspan.lab import lm
@@ -250,6 +256,12 @@ def train(
     -------
     str
         ``"finished"``, ``"interrupted"``, ``"out of time"``, ``"paused"`` or ``"diverged"``.
+
+    See Also
+    --------
+    as_config : The content of ``config.json`` of a run.
+    load_run : The weights, the history and the model of a run.
+    write_report : The report of a run.
 
     Examples
     --------

@@ -76,6 +76,12 @@ def retrieval_attention(
     TypeError
         If the arrays differ in type.
 
+    See Also
+    --------
+    retrieval_attention_vjp : The same attention with its gradients.
+    KeyIndex : Search for the keys with the largest dot products.
+    headspan.torch.retrieval_attention : The same for tensors.
+
     References
     ----------
     Wu et al., "Memorizing Transformers", ICLR 2022, section 3.1 and 3.2. Their gate mixes the results of two softmaxes.
@@ -132,6 +138,11 @@ def retrieval_attention_vjp(
         ``vjp(grad_out, grad_lse=None)`` returns a named tuple with a field for each input that is an array:
         those of `Gradients`, `memory_key`, `memory_value` and `gate`. The gradients of `memory_key` and `memory_value`
         have all rows, with zeros for rows that no query sees.
+
+    See Also
+    --------
+    retrieval_attention : The attention without the function for gradients.
+    headspan.attention_vjp : The gradients of attention without a memory.
 
     Examples
     --------

@@ -52,6 +52,11 @@ class KeyIndex:
     ImportError
         If `nlist` is used and faiss is not installed.
 
+    See Also
+    --------
+    KeyValueStore : Keys and values on disk.
+    retrieval_attention : Attention to near keys and to retrieved keys.
+
     References
     ----------
     Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs", IEEE Transactions on Big Data 2021, section

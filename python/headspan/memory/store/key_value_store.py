@@ -61,6 +61,12 @@ class KeyValueStore:
     ImportError
         If lmdb is not installed (``pip install 'headspan[store]'``).
 
+    See Also
+    --------
+    KeyIndex : Search for the keys with the largest dot products.
+    StreamingAttention : Attention over a stream in fixed memory.
+    headspan.SpanCache : Cache of keys and values for generation.
+
     Notes
     -----
     The file is an LMDB database (Chu, "MDB: A Memory-Mapped Database and Backend for OpenLDAP", 2011), a tree of pages

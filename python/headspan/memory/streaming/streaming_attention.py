@@ -65,6 +65,12 @@ class StreamingAttention:
         Memory of the keys, the values and their statistics, in bytes. It is constant.
     span : ndarray or None
 
+    See Also
+    --------
+    headspan.SpanCache : Cache of keys and values for generation.
+    KeyValueStore : Keys and values on disk.
+    headspan.plot.kept_tokens : Draws which tokens a stream keeps.
+
     Notes
     -----
     A call with more than 256 tokens is split into pieces of 256 and the rest, as if each piece were a call. For a piece

@@ -31,6 +31,10 @@ def set_num_threads(n: int) -> None:
     TypeError
         If `n` is not an integer.
 
+    See Also
+    --------
+    get_num_threads : The maximum number of threads.
+
     Examples
     --------
     >>> import headspan as hs
@@ -49,6 +53,11 @@ def get_num_threads() -> int:
     -------
     int
         The number that was set, or otherwise OMP_NUM_THREADS or the number of processors.
+
+    See Also
+    --------
+    set_num_threads : Sets the maximum number of threads.
+    build_info : How the core was built, and which kernel it runs.
 
     Examples
     --------
@@ -84,6 +93,10 @@ def build_info() -> dict[str, object]:
         ``version``; ``compiler``; ``openmp``, whether the core uses OpenMP threads (otherwise it starts threads for
         every call); ``isa``, the kernel variant in use; ``isas``, the variants that this machine supports (the
         environment variable HEADSPAN_ISA selects one at import); ``threads``, see `get_num_threads`.
+
+    See Also
+    --------
+    get_num_threads : The maximum number of threads.
 
     Examples
     --------

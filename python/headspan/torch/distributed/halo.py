@@ -55,6 +55,11 @@ def halo_attention(
     TypeError
         If an argument is not a tensor, has an unsupported type, or has another type than `query`.
 
+    See Also
+    --------
+    attention : Attention over tokens on one device.
+    headspan.cost : With `ranks`, the bytes that ranks send.
+
     Notes
     -----
     All ranks must call the function equally often and run its backward pass: the loss of every rank must depend on the

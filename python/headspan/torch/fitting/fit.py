@@ -77,6 +77,11 @@ def fit_spans(
     TypeError
         If tokens predict the spans of the model.
 
+    See Also
+    --------
+    headspan.fit_spans : The same for any model whose loss a function measures.
+    set_spans : Sets the spans of a transformers model.
+
     Notes
     -----
     `set_spans` sets the spans, or they are stored in the `AdaptiveSpan` of each attention if there is one. A head whose

@@ -82,6 +82,13 @@ def attention(
         For second derivatives and forward-mode derivatives, which are not supported, and on a CUDA device for options
         that its kernels do not take.
 
+    See Also
+    --------
+    headspan.attention : The same for NumPy arrays, with a description of every option.
+    AdaptiveSpanAttention : Self-attention with learned spans.
+    SpanCache : Cache of keys and values for tensors.
+    halo_attention : Attention over tokens split over ranks.
+
     Notes
     -----
     Attention is an operator of torch. `torch.compile` and `torch.export` keep it as one node (create patterns outside

@@ -64,6 +64,11 @@ def hierarchical_attention(
     NotImplementedError
         For second derivatives and forward-mode derivatives, which are not supported.
 
+    See Also
+    --------
+    headspan.sparse.hierarchical_attention : The same for NumPy arrays.
+    attention : Attention for tensors.
+
     References
     ----------
     Zhu and Soricut, "H-Transformer-1D: Fast One-Dimensional Hierarchical Attention for Sequences", ACL 2021, section 4.

@@ -71,6 +71,12 @@ def retrieval_attention(
     TypeError
         If the memory has another type than `key`.
 
+    See Also
+    --------
+    headspan.memory.retrieval_attention : The same for NumPy arrays.
+    headspan.memory.KeyIndex : Search for the keys with the largest dot products.
+    attention : Attention for tensors.
+
     References
     ----------
     Wu et al., "Memorizing Transformers", ICLR 2022, sections 3.1 and 3.2.

@@ -84,6 +84,13 @@ class AdaptiveSpanAttention(nn.Module):
     TypeError
         If a size is not an integer, `max_span` or `ramp` is not a number, or `pattern` is not a pattern.
 
+    See Also
+    --------
+    TransformerBlock : A transformer block with learned spans.
+    AdaptiveSpan : A learned span for each head.
+    DynamicSpan : Spans that each token predicts, as a module.
+    convert : Adds learned spans to an existing model.
+
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019.
@@ -221,6 +228,11 @@ class TransformerBlock(nn.Module):
     ------
     ValueError
         If a size is not a multiple of the number of heads.
+
+    See Also
+    --------
+    AdaptiveSpanAttention : Self-attention with learned spans.
+    parameter_groups : Parameter groups with a learning rate for spans.
 
     Examples
     --------

@@ -44,6 +44,12 @@ def convert(model: nn.Module, *, max_span: float, ramp: float = 32) -> list[Adap
     TypeError
         If `max_span` or `ramp` is not a number, or if an attention is of a subclass of `torch.nn.MultiheadAttention`.
 
+    See Also
+    --------
+    parameter_groups : Parameter groups with a learning rate for spans.
+    freeze_spans : Replaces learned spans by fixed ones.
+    AdaptiveSpan : A learned span for each head.
+
     Notes
     -----
     Modules keep their identity, weights, hooks and names. A state dict from before the conversion can be loaded, and

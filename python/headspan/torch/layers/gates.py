@@ -47,6 +47,11 @@ class LearnedBlocks(Shares):
     TypeError
         If a size is not an integer, or if `initial` does not hold real numbers.
 
+    See Also
+    --------
+    headspan.sparse.learned_blocks : The same for NumPy arrays.
+    parameter_groups : Parameter groups with a learning rate for spans.
+
     Notes
     -----
     The pattern of open blocks depends on the values of the gates. Code that cannot read values gets no pattern: code

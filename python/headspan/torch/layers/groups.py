@@ -40,6 +40,8 @@ def parameter_groups(model: nn.Module, *, span_lr: float = 0.01) -> list[dict[st
     See Also
     --------
     convert : Adds learned spans to an existing model.
+    AdaptiveSpan : A learned span for each head.
+    LearnedBlocks : Learned gates of blocks, as a module.
 
     Examples
     --------

@@ -39,6 +39,11 @@ class SpanPredictor(DynamicSpan):
     TypeError
         If a size is not an integer, or `max_span` is not a number.
 
+    See Also
+    --------
+    HybridAttention : The hybrid layer for PyTorch.
+    DynamicSpan : Spans that each token predicts, as a module.
+
     Examples
     --------
     >>> import torch
@@ -111,6 +116,11 @@ class HybridAttention(nn.Module):
     ------
     ValueError
         If `num_heads` does not divide `embed_dim`, or `causal` lacks ``per="token"``.
+
+    See Also
+    --------
+    SpanPredictor : Spans predicted from tokens or their mean.
+    headspan.hybrid.hybrid_attention : The same for NumPy arrays.
 
     References
     ----------

@@ -112,6 +112,12 @@ class AdaptiveSpan(Shares):
     TypeError
         If `num_heads` is not an integer, or if `max_span` or `initial` is not real.
 
+    See Also
+    --------
+    DynamicSpan : Spans that each token predicts, as a module.
+    AdaptiveSpanAttention : Self-attention with learned spans.
+    parameter_groups : Parameter groups with a learning rate for spans.
+
     References
     ----------
     Sukhbaatar et al., "Adaptive Attention Span in Transformers", ACL 2019, section 2.2.
@@ -196,6 +202,12 @@ class DynamicSpan(nn.Module):
         If a size is less than 1, or `max_span` is not positive.
     TypeError
         If a size is not an integer, or `max_span` is not a number.
+
+    See Also
+    --------
+    AdaptiveSpan : A learned span for each head.
+    SpanPredictor : Spans predicted from tokens or their mean.
+    headspan.dynamic_span : The same for NumPy arrays.
 
     References
     ----------

@@ -175,6 +175,11 @@ def head_cache(
     TypeError
         If `model` is not a transformers model.
 
+    See Also
+    --------
+    set_spans : Sets the spans of a transformers model.
+    SpanCache : Cache of keys and values for tensors.
+
     References
     ----------
     Xiao et al., "DuoAttention", ICLR 2025, section 2.3; headspan uses a window for each head.

@@ -55,6 +55,11 @@ def duo_attention_spans(
     OSError
         If the folder or one of its files does not exist.
 
+    See Also
+    --------
+    moa_spans : The spans of MoA.
+    set_spans : Sets the spans of a transformers model.
+
     References
     ----------
     Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming Heads", ICLR 2025,
@@ -119,6 +124,11 @@ def moa_spans(plan: str | os.PathLike[str] | dict[str, Any], tokens: int) -> lis
         If `alphas` or `betas` does not hold numbers, or `tokens` is not an integer.
     OSError
         If the file does not exist.
+
+    See Also
+    --------
+    duo_attention_spans : The spans of DuoAttention.
+    set_spans : Sets the spans of a transformers model.
 
     References
     ----------

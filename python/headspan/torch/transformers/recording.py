@@ -117,6 +117,11 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
     NotImplementedError
         If two attentions have the same layer index, as in models with an encoder and a decoder.
 
+    See Also
+    --------
+    register : Makes headspan an attention implementation of transformers.
+    headspan.explore : Interactive view of attention and spans.
+
     Examples
     --------
     >>> import torch, headspan.torch

@@ -18,6 +18,12 @@ def register() -> None:
     ModuleNotFoundError
         If transformers is not installed.
 
+    See Also
+    --------
+    set_spans : Sets the spans of a transformers model.
+    convert : Adds learned spans to an existing model.
+    record : Records queries and keys of a model, to inspect its heads.
+
     Notes
     -----
     Causal masks, sliding windows, chunks, padding on both sides, packed sequences and static caches become a range of

@@ -50,6 +50,12 @@ def set_spans(
     TypeError
         If `model` is not a transformers model.
 
+    See Also
+    --------
+    fit_spans : The smallest spans for a trained model, set in the model.
+    freeze_spans : Replaces learned spans by fixed ones.
+    head_cache : Cache for ``model.generate`` with the spans of each head.
+
     Notes
     -----
     The saved configuration also contains ``attn_implementation="headspan"``. Newer versions of transformers (5.10 does,
@@ -100,6 +106,11 @@ def freeze_spans(model: torch.nn.Module) -> None:
         If the model has no learned spans or several configurations, an attention has no `layer_idx`, or ramps differ.
     TypeError
         If `model` is not a transformers model.
+
+    See Also
+    --------
+    convert : Adds learned spans to an existing model.
+    set_spans : Sets the spans of a transformers model.
 
     Examples
     --------
