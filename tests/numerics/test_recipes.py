@@ -57,14 +57,14 @@ def test_forgetting(recipes, qkv):
 
 @pytest.mark.parametrize("queries", [30, 4])
 def test_with_persistent(recipes, qkv, queries):
-    """A window and a span limit tokens and not the memories."""
+    """A window and a span limit tokens, but not persistent keys."""
     q, k, v = qkv
     q = q[:, :, -queries:]
     memory = np.random.default_rng(1).standard_normal((2, 2, 3, 5, 8))
     together = [np.concatenate([m, a], axis=2) for m, a in zip(memory, (k, v), strict=True)]
     at, key = np.arange(30 - queries, 30)[:, None], np.arange(30)
-    for window, span in ((6, None), (20, 9)):
-        near = (key <= at) & (at - key <= (window if span is None else min(window, span)))
+    for window, span in ((7, None), (21, 9)):
+        near = (key <= at) & (at - key <= (window - 1 if span is None else min(window - 1, span)))
         allowed = np.hstack([np.ones((queries, 5), bool), near])
         ours = recipes["with_persistent"](q, k, v, *memory, window, span=span, ramp=0)
         np.testing.assert_allclose(ours, dense(q, *together, allowed), atol=1e-11)
@@ -79,7 +79,7 @@ def test_compressed(recipes, qkv, queries):
     together = [np.concatenate([a, m], axis=2) for m, a in zip(means, (k, v), strict=True)]
     at, key = np.arange(30 - queries, 30)[:, None], np.arange(30)
     allowed = np.hstack([(key <= at) & (at - key <= 5), 4 * np.arange(7) + 3 <= at])
-    np.testing.assert_allclose(recipes["compressed"](q, k, v, 4, 5), dense(q, *together, allowed), atol=1e-11)
+    np.testing.assert_allclose(recipes["compressed"](q, k, v, 4, 6), dense(q, *together, allowed), atol=1e-11)
 
 
 def dense_with_factors(q, k, v, factors, grad_out):
@@ -110,7 +110,7 @@ def test_window_beside_gates(recipes, qkv, overlapping, queries):
         near, far = vjp(grad_out)
         found = [*(a + b for a, b in zip(near[:3], far[:3], strict=True)), far.block_gates]
     else:
-        out, vjp = recipes["window_beside_gates"](q, k, v, gates, 4, 5)
+        out, vjp = recipes["window_beside_gates"](q, k, v, gates, 4, 6)
         found = vjp(grad_out)
     at, key = np.arange(30 - queries, 30)[:, None], np.arange(30)
     near, past = (key <= at) & (at - key <= 5), (key <= at) & (overlapping | (at - key > 5))
