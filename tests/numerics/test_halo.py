@@ -76,7 +76,7 @@ def test_blocks_need_no_more_than_they_are_wide():
         ({"ranks": 2, "decode": True}, "ranks are for whole inputs, and cannot be combined with decode"),
         ({"ranks": 2, "key_tokens": 10}, "ranks are for whole inputs, and cannot be combined with key_tokens"),
         ({"ranks": 2, "dtype": "int8"}, "dtype must be a type of tensors if ranks are given, not int8"),
-        ({"ranks": 2, "num_key_heads": 3}, "heads must be a multiple of key_heads, not 4 and 3"),
+        ({"ranks": 2, "num_key_heads": 3}, "num_heads must be a multiple of num_key_heads, not 4 and 3"),
         ({"ranks": 2, "key_stop": 9}, "key_stop has no halo"),
     ],
     ids=str,

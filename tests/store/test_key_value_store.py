@@ -105,9 +105,9 @@ def test_sizes_are_those_it_was_made_with(tmp_path, later):
 
 BAD = {
     "no path": (TypeError, "path must be a folder", lambda p: hs.memory.KeyValueStore(3, 2, 5)),
-    "no sizes": (ValueError, "key_heads and head_dim are required", lambda p: hs.memory.KeyValueStore(p)),
-    "no head_dim": (ValueError, "key_heads and head_dim are required", lambda p: hs.memory.KeyValueStore(p, 2)),
-    "no heads": (ValueError, "key_heads must be at least 1", lambda p: hs.memory.KeyValueStore(p, 0, 5)),
+    "no sizes": (ValueError, "num_key_heads and head_dim are required", lambda p: hs.memory.KeyValueStore(p)),
+    "no head_dim": (ValueError, "num_key_heads and head_dim are required", lambda p: hs.memory.KeyValueStore(p, 2)),
+    "no heads": (ValueError, "num_key_heads must be at least 1", lambda p: hs.memory.KeyValueStore(p, 0, 5)),
     "a type": (TypeError, "dtype must be one of float16, float32", lambda p: hs.memory.KeyValueStore(p, 2, 5,
                                                                                                      dtype="i4")),
     "long rows": (ValueError, "rows of .* bytes are too long", lambda p: hs.memory.KeyValueStore(p, 1024, 1024)),

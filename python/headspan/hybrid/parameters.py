@@ -190,7 +190,7 @@ def check_parameters(parameters: object, x: Array, shape: Shape, per: str) -> Hy
         array = _check.float_array(full, parameter)
         _check.same_dtype({"x": x, full: array})
         if array.shape != expected:
-            with_per = f", heads={shape.heads} and per={per!r}" if name.startswith("predictor") else ""
+            with_per = f", num_heads={shape.heads} and per={per!r}" if name.startswith("predictor") else ""
             raise ValueError(
                 f"{full} must have the shape {expected} for x of {shape.dim} channels{with_per}, not {array.shape}"
             )

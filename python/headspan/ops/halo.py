@@ -68,7 +68,7 @@ class Whole(NamedTuple):
                     "attention"
                 )
         if heads % key_heads:
-            raise ValueError(f"heads must be a multiple of key_heads, not {heads} and {key_heads}")
+            raise ValueError(f"num_heads must be a multiple of num_key_heads, not {heads} and {key_heads}")
         patterns = per_head(options.get("pattern"), batch, heads, tokens, tokens)
         for primitive in (part for pattern in patterns for part in pattern.primitives()):
             if not isinstance(primitive, _PATTERNS):

@@ -246,7 +246,7 @@ def test_tensors_that_do_not_suit_each_other(one_rank):
             (query, key, value[:, :1]),
             r"query, key and value must have the same tokens of this rank, and key and value the same heads",
         ),
-        ((query[:, :1], key, value), r"heads must be a multiple of key_heads, not 1 and 2"),
+        ((query[:, :1], key, value), r"num_heads must be a multiple of num_key_heads, not 1 and 2"),
         ((query, key, value.numpy()), r"value must be a tensor of torch, not ndarray"),
     ):
         with pytest.raises((ValueError, TypeError), match=says):
