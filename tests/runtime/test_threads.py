@@ -79,7 +79,7 @@ BIT_CASES = {
 
 
 def with_persistent(arrays, options):
-    """Memory keys and values for a number of memory keys."""
+    """Options of a case, with persistent keys and values if it has a number of them."""
     count, options = options.get("memory"), {name: option for name, option in options.items() if name != "memory"}
     if count:
         for name in ("key", "value"):
