@@ -33,7 +33,8 @@ TEST_CASE("a ring has the last rows, the kept ones, and those that follow") {
   for (std::ptrdiff_t row = 0; row < count; row++) {
     ring[static_cast<std::size_t>(row % capacity)] = static_cast<double>(row);
     auto const token = std::find(kept.begin(), kept.end(), row);
-    if (token != kept.end()) ring[static_cast<std::size_t>(capacity + (token - kept.begin()))] = static_cast<double>(row);
+    if (token != kept.end())
+      ring[static_cast<std::size_t>(capacity + (token - kept.begin()))] = static_cast<double>(row);
   }
   for (std::size_t i = 0; i < more; i++) following[2 * i] = static_cast<double>(count) + static_cast<double>(i);
   RowPlaces const places{count - capacity, count, capacity, kept.data(), static_cast<std::ptrdiff_t>(kept.size())};
