@@ -128,10 +128,11 @@ def notebooks(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check the style of Python and C++, the imports between parts of the package, and the includes of C++ files."""
+    """Check the style of Python and C++, names, the imports between parts of the package, and the includes of C++."""
     session.install("ruff==0.14.5", "clang-format==20.1.8", "import-linter==2.17")
     session.run("ruff", "check", *PYTHON)
     session.run("ruff", "format", "--check", *PYTHON)
+    session.run("python", "tests/project/vague_names.py", "python")
     session.run("lint-imports", "--no-cache", "--no-logo", env={"PYTHONPATH": "python"})  # reads sources only
     session.run("clang-format", "--dry-run", "--Werror", *SOURCES)
     _includes(session)

@@ -60,8 +60,8 @@ def float_array(name: str, x: object) -> Array:
         raise TypeError(f"{name} must be float32 or float64, not {kind}{hint}")
     check_size(name, array.shape, dtype.itemsize)
     rows_contiguous = array.ndim == 0 or array.shape[-1] == 1 or array.strides[-1] == dtype.itemsize
-    whole_strides = all(stride % dtype.itemsize == 0 for stride in array.strides)
-    if array.dtype.isnative and array.flags.aligned and rows_contiguous and whole_strides:
+    strides_are_multiples = all(stride % dtype.itemsize == 0 for stride in array.strides)
+    if array.dtype.isnative and array.flags.aligned and rows_contiguous and strides_are_multiples:
         return array
     return np.array(array, dtype=dtype, order="C")
 
@@ -169,10 +169,10 @@ def token_texts(tokens: object, length: int) -> list[str] | None:
     return texts
 
 
-def gradient(name: str, x: object, shape: tuple[int, ...], *, beside: tuple[str, Array]) -> Array:
-    """Return ``x`` as the gradient of a result; ``beside`` is the name and value of an array with the required type."""
+def gradient(name: str, x: object, shape: tuple[int, ...], *, like: tuple[str, Array]) -> Array:
+    """Return ``x`` as the gradient of a result; ``like`` is the name and value of an array with the required type."""
     array = float_array(name, x)
-    same_dtype({beside[0]: beside[1], name: array})
+    same_dtype({like[0]: like[1], name: array})
     if array.shape != shape:
         result = name.removeprefix("grad_") if name != "grad" else "the result"
         raise ValueError(f"{name} must have the shape of {result}, {shape}, not {array.shape}")

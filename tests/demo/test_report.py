@@ -9,7 +9,7 @@ import headspan as hs
 import matplotlib
 import numpy as np
 import pytest
-from headspan.explorer.part import whole
+from headspan.explorer.part import full_part
 from headspan.lab import lm, train, write_report
 from headspan.lab.report import measure as _measure
 from headspan.lab.report import page as _page
@@ -90,7 +90,7 @@ def test_the_view_holds_the_passage_and_the_spans_of_all_heads(finished):
 def test_the_view_is_no_larger_than_a_page_may_be():
     layers = [tuple(np.ones((1, 8, 600, 64), np.float32) for _ in "qkv")] * 4
     view = _report_view._view_data(layers, np.full((4, 8), 999.0), 32, np.full(600, 65, np.uint8))
-    arrays = whole(view).arrays
+    arrays = full_part(view).arrays
     assert len(arrays["query"]) + len(arrays["key"]) <= _report_view.MOST_BYTES
     assert view.query.shape == (32, 152, 64)
     assert view.span == [152.0] * 32

@@ -83,7 +83,7 @@ def test_large_layout_counts_the_pairs_of_every_block():
     pattern = Window(91) | Global([3]) | Strided(7)
     layout = _pattern.layout_of(pattern, 1000, 1000, True)
     causal = np.tri(1000, dtype=bool)
-    assert (layout.block, layout.whole) == ((8, 8), True)
+    assert (layout.block, layout.is_complete) == ((8, 8), True)
     blocks = (pattern.mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
     np.testing.assert_array_equal(layout.counts.sum(axis=0), blocks)
     np.testing.assert_array_equal(layout.sizes, 64)
@@ -98,7 +98,7 @@ def test_of_a_very_large_layout_some_rows_are_looked_at(monkeypatch):
     monkeypatch.setattr(_pattern, "MOST_PAIRS", 2**18)
     ax = hs.plot.pattern(Window(91) | Strided(7), 1000)
     layout = _pattern.layout_of(Window(91), 1000, 1000, True)
-    assert not layout.whole
+    assert not layout.is_complete
     np.testing.assert_array_equal(layout.sizes, 2 * 8)
     assert "2 rows of each looked at" in ax.get_legend().get_texts()[-1].get_text()
     assert ax.get_legend().get_texts()[0].get_text() == "Window(91)"  # no number that would be a guess

@@ -22,7 +22,7 @@ class Limits:
     ----------
     spans : ndarray or None, shape (heads,)
     ramp : float
-    given_pattern : Pattern, list of Pattern or None
+    pattern : Pattern, list of Pattern or None
         The pattern without the sinks.
     first_tokens : int
     reach : list of int
@@ -45,7 +45,7 @@ class Limits:
         self.first_tokens = _check.integer("first_tokens", first_tokens, at_least=0)
         self.spans = None if spans is None else self._checked(spans)
         self._heads = key_heads if self.spans is None else self.spans.size
-        self.given_pattern = pattern
+        self.pattern = pattern
         self._patterns = self._with_sinks()
         _check_looks_back(self._patterns)
         self.kept = sorted({token for part in self._patterns for token in part.global_tokens})
@@ -65,7 +65,7 @@ class Limits:
                 f"span can only become shorter, because keys out of reach are dropped, but that of head {head} would "
                 f"grow from {self.spans[head]:g} to {shorter[head]:g}"
             )
-        return type(self)(self._key_heads, shorter, self.ramp, self.given_pattern, self.first_tokens, self._dtype)
+        return type(self)(self._key_heads, shorter, self.ramp, self.pattern, self.first_tokens, self._dtype)
 
     def pattern_of(self, count: int) -> Any:
         """Return the pattern of a call with `count` keys."""
@@ -150,7 +150,7 @@ class Limits:
 
     def _with_sinks(self) -> list[Pattern]:
         """Return one pattern for all heads or one for each head, with the sinks."""
-        pattern = self.given_pattern
+        pattern = self.pattern
         patterns = [] if pattern is None else [pattern] if isinstance(pattern, Pattern) else list(pattern)
         if any(not isinstance(part, Pattern) for part in patterns) or len(patterns) not in (0, 1, self._heads):
             raise TypeError(f"pattern must be a Pattern, or a list of {self._heads} for the heads, not {pattern!r}")

@@ -273,7 +273,7 @@ class SpanCache:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the cache: numbers, arrays, lists of arrays, and patterns as text."""
-        pattern = self._limits.given_pattern
+        pattern = self._limits.pattern
         keys, values = self._rings.state()
         specs = [part.to_spec() for part in ([pattern] if isinstance(pattern, Pattern) else pattern or [])]
         return {

@@ -2,7 +2,7 @@
 
 `explore` checks its arguments and then imports the widget from ``widget.py``. ``data.py`` holds the heads, and
 ``part.py`` the queries and keys in the picture. ``browser/`` holds the code of the browser, which the widget and saved
-pages share: ``allowed.js`` decides which pairs are allowed, ``numbers.js`` computes weights, ``bill.js`` counts costs,
+pages share: ``allowed.js`` decides which pairs are allowed, ``numbers.js`` computes weights, ``cost.js`` counts costs,
 ``paint.js`` draws, ``parts.js`` makes elements, ``heads.js`` shows all heads, ``reading.js`` describes the pair under
 the pointer, ``zoom.js`` selects a part, ``input.js`` handles input, and ``view.js`` connects all of them.
 """

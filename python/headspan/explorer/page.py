@@ -12,7 +12,7 @@ from typing import Any
 
 # Each file uses only files before it.
 MODULES = (
-    "allowed.js", "numbers.js", "words.js", "bill.js", "paint.js", "parts.js", "heads.js", "reading.js", "zoom.js",
+    "allowed.js", "numbers.js", "words.js", "cost.js", "paint.js", "parts.js", "heads.js", "reading.js", "zoom.js",
     "input.js", "view.js",
 )  # fmt: skip
 

@@ -118,7 +118,7 @@ class Part:
         return np.packbits(seen, bitorder="little").tobytes()
 
 
-def whole(data: ViewData) -> Part:
+def full_part(data: ViewData) -> Part:
     """Return the part with all queries and keys. Long inputs are shown as maps."""
     queries, keys = data.query.shape[1], data.key.shape[1]
     computes = max(queries, keys) <= data.max_tokens

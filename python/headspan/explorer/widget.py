@@ -20,7 +20,7 @@ from headspan import _check
 from headspan.explorer import page
 from headspan.explorer.counts import counts
 from headspan.explorer.data import ViewData
-from headspan.explorer.part import STRONGEST, Part, whole, zoomed
+from headspan.explorer.part import STRONGEST, Part, full_part, zoomed
 from headspan.ops.spans import farthest
 
 _STATE = ("head", "span", "ramp", "temperature", "selected", "zoom", "strongest")
@@ -67,7 +67,7 @@ class Explorer(anywidget.AnyWidget):
 
     def __init__(self, data: ViewData) -> None:
         self._data = data
-        self._part: Part = whole(data)
+        self._part: Part = full_part(data)
         self._maps: dict[int, tuple[tuple[float, ...], bytes]] = {}  # by head, with the settings of the map
         super().__init__(
             meta=self._part.meta,
@@ -118,7 +118,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _zoom_again(self, _: Any) -> None:
         if self.zoom is None:
-            part = whole(self._data)
+            part = full_part(self._data)
         else:
             rows, cols = (tuple(ends) for ends in self.zoom)
             part = zoomed(self._data, rows, cols, self.span, self.ramp)

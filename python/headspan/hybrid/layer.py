@@ -249,14 +249,14 @@ def hybrid_attention_vjp(
 
     def vjp(grad_out: npt.ArrayLike, grad_span: npt.ArrayLike | None = None) -> HybridGradients:
         """Return the gradients of x and of the parameters."""
-        grad = _check.gradient("grad_out", grad_out, out.shape, beside=("x", rows)).reshape(rows.shape)
+        grad = _check.gradient("grad_out", grad_out, out.shape, like=("x", rows)).reshape(rows.shape)
         grad_both = grad @ p.projection.T  # both @ projection
         local = local_vjp(grad_both[:, : shape.dim])
         assert local.span is not None
         assert local.temperature is not None
         total_span = local.span
         if grad_span is not None:
-            extra = _check.gradient("grad_span", grad_span, span.shape, beside=("x", rows))
+            extra = _check.gradient("grad_span", grad_span, span.shape, like=("x", rows))
             total_span = total_span + extra.reshape(local.span.shape)
         grad_share = longest * total_span  # longest * share
         grad_log_temperature = None

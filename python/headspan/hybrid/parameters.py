@@ -141,11 +141,11 @@ def check_causal(causal: object, per: str) -> bool:
     return checked
 
 
-def check_heads(dim: int, heads: object, name: str, *, given: str = "num_heads") -> int:
-    """Return the number of heads, which must divide `dim`. Errors use `name` for `dim` and `given` for `heads`."""
-    count = _check.integer(given, heads, at_least=1)
+def check_heads(dim: int, heads: object, name: str, *, argument: str = "num_heads") -> int:
+    """Return the number of heads, which must divide `dim`. Errors use `name` for `dim` and `argument` for `heads`."""
+    count = _check.integer(argument, heads, at_least=1)
     if dim % count:
-        raise ValueError(f"{given} must divide {name}, {dim}, not {count}")
+        raise ValueError(f"{argument} must divide {name}, {dim}, not {count}")
     return count
 
 

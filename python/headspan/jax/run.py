@@ -54,9 +54,9 @@ def _computed(call: Call, arguments: _Arrays, outputs: _Arrays) -> Mapping[str, 
     _, lse, kept = forward(request, out=outputs["out"], **requested)
     results = {} if lse is None else {"lse": lse}
     if kept is not None:
-        results["statistics"] = request.as_given(kept.statistics)
+        results["statistics"] = request.from_4d(kept.statistics)
         if "exact" in call.results:
-            results["exact"] = request.as_given(kept.out)
+            results["exact"] = request.from_4d(kept.out)
     return results
 
 

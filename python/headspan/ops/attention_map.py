@@ -83,7 +83,7 @@ def attention_weights(
             f"weights of shape {shape} do not fit into memory, {size:.0f} GiB; pool= pools them to blocks, "
             "rows= and cols= select some"
         ) from None
-    return request.as_given(weights)
+    return request.from_4d(weights)
 
 
 def _chosen(name: str, selection: Any, length: int) -> npt.NDArray[np.int64]:

@@ -16,7 +16,7 @@ from headspan.ops import reach
 from headspan.ops.arguments.options import DEFAULTS, Options, takes_options
 from headspan.ops.execution.request import Request
 from headspan.ops.execution.runtime import get_num_threads
-from headspan.ops.halo import Whole, sent_rows, starts_of
+from headspan.ops.halo import Layout, sent_rows, starts_of
 from headspan.ops.storage import storage_of
 from headspan.patterns.per_head import per_head
 
@@ -193,7 +193,7 @@ def _sending(
         raise ValueError("dtype must be a type of tensors if ranks are given, not int8")
     shared = num_heads if num_key_heads is None else _check.integer("num_key_heads", num_key_heads, at_least=1)
     sizes = {"tokens": tokens, "batch": batch, "heads": num_heads, "key_heads": shared}
-    layout = Whole.of(options, **sizes, dtype=storage.arithmetic)
+    layout = Layout.of(options, **sizes, dtype=storage.arithmetic)
     starts, span = starts_of(lengths), options.get("span")
     slices = [slice(*ends) for ends in itertools.pairwise(starts.tolist())]
     spans = [span] * len(slices)

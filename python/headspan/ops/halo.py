@@ -30,7 +30,7 @@ _PATTERNS = (Full, Window, Strided, Fixed, Blockwise)
 _GROUP = _compiled.group_queries  # that the core computes together
 
 
-class Whole(NamedTuple):
+class Layout(NamedTuple):
     """The attention of all ranks together, of which each rank computes a slice.
 
     Attributes
@@ -57,7 +57,7 @@ class Whole(NamedTuple):
     @classmethod
     def of(
         cls, options: Mapping[str, Any], *, tokens: int, batch: int, heads: int, key_heads: int, dtype: np.dtype[Any]
-    ) -> Whole:
+    ) -> Layout:
         """Check the options, which must be computable from a slice and its halo, and return the attention."""
         for name, value in options.items():
             if ROWS[name].group is Group.DROPOUT and not options.get("dropout"):

@@ -107,7 +107,7 @@ def key_importance_vjp(
 
     def vjp(grad_result: npt.ArrayLike) -> LinearGradients:
         """Return the gradients of x, weight and bias."""
-        grad = _check.gradient("grad", grad_result, result.shape, beside=("x", tokens))
+        grad = _check.gradient("grad", grad_result, result.shape, like=("x", tokens))
         grad_weight = np.einsum("bht,btw->hw", grad, tokens, optimize=True)
         return LinearGradients(np.swapaxes(grad, 1, 2) @ w, grad_weight, grad.sum(axis=(0, 2)))
 

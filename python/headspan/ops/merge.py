@@ -122,11 +122,11 @@ def merge_attention_vjp(
 
     def vjp(grad_out: npt.ArrayLike, grad_lse: npt.ArrayLike | None = None) -> MergeGradients:
         """Return the gradients of the outs and lses of the parts."""
-        grad = _check.gradient("grad_out", grad_out, out.shape, beside=("outs", out))
+        grad = _check.gradient("grad_out", grad_out, out.shape, like=("outs", out))
         grad_log = (
             np.zeros_like(lse)
             if grad_lse is None
-            else _check.gradient("grad_lse", grad_lse, lse.shape, beside=("outs", out))
+            else _check.gradient("grad_lse", grad_lse, lse.shape, like=("outs", out))
         )
         grad_outs: list[Array] = [share[..., None] * grad for share in shares]
         along = [(grad * part).sum(axis=-1) for part in parts]

@@ -245,7 +245,7 @@ def dynamic_span_vjp(
 
     def vjp(grad_span: npt.ArrayLike) -> LinearGradients:
         """Return the gradients of x, weight and bias."""
-        grad = _check.gradient("grad_span", grad_span, span.shape, beside=("x", logits))
+        grad = _check.gradient("grad_span", grad_span, span.shape, like=("x", logits))
         return linear_vjp(grad * (top * sigmoid) * (1 - sigmoid))  # not span, which the caller may have changed
 
     return span, vjp

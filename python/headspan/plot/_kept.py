@@ -99,7 +99,7 @@ def kept_tokens(
         bar = ax.figure.colorbar(image, ax=ax, extend="min", label="weight (grey: no longer kept)", aspect=30)
         bar.outline.set_visible(False)
     ax.grid(visible=False)
-    ax.yaxis.set_major_locator(style.whole_numbers())
+    ax.yaxis.set_major_locator(style.integer_ticks())
     ax.set_xlim(edges[0][0], edges[0][-1])
     ax.set_ylim(-0.5, total - 0.5)
     ax.set_xlabel(f"{unit} so far")

@@ -43,14 +43,14 @@ class Layout:
         The number of inspected pairs of a block.
     block : (int, int)
         The numbers of queries and keys in a block.
-    whole : bool
+    is_complete : bool
         Whether all rows were inspected.
     """
 
     counts: Array
     sizes: Array
     block: tuple[int, int]
-    whole: bool
+    is_complete: bool
 
 
 def pattern(
@@ -133,7 +133,7 @@ def pattern(
     layouts = [layout_of(p, queries, keys, causal, z, ramp) for p, z in zip(panels, spans, strict=True)]
     names = list(dict.fromkeys(part.short_name() for p in panels for part in p.alternatives))
     colours = dict(zip(names, style.colours(len(names)), strict=True))
-    shares = layouts[0].counts.sum(axis=(1, 2)) if len(panels) == 1 and layouts[0].whole else None
+    shares = layouts[0].counts.sum(axis=(1, 2)) if len(panels) == 1 and layouts[0].is_complete else None
     handles = _patches(colours, shares, full, layouts[0], head_dim)
     title = "first part that allows it" if len(names) > 1 else None
     width = max(len(line) for text in (title or "", *(h.get_label() for h in handles)) for line in text.split("\n"))
@@ -145,7 +145,7 @@ def pattern(
     for head, (panel, p, layout, work) in enumerate(zip(axes, panels, layouts, costs, strict=True)):
         shades = [colours[part.short_name()] for part in p.alternatives]
         _draw(panel, layout, shades, queries, keys)
-        panel.set_title(_bill(work.pairs, full, work.forward_flops, None if figure is None else head), size=10)
+        panel.set_title(_cost_text(work.pairs, full, work.forward_flops, None if figure is None else head), size=10)
     if figure is None:
         style.legend(axes[0], handles, title)
         return axes[0]
@@ -246,7 +246,7 @@ def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) 
     style.pair_axes(ax, queries, keys)
 
 
-def _bill(pairs: int, full: int, flops: int, head: int | None) -> str:
+def _cost_text(pairs: int, full: int, flops: int, head: int | None) -> str:
     share = _percent(pairs, full)
     if head is not None:
         return f"head {head + 1}: {share}, {_scaled(flops)}"
@@ -279,7 +279,7 @@ def _patches(colours: dict[str, str], shares: Array | None, full: int, layout: L
     rows, cols = layout.block
     if (rows, cols) != (1, 1):
         label = f"in blocks of {rows} x {cols},\npaler where fewer pairs are"
-        if not layout.whole:
+        if not layout.is_complete:
             label += f",\n{int(layout.sizes[0, 0]) // cols} rows of each looked at"
         entries.append(patch(facecolor="none", label=label))
     return entries

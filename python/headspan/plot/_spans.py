@@ -228,7 +228,7 @@ def span_history(
     ax = style.axes(ax)
     _lines_by_layer(ax, x, np.moveaxis(values, 0, -1))
     _span_axis(ax, float(values.max()), max_span, unit, beyond)
-    ax.xaxis.set_major_locator(style.whole_numbers())
+    ax.xaxis.set_major_locator(style.integer_ticks())
     ax.set_xlabel("training step")
     return ax
 
@@ -298,7 +298,7 @@ def dynamic_spans(
     if written and names is not None:
         style.names_on(ax.xaxis, names, np.arange(count), size=9 if count <= 48 else 7.5, turned=True)
     else:
-        ax.xaxis.set_major_locator(style.whole_numbers())
+        ax.xaxis.set_major_locator(style.integer_ticks())
     ax.set_xlim(-0.5, count - 0.5)
     ax.set_xlabel("token")
     ax.grid(axis="x", visible=False)

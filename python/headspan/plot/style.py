@@ -95,7 +95,7 @@ def key(ax: Axes, what: str, count: int) -> None:
     colour_map = matplotlib("colors").ListedColormap(colours(count))
     norm = matplotlib("colors").Normalize(0.5, count + 0.5)
     bar = ax.figure.colorbar(matplotlib("cm").ScalarMappable(norm, colour_map), ax=ax, label=what, aspect=30)
-    bar.locator = whole_numbers()
+    bar.locator = integer_ticks()
     bar.update_ticks()
     bar.outline.set_visible(False)
 
@@ -119,7 +119,7 @@ def log_tokens(axis: Any, top: float, limit: float | None = None, *, linear: flo
     axis.set_minor_locator(matplotlib("ticker").NullLocator())
 
 
-def whole_numbers() -> Any:
+def integer_ticks() -> Any:
     """Return a locator for integer ticks, for tokens and steps."""
     return matplotlib("ticker").MaxNLocator(nbins=8, integer=True, min_n_ticks=1)
 
@@ -132,7 +132,7 @@ def pair_axes(ax: Axes, queries: int, keys: int) -> None:
     ax.set_xlim(-0.5, keys - 0.5)
     ax.set_ylim(queries - 0.5, -0.5)
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(whole_numbers())
+        axis.set_major_locator(integer_ticks())
     ax.set_xlabel("key (token looked at)")
     ax.set_ylabel("query (token that looks)")
 

@@ -126,14 +126,14 @@ def learned_blocks_vjp(
     dtype = array.dtype if array.dtype in _check.FLOATS else _check.DOUBLE
     of_heads = np.clip(array, 0, 1).astype(dtype).reshape(-1, *shape)
     row, column = np.arange(blocks[0])[:, None], np.arange(blocks[1])
-    diagonal, distance = own_blocks(row, column, sides), abs(row - column)
+    diagonal, distance = diagonal_blocks(row, column, sides), abs(row - column)
     factors = np.where(diagonal, dtype.type(1), of_heads[:, distance] if tied else of_heads)
     open_ = factors > 0
     options = {"pattern": open_blocks(open_, sides), "block_gates": factors, "gate_block_size": sides}
 
     def vjp(grad_block_gates: npt.ArrayLike) -> GateGradients:
         """Return the gradient of the gates."""
-        grad = _check.gradient("grad_block_gates", grad_block_gates, factors.shape, beside=("gates", factors))
+        grad = _check.gradient("grad_block_gates", grad_block_gates, factors.shape, like=("gates", factors))
         learned = np.where(diagonal | ~open_, 0, grad.astype(np.float64))
         if tied:
             sums = np.zeros(of_heads.shape)
@@ -154,7 +154,7 @@ def gate_grid(block_size: int | tuple[int, int], tokens: int, tied: bool) -> tup
     return sides, (-(-count // sides[0]), -(-count // sides[1]))
 
 
-def own_blocks(row: Any, column: Any, sides: tuple[int, int]) -> Any:
+def diagonal_blocks(row: Any, column: Any, sides: tuple[int, int]) -> Any:
     """Return whether blocks contain a pair of a token with itself, for arrays or tensors of block indices."""
     return (row * sides[0] < (column + 1) * sides[1]) & (column * sides[1] < (row + 1) * sides[0])
 

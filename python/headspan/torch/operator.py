@@ -39,7 +39,7 @@ def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = 
     batch, heads, tokens, _ = request.query.shape
     # The heads of a token are adjacent in memory, so that joining them costs no copy.
     memory = empty((batch, tokens, heads, request.value.shape[3]), request.query.dtype)
-    out = request.as_given(memory.swapaxes(1, 2))
+    out = request.from_4d(memory.swapaxes(1, 2))
     threads = torch.get_num_threads()
     _, lse, saved = forward(request, out=out, with_lse=return_lse, with_saved=return_statistics, threads=threads)
     exact = torch.from_numpy(out)
@@ -49,7 +49,7 @@ def _forward(*tensors: Any, return_lse: bool = False, return_statistics: bool = 
     if saved is not None:
         if results[0] is not exact:
             results.append(exact)
-        results.append(torch.from_numpy(request.as_given(saved.statistics)))
+        results.append(torch.from_numpy(request.from_4d(saved.statistics)))
     return results
 
 
@@ -81,7 +81,7 @@ def _backward(
     for name, array in zip(ARRAYS, (request.query, request.key, request.value), strict=True):
         if name in names:
             batch, heads, tokens, dim = array.shape
-            into[name] = request.as_given(empty((batch, tokens, heads, dim), array.dtype).swapaxes(1, 2))
+            into[name] = request.from_4d(empty((batch, tokens, heads, dim), array.dtype).swapaxes(1, 2))
     upstream = (wide_array_of(grad_out), None if grad_lse is None else wide_array_of(grad_lse))
     gradients = backward(request, saved, *upstream, needs=names, into=into, threads=torch.get_num_threads())
     types = [x.dtype for x, needed in zip(tensors, needs, strict=False) if needed]

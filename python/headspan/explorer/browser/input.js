@@ -31,7 +31,7 @@ export function listen(view, point, stateOf) {
   if (!view.zoom) return;
   view.zoom.in.addEventListener("click", () => set(view, { zoom: zoomBy(view, stateOf(), true) }));
   view.zoom.out.addEventListener("click", () => set(view, { zoom: zoomBy(view, stateOf(), false) }));
-  view.zoom.whole.addEventListener("click", () => set(view, { zoom: null }));
+  view.zoom.all.addEventListener("click", () => set(view, { zoom: null }));
 }
 
 // A click pins a query. Dragging with a mouse zooms, dragging with a finger scrolls.

@@ -1,9 +1,9 @@
 // The parts of the view as HTML elements. Strings from the user are always inserted as text, never as markup.
 import { ruleOf } from "./allowed.js";
-import { billOf, fullBillOf, isOfPart } from "./bill.js";
+import { costOf, fullCostOf, isOfPart } from "./cost.js";
 import { farthestOf, softMask } from "./numbers.js";
 import { niceStep, paletteCss } from "./paint.js";
-import { bytes, counted, one, range, scaled, visible, whole } from "./words.js";
+import { bytes, counted, one, range, scaled, visible, withCommas } from "./words.js";
 
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -163,7 +163,7 @@ function axesOf(end, x, y, name) {
 
 // ---- the cost
 
-export function billBox(data) {
+export function costBox(data) {
   const read = Boolean(data.patterns) || !data.causal;
   const names = ["Pairs", "FLOPs", read ? "KV read" : "KV cache"];
   const meanings = [
@@ -184,24 +184,24 @@ export function billBox(data) {
   const unknown = data.pooled && data.patterns && !data.counts.length;
   const uncounted = unknown ? " Pairs of a pattern within documents, ranges or padding are not counted for maps in blocks." : "";
   const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ") + part + uncounted;
-  const box = element("div", { className: "bill" }, table, element("p", { className: "meanings", textContent: note }));
+  const box = element("div", { className: "cost" }, table, element("p", { className: "meanings", textContent: note }));
   return { box, cells: rows.map(({ cells }) => cells) };
 }
 
-export function fillBill(cells, data, state) {
-  const bills = state.spans.map((span, index) => billOf(data, index, span, state.ramp));
-  const full = fullBillOf(data);
+export function fillCost(cells, data, state) {
+  const costs = state.spans.map((span, index) => costOf(data, index, span, state.ramp));
+  const full = fullCostOf(data);
   const units = {
-    pairs: (x) => (x < 1e7 ? whole(x) : scaled(x, 1000, ["", "k", "M", "G", "T", "P"])),
+    pairs: (x) => (x < 1e7 ? withCommas(x) : scaled(x, 1000, ["", "k", "M", "G", "T", "P"])),
     flops: (x) => scaled(x, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]),
     bytes,
   };
   const share = (part, all) => `${((100 * part) / (all || 1)).toFixed(part < 0.1 * all ? 1 : 0)}\u00a0%`;
   Object.entries(units).forEach(([name, write], i) => {
-    const own = bills[state.index][name];
-    const all = bills.reduce((sum, bill) => sum + bill[name], 0);
-    const texts = [write(own), share(own, full[name]), write(all), share(all, full[name] * bills.length)];
-    texts.forEach((text, k) => (cells[i][k].textContent = Number.isNaN(own) ? "\u2013" : text));
+    const head = costs[state.index][name];
+    const all = costs.reduce((sum, cost) => sum + cost[name], 0);
+    const texts = [write(head), share(head, full[name]), write(all), share(all, full[name] * costs.length)];
+    texts.forEach((text, k) => (cells[i][k].textContent = Number.isNaN(head) ? "\u2013" : text));
   });
 }
 

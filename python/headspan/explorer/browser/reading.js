@@ -89,8 +89,8 @@ export function fillPinned(section, data, state, dots, strongest) {
   const item = ([token, weight]) => {
     const far = position - token;
     const where = far === 0 ? "itself" : far > 0 ? `${far} back` : `${-far} ahead`;
-    const own = element("b", { textContent: short(weight) });
-    return element("li", {}, own, ` key\u00a0${token}, ${where} `, excerpt(data, token));
+    const weightText = element("b", { textContent: short(weight) });
+    return element("li", {}, weightText, ` key\u00a0${token}, ${where} `, excerpt(data, token));
   };
   const list = element("ol", { "aria-label": "Strongest keys" }, ...keys.map(item));
   const none = element("p", { className: "note", textContent: "This query sees no key." });

@@ -6,7 +6,7 @@ import {
 import { counted, isUnlimited, reachWords, short, spanWords } from "./words.js";
 import { drawMap, drawOver, edgesOf, paintWeights } from "./paint.js";
 import {
-  bdi, billBox, curveBox, drawCurve, element, fieldsOf, fillBill, fillStrip, legendBox, readout, slider, textStrip,
+  bdi, costBox, curveBox, drawCurve, element, fieldsOf, fillCost, fillStrip, legendBox, readout, slider, textStrip,
 } from "./parts.js";
 import { headPictures, paintHead, showRow } from "./heads.js";
 import { fillPinned, pairAt, pinnedBox, readPair, subtitleOf } from "./reading.js";
@@ -75,7 +75,7 @@ function build(model, first) {
   view.readout = readout(fieldsOf(data));
   view.sliders = sliders(view);
   view.curve = curveBox();
-  view.bill = billBox(data);
+  view.cost = costBox(data);
   view.text = textStrip(data);
   view.pinned = pinnedBox(data);
   view.zoom = model.saved ? null : zoomButtons(data);
@@ -105,7 +105,7 @@ function assemble(view) {
     { className: "right" },
     element("section", { className: "controls" }, ...controls),
     element("section", {}, heading("Mask"), view.curve),
-    element("section", {}, heading("Bill"), view.bill.box),
+    element("section", {}, heading("Bill"), view.cost.box),
   );
   const text = view.text ? [element("section", {}, heading("Text"), view.text.strip)] : [];
   if (view.pinned) text.unshift(view.pinned);
@@ -238,7 +238,7 @@ function refresh(view) {
   view.weights = weightsNow(view, state);
   paintWeights(view.source, view.weights, data.rows, data.cols);
   redrawMap(view);
-  fillBill(view.bill.cells, data, state);
+  fillCost(view.cost.cells, data, state);
   describe(view, state);
   // The numbers behind the picture, for tests and scripts.
   const milliseconds = performance.now() - started;

@@ -11,7 +11,7 @@ export function one({ unit }) {
 }
 
 export function some(n, single, more) {
-  return `${whole(n)}\u00a0${n === 1 ? single : more}`;
+  return `${withCommas(n)}\u00a0${n === 1 ? single : more}`;
 }
 
 export function range(first, end) {
@@ -38,7 +38,7 @@ export function bytes(x) {
   return scaled(x, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 }
 
-export function whole(x) {
+export function withCommas(x) {
   return x.toLocaleString("en");
 }
 

@@ -1,7 +1,7 @@
 // Zooming: which queries and keys are in the picture, and what the sliders of a long input require.
 import { positionOf, tokenAt } from "./numbers.js";
 import { element } from "./parts.js";
-import { bytes, some, whole } from "./words.js";
+import { bytes, some, withCommas } from "./words.js";
 
 const STEP = 4; // factor of the number of queries and keys
 const LEAST = 16;
@@ -9,9 +9,9 @@ const LEAST = 16;
 // The buttons of a view with Python; listen() of input.js handles their clicks.
 export function zoomButtons(data) {
   const button = (name, textContent) => element("button", { type: "button", className: "quiet", name, textContent });
-  const names = { in: "Zoom in", out: "Zoom out", whole: "Show all" };
+  const names = { in: "Zoom in", out: "Zoom out", all: "Show all" };
   const buttons = Object.fromEntries(Object.entries(names).map(([name, text]) => [name, button(`zoom-${name}`, text)]));
-  buttons.out.disabled = buttons.whole.disabled = !data.zoomed;
+  buttons.out.disabled = buttons.all.disabled = !data.zoomed;
   buttons.in.disabled = Math.max(data.queries, data.width) <= LEAST;
   return buttons;
 }
@@ -21,8 +21,9 @@ export function zoomBy(view, state, inward) {
   const { data } = view;
   const row = view.hover?.row ?? state.pinned ?? Math.floor(data.rows / 2);
   const firstKey = tokenAt(data, 0);
-  const own = positionOf(data, row * data.rowBlock);
-  const key = view.hover ? tokenAt(data, view.hover.col) : Math.min(Math.max(own, firstKey), firstKey + data.width - 1);
+  const position = positionOf(data, row * data.rowBlock);
+  const nearest = Math.min(Math.max(position, firstKey), firstKey + data.width - 1);
+  const key = view.hover ? tokenAt(data, view.hover.col) : nearest;
   const size = (count) => Math.max(LEAST, inward ? Math.ceil(count / STEP) : count * STEP);
   const rows = around(row * data.rowBlock + data.firstQuery, size(data.queries), data.total.queries);
   const cols = around(key, size(data.width), data.total.keys);
@@ -67,5 +68,5 @@ export function hintOf(data, live) {
     return `${why} The sliders need Python; shorter spans or fewer heads need less.`;
   }
   if (live || data.reach === null) return "";
-  return `This page holds the keys for a reach of up to ${whole(data.reach)}, which limits the sliders.`;
+  return `This page holds the keys for a reach of up to ${withCommas(data.reach)}, which limits the sliders.`;
 }

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headspan.explorer import page
 from headspan.explorer.data import ViewData
-from headspan.explorer.part import whole
+from headspan.explorer.part import full_part
 from headspan.lab.model.heads import characters, head_names, side_by_side
 from headspan.lab.report.measure import Layer
 
@@ -36,7 +36,7 @@ def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[n
     view = _view_data(layers, spans, ramp, data)
     widest = view.heads[int(spans.argmax())]
     state = {"head": widest, "span": view.span, "ramp": view.ramp, "temperature": 1.0, "selected": None, "zoom": None}
-    part = whole(view)
+    part = full_part(view)
     fragment = page.embedded({"meta": part.meta, **state}, {**part.arrays, "maps": b""})
     return (
         '<div class="interactive"><h2>Where does each character look?</h2>'

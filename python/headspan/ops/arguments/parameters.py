@@ -53,8 +53,8 @@ def of_type_of_query(name: str, value: object, sizes: Sizes) -> Array:
         raise TypeError(f"{name} must be numbers, not bool; where(mask, 0, -inf) converts a boolean mask")
     if array.dtype.newbyteorder("=") != sizes.dtype:
         raise TypeError(f"{name} must be of the type of query, {sizes.dtype}, not {array.dtype}")
-    whole_strides = all(stride % array.itemsize == 0 for stride in array.strides)
-    if array.dtype.isnative and array.flags.aligned and whole_strides:
+    strides_are_multiples = all(stride % array.itemsize == 0 for stride in array.strides)
+    if array.dtype.isnative and array.flags.aligned and strides_are_multiples:
         return array
     return np.array(array, dtype=sizes.dtype, order="C")
 

@@ -68,12 +68,12 @@ def forward(
     wide = None if request.narrow is not None else out
     into = None if wide is None else request.to_4d(wide)
     full_out, lse, statistics = request.core.forward(into, with_lse, with_saved, _threads(threads))
-    result = request.as_given(full_out) if wide is None else wide
+    result = request.from_4d(full_out) if wide is None else wide
     if request.narrow is not None:
         result = narrowed(result, request.narrow, _of_type("out", out, result.shape, request))
     return (
         result,
-        None if lse is None else request.as_given(lse),
+        None if lse is None else request.from_4d(lse),
         None if statistics is None else Saved(full_out, statistics),
     )
 
@@ -117,14 +117,14 @@ def backward(
     TypeError
         If a type is wrong.
     """
-    shape = request.as_given(saved.out).shape
+    shape = request.from_4d(saved.out).shape
     if request.narrow is not None:
         grad_out = widened(_of_type("grad_out", _check.as_array("grad_out", grad_out), None, request))
     reference = ("query", request.query)
-    full_grad_out = request.to_4d(_check.gradient("grad_out", grad_out, shape, beside=reference))
+    full_grad_out = request.to_4d(_check.gradient("grad_out", grad_out, shape, like=reference))
     full_grad_lse = None
     if grad_lse is not None:
-        full_grad_lse = request.to_4d(_check.gradient("grad_lse", grad_lse, shape[:-1], beside=reference))
+        full_grad_lse = request.to_4d(_check.gradient("grad_lse", grad_lse, shape[:-1], like=reference))
     names = (*ARRAYS, *request.parameters) if needs is None else tuple(needs)
     for name in names:
         if name not in ARRAYS and name not in request.parameters:
@@ -141,9 +141,9 @@ def _as_argument(request: Request, name: str, gradient: Array, targets: Mapping[
         shared = request.parameters[name].gradient(gradient)
         return narrowed(shared, request.narrow_options[name]) if name in request.narrow_options else shared
     if request.narrow is not None:
-        wide = request.as_given(gradient)
+        wide = request.from_4d(gradient)
         return narrowed(wide, request.narrow, _of_type(name, targets.get(name), wide.shape, request))
-    return targets[name] if name in targets else request.as_given(gradient)
+    return targets[name] if name in targets else request.from_4d(gradient)
 
 
 def _of_type(name: str, array: Any, shape: tuple[int, ...] | None, request: Request) -> Any:

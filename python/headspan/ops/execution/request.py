@@ -67,7 +67,7 @@ class Request:
         else:
             self.core = _compiled.Request(self.query, self.key, self.value, options_of_core)
 
-    def as_given(self, array: Array) -> Array:
+    def from_4d(self, array: Array) -> Array:
         """Remove the leading axes that the arguments did not have."""
         if self.ndim == 4:
             return array

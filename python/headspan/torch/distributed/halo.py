@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from headspan.ops.arguments.options import ARRAY_OPTIONS, refuse_unknown, takes_options
-from headspan.ops.halo import Whole, starts_of
+from headspan.ops.halo import Layout, starts_of
 from headspan.torch.distributed.exchange import Exchange
 from headspan.torch.functional import attention, check_device, check_tensor, unify_dtypes
 
@@ -99,23 +99,23 @@ def halo_attention(
     batch, heads, tokens, _ = query.shape
     dtype = np.dtype(np.float64 if query.dtype == torch.float64 else np.float32)
     sizes = {"tokens": int(starts[-1]), "batch": batch, "heads": heads, "key_heads": key.shape[1]}
-    sequence = Whole.of(options, **sizes, dtype=dtype)
+    layout = Layout.of(options, **sizes, dtype=dtype)
     start, stop = (int(end) for end in starts[dist.get_rank(group) :][:2])
-    first, last = sequence.neighbours(start, stop)
+    first, last = layout.neighbours(start, stop)
 
     options = {name: _per_token(x, batch, heads, tokens) if name in _PER_TOKEN else x for name, x in options.items()}
     span: Any = options.get("span")
     wide_span = span
     if _differs(span):
         # The keys of a group of queries start at those of its first query, which another rank may hold.
-        windows = np.array([[sequence.neighbours(*ends)] for ends in itertools.pairwise(starts.tolist())])
+        windows = np.array([[layout.neighbours(*ends)] for ends in itertools.pairwise(starts.tolist())])
         exchange = Exchange(group, starts, windows, first, last)
         (spans,) = exchange.gather(span.detach().transpose(1, 2)[:, None])
         wide_span = spans[:, 0].transpose(1, 2)
         options["span"] = torch.cat([wide_span[..., : start - first], span, wide_span[..., stop - first :]], -1)
-    windows = _windows(group, sequence.window(_array(span), start, stop))
-    reach = sequence.window(_array(wide_span), first, last)
-    begin, end = sequence.stretch(min(first, int(reach.min())), max(last, int(reach.max())))
+    windows = _windows(group, layout.window(_array(span), start, stop))
+    reach = layout.window(_array(wide_span), first, last)
+    begin, end = layout.stretch(min(first, int(reach.min())), max(last, int(reach.max())))
 
     key, value = Exchange(group, starts, windows, begin, end).gather(key, value)
     query = _padded(query, start - begin, end - stop)

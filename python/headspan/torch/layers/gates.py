@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from headspan import _check
-from headspan.sparse.gates import gate_grid, open_blocks, own_blocks
+from headspan.sparse.gates import diagonal_blocks, gate_grid, open_blocks
 from headspan.torch import private
 from headspan.torch.arrays import array_of
 from headspan.torch.layers.spans import Shares, full_tensor
@@ -109,7 +109,7 @@ class LearnedBlocks(Shares):
         row = row[:, None]
         gates = self._clamped(self.gates)
         of_blocks = gates[:, (row - column).abs()] if self.tied else gates[:, : row.numel(), : column.numel()]
-        factors = of_blocks.masked_fill(own_blocks(row, column, self.sides), 1)
+        factors = of_blocks.masked_fill(diagonal_blocks(row, column, self.sides), 1)
         options: dict[str, Any] = {"block_gates": factors, "gate_block_size": self.sides}
         if not _is_readable(factors):
             return options

@@ -157,7 +157,7 @@ class HybridAttention(nn.Module):
     ) -> None:
         super().__init__()
         width = _check.integer("embed_dim", embed_dim, at_least=1)
-        self.num_heads = check_heads(width, num_heads, "embed_dim", given="num_heads")
+        self.num_heads = check_heads(width, num_heads, "embed_dim", argument="num_heads")
         self.sharpen_longer = _check.flag("sharpen_longer", sharpen_longer)
         self.temperature_range = _check.number("temperature_range", temperature_range, at_least=0)
         self.options: dict[str, Any] = {

@@ -4,7 +4,7 @@ import { isLater, positionOf, reachOf } from "./numbers.js";
 
 // The cost of one head: 4 operations per pair and channel; and the keys and values that are needed to generate the
 // next token or, with rules or later keys, that the last query reads.
-export function billOf(data, index, span, ramp) {
+export function costOf(data, index, span, ramp) {
   const reach = reachOf(span, ramp);
   const rule = ruleOf(data, index);
   if (!rule) return written(data, pairsOf(data, reach), keysWithin(data, lastRow(data), reach));
@@ -13,7 +13,7 @@ export function billOf(data, index, span, ramp) {
   return written(data, within(all, reach), within(last, reach));
 }
 
-export function fullBillOf(data) {
+export function fullCostOf(data) {
   return written(data, pairsOf(data, Infinity), keysWithin(data, lastRow(data), Infinity));
 }
 
