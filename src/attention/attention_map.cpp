@@ -64,7 +64,7 @@ class WeightMap {
       chosen.query[lane] = *selection_.rows.at(first_row + (lane < lanes ? lane : 0));
       chosen.span[lane] = request_.span_of(batch, head, chosen.query[lane]);
     }
-    QueryGroup<T> queries(request_, plan_, batch, head, plan_.whole(batch, head), chosen, true);
+    QueryGroup<T> queries(request_, plan_, batch, head, plan_.single_stage(batch, head), chosen, true);
     VisibleKeys const keys = queries.schedule.visible_keys();
     // First compute the sum over all keys, without values.
     queries.group.value_dim = 0;

@@ -78,12 +78,12 @@ class ForwardPass {
   // Parts of groups and whole groups are separate tasks.
   void run_stage(std::ptrdiff_t stage, SplitKeys<T>& parts, const Control& control) const {
     int const threads = useful_threads(request_, control);
-    std::optional<Tasks<T>> whole;
-    if (parts.groups() < plan_.most_groups(stage)) whole.emplace(request_, plan_, stage, threads);
-    parallel_for(parts.count() + (whole ? whole->count() : 0), threads, control.interrupted,
+    std::optional<Tasks<T>> group_tasks;
+    if (parts.groups() < plan_.most_groups(stage)) group_tasks.emplace(request_, plan_, stage, threads);
+    parallel_for(parts.count() + (group_tasks ? group_tasks->count() : 0), threads, control.interrupted,
                  [&](std::ptrdiff_t task, const StopCheck& stop) {
                    task < parts.count() ? run_part(stage, parts, parts.at(task), stop)
-                                        : run_task(stage, whole->at(task - parts.count()), parts, stop);
+                                        : run_task(stage, group_tasks->at(task - parts.count()), parts, stop);
                  });
   }
 
@@ -193,9 +193,9 @@ class ForwardPass {
     arrays[0] = prefetch_group(request_.query, stage, batch, head, next);
     if (queries.group.key.step > 1 || request_.cache) return;  // keys are copies, or rows of a cache in any place
     if (!past_caches_) arrays[1] = prefetch_group(results_.out, stage, batch, head, next);
-    const Tile* const whole =
+    const Tile* const full_tile =
         std::find_if(tiles, tiles + count, [](const Tile& tile) { return !tile.indices && tile.count == kTileKeys; });
-    std::ptrdiff_t const first = whole < tiles + count ? whole->first - kLanes : request_.keys();
+    std::ptrdiff_t const first = full_tile < tiles + count ? full_tile->first - kLanes : request_.keys();
     arrays[2] = prefetch_new_keys(request_.key, stage, batch, key_head, next, first);
     arrays[3] = prefetch_new_keys(request_.value, stage, batch, key_head, next, first);
   }
@@ -209,8 +209,8 @@ class ForwardPass {
       row.clear();
       if (stage > 0) row.push_back(earlier(queries, lane, before.data()));
       for (std::ptrdiff_t i = 0; i < count; i++) row.push_back(part_of(i, lane));
-      PartialSoftmax<T> const whole = merge(row, request_.value_dim(), out_row(queries, lane));
-      store_statistics(queries, lane, whole.maximum, whole.sum);
+      PartialSoftmax<T> const total = merge(row, request_.value_dim(), out_row(queries, lane));
+      store_statistics(queries, lane, total.maximum, total.sum);
     }
   }
 

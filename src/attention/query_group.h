@@ -222,7 +222,7 @@ QueryGroup<T> group_of_heads(const Request<T>& request, const Plan& plan, std::p
     queries.query[lane] = number % tokens;
     queries.span[lane] = request.span_of(batch, first + queries.heads_on[lane], queries.query[lane]);
   }
-  return {request, plan, batch, first, plan.whole(batch, first), queries, true};
+  return {request, plan, batch, first, plan.single_stage(batch, first), queries, true};
 }
 
 // Whether all queries of the heads that share a key head fit into one group and see the same keys.

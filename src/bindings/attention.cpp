@@ -192,11 +192,11 @@ class PyRequest {
   }
 
   template <class T>
-  py::tuple forward_as(const OptionalArray& given, bool with_lse, bool with_statistics, int threads) const {
+  py::tuple forward_as(const OptionalArray& target, bool with_lse, bool with_statistics, int threads) const {
     Request<T> const r = request<T>();
     py::object lse = py::none(), statistics = py::none();
     ForwardViews<T> results;
-    py::array const out = result_array(given, {r.batch(), r.heads(), r.queries(), r.value_dim()}, results.out, "out");
+    py::array const out = result_array(target, {r.batch(), r.heads(), r.queries(), r.value_dim()}, results.out, "out");
     if (with_lse) lse = result_array({}, {r.batch(), r.heads(), r.queries()}, results.lse, "lse");
     if (with_statistics)
       statistics = result_array({}, {r.batch(), r.heads(), r.queries(), 2}, results.statistics, "statistics");
@@ -223,9 +223,9 @@ class PyRequest {
     auto const wanted = [&](const char* name, bool possible, std::vector<std::ptrdiff_t> const& shape, auto& gradient) {
       if (!into.contains(name)) return;
       require(possible, name, " was not given and has no gradient");
-      py::object const given = into[name];
+      py::object const target = into[name];
       results[name] =
-          result_array(given.is_none() ? OptionalArray() : py::cast<py::array>(given), shape, gradient, name);
+          result_array(target.is_none() ? OptionalArray() : py::cast<py::array>(target), shape, gradient, name);
     };
     wanted("query", true, {batch, heads, queries, r.head_dim()}, gradients.query);
     wanted("key", true, {batch, r.key_heads(), r.keys(), r.head_dim()}, gradients.key);

@@ -40,8 +40,8 @@ const char* type_name(XLA_FFI_DataType type) {
   throw py::type_error("there are arrays of a type that headspan does not take");
 }
 
-py::array array_over(const void* given, bool writable) {
-  auto const& buffer = *static_cast<const XLA_FFI_Buffer*>(given);
+py::array array_over(const void* pointer, bool writable) {
+  auto const& buffer = *static_cast<const XLA_FFI_Buffer*>(pointer);
   std::vector<py::ssize_t> const shape(buffer.dims, buffer.dims + buffer.rank);
   py::array array(py::dtype(type_name(buffer.dtype)), shape, buffer.data, py::none());  // with a base: no copy
   if (buffer.dtype == XLA_FFI_DataType_BF16) array = array.attr("view")(*bfloat16);

@@ -75,8 +75,8 @@ class PyKeyCache {
   }
 
   // Rows in the storage type, (batch, key heads, rows, bytes).
-  py::array encoded(const py::array& given) const {
-    ArrayView<const float, 4> const from = rows_view<float, 4>(given, "rows");
+  py::array encoded(const py::array& array) const {
+    ArrayView<const float, 4> const from = rows_view<float, 4>(array, "rows");
     std::size_t const bytes =
         stored_row_bytes(cache_.storage(), static_cast<std::size_t>(from.shape[3]), sizeof(float));
     require(cache_.storage() != Storage::same, "rows", " are stored as they are");
@@ -168,8 +168,8 @@ class PyKeyCache {
     return pages;
   }
   static bool contiguous(const py::array& array) { return (array.flags() & py::array::c_style) != 0; }
-  ArrayView<const Byte, 4> rows(const py::array& given, std::ptrdiff_t bytes, const char* name) const {
-    ArrayView<const Byte, 4> const view = bytes_view<4>(given, name);
+  ArrayView<const Byte, 4> rows(const py::array& array, std::ptrdiff_t bytes, const char* name) const {
+    ArrayView<const Byte, 4> const view = bytes_view<4>(array, name);
     require_shape(view, {keys_[0].shape(0), static_cast<std::ptrdiff_t>(keys_.size()), view.shape[2], bytes}, name);
     return view;
   }

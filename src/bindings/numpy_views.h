@@ -82,11 +82,11 @@ ArrayView<T, rank> writable_view(py::array& array) {
   return v;
 }
 
-// The array for a result, `given` or a new one, and its view.
+// The array for a result, `target` or a new one, and its view.
 template <class T, int rank>
-py::array result_array(const std::optional<py::array>& given, const std::vector<std::ptrdiff_t>& shape,
+py::array result_array(const std::optional<py::array>& target, const std::vector<std::ptrdiff_t>& shape,
                        ArrayView<T, rank>& view, const char* name) {
-  py::array array = given ? *given : py::array(new_array<T>(shape));
+  py::array array = target ? *target : py::array(new_array<T>(shape));
   view = shape_of<T, rank>(array, name);
   for (int axis = 0; axis < rank; axis++) {
     require(view.shape[axis] == shape[static_cast<std::size_t>(axis)], name, " has another shape");

@@ -92,10 +92,10 @@ HEADSPAN_INLINE Vec<T> dots(const typename Reader::Element* const* rows, const t
       });
     });
   };
-  auto const whole = [](const Element* from) HEADSPAN_ALWAYS_INLINE { return Reader::load(from); };
+  auto const load_full = [](const Element* from) HEADSPAN_ALWAYS_INLINE { return Reader::load(from); };
   int d = 0;
-  for (; d + block * width <= dims; d += block * width) add(Index<block>{}, d, whole);
-  for (; d + width <= dims; d += width) add(Index<1>{}, d, whole);
+  for (; d + block * width <= dims; d += block * width) add(Index<block>{}, d, load_full);
+  for (; d + width <= dims; d += width) add(Index<1>{}, d, load_full);
   if (d < dims)
     add(Index<1>{}, d, [&](const Element* from) HEADSPAN_ALWAYS_INLINE { return Reader::load_first(from, dims - d); });
   return totals<T>(sum);
@@ -116,10 +116,10 @@ HEADSPAN_INLINE void decode_scores(Reader, const typename Reader::Element* const
   Vec<T> highest = best ? *best : Vec<T>{};
   for (int r = first; r < last; r += keys) {
     int const count = last - r < keys ? last - r : keys;
-    bool const whole = count == keys;
+    bool const is_full = count == keys;
     const typename Reader::Element* some[keys];
-    for (int k = 0; k < keys && !whole; k++) some[k] = rows[r + (k < count ? k : 0)];
-    Vec<T> const scores = dots<T, lanes, Reader>(whole ? rows + r : some, whole ? next + r : some, dims, q);
+    for (int k = 0; k < keys && !is_full; k++) some[k] = rows[r + (k < count ? k : 0)];
+    Vec<T> const scores = dots<T, lanes, Reader>(is_full ? rows + r : some, is_full ? next + r : some, dims, q);
     auto const keep = [&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
       highest = maximum(highest, score);
       store(s + (r + k) * kLanes, score);
@@ -131,7 +131,7 @@ HEADSPAN_INLINE void decode_scores(Reader, const typename Reader::Element* const
         work(k.value, score);
       });
     };
-    if (!lane_masks && whole)
+    if (!lane_masks && is_full)
       for_each(keep);
     else
       for_each([&](int k, Vec<T> score) HEADSPAN_ALWAYS_INLINE {
@@ -190,7 +190,7 @@ HEADSPAN_NOINLINE void add_sums(const T* sums, int stride, int count, Vec<T> alp
 
 // The sums over the keys first .. last - 1 of some dimensions: `vectors` vectors from d on. Prefetches the same lines
 // of the rows `next`.
-template <class T, int lanes, int vectors, bool whole, class Reader>
+template <class T, int lanes, int vectors, bool is_full, class Reader>
 HEADSPAN_INLINE void decode_accumulate_block(Reader, const typename Reader::Element* const* rows,
                                              const typename Reader::Element* const* next, const T* scales, int d,
                                              int dims, const T* p, T* o, Vec<T> alpha, int first, int last) {
@@ -207,7 +207,7 @@ HEADSPAN_INLINE void decode_accumulate_block(Reader, const typename Reader::Elem
     Vec<T> row[vectors];
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       constexpr int at = j.value * width;
-      row[j.value] = whole       ? Reader::load(from + at)
+      row[j.value] = is_full     ? Reader::load(from + at)
                      : at < left ? Reader::load_first(from + at, left - at < width ? left - at : width)
                                  : Vec<T>{};
     });
@@ -224,7 +224,7 @@ HEADSPAN_INLINE void decode_accumulate_block(Reader, const typename Reader::Elem
       store(sums + (i.value * vectors + j.value) * width, sum[i.value][j.value]);
     });
   });
-  add_sums<T, lanes>(sums, vectors * width, whole ? vectors * width : left, alpha, o + d * kLanes);
+  add_sums<T, lanes>(sums, vectors * width, is_full ? vectors * width : left, alpha, o + d * kLanes);
 }
 
 template <class T, int lanes, class Reader>

@@ -57,7 +57,7 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
   const T* row[keys];
   unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { row[k.value] = rows[k.value]; });
   // Whole lines are separate from the rest of a row, so that their loop has all registers.
-  auto const lines = [&](int from, int to, auto whole) HEADSPAN_ALWAYS_INLINE {
+  auto const lines = [&](int from, int to, auto are_full) HEADSPAN_ALWAYS_INLINE {
     for (int d = from; d < to; d += kLine<T>) {
       const T* const* const next_of = in_register(rows) + keys;
       unroll<keys>([&](auto k) HEADSPAN_ALWAYS_INLINE { __builtin_prefetch(next_of[k.value] + d); });
@@ -76,7 +76,7 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
           unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE { acc[k.value][j.value] += x * b[j.value]; });
         });
       };
-      if constexpr (whole.value) {
+      if constexpr (are_full.value) {
         unroll<kLine<T>>([&](auto i) HEADSPAN_ALWAYS_INLINE { add(i.value); });
       } else {
         int const count = to - d < kLine<T> ? to - d : kLine<T>;
@@ -87,9 +87,9 @@ HEADSPAN_INLINE void dot_block(const T* const* rows, const Fetch<T>& fetch, int 
   };
   constexpr int last_steps = vectors > kLineVectors ? kLastSteps : 0;
   bool const plain = !lane_masks && dims > last_steps;
-  int const end = plain ? dims - last_steps : dims, whole = vectors <= kLineVectors ? end / kLine<T> * kLine<T> : 0;
-  lines(0, whole, std::true_type{});
-  lines(whole, end, std::false_type{});
+  int const end = plain ? dims - last_steps : dims, full_end = vectors <= kLineVectors ? end / kLine<T> * kLine<T> : 0;
+  lines(0, full_end, std::true_type{});
+  lines(full_end, end, std::false_type{});
   auto const finish = [&](auto steps, auto maxima) HEADSPAN_ALWAYS_INLINE {
     unroll<vectors>([&](auto j) HEADSPAN_ALWAYS_INLINE {
       const T* const lanes = q + end * kLanes + j.value * width;

@@ -96,8 +96,8 @@ void GroupKeyRange::fill(const Tile& tile, std::uint64_t* masks) const {
   else
     fill_ranges(tile, lanes_, masks, [this](int lane) -> const KeyRange& { return range_[lane]; });
   std::ptrdiff_t const first = tile.first, last = key_index(tile, tile.count - 1);
-  bool const whole = !tile.indices && first >= first_ && last < last_;
-  if (whole && (last < self_first_ || first >= self_last_)) return;
+  bool const is_inside = !tile.indices && first >= first_ && last < last_;
+  if (is_inside && (last < self_first_ || first >= self_last_)) return;
   for (int r = 0; r < tile.count; r++) {
     std::ptrdiff_t const key = key_index(tile, r);
     if (key < first_ || key >= last_) masks[r] = 0;  // clipped

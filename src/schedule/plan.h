@@ -23,7 +23,7 @@ class Plan {
       auto const [entry, is_new] = of_pattern_.try_emplace(pattern);
       if (!is_new) continue;
       entry->second.stages = stages_of(*pattern, queries, keys);
-      entry->second.whole = whole_stage(*pattern);
+      entry->second.single_stage = make_single_stage(*pattern);
       if (pattern->grid().axes) entry->second.find_coordinates(pattern->grid(), keys);
     }
   }
@@ -51,8 +51,8 @@ class Plan {
     return number < static_cast<std::ptrdiff_t>(stages.size()) ? &stages[static_cast<std::size_t>(number)] : nullptr;
   }
   // For queries in any order.
-  const PatternStage* whole(std::ptrdiff_t item, std::ptrdiff_t head) const {
-    return patterns_.empty() ? nullptr : &of(item, head).whole;
+  const PatternStage* single_stage(std::ptrdiff_t item, std::ptrdiff_t head) const {
+    return patterns_.empty() ? nullptr : &of(item, head).single_stage;
   }
   // Null if the head has fewer stages.
   std::ptrdiff_t groups(std::ptrdiff_t item, std::ptrdiff_t head, std::ptrdiff_t number) const {
@@ -79,7 +79,7 @@ class Plan {
  private:
   struct OfPattern {
     std::vector<PatternStage> stages;
-    PatternStage whole;
+    PatternStage single_stage;
     std::vector<double> coordinates[kGridAxes];
 
     // On an axis every coordinate is repeated once for each token of the later axes, over and over. Tokens outside the

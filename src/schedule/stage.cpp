@@ -76,7 +76,7 @@ std::vector<PatternStage> stages_of(const Pattern& pattern, std::ptrdiff_t queri
   return stages;
 }
 
-PatternStage whole_stage(const Pattern& pattern) {
+PatternStage make_single_stage(const Pattern& pattern) {
   PatternStage stage;
   stage.conjunctions = pattern.conjunctions();
   return stage;

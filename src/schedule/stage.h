@@ -31,7 +31,7 @@ struct PatternStage {
 };
 
 std::vector<PatternStage> stages_of(const Pattern& pattern, std::ptrdiff_t queries, std::ptrdiff_t keys);
-PatternStage whole_stage(const Pattern& pattern);  // all of it at once, for queries in any order
+PatternStage make_single_stage(const Pattern& pattern);  // all of it at once, for queries in any order
 
 // The keys that a stage lets one group of queries see.
 class StageMask {

@@ -66,13 +66,13 @@ struct Ranges {
     return end;
   }
   // The neighbourhoods that are entirely within the ranges.
-  Ranges whole() const {
-    Ranges whole;
+  Ranges neighbourhoods() const {
+    Ranges result;
     for (int i = 0; i < 2; i++) {
-      whole.first[i] = (first[i] + kNeighbours - 1) / kNeighbours;
-      whole.last[i] = std::max(whole.first[i], last[i] / kNeighbours);
+      result.first[i] = (first[i] + kNeighbours - 1) / kNeighbours;
+      result.last[i] = std::max(result.first[i], last[i] / kNeighbours);
     }
-    return whole;
+    return result;
   }
 };
 
@@ -134,19 +134,19 @@ class BlockSelection {
   void run_rows(std::ptrdiff_t batch, std::ptrdiff_t head, std::ptrdiff_t first, int lanes,
                 const StopCheck& stop) const {
     void* const workspace = thread_scratch(kernel_.workspace_bytes(static_cast<int>(query_.shape[3]), 0));
-    Ranges blocks[kLanes], whole[kLanes];
+    Ranges blocks[kLanes], neighbourhoods[kLanes];
     bool is_long[kLanes];
     for (int lane = 0; lane < lanes; lane++) {
       Ranges const ranges = allowed(first + lane);
       is_long[lane] = ranges.count() > choice_.shortlist;
       blocks[lane] = is_long[lane] ? Ranges{} : ranges;
-      whole[lane] = is_long[lane] ? ranges.whole() : Ranges{};
+      neighbourhoods[lane] = is_long[lane] ? ranges.neighbourhoods() : Ranges{};
     }
     std::vector<Best<T>> of_blocks(kLanes, Best<T>(chosen_.shape[3]));
     std::ptrdiff_t const shortlist = std::min(choice_.shortlist, key_.shape[2]);
     std::vector<Best<T>> around(kLanes, Best<T>(std::max<std::ptrdiff_t>(shortlist / kNeighbours, 1)));
     compare(key_, batch, head, first, lanes, blocks, of_blocks, workspace);
-    compare(neighbourhoods_, batch, head, first, lanes, whole, around, workspace);
+    compare(neighbourhoods_, batch, head, first, lanes, neighbourhoods, around, workspace);
     for (int lane = 0; lane < lanes && !stop(); lane++) {
       if (is_long[lane])
         look_around(batch, head, first + lane, around[static_cast<std::size_t>(lane)],
@@ -193,13 +193,13 @@ class BlockSelection {
     auto const add = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
       for (; first < last; first++) candidates.push_back(first);
     };
-    Ranges const ranges = allowed(row), whole = ranges.whole();
+    Ranges const ranges = allowed(row), neighbourhoods = ranges.neighbourhoods();
     std::sort(around.begin(), around.end());
     const std::int64_t* at = around.begin();
     for (int i = 0; i < 2; i++) {
-      add(ranges.first[i], std::min(ranges.last[i], whole.first[i] * kNeighbours));
-      for (; at != around.end() && *at < whole.last[i]; ++at) add(*at * kNeighbours, (*at + 1) * kNeighbours);
-      add(std::max(ranges.first[i], whole.last[i] * kNeighbours), ranges.last[i]);
+      add(ranges.first[i], std::min(ranges.last[i], neighbourhoods.first[i] * kNeighbours));
+      for (; at != around.end() && *at < neighbourhoods.last[i]; ++at) add(*at * kNeighbours, (*at + 1) * kNeighbours);
+      add(std::max(ranges.first[i], neighbourhoods.last[i] * kNeighbours), ranges.last[i]);
     }
     Group<T> const group = group_of_means(query_, key_, batch, head, row, 1);
     kernel_.forward_begin(group, workspace);

@@ -40,9 +40,9 @@ class SharedSums {
   double* of_head(std::size_t i, std::ptrdiff_t batch, std::ptrdiff_t head) const { return sums_[i].at(batch, head); }
 
  private:
-  static void clear(const Request<T>& request, const ArrayView<double, 3>& whole) {
-    for (std::ptrdiff_t head = 0; whole && head < request.batch() * request.heads(); head++)
-      std::fill_n(whole.at(head / request.heads(), head % request.heads()), whole.shape[2], 0.0);
+  static void clear(const Request<T>& request, const ArrayView<double, 3>& sums) {
+    for (std::ptrdiff_t head = 0; sums && head < request.batch() * request.heads(); head++)
+      std::fill_n(sums.at(head / request.heads(), head % request.heads()), sums.shape[2], 0.0);
   }
 
   std::vector<ArrayView<double, 3>> sums_;  // null: not requested, or each group has its own

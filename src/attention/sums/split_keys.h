@@ -25,20 +25,20 @@ struct PartialSoftmax {
 // relative to one maximum.
 template <class T>
 PartialSoftmax<T> merge(const std::vector<PartialSoftmax<T>>& parts, std::ptrdiff_t dims, T* out) {
-  PartialSoftmax<T> whole{out, -std::numeric_limits<T>::infinity(), 0};
+  PartialSoftmax<T> total{out, -std::numeric_limits<T>::infinity(), 0};
   for (const PartialSoftmax<T>& part : parts)
-    if (part.maximum > whole.maximum || std::isnan(part.maximum)) whole.maximum = part.maximum;  // a NaN is kept
+    if (part.maximum > total.maximum || std::isnan(part.maximum)) total.maximum = part.maximum;  // a NaN is kept
   auto const sum_of = [&](const PartialSoftmax<T>& part) {
-    return part.sum == 0 ? 0 : part.sum * std::exp2(static_cast<double>(part.maximum - whole.maximum));
+    return part.sum == 0 ? 0 : part.sum * std::exp2(static_cast<double>(part.maximum - total.maximum));
   };
-  for (const PartialSoftmax<T>& part : parts) whole.sum += sum_of(part);
+  for (const PartialSoftmax<T>& part : parts) total.sum += sum_of(part);
   std::fill_n(out, dims, T(0));
   for (const PartialSoftmax<T>& part : parts) {
     if (part.sum == 0) continue;
-    T const share = static_cast<T>(sum_of(part) / whole.sum);
+    T const share = static_cast<T>(sum_of(part) / total.sum);
     for (std::ptrdiff_t d = 0; d < dims; d++) out[d] += part.out[d] * share;
   }
-  return whole;
+  return total;
 }
 
 // Room for the first groups of every head, each over several parts of its keys. The number of parts depends on shapes

@@ -45,7 +45,7 @@ class DistanceBias : public ScoreTerm<T> {
 
   void rows(const GroupPlace<T>& place, const Tile& tile, T* room, const T** rows) const override {
     const T* const values = values_.data() + (heads_ == 1 ? 0 : place.head) * size();
-    if (in_line(*place.group) && stand_whole(*place.group, tile)) {
+    if (in_line(*place.group) && stand_on_integers(*place.group, tile)) {
       for (int r = 0; r < tile.count; r++) rows[r] = values + row_start(place, tile, r);
       return;
     }
@@ -92,7 +92,7 @@ class DistanceBias : public ScoreTerm<T> {
 
   // Whether keys have integer positions. The integer parts of the distances of neighbouring lanes then differ by one,
   // except where a distance changes its sign, because they are rounded towards 0.
-  static bool stand_whole(const Group<T>& group, const Tile& tile) {
+  static bool stand_on_integers(const Group<T>& group, const Tile& tile) {
     for (int r = 0; r < tile.count && group.key_position[0]; r++) {
       double const key = key_position(group, 0, key_index(tile, r));
       if (std::floor(key) != key) return false;
@@ -101,7 +101,7 @@ class DistanceBias : public ScoreTerm<T> {
   }
   // Whether neighbouring keys have neighbouring integer positions.
   static bool stand_in_line(const Group<T>& group, const Tile& tile) {
-    if (tile.indices || tile.step != 1 || !stand_whole(group, tile)) return false;
+    if (tile.indices || tile.step != 1 || !stand_on_integers(group, tile)) return false;
     double const first = key_position(group, 0, key_index(tile, 0));
     for (int r = 1; r < tile.count && group.key_position[0]; r++)
       if (key_position(group, 0, key_index(tile, r)) != first + r) return false;

@@ -11,12 +11,12 @@ namespace headspan::HEADSPAN_ISA {
 template <class T>
 constexpr T kRounder = sizeof(T) == 4 ? T(12582912.0) : T(6755399441055744.0);
 
-// p * 2^whole, where `whole` is floor(x). The power consists of the low bits of a large number to which `whole` is
-// added.
+// p * 2^exponent, where `exponent` is floor(x). The power consists of the low bits of a large number to which
+// `exponent` is added.
 template <class T>
-HEADSPAN_INLINE Vec<T> scale_by_bits(Vec<T> p, Vec<T> x, Vec<T> whole) {
+HEADSPAN_INLINE Vec<T> scale_by_bits(Vec<T> p, Vec<T> x, Vec<T> exponent) {
   constexpr T rounder_and_bias = kRounder<T> + (sizeof(T) == 4 ? T(127) : T(1023));
-  Vec<T> const power = (Vec<T>)((IntVec<T>)(whole + rounder_and_bias) << (sizeof(T) == 4 ? 23 : 52));
+  Vec<T> const power = (Vec<T>)((IntVec<T>)(exponent + rounder_and_bias) << (sizeof(T) == 4 ? 23 : 52));
   return x < broadcast(kSmallestExponent<T>) ? Vec<T>{} : p * power;  // false for NaN, which stays NaN
 }
 

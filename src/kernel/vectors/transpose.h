@@ -55,38 +55,38 @@ HEADSPAN_INLINE void for_each_vector(int dims, F&& f) {
   if (d < dims) f(d, [d, dims](const T* row) HEADSPAN_ALWAYS_INLINE { return (Vec<T>)load_first(row + d, dims - d); });
 }
 
-// One square of width x width of the two functions below. `whole`: the square is complete, which saves a branch per
+// One square of width x width of the two functions below. `is_full`: the square is complete, which saves a branch per
 // row.
-template <class T, bool whole>
+template <class T, bool is_full>
 HEADSPAN_INLINE void square_to_lanes(const T* const* rows, int count, const T* factor, int d, int dims, T* lanes) {
   constexpr int width = kWidth<T>;
   Vec<T> v[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    if constexpr (whole)
+    if constexpr (is_full)
       v[i.value] = load(rows[i.value] + d) * factor[i.value];
     else
       v[i.value] = i.value < count ? load_dims(rows[i.value] + d, dims - d) * factor[i.value] : Vec<T>{};
   });
   butterflies<T, 1>(v);
-  if constexpr (whole)
+  if constexpr (is_full)
     unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE { store(lanes + (d + i.value) * kLanes, v[i.value]); });
   else
     for (int i = 0; i < width && i < dims - d; i++) store(lanes + (d + i) * kLanes, v[i]);
 }
-template <class T, bool whole, bool past_caches>
+template <class T, bool is_full, bool past_caches>
 HEADSPAN_INLINE void square_to_rows(const T* lanes, Vec<T> factor, int d, int dims, T* const* rows, int count,
                                     Vec<T>& finite) {
   constexpr int width = kWidth<T>;
   Vec<T> v[width];
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
-    v[i.value] = whole || i.value < dims - d ? load(lanes + (d + i.value) * kLanes) * factor : Vec<T>{};
+    v[i.value] = is_full || i.value < dims - d ? load(lanes + (d + i.value) * kLanes) * factor : Vec<T>{};
     finite += v[i.value] * T(0);
   });
   butterflies<T, 1>(v);
   unroll<width>([&](auto i) HEADSPAN_ALWAYS_INLINE {
     if constexpr (past_caches)
       store_past_caches(rows[i.value] + d, v[i.value]);
-    else if constexpr (whole)
+    else if constexpr (is_full)
       store(rows[i.value] + d, v[i.value]);
     else if (i.value < count)
       store_dims(rows[i.value] + d, v[i.value], dims - d);
