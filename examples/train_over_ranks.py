@@ -49,8 +49,8 @@ def train(steps: int, tokens: int) -> list[float]:
         optimizer.zero_grad()
         loss.backward()
         total = loss.detach() / torch.tensor(2.0).log()
-        for its in (total, *(parameter.grad for parameter in model.parameters())):
-            dist.all_reduce(its)  # each rank has the part of its tokens
+        for tensor in (total, *(parameter.grad for parameter in model.parameters())):
+            dist.all_reduce(tensor)  # each rank has the part of its tokens
         optimizer.step()
         history.append(total.item())
         if rank == 0 and step % 10 == 0:

@@ -63,8 +63,8 @@ def described(fit: hs.SpanFit) -> dict[str, Any]:
 
 def main() -> None:
     """Fit spans to the model of one seed, in both ways and for both aims."""
-    given = arguments(__doc__.splitlines()[0], windows=32)
-    study = Study(given, "validation")
+    args = arguments(__doc__.splitlines()[0], windows=32)
+    study = Study(args, "validation")
     for parameter in study.model.parameters():
         parameter.requires_grad_(False)
 
@@ -74,14 +74,14 @@ def main() -> None:
     def gradient_on(windows: Tensor, spans: Spans) -> tuple[float, Spans]:
         total, slopes = 0.0, np.zeros(spans.shape)
         for some in windows.split(8):
-            own = torch.tensor(spans, dtype=torch.float32, requires_grad=True)
-            logits = study.model(some[:, :-1], with_spans(own))
+            leaf = torch.tensor(spans, dtype=torch.float32, requires_grad=True)
+            logits = study.model(some[:, :-1], with_spans(leaf))
             loss = F.cross_entropy(logits.transpose(1, 2), some[:, 1:]) * len(some) / len(windows) / math.log(2)
             loss.backward()
-            total, slopes = total + float(loss.detach()), slopes + own.grad.numpy()
+            total, slopes = total + float(loss.detach()), slopes + leaf.grad.numpy()
         return total, slopes
 
-    found = []
+    fits = []
     for method, bound, count in RUNS:
         rows = windows(study.text, "test", count)
         began = time.perf_counter(), time.process_time()
@@ -104,9 +104,9 @@ def main() -> None:
         most = loss_on(windows(study.text, "test", MOST))
         beyond = most(fit.spans) / most(np.full((LAYERS, HEADS), float(CONTEXT))) - 1
         about = {"fitted_windows": count, f"excess_on_{MOST}_windows": round(beyond, 5)}
-        found.append({"method": method, **bound, **about, **times, **described(fit)})
+        fits.append({"method": method, **bound, **about, **times, **described(fit)})
         print(method, bound, times, fit, flush=True)
-    write(f"fitting_{given.name}", {**study.about, "threads": given.threads, "ramp": RAMP, "rows": found})
+    write(f"fitting_{args.name}", {**study.about, "threads": args.threads, "ramp": RAMP, "rows": fits})
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def echoes(count: int, length: int, seed: int) -> Tensor:
     """Draw windows that say the same 6 to 24 tokens again and again: a school of copying, which takes minutes."""
     rng = np.random.default_rng(seed)
     periods = [rng.integers(VOCABULARY, size=rng.integers(6, 25)) for _ in range(count)]
-    return torch.from_numpy(np.stack([np.resize(its, length) for its in periods]))
+    return torch.from_numpy(np.stack([np.resize(period, length) for period in periods]))
 
 
 def train(text: Repeats, seed: int, steps: int) -> LlamaForCausalLM:
@@ -78,13 +78,13 @@ def train(text: Repeats, seed: int, steps: int) -> LlamaForCausalLM:
     descend = descent(model, 2e-3, steps, warm=50)
     began = time.perf_counter()
     for step in range(steps):
-        own = 10_000 * (seed + 1) + step
+        batch_seed = 10_000 * (seed + 1) + step
         if step < 0.35 * steps:
-            ids = echoes(32, CONTEXT // 8, seed=own)
+            ids = echoes(32, CONTEXT // 8, seed=batch_seed)
         elif step < 0.6 * steps:
-            ids = text.windows(16, CONTEXT // 2, seed=own)
+            ids = text.windows(16, CONTEXT // 2, seed=batch_seed)
         else:
-            ids = text.windows(8, CONTEXT, seed=own)
+            ids = text.windows(8, CONTEXT, seed=batch_seed)
         loss = model(ids, labels=ids).loss
         descend(loss)
         if step % 100 == 0 or step == steps - 1:
@@ -93,12 +93,12 @@ def train(text: Repeats, seed: int, steps: int) -> LlamaForCausalLM:
     return model
 
 
-def trained(given: argparse.Namespace, text: Repeats) -> Any:
+def trained(args: argparse.Namespace, text: Repeats) -> Any:
     """Return the model of a seed, trained now or before."""
-    path = given.models / f"grouped_{given.name}.pt"
+    path = args.models / f"grouped_{args.name}.pt"
     if not path.exists():
-        given.models.mkdir(parents=True, exist_ok=True)
-        torch.save(train(text, given.seed, given.steps).state_dict(), path)
+        args.models.mkdir(parents=True, exist_ok=True)
+        torch.save(train(text, args.seed, args.steps).state_dict(), path)
     headspan.torch.register()
     model = LlamaForCausalLM(LlamaConfig(**SIZES, attn_implementation="headspan"))
     model.load_state_dict(torch.load(path))
@@ -143,7 +143,7 @@ def measured_tokens(model: Any, prompt: Tensor, fit: hs.SpanFit) -> dict[str, An
     return {
         "prompt": prompt.shape[1],
         "batch": prompt.shape[0],
-        "milliseconds_a_token": {name: round(1e3 * float(np.median(its)), 3) for name, its in times.items()},
+        "milliseconds_a_token": {name: round(1e3 * float(np.median(samples)), 3) for name, samples in times.items()},
         "cache_bytes": held,
     }
 
@@ -159,16 +159,16 @@ def same_texts(model: Any, prompt: Tensor, fit: hs.SpanFit) -> float:
     how["attention_mask"] = torch.ones_like(prompt)  # token 0 is one like others
     headspan.torch.set_spans(model, fit.spans, ramp=RAMP)
     short = model.generate(prompt, cache=headspan.torch.head_cache(model), **how)
-    whole = model.generate(prompt, **how)
-    return float((short == whole)[:, prompt.shape[1] :].float().mean())
+    full = model.generate(prompt, **how)
+    return float((short == full)[:, prompt.shape[1] :].float().mean())
 
 
 def main() -> None:
     """Fit spans to the model of one seed, and measure what they lose and save."""
-    given = arguments(__doc__.splitlines()[0], windows=32, fitted=16, steps=2000)
+    args = arguments(__doc__.splitlines()[0], windows=32, fitted=16, steps=2000)
     text = Repeats()
-    model = trained(given, text)
-    rows, held_out = text.windows(given.fitted, CONTEXT, seed=1), text.windows(given.windows, CONTEXT, seed=2)
+    model = trained(args, text)
+    rows, held_out = text.windows(args.fitted, CONTEXT, seed=1), text.windows(args.windows, CONTEXT, seed=2)
     fits = []
     for bound in ({"tolerance": 0.01}, {"budget": 0.13}):
         headspan.torch.set_spans(model, None)
@@ -185,9 +185,9 @@ def main() -> None:
         ]
         fits.append(row)
         print(bound, times, fit, row["tokens"], flush=True)
-    about = {"seed": given.seed, "steps": given.steps, "parameters": model.num_parameters(), "threads": given.threads}
-    windows = {"windows": given.windows, "fitted_windows": given.fitted, "context": CONTEXT}
-    write(f"grouped_{given.name}", {**about, **windows, "ramp": RAMP, "rows": fits})
+    about = {"seed": args.seed, "steps": args.steps, "parameters": model.num_parameters(), "threads": args.threads}
+    windows = {"windows": args.windows, "fitted_windows": args.fitted, "context": CONTEXT}
+    write(f"grouped_{args.name}", {**about, **windows, "ramp": RAMP, "rows": fits})
 
 
 if __name__ == "__main__":

@@ -187,11 +187,11 @@ def on_arrays(attend: Callable[[Array, Array, Array], Array]) -> Attend:
 class Study:
     """A trained model and windows of a part of the text, on which attentions are compared with full attention."""
 
-    def __init__(self, given: argparse.Namespace, part: str) -> None:
+    def __init__(self, args: argparse.Namespace, part: str) -> None:
         text = standard_library()
-        path = given.models / f"{given.name}.pt"
+        path = args.models / f"{args.name}.pt"
         if not path.exists():
-            train_it = f"python experiments/model.py --seed {given.seed} --steps {given.steps} --models {given.models}"
+            train_it = f"python experiments/model.py --seed {args.seed} --steps {args.steps} --models {args.models}"
             raise SystemExit(f"there is no {path}: {train_it}")
         saved = torch.load(path)
         if saved["text"] != text.sha256:
@@ -200,13 +200,13 @@ class Study:
         self.model = Model(len(text.vocabulary))
         self.model.load_state_dict(saved["weights"])
         self.model.eval()
-        self.rows = windows(text, part, given.windows)
+        self.rows = windows(text, part, args.windows)
         self.full = bits(self.model, self.rows)
         self.about = {
-            "seed": given.seed,
-            "steps": given.steps,
+            "seed": args.seed,
+            "steps": args.steps,
             "part": part,
-            "windows": given.windows,
+            "windows": args.windows,
             "full": round(float(self.full.mean()), 4),
         }
 
@@ -232,29 +232,29 @@ def arguments(description: str, **defaults: int) -> argparse.Namespace:
     parser.add_argument("--models", type=Path, default=Path("build/experiments"))
     for name, default in {"steps": 4000, "threads": 1, **defaults}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    given = parser.parse_args()
-    given.name = f"steps{given.steps}_seed{given.seed}"
-    torch.set_num_threads(given.threads)
-    hs.set_num_threads(given.threads)
-    return given
+    args = parser.parse_args()
+    args.name = f"steps{args.steps}_seed{args.seed}"
+    torch.set_num_threads(args.threads)
+    hs.set_num_threads(args.threads)
+    return args
 
 
 def main() -> None:
     """Train the model of one seed."""
-    given = arguments("Train the model of a seed.", batch=2)
+    args = arguments("Train the model of a seed.", batch=2)
     text = standard_library()
     began = time.perf_counter()
-    model = train(text, given.seed, given.steps, given.batch)
+    model = train(text, args.seed, args.steps, args.batch)
     seconds = time.perf_counter() - began
-    given.models.mkdir(parents=True, exist_ok=True)
-    torch.save({"weights": model.state_dict(), "text": text.sha256}, given.models / f"{given.name}.pt")
+    args.models.mkdir(parents=True, exist_ok=True)
+    torch.save({"weights": model.state_dict(), "text": text.sha256}, args.models / f"{args.name}.pt")
     reached = bits(model.eval(), windows(text, "validation", 64))
     write(
-        f"model_{given.name}",
+        f"model_{args.name}",
         {
-            "seed": given.seed,
-            "steps": given.steps,
-            "batch": given.batch,
+            "seed": args.seed,
+            "steps": args.steps,
+            "batch": args.batch,
             "context": CONTEXT,
             "parameters": sum(p.numel() for p in model.parameters()),
             "seconds": round(seconds),

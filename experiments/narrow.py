@@ -16,15 +16,15 @@ PIECE = 64  # tokens that are read at a time
 
 def main() -> None:
     """Read with the model of one seed."""
-    given = arguments(__doc__.splitlines()[0], windows=32)
-    study = Study(given, "test")
+    args = arguments(__doc__.splitlines()[0], windows=32)
+    study = Study(args, "test")
 
     def kept_as(dtype: str) -> Any:
         def attend(query: Any, key: Any, value: Any) -> Any:
             cache = hs.SpanCache(len(query), HEADS, WIDTH // HEADS, span=[CONTEXT] * HEADS, ramp=0, dtype=dtype)
             pieces = [slice(first, first + PIECE) for first in range(0, query.shape[2], PIECE)]
             return np.concatenate(
-                [cache.attend(*(x[:, :, its] for x in (query, key, value))) for its in pieces], axis=2
+                [cache.attend(*(x[:, :, piece] for x in (query, key, value))) for piece in pieces], axis=2
             )
 
         return attend
@@ -32,7 +32,7 @@ def main() -> None:
     rows = [{"dtype": dtype, **study.excess(kept_as(dtype))} for dtype in ("float32", "float16", "bfloat16", "int8")]
     for row in rows:
         print(row, flush=True)
-    write(f"narrow_{given.name}", {**study.about, "rows": rows})
+    write(f"narrow_{args.name}", {**study.about, "rows": rows})
 
 
 if __name__ == "__main__":

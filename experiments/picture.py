@@ -29,19 +29,21 @@ LINES = (
 
 def selected() -> None:
     """Draw the bits that are lost against the pairs, for what is chosen."""
-    found: dict[tuple[str, int, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    excesses: dict[tuple[str, int, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     files = sorted((HERE / "results").glob(f"selection_steps{STEPS}_seed*.json"))
     for file in files:
         for row in json.loads(file.read_text())["rows"]:
-            found[row["choice"], row["query_block"], row["key_block"]][row["pairs"]].append(row["excess"])
+            excesses[row["choice"], row["query_block"], row["key_block"]][row["pairs"]].append(row["excess"])
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, axes = plt.subplots(figsize=(7, 4.8), layout="constrained")
         for name, choice, sides, color in LINES:
-            points = sorted((pairs, its) for pairs, its in found[choice, *sides].items() if len(its) == len(files))
+            points = sorted(
+                (pairs, losses) for pairs, losses in excesses[choice, *sides].items() if len(losses) == len(files)
+            )
             pairs = [x for x, _ in points]
-            axes.plot(pairs, [np.mean(its) for _, its in points], "o-", color=color, label=name, markersize=4)
+            axes.plot(pairs, [np.mean(losses) for _, losses in points], "o-", color=color, label=name, markersize=4)
             for number in range(len(files)):
-                axes.plot(pairs, [its[number] for _, its in points], color=color, linewidth=0.7, alpha=0.5)
+                axes.plot(pairs, [losses[number] for _, losses in points], color=color, linewidth=0.7, alpha=0.5)
         axes.axhline(0, color="black", linewidth=0.8, linestyle=":")
         axes.set_xlabel("pairs a query, of 512 on average")
         axes.set_ylabel("bits a character above full attention")
@@ -96,8 +98,9 @@ def tuned() -> None:
                 above = [row["bits_per_character"] - full for row in rows]
                 lost.plot(pairs, above, "o-", color=color, markersize=4, linewidth=1, label=None if number else way)
             learned = [row for row in result["rows"] if row["way"] == "spans"][-1]["spans"]
-            for layer, its in enumerate(learned, 1):
-                spans.plot(its, [layer + 0.18 * (number - 1)] * len(its), "o", color=f"C{number}", markersize=5)
+            for layer, head_spans in enumerate(learned, 1):
+                height = [layer + 0.18 * (number - 1)] * len(head_spans)
+                spans.plot(head_spans, height, "o", color=f"C{number}", markersize=5)
         lost.set_xlabel("pairs (% of full attention)")
         lost.set_ylabel("bits a character above full attention")
         lost.set_ylim(bottom=0)

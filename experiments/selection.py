@@ -127,14 +127,14 @@ def window_of(pairs: float) -> Window:
 
 def main() -> None:
     """Measure all choices on the model of one seed."""
-    given = arguments(__doc__.splitlines()[0], windows=16)
-    study = Study(given, "test")
+    args = arguments(__doc__.splitlines()[0], windows=16)
+    study = Study(args, "test")
     rows = []
 
     def measure(name: str, pattern_of: Callable[[Array, Array], Pattern], **about: object) -> float:
         pairs: list[float] = []
-        found = study.excess(patterned(pattern_of, pairs))
-        rows.append({"choice": name, **about, "pairs": round(float(np.mean(pairs)), 1), **found})
+        excess = study.excess(patterned(pattern_of, pairs))
+        rows.append({"choice": name, **about, "pairs": round(float(np.mean(pairs)), 1), **excess})
         print(rows[-1], flush=True)
         return float(np.mean(pairs))
 
@@ -156,7 +156,7 @@ def main() -> None:
     for shortlist in (None, 32):
         choose = partial(hs.sparse.selected_blocks, **sizes, shortlist=shortlist)
         measure("hs.sparse.selected_blocks", choose, **asdict(cut), shortlist=shortlist)
-    write(f"selection_{given.name}", {**study.about, "rows": rows})
+    write(f"selection_{args.name}", {**study.about, "rows": rows})
 
 
 if __name__ == "__main__":

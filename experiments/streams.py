@@ -54,15 +54,15 @@ def in_pieces(make: Make, piece: int) -> Callable[[Array, Array, Array], Array]:
 
 def main() -> None:
     """Choose a decay on one part of the text, and measure it and its rivals on another."""
-    given = arguments(__doc__.splitlines()[0], windows=16, piece=1)
-    validation = Study(given, "validation")
-    test = Study(given, "test")
+    args = arguments(__doc__.splitlines()[0], windows=16, piece=1)
+    validation = Study(args, "validation")
+    test = Study(args, "test")
     chosen, rows = [], []
 
     def measure(study: Study, name: str, make: Make, **about: float) -> dict[str, object]:
-        found = {"memory": name, **about, **study.excess(in_pieces(make, given.piece))}
-        print(study.about["part"], found, flush=True)
-        return found
+        row = {"memory": name, **about, **study.excess(in_pieces(make, args.piece))}
+        print(study.about["part"], row, flush=True)
+        return row
 
     for slots in (64, 96):
         rules = [{"slots": slots, "window": window, "decay": decay} for window in (16, 32) for decay in DECAYS]
@@ -76,7 +76,7 @@ def main() -> None:
             rows.append(measure(test, "received weight", kept(**rule), **rule))
         rows.append(measure(test, "received weight, chosen decay", kept(**best), **best))
         rows.append(measure(test, "chosen decay, merged", kept(**best, merge=True), **best))
-    write(f"streams_{given.name}", {**test.about, "piece": given.piece, "chosen on": chosen, "rows": rows})
+    write(f"streams_{args.name}", {**test.about, "piece": args.piece, "chosen on": chosen, "rows": rows})
 
 
 if __name__ == "__main__":

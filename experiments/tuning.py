@@ -35,14 +35,14 @@ def within(spans: Spans | None, ramp: float) -> Attend:
     return full if spans is None else with_spans(torch.from_numpy(spans).float(), ramp)
 
 
-def tune(study: Study, given: Any, *, attend: Attend = full, price: float | None = None) -> Spans | None:
+def tune(study: Study, args: Any, *, attend: Attend = full, price: float | None = None) -> Spans | None:
     """Train all weights on, and spans too where they have a price; return these."""
     data = torch.from_numpy(study.text.encode(study.text.part("train")))
-    rng = np.random.default_rng(given.seed + 100)
-    descend = descent(study.model, RATE, given.more, warm=max(1, given.more // 20))
+    rng = np.random.default_rng(args.seed + 100)
+    descend = descent(study.model, RATE, args.more, warm=max(1, args.more // 20))
     logarithms = torch.full((LAYERS, HEADS), float(np.log(0.95 * CONTEXT)), requires_grad=price is not None)
     of_spans = torch.optim.Adam([logarithms], lr=SPAN_RATE, betas=(0.9, 0.98))
-    for step in range(given.more):
+    for step in range(args.more):
         rows = drawn(data, rng, BATCH, CONTEXT)
         if price is not None:
             spans = logarithms.exp().clamp(max=CONTEXT)
@@ -52,7 +52,7 @@ def tune(study: Study, given: Any, *, attend: Attend = full, price: float | None
             loss = loss + price * spans.mean() / CONTEXT
         of_spans.zero_grad()
         descend(loss)
-        if price is not None and step < given.more * 2 / 3:
+        if price is not None and step < args.more * 2 / 3:
             of_spans.step()
         if step % 50 == 0:
             print(
@@ -65,7 +65,7 @@ def row(study: Study, way: str, spans: Spans | None, ramp: float, price: float |
     """Return what a model reached with full attention, or within spans."""
     every = pairs_in_window(everywhere(CONTEXT), 0, CONTEXT)
     used = every if spans is None else pairs_in_window(spans, ramp, CONTEXT)
-    its = {
+    result = {
         "way": way,
         "price": price,
         "pairs": used,
@@ -74,49 +74,49 @@ def row(study: Study, way: str, spans: Spans | None, ramp: float, price: float |
         "bits_per_character": round(float(bits(study.model, study.rows, within(spans, ramp)).mean()), 4),
         "processor_seconds": round(time.process_time() - began),
     }
-    print(its, flush=True)
-    return its
+    print(result, flush=True)
+    return result
 
 
-def every_way(study: Study, given: Any) -> list[dict[str, Any]]:
+def every_way(study: Study, args: Any) -> list[dict[str, Any]]:
     """Train the model of one seed on in every way."""
     weights = {name: value.clone() for name, value in study.model.state_dict().items()}
-    found = []
+    rows = []
 
     def run(way: str, spans: Spans | None, ramp: float, price: float | None = None) -> Spans | None:
         began = time.process_time()
         study.model.load_state_dict(weights)
-        learned = tune(study, given, attend=within(spans, ramp), price=price)
+        learned = tune(study, args, attend=within(spans, ramp), price=price)
         spans = spans if learned is None else learned
-        found.append(row(study, way, spans, ramp, price, began))
+        rows.append(row(study, way, spans, ramp, price, began))
         return spans
 
     run("full attention", None, 0)
     for price in PRICES:
         window = window_of_equal_cost(run("spans", everywhere(CONTEXT), RAMP, price), RAMP, CONTEXT)
         run("a window of as many pairs", everywhere(window), 0)
-    return found
+    return rows
 
 
-def from_the_first_step(study: Study, given: Any, spans: Spans) -> dict[str, Any]:
+def from_the_first_step(study: Study, args: Any, spans: Spans) -> dict[str, Any]:
     """Train a model that never saw more than a window, for as many steps and by the same plan."""
     began = time.process_time()
     attend = within(spans, 0)
-    study.model = train(study.text, given.seed, given.steps, BATCH, attend=attend)
-    tune(study, given, attend=attend)
+    study.model = train(study.text, args.seed, args.steps, BATCH, attend=attend)
+    tune(study, args, attend=attend)
     return row(study, "that window from the first step on", spans, 0, None, began)
 
 
 def main() -> None:
     """Do one half of the comparison, and write it beside the other."""
-    given = arguments(__doc__.splitlines()[0], windows=128, more=600, anew=0)
-    study, path = Study(given, "test"), RESULTS / f"tuning_{given.name}.json"
-    if given.anew:
-        its = json.loads(path.read_text())
-        its["rows"].append(from_the_first_step(study, given, np.array(its["rows"][-1]["spans"])))
+    args = arguments(__doc__.splitlines()[0], windows=128, more=600, anew=0)
+    study, path = Study(args, "test"), RESULTS / f"tuning_{args.name}.json"
+    if args.anew:
+        results = json.loads(path.read_text())
+        results["rows"].append(from_the_first_step(study, args, np.array(results["rows"][-1]["spans"])))
     else:
-        its = {**study.about, "more_steps": given.more, "ramp": RAMP, "rows": every_way(study, given)}
-    write(path.stem, its)
+        results = {**study.about, "more_steps": args.more, "ramp": RAMP, "rows": every_way(study, args)}
+    write(path.stem, results)
 
 
 if __name__ == "__main__":

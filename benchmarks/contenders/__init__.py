@@ -2,7 +2,7 @@
 
 from benchmarks.contenders.contender import Contender
 from benchmarks.contenders.lineup import choose, use_threads
-from benchmarks.contenders.own import EMPTY, FULL, HEADSPAN, OWN
+from benchmarks.contenders.own import EMPTY, FULL, HEADSPAN, HEADSPAN_CONTENDERS
 from benchmarks.contenders.peers import PEERS
 
-__all__ = ["EMPTY", "FULL", "HEADSPAN", "OWN", "PEERS", "Contender", "choose", "use_threads"]
+__all__ = ["EMPTY", "FULL", "HEADSPAN", "HEADSPAN_CONTENDERS", "PEERS", "Contender", "choose", "use_threads"]

@@ -7,7 +7,7 @@ import sys
 import headspan as hs
 
 from benchmarks.contenders.contender import Contender
-from benchmarks.contenders.own import OWN
+from benchmarks.contenders.own import HEADSPAN_CONTENDERS
 from benchmarks.contenders.peers import PEERS
 
 
@@ -23,7 +23,7 @@ def choose(names: list[str] | None) -> list[Contender]:
     for name in names or []:
         if name not in known:
             raise ValueError(f"there is no peer {name!r}; there are {', '.join(known)}")
-    return [*OWN, *(known[name] for name in (known if names is None else dict.fromkeys(names)))]
+    return [*HEADSPAN_CONTENDERS, *(known[name] for name in (known if names is None else dict.fromkeys(names)))]
 
 
 def use_threads(n: int) -> None:

@@ -57,7 +57,7 @@ EMPTY = Contender(
     lambda case, passes: case.group == "call" and passes == FORWARD,
     note="a function of the core that takes and does nothing: what any call costs",
 )
-OWN = (
+HEADSPAN_CONTENDERS = (
     HEADSPAN,
     FULL,
     Contender(

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.cases import FORWARD, Array, Case, Inputs, mask_rows
 from benchmarks.contenders.prepared import Result
 
-# A head with at most _WHOLE pairs is checked completely. Of a larger head, _SOME pairs are checked.
-_WHOLE = 2**24
+# A head with at most _MAX_PAIRS pairs is checked completely. Of a larger head, _SOME pairs are checked.
+_MAX_PAIRS = 2**24
 _SOME = 2**22
 
 
@@ -42,7 +42,7 @@ def expected(case: Case, passes: str, inputs: Inputs) -> Expected:
     """
     rng = np.random.default_rng(1)
     head = int(rng.integers(case.batch)), int(rng.integers(case.heads))
-    is_complete = case.queries * case.keys <= _WHOLE
+    is_complete = case.queries * case.keys <= _MAX_PAIRS
     count = min(case.queries, max(1, _SOME // case.keys))
     rows = np.arange(case.queries) if is_complete else np.sort(rng.choice(case.queries, count, replace=False))
     q, k, v, grad_out = (a[head].astype(np.float64) for a in (inputs.query, inputs.key, inputs.value, inputs.grad_out))

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.cases import Case, make_inputs
-from benchmarks.contenders import OWN, PEERS, use_threads
+from benchmarks.contenders import HEADSPAN_CONTENDERS, PEERS, use_threads
 
 _TIMEOUT = 600
 _TINY = 16
@@ -65,7 +65,7 @@ def _trim() -> None:
 
 
 def _measure(case: Case, passes: str, name: str, threads: int) -> int:
-    contender = next(c for c in (*OWN, *PEERS) if c.name == name)
+    contender = next(c for c in (*HEADSPAN_CONTENDERS, *PEERS) if c.name == name)
     inputs = make_inputs(case, passes)
     tiny = replace(case, queries=min(case.queries, _TINY), keys=min(case.keys, _TINY), batch=1, heads=1)
     contender.prepare(tiny, passes, make_inputs(tiny, passes)).call()

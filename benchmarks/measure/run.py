@@ -73,10 +73,10 @@ def _run_passes(case: Case, passes: str, contenders: Sequence[Contender], settin
                 full_work = useful_work(replace(case, pattern=None), passes, inputs)
                 _fill_per_pair(row, samples[row.contender], samples[FULL.name], full_work / work)
     del calls, inputs, right  # the processes that measure memory may need this memory
-    own_names = [contender.name for contender in contenders if contender.package is None]
+    headspan_names = [contender.name for contender in contenders if contender.package is None]
     for row in measured:
         if row.contender != EMPTY.name and (
-            settings.memory == "all" or (settings.memory == "own" and row.contender in own_names)
+            settings.memory == "all" or (settings.memory == "own" and row.contender in headspan_names)
         ):
             row.memory = peak_growth(case, passes, row.contender, threads)
     return rows

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.cases import BACKWARD, BOTH, FORWARD, GROUPS, Case
-from benchmarks.contenders import HEADSPAN, OWN, PEERS
+from benchmarks.contenders import HEADSPAN, HEADSPAN_CONTENDERS, PEERS
 from benchmarks.measure.results import Row
 
 _WIDTH = 120
@@ -131,7 +131,9 @@ def heading(machine: Mapping[str, Any]) -> str:
 def notes(rows: Sequence[Row]) -> str:
     """Return the remarks about the peers that took part."""
     present = {row.contender for row in rows if not row.absent}
-    remarks = [f"{peer.name}: {peer.note}" for peer in (*OWN, *PEERS) if peer.note and peer.name in present]
+    remarks = [
+        f"{peer.name}: {peer.note}" for peer in (*HEADSPAN_CONTENDERS, *PEERS) if peer.note and peer.name in present
+    ]
     return "\n".join(_wrapped(remark) for remark in remarks)
 
 

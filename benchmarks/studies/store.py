@@ -49,7 +49,7 @@ def query_of(heads: int, tokens: int) -> np.ndarray:
     return np.random.default_rng(1).standard_normal((heads, tokens, HEAD_DIM), np.float32)
 
 
-def own_memory(path: str, heads: int, tokens: int) -> tuple[float, int]:
+def process_memory(path: str, heads: int, tokens: int) -> tuple[float, int]:
     """Return the seconds of a first pass and the growth of this process's memory during it, in bytes."""
     query = query_of(heads, tokens)
     before, peak, done = status("RssAnon"), 0, threading.Event()
@@ -87,7 +87,7 @@ def main() -> None:
         first = {}
         for case in CASES:
             with get_context("spawn").Pool(1) as pool:  # a new process with fresh memory
-                first[case] = pool.apply(own_memory, (path, *case))
+                first[case] = pool.apply(process_memory, (path, *case))
         with hs.memory.KeyValueStore(path, readonly=True) as store:
             rows = None if options.without_memory else store.rows(0, len(store))
             names = ("heads", "queries", "first, ms", "own MiB", "again, ms", "in memory", "ratio")

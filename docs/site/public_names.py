@@ -99,8 +99,8 @@ def resolve(app: Sphinx, env: BuildEnvironment, node: nodes.Element, child: node
     domain = env.get_domain("py")
     for prefix in ("headspan.", "headspan.patterns.", "headspan.torch."):
         if prefix + target in domain.objects:
-            found = domain.objects[prefix + target]
-            return make_refnode(app.builder, node["refdoc"], found.docname, found.node_id, child, prefix + target)
+            entry = domain.objects[prefix + target]
+            return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, child, prefix + target)
     module = sys.modules.get(target)
     if target.startswith("headspan.") and module is None:
         return None

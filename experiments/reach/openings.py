@@ -58,16 +58,16 @@ def openings(run: LoadedRun) -> dict[str, Any]:
     for end in ends:
         tokens = run.encode(test[end - COUNTED - before : end].tobytes())
         spans.append(lm.spans(run.weights, run.model, tokens[None])[:, 0, :, -COUNTED:])
-    found = np.concatenate(spans, axis=-1)
+    all_spans = np.concatenate(spans, axis=-1)
     rows = {}
     for name, stands in standing.items():
-        its = found[..., stands[where]]
+        place_spans = all_spans[..., stands[where]]
         rows[name] = {
-            "characters": its.shape[-1],
-            "mean span": round(float(its.mean()), 2),
-            "of each head": its.mean(axis=-1).astype(float).round(1).tolist(),
+            "characters": place_spans.shape[-1],
+            "mean span": round(float(place_spans.mean()), 2),
+            "of each head": place_spans.mean(axis=-1).astype(float).round(1).tolist(),
         }
-    return {"run": run.path.name, "mean span": round(float(found.mean()), 2), "places": rows}
+    return {"run": run.path.name, "mean span": round(float(all_spans.mean()), 2), "places": rows}
 
 
 def main() -> None:
@@ -75,10 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sweep", type=Path)
     folders = sorted(path.parent for path in parser.parse_args().sweep.glob("dynamic-*/result.json"))
-    found = [openings(hs.lab.load_run(folder)) for folder in folders]
-    for its in found:
-        print(its["run"], its["mean span"], {name: row["mean span"] for name, row in its["places"].items()})
-    (RESULTS / "openings.json").write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+    results = [openings(hs.lab.load_run(folder)) for folder in folders]
+    for result in results:
+        print(result["run"], result["mean span"], {name: row["mean span"] for name, row in result["places"].items()})
+    (RESULTS / "openings.json").write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ def write(path: Path, distances: Sequence[int], size: int) -> dict[str, float]:
     """Write documents one after another, and say what a reader needs who looks as far back as is useful."""
     rng, parts, bits, length = np.random.default_rng(0), [], 0.0, 0
     while length < size:
-        text, its = echo(rng, distances)
+        text, text_bits = echo(rng, distances)
         parts.append(text)
-        bits, length = bits + its, length + len(text)
+        bits, length = bits + text_bits, length + len(text)
     path.write_bytes(b"".join(parts))
     return {"bytes": length, "least_bits_per_character": round(bits / length, 4)}
 
@@ -60,13 +60,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write texts of which it is known how far one has to look back.")
     parser.add_argument("--out", type=Path, default=Path("build/reach"))
     parser.add_argument("--size", type=int, default=4_000_000)
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     texts = {"echo-256": (256,), "echo-16-256": (16, 256)}
-    about = {name: write(given.out / f"{name}.txt", distances, given.size) for name, distances in texts.items()}
-    (given.out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
-    for name, its in about.items():
-        print(f"{name}: {its['least_bits_per_character']} bits per character at least")
+    about = {name: write(args.out / f"{name}.txt", distances, args.size) for name, distances in texts.items()}
+    (args.out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+    for name, properties in about.items():
+        print(f"{name}: {properties['least_bits_per_character']} bits per character at least")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def exactly(case, inputs):
 def test_names_are_unique():
     assert len(set(named(CASES))) == len(CASES)
     assert {case.group for case in CASES} == set(GROUPS)
-    everybody = [who.name for who in (*contenders.OWN, *contenders.PEERS)]
+    everybody = [who.name for who in (*contenders.HEADSPAN_CONTENDERS, *contenders.PEERS)]
     assert len(set(everybody)) == len(everybody)
 
 
@@ -87,7 +87,7 @@ def test_useful_work_is_that_of_the_pairs_that_count(case):
 def test_error(case, whole, monkeypatch):
     case = replace(case, dtype="float64")
     if not whole:
-        monkeypatch.setattr(accuracy, "_WHOLE", 0)
+        monkeypatch.setattr(accuracy, "_MAX_PAIRS", 0)
     monkeypatch.setattr(accuracy, "_SOME", 5 * case.keys)  # in several parts, or five queries
     inputs = make_inputs(case, BOTH)
     right = accuracy.expected(case, BOTH, inputs)
@@ -144,7 +144,7 @@ def test_a_library_that_gives_other_numbers_or_raises_cannot_do_it():
 def test_the_hybrid_layer_is_the_sum_of_its_branches(passes):
     case = replace(LAYER, dtype="float64")
     inputs = make_inputs(case, passes)
-    who = {c.name: c for c in (*contenders.OWN, *contenders.PEERS) if c.takes(case, passes)}
+    who = {c.name: c for c in (*contenders.HEADSPAN_CONTENDERS, *contenders.PEERS) if c.takes(case, passes)}
     assert list(who) == ["headspan", "full-layer", "local-branch"]
     hybrid, full, local = (c.prepare(case, passes, inputs).call() for c in who.values())
     close = {"rtol": 1e-11, "atol": 1e-11}
@@ -240,7 +240,7 @@ def test_absent_peers_are_named():
 def test_patterns_are_compared_pair_by_pair(capsys):
     case = replace(TINY[7], passes=(FORWARD, BACKWARD), at_most=1.5)
     settings = Settings(threads=1, rounds=3, fewest=1, budget=None, memory="none")
-    rows = run.run([case], list(contenders.OWN), settings)
+    rows = run.run([case], list(contenders.HEADSPAN_CONTENDERS), settings)
     assert [row.contender for row in rows] == ["headspan", "headspan-full"] * 2
     allowed = case.allowed.mask(case.queries).mean()
     for own, full in zip(rows[::2], rows[1::2], strict=True):
