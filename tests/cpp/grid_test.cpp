@@ -69,10 +69,10 @@ TEST_CASE("a lane sees the keys whose coordinates are in its ranges on every axi
         of_lane[axis] = {first, random.between(first, grid.shape[axis]), random.between(1, 3)};
       }
     GridBoxes const boxes(grid, lanes, [&](int lane, int axis, std::ptrdiff_t at) {
-      std::ptrdiff_t its[kGridAxes] = {-1, -1, -1};
+      std::ptrdiff_t coordinates[kGridAxes] = {-1, -1, -1};
       if (grid.holds(index[static_cast<std::size_t>(lane)]))
-        grid.coordinates(index[static_cast<std::size_t>(lane)], its);
-      CHECK(at == its[axis]);
+        grid.coordinates(index[static_cast<std::size_t>(lane)], coordinates);
+      CHECK(at == coordinates[axis]);
       return ranges[lane][axis];
     });
     auto const sees = [&](int lane, std::ptrdiff_t key) {

@@ -71,10 +71,10 @@ class SomePattern {
     }
     if (!grid.axes) return;
     description[0][0] = neighborhood(random);
-    Numbers beside;
+    Numbers outside;
     for (std::ptrdiff_t key = 0; key < keys; key++)
-      if (!grid.holds(key)) beside.push_back(key);
-    if (!beside.empty()) description.push_back({{"global", beside, nullptr}});
+      if (!grid.holds(key)) outside.push_back(key);
+    if (!outside.empty()) description.push_back({{"global", outside, nullptr}});
   }
 
   Numbers some_keys(Random& random, std::ptrdiff_t most) const {
@@ -162,14 +162,14 @@ class SomePattern {
     grid.coordinates(j, to);
     for (int axis = 0; axis < grid.axes; axis++) {
       auto const number = [&](int which) { return n[static_cast<std::size_t>(2 + which * grid.axes + axis)]; };
-      std::ptrdiff_t const window = number(1), step = number(2), own = from[axis] / step, stride = number(4);
+      std::ptrdiff_t const window = number(1), step = number(2), place = from[axis] / step, stride = number(4);
       std::vector<std::ptrdiff_t> of_class;
       for (std::ptrdiff_t c = from[axis] % step; c < grid.shape[axis]; c += step) of_class.push_back(c);
-      std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(of_class.size()), team = own - own % stride;
+      std::ptrdiff_t const count = static_cast<std::ptrdiff_t>(of_class.size()), team = place - place % stride;
       std::ptrdiff_t const middle = std::min(team + stride / 2, count - 1), last = std::min(team + stride, count) - 1;
       std::ptrdiff_t start = std::min(std::max<std::ptrdiff_t>(middle - window / 2, 0), count - window);
       std::ptrdiff_t end = start + window;
-      if (number(3)) start = std::max<std::ptrdiff_t>(last - window + 1, 0), end = own + 1;
+      if (number(3)) start = std::max<std::ptrdiff_t>(last - window + 1, 0), end = place + 1;
       if (!std::count(of_class.begin() + start, of_class.begin() + end, to[axis])) return false;
     }
     return true;

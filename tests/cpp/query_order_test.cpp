@@ -58,22 +58,22 @@ TEST_CASE("every query is in one group, and global tokens in groups of their own
   for (int seed = 0; seed < 1000; seed++) {
     CAPTURE(seed);
     Random random(seed);
-    OrderCase const its(random);
-    QueryOrder const order = make_query_order(its.grouping, its.queries, its.keys, its.global_tokens);
-    std::vector<int> times(static_cast<std::size_t>(its.queries));
+    OrderCase const inputs(random);
+    QueryOrder const order = make_query_order(inputs.grouping, inputs.queries, inputs.keys, inputs.global_tokens);
+    std::vector<int> times(static_cast<std::size_t>(inputs.queries));
     for (std::ptrdiff_t group = 0; group < order.groups(); group++) {
       CHECK(order.lanes(group) > 0);
       CHECK(order.lanes(group) <= kLanes);
       for (int lane = 0; lane < order.lanes(group); lane++) {
-        std::ptrdiff_t const query = order.queries(group)[lane], index = query + its.keys - its.queries;
+        std::ptrdiff_t const query = order.queries(group)[lane], index = query + inputs.keys - inputs.queries;
         REQUIRE(query >= 0);
-        REQUIRE(query < its.queries);
+        REQUIRE(query < inputs.queries);
         times[static_cast<std::size_t>(query)]++;
-        bool const is_global = std::binary_search(its.global_tokens.begin(), its.global_tokens.end(), index);
+        bool const is_global = std::binary_search(inputs.global_tokens.begin(), inputs.global_tokens.end(), index);
         CHECK(is_global == (group < order.global_groups));
       }
     }
-    CHECK(std::count(times.begin(), times.end(), 1) == its.queries);
+    CHECK(std::count(times.begin(), times.end(), 1) == inputs.queries);
   }
 }
 

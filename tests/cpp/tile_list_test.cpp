@@ -74,7 +74,8 @@ struct TileCase {
 // How often each pair occurs in tiles, (queries, keys).
 class PairTally {
  public:
-  explicit PairTally(const TileCase& its) : its_(its), times_(static_cast<std::size_t>(its.queries * its.keys)) {}
+  explicit PairTally(const TileCase& inputs)
+      : inputs_(inputs), times_(static_cast<std::size_t>(inputs.queries * inputs.keys)) {}
 
   // False if the tile violates the requirements of the kernel.
   bool add(const Tile& tile, const GroupSchedule& group) {
@@ -83,44 +84,44 @@ class PairTally {
     for (int r = 0; r < tile.count; r++) {
       std::ptrdiff_t const key = key_index(tile, r);
       std::uint64_t const mask = tile.lane_masks ? tile.lane_masks[r] : all;
-      if (key < 0 || key >= its_.keys || (mask & ~all)) return false;
+      if (key < 0 || key >= inputs_.keys || (mask & ~all)) return false;
       for (int lane = 0; lane < group.lanes(); lane++) {
         if (!(mask >> lane & 1)) continue;
         std::ptrdiff_t const query = group.query(lane);
-        times_[static_cast<std::size_t>(query * its_.keys + key)]++;
+        times_[static_cast<std::size_t>(query * inputs_.keys + key)]++;
         // The kernel computes the mask of a pair in a soft tile from the span of the lane, and uses 1 otherwise.
-        bool const falls = its_.distance(query, key) >= its_.span(query);
-        bool const limited = !its_.exempt(query, key) && group.span(lane) < kUnlimited;
+        bool const falls = inputs_.distance(query, key) >= inputs_.span(query);
+        bool const limited = !inputs_.exempt(query, key) && group.span(lane) < kUnlimited;
         if (limited && falls && !tile.soft) return false;
-        if (!limited && tile.soft && its_.distance(query, key) >= group.span(lane)) return false;
+        if (!limited && tile.soft && inputs_.distance(query, key) >= group.span(lane)) return false;
       }
     }
     return true;
   }
   bool each_visible_pair_once() const {
-    for (std::ptrdiff_t query = 0, i = 0; query < its_.queries; query++)
-      for (std::ptrdiff_t key = 0; key < its_.keys; key++, i++)
-        if (times_[static_cast<std::size_t>(i)] != its_.sees(query, key)) return false;
+    for (std::ptrdiff_t query = 0, i = 0; query < inputs_.queries; query++)
+      for (std::ptrdiff_t key = 0; key < inputs_.keys; key++, i++)
+        if (times_[static_cast<std::size_t>(i)] != inputs_.sees(query, key)) return false;
     return true;
   }
   std::int64_t pairs() const { return std::accumulate(times_.begin(), times_.end(), std::int64_t(0)); }
 
  private:
-  TileCase const& its_;
+  TileCase const& inputs_;
   std::vector<int> times_;
 };
 
 template <class Visit>
-void for_each_group(const TileCase& its, int tiles_at_once, Visit visit) {
+void for_each_group(const TileCase& inputs, int tiles_at_once, Visit visit) {
   std::vector<const Pattern*> patterns;
-  if (its.pattern) patterns.push_back(&its.pattern->pattern);
-  Plan const plan(patterns, 1, its.queries, its.keys);
+  if (inputs.pattern) patterns.push_back(&inputs.pattern->pattern);
+  Plan const plan(patterns, 1, inputs.queries, inputs.keys);
   for (std::ptrdiff_t number = 0; number < plan.stages(); number++)
     for (std::ptrdiff_t index = 0; index < plan.groups(0, 0, number); index++) {
-      GroupQueries const queries =
-          group_queries(plan, 0, 0, number, index, its.span_per_query, [&](std::ptrdiff_t i) { return its.span(i); });
-      visit(GroupSchedule(its.visibility(), plan.pattern(0, 0), plan.stage(0, 0, number), queries, its.limited,
-                          its.removed.get(), tiles_at_once));
+      GroupQueries const queries = group_queries(plan, 0, 0, number, index, inputs.span_per_query,
+                                                 [&](std::ptrdiff_t i) { return inputs.span(i); });
+      visit(GroupSchedule(inputs.visibility(), plan.pattern(0, 0), plan.stage(0, 0, number), queries, inputs.limited,
+                          inputs.removed.get(), tiles_at_once));
     }
 }
 
@@ -131,12 +132,12 @@ TEST_CASE("tiles meet every visible pair once, whole or split, a batch of any si
   for (int seed = 0; seed < 600; seed++) {
     CAPTURE(seed);
     Random random(seed);
-    TileCase const its(random);
-    PairTally counts(its);
+    TileCase const inputs(random);
+    PairTally counts(inputs);
     int const at_once = static_cast<int>(random.one_of({1, 3, kBatchTiles}));
     std::ptrdiff_t const splits = random.one_in(2) ? 1 : random.between(2, 4);
     bool well_formed = true;
-    for_each_group(its, at_once, [&](const GroupSchedule& group) {
+    for_each_group(inputs, at_once, [&](const GroupSchedule& group) {
       for (std::ptrdiff_t split = 0; split < splits; split++) {
         VisibleKeys keys = group.visible_keys();
         if (splits > 1) keys.clip_to_split(split, splits);
@@ -158,11 +159,11 @@ TEST_CASE("gathered keys, in any order, are met once, apart from those that no s
   for (int seed = 0; seed < 300; seed++) {
     CAPTURE(seed);
     Random random(seed);
-    TileCase const its(random);
-    auto const keys = some_of<std::int64_t>(random, 0, its.keys, its.keys);
-    PairTally counts(its);
+    TileCase const inputs(random);
+    auto const keys = some_of<std::int64_t>(random, 0, inputs.keys, inputs.keys);
+    PairTally counts(inputs);
     bool well_formed = true;
-    for_each_group(its, kBatchTiles, [&](const GroupSchedule& group) {
+    for_each_group(inputs, kBatchTiles, [&](const GroupSchedule& group) {
       VisibleKeys const visible = group.visible_keys();
       TileList const tiles = group.tiles(visible);
       for (std::size_t at = 0; at < keys.size(); at += kTileKeys) {
@@ -185,30 +186,30 @@ TEST_CASE("count_pairs counts the pairs that the definition has") {
   for (int seed = 0; seed < 300; seed++) {
     CAPTURE(seed);
     Random random(seed);
-    TileCase const its(random);
-    Visibility const visible = its.visibility();
-    std::int64_t const begin = visible.key_start, end = std::min(visible.key_stop, its.keys);
+    TileCase const inputs(random);
+    Visibility const visible = inputs.visibility();
+    std::int64_t const begin = visible.key_start, end = std::min(visible.key_stop, inputs.keys);
     std::int64_t expected = 0, counted = -1;
-    for (std::ptrdiff_t query = 0; query < its.queries; query++)
-      for (std::ptrdiff_t key = 0; key < its.keys; key++) expected += its.sees(query, key);
+    for (std::ptrdiff_t query = 0; query < inputs.queries; query++)
+      for (std::ptrdiff_t key = 0; key < inputs.keys; key++) expected += inputs.sees(query, key);
     Request<double> request;
-    request.query = {&nothing, {1, 1, its.queries, 1}, {}};
-    request.key = request.value = {&nothing, {1, 1, its.keys, 1}, {}};
-    if (its.limited) request.span = {its.spans.data(), {1, 1, its.queries}, {0, 0, 1}};
-    if (its.removed) request.removed = {its.removed.get(), {1, 1, its.keys}, {0, 0, 1}};
+    request.query = {&nothing, {1, 1, inputs.queries, 1}, {}};
+    request.key = request.value = {&nothing, {1, 1, inputs.keys, 1}, {}};
+    if (inputs.limited) request.span = {inputs.spans.data(), {1, 1, inputs.queries}, {0, 0, 1}};
+    if (inputs.removed) request.removed = {inputs.removed.get(), {1, 1, inputs.keys}, {0, 0, 1}};
     if (visible.query_position) {
-      request.query_positions = {visible.query_position, {1, its.queries}, {0, 1}};
-      request.key_positions = {visible.key_position, {1, its.keys}, {0, 1}};
+      request.query_positions = {visible.query_position, {1, inputs.queries}, {0, 1}};
+      request.key_positions = {visible.key_position, {1, inputs.keys}, {0, 1}};
     }
     request.key_start = {&begin, {1}, {}};
     request.key_stop = {&end, {1}, {}};
     std::int64_t const prefix_end = visible.prefix_end;
     request.prefix_end = {&prefix_end, {1}, {}};
     if (visible.range_first) {
-      request.range_first = {visible.range_first, {1, its.queries}, {0, 1}};
-      request.range_last = {visible.range_last, {1, its.queries}, {0, 1}};
+      request.range_first = {visible.range_first, {1, inputs.queries}, {0, 1}};
+      request.range_last = {visible.range_last, {1, inputs.queries}, {0, 1}};
     }
-    if (its.pattern) request.patterns.push_back(&its.pattern->pattern);
+    if (inputs.pattern) request.patterns.push_back(&inputs.pattern->pattern);
     request.ramp = visible.ramp;
     request.causal = visible.causal;
     request.include_self = visible.include_self;
