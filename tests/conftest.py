@@ -28,6 +28,18 @@ def _no_picture_left_open():
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _empty_cache_of_the_compiler(tmp_path_factory):
+    """Give `torch.compile` a directory of its own.
+
+    The compiler keeps its code between runs and does not look at the schema of our operator: code that was compiled
+    before an option was renamed calls the operator with the old name.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_auto_num_workers():
     """The workers of `-n auto`: as many as processors, but each collects all tests and more than four save no time."""
