@@ -43,16 +43,16 @@ bool all_see_themselves(const Request<T>& request) {
   return true;
 }
 
-// The number of classes of a stage that are copied at a time. 0 if copying does not help: if a group has several
-// classes, if not even one class fits into a cache, or if a class may contain a key that no query sees, which must not
-// be read.
+// The number of classes of a stage that are copied at a time. 0 if copying does not help: if a class has one
+// group or less, so that each row is read once, if not even one class fits into a cache, or if a class may contain a
+// key that no query sees, which must not be read.
 template <class T>
 std::ptrdiff_t classes_at_a_time(const Request<T>& request, const PatternStage* stage) {
   constexpr std::ptrdiff_t cache = 1 << 20;
   if (request.cache || !stage || stage->along_tokens() || stage->order.global_groups > 0) return 0;
   if (!stage->self_pairs || !request.include_self || request.queries() < request.keys() || request.removed) return 0;
   if (request.span || request.query_positions) return 0;  // most keys may be out of reach
-  if (request.queries() / stage->stride <= kLanes / 2 || !all_see_themselves(request)) return 0;
+  if (request.queries() / stage->stride <= kLanes || !all_see_themselves(request)) return 0;
   std::ptrdiff_t const rows = rows_of_class(request, stage->stride),
                        row = (request.head_dim() + request.value_dim()) * static_cast<std::ptrdiff_t>(sizeof(T));
   return std::min(cache / (rows * row), kMostClasses);
