@@ -39,14 +39,17 @@ def run(options: argparse.Namespace) -> int:
         run.note_text(text.about)
         return 0
     if getattr(options, "resume", None) is None:
-        return _train(*_new_run(options), options)
+        run, text = _new_run(options)
+        with run.held():
+            return _train(run, text, options)
     run = Run.open(options.resume)
-    text = _text_of(run, options.file, "train --resume")
-    state = state_to_go_on_from(run, text)
-    run.note_text(text.about)
-    if options.extend is not None:
-        run.extend(state.step, options.extend)
-    return _train(run, text, options)
+    with run.held():
+        text = _text_of(run, options.file, "train --resume")
+        state = state_to_go_on_from(run, text)
+        run.note_text(text.about)
+        if options.extend is not None:
+            run.extend(state.step, options.extend)
+        return _train(run, text, options)
 
 
 def _text_of(run: Run, file: Path | None, command: str) -> Text:

@@ -1,5 +1,5 @@
 """Run folders, and the training state that they store."""
 
-from headspan.lab.runs.folder import Row, Run, RunError, State, next_folder, replace_file
+from headspan.lab.runs.folder import Row, Run, RunError, RunLockedError, State, next_folder, replace_file
 
-__all__ = ["Row", "Run", "RunError", "State", "next_folder", "replace_file"]
+__all__ = ["Row", "Run", "RunError", "RunLockedError", "State", "next_folder", "replace_file"]

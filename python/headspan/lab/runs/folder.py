@@ -6,6 +6,7 @@
 ``weights.npz``           the parameters and the optimizer's state, from which training can resume
 ``baselines/``            runs of the same model with fixed spans, if the run was compared with them
 ``report.html``           the report; ``spans.svg`` is its picture of the spans
+``.lock``, ``.process``   the lock of the process that trains the run, and the number of this process
 ========================  =========================================================================
 
 Each file is written under a temporary name in the same folder and then renamed. A run that is killed leaves either the
@@ -19,12 +20,14 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from headspan import _check
@@ -41,6 +44,10 @@ _UNREADABLE = (ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError,
 
 class RunError(ValueError):
     """An error that the user can fix: a missing file, a folder that is not a run, a text that is too short."""
+
+
+class RunLockedError(RunError):
+    """Another process trains the run."""
 
 
 @dataclass
@@ -94,6 +101,7 @@ class Run:
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self.path = path
         self.config = config
+        self._lock = FileLock(path / ".lock", blocking=False)
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any]) -> Run:
@@ -124,6 +132,25 @@ class Run:
                 raise RunError(f"{path / 'config.json'} does not describe a run: it has no {name}")
         return cls(path, config)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock the run folder, so that no other process changes the run. A lock ends with its process.
+
+        A process that holds the lock may lock the same `Run` again. Raises RunLockedError if another process holds it.
+        """
+        process = self.path / ".process"
+        try:
+            self._lock.acquire()
+        except Timeout:
+            number = f"process {process.read_text()}" if process.exists() else "another process"
+            raise RunLockedError(f"{self.path} is being trained by {number}; wait until it ends") from None
+        try:
+            replace_file(process, str(os.getpid()).encode())
+            self.config = Run.open(self.path).config  # another process may have changed it
+            yield
+        finally:
+            self._lock.release()
+
     def extensions(self) -> list[tuple[int, int]]:
         """Return the extensions of the run as pairs: the step at which it was extended, and the added steps."""
         try:
@@ -153,7 +180,11 @@ class Run:
         replace_file(self.path / "config.json", (json.dumps(self.config, indent=2) + "\n").encode())
 
     def metrics(self) -> list[Row]:
-        """Return the rows of the metrics without a truncated last line, which a killed run may leave."""
+        """Return the rows of the metrics in ascending order of their steps.
+
+        A truncated last line, which a killed run may leave, is left out. If a step was trained again, for example by
+        two processes at once, its last row and the rows after it are the valid ones.
+        """
         path = self.path / "metrics.jsonl"
         try:
             lines = path.read_text("utf-8").splitlines() if path.exists() else []
@@ -171,6 +202,8 @@ class Run:
                 self._check_row(row)
             except (TypeError, ValueError) as error:
                 raise RunError(f"{path}, line {number} is not a row of the metrics: {error}") from None
+            while rows and rows[-1]["step"] >= row["step"]:
+                rows.pop()
             rows.append(row)
         return rows
 

@@ -11,17 +11,17 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from headspan.lab.config import ModelConfig, TrainConfig
 from headspan.lab.report.numbers import document
-from headspan.lab.runs import Run, RunError, State, replace_file
+from headspan.lab.runs import Run, RunError, RunLockedError, State, replace_file
 from headspan.lab.sweep.grid import Plan, Point
 from headspan.lab.sweep.numbers import numbers_of, of_equal_cost
 from headspan.lab.text import Text, read_text, standard_library
@@ -29,7 +29,6 @@ from headspan.lab.training.engines import objective
 from headspan.lab.training.train import as_config, check_length, configs, current_state, train
 
 RESULT = "result.json"
-CLAIM = ".lock"
 
 
 class Shows(Protocol):
@@ -136,16 +135,18 @@ class Sweep:
             else:
                 command = f"headspan sweep {shlex.quote(str(self.plan.path))}"
                 run = Run.create(path, {"command": command, **as_config(model, training, text)})
-        try:
-            with FileLock(path / CLAIM, blocking=False):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(run.held())
+            except RunLockedError:
+                yield None
+            else:
                 yield run
-        except Timeout:
-            yield None
 
     def held(self) -> FileLock:
         """Return the lock of the sweep's folder, which only one process can hold at a time."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.folder / CLAIM)
+        return FileLock(self.folder / ".lock")
 
 
 def _read_once(read: Callable[[Path | None], Text]) -> Callable[[Point], Text]:

@@ -238,7 +238,8 @@ def train(
     """Start or resume training, until all steps of the run are done.
 
     The state is saved at each evaluation on the validation text and at the end. Training ends early on Ctrl-C (after
-    the current step), after `minutes` or `steps`, or when the loss is no longer finite.
+    the current step), after `minutes` or `steps`, or when the loss is no longer finite. The folder of the run is locked
+    during training: a second process that trains the same run gets an error.
 
     Parameters
     ----------
@@ -279,6 +280,17 @@ def train(
     ...     train(run, text)
     'finished'
     """
+    with run.held():
+        return _train(run, text, minutes, steps, progress)
+
+
+def _train(
+    run: Run,
+    text: Text,
+    minutes: float | None,
+    steps: int | None,
+    progress: Callable[[State, float], None] | None,
+) -> str:
     model, config = configs(run)
     state = state_to_go_on_from(run, text)
     run.keep_metrics(state.step)
