@@ -156,7 +156,7 @@ def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys
         assert cli.main(["train", "text.txt", "--out", "run", "--baselines", *SIZES]) == 0
     assert begun == ["full attention"]
     printed = capsys.readouterr().out
-    assert "training ended early (interrupted)" in printed
+    assert "training was interrupted after 5 of 5 steps" in printed
     (hint,) = [line for line in printed.splitlines() if line.startswith("  headspan")]
     assert cli.main(shlex.split(hint)[1:]) == 0
     assert len(json.loads((folder / "run/summary.json").read_text())["compared"]) == 3

@@ -155,7 +155,7 @@ def test_an_interrupted_run_says_so(tmp_path):
     train(run, TEXT, steps=3)
     write_report(run, TEXT)
     page = (run.path / "report.html").read_text()
-    assert "Training stopped after 3 of 8 steps." in page
+    assert "This model has been trained for 3 of 8 steps. To continue: " in page
     assert f"<code>headspan train <span>--resume</span> {run.path}</code>" in page  # no line ends within an option
 
 
@@ -290,7 +290,8 @@ def test_weights_that_are_not_finite_do_not_stop_the_report(tmp_path, name):
     state.parameters[name].flat[0] = np.nan
     run.save(state)
     summary = write_report(run, TEXT)
-    assert len(summary["warnings"]) >= 2
+    assert summary["warnings"][0] == "The model's numbers are not finite; try a smaller `--learning-rate`."
+    assert len(summary["notes"]) == 1
     assert summary_of(run)["finished"] is False
 
 
@@ -303,7 +304,7 @@ def test_what_a_killed_run_noted_after_its_weights_is_left_out(tmp_path):
         file.write('{"step": 8, "bi')
     summary = write_report(run, TEXT)
     assert summary["history"]["step"] == [2, 4]
-    assert summary["warnings"][0] == "Training stopped after 4 of 8 steps."
+    assert summary["notes"][0].startswith("This model has been trained for 4 of 8 steps. To continue: ")
     assert summary["finished"] is False
 
 

@@ -81,7 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--extend", type=int, metavar="STEPS", help="with --resume: number of steps to add to the planned ones"
     )
-    _add_training(train, minutes=None, baselines=False)
+    _add_training(train, minutes=None, baselines=None)
 
     report = commands.add_parser("report", help="write the report of a run again, as a page, pictures or numbers")
     report.add_argument("run", type=Path, metavar="RUN", help="run folder")
@@ -116,7 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_training(parser: argparse.ArgumentParser, minutes: float | None, *, baselines: bool) -> None:
+def _add_training(parser: argparse.ArgumentParser, minutes: float | None, *, baselines: bool | None) -> None:
     parser.add_argument("--out", type=Path, metavar="RUN", help="new run folder (default: under runs/)")
     after = "no limit" if minutes is None else f"{minutes:g}"
     parser.add_argument("--minutes", type=float, default=minutes, help=f"time limit of the training (default: {after})")
@@ -126,7 +126,7 @@ def _add_training(parser: argparse.ArgumentParser, minutes: float | None, *, bas
         default=baselines,
         help="afterwards train the same model with full attention and with a window of equal cost for as many steps, "
         "and compare; takes three times as long, which --minutes does not limit "
-        f"(default: {'yes' if baselines else 'no'})",
+        f"(default: {'yes' if baselines else 'only for a run that has them already'})",
     )
     for config, options in ((TrainConfig, TRAINING_OPTIONS), (ModelConfig, MODEL_OPTIONS)):
         for name, text in options.items():

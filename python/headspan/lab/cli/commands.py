@@ -15,15 +15,28 @@ from headspan.lab.cli.sweep import sweep
 from headspan.lab.config import ModelConfig, TrainConfig
 from headspan.lab.model import init_parameters
 from headspan.lab.report.numbers import document
-from headspan.lab.report.remarks import spans_at_zero
+from headspan.lab.report.remarks import command_to_continue, spans_at_zero
 from headspan.lab.report.write import write_report
 from headspan.lab.runs import Run, RunError, next_folder, replace_file
 from headspan.lab.text import Text, load_text, read_text, standard_library
 from headspan.lab.trained.loaded import encode, load_run
 from headspan.lab.trained.sample import sample
-from headspan.lab.training.baselines import baselines_of, run_of, step_of, train_baseline
+from headspan.lab.training.baselines import (
+    baselines_of,
+    has_baselines,
+    make_folder_of_baselines,
+    run_of,
+    step_of,
+    train_baseline,
+)
 from headspan.lab.training.engines import objective
 from headspan.lab.training.train import as_config, check_length, configs, current_state, state_to_go_on_from, train
+
+ENDINGS = {
+    "out of time": "training reached its time limit",
+    "interrupted": "training was interrupted",
+    "diverged": "training diverged",
+}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,17 +97,20 @@ def _new_run(options: argparse.Namespace) -> tuple[Run, Text]:
 
 def _train(run: Run, text: Text, options: argparse.Namespace) -> int:
     model, config = configs(run)
+    baselines = has_baselines(run) if options.baselines is None else options.baselines
+    if baselines:
+        make_folder_of_baselines(run)  # so that a run that is interrupted before them is continued with them
     print(f"training on {text.name}, {len(text.data):,} bytes; run folder {run.path}")
     with Bar(config.steps, step_of(run)) as bar:
         outcome = train(run, text, minutes=options.minutes, progress=bar.show)
-    if options.baselines and outcome in ("finished", "out of time"):
-        write_report(run, text)
+    if baselines and outcome in ("finished", "out of time"):
+        write_report(run, text, baselines_follow=True)
         print(f"report so far: {run.path / 'report.html'}; the baselines are trained next (Ctrl-C skips them)")
         baselines_outcome = _train_baselines(run, text)
         outcome = outcome if baselines_outcome in ("finished", "paused") else baselines_outcome
     if outcome != "finished":
-        print(f"training ended early ({outcome}); continue with:")
-        print(f"  headspan train --resume {shlex.quote(str(run.path))}{' --baselines' * options.baselines}")
+        print(f"{ENDINGS[outcome]} after {step_of(run):,} of {config.steps:,} steps; to continue:")
+        print(f"  {command_to_continue(run)}")
     _report(run, text, options)
     if outcome == "diverged":
         raise RunError("the loss is no longer finite; try a smaller --learning-rate")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +10,18 @@ import numpy as np
 
 from headspan.lab.config import ModelConfig
 from headspan.lab.report.page import number_table, with_code
+from headspan.lab.report.remarks import command_to_continue
 from headspan.lab.report.subject import Subject
-from headspan.lab.runs import State
+from headspan.lab.runs import Run, State
 from headspan.lab.training.baselines import (
     FOLDER,
     baselines_of,
+    has_baselines,
     length_of_window,
     pairs_in_window,
     run_of,
     spans_in_window,
+    step_of,
 )
 from headspan.lab.training.train import configs, current_state, text_bits
 
@@ -48,10 +50,10 @@ class Compared:
 def compare(subject: Subject) -> list[Compared] | None:
     """Return the model of a run and its baselines with the same number of steps, or None if it has no baselines.
 
-    Windows that matched the cost of the spans at an earlier step of the run are left out.
+    `left_out` names the others.
     """
     run, training, state = subject.run, subject.training, subject.state
-    if not (run.path / FOLDER).is_dir() or not np.isfinite(subject.spans).all():
+    if not has_baselines(run) or not np.isfinite(subject.spans).all():
         return None
     test = subject.text.encode(subject.text.part("test"))
     models = [Compared("learned spans", subject.test_bits, _pairs(subject, state, subject.model), state.seconds)]
@@ -66,6 +68,20 @@ def compare(subject: Subject) -> list[Compared] | None:
                 bits = text_bits(reached.parameters, model, training, test).mean(dtype=np.float64)
             models.append(Compared(baseline.name, float(bits), _pairs(subject, reached, model), reached.seconds))
     return models
+
+
+def left_out(subject: Subject) -> list[str]:
+    """Return a sentence for each baseline that the table leaves out, since it has another number of steps."""
+    sentences = []
+    for folder in sorted((subject.run.path / FOLDER).iterdir()):
+        baseline = Run.open(folder)
+        step, window = step_of(baseline), configs(baseline)[0].span_init
+        if step != subject.state.step:
+            name = "Full attention" if folder.name == "full" else f"A window of {window:,.0f} characters"
+            sentences.append(
+                f"{name} has been trained for {step:,} steps, not for {subject.state.step:,}, and cannot be compared."
+            )
+    return sentences
 
 
 def _pairs(subject: Subject, state: State, model: ModelConfig) -> int:
@@ -111,10 +127,9 @@ def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
         for model in models
     ]
     head = ["", "bits per character", "pairs", "of all pairs"]
-    sentences = in_words(models)
-    if len(sentences) < 2:
-        path = shlex.quote(str(subject.run.path))
-        sentences.append(f"To compare with full attention and a window: `headspan train --resume {path} --baselines`")
+    sentences = [*in_words(models), *left_out(subject)]
+    if len(models) < 3:
+        sentences.append(f"To compare with full attention and a window: `{command_to_continue(subject.run)}`")
     return [
         "<h2>What do the savings cost?</h2>",
         *(f"<p>{with_code(sentence)}</p>" for sentence in sentences),

@@ -65,13 +65,13 @@ pre {{
 }}
 code span {{ white-space: nowrap; }} /* an option stays in one piece */
 pre span {{ background: rgba(var(--heat), calc(var(--b) * var(--most))); }} /* the text can still be read */
-.warning {{
-  background: var(--note); border-left: 4px solid var(--edge); padding: 0.6rem 0.9rem;
-  margin: 0.5rem 0; overflow-wrap: anywhere;
+.warning, .note {{
+  border-left: 4px solid var(--line); padding: 0.6rem 0.9rem; margin: 0.5rem 0; overflow-wrap: anywhere;
 }}
+.warning {{ background: var(--note); border-color: var(--edge); }}
 @media print {{
   body {{ max-width: none; padding: 0; font-size: 11pt; }}
-  figure, table, .warning {{ break-inside: avoid; }}
+  figure, table, .warning, .note {{ break-inside: avoid; }}
   h2 {{ break-after: avoid; }}
   pre span {{ -webkit-print-color-adjust: exact; print-color-adjust: exact; }}
   .interactive {{ display: none; }}
@@ -81,7 +81,7 @@ pre span {{ background: rgba(var(--heat), calc(var(--b) * var(--most))); }} /* t
 </head>
 <body>
 <main>
-{warning}
+{remarks}
 {body}
 </main>
 </body>

@@ -1,4 +1,4 @@
-"""Remarks at the top of a report, such as that training ended early."""
+"""The warnings and notes at the top of a report, such as how to continue the training."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ import shlex
 from headspan.lab.config import ModelConfig, TrainConfig
 from headspan.lab.report.numbers import finite_rows
 from headspan.lab.report.subject import Subject
-from headspan.lab.runs import State
+from headspan.lab.runs import Run, State
+from headspan.lab.training.baselines import has_baselines
 from headspan.ops.spans import farthest
 
 
-def remarks(subject: Subject) -> list[str]:
-    """Return the sentences of the remarks. They hold commands and options between backticks."""
-    step, steps = subject.state.step, subject.training.steps
-    path = shlex.quote(str(subject.run.path))
+def warnings(subject: Subject) -> list[str]:
+    """Return the sentences of the warnings. They hold commands and options between backticks."""
     messages = []
-    if step == 0:
+    if subject.state.step == 0:
         messages.append("This model has not been trained yet; everything below shows its initial state.")
-    elif step < steps:
-        messages.append(f"Training stopped after {step} of {steps} steps.")
-    if step < steps:
-        messages.append(f"To continue: `headspan train --resume {path}`")
     if not math.isfinite(subject.test_bits):
         messages.append("The model's numbers are not finite; try a smaller `--learning-rate`.")
     broken = len(subject.rows) - len(finite_rows(subject.rows))
@@ -30,6 +25,25 @@ def remarks(subject: Subject) -> list[str]:
         messages.append(f"Spans are not finite in {broken} of the {len(subject.rows)} rows of the metrics.")
     remark = spans_at_zero(subject.model, subject.training, subject.state)
     return messages if remark is None else [*messages, remark]
+
+
+def notes(subject: Subject, *, baselines_follow: bool) -> list[str]:
+    """Return the sentences on how far the training has come, with the command that continues it between backticks."""
+    step, steps = subject.state.step, subject.training.steps
+    command = f"`{command_to_continue(subject.run)}`"
+    if baselines_follow:
+        return [
+            "Full attention and a window of equal cost are being trained for comparison. After that, this page is "
+            f"written again. If their training is interrupted, continue it with {command}"
+        ]
+    if step < steps:
+        return [f"This model has been trained for {step:,} of {steps:,} steps. To continue: {command}"]
+    return []
+
+
+def command_to_continue(run: Run) -> str:
+    """Return the command that continues the training of a run and of its baselines."""
+    return f"headspan train --resume {shlex.quote(str(run.path))}{' --baselines' * has_baselines(run)}"
 
 
 def spans_at_zero(model: ModelConfig, training: TrainConfig, state: State) -> str | None:

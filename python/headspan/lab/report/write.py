@@ -18,7 +18,7 @@ from headspan.lab.report import measure, pictures, sections
 from headspan.lab.report.compared import Compared, compare, compared, compared_numbers
 from headspan.lab.report.numbers import document, history_of, mean_or_none, saving_numbers
 from headspan.lab.report.page import PAGE, with_code
-from headspan.lab.report.remarks import remarks
+from headspan.lab.report.remarks import notes, warnings
 from headspan.lab.report.subject import Subject
 from headspan.lab.runs import Run, replace_file
 from headspan.lab.text import Text, baselines
@@ -27,7 +27,7 @@ from headspan.lab.training.train import check_same_text, configs, current_state,
 __all__ = ["write_report"]
 
 
-def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, Any]:
+def write_report(run: Run, text: Text, *, png: Path | None = None, baselines_follow: bool = False) -> dict[str, Any]:
     """Write ``report.html``, ``spans.svg`` and ``summary.json`` into a run folder.
 
     Numbers that are not finite are marked on the page and are None in the returned dict.
@@ -40,6 +40,8 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
         The text that the run was trained on.
     png : Path, optional
         Folder for the pictures as PNG files, which is created if necessary. Default: no PNG files.
+    baselines_follow : bool
+        Whether the page says that baselines are being trained and that it will be written again. Default: False.
 
     Returns
     -------
@@ -97,8 +99,9 @@ def write_report(run: Run, text: Text, *, png: Path | None = None) -> dict[str, 
         sections.reproduce(subject),
     ]
     title = f"headspan: {html.escape(text.name)}"
-    warning = "".join(f'<p class="warning">{with_code(message)}</p>' for message in remarks(subject))
-    page = PAGE.format(title=title, policy=POLICY, style=style(), warning=warning, body="\n".join(parts))
+    messages = {"warning": warnings(subject), "note": notes(subject, baselines_follow=baselines_follow)}
+    remarks = "".join(f'<p class="{kind}">{with_code(text)}</p>' for kind, texts in messages.items() for text in texts)
+    page = PAGE.format(title=title, policy=POLICY, style=style(), remarks=remarks, body="\n".join(parts))
     summary = document(_summary(subject, known, saving, models))
     replace_file(run.path / "report.html", page.encode(errors="backslashreplace"))  # file names may be invalid Unicode
     replace_file(run.path / "summary.json", summary.encode())
@@ -121,7 +124,8 @@ def _summary(
         "step": state.step,
         "steps": subject.training.steps,
         "finished": state.step >= subject.training.steps,
-        "warnings": remarks(subject),
+        "warnings": warnings(subject),
+        "notes": notes(subject, baselines_follow=False),
         "training seconds": round(state.seconds, 3),
         "test characters": len(subject.bits),
         "test bits per character": subject.test_bits,

@@ -109,6 +109,16 @@ def baselines_of(run: Run, state: State, text: Text) -> list[Baseline]:
     ]
 
 
+def has_baselines(run: Run) -> bool:
+    """Return whether the run has baselines, which are continued when the run is."""
+    return (run.path / FOLDER).is_dir()
+
+
+def make_folder_of_baselines(run: Run) -> None:
+    """Create the folder of the baselines of a run, before any of them is trained."""
+    (run.path / FOLDER).mkdir(exist_ok=True)
+
+
 def run_of(run: Run, baseline: Baseline) -> Run | None:
     """Return the run of a baseline, or None if it was never started."""
     path = run.path / FOLDER / baseline.folder
