@@ -22,7 +22,7 @@ from benchmarks.abilities.cases import ABILITIES, Inputs, expected, inputs
 from benchmarks.measure.machine import describe_machine
 
 LIBRARIES = {
-    "headspan": ("headspan", "benchmarks.abilities.own", "tries"),
+    "headspan": ("headspan", "benchmarks.abilities.of_headspan", "tries"),
     "torch, sdpa": ("torch", "benchmarks.abilities.of_torch", "of_sdpa"),
     "torch, flex": ("torch", "benchmarks.abilities.of_torch", "of_flex"),
     "jax": ("jax", "benchmarks.abilities.of_jax", "of_jax"),

@@ -7,7 +7,7 @@ import sys
 import headspan as hs
 
 from benchmarks.contenders.contender import Contender
-from benchmarks.contenders.own import HEADSPAN_CONTENDERS
+from benchmarks.contenders.headspan_contenders import HEADSPAN_CONTENDERS
 from benchmarks.contenders.peers import PEERS
 
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import contenders
 from benchmarks.__main__ import main
 from benchmarks.abilities import cases as abilities
-from benchmarks.abilities import own as own_abilities
+from benchmarks.abilities import of_headspan
 from benchmarks.abilities.__main__ import tried
 from benchmarks.cases import BACKWARD, BOTH, CASES, FORWARD, GROUPS, Case, make_inputs, useful_work
 from benchmarks.measure import accuracy, run, timing
@@ -82,11 +82,11 @@ def test_useful_work_is_that_of_the_pairs_that_count(case):
     assert useful_work(case, BOTH, inputs) == 14 * case.head_dim * pairs
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "some queries"])
+@pytest.mark.parametrize("is_complete", [True, False], ids=["all queries", "some queries"])
 @pytest.mark.parametrize("case", TINY, ids=named(TINY))
-def test_error(case, whole, monkeypatch):
+def test_error(case, is_complete, monkeypatch):
     case = replace(case, dtype="float64")
-    if not whole:
+    if not is_complete:
         monkeypatch.setattr(accuracy, "_MAX_PAIRS", 0)
     monkeypatch.setattr(accuracy, "_SOME", 5 * case.keys)  # in several parts, or five queries
     inputs = make_inputs(case, BOTH)
@@ -95,14 +95,14 @@ def test_error(case, whole, monkeypatch):
     assert accuracy.error(right, result) < 1e-13
     looked_at = [place for place, known in enumerate(right.arrays) if known is not None]
     assert {0, 1} <= set(looked_at)
-    assert not whole or looked_at == [place for place, array in enumerate(result) if array is not None]
+    assert not is_complete or looked_at == [place for place, array in enumerate(result) if array is not None]
     for place in looked_at:
         wrong = list(result)
         wrong[place] = wrong[place] * 1.01 + 0.01
         assert accuracy.error(right, tuple(wrong)) > 1e-4
 
 
-@pytest.mark.filterwarnings("default")  # those of the peers are theirs
+@pytest.mark.filterwarnings("default")  # warnings of the peers are not errors here
 @pytest.mark.parametrize("case", TINY, ids=named(TINY))
 @pytest.mark.parametrize("who", WHO, ids=[who.name for who in WHO])
 def test_contenders_compute_the_same(who, case):
@@ -124,18 +124,18 @@ def test_contenders_compute_the_same(who, case):
 
 
 def test_headspan_can_do_what_is_asked_of_others():
-    given = abilities.inputs()
-    right, tries = abilities.expected(given), own_abilities.tries()
+    inputs = abilities.inputs()
+    right, tries = abilities.expected(inputs), of_headspan.tries()
     assert list(tries) == list(abilities.ABILITIES)
-    cells = [tried("headspan", name, *tries[name], given, right.get(name)) for name in tries]
+    cells = [tried("headspan", name, *tries[name], inputs, right.get(name)) for name in tries]
     assert {cell.ability: cell.raised for cell in cells if cell.had != "yes"} == {}
 
 
 def test_a_library_that_gives_other_numbers_or_raises_cannot_do_it():
-    given = abilities.inputs()
-    right = abilities.expected(given)["forward"]
-    wrong = tried("it", "forward", "yes", lambda given: right + 1e-3, given, right)
-    raised = tried("it", "forward", "yes", lambda given: 1 / 0, given, right)
+    inputs = abilities.inputs()
+    right = abilities.expected(inputs)["forward"]
+    wrong = tried("it", "forward", "yes", lambda _: right + 1e-3, inputs, right)
+    raised = tried("it", "forward", "yes", lambda _: 1 / 0, inputs, right)
     assert [cell.had for cell in (wrong, raised)] == ["no", "no"]
     assert raised.raised == "ZeroDivisionError: division by zero"
 
@@ -243,9 +243,9 @@ def test_patterns_are_compared_pair_by_pair(capsys):
     rows = run.run([case], list(contenders.HEADSPAN_CONTENDERS), settings)
     assert [row.contender for row in rows] == ["headspan", "headspan-full"] * 2
     allowed = case.allowed.mask(case.queries).mean()
-    for own, full in zip(rows[::2], rows[1::2], strict=True):
-        right = np.quantile(np.array(own.seconds) / full.seconds / allowed, [0.25, 0.5, 0.75])
-        np.testing.assert_allclose(own.per_pair, right)
+    for sparse, full in zip(rows[::2], rows[1::2], strict=True):
+        right = np.quantile(np.array(sparse.seconds) / full.seconds / allowed, [0.25, 0.5, 0.75])
+        np.testing.assert_allclose(sparse.per_pair, right)
         assert (full.per_pair, full.error, full.work) == ([], None, None)
     last = tables.group_table("pattern", [case], rows).splitlines()[-1].split()
     assert last[:3] == ["longformer", f"{allowed:.2%}", "1.5"]

@@ -22,7 +22,7 @@ from docstrings import (
 )
 from helpers import DOCUMENTS, ROOT, compile_library, examples, run_python, train_as_told
 
-# Those of JAX and torch are looked at where these are installed, in tests/integrations.
+# Tests in tests/integrations check the modules of JAX and torch if these are installed.
 LEFT_OUT = (
     "headspan._core",
     "headspan.jax",
@@ -75,27 +75,27 @@ def test_public_functions_have_examples(name):
 
 
 def public_names():
-    """What the package exports, and what the modules among it do."""
+    """Yield the names that the package exports, and those that the modules among them export."""
     modules = [hs, *(thing for thing in map(public, hs.__all__) if inspect.ismodule(thing))]
     for module in modules:
-        own = (name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__)
-        for name in getattr(module, "__all__", None) or (name for name in own if not name.startswith("_")):
+        defined = (name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__)
+        for name in getattr(module, "__all__", None) or (name for name in defined if not name.startswith("_")):
             if callable(getattr(module, name)):
                 yield f"{module.__name__}.{name}".removeprefix("headspan.")
 
 
 @pytest.mark.parametrize("name", sorted(public_names()))
 def test_docstring_has_its_sections(name):
-    """Named tuples are what functions return."""
+    """Named tuples are results of functions, which have attributes only."""
     documented = public(name)
-    found = sections(documented)
+    described = sections(documented)
     if hasattr(documented, "_fields"):
-        assert found["Attributes"] == set(documented._fields)
+        assert described["Attributes"] == set(documented._fields)
         return
     signature = inspect.signature(documented)
-    assert found.get("Parameters", set()) == set(signature.parameters)
+    assert described.get("Parameters", set()) == set(signature.parameters)
     gives = inspect.isfunction(documented) and signature.return_annotation not in (None, "None")
-    assert ("Returns" in found) == gives
+    assert ("Returns" in described) == gives
 
 
 def test_docstrings_say_whether_attention_is_causal():
@@ -126,9 +126,9 @@ documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(
 @pytest.mark.unsanitized
 @documents
 def test_examples_of_documents(document, tmp_path, monkeypatch):
-    """In an interpreter of their own: a pattern that one of them defines is known to all that follows.
+    """Each document has a separate interpreter, because a pattern that it defines is known to all later code.
 
-    And in an empty folder, after the trainings that the document calls for, which are cut short.
+    The folder contains only the trainings that the document calls for, which are cut short.
     """
     monkeypatch.chdir(tmp_path)
     train_as_told(document)
@@ -178,7 +178,7 @@ def test_names_in_comments_of_the_core_exist():
 
 @pytest.mark.unsanitized
 def test_recipe_of_a_pattern_compiles(tmp_path):
-    """In place of the class and the function of the shortest pattern, whose file a reader copies."""
+    """The recipe replaces the class and the function of the shortest pattern, whose file a reader copies."""
     (snippet,) = re.findall(r"^ *```cpp\n(.*?)^ *```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
     full = (ROOT / "src" / "patterns" / "primitives" / "full.cpp").read_text()
     includes = "\n".join(re.findall("^#include .*", full, flags=re.MULTILINE))
@@ -200,7 +200,7 @@ def folders_of_the_code():
     return {f"{folder}/" for file in kept for folder in file.parents if folder.parts}
 
 
-def test_every_folder_of_the_code_is_a_room_of_the_architecture():
+def test_the_architecture_lists_every_folder_of_the_code():
     rows = re.findall(r"^\| `((?:src|python)/\S*)` \|", ARCHITECTURE.read_text(), flags=re.MULTILINE)
     assert sorted(rows) == sorted(folders_of_the_code())
 

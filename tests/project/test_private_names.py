@@ -23,7 +23,7 @@ def defined(tree):
             name = node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             name = node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node.value):
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value):
             name = node.attr
         else:
             continue
@@ -31,7 +31,7 @@ def defined(tree):
             yield name
 
 
-def is_own(value):
+def is_self(value):
     """Whether the attributes of an expression are those of the class itself: of self, cls or super()."""
     if isinstance(value, ast.Call):
         value = value.func
@@ -42,7 +42,7 @@ def used(tree):
     """The private names that a file takes from other objects or modules, with their lines."""
     for node in ast.walk(tree):
         names = []
-        if isinstance(node, ast.Attribute) and not is_own(node.value):
+        if isinstance(node, ast.Attribute) and not is_self(node.value):
             names = [node.attr]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
             names = [node.args[1].value] if isinstance(node.args[1], ast.Constant) else []
@@ -64,8 +64,8 @@ OF_HEADSPAN = set().union(*DEFINED.values())
 
 def places(is_wrong):
     """The files with wrong names, and the lines of these names."""
-    found = {file: [place for place in used(tree) if is_wrong(file, place[0])] for file, tree in FILES.items()}
-    return {file: lines for file, lines in found.items() if lines}
+    wrong = {file: [place for place in used(tree) if is_wrong(file, place[0])] for file, tree in FILES.items()}
+    return {file: lines for file, lines in wrong.items() if lines}
 
 
 def test_private_names_of_headspan_are_used_where_they_are_defined():
