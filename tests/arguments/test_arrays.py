@@ -10,7 +10,7 @@ from tolerances import check_close
 
 
 def check_refusal(error):
-    """A reason in one line."""
+    """Check that an error has a message of one line."""
     assert str(error)
     assert "\n" not in str(error)
 
@@ -25,7 +25,7 @@ def memory_map(array, folder):
     return kept
 
 
-# Every one of them holds the numbers it is given.
+# Each function returns an array of another kind with the same numbers.
 KINDS = {
     "list": lambda a, _: a.tolist(),
     "byte-swapped": lambda a, _: swapped(a),
@@ -41,7 +41,7 @@ KINDS = {
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_array_kinds(kind, tmp_path):
-    """They work, or are refused with a sentence: never a crash, a wrong value, a changed input."""
+    """Each kind works or is refused with a sentence: no crash, no wrong value, no changed input."""
     plain = normals(0, 2, 70, 8)
     array = kind(plain, tmp_path)
     before = np.array(array, dtype=np.float64)
@@ -287,9 +287,9 @@ def test_memory_grows_with_tokens_not_with_pairs():
 
 
 def test_one_item_of_an_array_of_records():
-    """Its leading axis of length 1 has a stride that is no multiple of an element."""
+    """The leading axis of length 1 has a stride that is not a multiple of the size of an element."""
     records = np.zeros(3, dtype=[("a", "f8", (2, 5, 4)), ("b", "u1")])
     records["a"] = normals(0, 3, 2, 5, 4)
     for some in (slice(0, 1), slice(1, 2), slice(None)):
-        for given in (records["a"][some], records["a"][some][:, :, ::2]):
-            np.testing.assert_array_equal(hs.attention(*[given] * 3), hs.attention(*[given.copy()] * 3))
+        for array in (records["a"][some], records["a"][some][:, :, ::2]):
+            np.testing.assert_array_equal(hs.attention(*[array] * 3), hs.attention(*[array.copy()] * 3))

@@ -1,7 +1,7 @@
-"""Bad calls, of a table: each gives one sentence that names the argument, and changes nothing.
+"""A table of bad calls: each raises one sentence that names the argument, and changes nothing.
 
-Where two functions check an argument by the same lines, one of them is called with all that is bad, and the other with
-one bad value, which shows that it checks.
+If two functions check an argument with the same code, one of them is called with all bad values, and the other with one
+bad value, which shows that it checks.
 """
 
 import copy
@@ -11,7 +11,7 @@ import pytest
 from bad_calls import ARRAYS, GOOD, TABLE, public
 from bad_values import check_sentence, same
 
-# A function, and the one that checks the same arguments by the same lines.
+# A function, and the one that checks the same arguments with the same code.
 SAME_CHECK = {
     "attention_vjp": "attention",
     "attention_weights": "attention",
@@ -25,13 +25,13 @@ SAME_CHECK = {
     "memory.retrieval_attention": "attention",
     "memory.retrieval_attention_vjp": "memory.retrieval_attention",
 }
-OWN_CHECK = {"attention_weights": ARRAYS, "memory.retrieval_attention": ARRAYS}  # of these arguments
+SEPARATE_CHECKS = {"attention_weights": ARRAYS, "memory.retrieval_attention": ARRAYS}  # of these arguments
 
 
 def rows_of(function, argument):
     rows = TABLE[function][argument]
     others = TABLE[SAME_CHECK[function]] if function in SAME_CHECK else {}
-    is_same = others.get(argument) is rows and argument not in OWN_CHECK.get(function, ())
+    is_same = others.get(argument) is rows and argument not in SEPARATE_CHECKS.get(function, ())
     return rows[:1] if is_same else rows
 
 
@@ -62,5 +62,5 @@ def test_bad_argument(function, argument, error, value):
 
 
 @pytest.mark.parametrize("function", [name for name in GOOD if name != "set_num_threads"])
-def test_the_calls_that_the_table_spoils_are_good(function):
+def test_calls_without_a_bad_argument_pass(function):
     public(function)(**GOOD[function])

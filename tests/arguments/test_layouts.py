@@ -1,4 +1,4 @@
-"""Options that are arrays may lie in memory as they like: results have the bits that they have for plain arrays."""
+"""Options can be arrays of any memory layout: results have the same bits as with plain arrays."""
 
 import headspan as hs
 import numpy as np
@@ -37,7 +37,7 @@ def results_of(arguments):
     """Return all results and gradients; only their bits count."""
     out, vjp = hs.attention_vjp(**arguments, return_lse=True)
     grad_out = np.linspace(-1, 1, out[0].size, dtype=out[0].dtype).reshape(out[0].shape)
-    without_value = {name: its for name, its in arguments.items() if name != "value"}
+    without_value = {name: value for name, value in arguments.items() if name != "value"}
     return [*out, *(g for g in vjp(grad_out) if g is not None), hs.attention_weights(**without_value)]
 
 
@@ -46,8 +46,8 @@ def results_of(arguments):
 def test_options(case, layout):
     plain = arguments_of(case, np.float32)
     laid_out = {name: LAYOUTS[layout](np.asarray(plain[name])) for name in ARRAYS[case]}
-    natives = {name: its.dtype.newbyteorder("=") for name, its in laid_out.items()}
-    copies = {name: np.array(its, natives[name], order="C") for name, its in laid_out.items()}
+    natives = {name: array.dtype.newbyteorder("=") for name, array in laid_out.items()}
+    copies = {name: np.array(array, natives[name], order="C") for name, array in laid_out.items()}
     for ours, expected in zip(results_of(plain | laid_out), results_of(plain | copies), strict=True):
         np.testing.assert_array_equal(ours, expected)
         assert ours.dtype == expected.dtype

@@ -10,7 +10,7 @@ BOTH = (TypeError, ValueError)
 EYE = np.eye(3, dtype=bool)
 
 
-# what is wrong: the error, one of these names is in it, and the call that makes the pattern
+# what is wrong: the error, names of which its message has at least one, and the function that makes the pattern
 PATTERNS = {
     "a string": (TypeError, ["pattern"], lambda p: "local"),
     "a number": (TypeError, ["pattern"], lambda p: 3),
@@ -92,14 +92,14 @@ PATTERNS = {
     "no blocks": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(EYE[:0, :0], 2)),
     "blocks of other heads": (ValueError, ["head", "Blocks"], lambda p: p.Blocks(np.stack([EYE] * 3), 2, True)),
     "blocks of heads without heads": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(EYE, 2, per_head=True)),
-    "blocks of heads unasked": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(np.stack([EYE] * 4), 2)),
+    "blocks of heads without per_head": (ValueError, ["mask", "Blocks"], lambda p: p.Blocks(np.stack([EYE] * 4), 2)),
     "blocks a number": (TypeError, ["mask", "Blocks"], lambda p: p.Blocks(3, 2)),
     "blocks of heads None": (TypeError, ["mask of Blocks"], lambda p: p.Blocks(None, 2, per_head=True)),
     "blocks of heads of no axis": (TypeError, ["mask of Blocks"], lambda p: p.Blocks(EYE[0, 0], 2, per_head=True)),
     "rows too few": (ValueError, ["indptr", "Blocks"], lambda p: p.Blocks(([0, 1, 2], [0, 1]), 2)),
     "rows that decrease": (ValueError, ["indptr", "Blocks"], lambda p: p.Blocks(([0, 2, 1, 2], [0, 1]), 2)),
     "rows that start late": (ValueError, ["indptr", "Blocks"], lambda p: p.Blocks(([1, 1, 2, 2], [0, 1]), 2)),
-    "rows of more than there is": (ValueError, ["ind", "Blocks"], lambda p: p.Blocks(([0, 1, 2, 9], [0, 1]), 2)),
+    "rows beyond the indices": (ValueError, ["ind", "Blocks"], lambda p: p.Blocks(([0, 1, 2, 9], [0, 1]), 2)),
     "rows of floats": (TypeError, ["indptr", "Blocks"], lambda p: p.Blocks(([0.0, 1.5, 2, 2], [0, 1]), 2)),
     "columns out of range": (ValueError, ["indices", "Blocks"], lambda p: p.Blocks(([0, 1, 2, 2], [0, 3]), 2)),
     "negative columns": (ValueError, ["indices", "Blocks"], lambda p: p.Blocks(([0, 1, 2, 2], [0, -1]), 2)),
@@ -110,9 +110,9 @@ PATTERNS = {
     "random seed not whole": (TypeError, ["seed"], lambda p: p.Random(1, 2, seed=0.5)),
     "random seed None": (TypeError, ["seed"], lambda p: p.Random(1, 2, seed=None)),
     "random per head a number": (TypeError, ["per_head"], lambda p: p.Random(1, 2, per_head=4)),
-    "random beside a mask": (TypeError, ["avoid"], lambda p: p.Random(1, 2, avoid=EYE)),
-    "random beside other tokens": (ValueError, ["token", "Global"], lambda p: p.Random(1, 2, avoid=p.Global(6))),
-    "random beside other heads": (
+    "random that avoids a mask": (TypeError, ["avoid"], lambda p: p.Random(1, 2, avoid=EYE)),
+    "random that avoids other tokens": (ValueError, ["token", "Global"], lambda p: p.Random(1, 2, avoid=p.Global(6))),
+    "random that avoids other heads": (
         ValueError, ["head", "Blocks"], lambda p: p.Random(1, 2, avoid=p.Blocks(np.stack([EYE] * 3), 2, True)),
     ),
     "a grid of other size": (ValueError, ["shape", "Neighborhood"], lambda p: p.Neighborhood((2, 4), 1)),
@@ -143,7 +143,7 @@ PATTERNS = {
 
 @pytest.mark.parametrize(("error", "names", "make"), PATTERNS.values(), ids=PATTERNS)
 def test_bad_pattern(error, names, make):
-    """When it is made, or at the latest when it meets the sizes."""
+    """The error comes when the pattern is made, or at the latest when it meets the sizes."""
     with pytest.raises(error) as caught:
         hs.attention(**SMALL, pattern=make(hs.patterns))
     check_names(caught.value, names)
@@ -198,7 +198,7 @@ def test_bad_helper(error, argument, make):
 def test_whole_numbers_of_any_type_are_good(kind):
     one, two = kind(1), kind(2)
     p = hs.patterns
-    for given, plain in (
+    for pattern, plain in (
         (p.Window(two, one, two), p.Window(2, 1, 2)),
         (p.Strided(two, offset=one), p.Strided(2, offset=1)),
         (p.Fixed(two, one), p.Fixed(2, 1)),
@@ -209,8 +209,8 @@ def test_whole_numbers_of_any_type_are_good(kind):
         (p.Random(one, two, seed=two), p.Random(1, 2, seed=2)),
         (p.Neighborhood((two, kind(3)), one, one), p.Neighborhood((2, 3), 1, 1)),
     ):
-        assert given == plain
-        assert repr(given) == repr(plain)
+        assert pattern == plain
+        assert repr(pattern) == repr(plain)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ IDS = [0, 0, 1, 1, 1, 2]
 COUNTS = [
     ("negative", ValueError, -1, {}),
     ("one negative", ValueError, [3, -1], {}),
-    ("more than there are", ValueError, 7, {}),
-    ("one more than there are", ValueError, np.array([6, 7]), {}),
+    ("more than the keys", ValueError, 7, {}),
+    ("one more than the keys", ValueError, np.array([6, 7]), {}),
     ("float", TypeError, 3.0, {}),
     ("floats", TypeError, [3.0, 2.5], {}),
     ("other batch", ValueError, [1, 2, 3], {}),
@@ -57,7 +57,7 @@ def ids_of(good):
     ]
 
 
-# argument: (what is wrong with it, the error, the value and what else is given)
+# argument: (what is wrong with it, the error, the value, other arguments)
 LIMITS = {
     "query_positions": [(what, error, make(EARLY), {}) for what, error, make in POSITIONS],
     "key_positions": [(what, error, make(LATE), {}) for what, error, make in POSITIONS]
@@ -75,7 +75,7 @@ LIMITS = {
         ("of segments", ValueError, 3, {"query_segments": IDS[1:], "key_segments": IDS}),
     ],
     "key_ranges": [
-        ("that end before they begin", ValueError, [[0, 3], [2, 3], [4, 3], [0, 6], [1, 1]], {}),
+        ("that stop before they start", ValueError, [[0, 3], [2, 3], [4, 3], [0, 6], [1, 1]], {}),
         ("one negative", ValueError, np.array(RANGES) - 1, {}),
         ("beyond the keys", ValueError, [[0, 7]] * 5, {}),
         ("floats", TypeError, np.array(RANGES) / 2, {}),
@@ -93,8 +93,8 @@ LIMITS = {
         *ids_of(IDS),
         ("of more queries than keys", ValueError, IDS, MORE_QUERIES),
         ("some come back within a pattern", ValueError, [0, 1, 0, 1, 0, 1], {"pattern": lambda p: p.Window(3)}),
-        ("beside those of queries", ValueError, IDS, {"query_segments": IDS[1:]}),
-        ("beside those of both", ValueError, IDS, {"query_segments": IDS[1:], "key_segments": IDS}),
+        ("with query_segments", ValueError, IDS, {"query_segments": IDS[1:]}),
+        ("with segments of both", ValueError, IDS, {"query_segments": IDS[1:], "key_segments": IDS}),
     ],
     "query_segments": [
         *((what, error, value, {"key_segments": IDS}) for what, error, value, _ in ids_of(IDS[1:])),
@@ -135,7 +135,7 @@ LIMITS = {
         ("objects", TypeError, np.concatenate([OBJECTS] * 2), {}),
     ],
 }
-# All three check by the same lines: one is called with all that is bad, the others with one bad value an argument.
+# All three check with the same code: one is called with all bad values, the others with one for each argument.
 ROWS = [
     pytest.param(function, argument, error, {argument: value, **others}, id=f"{function.__name__}-{argument}-{what}")
     for function in (hs.attention, hs.attention_vjp, hs.attention_weights)
@@ -152,15 +152,15 @@ def call(function, arguments):
 @pytest.mark.parametrize(("function", "argument", "error", "arguments"), ROWS)
 def test_bad_limit(function, argument, error, arguments):
     before = copy.deepcopy(SMALL)
-    given = {name: value(hs.patterns) if name == "pattern" else value for name, value in arguments.items()}
+    options = {name: value(hs.patterns) if name == "pattern" else value for name, value in arguments.items()}
     with pytest.raises(error) as caught:
-        call(function, SMALL | given)
+        call(function, SMALL | options)
     check_sentence(caught.value, argument)
     assert all(same(SMALL[name], before[name]) for name in SMALL)
 
 
 @pytest.mark.parametrize("function", [hs.attention, hs.attention_vjp, hs.attention_weights])
-def test_the_calls_that_the_table_spoils_are_good(function):
+def test_calls_without_a_bad_limit_pass(function):
     limits = {
         "query_positions": EARLY,
         "key_positions": LATE,
@@ -180,10 +180,10 @@ def test_the_calls_that_the_table_spoils_are_good(function):
 @pytest.mark.parametrize("name", ["query_positions", "key_positions"])
 def test_positions_do_not_go_with_a_grid(name):
     grid = hs.patterns.Neighborhood((2, 3), 1)
-    given = {name: EARLY if name == "query_positions" else LATE}
+    positions = {name: EARLY if name == "query_positions" else LATE}
     for pattern in (grid, grid | hs.patterns.Window(3), [hs.patterns.Full()] * 3 + [grid]):
         with pytest.raises(ValueError) as caught:
-            hs.attention(**SMALL, **given, pattern=pattern)
+            hs.attention(**SMALL, **positions, pattern=pattern)
         check_names(caught.value, [name, "positions"])
 
 

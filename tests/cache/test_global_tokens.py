@@ -1,4 +1,4 @@
-"""Global tokens that are still to come: a cache keeps what they will see until they have come."""
+"""Global tokens that come later: until then, a cache keeps the keys that they will see."""
 
 import headspan as hs
 import numpy as np
@@ -24,42 +24,42 @@ def draw(rng):
     pattern = one() if spans is None or rng.random() < 0.5 else [one() for _ in range(heads)]
     arguments = {"span": spans, "ramp": 2, "pattern": pattern, "first_tokens": first_tokens, "dtype": "float64"}
     arguments["slack"] = int(rng.integers(4))
-    whole = pattern
+    combined = pattern
     if first_tokens:
         parts = pattern if isinstance(pattern, list) else [pattern]
-        whole = [its | Global(range(first_tokens)) for its in (parts if len(parts) == heads else parts * heads)]
+        combined = [part | Global(range(first_tokens)) for part in (parts if len(parts) == heads else parts * heads)]
     arrays = [normals(int(rng.integers(99)), 1, n, TOKENS, 8) for n in (heads, key_heads, key_heads)]
-    return key_heads, arguments, hs.attention(*arrays, span=spans, ramp=2, pattern=whole), arrays
+    return key_heads, arguments, hs.attention(*arrays, span=spans, ramp=2, pattern=combined), arrays
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_any_order_of_calls(seed):
-    """What attends has the numbers of attention over all tokens, whatever was added, taken back and copied before."""
+    """Every call gives the results of attention over all tokens, whatever was appended, truncated and copied before."""
     rng = np.random.default_rng(seed)
     key_heads, arguments, expected, (query, key, value) = draw(rng)
     cache = hs.SpanCache(1, key_heads, 8, **arguments)
-    most = 0  # tokens there ever were: slack= counts from there
+    most = 0  # the highest count so far, from which slack= counts
     for _ in range(60):
         count, kind = cache.count, rng.random()
         most = max(most, count)
         least = max(most - arguments["slack"], 0)
         new = min(int(rng.choice([1, 1, 2, 5, 9])), TOKENS - count)
-        its, queries = slice(count, count + new), slice(count, count + new)
+        tokens, queries = slice(count, count + new), slice(count, count + new)
         if kind < 0.1:
             cache = hs.SpanCache.from_state_dict(cache.state_dict()) if rng.random() < 0.5 else cache.copy()
         elif kind < 0.3 and count:
             cache.truncate(int(rng.integers(least, count + 1)))
         elif kind < 0.5 and new:
-            cache.append(key[:, :, its], value[:, :, its])
+            cache.append(key[:, :, tokens], value[:, :, tokens])
             oldest = max(most, count + new) - 1 - arguments["slack"]
             last = slice(int(rng.integers(max(oldest, 0), count + new)), count + new)
             np.testing.assert_allclose(cache.attend(query[:, :, last]), expected[:, :, last], atol=1e-12)
         elif new:
-            out = cache.attend(query[:, :, queries], key[:, :, its], value[:, :, its])
+            out = cache.attend(query[:, :, queries], key[:, :, tokens], value[:, :, tokens])
             np.testing.assert_allclose(out, expected[:, :, queries], atol=1e-12)
 
 
-def test_memory_is_let_go_of():
+def test_memory_is_released():
     """All tokens are kept until the last global one has come, and then what the window and later queries need."""
     key, value = normals(0, 2, 1, 1, 40, 8).astype(np.float32)
     cache = hs.SpanCache(1, 1, 8, pattern=Window(3) | Global([0, 1, 20]), slack=3)
@@ -72,7 +72,7 @@ def test_memory_is_let_go_of():
     assert only_first.nbytes == (3 + 4) * 2 * 8 * 4  # sinks see nothing but sinks
 
 
-def test_what_is_gone_is_refused():
+def test_queries_of_dropped_keys_are_refused():
     query, key, value = normals(0, 3, 1, 1, 40, 8)
     cache = hs.SpanCache(1, 1, 8, dtype="float64", pattern=Window(3) | Global([7]), slack=1)
     cache.append(key[:, :, :10], value[:, :, :10])
@@ -91,7 +91,7 @@ def test_patterns_that_look_ahead_are_refused(kind):
 
 
 @pytest.mark.parametrize("name", ["SpanCache", "StreamingAttention"])
-def test_states_that_lack_something(name):
+def test_states_without_an_entry_are_refused(name):
     if name == "SpanCache":
         state = hs.SpanCache(1, 1, 8).state_dict()
     else:
@@ -100,9 +100,9 @@ def test_states_that_lack_something(name):
     read = getattr(hs if name == "SpanCache" else hs.memory, name).from_state_dict
     for entry in state:
         with pytest.raises(ValueError, match=f"^state must be a result of {name}.state_dict, but lacks {entry}$"):
-            read({other: its for other, its in state.items() if other != entry})
+            read({other: value for other, value in state.items() if other != entry})
     with pytest.raises(TypeError, match=r"^state must be a result of .*\.state_dict, not None$"):
         read(None)
     for part in {"near", "far"} & state.keys():
         with pytest.raises(ValueError, match=r"^state must be a result of .*\.state_dict, but lacks count"):
-            read(state | {part: {name: its for name, its in state[part].items() if name != "count"}})
+            read(state | {part: {name: value for name, value in state[part].items() if name != "count"}})

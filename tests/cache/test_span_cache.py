@@ -23,7 +23,7 @@ CASES = {
 
 def made(arguments):
     """The arguments of a case, with its pattern."""
-    return {name: its() if callable(its) else its for name, its in arguments.items()}
+    return {name: value() if callable(value) else value for name, value in arguments.items()}
 
 
 def problem(heads, key_heads, batch, tokens, dtype, value_dim=6):
@@ -31,13 +31,13 @@ def problem(heads, key_heads, batch, tokens, dtype, value_dim=6):
     return [normals(i, *shape, dtype=dtype) for i, shape in enumerate(shapes)]
 
 
-def whole(query, key, value, arguments, **options):
-    """Attention over all keys, with what the cache stands for."""
+def uncached(query, key, value, arguments, **options):
+    """Attention over all keys, with the spans, the pattern and the first tokens of a cache."""
     heads, sinks = query.shape[1], arguments.get("first_tokens", 0)
     pattern = arguments.get("pattern")
     if sinks:
         each = pattern if isinstance(pattern, list) else [Full() if pattern is None else pattern] * heads
-        pattern = [its | Global(range(min(sinks, key.shape[2]))) for its in each]
+        pattern = [part | Global(range(min(sinks, key.shape[2]))) for part in each]
     return hs.attention(
         query, key, value, span=arguments.get("span"), ramp=arguments.get("ramp", 32), pattern=pattern, **options
     )
@@ -51,19 +51,19 @@ def pieces_of(tokens, size):
 @pytest.mark.parametrize("size", [1, 7, 64, 150, 330])
 @pytest.mark.parametrize(("arguments", "sizes"), CASES.values(), ids=CASES)
 def test_pieces_are_the_same_to_the_bit(arguments, sizes, size, dtype):
-    """Each piece as the same call over all keys so far."""
+    """Each piece has the bits of the same call over all keys so far."""
     arguments = made(arguments)
     batch, heads, key_heads = sizes
     tokens = 330
     query, key, value = problem(heads, key_heads, batch, tokens, dtype)
     cache = hs.SpanCache(batch, key_heads, 8, value_dim=6, dtype=dtype, **arguments)
-    begin = 101 if "pattern" in arguments else 0  # global tokens have to be there
+    begin = 101 if "pattern" in arguments else 0  # after all global tokens
     cache.append(key[:, :, :begin], value[:, :, :begin])
     for first, last in pieces_of(tokens - begin, size):
         new, last = slice(begin + first, begin + last), begin + last
         out, lse = cache.attend(query[:, :, new], key[:, :, new], value[:, :, new], return_lse=True)
         if first % 5 == 0 or size > 1:
-            expected, expected_lse = whole(
+            expected, expected_lse = uncached(
                 query[:, :, new], key[:, :, :last], value[:, :, :last], arguments, return_lse=True
             )
             assert np.array_equal(out, expected)
@@ -78,7 +78,7 @@ def test_memory_is_that_of_the_spans(name):
     query, key, value = problem(heads, key_heads, batch, 900, "float32")
     cache = hs.SpanCache(batch, key_heads, 8, value_dim=6, **arguments)
     seen = []
-    cache.append(key[:, :, :101], value[:, :, :101])  # global tokens have to be there
+    cache.append(key[:, :, :101], value[:, :, :101])  # with all global tokens
     for token in range(101, 900):
         cache.attend(query[:, :, [token]], key[:, :, [token]], value[:, :, [token]])
         seen.append(cache.nbytes)
@@ -113,7 +113,7 @@ def test_options_of_a_query_are_those_of_attention():
     cache = hs.SpanCache(2, 2, 8, value_dim=6, dtype="float64", **arguments)
     cache.append(key[:, :, :190], value[:, :, :190])
     out = cache.attend(query[:, :, 190:], key[:, :, 190:], value[:, :, 190:], **options)
-    assert np.array_equal(out, whole(query[:, :, 190:], key, value, arguments, **options))
+    assert np.array_equal(out, uncached(query[:, :, 190:], key, value, arguments, **options))
 
 
 def test_queries_of_tokens_that_were_appended_before():
@@ -122,18 +122,18 @@ def test_queries_of_tokens_that_were_appended_before():
     cache = hs.SpanCache(1, 2, 8, value_dim=6, slack=4, **arguments)
     cache.append(key, value)
     for count in (1, 5):
-        assert np.array_equal(cache.attend(query[:, :, -count:]), whole(query[:, :, -count:], key, value, arguments))
+        assert np.array_equal(cache.attend(query[:, :, -count:]), uncached(query[:, :, -count:], key, value, arguments))
     with pytest.raises(ValueError, match="slack"):
         cache.attend(query[:, :, -6:])
 
 
-def test_what_nobody_reaches_is_not_read():
-    """The rows of the ring are all poisoned but those in reach."""
+def test_rows_out_of_reach_are_not_read():
+    """All rows of the ring except those in reach are NaN or infinite."""
     arguments = {"span": [12, 60], "ramp": 8}
     query, key, value = problem(2, 2, 1, 300, "float32")
     cache = hs.SpanCache(1, 2, 8, value_dim=6, slack=40, **arguments)
     cache.append(key[:, :, :299], value[:, :, :299])
-    expected = whole(query[:, :, -1:], key, value, arguments)
+    expected = uncached(query[:, :, -1:], key, value, arguments)
     for head, reach in enumerate((19, 67)):
         rings = cache._rings
         length = rings.keys[head].shape[1]
@@ -168,7 +168,7 @@ def test_spans_shrink_while_the_text_goes_on():
     for token in range(200, 400):
         out = cache.attend(query[:, :, [token]], key[:, :, [token]], value[:, :, [token]])
         seen = slice(token + 1)
-        assert np.array_equal(out, whole(query[:, :, [token]], key[:, :, seen], value[:, :, seen], arguments))
+        assert np.array_equal(out, uncached(query[:, :, [token]], key[:, :, seen], value[:, :, seen], arguments))
     with pytest.raises(ValueError, match="head 2"):
         cache.span = [1, 1, 31, 1]
 
@@ -198,8 +198,8 @@ def test_a_failing_call_leaves_the_cache_as_it_was(monkeypatch):
     assert np.array_equal(cache.attend(query[:, :, -1:]), hs.attention(query[:, :, -1:], key, value))
 
 
-def test_beams_share_what_they_share():
-    """Of heads without limit; what each of them goes on with is its own, also after tokens were taken back."""
+def test_beams_share_common_tokens():
+    """Heads without limit share rows, and each beam continues with separate tokens, also after truncation."""
     arguments = {"span": [1e30, 9], "ramp": 4}
     query, key, value = problem(2, 2, 4, 1400, "float32")
     key[:, :, :1200], value[:, :, :1200] = key[:1, :, :1200], value[:1, :, :1200]
@@ -210,11 +210,11 @@ def test_beams_share_what_they_share():
     assert cache.batch == 4
     rings = 3 * (13 + 300) * (8 + 6) * 4
     assert cache.nbytes - before - rings < 4 * 256 * (8 + 6) * 4
-    for _ in range(2):  # the second time from within what they share
+    for _ in range(2):  # the second time from within the common tokens
         for first, last in ((1200, 1300), (1300, 1301), (1301, 1400)):
             new = slice(first, last)
             out = cache.attend(query[:, :, new], key[:, :, new], value[:, :, new])
-            assert np.array_equal(out, whole(query[:, :, new], key[:, :, :last], value[:, :, :last], arguments))
+            assert np.array_equal(out, uncached(query[:, :, new], key[:, :, :last], value[:, :, :last], arguments))
         cache.truncate(1100)
         cache.append(key[:, :, 1100:1200], value[:, :, 1100:1200])
 
@@ -249,7 +249,7 @@ def test_bad_calls(error, wrong):
         (TypeError, {"slack": 0.5}), (ValueError, {"num_key_heads": 0}), (TypeError,
                                                                           {"pattern": lambda: [Window(4)] * 3}),
     ],
-    ids=lambda given: given.__name__ if isinstance(given, type) else " ".join(given),
+    ids=lambda value: value.__name__ if isinstance(value, type) else " ".join(value),
 )  # fmt: skip
 def test_bad_caches(error, arguments):
     with pytest.raises(error):

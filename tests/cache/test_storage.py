@@ -1,4 +1,4 @@
-"""Keys and values in fewer bytes: how numbers are rounded, and that the rest is attention over the rounded ones."""
+"""Keys and values in fewer bytes: how numbers are rounded, and that results are attention over the rounded ones."""
 
 import headspan as hs
 import numpy as np
@@ -14,7 +14,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 65504, 65519.99, 65520, -65520, 1e-7, 2**-24, 2
 
 
 def kept(array, dtype):
-    """What a cache gives back of keys: each value alone, through a query that sees its token only."""
+    """Return values as a cache stores them: each through a query that sees only one token."""
     batch, heads, tokens, dim = array.shape
     cache = hs.SpanCache(batch, heads, 1, value_dim=dim, span=[0] * heads, ramp=0, dtype=dtype, slack=tokens)
     cache.append(np.zeros((batch, heads, tokens, 1), np.float32), array)
@@ -44,7 +44,7 @@ def test_every_float16_is_kept_as_it_is():
 
 @pytest.mark.parametrize("dtype", STORED)
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_what_is_not_finite_reaches_who_sees_it(dtype, poison):
+def test_values_that_are_not_finite_reach_the_queries_that_see_them(dtype, poison):
     array = normals(0, 1, 1, 20, 8, dtype=np.float32)
     array[0, 0, 7, 3] = poison
     finite = np.isfinite(kept(array, dtype)).all(axis=-1)[0, 0]
@@ -54,8 +54,8 @@ def test_what_is_not_finite_reaches_who_sees_it(dtype, poison):
 @pytest.mark.parametrize("dtype", STORED)
 @pytest.mark.parametrize("size", [1, 5, 80])
 @pytest.mark.parametrize("heads", [(2, 2), (16, 2), (4, 1)], ids=str)
-def test_attention_over_what_is_kept(dtype, size, heads):
-    """Newest tokens too are seen as they are kept, so that they do not change when they have been added."""
+def test_attention_over_rounded_keys_and_values(dtype, size, heads):
+    """Even the newest tokens are rounded, so that a token does not change after the call that adds it."""
     (heads, key_heads), tokens = heads, 240
     query, key, value = (
         normals(i, 2, n, tokens, 24, dtype=np.float32) for i, n in enumerate((heads, *[key_heads] * 2))
@@ -70,11 +70,11 @@ def test_attention_over_what_is_kept(dtype, size, heads):
         new = slice(first, first + size)
         out = cache.attend(query[:, :, new], exact[0][:, :, new], exact[1][:, :, new])
         seen = slice(first + size)
-        whole = hs.attention(query[:, :, new], key[:, :, seen], value[:, :, seen], span=spans, ramp=8, pattern=pattern)
-        if dtype == "int8":  # where few queries meet them, scales are applied to products and weights
-            np.testing.assert_allclose(out, whole, rtol=0, atol=2e-6)
+        dense = hs.attention(query[:, :, new], key[:, :, seen], value[:, :, seen], span=spans, ramp=8, pattern=pattern)
+        if dtype == "int8":  # with few queries, scales are applied to products and weights
+            np.testing.assert_allclose(out, dense, rtol=0, atol=2e-6)
         else:
-            assert np.array_equal(out, whole)
+            assert np.array_equal(out, dense)
 
 
 @pytest.mark.parametrize("dtype", STORED)
@@ -101,8 +101,8 @@ def test_the_cost_of_a_token_is_what_the_cache_holds(dtype, options):
     spans, sinks = [5, 10, 20, 30, 40, 7], options.get("sinks", 0)
     pattern = hs.patterns.Window(13) if "pattern" in options else None
     cache = hs.SpanCache(2, 3, 64, span=spans, ramp=2, pattern=pattern, first_tokens=sinks, dtype=dtype)
-    whole = hs.patterns.Full() | hs.patterns.Global(range(sinks)) if sinks else pattern
-    sizes = {"tokens": 5000, "num_heads": 6, "head_dim": 64, "batch": 2, "span": spans, "ramp": 2, "pattern": whole}
+    allowed = hs.patterns.Full() | hs.patterns.Global(range(sinks)) if sinks else pattern
+    sizes = {"tokens": 5000, "num_heads": 6, "head_dim": 64, "batch": 2, "span": spans, "ramp": 2, "pattern": allowed}
     token = hs.cost(**sizes, decode=True, num_key_heads=3, dtype=dtype)
     assert token.cache_bytes == cache.nbytes
     assert token.read_bytes == token.cache_bytes  # every row that is kept is seen
@@ -110,13 +110,13 @@ def test_the_cost_of_a_token_is_what_the_cache_holds(dtype, options):
     assert list(token.head_pairs) == list(2 * (reaches + 1 + sinks))
 
 
-def test_a_short_text_costs_what_there_is():
+def test_a_short_text_costs_only_its_tokens():
     token = hs.cost(tokens=10, num_heads=2, head_dim=8, span=[3, 100], ramp=1, decode=True)
     assert list(token.head_pairs) == [4, 10]
     assert token.read_bytes == token.cache_bytes == (4 + 10) * 2 * 8 * 4
-    whole = hs.cost(tokens=10, num_heads=2, head_dim=8)
-    assert whole.read_bytes is None
-    assert whole.cache_bytes is None
+    cost = hs.cost(tokens=10, num_heads=2, head_dim=8)
+    assert cost.read_bytes is None
+    assert cost.cache_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -131,18 +131,18 @@ def test_a_wrong_cost_of_a_token(wrong):
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("dtype", ["float32", *STORED])
-def test_16_bit_floats_are_taken_for_the_numbers_that_they_are(dtype, name):
-    given = np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
+def test_16_bit_floats_are_read_exactly(dtype, name):
+    input_dtype = np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
     query, key, value = (
-        normals(i, 2, heads, 90, 8, dtype=np.float32).astype(given) for i, heads in enumerate((4, 2, 2))
+        normals(i, 2, heads, 90, 8, dtype=np.float32).astype(input_dtype) for i, heads in enumerate((4, 2, 2))
     )
     caches = [hs.SpanCache(2, 2, 8, span=[3, 9, 30, 50], ramp=4, dtype=dtype) for _ in range(2)]
     for first, last in ((0, 70), (70, 71), (71, 90)):
         new = [array[:, :, first:last] for array in (query, key, value)]
         out, lse = caches[0].attend(*new, return_lse=True)
         wide, wide_lse = caches[1].attend(*(array.astype(np.float32) for array in new), return_lse=True)
-        assert out.dtype == given
-        assert np.array_equal(out, wide.astype(given))
+        assert out.dtype == input_dtype
+        assert np.array_equal(out, wide.astype(input_dtype))
         assert np.array_equal(lse, wide_lse)
     with pytest.raises(TypeError, match="float64"):
         hs.SpanCache(2, 2, 8, dtype="float64").append(key, value)

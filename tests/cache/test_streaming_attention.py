@@ -1,4 +1,4 @@
-"""Streams in fixed memory against the definition in plain loops, and what they promise of memory, bits and errors."""
+"""Streams in fixed memory against the definition in plain loops, and their memory, bits and errors."""
 
 import copy
 import pickle
@@ -21,7 +21,7 @@ CASES = {
     "without decay": ({"decay": 1}, (1, 2, 2), [10, 30, 1, 1, 9]),
     "the last query decides": ({"decay": 0}, (1, 2, 2), [10, 30, 1, 1, 9]),
     "one slot": ({"slots": 1, "window": 1}, (1, 2, 1), [1, 1, 5, 1]),
-    "spans beside slots": ({"span": [4, INF, 15, INF], "ramp": 3}, (2, 4, 4), [1, 1, 30, 5, 1, 40, 1]),
+    "spans and slots": ({"span": [4, INF, 15, INF], "ramp": 3}, (2, 4, 4), [1, 1, 30, 5, 1, 40, 1]),
     "spans alone": ({"span": [4, 10], "ramp": 0}, (1, 2, 2), [1, 30, 5, 1, 40, 1]),
     "a span that reaches further": ({"span": [60, 70.5], "ramp": 8}, (1, 2, 2), [1, 30, 5, 1, 40, 1, 100]),
     "grouped heads with and without": ({"span": [9, INF, 2, 3], "ramp": 4}, (2, 4, 2), [20, 1, 1, 40, 1, 1]),
@@ -51,7 +51,7 @@ def problem(heads, key_heads, batch, tokens, dtype="float64", value_dim=6):
 
 
 def both(arguments, sizes, dtype="float64"):
-    """A stream and the plain one."""
+    """Return a stream and its definition in plain loops."""
     batch, _, key_heads = sizes
     arguments = RULE | arguments
     stream = hs.memory.StreamingAttention(batch, key_heads, 8, value_dim=6, dtype=dtype, **arguments)
@@ -65,14 +65,14 @@ def chunks_of(lengths):
 
 
 def check_rows(stream, plain, key_heads, tolerance):
-    """The rows that slots hold, and what is known of them."""
+    """Check the rows that slots hold, and the numbers of each row."""
     far = stream.state_dict()["far"]
     heads = [] if far is None else [h for h in range(key_heads) if plain[0][h].slots < 10**9]
     pairs = [of_item[head] for of_item in plain for head in heads]
-    for pair, its in enumerate(pairs):
-        assert [row["at"] for row in its.rows] == far["positions"][pair].tolist()
+    for pair, oracle in enumerate(pairs):
+        assert [row["at"] for row in oracle.rows] == far["positions"][pair].tolist()
         for name in ("received", "tokens", "key", "value"):
-            expected = np.array([row[name] for row in its.rows])
+            expected = np.array([row[name] for row in oracle.rows])
             assert np.allclose(far[name][pair], expected, rtol=tolerance, atol=tolerance), name
 
 
@@ -83,9 +83,9 @@ def test_against_the_definition(arguments, sizes, lengths, dtype):
     stream, plain = both(arguments, sizes, dtype)
     query, key, value = problem(heads, key_heads, batch, sum(lengths), dtype)
     tolerance = 1e-10 if dtype == "float64" else 2e-5
-    for its in chunks_of(lengths):
-        out, lse = stream.attend(query[:, :, its], key[:, :, its], value[:, :, its], return_lse=True)
-        expected, expected_lse = streaming_oracle.attend(plain, query[:, :, its], key[:, :, its], value[:, :, its])
+    for part in chunks_of(lengths):
+        out, lse = stream.attend(query[:, :, part], key[:, :, part], value[:, :, part], return_lse=True)
+        expected, expected_lse = streaming_oracle.attend(plain, query[:, :, part], key[:, :, part], value[:, :, part])
         assert out.dtype == lse.dtype == dtype
         assert np.allclose(out, expected, rtol=tolerance, atol=tolerance)
         assert np.allclose(lse, expected_lse, rtol=tolerance, atol=tolerance)
@@ -96,14 +96,14 @@ def test_against_the_definition(arguments, sizes, lengths, dtype):
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("options", EVERY.values(), ids=EVERY)
 def test_options_of_a_query(options, merge):
-    """Also of single queries of grouped heads, whose received weight is computed in another way."""
+    """Single queries of grouped heads are among them: their received weight is computed in another way."""
     stream, plain = both({"span": [INF, 100, 3, 4], "ramp": 8, "merge": merge}, (2, 4, 2))
     query, key, value = problem(4, 2, 2, 100)
     each = {name: np.broadcast_to(o, (2, 4)) if np.ndim(o) else o for name, o in options.items()}
     if np.ndim(options.get("temperature")) == 0 and "temperature" in options:
         each["temperature"] = np.full((2, 4), options["temperature"])
-    for its in chunks_of([1, 30, 1, 1, 20, 1, 1, 1, 20, 1, 1, 2]):
-        new = query[:, :, its], key[:, :, its], value[:, :, its]
+    for chunk in chunks_of([1, 30, 1, 1, 20, 1, 1, 1, 20, 1, 1, 2]):
+        new = query[:, :, chunk], key[:, :, chunk], value[:, :, chunk]
         out = stream.attend(*new, **options)
         assert np.allclose(out, streaming_oracle.attend(plain, *new, **each)[0], rtol=1e-10, atol=1e-10)
     check_rows(stream, plain, 2, 1e-10)
@@ -121,8 +121,8 @@ def test_temperatures_of_single_queries():
 def test_queries_of_the_last_of_many_tokens():
     stream, plain = both({"span": [INF, 5], "ramp": 2}, (1, 2, 2))
     query, key, value = problem(2, 2, 1, 1000)
-    for its, last in zip(chunks_of([600, 3, 397]), (300, 1, 2), strict=True):
-        new = query[:, :, its][:, :, -last:], key[:, :, its], value[:, :, its]
+    for chunk, last in zip(chunks_of([600, 3, 397]), (300, 1, 2), strict=True):
+        new = query[:, :, chunk][:, :, -last:], key[:, :, chunk], value[:, :, chunk]
         expected, _ = streaming_oracle.attend(plain, *new)
         assert np.allclose(stream.attend(*new), expected, rtol=1e-10, atol=1e-10)
 
@@ -130,8 +130,8 @@ def test_queries_of_the_last_of_many_tokens():
 def test_tokens_without_queries():
     stream, plain = both({"span": [INF, 5], "ramp": 2}, (1, 2, 2))
     query, key, value = problem(2, 2, 1, 400)
-    for i, its in enumerate(chunks_of([10, 1, 5, 280, 1, 1, 102])):
-        new = query[:, :, its], key[:, :, its], value[:, :, its]
+    for i, chunk in enumerate(chunks_of([10, 1, 5, 280, 1, 1, 102])):
+        new = query[:, :, chunk], key[:, :, chunk], value[:, :, chunk]
         if i % 2:
             stream.append(*new[1:])
             streaming_oracle.attend(plain, new[0][:, :, :0], *new[1:])
@@ -142,15 +142,15 @@ def test_tokens_without_queries():
 
 
 def test_attention_over_all_keys_while_they_fit():
-    """Whatever the chunks; and later keys change nothing."""
+    """The chunks do not matter, and later keys change nothing."""
     query, key, value = problem(4, 2, 2, 60, "float32")
     for lengths in ([60], [1] * 60, [13, 40, 7]):
         stream = hs.memory.StreamingAttention(2, 2, 8, slots=60, window=1, decay=0.5, value_dim=6)
-        for its in chunks_of(lengths):
-            out = stream.attend(query[:, :, its], key[:, :, its], value[:, :, its])
-            seen = slice(its.stop)
-            whole = hs.attention(query[:, :, its], key[:, :, seen], value[:, :, seen])
-            assert np.allclose(out, whole, rtol=1e-6, atol=1e-6)
+        for chunk in chunks_of(lengths):
+            out = stream.attend(query[:, :, chunk], key[:, :, chunk], value[:, :, chunk])
+            seen = slice(chunk.stop)
+            expected = hs.attention(query[:, :, chunk], key[:, :, seen], value[:, :, seen])
+            assert np.allclose(out, expected, rtol=1e-6, atol=1e-6)
     later = key.copy()
     later[:, :, 30:] = 9
     first, second = (
@@ -161,18 +161,18 @@ def test_attention_over_all_keys_while_they_fit():
     assert not np.array_equal(first[:, :, 30:], second[:, :, 30:])
 
 
-def test_what_is_attended_to_stays():
+def test_keys_that_are_attended_to_stay():
     """One key far back that all queries look for, among many that no query looks for."""
     rng = np.random.default_rng(0)
     stream = hs.memory.StreamingAttention(1, 1, 8, slots=16, window=4, decay=0.99)
-    found = np.zeros((1, 1, 1, 8), np.float32)
-    found[..., 0] = 5
+    target = np.zeros((1, 1, 1, 8), np.float32)
+    target[..., 0] = 5
     for token in range(2000):
         key = rng.standard_normal((1, 1, 1, 8)).astype(np.float32) * 0.1
         value = np.zeros((1, 1, 1, 8), np.float32)
         if token == 3:
-            key, value = found, found
-        out = stream.attend(found, key, value)
+            key, value = target, target
+        out = stream.attend(target, key, value)
     assert out[0, 0, 0, 0] > 4.9
     assert 3 in stream.state_dict()["far"]["positions"]
 
@@ -182,8 +182,8 @@ def test_memory_does_not_grow(merge):
     query, key, value = problem(2, 2, 1, 5000, "float32")
     stream, _ = both({"span": [INF, 5], "ramp": 2, "merge": merge}, (1, 2, 2), "float32")
     before, arrays = stream.nbytes, [array.shape for array in stream._far._arrays()]
-    for its in chunks_of([2000, 1, 999, 2000]):
-        stream.attend(query[:, :, its], key[:, :, its], value[:, :, its])
+    for chunk in chunks_of([2000, 1, 999, 2000]):
+        stream.attend(query[:, :, chunk], key[:, :, chunk], value[:, :, chunk])
         assert stream.nbytes == before
         assert [array.shape for array in stream._far._arrays()] == arrays
     rows = 24 + 256
@@ -191,7 +191,7 @@ def test_memory_does_not_grow(merge):
 
 
 def test_cost_of_the_next_token():
-    """Of heads with slots the rows that stay and itself; of a head with a span what that reaches."""
+    """A head with slots sees its rows and the token itself, and a head with a span the keys in reach."""
     stream = hs.memory.StreamingAttention(2, 2, 8, slots=16, window=4, decay=0.9, span=[2, 3, np.inf, 40], ramp=2)
     for tokens, far in ((0, 1), (10, 11), (100, 17)):
         rows = normals(tokens, 2, 2, tokens - stream.count, 8, dtype="float32")
@@ -222,8 +222,8 @@ def test_threads_give_the_same_bits(threads):
                 2, 3, 8, slots=300, window=50, decay=0.97, value_dim=6, span=[50, 60, 70, INF, INF, INF]
             )
             outs = [
-                stream.attend(query[:, :, its], key[:, :, its], value[:, :, its], return_lse=True)
-                for its in chunks_of([700, 1, 1, 98, 700])
+                stream.attend(query[:, :, chunk], key[:, :, chunk], value[:, :, chunk], return_lse=True)
+                for chunk in chunks_of([700, 1, 1, 98, 700])
             ]
         finally:
             hs.set_num_threads(before)
@@ -237,8 +237,8 @@ def test_a_stream_goes_on_from_its_state(case, how):
     arguments, (batch, heads, key_heads), lengths = CASES[case]
     query, key, value = problem(heads, key_heads, batch, sum(lengths), "float32")
     stream, _ = both(arguments, (batch, heads, key_heads), "float32")
-    for i, its in enumerate(chunks_of(lengths)):
-        new = query[:, :, its], key[:, :, its], value[:, :, its]
+    for i, chunk in enumerate(chunks_of(lengths)):
+        new = query[:, :, chunk], key[:, :, chunk], value[:, :, chunk]
         if i == len(lengths) // 2:
             state = stream.state_dict()
             first = stream.attend(*new)
@@ -270,21 +270,21 @@ def test_narrow_arrays_are_computed_in_float32():
     assert np.array_equal(out, expected.astype(np.float16))
 
 
-def test_what_is_behind_the_rows_is_not_read():
+def test_memory_behind_the_rows_is_not_read():
     query, key, value = problem(2, 2, 1, 80, "float32")
     stream, _ = both({"merge": True, "span": [INF, 100]}, (1, 2, 2), "float32")
     stream.attend(query[:, :, :60], key[:, :, :60], value[:, :, :60])
     twin = hs.memory.StreamingAttention.from_state_dict(stream.state_dict())
     for array in (stream._far.key, stream._far.value, stream._far.received, stream._far.tokens):
         array[:, 24:] = np.nan
-    for its in (slice(60, 61), slice(61, 80)):
-        new = query[:, :, its], key[:, :, its], value[:, :, its]
+    for chunk in (slice(60, 61), slice(61, 80)):
+        new = query[:, :, chunk], key[:, :, chunk], value[:, :, chunk]
         assert stream.attend(*new).tobytes() == twin.attend(*new).tobytes()
 
 
 @pytest.mark.parametrize("merge", [False, True])
 def test_nan_passes_by(merge):
-    """It reaches what sees it; the row with it is not attended to by anything that counts, and goes."""
+    """NaN reaches the queries that see it. Its row gets no weight that counts, so that it is dropped."""
     query, key, value = problem(2, 2, 1, 400)
     key[0, 0, 50] = np.nan
     stream, _ = both({"merge": merge}, (1, 2, 2))
@@ -311,7 +311,7 @@ def test_a_failing_call_leaves_the_stream_as_it_was(monkeypatch):
 
     for new in (rest, [array[:, :, :1] for array in rest]):
         with monkeypatch.context() as patch:
-            patch.setattr(hs.SpanCache, "attend", no_memory)  # when the slots have been through all their pieces
+            patch.setattr(hs.SpanCache, "attend", no_memory)  # after the slots have computed all their pieces
             with pytest.raises(MemoryError):
                 stream.attend(*new)
         assert stream.count == twin.count
@@ -369,7 +369,7 @@ def test_bad_calls(error, wrong, message):
         (TypeError, {"decay": "slow"}, "decay"), (TypeError, {"merge": 1}, "merge"),
         (ValueError, {"value_dim": -1}, "value_dim"), (TypeError, {"batch": "1"}, "batch"),
     ],
-    ids=lambda given: given.__name__ if isinstance(given, type) else str(given),
+    ids=lambda value: value.__name__ if isinstance(value, type) else str(value),
 )  # fmt: skip
 def test_bad_streams(error, arguments, message):
     with pytest.raises(error, match=message) as caught:
