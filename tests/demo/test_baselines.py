@@ -1,4 +1,4 @@
-"""The same model with spans that are not learned: of equal cost, by the same plan, in the report whatever comes out."""
+"""Baselines: the same model with spans that are not learned, of equal cost, trained by the same plan and reported."""
 
 import dataclasses
 import json
@@ -44,15 +44,15 @@ def test_baselines_begin_alike_and_keep_their_spans(tmp_path):
     for baseline, span in zip(baselines_of(run, run.load(), TEXT), (32, None), strict=True):
         assert run_of(run, baseline) is None
         assert train_baseline(run, TEXT, baseline) == "finished"
-        own = run_of(run, baseline)
-        assert "span" not in own.load().parameters
-        spans = np.unique([row["spans"] for row in own.metrics()])
-        assert (own.config["model"]["ramp"], step_of(own)) == (0, 8)
+        baseline_run = run_of(run, baseline)
+        assert "span" not in baseline_run.load().parameters
+        spans = np.unique([row["spans"] for row in baseline_run.metrics()])
+        assert (baseline_run.config["model"]["ramp"], step_of(baseline_run)) == (0, 8)
         if span is None:
             span = window_of_equal_cost(run.load().parameters["span"], 4, 32)
             assert baseline.name == f"a window of {span} characters"
         assert spans.tolist() == [span]
-        assert [row["step"] for row in own.metrics()] == [2, 4, 6, 8]
+        assert [row["step"] for row in baseline_run.metrics()] == [2, 4, 6, 8]
     full = lm.ModelConfig(**run.config["model"])
     first = lm.init_parameters(full, TRAINING.seed)
     del first["span"]
@@ -60,7 +60,7 @@ def test_baselines_begin_alike_and_keep_their_spans(tmp_path):
 
 
 def test_a_baseline_follows_a_run_that_was_extended(tmp_path):
-    """It equals one that was trained and extended as the run was, step by step."""
+    """The baseline equals a run of the same model that was trained and extended by the same steps."""
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT, steps=6)
     run.extend(6, 3)
@@ -72,13 +72,13 @@ def test_a_baseline_follows_a_run_that_was_extended(tmp_path):
     by_hand.extend(6, 3)
     train(by_hand, TEXT)
     assert train_baseline(run, TEXT, full) == "finished"
-    own = run_of(run, full)
-    assert step_of(own) == 11
-    assert all(np.array_equal(own.load().parameters[k], v) for k, v in by_hand.load().parameters.items())
+    baseline_run = run_of(run, full)
+    assert step_of(baseline_run) == 11
+    assert all(np.array_equal(baseline_run.load().parameters[k], v) for k, v in by_hand.load().parameters.items())
 
 
 @pytest.mark.thorough
-def test_one_that_was_there_goes_on_when_its_run_is_extended(tmp_path):
+def test_an_existing_baseline_continues_when_its_run_is_extended(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT)
     full, window = baselines_of(run, run.load(), TEXT)
@@ -86,12 +86,12 @@ def test_one_that_was_there_goes_on_when_its_run_is_extended(tmp_path):
     before = run_of(run, full).load().parameters
     run.extend(8, 4)
     train(run, TEXT)
-    assert write_report(run, TEXT)["compared"].keys() == {"learned spans"}  # what was there had fewer steps
+    assert write_report(run, TEXT)["compared"].keys() == {"learned spans"}  # the baseline had fewer steps
     assert "headspan train <span>--resume</span>" in (run.path / "report.html").read_text()
     assert train_baseline(run, TEXT, full) == "finished"
-    own = run_of(run, full)
-    assert (step_of(own), own.extensions()) == (12, [(8, 4)])
-    assert not np.array_equal(own.load().parameters["head"], before["head"])
+    baseline_run = run_of(run, full)
+    assert (step_of(baseline_run), baseline_run.extensions()) == (12, [(8, 4)])
+    assert not np.array_equal(baseline_run.load().parameters["head"], before["head"])
     assert window.folder.startswith("window-")
 
 
@@ -120,16 +120,16 @@ def test_the_report_says_what_was_saved_and_what_it_cost(folder, capsys):
         assert f"|{numbers['pairs in a window']:,}|" in page
     assert full["pairs in a window"] == 2 * 16 * 17 // 2
     assert learned["pairs in a window"] <= window["pairs in a window"] < learned["pairs in a window"] + 2 * 16
-    own = Run.open(next((folder / "run/baselines").glob("window-*")))
+    window_run = Run.open(next((folder / "run/baselines").glob("window-*")))
     text = small_text(2000)
-    test, model = text.encode(text.part("test")), lm.ModelConfig(**own.config["model"])
-    bits = lm.surprisal(own.load().parameters, model, test, 16)
+    test, model = text.encode(text.part("test")), lm.ModelConfig(**window_run.config["model"])
+    bits = lm.surprisal(window_run.load().parameters, model, test, 16)
     assert window["bits per character"] == pytest.approx(bits.mean(), rel=1e-6)
     assert "The learned spans compute " in page
 
 
 @pytest.mark.thorough
-def test_baselines_of_a_run_that_is_there(folder, capsys):
+def test_baselines_of_an_existing_run(folder, capsys):
     cli.main(["train", "text.txt", "--out", "run", "--minutes", "0", *SIZES])
     assert "What do the savings cost?" not in (folder / "run/report.html").read_text()
     assert cli.main(["train", "--resume", "run", "--baselines", "--minutes", "0"]) == 0
@@ -144,7 +144,7 @@ def test_baselines_of_a_run_that_is_there(folder, capsys):
 
 
 @pytest.mark.thorough
-def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys, monkeypatch):
+def test_interrupted_baselines_continue_with_the_printed_command(folder, capsys, monkeypatch):
     begun = []
 
     def interrupted(run, text, baseline, progress):
@@ -177,7 +177,7 @@ def test_baselines_that_were_interrupted_go_on_by_what_is_printed(folder, capsys
         (np.nan, 2.5, 50, "and need a number of bits that is not finite and cannot be compared."),
     ],
 )
-def test_the_sentence_holds_whatever_comes_out(bits, other, pairs, words):
+def test_the_sentence_fits_every_result(bits, other, pairs, words):
     models = [Compared("learned spans", bits, pairs, 1), Compared("full attention", other, 100, 1)]
     (sentence,) = in_words(models)
     assert sentence.endswith(words)
@@ -196,7 +196,7 @@ def state_of(spans, step=1):
         ({"ramp": 0}, 0, "a head looks at most 0 characters back; .* try `--ramp 8`"),
     ],
 )
-def test_spans_that_all_ended_at_zero_are_said(change, penalty, words):
+def test_spans_that_all_ended_at_zero_are_reported(change, penalty, words):
     model, training = small_model(TEXT, **change), dataclasses.replace(TRAINING, span_penalty=penalty)
     assert re.search(words, spans_at_zero(model, training, state_of([[0, 0.4]])))
     for state in (state_of([[0, 0.5]]), state_of([[0, 0]], step=0), state_of([[0, np.nan]])):
@@ -204,7 +204,7 @@ def test_spans_that_all_ended_at_zero_are_said(change, penalty, words):
 
 
 @pytest.mark.thorough
-def test_spans_that_were_given_did_not_end_anywhere(tmp_path):
+def test_spans_that_were_not_learned_are_not_reported_at_zero(tmp_path):
     still = dataclasses.replace(TRAINING, span_rate=0.0)
     assert spans_at_zero(small_model(TEXT), still, state_of([[0, 0]])) is None
     assert spans_at_zero(small_model(TEXT, span_kind="fixed"), TRAINING, state_of([[0, 0]])) is None

@@ -40,7 +40,7 @@ def config(**groups):
     def change(run):
         path = run / "config.json"
         old = json.loads(path.read_text())
-        new = {name: old[name] | given if isinstance(given, dict) else given for name, given in groups.items()}
+        new = {name: old[name] | group if isinstance(group, dict) else group for name, group in groups.items()}
         path.write_text(json.dumps(old | new))
 
     return change
@@ -112,7 +112,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("command", [["report", "run"], ["train", "text.txt", "--resume", "run"]])
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_broken_is_said(folder, capsys, name, command):
+def test_broken_files_are_named(folder, capsys, name, command):
     change, message = BROKEN[name]
     change(folder / "run")
     refused(folder, capsys, command, message)

@@ -94,8 +94,8 @@ def test_surprisal_is_that_of_the_whole_text_when_windows_hold_all_that_is_seen(
     parameters = lm.init_parameters(config, seed=0)
     for size in (2, 10, 21, 32, 64, 65, 83):
         tokens = np.random.default_rng(size).integers(0, 11, size)
-        whole = lm.window_bits(parameters, config, tokens[None])[0]
-        assert np.allclose(lm.surprisal(parameters, config, tokens, context=20), whole, atol=1e-5)
+        expected = lm.window_bits(parameters, config, tokens[None])[0]
+        assert np.allclose(lm.surprisal(parameters, config, tokens, context=20), expected, atol=1e-5)
 
 
 def test_equal_seeds_draw_equal_parameters():

@@ -18,8 +18,8 @@ def test_look_shows_the_widest_head_and_weights_that_sum_to_one():
     assert (seen.block, seen.close_head, seen.close_tokens) == (10, (1, 0), 48)
     assert seen.maps.shape == (2, 2, 7, 7)
     assert np.allclose(seen.maps.sum(axis=-1), 1)
-    whole = hs.attention_weights(query[:1], key[:1], span=spans[1], ramp=4)[0, 0]
-    assert np.allclose(seen.close, whole[-48:, -48:])
+    weights = hs.attention_weights(query[:1], key[:1], span=spans[1], ramp=4)[0, 0]
+    assert np.allclose(seen.close, weights[-48:, -48:])
     assert seen.profiles[0, 0, :7].min() > 0
     assert seen.profiles[0, 0, 7:].max() == 0
 

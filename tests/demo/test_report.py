@@ -131,7 +131,7 @@ def test_pictures_follow_the_colour_of_the_page_and_the_file_has_its_own(finishe
 
 
 @pytest.mark.thorough
-def test_a_report_again_changes_measured_times_only(finished):
+def test_a_second_report_changes_only_measured_times(finished):
     run, summary, page = finished
     again = write_report(run, TEXT)
 
@@ -159,7 +159,7 @@ def test_an_interrupted_run_says_so(tmp_path):
     assert f"<code>headspan train <span>--resume</span> {run.path}</code>" in page  # no line ends within an option
 
 
-def test_how_far_heads_look_is_how_far_they_look(finished):
+def test_the_page_says_how_far_heads_look(finished):
     run, _, page = finished
     spans = run.load().parameters["span"]
     wide, narrow = (np.flatnonzero(hs.soft_mask(np.arange(99), z, 4))[-1] for z in (spans.max(), spans.min()))
@@ -183,7 +183,7 @@ def test_a_finished_run_has_no_warning(finished):
     assert 'class="warning"' not in finished[2]
 
 
-def test_numbers_that_are_not_finite_are_said(tmp_path):
+def test_numbers_that_are_not_finite_are_reported(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT)
     state = run.load()
@@ -242,7 +242,7 @@ def test_pictures_are_written_as_png_files(finished, tmp_path):
 
 
 @pytest.mark.thorough
-def test_metrics_that_are_not_finite_are_said_and_left_out(tmp_path):
+def test_metrics_that_are_not_finite_are_reported_and_left_out(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT)
     rows = run.metrics()
@@ -261,7 +261,7 @@ def test_metrics_that_are_not_finite_are_said_and_left_out(tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_spans_that_are_not_finite_are_said(tmp_path, value):
+def test_spans_that_are_not_finite_are_reported(tmp_path, value):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT)
     write_report(run, TEXT)
@@ -296,7 +296,7 @@ def test_weights_that_are_not_finite_do_not_stop_the_report(tmp_path, name):
 
 
 @pytest.mark.thorough
-def test_what_a_killed_run_noted_after_its_weights_is_left_out(tmp_path):
+def test_metrics_later_than_the_weights_of_a_killed_run_are_left_out(tmp_path):
     run = small_run(tmp_path / "run", TEXT)
     train(run, TEXT, steps=4)
     run.add_metrics({**run.metrics()[-1], "step": 6})
@@ -315,7 +315,7 @@ def test_another_text_is_refused_and_nothing_written(tmp_path):
     assert [path.name for path in run.path.iterdir()] == ["config.json"]
 
 
-def test_wherever_a_span_is_shown_its_reach_is(finished):
+def test_every_span_is_shown_with_its_reach(finished):
     _, summary, page = finished
     spans = np.array(summary["spans"])
     reach = np.ceil(spans + 4).astype(int) - 1  # the last distance with a mask above 0
@@ -354,11 +354,11 @@ def test_bits_of_the_bytes_of_a_character_are_added():
 
 @pytest.mark.thorough
 def test_history_ends_where_the_table_does(tmp_path, monkeypatch):
-    """Also in a run that ended between two rows of its metrics."""
+    """The run ended between two rows of the metrics."""
     run, drawn, draw = small_run(tmp_path / "run", TEXT), [], _pictures.span_history
     train(run, TEXT, steps=3)
     assert run.metrics()[-1]["step"] == 2
-    monkeypatch.setattr(_pictures, "span_history", lambda *given: drawn.append(given) or draw(*given))
+    monkeypatch.setattr(_pictures, "span_history", lambda *arguments: drawn.append(arguments) or draw(*arguments))
     write_report(run, TEXT)
     steps, history, *_ = drawn[0]
     assert steps.tolist() == [0, 2, 3]

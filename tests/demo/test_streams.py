@@ -1,4 +1,4 @@
-"""Kinds of spans, and batches that go on where the step before ended: equal to what needs no memory."""
+"""Kinds of spans, and batches that continue the step before: results equal those without a memory."""
 
 import dataclasses
 import itertools
@@ -39,11 +39,11 @@ def test_segments_with_a_memory_are_the_whole_text(change, segment):
     model = small_model(TEXT, span_limit=20, **change)
     parameters = drawn(model)
     tokens = TEXT.encode(TEXT.data)[None, :60]
-    whole = lm.logits(parameters, model, tokens)
+    expected = lm.logits(parameters, model, tokens)
     memory, parts = Memory(model), []
     for first in range(0, 60, segment):
         parts.append(forward(layers, parameters, model, tokens[:, first : first + segment], memory).scores)
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), expected, rtol=0, atol=1e-10)
     kept = memory.layers()
     assert len(kept) == model.layers
     assert all(array.shape[1] < model.reach + model.taps - 1 + segment for array in kept)
@@ -65,8 +65,8 @@ def test_the_gradient_agrees_with_finite_differences(change, streamed):
         return compute(parameters, tokens[:, 17:], Memory(model, before.layers()) if streamed else None)
 
     def penalised(parameters):
-        found = computed(parameters)
-        return found.nats + (0.01 * found.spans.mean() if change.get("span_kind") != "fixed" else 0)
+        result = computed(parameters)
+        return result.nats + (0.01 * result.spans.mean() if change.get("span_kind") != "fixed" else 0)
 
     gradients = computed(parameters).gradients
     rng = np.random.default_rng(2)
@@ -90,8 +90,8 @@ def test_dynamic_spans_are_those_of_the_paper():
     at_first = lm.spans(lm.init_parameters(model, 0), model, tokens)
     np.testing.assert_allclose(at_first, model.span_init, rtol=1e-5)
     for kind in ("adaptive", "fixed"):
-        given = small_model(TEXT, span_kind=kind)
-        assert np.unique(lm.spans(lm.init_parameters(given, 0), given, tokens)).tolist() == [given.span_init]
+        constant = small_model(TEXT, span_kind=kind)
+        assert np.unique(lm.spans(lm.init_parameters(constant, 0), constant, tokens)).tolist() == [constant.span_init]
 
 
 @pytest.mark.thorough
@@ -104,17 +104,17 @@ def test_heads_start_apart_and_wait(tmp_path, kind):
     np.testing.assert_allclose(first[:, 0], [[2, 8, 32, 100 if kind == "adaptive" else 99]] * 2, rtol=1e-5)
     run = small_run(tmp_path / "run", TEXT, dataclasses.replace(STREAM, span_delay=4), **changes)
     train(run, TEXT, steps=4)
-    own = [name for name in run.load().parameters if name.startswith("span")]
+    span_names = [name for name in run.load().parameters if name.startswith("span")]
     start = lm.init_parameters(model, 0)
-    assert all(np.array_equal(run.load().parameters[name], start[name]) for name in own)
+    assert all(np.array_equal(run.load().parameters[name], start[name]) for name in span_names)
     train(run, TEXT)
-    assert not any(np.array_equal(run.load().parameters[name], start[name]) for name in own)
+    assert not any(np.array_equal(run.load().parameters[name], start[name]) for name in span_names)
     write_report(run, TEXT)
     page = re.sub("<[^>]*>", "", (run.path / "report.html").read_text())
     assert kind == "dynamic" or "learned spans from 0 to 100 characters, initially 2 to 100" in page
 
 
-def test_a_stream_reads_every_row_on():
+def test_a_stream_continues_every_row():
     tokens = TEXT.encode(TEXT.part("train"))
     batches = [draw_batch(tokens, STREAM, step) for step in range(400)]
     for one, other in itertools.pairwise(batches):
@@ -130,15 +130,15 @@ def test_a_stream_reads_every_row_on():
 
 
 def test_models_are_validated_on_the_same_characters_however_far_they_look():
-    """Those that cannot see beyond a character have the same bits, whatever windows they are given."""
+    """Models that see only one character have the same bits, whatever windows they read."""
     text = small_text(20_000)
     tokens = text.encode(text.part("validation"))
-    found = []
+    bits = []
     for limit in (0, 5, 30):
         model = small_model(text, span_limit=limit, span_init=0, ramp=0)
         state = initial_state(model, 0)
-        found += [sample_bits(state, model, tokens, dataclasses.replace(STREAM, batches=b)) for b in BATCHES]
-    np.testing.assert_allclose(found, found[0], rtol=1e-6)
+        bits += [sample_bits(state, model, tokens, dataclasses.replace(STREAM, batches=b)) for b in BATCHES]
+    np.testing.assert_allclose(bits, bits[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -236,6 +236,6 @@ def test_a_run_that_diverges_ends(tmp_path, kind):
         (lambda: dataclasses.replace(TRAINING, batches="documents"), "batches must be one of .*, not 'do"),
     ],
 )
-def test_what_is_none_of_the_kinds_is_said(make, message):
+def test_unknown_kinds_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

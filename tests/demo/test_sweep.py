@@ -1,4 +1,4 @@
-"""Grids of runs: what they are, that they go on to the numbers of an uninterrupted one, and what they come to."""
+"""Grids of runs: their plan, their table, and that an interrupted sweep gets the numbers of an uninterrupted one."""
 
 import json
 import shutil
@@ -65,27 +65,27 @@ TEXT = 'text = "text.txt"\n'
 
 
 def numbers(folder):
-    """Return the numbers of a sweep by the names of the runs, but for those of the clock."""
+    """Return the numbers of a sweep by the names of the runs, except those of the clock."""
     runs = json.loads((folder / "results.json").read_text())["runs"]
     return {run["run"]: {k: v for k, v in run.items() if not k.startswith("seconds")} for run in runs}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def finished(tmp_path_factory):
     """A sweep of two limits, five kinds and two seeds, done in one go."""
-    folder = tmp_path_factory.mktemp("whole")
+    folder = tmp_path_factory.mktemp("finished")
     (folder / "text.txt").write_bytes(small_text(2000).data.tobytes())
     path = written(folder, TEXT + SHARED + KINDS)
     assert cli.main(["sweep", str(path), "--out", str(folder / "runs")]) == 0
     return folder
 
 
-def test_every_run_is_in_the_table_and_each_number_is_that_of_its_weights(whole):
-    found = numbers(whole / "runs")
-    assert len(found) == 2 * 2 * 5
+def test_every_run_is_in_the_table_and_each_number_is_that_of_its_weights(finished):
+    results = numbers(finished / "runs")
+    assert len(results) == 2 * 2 * 5
     text = small_text(2000)
-    for name, result in found.items():
-        run = Run.open(whole / "runs" / name)
+    for name, result in results.items():
+        run = Run.open(finished / "runs" / name)
         model, training = lm.ModelConfig(**run.config["model"]), TrainConfig(**run.config["training"])
         parameters = run.load().parameters
         bits = text_bits(parameters, model, training, text.encode(text.part("test")))
@@ -102,41 +102,41 @@ def test_every_run_is_in_the_table_and_each_number_is_that_of_its_weights(whole)
             seen = [(hs.soft_mask(distance, span, model.ramp) * np.tri(24) > 0).sum() for span in spans.ravel()]
             assert result["pairs a character"] == pytest.approx(sum(seen) / 24)
             assert result["attention FLOPs a character"] == pytest.approx(sum(seen) / 24 * 4 * 4)
-    table = (whole / "runs/table.md").read_text().split("## Learned")[0]
+    table = (finished / "runs/table.md").read_text().split("## Learned")[0]
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
     for kind in ("adaptive", "by characters", "full", "window", "window for characters"):
         for limit in (12, 20):
-            of_both = [found[f"{kind.replace(' ', '-')}-seed{seed}-limit{limit}"] for seed in (0, 1)]
+            of_both = [results[f"{kind.replace(' ', '-')}-seed{seed}-limit{limit}"] for seed in (0, 1)]
             bits = [result["test bits per character"] for result in of_both]
             (row,) = [row for row in rows if row[:3] == [f"| {kind}", str(limit), "2"]]
             assert row[3] == f"{np.mean(bits):.4f} ({min(bits):.4f} to {max(bits):.4f})"
-    assert {"limits.svg", "spans.svg", "history.svg"} <= {path.name for path in (whole / "runs").iterdir()}
+    assert {"limits.svg", "spans.svg", "history.svg"} <= {path.name for path in (finished / "runs").iterdir()}
 
 
 @pytest.mark.parametrize(("window", "learned"), [("window", "adaptive"), ("window-for-characters", "by-characters")])
-def test_a_window_of_equal_cost_is_the_smallest_with_as_many_pairs(whole, window, learned):
-    found = numbers(whole / "runs")
+def test_a_window_of_equal_cost_is_the_smallest_with_as_many_pairs(finished, window, learned):
+    results = numbers(finished / "runs")
     for seed in (0, 1):
         for limit in (12, 20):
-            its, that = (found[f"{kind}-seed{seed}-limit{limit}"] for kind in (window, learned))
-            model = its["model"]
-            assert (model["span_kind"], model["ramp"], its["equal cost to"]) == ("fixed", 0, that["run"])
+            fixed_run, learned_run = (results[f"{kind}-seed{seed}-limit{limit}"] for kind in (window, learned))
+            model = fixed_run["model"]
+            assert (model["span_kind"], model["ramp"], fixed_run["equal cost to"]) == ("fixed", 0, learned_run["run"])
             wide = model["span_init"]
             one_less = 4 * (np.tri(24) - np.tri(24, k=-wide)).sum() / 24
-            assert one_less < that["pairs a character"] <= its["pairs a character"]
-            assert {**its["training"]} == {**that["training"]}
+            assert one_less < learned_run["pairs a character"] <= fixed_run["pairs a character"]
+            assert {**fixed_run["training"]} == {**learned_run["training"]}
 
 
-def test_learned_spans_stand_beside_given_ones_seed_by_seed(whole):
-    found = numbers(whole / "runs")
-    table = (whole / "runs/table.md").read_text().split("## Learned")[1]
+def test_learned_spans_are_compared_with_fixed_ones_seed_by_seed(finished):
+    sweep = numbers(finished / "runs")
+    table = (finished / "runs/table.md").read_text().split("## Learned")[1]
     rows = [tuple(line.strip("| ").split(" | ")) for line in table.splitlines() if line.startswith("| ")][2:]
     kinds = (("adaptive", "full"), ("adaptive", "window"), ("by characters", "full"))
     kinds += (("by characters", "window for characters"),)
     assert sorted(row[:3] for row in rows) == sorted((a, limit, b) for a, b in kinds for limit in ("12", "20"))
     for learned, limit, other, _, runs, share, gained in rows:
         of = [
-            [found[f"{kind.replace(' ', '-')}-seed{seed}-limit{limit}"] for seed in (0, 1)] for kind in (learned, other)
+            [sweep[f"{kind.replace(' ', '-')}-seed{seed}-limit{limit}"] for seed in (0, 1)] for kind in (learned, other)
         ]
         bits, pairs = (
             [[run[name] for run in runs] for runs in of] for name in ("test bits per character", "pairs a character")
@@ -150,9 +150,9 @@ def test_learned_spans_stand_beside_given_ones_seed_by_seed(whole):
         )
 
 
-def test_the_mean_over_windows_of_the_text_counts_where_characters_predict_spans(whole):
+def test_the_mean_over_windows_of_the_text_counts_where_characters_predict_spans(finished):
     name = "by-characters-seed0-limit20"
-    result, run = numbers(whole / "runs")[name], Run.open(whole / "runs" / name)
+    result, run = numbers(finished / "runs")[name], Run.open(finished / "runs" / name)
     model, text = lm.ModelConfig(**run.config["model"]), small_text(2000)
     tokens = text.encode(text.part("validation"))
     starts = np.linspace(0, len(tokens) - 24, 8).astype(int)
@@ -163,7 +163,7 @@ def test_the_mean_over_windows_of_the_text_counts_where_characters_predict_spans
 
 
 @pytest.mark.thorough
-def test_one_that_was_interrupted_comes_to_the_same_numbers(whole, folder, capsys, monkeypatch):
+def test_an_interrupted_sweep_gets_the_same_numbers(finished, folder, capsys, monkeypatch):
     path = written(folder, TEXT + SHARED + KINDS)
     command = ["sweep", str(path)]
     assert cli.main([*command, "--minutes", "0"]) == 0
@@ -189,12 +189,12 @@ def test_one_that_was_interrupted_comes_to_the_same_numbers(whole, folder, capsy
     assert "interrupted; continue the sweep with:\n  headspan sweep" in capsys.readouterr().out
     assert cli.main(command) == 0
     assert capsys.readouterr().err.lstrip("\r").startswith("3 of 20 ")
-    assert numbers(folder / "runs/plan") == numbers(whole / "runs")
+    assert numbers(folder / "runs/plan") == numbers(finished / "runs")
     assert (folder / "runs/plan/table.md").exists()
 
 
-def test_one_that_is_done_writes_its_table_again(whole, tmp_path, capsys):
-    shutil.copytree(whole, tmp_path / "copy")
+def test_a_finished_sweep_writes_its_table_again(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "copy")
     folder = tmp_path / "copy/runs"
     # The clock is the only thing that differs from run to run, and these are the same runs.
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
@@ -226,8 +226,8 @@ def test_ctrl_c_saves_the_run_and_says_how_to_go_on(folder):
         (("hidden = 8", "hidden = 16"), "was run with hidden 8, not 16"),
     ],
 )  # fmt: skip
-def test_runs_of_another_plan_are_refused(whole, tmp_path, capsys, changed, words):
-    shutil.copytree(whole, tmp_path / "copy")
+def test_runs_of_another_plan_are_refused(finished, tmp_path, capsys, changed, words):
+    shutil.copytree(finished, tmp_path / "copy")
     path = written(tmp_path / "copy", (TEXT + SHARED + KINDS).replace(*changed))
     before = (tmp_path / "copy/runs/results.json").read_bytes()
     assert cli.main(["sweep", str(path), "--out", str(tmp_path / "copy/runs")]) == 1
@@ -237,25 +237,25 @@ def test_runs_of_another_plan_are_refused(whole, tmp_path, capsys, changed, word
     assert (tmp_path / "copy/runs/results.json").read_bytes() == before
 
 
-def test_runs_on_another_text_are_refused(whole, tmp_path, capsys):
-    shutil.copytree(whole, tmp_path / "copy")
+def test_runs_on_another_text_are_refused(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "copy")
     (tmp_path / "copy/text.txt").write_bytes(small_text(2100).data.tobytes())
     assert cli.main(["sweep", str(tmp_path / "copy/plan.toml"), "--out", str(tmp_path / "copy/runs")]) == 1
     assert "was run on another text than text.txt is now" in error_of(capsys)
 
 
 @pytest.mark.thorough
-def test_seeds_can_be_added(whole, tmp_path, capsys):
-    shutil.copytree(whole, tmp_path / "copy")
+def test_seeds_can_be_added(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "copy")
     path = written(tmp_path / "copy", (TEXT + SHARED + KINDS).replace("[0, 1]", "[0, 1, 2]"))
     assert cli.main(["sweep", str(path), "--out", str(tmp_path / "copy/runs")]) == 0
     assert "runs: 30, 20 of them finished" in capsys.readouterr().out
-    found = numbers(tmp_path / "copy/runs")
-    assert len(found) == 30
-    assert numbers(whole / "runs").items() <= found.items()
+    results = numbers(tmp_path / "copy/runs")
+    assert len(results) == 30
+    assert numbers(finished / "runs").items() <= results.items()
 
 
-def test_a_run_that_another_call_is_at_is_left_to_it(folder, capsys):
+def test_a_run_that_another_call_trains_is_left_alone(folder, capsys):
     path = written(folder, TEXT + SHARED + "[grid]\nseed = [0, 1]\n")
     assert cli.main(["sweep", str(path), "--minutes", "0"]) == 0
     capsys.readouterr()
@@ -267,20 +267,20 @@ def test_a_run_that_another_call_is_at_is_left_to_it(folder, capsys):
     assert list(numbers(folder / "runs/plan")) == ["plan-seed0", "plan-seed1"]
 
 
-def test_a_run_that_diverges_is_said_and_the_others_are_done(folder, capsys):
+def test_a_run_that_diverges_is_reported_and_the_others_finish(folder, capsys):
     kinds = '[[kinds]]\nname = "learned"\n[[kinds]]\nname = "window"\nequal_cost_to = "learned"\n'
     path = written(folder, TEXT + SHARED + "[grid]\nlearning_rate = [1e30, 1e-3]\n" + kinds)
     for _ in range(2):  # it is not tried again
         assert cli.main(["sweep", str(path)]) == 1
         printed = capsys.readouterr()
         assert "the loss of learned-learning_rate1e+30 is no longer finite; windows of equal" in printed.err
-    found = numbers(folder / "runs/plan")
-    assert {name: result["outcome"] for name, result in found.items()} == {
+    results = numbers(folder / "runs/plan")
+    assert {name: result["outcome"] for name, result in results.items()} == {
         "learned-learning_rate1e+30": "diverged",
         "learned-learning_rate0.001": "finished",
         "window-learning_rate0.001": "finished",
     }
-    diverged = found["learned-learning_rate1e+30"]
+    diverged = results["learned-learning_rate1e+30"]
     assert (diverged["test bits per character"], diverged["mean span"], diverged["spans"]) == (None, None, None)
     assert "| learned | 1e+30 | 1 (1 diverged) |  |" in (folder / "runs/plan/table.md").read_text()
 

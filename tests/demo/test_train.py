@@ -36,9 +36,9 @@ def test_a_run_that_goes_on_equals_one_that_never_stopped(tmp_path, pause):
     assert stopped.load().step == pause
     assert train(Run.open(stopped.path), text) == "finished"
     assert rows_without_time(straight) == rows_without_time(stopped)
-    expected, given = arrays(straight), arrays(stopped)
-    assert expected.keys() == given.keys()
-    assert all(np.array_equal(expected[name], given[name]) for name in expected)
+    expected, actual = arrays(straight), arrays(stopped)
+    assert expected.keys() == actual.keys()
+    assert all(np.array_equal(expected[name], actual[name]) for name in expected)
 
 
 def test_rows_that_the_weights_do_not_know_are_dropped(tmp_path):
