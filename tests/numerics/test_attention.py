@@ -171,8 +171,8 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_forms_of_parameters(form, dtype):
     """Numbers, lists and arrays of any real type mean the same; gradients have the given shape."""
-    given = {name: form(np.array([2.0, 3.0])) for name in oracle.PARAMETERS}
-    check_sizes((2, 2, 30, 30, 4, 4), dtype, ramp=8, **given)
+    parameters = {name: form(np.array([2.0, 3.0])) for name in oracle.PARAMETERS}
+    check_sizes((2, 2, 30, 30, 4, 4), dtype, ramp=8, **parameters)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -262,12 +262,12 @@ def test_long_spans_keep_the_digits_of_the_mask(span, ramp):
     """In float32 few digits of R + z remain; m is the weight next to a key whose mask is 1."""
     distance = np.floor(span) + np.arange(1, max(2, int(ramp)))
     query, key = np.zeros((distance.size, 1), np.float32), np.zeros((distance.size + 1, 1), np.float32)
-    own = [hs.attention(
+    weights = [hs.attention(
         query[:1], key[:2], np.array([[1], [0]], np.float32), span=np.float32(span), ramp=ramp,
         query_positions=[0], key_positions=[-x, 0],
     )[0, 0] for x in distance]  # fmt: skip
     m = hs.soft_mask(distance, np.float32(span), np.float32(ramp))
-    np.testing.assert_allclose(own, m / (1 + m), rtol=0, atol=3e-7)
+    np.testing.assert_allclose(weights, m / (1 + m), rtol=0, atol=3e-7)
 
 
 NANS = {"float32": ["7fc00000", "7fc00001", "7fc00100", "ffc00001"],
@@ -379,7 +379,7 @@ def test_float32_is_no_worse_than_dense_float32(options):
 
 @pytest.mark.parametrize("ramp", [1, 4])
 def test_the_gradient_of_a_whole_span_is_that_towards_shorter_ones(ramp):
-    """Pairs lie on both kinks of the mask: what the sides give differs, and the documented one is taken."""
+    """Pairs lie on both kinks of the mask, whose one-sided derivatives differ; the documented one is returned."""
     query, key, value, grad_out = (normals(i, 2, 40, 8) for i in range(4))
     spans, step = np.array([3.0, 7.0]), 1e-6
 

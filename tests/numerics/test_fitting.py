@@ -54,29 +54,29 @@ def counted(spans, ramp=4.0, **options):
 @pytest.mark.parametrize("sinks", [0, 5, 400])
 def test_pairs_are_those_that_cost_counts(ramp, sinks):
     rng = np.random.default_rng(0)
-    its = price(ramp=ramp, first_tokens=sinks)
+    pricing = price(ramp=ramp, first_tokens=sinks)
     pattern = Full() | Global(range(min(sinks, TOKENS))) if sinks else None
-    for spans in (its.full, 0 * its.full, rng.integers(0, TOKENS, (2, 2)), rng.uniform(0, TOKENS, (2, 2))):
-        assert its.pairs(np.asarray(spans)) == counted(its.of_heads(spans), ramp, pattern=pattern)
+    for spans in (pricing.full, 0 * pricing.full, rng.integers(0, TOKENS, (2, 2)), rng.uniform(0, TOKENS, (2, 2))):
+        assert pricing.pairs(np.asarray(spans)) == counted(pricing.of_heads(spans), ramp, pattern=pattern)
 
 
 @pytest.mark.parametrize("ramp", [1.0, 2.5, 32.0])
 def test_scaled_spans_have_the_pairs_asked_for_and_rounded_down_no_more(ramp):
-    its = price(ramp=ramp, first_tokens=3)
+    pricing = price(ramp=ramp, first_tokens=3)
     spans = np.array([[3.0, 200.0], [0.0, 40.0]])
     for share in (0.3, 0.5, 0.9):
-        pairs = share * its.pairs(its.full)
-        found = its.scaled(spans, pairs)
-        assert its.smooth(found)[0].sum() == pytest.approx(pairs, rel=1e-6)
-        assert 0.97 * pairs < its.pairs(np.floor(found)) <= pairs
-        inside = (found > 0) & (found < TOKENS - its.beyond - 1)
-        assert np.ptp(((found + 1) / (spans + 1))[inside]) < 1e-9
+        pairs = share * pricing.pairs(pricing.full)
+        scaled = pricing.scaled(spans, pairs)
+        assert pricing.smooth(scaled)[0].sum() == pytest.approx(pairs, rel=1e-6)
+        assert 0.97 * pairs < pricing.pairs(np.floor(scaled)) <= pairs
+        inside = (scaled > 0) & (scaled < TOKENS - pricing.beyond - 1)
+        assert np.ptp(((scaled + 1) / (spans + 1))[inside]) < 1e-9
 
 
 def test_the_slope_of_pairs_is_that_of_finite_differences():
-    its, spans = price(ramp=4.0, first_tokens=7), np.array([[3.25, 200.5], [0.5, 40.75]])
-    more = (its.smooth(spans + 0.01)[0] - its.smooth(spans - 0.01)[0]) / 0.02
-    np.testing.assert_allclose(its.smooth(spans)[1], more)
+    pricing, spans = price(ramp=4.0, first_tokens=7), np.array([[3.25, 200.5], [0.5, 40.75]])
+    more = (pricing.smooth(spans + 0.01)[0] - pricing.smooth(spans - 0.01)[0]) / 0.02
+    np.testing.assert_allclose(pricing.smooth(spans)[1], more)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -133,7 +133,7 @@ def test_one_span_for_all_wins_where_all_heads_need_the_same(method, bound):
 @pytest.mark.parametrize("method", ["profile", "learn"])
 @pytest.mark.parametrize("bound", [{"tolerance": 0.01}, {"budget": 0.15}])
 def test_never_worse_than_one_span_of_equal_pairs(seed, method, bound):
-    """Of a loss without any order, in which more pairs may be worse."""
+    """The loss is not monotonic: more pairs may be worse."""
     rng = np.random.default_rng(seed)
     waves, shifts = rng.uniform(0.01, 0.3, (2, 3)), rng.uniform(0, 6, (2, 3))
 
@@ -144,11 +144,11 @@ def test_never_worse_than_one_span_of_equal_pairs(seed, method, bound):
         return loss(spans), -np.sin(waves * spans + shifts) * waves / 10 - np.exp(-spans / 50) / 50
 
     fit = hs.fit_spans(loss, loss, **sizes(2, 3), method=method, gradient=gradient, **bound)
-    beside = np.full((2, 3), fit.uniform.span)
-    assert counted(beside) <= fit.pairs
-    assert counted(beside + 1) > fit.pairs or (beside >= TOKENS).all()
-    if "budget" in bound or loss(beside) <= 1.01 * fit.fitted_before:
-        assert fit.fitted_after <= loss(beside) == fit.uniform.fitted_loss
+    uniform = np.full((2, 3), fit.uniform.span)
+    assert counted(uniform) <= fit.pairs
+    assert counted(uniform + 1) > fit.pairs or (uniform >= TOKENS).all()
+    if "budget" in bound or loss(uniform) <= 1.01 * fit.fitted_before:
+        assert fit.fitted_after <= loss(uniform) == fit.uniform.fitted_loss
 
 
 @pytest.mark.parametrize("method", ["profile", "learn"])
@@ -163,7 +163,7 @@ def test_heads_that_share_keys_share_a_span_as_long_as_the_neediest(method):
 
 
 def test_a_gradient_is_summed_over_heads_that_share_keys():
-    """Two heads pull in opposite directions: what remains is the neighbour's need, and it is found."""
+    """Two heads pull in opposite directions, which cancels: the need that remains decides."""
     pull = np.array([[1.0, -1.0, 1.0, 1.0]])
 
     def gradient(spans):
@@ -181,14 +181,14 @@ def test_a_gradient_is_summed_over_heads_that_share_keys():
     assert fit.spans[0, 0] > 3 * fit.spans[0, 2]
 
 
-def test_what_is_held_out_is_looked_at_when_all_is_decided():
+def test_held_out_data_is_evaluated_after_the_fit():
     held_out = Planted([[50, 9, 9], [9, 9, 9]])
     planted = Planted([[100, 4, 4], [4, 30, 4]])
     fit = planted.fit(held_out=held_out.loss, budget=0.2)
-    before, after, beside = held_out.seen
+    before, after, uniform = held_out.seen
     assert (before == TOKENS).all()
     assert (after == fit.spans).all()
-    assert (beside == fit.uniform.span).all()
+    assert (uniform == fit.uniform.span).all()
     assert (fit.loss_before, fit.loss_after) == (2.0, held_out.loss(fit.spans))
     assert fit.excess == fit.loss_after / 2 - 1
     assert f"{fit.excess:+.2%}" in str(fit)
@@ -204,9 +204,9 @@ def test_the_curve_is_what_was_measured_with_falling_pairs():
         assert (np.diff([point.pairs for point in curve]) < 0).all()
     assert (np.diff([point.loss for point in fit.curve]) > 0).all()
     assert fit.curve[0].loss <= fit.fitted_before
-    whole = fit.uniform_curve[0]
-    assert whole == (fit.full_pairs, fit.full_cache_bytes, fit.fitted_before)
-    assert whole.cache_bytes == 6 * TOKENS * 2 * 8 * 4
+    full = fit.uniform_curve[0]
+    assert full == (fit.full_pairs, fit.full_cache_bytes, fit.fitted_before)
+    assert full.cache_bytes == 6 * TOKENS * 2 * 8 * 4
 
 
 def test_sinks_are_counted():
@@ -241,7 +241,7 @@ def wrong(error, match, loss=None, **options):
         hs.fit_spans(loss or planted.loss, planted.loss, **sizes(1, 2) | {"budget": 0.5} | options)
 
 
-def test_what_cannot_be_had_is_said():
+def test_impossible_requests_are_refused():
     wrong(ValueError, "exactly one of budget and tolerance must be given, got both", tolerance=0.1)
     wrong(ValueError, "exactly one of budget and tolerance must be given, got neither", budget=None)
     wrong(ValueError, "budget must be at least 0.0264, which spans of 0 have with a ramp of 4", budget=0.02)

@@ -1,4 +1,4 @@
-"""`forward` and `backward` on plain arrays: given results, chosen gradients, threads, requests made again."""
+"""`forward` and `backward` on plain arrays: arrays for results, chosen gradients, threads, repeated requests."""
 
 import itertools
 
@@ -32,7 +32,7 @@ LAYOUTS = {
 
 def draw(way, dtype):
     (batch, heads, key_heads, queries, keys), options = WAYS[way]
-    if "pattern" in options:  # made here: what a module holds to its end, the sanitizer takes for a leak
+    if "pattern" in options:  # made here, because the sanitizer takes what a module holds for a leak
         options = options | {"pattern": Pattern.from_spec(options["pattern"])}
     query, key = normals(1, batch, heads, queries, 16, dtype=dtype), normals(2, batch, key_heads, keys, 16, dtype=dtype)
     value = normals(3, batch, key_heads, keys, 24, dtype=dtype)
@@ -51,7 +51,7 @@ def same_bits(one, two):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("way", WAYS)
-def test_it_is_what_attention_gives(way, dtype):
+def test_results_are_those_of_attention(way, dtype):
     arrays, options, grad_out, grad_lse = draw(way, dtype)
     request = Request(*arrays, options)
     out, lse, saved = forward(request, with_lse=True)
@@ -70,14 +70,14 @@ def test_it_is_what_attention_gives(way, dtype):
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("way", WAYS)
-def test_results_go_to_given_arrays(way, dtype, layout):
+def test_results_are_written_to_arrays_of_the_caller(way, dtype, layout):
     arrays, options, grad_out, _ = draw(way, dtype)
     request = Request(*arrays, options)
     out, _, saved = forward(request)
     mine = layout(out.shape, out.dtype)
     mine[...] = np.nan
-    given, _, its = forward(request, out=mine)
-    assert given is mine
+    result, _, result_saved = forward(request, out=mine)
+    assert result is mine
     same_bits(mine, out)
     plain = backward(request, saved, grad_out)
     into = {
@@ -85,7 +85,7 @@ def test_results_go_to_given_arrays(way, dtype, layout):
     }
     for array in into.values():
         array[...] = np.nan
-    gradients = backward(request, its, grad_out, into=into)
+    gradients = backward(request, result_saved, grad_out, into=into)
     for name, gradient in gradients.items():
         same_bits(gradient, plain[name])
         assert name not in into or gradient is into[name]
@@ -118,8 +118,8 @@ def test_any_number_of_threads_gives_the_same_bits(needs):
                 same_bits(gradient, one[name])
 
 
-def test_what_is_saved_is_plain_arrays():
-    """They can be kept, copied and used with a request made again, as a framework does."""
+def test_saved_values_are_plain_arrays():
+    """They can be kept, copied and used with a new request, as a framework does."""
     arrays, options, grad_out, _ = draw("grouped", "float32")
     _, _, saved = forward(Request(*arrays, options))
     assert all(type(array) is np.ndarray for array in saved)

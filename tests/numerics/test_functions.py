@@ -1,4 +1,4 @@
-"""merge, weights, cost, soft_mask, span_penalty, dynamic_span and what the build says of itself."""
+"""merge, weights, cost, soft_mask, span_penalty, dynamic_span and build_info."""
 
 import headspan as hs
 import limits_oracle
@@ -65,14 +65,14 @@ def test_merge_vjp_by_central_differences():
     grad_outs, grad_lses = vjp(grad_out, grad_lse)
 
     def loss(name, part, array):
-        given = {"outs": list(outs), "lses": list(lses)}
-        given[name][part] = array
-        out, lse = hs.merge_attention(**given)
+        arguments = {"outs": list(outs), "lses": list(lses)}
+        arguments[name][part] = array
+        out, lse = hs.merge_attention(**arguments)
         return (out * grad_out).sum() + np.where(np.isfinite(lse), lse * grad_lse, 0.0).sum()
 
     for part in range(3):
-        for name, given, actual in (("outs", outs, grad_outs), ("lses", lses, grad_lses)):
-            expected = oracle.central_difference(lambda a, n=name, p=part: loss(n, p, a), given[part])
+        for name, arrays, actual in (("outs", outs, grad_outs), ("lses", lses, grad_lses)):
+            expected = oracle.central_difference(lambda a, n=name, p=part: loss(n, p, a), arrays[part])
             np.testing.assert_allclose(actual[part], expected, rtol=0, atol=1e-7, err_msg=name)
     assert np.all(grad_lses[0][0, 0] == 0)
 
@@ -114,7 +114,7 @@ SELECTIONS = {
 @pytest.mark.parametrize(("rows", "cols"), SELECTIONS.values(), ids=SELECTIONS)
 @pytest.mark.parametrize("pool", [None, 1, 4, (3, 7), (1000, 2)], ids=str)
 def test_weights_of_some_rows_and_columns(rows, cols, pool):
-    """Normalised over all keys whatever is shown; blocks are of what is shown."""
+    """Weights are normalised over all keys; blocks are formed of the selected rows and columns."""
     query, key = normals(0, 2, 4, 70, 8), normals(1, 2, 2, 80, 8)
     options = {"span": [2.5, 9.25, 30, 500], "alibi_slopes": 0.05}
     weights = hs.attention_weights(query, key, rows=rows, cols=cols, pool=pool, **options)
@@ -177,7 +177,7 @@ COSTS = {
                   "query_positions": np.arange(20) * 1.5, "key_positions": np.arange(30) * 1.25, "causal": False},
     "keys removed": {"tokens": 30, "num_heads": 2, "head_dim": 4, "span": 9,
                      "key_bias": np.where(np.arange(60).reshape(2, 30) % 4, 0.5, -np.inf)},
-    "what leaves no pair out": {"tokens": 30, "num_heads": 2, "head_dim": 4, "scale": 2.0, "temperature": [1, 2],
+    "options that remove no pair": {"tokens": 30, "num_heads": 2, "head_dim": 4, "scale": 2.0, "temperature": [1, 2],
                                 "alibi_slopes": 0.5, "key_bias": np.zeros(30)},
 }  # fmt: skip
 
@@ -219,7 +219,7 @@ def test_score_terms_cost_no_pair(dtype):
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_blocks_that_content_or_gates_leave_out_cost_nothing(batch):
-    """Counted in the dense mask; gates that are 0 without a pattern are computed, and counted."""
+    """The dense mask has the counts. Without a pattern, pairs with a gate of 0 are computed and counted."""
     rng = np.random.default_rng(0)
     query, key = rng.standard_normal((2, batch, 2, 70, 8))
     chosen = hs.sparse.selected_blocks(query, key, keep=2, block_size=(8, 4))
@@ -241,7 +241,7 @@ def test_memory_keys_cost_a_pair_for_each_query():
 
 
 def test_cost_of_a_long_context_is_exact():
-    """Far beyond what fits a 32-bit number, and a double."""
+    """The counts fit neither a 32-bit number nor a double."""
     tokens = 100_003
     cost = hs.cost(tokens=tokens, num_heads=3, head_dim=64, batch=2)
     assert cost.pairs == 6 * tokens * (tokens + 1) // 2
@@ -323,8 +323,8 @@ def test_dynamic_span_vjp_by_central_differences():
     for place, gradient in enumerate(vjp(grad_span)):
 
         def loss(array, place=place):
-            given = [*arrays[:place], array, *arrays[place + 1 :]]
-            return (hs.dynamic_span(*given, 50.0) * grad_span).sum()
+            arguments = [*arrays[:place], array, *arrays[place + 1 :]]
+            return (hs.dynamic_span(*arguments, 50.0) * grad_span).sum()
 
         expected = oracle.central_difference(loss, arrays[place])
         assert gradient.shape == arrays[place].shape

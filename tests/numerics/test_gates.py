@@ -1,6 +1,6 @@
-"""Factors of blocks: what they learn, where they close, and how they are given wrongly.
+"""Factors of blocks: their gradients, closed gates and wrong arguments.
 
-Their numbers are in all random cases.
+The random cases of attention check their values.
 """
 
 import headspan as hs
@@ -12,7 +12,7 @@ from cases import DTYPES, normals
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block", [(64, 64), (16, 40), (100, 7)], ids=str)
 def test_closed_gates_are_blocks_left_out(block, dtype):
-    """With the same numbers as without the pattern, and no gradient; and what lies there is not read with it."""
+    """Results are the same with and without the pattern, gradients are 0, and the pattern skips the keys."""
     query, key, value = (normals(i, 2, 4, 300, 16, dtype=dtype) for i in range(3))
     gates = np.random.default_rng(3).uniform(0.2, 1, (4, -(-300 // block[0]), -(-300 // block[1])))
     gates[np.random.default_rng(4).random(gates.shape) < 0.4] = 0
@@ -23,9 +23,9 @@ def test_closed_gates_are_blocks_left_out(block, dtype):
     tolerance = 1e-11 if dtype == "float64" else 3e-5
     np.testing.assert_allclose(out, left, rtol=0, atol=tolerance)
     np.testing.assert_allclose(out, hs.reference.attention(query, key, value, **options), rtol=0, atol=tolerance)
-    found, wanted = vjp(np.ones_like(out)).block_gates, left_vjp(np.ones_like(out)).block_gates
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=100 * tolerance)
-    assert not found[gates == 0].any()
+    gradient, wanted = vjp(np.ones_like(out)).block_gates, left_vjp(np.ones_like(out)).block_gates
+    np.testing.assert_allclose(gradient, wanted, rtol=0, atol=100 * tolerance)
+    assert not gradient[gates == 0].any()
     closed = np.ones((4, 300), bool)
     for head, _, column in np.argwhere(gates > 0):
         closed[head, column * block[1] : (column + 1) * block[1]] = False
@@ -87,17 +87,17 @@ def test_gradients_of_learned_blocks_are_those_of_the_loss(shape, block, tied, c
 
     options, gates_vjp = hs.sparse.learned_blocks_vjp(gates, block, tokens=40, tied=tied)
     _, vjp = hs.attention_vjp(query, key, value, causal=causal, **options)
-    found = gates_vjp(vjp(weight).block_gates).gates
-    assert found.shape == gates.shape
-    assert found.flat[-1] == 0
+    gradient = gates_vjp(vjp(weight).block_gates).gates
+    assert gradient.shape == gates.shape
+    assert gradient.flat[-1] == 0
     for index in list(np.ndindex(shape))[:-1]:
-        there, back = gates.copy(), gates.copy()
-        there[index] += 1e-6
-        back[index] -= 1e-6
-        np.testing.assert_allclose(found[index], (loss(there) - loss(back)) / 2e-6, rtol=0, atol=1e-7)
+        ahead, behind = gates.copy(), gates.copy()
+        ahead[index] += 1e-6
+        behind[index] -= 1e-6
+        np.testing.assert_allclose(gradient[index], (loss(ahead) - loss(behind)) / 2e-6, rtol=0, atol=1e-7)
 
 
-def test_closed_blocks_cost_nothing_and_own_ones_are_open():
+def test_closed_blocks_cost_nothing_and_diagonal_blocks_are_open():
     gates = np.zeros((2, 4, 4))
     gates[1, 3, 0] = 5.0
     options, vjp = hs.sparse.learned_blocks_vjp(gates, 25, tokens=100)
@@ -143,7 +143,7 @@ def test_a_planted_pattern_is_found(seed, weight):
     ],
     ids=str,
 )  # fmt: skip
-def test_learned_blocks_given_wrongly(words, wrong):
+def test_wrong_arguments_of_learned_blocks(words, wrong):
     arguments = {"gates": np.ones((3, 3)), "block_size": 16, "tokens": 40} | wrong
     with pytest.raises((TypeError, ValueError), match=words) as caught:
         hs.sparse.learned_blocks(arguments.pop("gates"), arguments.pop("block_size"), **arguments)

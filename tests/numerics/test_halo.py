@@ -38,8 +38,8 @@ def seen(head, queries, *, span=np.inf, ramp=32, causal=True, pattern=None):
 @pytest.mark.parametrize("key_heads", [4, 2])
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
-def test_as_many_as_are_seen(options, lengths, key_heads):
-    options = {name: its() if callable(its) else its for name, its in options.items()}  # a pattern is made in the test
+def test_sent_bytes_are_those_of_the_keys_that_are_seen(options, lengths, key_heads):
+    options = {name: option() if callable(option) else option for name, option in options.items()}  # makes the pattern
     each, rows = 4 // key_heads, 0
     for (start, stop), key_head in itertools.product(itertools.pairwise(np.cumsum([0, *lengths])), range(key_heads)):
         heads = range(key_head * each, (key_head + 1) * each)

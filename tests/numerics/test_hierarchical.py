@@ -57,25 +57,25 @@ def test_gradients_are_those_of_the_values(side):
 
     arrays, sinks = [query, key, value], np.array([0.5, -1.0])
     _, vjp = hs.sparse.hierarchical_attention_vjp(*arrays, block_size=side, sinks=sinks, return_lse=True)
-    found = vjp(grad_out, grad_lse)
-    assert found.key_bias is None
-    for which, gradient in enumerate(found[:3]):
+    gradients = vjp(grad_out, grad_lse)
+    assert gradients.key_bias is None
+    for which, gradient in enumerate(gradients[:3]):
         assert gradient.shape == arrays[which].shape
         for index in [(0, 0, 0), (0, -1, -1), *np.random.default_rng(side).integers(0, (1, 41, 5), (12, 3))]:
             moved = [[x.copy() for x in arrays] for _ in range(2)]
-            for sign, its in zip((1, -1), moved, strict=True):
-                its[which][tuple(index)] += sign * 1e-5
-            there, back = (loss(*its, sinks=sinks) for its in moved)
-            np.testing.assert_allclose(gradient[tuple(index)], (there - back) / 2e-5, rtol=0, atol=1e-7)
-    there, back = (loss(*arrays, sinks=sinks + np.array([sign * 1e-5, 0])) for sign in (1, -1))
-    np.testing.assert_allclose(found.sinks[0], (there - back) / 2e-5, rtol=0, atol=1e-7)
+            for sign, shifted in zip((1, -1), moved, strict=True):
+                shifted[which][tuple(index)] += sign * 1e-5
+            ahead, behind = (loss(*shifted, sinks=sinks) for shifted in moved)
+            np.testing.assert_allclose(gradient[tuple(index)], (ahead - behind) / 2e-5, rtol=0, atol=1e-7)
+    ahead, behind = (loss(*arrays, sinks=sinks + np.array([sign * 1e-5, 0])) for sign in (1, -1))
+    np.testing.assert_allclose(gradients.sinks[0], (ahead - behind) / 2e-5, rtol=0, atol=1e-7)
 
 
 def test_equal_keys_of_a_group_are_exact():
     query, value = normals(0, 2, 500, 8), normals(1, 2, 500, 8)
     key = np.repeat(normals(2, 2, 1, 8), 500, axis=1)
-    found = hs.sparse.hierarchical_attention(query, key, value, block_size=8)
-    np.testing.assert_allclose(found, hs.attention(query, key, value), rtol=0, atol=1e-12)
+    out = hs.sparse.hierarchical_attention(query, key, value, block_size=8)
+    np.testing.assert_allclose(out, hs.attention(query, key, value), rtol=0, atol=1e-12)
 
 
 def test_a_changed_future_changes_nothing_before_it():
@@ -101,7 +101,7 @@ def test_cost_counts_the_groups_that_queries_see(side, tokens, queries):
 
 
 def test_pairs_grow_as_the_logarithm():
-    """Of a token: twice as many tokens add a level, which is one or two stretches of means."""
+    """Twice as many tokens add a level to the pairs of a query: one or two stretches of means."""
     pairs = [
         hs.sparse.hierarchical_cost(tokens=1, key_tokens=64 * 2**i, num_heads=1, head_dim=8).pairs for i in range(4, 14)
     ]

@@ -1,4 +1,4 @@
-"""16-bit floats: computed with as the float32 numbers that they are, and results rounded."""
+"""16-bit floats: computed as float32 numbers, with rounded results."""
 
 import headspan as hs
 import numpy as np
@@ -38,23 +38,23 @@ def test_results_are_those_of_float32_rounded(dtype, options):
     assert np.array_equal(out, expected.astype(dtype))
     assert lse.dtype == np.float32
     assert np.array_equal(lse, expected_lse)
-    given, wanted = vjp(grad_out)._asdict(), wide_vjp(grad_out.astype(np.float32))._asdict()
+    gradients, wanted = vjp(grad_out)._asdict(), wide_vjp(grad_out.astype(np.float32))._asdict()
     for name in ("query", "key", "value"):
-        assert given[name].dtype == dtype
-        assert np.array_equal(given[name], wanted[name].astype(dtype))
-    for name in given.keys() - {"query", "key", "value"}:
-        assert (given[name] is None) == (wanted[name] is None)
-        if given[name] is not None:
+        assert gradients[name].dtype == dtype
+        assert np.array_equal(gradients[name], wanted[name].astype(dtype))
+    for name in gradients.keys() - {"query", "key", "value"}:
+        assert (gradients[name] is None) == (wanted[name] is None)
+        if gradients[name] is not None:
             was_narrow = name in ("pair_bias", "persistent_key", "persistent_value")
             rounded = wanted[name].astype(dtype) if was_narrow else wanted[name]
-            assert given[name].dtype == rounded.dtype, name
-            assert np.array_equal(given[name], rounded), name
+            assert gradients[name].dtype == rounded.dtype, name
+            assert np.array_equal(gradients[name], rounded), name
     weights = hs.attention_weights(arrays[0], arrays[1], **options)
     assert np.array_equal(weights, hs.attention_weights(*(a.astype(np.float32) for a in arrays[:2]), **wide))
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_layouts_axes_and_given_results(dtype):
+def test_layouts_axes_and_arrays_for_results(dtype):
     *arrays, grad_out = problem(dtype)
     expected = hs.attention(*arrays)
     swapped = [np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2) for a in arrays]
@@ -68,9 +68,9 @@ def test_layouts_axes_and_given_results(dtype):
     assert result is out
     assert np.array_equal(out, expected)
     into = {"key": np.zeros((2, 90, 2, 16), dtype).swapaxes(1, 2)}
-    found = backward(request, saved, grad_out, needs=("key", "value"), into=into)
-    assert found["key"] is into["key"]
-    assert np.array_equal(found["key"], hs.attention_vjp(*arrays)[1](grad_out).key)
+    gradients = backward(request, saved, grad_out, needs=("key", "value"), into=into)
+    assert gradients["key"] is into["key"]
+    assert np.array_equal(gradients["key"], hs.attention_vjp(*arrays)[1](grad_out).key)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -101,7 +101,7 @@ def test_wrong_types(dtype):
 
 
 def test_no_worse_than_rounding_the_result():
-    """In float64 on the same numbers: what is left is the rounding of the result, and float32's own."""
+    """Against float64 on the same numbers, the error is the rounding of the result and of float32."""
     for dtype, step in zip(TYPES, (2.0**-11, 2.0**-8), strict=True):
         *arrays, _ = problem(dtype, tokens=300)
         expected = hs.reference.attention(*(a.astype(np.float64) for a in arrays))

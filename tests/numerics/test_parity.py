@@ -1,6 +1,6 @@
-"""Sparse attentions of the literature: the set of keys each paper defines, written as its loops.
+"""Sparse attentions of the literature: the set of keys that each paper defines, in plain loops.
 
-Every set is tested to be what the pattern for it means, and attention with that pattern to be
+The mask of the pattern for a paper must be this set, and attention with the pattern must be
 softmax attention over the set.
 """
 
@@ -73,11 +73,11 @@ def window_start(index, length, kernel, dilation):
         return index % dilation
     if index + half * dilation >= length:
         place = index % dilation
-        whole = (length // dilation) * dilation
-        rest = length - whole
+        multiple = (length // dilation) * dilation
+        rest = length - multiple
         if place < rest:
             return length - rest + place - 2 * half * dilation
-        return whole + place - kernel * dilation
+        return multiple + place - kernel * dilation
     return first
 
 
@@ -150,9 +150,9 @@ def paper_mask(tokens, keys_of, arguments):
 @pytest.mark.parametrize(("tokens", "causal", "tree", "keys_of", "arguments"), PAPERS.values(), ids=PAPERS)
 def test_pattern_is_the_set_of_the_paper(tokens, causal, tree, keys_of, arguments):
     expected = paper_mask(tokens, keys_of, arguments)
-    meant, given = pattern_oracle.mask(tree, tokens, tokens), pattern_oracle.build(tree).mask(tokens)
+    meant, actual = pattern_oracle.mask(tree, tokens, tokens), pattern_oracle.build(tree).mask(tokens)
     np.testing.assert_array_equal(np.tril(meant) if causal else meant, expected)
-    np.testing.assert_array_equal(np.tril(given) if causal else given, expected)
+    np.testing.assert_array_equal(np.tril(actual) if causal else actual, expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -172,16 +172,16 @@ def test_attention_is_softmax_over_the_set(tokens, causal, tree, keys_of, argume
 
 
 def test_random_blocks_are_spread_evenly():
-    """As many a row as were asked for; each block of keys drawn about as often as every other."""
+    """Every row has the number of blocks asked for, and all blocks of keys are drawn about equally often."""
     mask = hs.patterns.Random(8, 1, seed=5).mask(1024)
     assert np.all(mask.sum(axis=1) == 8)
     drawn = mask.sum(axis=0)  # 8 on average, with a standard deviation of 2.8
     assert drawn.max() < 25
     assert np.mean(drawn > 0) > 0.98
-    # Two rows in a row have hardly a block in common: 1/16 on average.
+    # Consecutive rows have hardly a block in common: 1/16 on average.
     assert np.mean((mask[1:] & mask[:-1]).sum(axis=1)) < 0.2
 
 
-def test_random_blocks_of_other_seeds_are_others():
+def test_random_blocks_of_different_seeds_differ():
     masks = [hs.patterns.Random(3, 8, seed=seed).mask(512) for seed in range(4)]
     assert all(not np.array_equal(masks[i], masks[j]) for i in range(4) for j in range(i))

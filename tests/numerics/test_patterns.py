@@ -115,7 +115,7 @@ BIT_CASES = {
         [WIDE, union(WIDE, leaf("Global", list(range(1400, 1500)))), WIDE], {"span": 300, "causal": False},
     ),
     "heads in turn": ((6, 3, 1300, 1300, 16), LONGFORMER, {"causal": False}),
-    "random blocks beside what is seen": ((3, 1, 500, 500, 16), BIGBIRD, {"causal": False, "span": 300}),
+    "random blocks that avoid what is seen": ((3, 1, 500, 500, 16), BIGBIRD, {"causal": False, "span": 300}),
     "grid in blocks": (
         (3, 3, 600, 600, 7), leaf("Neighborhood", (20, 30), (9, 8), stride=(5, 8)),
         {"causal": False, "span": [1.5, 3, 99]},
@@ -162,7 +162,7 @@ def test_bits_do_not_depend_on_threads(threads, shape, tree, options, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*PRIMITIVES, "composed"])
 def test_poisoned_keys_reach_only_the_rows_that_see_them(name, dtype, poison):
-    """So what no row may see changes no bit at all."""
+    """A key that no row may see changes no bit at all."""
     rng = np.random.default_rng([5, len(name)])
     room = pattern_draws.Room(132, 132, 4, None)
     tree = PRIMITIVES[name].draw(rng, room) if name in PRIMITIVES else pattern_draws.draw_tree(rng, room, 4)
@@ -229,8 +229,8 @@ def test_repr_and_equality(tree):
 def test_equal_patterns_of_items_and_heads_are_one_object():
     local, again, other = hs.patterns.Window(4), hs.patterns.Window(4), hs.patterns.Window(5)
     query = np.ones((2, 2, 8, 4))
-    for given, count in (([[local, again], [again]], 1), ([[local], [other]], 4), ([local, other], 2), (local, 1)):
-        patterns = Request(query, query, query, {"pattern": given}).patterns
+    for option, count in (([[local, again], [again]], 1), ([[local], [other]], 4), ([local, other], 2), (local, 1)):
+        patterns = Request(query, query, query, {"pattern": option}).patterns
         assert len(patterns) == count
         assert len({id(pattern) for pattern in patterns}) == min(count, 2)
 
@@ -261,18 +261,18 @@ def test_different_patterns_differ():
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "bsr", "dok", "dia"])
 @pytest.mark.parametrize("kind", ["matrix", "array"])
 def test_blocks_of_sparse_matrices(form, kind):
-    """In whatever order they keep their numbers; a zero that is stored is none the less a zero."""
+    """The format does not matter, and a stored zero is a zero."""
     mask = np.arange(25).reshape(5, 5) % 3 == 0
-    given = getattr(sparse, f"{form}_{kind}")(mask.astype(float))
+    matrix = getattr(sparse, f"{form}_{kind}")(mask.astype(float))
     zeros = sparse.csr_array(mask.astype(float))
     zeros.data[[0, 3]] = 0
-    assert hs.patterns.Blocks(given, 3) == hs.patterns.Blocks(mask, 3)
+    assert hs.patterns.Blocks(matrix, 3) == hs.patterns.Blocks(mask, 3)
     assert hs.patterns.Blocks(zeros, 3) == hs.patterns.Blocks(zeros.toarray() > 0, 3)
     assert zeros.nnz == mask.sum()  # as it was
 
 
 def test_random_blocks_add_all_their_keys():
-    """Beside what is seen already, with heads that differ, for every query but the global ones, who see all."""
+    """Every query adds its blocks to the keys seen before, except global ones, which see all; heads differ."""
     seen, both_ways = pattern_oracle.build(BIGBIRD_SEEN), pattern_oracle.build(BIGBIRD)
     before, after = seen.mask(200), both_ways.mask(200, num_heads=4)
     np.testing.assert_array_equal(after.sum(axis=2)[:, 2:], (before.sum(axis=1) + 30)[2:] * np.ones((4, 1)))
@@ -282,12 +282,12 @@ def test_random_blocks_add_all_their_keys():
     assert counted.head_pairs.tolist() == [before.sum() + 198 * 30] * 4
 
 
-def test_random_blocks_are_those_of_every_version():
+def test_random_blocks_are_the_same_in_every_version():
     mask = hs.patterns.Random(2, 4, seed=7).mask(24)[::4, ::4]
     assert [np.flatnonzero(row).tolist() for row in mask] == [[2, 3], [0, 5], [2, 4], [0, 3], [3, 5], [0, 5]]
 
 
-def test_random_blocks_keep_clear_of_what_differs_between_heads():
+def test_random_blocks_avoid_patterns_that_differ_between_heads():
     chosen = np.stack([SQUARES, ~SQUARES])
     seen = hs.patterns.Blocks(chosen, 10, per_head=True)
     pattern = hs.patterns.Random(2, 10, seed=5, avoid=seen)

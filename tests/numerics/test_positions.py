@@ -183,21 +183,21 @@ def test_forms(name, form):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_indices_as_positions(dtype):
-    """However positions are computed with, they mean what the indices mean."""
+    """Positions that equal the indices give the results without positions."""
     arrays, *grads = make_arguments((4, 2, 130, 200, 8), dtype)
     options = {"span": 20.25, "alibi_slopes": 0.125}
     plain = all_bits(arrays, *grads, **options)
-    for given in (
+    for positions in (
         {"key_positions": np.arange(200)},
         {"query_positions": np.arange(70, 200)},
         {"query_positions": np.arange(130) - 30.0, "key_positions": np.arange(200) - 100.0},
     ):
-        for name, result in all_bits(arrays, *grads, **options, **given).items():
+        for name, result in all_bits(arrays, *grads, **options, **positions).items():
             apart = 1e-11 if dtype == "float64" else 1e-4
             np.testing.assert_allclose(result, plain[name], rtol=apart, atol=apart, err_msg=name)
 
 
-def test_segments_are_calls_of_their_own():
+def test_segments_equal_separate_calls():
     bounds = [0, 1, 30, 95, 96, 160]
     arrays = [normals(i, 2, 2, 160, 8) for i in range(3)]
     ids = hs.segment_ids(bounds)
@@ -205,32 +205,32 @@ def test_segments_are_calls_of_their_own():
         out, lse = hs.attention(*arrays, segment_ids=ids, return_lse=True, **options)
         for first, last in itertools.pairwise(bounds):
             parts = [array[:, :, first:last] for array in arrays]
-            own, own_lse = hs.attention(*parts, return_lse=True, **options)
-            close(out[:, :, first:last], own)
-            close(lse[..., first:last], own_lse)
+            expected, expected_lse = hs.attention(*parts, return_lse=True, **options)
+            close(out[:, :, first:last], expected)
+            close(lse[..., first:last], expected_lse)
 
 
 def test_lengths_are_shorter_keys():
     query, key, value = normals(0, 3, 2, 40, 8), normals(1, 3, 2, 70, 8), normals(2, 3, 2, 70, 8)
     out = hs.attention(query, key, value, causal=False, key_stop=[70, 33, 1])
     for item, length in enumerate([70, 33, 1]):
-        own = hs.attention(query[item], key[item, :, :length], value[item, :, :length], causal=False)
-        close(out[item], own)
+        expected = hs.attention(query[item], key[item, :, :length], value[item, :, :length], causal=False)
+        close(out[item], expected)
 
 
 def test_padding_on_the_left_is_fewer_keys():
-    """Queries of the padding see nothing, the others what they see without it, causal as it is."""
+    """Queries of the padding see nothing, and the others what they see without padding."""
     query, key, value = (normals(i, 3, 2, 70, 8) for i in range(3))
     out, lse = hs.attention(query, key, value, span=9.5, key_start=[0, 33, 69], return_lse=True)
     for item, begin in enumerate([0, 33, 69]):
-        own = hs.attention(*(array[item, :, begin:] for array in (query, key, value)), span=9.5)
-        close(out[item, :, begin:], own)
+        expected = hs.attention(*(array[item, :, begin:] for array in (query, key, value)), span=9.5)
+        close(out[item, :, begin:], expected)
         assert not out[item, :, :begin].any()
         assert np.isneginf(lse[item, :, :begin]).all()
 
 
-def test_removed_keys_are_no_keys():
-    """What is left stands at its positions."""
+def test_removed_keys_are_left_out():
+    """The keys that are left keep their positions."""
     query, key, value = (normals(i, 2, 70, 8) for i in range(3))
     left = np.arange(70) % 5 < 3
     options = {"span": 9.5, "alibi_slopes": 0.125, "return_lse": True}
@@ -243,7 +243,7 @@ def test_removed_keys_are_no_keys():
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_a_bias_removes_is_never_read(dtype, poison):
+def test_keys_that_a_bias_removes_are_never_read(dtype, poison):
     query, key, value = (normals(i, 2, 130, 8).astype(dtype) for i in range(3))
     removed = np.arange(130) % 3 == 1
 
@@ -276,8 +276,8 @@ def test_parts_of_the_keys_merge_to_the_whole():
         hs.attention(query, key, value, key_bias=np.where(one, 0.5, -INF), span=30, return_lse=True)
         for one in (part, ~part)
     ]
-    whole = hs.attention(query, key, value, key_bias=np.full(70, 0.5), span=30, return_lse=True)
-    for one, two in zip(hs.merge_attention(*zip(*halves, strict=True)), whole, strict=True):
+    expected = hs.attention(query, key, value, key_bias=np.full(70, 0.5), span=30, return_lse=True)
+    for one, two in zip(hs.merge_attention(*zip(*halves, strict=True)), expected, strict=True):
         close(one, two)
 
 
@@ -293,7 +293,7 @@ NOTHING = {
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options", NOTHING.values(), ids=NOTHING)
 def test_rows_with_nothing(options, dtype):
-    """Zeros and -inf, and not a number is read: also where every key and value is NaN."""
+    """Results are zeros and -inf, and no number is read: also if every key and value is NaN."""
     arrays, *grads = make_arguments((2, 1, 70, 70, 8), dtype)
     for poison in (0, np.nan):
         spoiled = {name: arrays[name] + arrays[name].dtype.type(poison) for name in ("key", "value")}
@@ -335,7 +335,7 @@ def test_importance_from(dtype):
 
 
 def test_importance_from_vjp_by_central_differences():
-    """Alone, and through an attention that it biases."""
+    """Directly, and through attention with the values as key_bias."""
     arguments = [normals(0, 2, 5, 3), normals(1, 4, 3), normals(2, 4)]
     arrays, grad = [normals(i, 2, 4, 5, 3) for i in (3, 4, 5)], normals(6, 2, 4, 5)
     values, vjp = hs.key_importance_vjp(*arguments)
@@ -343,12 +343,12 @@ def test_importance_from_vjp_by_central_differences():
     through = vjp(attention_vjp(out).key_bias)
     for i, (alone, deep) in enumerate(zip(vjp(grad), through, strict=True)):
 
-        def given(a, i=i):
+        def importance(a, i=i):
             return hs.key_importance(*arguments[:i], a, *arguments[i + 1 :])
 
-        def loss(a, given=given):
-            return np.vdot(hs.attention(*arrays, key_bias=given(a), span=2.25), out)
+        def loss(a, importance=importance):
+            return np.vdot(hs.attention(*arrays, key_bias=importance(a), span=2.25), out)
 
-        expected = oracle.central_difference(lambda a, given=given: np.vdot(given(a), grad), arguments[i])
+        expected = oracle.central_difference(lambda a, make=importance: np.vdot(make(a), grad), arguments[i])
         np.testing.assert_allclose(alone, expected, rtol=0, atol=1e-7)
         np.testing.assert_allclose(deep, oracle.central_difference(loss, arguments[i]), rtol=0, atol=1e-7)

@@ -60,8 +60,8 @@ def test_adjoint():
     query, key, value = problem(queries=131, keys=97)
     out, vjp = hs.attention_vjp(query, key, value, span=[3.5, 20, 90], causal=False)
     grad_out = normals(9, *out.shape)
-    there, back = np.vdot(grad_out, out), np.vdot(vjp(grad_out).value, value)
-    np.testing.assert_allclose(there, back, rtol=1e-12)
+    left, right = np.vdot(grad_out, out), np.vdot(vjp(grad_out).value, value)
+    np.testing.assert_allclose(left, right, rtol=1e-12)
 
 
 def test_gradients_are_linear_in_grad_out():
@@ -102,10 +102,10 @@ def test_the_last_queries_alone(causal):
     """Positions are counted from the last key, so a suffix of the queries stays in place."""
     query, key, value = problem(queries=150, keys=150)
     options = {"span": [3.5, 20, 90], "causal": causal, "alibi_slopes": 0.05}
-    whole = hs.attention(query, key, value, **options)
+    expected = hs.attention(query, key, value, **options)
     for count in (1, 63, 64, 65, 149):
         part = hs.attention(query[:, -count:], key, value, **options)
-        np.testing.assert_allclose(part, whole[:, -count:], **CLOSE)
+        np.testing.assert_allclose(part, expected[:, -count:], **CLOSE)
 
 
 def test_keys_before_every_reach_change_nothing():
@@ -125,12 +125,12 @@ def test_keys_before_every_reach_change_nothing():
 def test_split_keys_and_merge(cut):
     """Queries in the second part see all of the first part and their own part causally."""
     query, key, value = problem(queries=140 - cut, keys=140)
-    whole, whole_lse = hs.attention(query, key, value, return_lse=True)
+    expected, expected_lse = hs.attention(query, key, value, return_lse=True)
     past = hs.attention(query, key[:, :cut], value[:, :cut], causal=False, return_lse=True)
     present = hs.attention(query, key[:, cut:], value[:, cut:], return_lse=True)
     out, lse = hs.merge_attention([past[0], present[0]], [past[1], present[1]])
-    np.testing.assert_allclose(out, whole, **CLOSE)
-    np.testing.assert_allclose(lse, whole_lse, **CLOSE)
+    np.testing.assert_allclose(out, expected, **CLOSE)
+    np.testing.assert_allclose(lse, expected_lse, **CLOSE)
 
 
 @pytest.mark.parametrize("causal", [True, False])

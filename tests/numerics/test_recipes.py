@@ -98,7 +98,7 @@ def dense_with_factors(q, k, v, factors, grad_out):
 @pytest.mark.parametrize("queries", [30, 11])
 @pytest.mark.parametrize("overlapping", [False, True])
 def test_window_beside_gates(recipes, qkv, overlapping, queries):
-    """Some gates are closed, all those of the last blocks of queries, too; pairs that both parts hold count twice."""
+    """Some gates are closed, among them all of the last block of queries; pairs of both parts count twice."""
     q, k, v = qkv
     q, grad_out = q[:, :, -queries:], np.random.default_rng(1).standard_normal((2, 3, queries, 8))
     gates = np.random.default_rng(2).uniform(0.1, 1, (3, 8, 8))
@@ -108,10 +108,10 @@ def test_window_beside_gates(recipes, qkv, overlapping, queries):
         far = {"pattern": Blocks(gates > 0, 4, per_head=True), "block_gates": gates, "gate_block_size": 4}
         out, vjp = recipes["together"](q, k, v, {"pattern": Window(6)}, far)
         near, far = vjp(grad_out)
-        found = [*(a + b for a, b in zip(near[:3], far[:3], strict=True)), far.block_gates]
+        gradients = [*(a + b for a, b in zip(near[:3], far[:3], strict=True)), far.block_gates]
     else:
         out, vjp = recipes["window_beside_gates"](q, k, v, gates, 4, 6)
-        found = vjp(grad_out)
+        gradients = vjp(grad_out)
     at, key = np.arange(30 - queries, 30)[:, None], np.arange(30)
     near, past = (key <= at) & (at - key <= 5), (key <= at) & (overlapping | (at - key > 5))
     blocks = at // 4, key // 4
@@ -119,5 +119,5 @@ def test_window_beside_gates(recipes, qkv, overlapping, queries):
     of_gates = np.zeros_like(gates)
     np.add.at(of_gates, (slice(None), *np.broadcast_arrays(*blocks)), (of_factors * past).sum(axis=0))
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-11)
-    for ours, theirs in zip(found, [*of_arrays, np.where(gates > 0, of_gates, 0)], strict=True):
+    for ours, theirs in zip(gradients, [*of_arrays, np.where(gates > 0, of_gates, 0)], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10)

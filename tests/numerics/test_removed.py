@@ -1,4 +1,4 @@
-"""Pairs that a bias of -inf or a gate of 0 removes are left out as masked ones are, whatever their rows hold."""
+"""Pairs that a bias of -inf or a gate of 0 removes are left out like masked ones, whatever their rows hold."""
 
 import headspan as hs
 import numpy as np
@@ -25,7 +25,7 @@ def by_bias(dtype):
 
 
 def by_gates(dtype):
-    """Of single keys, so that some are removed for all queries, and of queries by tens."""
+    """Gates of single keys, so that some are removed for all queries, and of ten queries each."""
     gates = np.random.default_rng(1).uniform(0.2, 1, (2, KEYS // 10, KEYS))
     gates[np.random.default_rng(2).random(gates.shape) < 0.3] = 0
     gates[:, :, [POISONED[0], POISONED[2]]] = 0
@@ -44,7 +44,7 @@ KINDS = {"bias": by_bias, "gates": by_gates, "both": by_both}
 MORE = {
     "alone": {},
     "soft spans": {"span": np.linspace(5, 200, TOKENS).reshape(1, 1, -1), "ramp": 24, "alibi_slopes": [0.05, -0.01]},
-    "others beside": {
+    "other options": {
         "span": [30.5, 90.25], "ramp": 16, "temperature": [0.7, 1.5], "softcap": 3.0, "sinks": [0.5, -1.0],
         "distance_bias": np.linspace(-1, 1, 12), "persistent_key": normals(7, 3, 8),
         "persistent_value": normals(8, 3, 5),
@@ -57,20 +57,20 @@ MORE = {
 def problem(kind, more, dtype):
     arrays = [normals(i, 1, heads, n, dim, dtype=dtype) for i, (heads, n, dim) in enumerate(
         [(2, TOKENS, 8), (1, KEYS, 8), (1, KEYS, 5), (2, TOKENS, 5)])]  # fmt: skip
-    floats = {name: np.asarray(its, dtype) for name, its in MORE[more].items() if name.startswith("persistent")}
+    floats = {name: np.asarray(option, dtype) for name, option in MORE[more].items() if name.startswith("persistent")}
     pattern = {"pattern": Window(41) | Global([0, 100])} if more == "a pattern" else {}
     return *arrays, {**MORE[more], **floats, **KINDS[kind](dtype), **pattern}
 
 
 def results(query, key, value, grad_out, options):
     (out, lse), vjp = hs.attention_vjp(query, key, value, return_lse=True, **options)
-    gradients = {name: its for name, its in vjp(grad_out, grad_out[..., 0])._asdict().items() if its is not None}
+    gradients = {name: array for name, array in vjp(grad_out, grad_out[..., 0])._asdict().items() if array is not None}
     weights = hs.attention_weights(query, key, **options)
     return {
         "out": out,
         "lse": lse,
         "weights": weights,
-        **{f"gradient of {name}": its for name, its in gradients.items()},
+        **{f"gradient of {name}": gradient for name, gradient in gradients.items()},
     }
 
 
@@ -89,9 +89,9 @@ def test_keys_that_no_query_sees_change_nothing(kind, more, poison, dtype):
     before = results(query, key, value, grad_out, options)
     unseen = POISONED[::2]
     after = results(query, poisoned(key, unseen, poison), poisoned(value, unseen, poison), grad_out, options)
-    for name, its in before.items():
-        np.testing.assert_array_equal(after[name], its, err_msg=name)
-        assert np.isfinite(its).all() or name == "lse", name
+    for name, result in before.items():
+        np.testing.assert_array_equal(after[name], result, err_msg=name)
+        assert np.isfinite(result).all() or name == "lse", name
     assert (before["out"][:, :, EMPTY] == 0).all() or "persistent_key" in options
     assert (before["gradient of query"][:, :, EMPTY] == 0).all() or "persistent_key" in options
     assert np.isneginf(before["lse"][:, :, EMPTY]).all() or "persistent_key" in options
@@ -101,32 +101,32 @@ def test_keys_that_no_query_sees_change_nothing(kind, more, poison, dtype):
 @pytest.mark.parametrize("more", [name for name in MORE if name != "a pattern"])
 @pytest.mark.parametrize("kind", ["bias", "gates"])
 @pytest.mark.parametrize("name", ["query", "key", "value"])
-def test_nan_reaches_what_sees_it(name, kind, more, dtype):
-    """Everything as the oracle has it, which leaves out what is not seen: where NaN comes, and all other numbers."""
+def test_nan_reaches_the_pairs_that_see_it(name, kind, more, dtype):
+    """NaN and all other numbers are those of the oracle, which leaves out pairs that are not seen."""
     query, key, value, grad_out, options = problem(kind, more, dtype)
     arrays = {"query": query, "key": key, "value": value}
     arrays[name] = poisoned(arrays[name], (EMPTY, 50) if name == "query" else POISONED, np.nan)
     ours = results(*arrays.values(), grad_out, options)
     with np.errstate(invalid="ignore"):
-        whole = oracle.with_persistent_columns(**arrays, **options)
-        gradients = oracle.gradients(**arrays, grad_out=grad_out, grad_lse=grad_out[..., 0], whole=whole, **options)
+        dense = oracle.with_persistent_columns(**arrays, **options)
+        gradients = oracle.gradients(**arrays, grad_out=grad_out, grad_lse=grad_out[..., 0], whole=dense, **options)
         reference = hs.reference.attention(**arrays, **options)
-    expected = {"out": whole.out, "lse": whole.lse, "weights": whole.weights[..., :KEYS]}
-    expected |= {f"gradient of {name}": its.value for name, its in gradients.items()}
+    expected = {"out": dense.out, "lse": dense.lse, "weights": dense.weights[..., :KEYS]}
+    expected |= {f"gradient of {name}": gradient.value for name, gradient in gradients.items()}
     assert ours.keys() == expected.keys()
     assert np.isnan(ours["out"]).any()
-    for result, its in expected.items():
-        np.testing.assert_array_equal(np.isnan(ours[result]), np.isnan(its), err_msg=result)
-        scale = np.abs(its, where=np.isfinite(its), out=np.ones(its.shape)).max()
+    for result, right in expected.items():
+        np.testing.assert_array_equal(np.isnan(ours[result]), np.isnan(right), err_msg=result)
+        scale = np.abs(right, where=np.isfinite(right), out=np.ones(right.shape)).max()
         tolerance = (3e-5 if dtype == "float32" else 1e-12) * scale
-        np.testing.assert_allclose(ours[result], its, rtol=0, atol=tolerance, err_msg=result)
-    np.testing.assert_allclose(reference, whole.out, rtol=0, atol=1e-6 if dtype == "float32" else 1e-12)
+        np.testing.assert_allclose(ours[result], right, rtol=0, atol=tolerance, err_msg=result)
+    np.testing.assert_allclose(reference, dense.out, rtol=0, atol=1e-6 if dtype == "float32" else 1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["bias", "gates"])
 def test_threads(kind, dtype):
-    """The same bits for any number of threads, NaN among them; and what is removed for all is not missed."""
+    """Any number of threads gives the same bits, with NaN and with keys that are removed for all queries."""
     tokens, rng = 500, np.random.default_rng(0)
     query, key, value, grad_out = (normals(i, 1, 4, tokens, 32, dtype=dtype) for i in range(4))
     if kind == "bias":
@@ -140,14 +140,14 @@ def test_threads(kind, dtype):
     key[:, :, 64:192], value[:, :, [100, 300]] = np.nan, np.inf
     before = hs.get_num_threads()
     try:
-        found = []
+        runs = []
         for threads in (1, 2, 3):
             hs.set_num_threads(threads)
-            found.append(results(query, key, value, grad_out, options))
+            runs.append(results(query, key, value, grad_out, options))
     finally:
         hs.set_num_threads(before)
-    for other in found[1:]:
-        for name, its in found[0].items():
-            np.testing.assert_array_equal(other[name], its, err_msg=name)
-    assert np.isfinite(found[0]["out"][:, :, :400]).all()
-    assert not np.isfinite(found[0]["out"][:, :, 400:]).all()
+    for other in runs[1:]:
+        for name, result in runs[0].items():
+            np.testing.assert_array_equal(other[name], result, err_msg=name)
+    assert np.isfinite(runs[0]["out"][:, :, :400]).all()
+    assert not np.isfinite(runs[0]["out"][:, :, 400:]).all()

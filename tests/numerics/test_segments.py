@@ -15,7 +15,7 @@ pytestmark = pytest.mark.numerical
 
 RNG = np.random.default_rng(5)
 CLUSTERS = RNG.integers(0, 7, (2, 130))
-NOT_BESIDE = {"segment_ids", "query_segments", "prefix_lengths", "dropout", "block_gates"}
+NOT_WITH_CLUSTERS = {"segment_ids", "query_segments", "prefix_lengths", "dropout", "block_gates"}
 STEPS = np.cumsum(np.resize([0, 0.25, 1, 2.5, 0, 0, 1], 130))
 PACKED = {"query_segments": np.repeat([0, 1, 2], [30, 5, 35]), "key_segments": np.repeat([0, 1, 2], [40, 60, 30])}
 OTHER_ORDER = {"query_segments": np.repeat([2, 7, 0, 1], [20, 5, 25, 20]), "key_segments": PACKED["key_segments"]}
@@ -34,7 +34,7 @@ EDGES = {
     "queries without keys": (
         (1, 1, 1, 70, 130, 8), {"query_segments": np.arange(70) // 20, "key_segments": np.arange(130) // 100 * 3},
     ),
-    "nobody meets anybody": ((1, 1, 1, 70, 130, 8), {"query_segments": [0] * 70, "key_segments": [1] * 130}),
+    "no query sees a key": ((1, 1, 1, 70, 130, 8), {"query_segments": [0] * 70, "key_segments": [1] * 130}),
     "positions that start again": (
         (1, 2, 1, 130, 130, 8),
         {"segment_ids": np.arange(130) // 45, "key_positions": np.arange(130) % 45, "span": 9.5},
@@ -79,9 +79,9 @@ def test_edge(shape, options, dtype):
 
 
 @pytest.mark.parametrize("ids", [[[5, 1, 5, 1, 1, 5, 1], [0, 0, 1, 2, 0, 2, 0]], [2, 0, 2, 0, 2, 0, 2]], ids=str)
-@pytest.mark.parametrize("name", [name for name, options in OPTIONS.items() if not options.keys() & NOT_BESIDE])
-def test_every_option_goes_along_with_clusters(name, ids):
-    """What an option has of each token, each batch item, or neither."""
+@pytest.mark.parametrize("name", [name for name, options in OPTIONS.items() if not options.keys() & NOT_WITH_CLUSTERS])
+def test_every_option_works_with_clusters(name, ids):
+    """Options of each token, of each batch item, and of neither."""
     query, key, value = make_arrays()
     grad_out, grad_lse = normals(1, *query.shape[:3], value.shape[-1]), normals(2, *query.shape[:3])
     arrays = {"query": query, "key": key, "value": value}
@@ -94,38 +94,38 @@ def close(one, two, name=""):
 
 @pytest.mark.parametrize("options", [{"span": 20.5}, {"causal": False, "alibi_slopes": 0.125}], ids=str)
 @pytest.mark.parametrize("segments", [PACKED, OTHER_ORDER], ids=["packed", "in another order"])
-def test_packed_segments_are_calls_of_their_own(segments, options):
+def test_packed_segments_equal_separate_calls(segments, options):
     query, grad_out = normals(0, 2, 70, 8), normals(1, 2, 70, 8)
     key, value = normals(2, 2, 130, 8), normals(3, 2, 130, 8)
     out, vjp = hs.attention_vjp(query, key, value, **segments, **options)
     gradients = vjp(grad_out)
     for name in np.unique(segments["query_segments"]):
-        mine, its = segments["query_segments"] == name, segments["key_segments"] == name
-        if not its.any():
-            assert not out[:, mine].any()
+        queries, keys = segments["query_segments"] == name, segments["key_segments"] == name
+        if not keys.any():
+            assert not out[:, queries].any()
             continue
-        one, own_vjp = hs.attention_vjp(query[:, mine], key[:, its], value[:, its], **{"causal": True, **options})
-        own = own_vjp(grad_out[:, mine])
-        close(out[:, mine], one)
-        close(gradients.query[:, mine], own.query)
-        close(gradients.key[:, its], own.key)
-        close(gradients.value[:, its], own.value)
+        one, part_vjp = hs.attention_vjp(query[:, queries], key[:, keys], value[:, keys], **{"causal": True, **options})
+        part_gradients = part_vjp(grad_out[:, queries])
+        close(out[:, queries], one)
+        close(gradients.query[:, queries], part_gradients.query)
+        close(gradients.key[:, keys], part_gradients.key)
+        close(gradients.value[:, keys], part_gradients.value)
 
 
-def test_clusters_are_calls_of_their_own_at_the_places_of_their_tokens():
+def test_clusters_equal_separate_calls_at_the_positions_of_their_tokens():
     arrays, ids = [normals(i, 2, 130, 8) for i in range(3)], CLUSTERS[0]
     out, lse = hs.attention(*arrays, segment_ids=ids, span=20.5, return_lse=True)
     for name in np.unique(ids):
         mine = np.flatnonzero(ids == name)
         places = {"query_positions": mine, "key_positions": mine}
-        own, own_lse = hs.attention(*(a[:, mine] for a in arrays), span=20.5, return_lse=True, **places)
-        close(out[:, mine], own)
-        close(lse[:, mine], own_lse)
+        expected, expected_lse = hs.attention(*(a[:, mine] for a in arrays), span=20.5, return_lse=True, **places)
+        close(out[:, mine], expected)
+        close(lse[:, mine], expected_lse)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_segments_of_both_are_those_of_all_where_queries_are_the_last_keys(dtype):
-    """The same bits, since nothing is moved for it."""
+    """The bits are the same, since no row is moved."""
     arrays, *grads = make_arguments((2, 1, 70, 130, 8), dtype)
     ids = np.arange(130) // 37
     one = all_bits(arrays, *grads, segment_ids=ids, span=20.5, temperature=2.0)
@@ -151,14 +151,14 @@ def test_weights_of_clusters_are_of_the_tokens_asked_for(ids):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("ids", [CLUSTERS, CLUSTERS[0]], ids=["of each item", "of all items"])
-def test_a_bias_of_pairs_goes_along_with_clusters(ids, dtype):
+def test_a_bias_of_pairs_works_with_clusters(ids, dtype):
     for lead in ((), (4,), (2, 1)):
         bias = np.cos(np.arange(np.prod((*lead, 70, 130), dtype=float))).reshape(*lead, 70, 130).astype(dtype)
         bias[..., ::7, ::3] = -np.inf
         check_case(named_case((2, 4, 2, 70, 130, 8), dtype, segment_ids=ids, pair_bias=bias, span=40.5))
 
 
-def test_results_of_clusters_are_written_where_they_are_wanted():
+def test_results_of_clusters_are_written_to_arrays_of_the_caller():
     query, key, value, grad_out = (normals(i, 2, 4, 130, 8) for i in range(4))
     request = Request(query, key, value, {"segment_ids": CLUSTERS, "span": 20.5})
     out = np.full((2, 130, 4, 8), np.nan).swapaxes(1, 2)
@@ -174,7 +174,7 @@ def test_results_of_clusters_are_written_where_they_are_wanted():
         assert name == "span" or gradient is into[name]
 
 
-def test_ids_are_told_apart_whatever_numbers_they_are():
+def test_ids_can_be_any_integers():
     arrays = [normals(i, 2, 40, 8) for i in range(3)]
     ids = np.arange(40) % 3
     expected = hs.attention(*arrays, segment_ids=ids)
@@ -185,7 +185,7 @@ def test_ids_are_told_apart_whatever_numbers_they_are():
 
 
 def test_dropout_is_refused_with_clusters():
-    """It goes by where tokens stand, which clusters change; documents one after another do not."""
+    """Dropout depends on the places of tokens, which clusters change and consecutive documents do not."""
     query, key, value = make_arrays()
     options = {"dropout": 0.5, "seed": 1}
     with pytest.raises(ValueError, match="segment_ids that recur"):

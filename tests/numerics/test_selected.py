@@ -22,21 +22,21 @@ def defined(query, key, keep, sides, always=ALWAYS, shortlist=None, causal=True,
         begin, end = max(first - back, 0) if "previous" in always else first, last if "own" in always else first
         stretch = range(begin // sides[1], -(-end // sides[1]) if begin < end else begin // sides[1])
         anyway = {*stretch} | ({0} if "first" in always else set())
-        its = query[max(first - before, 0) : max(last - before, 0)]
-        its = its[:1] if causal else its
+        queries = query[max(first - before, 0) : max(last - before, 0)]
+        queries = queries[:1] if causal else queries
         allowed = [b for b in range(columns) if b not in anyway and (not causal or b < stretch.start)]
-        if not len(its):
+        if not len(queries):
             allowed = []
-        mean = its.mean(0) if len(its) else np.zeros(query.shape[1])
+        mean = queries.mean(0) if len(queries) else np.zeros(query.shape[1])
         if len(allowed) > shortlist:
-            whole = [
+            groups = [
                 n
                 for n in range(columns // NEIGHBOURS)
                 if all(b in allowed for b in range(n * NEIGHBOURS, (n + 1) * NEIGHBOURS))
             ]
-            score = {n: means[n * NEIGHBOURS : (n + 1) * NEIGHBOURS].mean(0) @ mean for n in whole}
-            best = sorted(whole, key=lambda n: -score[n])[: max(shortlist // NEIGHBOURS, 1)]
-            allowed = [b for b in allowed if b // NEIGHBOURS in best or b // NEIGHBOURS not in whole]
+            score = {n: means[n * NEIGHBOURS : (n + 1) * NEIGHBOURS].mean(0) @ mean for n in groups}
+            best = sorted(groups, key=lambda n: -score[n])[: max(shortlist // NEIGHBOURS, 1)]
+            allowed = [b for b in allowed if b // NEIGHBOURS in best or b // NEIGHBOURS not in groups]
         chosen = sorted(allowed, key=lambda b: -(means[b] @ mean))[:keep]
         seen[row, [*anyway, *chosen]] = True
     return seen
@@ -87,7 +87,7 @@ def test_what_is_always_seen(always, causal):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("always", [(), ("own",), ("previous",), ("first",), ("first", "own"), ("first", "previous")])
 def test_blocks_of_any_sizes(always, causal):
-    """Pair by pair: what is seen anyway are the blocks of keys with a token that `always` names, and no other key."""
+    """Pair by pair: the blocks of keys with a token that `always` names are seen anyway, and no other key is."""
     rng = np.random.default_rng(0)
     for sides in np.ndindex(7, 7):
         query_block, key_block = sides[0] + 1, sides[1] + 1
@@ -108,7 +108,7 @@ def test_blocks_of_any_sizes(always, causal):
             np.testing.assert_array_equal(none[i], anyway, err_msg=f"{sides}, query {p} of {tokens}")
             others = set(block[~anyway & ((place < first) | (not causal))])
             if causal:
-                others = {its for its in others if place[block == its].max() < first}
+                others = {other for other in others if place[block == other].max() < first}
             chosen = set(block[some[i] & ~anyway])
             assert chosen <= others
             assert len(chosen) == min(2, len(others))
@@ -128,7 +128,7 @@ def test_a_window_before_each_block(window, causal):
 @pytest.mark.parametrize("query_block", [32, 16, 5, 1])
 @pytest.mark.parametrize("shortlist", [None, 8, 10_000])
 def test_no_output_depends_on_later_tokens(shortlist, query_block):
-    """To the bit, but for the order of sums where blocks of few queries are computed together."""
+    """Bits are equal, except for the order of sums if blocks of few queries are computed together."""
     q, k, v = (normals(i, 1, 2, 400, 8, dtype="float32") for i in range(3))
 
     def attend():
