@@ -78,56 +78,56 @@ def defined(arrays, parameters, indices, options):
 def test_values_and_gradients_are_those_of_the_definition(case, gate):
     arrays, indices, options = draw(case, gate)
     parameters = {name: options[name] for name in ("gate", "span", "temperature") if options.get(name) is not None}
-    parameters = {name: np.asarray(its, np.float64) for name, its in parameters.items()}
+    parameters = {name: np.asarray(value, np.float64) for name, value in parameters.items()}
     (out, lse), vjp = hs.memory.retrieval_attention_vjp(**arrays, indices=indices, **options, return_lse=True)
     expected = defined(arrays, parameters, indices, options)
-    for its, right in zip((out, lse), expected, strict=True):
-        np.testing.assert_allclose(its, right, rtol=0, atol=1e-10)
+    for result, right in zip((out, lse), expected, strict=True):
+        np.testing.assert_allclose(result, right, rtol=0, atol=1e-10)
     alone = hs.memory.retrieval_attention(**arrays, indices=indices, **options)
     assert np.array_equal(alone, out)
 
     grad_out, grad_lse = normals(7, *out.shape), normals(8, *lse.shape)
 
-    def loss(given):
-        its = defined({name: given[name] for name in arrays}, given, indices, options)
-        return (grad_out * its[0]).sum() + (grad_lse * its[1]).sum()
+    def loss(arguments):
+        results = defined({name: arguments[name] for name in arrays}, arguments, indices, options)
+        return (grad_out * results[0]).sum() + (grad_lse * results[1]).sum()
 
     right = autograd.grad(loss)({**arrays, **parameters})
-    found = vjp(grad_out, grad_lse)._asdict()
+    gradients = vjp(grad_out, grad_lse)._asdict()
     for name in (*arrays, *parameters):
-        assert found[name].shape == np.shape({**arrays, **options}[name])
-        np.testing.assert_allclose(found[name], right[name], rtol=0, atol=1e-10, err_msg=name)
-    assert {name for name, its in found.items() if its is not None} == {*arrays, *parameters}
+        assert gradients[name].shape == np.shape({**arrays, **options}[name])
+        np.testing.assert_allclose(gradients[name], right[name], rtol=0, atol=1e-10, err_msg=name)
+    assert {name for name, gradient in gradients.items() if gradient is not None} == {*arrays, *parameters}
 
 
 def test_float32_is_near():
     arrays, indices, options = draw("grouped heads", "a gate a head")
     right, right_vjp = hs.memory.retrieval_attention_vjp(**arrays, indices=indices, **options)
-    narrow = {name: its.astype(np.float32) for name, its in arrays.items()}
+    narrow = {name: array.astype(np.float32) for name, array in arrays.items()}
     out, vjp = hs.memory.retrieval_attention_vjp(**narrow, indices=indices, **options)
     assert out.dtype == np.float32
     np.testing.assert_allclose(out, right, rtol=0, atol=3e-6)
-    for its, wanted in zip(vjp(np.ones_like(out)), right_vjp(np.ones_like(right)), strict=True):
+    for gradient, wanted in zip(vjp(np.ones_like(out)), right_vjp(np.ones_like(right)), strict=True):
         if wanted is not None:
-            np.testing.assert_allclose(its, wanted, rtol=0, atol=1e-4)
+            np.testing.assert_allclose(gradient, wanted, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("axes", [2, 3])
 def test_leading_axes_may_be_left_out(axes):
     arrays, indices, options = draw("as many of each", "one gate")
-    cut = {name: its.reshape(its.shape[4 - axes :]) for name, its in arrays.items()}
-    whole, whole_vjp = hs.memory.retrieval_attention_vjp(**arrays, indices=indices, **options, return_lse=True)
+    cut = {name: array.reshape(array.shape[4 - axes :]) for name, array in arrays.items()}
+    full, full_vjp = hs.memory.retrieval_attention_vjp(**arrays, indices=indices, **options, return_lse=True)
     part, part_vjp = hs.memory.retrieval_attention_vjp(
         **cut, indices=indices.reshape(indices.shape[4 - axes :]), **options, return_lse=True
     )
-    for its, right in zip(part, whole, strict=True):
-        assert np.array_equal(its, right.reshape(its.shape))
-    found, expected = (v(np.ones_like(o[0])) for v, o in ((part_vjp, part), (whole_vjp, whole)))
-    assert np.array_equal(found.gate, expected.gate)
+    for result, right in zip(part, full, strict=True):
+        assert np.array_equal(result, right.reshape(result.shape))
+    gradients, expected = (v(np.ones_like(o[0])) for v, o in ((part_vjp, part), (full_vjp, full)))
+    assert np.array_equal(gradients.gate, expected.gate)
     for name in arrays:
-        its, right = getattr(found, name), getattr(expected, name)
-        assert its.shape == cut[name].shape
-        assert np.array_equal(its, right.reshape(its.shape))
+        gradient, right = getattr(gradients, name), getattr(expected, name)
+        assert gradient.shape == cut[name].shape
+        assert np.array_equal(gradient, right.reshape(gradient.shape))
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_leading_axes_may_be_left_out(axes):
     ids=["scores", "pattern, dropout", "segments"],
 )  # fmt: skip
 def test_options_are_those_of_the_local_part(options):
-    """The same as attention over both, told apart by a pattern, where the options can say the same of both."""
-    if "pattern" in options:  # a dict of its own: pytest keeps what it was given until the process ends
+    """These options change the local part of the softmax; the soft cap also changes scores of retrieved keys."""
+    if "pattern" in options:  # a new dict, because pytest keeps its arguments until the process ends
         options = {**options, "pattern": options["pattern"](5)}
     query, key, value = normals(0, 3, 1, 2, 60, 8)
     memory = normals(1, 2, 1, 2, 40, 8)
@@ -161,18 +161,18 @@ def test_options_are_those_of_the_local_part(options):
     np.testing.assert_allclose(out, (np.exp(lse)[..., None] * local + weights) / total[..., None], rtol=0, atol=1e-12)
 
     def moved(step):
-        its = hs.memory.retrieval_attention(query, key, value, *memory, indices, gate=0.3 + step, **options)
-        return its.sum()
+        out = hs.memory.retrieval_attention(query, key, value, *memory, indices, gate=0.3 + step, **options)
+        return out.sum()
 
     assert gradients.gate == pytest.approx((moved(1e-5) - moved(-1e-5)) / 2e-5, abs=1e-6)
-    given = {name for name in gradients._fields if name in options}
-    assert all(getattr(gradients, name) is not None for name in given)
+    names = {name for name in gradients._fields if name in options}
+    assert all(getattr(gradients, name) is not None for name in names)
 
 
 @pytest.mark.parametrize("case", ["grouped heads", "one query", "many rows"])  # groups of many queries, and of one
 def test_the_same_bits_for_every_number_of_threads(case):
     arrays, indices, options = draw(case, "a gate a head")
-    many = {name: np.concatenate([its] * 3, axis=2).astype(np.float32) for name, its in arrays.items()}
+    many = {name: np.concatenate([array] * 3, axis=2).astype(np.float32) for name, array in arrays.items()}
     chosen = np.concatenate([indices] * 3, axis=2)
     before, results = hs.get_num_threads(), []
     try:
@@ -205,16 +205,16 @@ def test_nothing_from_later_tokens_reaches_a_query():
     def run(query, key, value):
         index = hs.memory.KeyIndex(2, 8, dtype="float64")
         index.add(key)
-        found = index.retrieve(query, 6, before=before)
-        assert (found < before[:, None]).all()
-        out, vjp = hs.memory.retrieval_attention_vjp(query, key, value, key, value, found, span=window, ramp=0)
+        indices = index.retrieve(query, 6, before=before)
+        assert (indices < before[:, None]).all()
+        out, vjp = hs.memory.retrieval_attention_vjp(query, key, value, key, value, indices, span=window, ramp=0)
         return out, vjp
 
     out, vjp = run(query, key, value)
     for at in (0, 1, 17, 100, 199):
-        changed = [its.copy() for its in (query, key, value)]
-        for its in changed:
-            its[:, at:] = normals(at, 2, tokens - at, 8)
+        changed = [array.copy() for array in (query, key, value)]
+        for array in changed:
+            array[:, at:] = normals(at, 2, tokens - at, 8)
         other, _ = run(*changed)
         # Not to the bit: queries whose lists have enough in common are computed together.
         np.testing.assert_allclose(other[:, :at], out[:, :at], rtol=0, atol=1e-13)
@@ -222,7 +222,7 @@ def test_nothing_from_later_tokens_reaches_a_query():
         grad = np.zeros_like(out)
         grad[:, :at] = 1
         gradients = vjp(grad)
-        for its in gradients[:3]:
-            assert not its[:, at:].any()
+        for gradient in gradients[:3]:
+            assert not gradient[:, at:].any()
         assert not gradients.memory_key[:, max(at - window, 0) :].any()
         assert not gradients.memory_value[:, max(at - window, 0) :].any()

@@ -35,18 +35,18 @@ def test_all_lists_together_hold_everything():
 
 def test_some_lists_hold_most():
     exact, inverted, query = both(6000, nprobe=8)
-    found, right = inverted.retrieve(query, 10), exact.retrieve(query, 10)
-    share = np.mean([np.isin(a, b).mean() for a, b in zip(found.reshape(-1, 10), right.reshape(-1, 10), strict=True)])
+    indices, right = inverted.retrieve(query, 10), exact.retrieve(query, 10)
+    share = np.mean([np.isin(a, b).mean() for a, b in zip(indices.reshape(-1, 10), right.reshape(-1, 10), strict=True)])
     assert 0.9 < share <= 1
 
 
 def test_only_what_lies_before():
     exact, inverted, query = both(2000, nprobe=30)
     before = np.repeat([0, 3, 700, 1500, 5000], 10)
-    found = inverted.retrieve(query, 10, before=before)
-    assert (found < before[:, None]).all()
-    assert (found[:, :10] == -1).all()
-    assert np.array_equal(found, exact.retrieve(query, 10, before=before))
+    indices = inverted.retrieve(query, 10, before=before)
+    assert (indices < before[:, None]).all()
+    assert (indices[:, :10] == -1).all()
+    assert np.array_equal(indices, exact.retrieve(query, 10, before=before))
 
 
 def test_errors_say_what_to_do():

@@ -11,16 +11,16 @@ from helpers import run_python
 
 
 def all_sorted(query, key, k, before):
-    """By products in float64, the key that comes first where they are equal, -1 where there are no more."""
+    """Sort by products in float64: of equal products the first key comes first, and -1 fills the rest."""
     heads, group = query.shape[1], query.shape[1] // key.shape[0]
-    found = np.full((*query.shape[:3], k), -1)
+    indices = np.full((*query.shape[:3], k), -1)
     for b, h, i in np.ndindex(*query.shape[:3]):
         seen = min(before[i], key.shape[1])
         products = key[h // group, :seen].astype(np.float64) @ query[b, h, i].astype(np.float64)
         assert heads
         order = np.lexsort((np.arange(seen), -products))[:k]
-        found[b, h, i, : len(order)] = order
-    return found
+        indices[b, h, i, : len(order)] = order
+    return indices
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -38,10 +38,10 @@ def test_the_keys_with_the_largest_products(batch, heads, key_heads, queries, ro
     everything = np.full(queries, rows)
     assert np.array_equal(index.retrieve(query, k), all_sorted(query, key, k, everything))
     before = np.random.default_rng(2).integers(0, rows + 20, queries)
-    found = index.retrieve(query, k, before=before)
-    assert found.shape == (batch, heads, queries, k)
-    assert found.dtype == np.int64
-    assert np.array_equal(found, all_sorted(query, key, k, before))
+    indices = index.retrieve(query, k, before=before)
+    assert indices.shape == (batch, heads, queries, k)
+    assert indices.dtype == np.int64
+    assert np.array_equal(indices, all_sorted(query, key, k, before))
 
 
 def test_equal_products_go_to_the_first_key():
@@ -79,10 +79,10 @@ print(hash(index.retrieve(query, 32).tobytes()))
 
 @pytest.mark.unsanitized
 def test_the_same_for_every_number_of_threads():
-    found = {
+    hashes = {
         run_python(THREADS, OPENBLAS_NUM_THREADS=n, OMP_NUM_THREADS=n, PYTHONHASHSEED="0") for n in ("1", "2", "3")
     }
-    assert len(found) == 1
+    assert len(hashes) == 1
 
 
 def test_what_is_added_is_copied():

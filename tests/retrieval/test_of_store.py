@@ -1,4 +1,4 @@
-"""Keys that are searched, and rows that are read, in a store: the same as in memory, and damage is found."""
+"""Searching keys and reading rows of a store give the same as in memory, and damage is reported."""
 
 import headspan as hs
 import numpy as np
@@ -12,13 +12,13 @@ ROWS = 9500
 
 @pytest.fixture(params=["float32", "float64", "float16"])
 def stored(request, tmp_path):
-    """A store, and its keys and values as they are computed with."""
+    """A store, and its keys and values in the type of the computation."""
     arithmetic = "float64" if request.param == "float64" else "float32"
     key, value = normals(0, 2, ROWS, 8, dtype=arithmetic), normals(1, 2, ROWS, 6, dtype=arithmetic)
     with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6, dtype=request.param) as store:
         for first, last in ((0, 5000), (5000, 9400), (9400, 9490), (9490, ROWS)):
             store.append(key[:, first:last], value[:, first:last])
-        yield store, *(its.astype(request.param).astype(arithmetic) for its in (key, value))
+        yield store, *(array.astype(request.param).astype(arithmetic) for array in (key, value))
 
 
 def test_keys_come_without_values(stored):
@@ -39,12 +39,12 @@ def test_keys_come_without_values(stored):
 def test_chosen_rows(stored, shape):
     store, key, value = stored
     indices = np.random.default_rng(0).integers(-1, ROWS, shape)
-    found = store.gather(indices)
+    gathered = store.gather(indices)
     rows = np.unique(indices[indices >= 0])
-    assert np.array_equal(found[0], key[:, rows])
-    assert np.array_equal(found[1], value[:, rows])
-    assert [its.dtype for its in found[:2]] == [key.dtype] * 2
-    assert np.array_equal(np.where(found[2] < 0, -1, np.append(rows, -1)[found[2]]), indices)
+    assert np.array_equal(gathered[0], key[:, rows])
+    assert np.array_equal(gathered[1], value[:, rows])
+    assert [array.dtype for array in gathered[:2]] == [key.dtype] * 2
+    assert np.array_equal(np.where(gathered[2] < 0, -1, np.append(rows, -1)[gathered[2]]), indices)
 
 
 def test_an_index_of_a_store_finds_what_one_of_arrays_finds(stored):
@@ -71,9 +71,9 @@ def test_attention_to_rows_that_were_read(stored):
     memory_key, memory_value, within = store.gather(indices)
     assert memory_key.shape[1] < ROWS
     options = {"gate": 0.5, "span": 10, "return_lse": True}
-    its = hs.memory.retrieval_attention(query, near_key, near_value, memory_key, memory_value, within, **options)
+    result = hs.memory.retrieval_attention(query, near_key, near_value, memory_key, memory_value, within, **options)
     right = hs.memory.retrieval_attention(query, near_key, near_value, key, value, indices, **options)
-    for a, b in zip(its, right, strict=True):
+    for a, b in zip(result, right, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 if key.dtype == np.float64 else 3e-6)
 
 
@@ -89,9 +89,9 @@ def test_an_inverted_file_of_a_store(stored):
     assert np.array_equal(index.retrieve(query, 5), exact.retrieve(query, 5))
     more = normals(3, 2, 300, 8, dtype="float32")
     store.append(more, more[..., :6])
-    found = index.retrieve(query, 5)
-    assert (found >= ROWS).any()
-    assert np.array_equal(found, exact.retrieve(query, 5))
+    indices = index.retrieve(query, 5)
+    assert (indices >= ROWS).any()
+    assert np.array_equal(indices, exact.retrieve(query, 5))
 
 
 def test_only_the_records_of_chosen_rows_are_read_and_those_are_verified(tmp_path):

@@ -38,7 +38,7 @@ def users():
         check=True,
     ).stdout
     patterns = {kind: re.compile(pattern) for kind, pattern in REGISTERS.items()}
-    found, function = defaultdict(set), ""
+    functions, function = defaultdict(set), ""
     for line in text.splitlines():
         label = FUNCTION.match(line)
         if label:
@@ -46,8 +46,8 @@ def users():
         elif "%" in line:
             for kind, pattern in patterns.items():
                 if pattern.search(line):
-                    found[kind].add(function)
-    return found
+                    functions[kind].add(function)
+    return functions
 
 
 @pytest.mark.parametrize("kind", MAY_USE)

@@ -93,9 +93,9 @@ def test_large_results_are_those_of_each_head_alone(tokens, dim, dtype, temperat
     out, vjp = hs.attention_vjp(*arrays, **options)
     grad_query = vjp(grad_out).query
     for head in range(9):
-        alone, its_vjp = hs.attention_vjp(*arrays[:, :, [head]], **options)
+        alone, head_vjp = hs.attention_vjp(*arrays[:, :, [head]], **options)
         assert np.array_equal(out[:, [head]], alone)
-        assert np.array_equal(grad_query[:, [head]], its_vjp(grad_out[:, [head]]).query)
+        assert np.array_equal(grad_query[:, [head]], head_vjp(grad_out[:, [head]]).query)
 
 
 # What the process holds, less what the system may take from it at any time.

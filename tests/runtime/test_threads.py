@@ -1,4 +1,4 @@
-"""Threads decide who computes, never what; what is outside a span is never even read."""
+"""The number of threads changes no result, and what is outside a span is never even read."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -115,7 +115,7 @@ def test_bits_do_not_depend_on_threads(threads, shape, options, dtype):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", [*pattern_draws.PRIMITIVES, "a late global token"])
 def test_no_bit_of_a_pattern_depends_on_threads(threads, name, causal, include_self):
-    """One head, whose chunks add to the same keys; with spans, which global tokens are free from.
+    """One head, whose chunks add to the same keys, with spans, which do not limit global tokens.
 
     The group of a global token that does not see itself has none of these keys. With more keys than a range has,
     threads share the head.
@@ -132,8 +132,8 @@ def test_no_bit_of_a_pattern_depends_on_threads(threads, name, causal, include_s
     expected = all_bits(arrays, grad_out, grad_lse, **options)
     for count in (2, 3, 5) * 4:
         hs.set_num_threads(count)
-        for its, bits in all_bits(arrays, grad_out, grad_lse, **options).items():
-            assert bits.tobytes() == expected[its].tobytes(), f"{its}, {count} threads"
+        for result, bits in all_bits(arrays, grad_out, grad_lse, **options).items():
+            assert bits.tobytes() == expected[result].tobytes(), f"{result}, {count} threads"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -178,7 +178,7 @@ print(len(before))
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads are kept apart on Linux only")
 def test_threads_may_run_where_they_could_before():
-    """Threads that meet on a processor part; where the system lets them run must stay as it was."""
+    """Threads that meet on a processor separate; the processors that the system allows them must not change."""
     assert int(run_python(AFFINITY)) >= 1
 
 
@@ -202,8 +202,8 @@ def fresh_pattern():
     return (window & hs.patterns.Strided(2)) | hs.patterns.Global([0, 100])
 
 
-def test_threads_that_share_all_they_are_given():
-    """Arguments may be shared, and so may a pattern that none has used before: what it keeps is made alike by all."""
+def test_threads_share_all_arguments():
+    """Threads may share arguments, and a pattern that no thread has used before: all make the same of it."""
     arrays, _, _ = make_arguments((3, 3, 257, 257, 9), np.float64)
     expected = hs.attention(**arrays, pattern=fresh_pattern()).tobytes()
     threads = 8
@@ -216,9 +216,9 @@ def test_threads_that_share_all_they_are_given():
 
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(10):
-            found = list(pool.map(run, [fresh_pattern()] * threads))
-            assert found == [found[0]] * threads
-            assert found[0][0] == expected
+            results = list(pool.map(run, [fresh_pattern()] * threads))
+            assert results == [results[0]] * threads
+            assert results[0][0] == expected
 
 
 POISON_CASES = {
@@ -258,7 +258,7 @@ def test_poisoned_keys_reach_only_the_rows_that_see_them(where, case, dtype, poi
         rows = dict.fromkeys(("query", "span", "temperature"), seen)
         values = {} if where == "key" else {"lse": np.zeros_like(seen)}
         check_untouched(clean, dirty, {"out": seen, "lse": seen, "key": met, "value": met, **rows, **values})
-        if np.isnan(poison):  # and where it is in reach, it shows
+        if np.isnan(poison):  # and queries that see it are NaN
             assert np.isnan(dirty["out"][seen]).all()
 
 
@@ -287,7 +287,7 @@ def test_poisoned_rows_reach_only_the_keys_they_see(where, case, dtype, poison):
 @pytest.mark.parametrize("longest", [100, 400], ids=["many chunks", "a few chunks"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_groups_of_a_chunk_that_look_back_further_than_its_first(dtype, longest):
-    """A pattern does without chunks: the same gradients by another way."""
+    """With a pattern there are no chunks, which gives the same gradients in another way."""
     rng = np.random.default_rng(0)
     query, key, value, grad_out = rng.standard_normal((4, 1, 1, 6016, 8)).astype(dtype)
     spans = np.where(np.arange(6016) // 64 % 2, longest, longest / 10)[None, None]

@@ -1,4 +1,4 @@
-"""Attention over a store against that over its keys in memory."""
+"""Attention over a store against attention over the same keys in memory."""
 
 import tracemalloc
 
@@ -28,7 +28,7 @@ CASES = {
 
 
 def options_of(case, dtype):
-    return {name: its.astype(dtype) if name.startswith("persistent") else its for name, its in CASES[case].items()}
+    return {name: item.astype(dtype) if name.startswith("persistent") else item for name, item in CASES[case].items()}
 
 
 def arrays(dtype):
@@ -38,7 +38,7 @@ def arrays(dtype):
 
 @pytest.fixture(scope="module", params=["float32", "float64", "float16"])
 def stored(request, tmp_path_factory):
-    """A store, the query, and its keys and values as they are computed with."""
+    """A store, the query, and the keys and values in the type of the computation."""
     dtype = request.param
     query, key, value = arrays(np.float64 if dtype == "float64" else np.float32)
     with hs.memory.KeyValueStore(tmp_path_factory.mktemp("store") / dtype, 2, 8, value_dim=6, dtype=dtype) as store:
@@ -48,12 +48,12 @@ def stored(request, tmp_path_factory):
             store.append(key[:, first : first + size], value[:, first : first + size])
             first += size
         assert first == len(store) == TOKENS
-        yield store, query, *(its.astype(dtype).astype(query.dtype) for its in (key, value))
+        yield store, query, *(array.astype(dtype).astype(query.dtype) for array in (key, value))
 
 
 def check(actual, expected, dtype):
-    for name, its, right in zip(("out", "lse"), actual, expected, strict=True):
-        check_close(name, its, right, dtype)
+    for name, result, right in zip(("out", "lse"), actual, expected, strict=True):
+        check_close(name, result, right, dtype)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -73,7 +73,7 @@ def test_the_same_as_in_memory(stored, case):
 def test_pieces_of_any_size(tmp_path, monkeypatch, piece):
     for module in ("records", "pieces", "key_value_store"):
         monkeypatch.setattr(f"headspan.memory.store.{module}.PIECE", piece)
-    query, key, value = (its[:, :333] for its in arrays("float64"))
+    query, key, value = (array[:, :333] for array in arrays("float64"))
     with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6, dtype="float64") as store:
         for first in range(0, 333, 40):
             store.append(key[:, first : first + 40], value[:, first : first + 40])
@@ -84,11 +84,11 @@ def test_pieces_of_any_size(tmp_path, monkeypatch, piece):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_many_results_are_merged_on_the_way(tmp_path, monkeypatch, dtype):
-    """What is kept before it is merged is bounded, by number and by bytes."""
+    """The results that wait for a merge are bounded, by number and by bytes."""
     for module in ("records", "pieces", "key_value_store"):
         monkeypatch.setattr(f"headspan.memory.store.{module}.PIECE", 16)
     monkeypatch.setattr("headspan.memory.store.streaming._BYTES", 2000)
-    query, key, value = (its[:, :4000] for its in arrays(dtype))
+    query, key, value = (array[:, :4000] for array in arrays(dtype))
     with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6, dtype=dtype) as store:
         store.append(key, value)
         for some in (query, query[:, :1]):
@@ -119,7 +119,7 @@ def test_pieces_beyond_the_span_are_not_read(stored, monkeypatch):
     for span, seen in ((1000, [tail]), (1306, [(4096, 4096), tail]), (9000, [(0, 4096), (4096, 4096), tail])):
         read.clear()
         store.attend(query, span=span, ramp=0)
-        assert [its[0] for its in read] == [its[0] for its in seen]
+        assert [piece[0] for piece in read] == [piece[0] for piece in seen]
         read.clear()
     store.attend(query, span=10, query_positions=[5, 6, 7])
     assert read == [(0, 4096)]
@@ -166,7 +166,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("error", "message", "given"), BAD.values(), ids=BAD)
-def test_wrong_calls_name_what_is_wrong(tmp_path, error, message, given):
+@pytest.mark.parametrize(("error", "message", "wrong"), BAD.values(), ids=BAD)
+def test_wrong_calls_name_what_is_wrong(tmp_path, error, message, wrong):
     with hs.memory.KeyValueStore(tmp_path / "store", 2, 8, value_dim=6) as store, pytest.raises(error, match=message):
-        store.attend(**{"query": arrays("float32")[0]} | given)
+        store.attend(**{"query": arrays("float32")[0]} | wrong)

@@ -21,7 +21,7 @@ def problem(tokens, dtype, key_heads=2, dims=(5, 3)):
 
 
 def append_in_parts(store, key, value, sizes):
-    """Adds all rows, in parts of the sizes one after another, and of them again from the first on."""
+    """Append all rows, in parts of these sizes, which repeat."""
     first, turn = 0, 0
     while first < key.shape[1]:
         last = first + sizes[turn % len(sizes)]
@@ -50,20 +50,20 @@ def test_rows_come_back(tmp_path, seed, dtype):
     with hs.memory.KeyValueStore(path, 2, 5, value_dim=3, dtype=dtype) as store:
         append_in_parts(store, key, value, sizes)
         first, last = sorted(rng.integers(0, tokens + 1, 2))
-        for found, right in zip(store.rows(first, last), (key, value), strict=True):
-            assert found.dtype == dtype
-            assert np.array_equal(found, right[:, first:last])
+        for rows, right in zip(store.rows(first, last), (key, value), strict=True):
+            assert rows.dtype == dtype
+            assert np.array_equal(rows, right[:, first:last])
     with hs.memory.KeyValueStore(path) as store:
         assert (store.num_key_heads, store.head_dim, store.value_dim, store.dtype) == (2, 5, 3, dtype)
         pieces = list(store)
-        assert [its.shape[1] for its, _ in pieces] == [4096] * (tokens // 4096) + [tokens % 4096] * (tokens % 4096 > 0)
+        assert [key.shape[1] for key, _ in pieces] == [4096] * (tokens // 4096) + [tokens % 4096] * (tokens % 4096 > 0)
         for i, right in enumerate((key, value)):
-            assert np.array_equal(np.concatenate([its[i] for its in pieces], axis=1), right)
+            assert np.array_equal(np.concatenate([piece[i] for piece in pieces], axis=1), right)
 
 
 @pytest.mark.parametrize("sizes", [[1], [7], [3000, 1, 1, 50], [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]], ids=str)
 def test_a_tail_is_a_dozen_records_that_become_a_piece(tmp_path, sizes, monkeypatch):
-    """Whatever is added: the records behind the whole pieces halve, at least."""
+    """After the full pieces, each record has at most half the rows of the one before, whatever is added."""
     monkeypatch.setattr("headspan.memory.store.records.PIECE", 64)
     monkeypatch.setattr("headspan.memory.store.pieces.PIECE", 64)
     key, value = problem(300, "float32")
@@ -140,13 +140,13 @@ BAD_ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("error", "message", "given"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_wrong_rows_change_nothing(tmp_path, error, message, given):
+@pytest.mark.parametrize(("error", "message", "changes"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_wrong_rows_change_nothing(tmp_path, error, message, changes):
     good = problem(4, "float32")
     with hs.memory.KeyValueStore(tmp_path / "store", 2, 5, value_dim=3) as store:
         store.append(*good)
         with pytest.raises(error, match=message):
-            store.append(*(right if wrong is None else wrong for wrong, right in zip(given, good, strict=True)))
+            store.append(*(right if wrong is None else wrong for wrong, right in zip(changes, good, strict=True)))
         assert len(store) == 4
 
 
@@ -160,8 +160,8 @@ def test_rows_that_are_not_there(tmp_path):
                 store.rows(first, last)
 
 
-def test_one_writer_and_readers_beside_it(tmp_path, monkeypatch):
-    """Readers see what is added, and go along when the map becomes longer."""
+def test_one_writer_and_several_readers(tmp_path, monkeypatch):
+    """Readers see the rows that are added, also when the map becomes longer."""
     monkeypatch.setattr("headspan.memory.store.database.FIRST_MAP", 1 << 16)
     path = tmp_path / "store"
     key, value = problem(9000, "float32")
@@ -184,7 +184,7 @@ def test_one_writer_and_readers_beside_it(tmp_path, monkeypatch):
         assert "already has a writer" in run_python(write, path)
         with pytest.raises(OSError, match="already open in this process"):
             hs.memory.KeyValueStore(path)
-        assert "already has a writer" in run_python(write, path)  # the one that was refused let nothing go
+        assert "already has a writer" in run_python(write, path)  # the refused one has released nothing
     with hs.memory.KeyValueStore(path, readonly=True) as store:
         with pytest.raises(ValueError, match="was opened with readonly=True"):
             store.append(key, value)

@@ -1,4 +1,4 @@
-"""The view and the report for all hands and eyes: names, roles, order, focus, contrast, and colour blindness."""
+"""Accessibility of the view and the report: names, roles, order, focus, contrast, and colour blindness."""
 
 import itertools
 import re
@@ -49,9 +49,9 @@ def view():
 
 
 def check(page):
-    found = page.evaluate(CHECKS)
-    assert not found["wrong"], "\n".join(found["wrong"])
-    assert found["texts"] > 20
+    report = page.evaluate(CHECKS)
+    assert not report["wrong"], "\n".join(report["wrong"])
+    assert report["texts"] > 20
 
 
 @pytest.mark.parametrize("width", [360, 1200])
@@ -151,12 +151,12 @@ def test_colours_of_weights_are_a_scale_for_every_eye(kind):
     matplotlib = pytest.importorskip("matplotlib")
     from headspan.plot import style as _style
 
-    own = shades_of_the_view()
-    assert len(own) == 17
-    theirs = matplotlib.colormaps[_style.MAP](np.linspace(0, 1, 17))[:, :3]
+    view_shades = shades_of_the_view()
+    assert len(view_shades) == 17
+    plot_shades = matplotlib.colormaps[_style.MAP](np.linspace(0, 1, 17))[:, :3]
     light, dark = css_colours()
     empty = {"view": (light["empty"], dark["empty"]), "plot": (_style.NOTHING,)}
-    for name, shades in (("view", own), ("plot", theirs)):
+    for name, shades in (("view", view_shades), ("plot", plot_shades)):
         assert distance(shades[1:], shades[:-1], kind).min() > 4
         assert np.diff(lab(shades, kind)[:, 0]).min() > 2  # larger weights are lighter, in grey print too
         for nothing in empty[name]:

@@ -218,8 +218,8 @@ def test_a_mouse_draws_the_part_and_a_finger_does_not(live):
 
 
 def test_another_part_takes_the_place_of_the_view_and_keeps_the_focus(live):
-    whole, part = hs.explore(*arrays(), span=[30, 200], ramp=8), zoomed(span=[30, 200], ramp=8)
-    page = live(whole)
+    full, part = hs.explore(*arrays(), span=[30, 200], ramp=8), zoomed(span=[30, 200], ramp=8)
+    page = live(full)
     page.get_by_role("button", name="Zoom in").focus()
     arrays_of_part = {name: list(getattr(part, name)) for name in ("query", "key", "allowed", "maps")}
     page.evaluate(

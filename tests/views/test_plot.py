@@ -138,10 +138,10 @@ def test_a_fit_is_drawn_as_what_was_measured_and_what_is_held_out():
         (line,) = lines(ax, label)
         np.testing.assert_allclose(line.get_xdata(), [100 * point.pairs / fit.full_pairs for point in curve])
         np.testing.assert_allclose(line.get_ydata(), [100 * (point.loss / 2 - 1) for point in curve])
-    found, beside = (line for line in lines(ax) if line.get_markersize() == 10)
-    np.testing.assert_allclose(found.get_xydata(), [[100 * fit.share, 100 * fit.excess]])
+    chosen, uniform = (line for line in lines(ax) if line.get_markersize() == 10)
+    np.testing.assert_allclose(chosen.get_xydata(), [[100 * fit.share, 100 * fit.excess]])
     np.testing.assert_allclose(
-        beside.get_xydata(), [[100 * fit.uniform.pairs / fit.full_pairs, 100 * fit.uniform_excess]]
+        uniform.get_xydata(), [[100 * fit.uniform.pairs / fit.full_pairs, 100 * fit.uniform_excess]]
     )
     assert f"{fit.share:.1%} of the pairs" in ax.get_title()
 
@@ -210,10 +210,10 @@ def test_mean_by_distance(causal):
     weights = normals(2, 3, 5) ** 2
     distance = np.arange(2, 5)[:, None] - np.arange(5)
     allowed = distance >= 0 if causal else np.ones_like(distance, bool)
-    found = hs.plot.mean_by_distance(weights, causal=causal)
+    means = hs.plot.mean_by_distance(weights, causal=causal)
     for x in range(5):
         pairs = weights[:, allowed & (np.abs(distance) == x)]
-        np.testing.assert_allclose(found[:, x], pairs.mean(axis=1) if pairs.size else np.nan)
+        np.testing.assert_allclose(means[:, x], pairs.mean(axis=1) if pairs.size else np.nan)
 
 
 def test_profile_is_the_mean_weight_and_marks_the_span():
@@ -255,7 +255,7 @@ def test_band_lies_between_the_last_pair_within_and_the_first_beyond(causal, ram
             np.testing.assert_array_equal(edge.get_ydata(), np.arange(30).repeat(2) + np.tile([-0.5, 0.5], 30))
 
 
-def test_band_is_left_out_where_it_would_cover_all_there_is():
+def test_band_is_left_out_if_it_would_cover_all_pairs():
     weights = np.eye(300)
     assert lines(hs.plot.attention_map(weights, span=0, ramp=0)) == []
     assert [line.get_label() for line in lines(hs.plot.attention_map(weights, span=0, ramp=32))] == ["span + ramp"]

@@ -30,9 +30,9 @@ def drawn_gates(ax):
 @pytest.mark.parametrize("block", [16, (8, 24)])
 def test_gates_are_coloured_and_closed_ones_grey(block, causal):
     sides = np.broadcast_to(block, 2)
-    given = np.random.default_rng(0).uniform(0.1, 1, [-(-48 // side) for side in sides])
-    given[1] = 0
-    options = hs.sparse.learned_blocks(given, block, tokens=48)
+    learned = np.random.default_rng(0).uniform(0.1, 1, [-(-48 // side) for side in sides])
+    learned[1] = 0
+    options = hs.sparse.learned_blocks(learned, block, tokens=48)
     gates = options["block_gates"][0]
     ax = hs.plot.block_gates(gates, options["gate_block_size"], causal=causal)
     pairs = np.tri(48, dtype=bool) if causal else np.ones((48, 48), bool)
@@ -88,7 +88,7 @@ def test_a_pair_has_the_colour_of_its_level_and_every_other_group_is_light(token
     assert (pairs > 0).all()
     assert ax.get_title().startswith(f"{pairs.sum():,} of {tokens * (tokens + 1) // 2:,} pairs")
     words = ["one by one", *(f"means of {2**level}" for level in range(1, len(legend)))]
-    expected = [f"{its}: {100 * n / pairs.sum():.2g} %" for its, n in zip(words, pairs, strict=True)]
+    expected = [f"{word}: {100 * n / pairs.sum():.2g} %" for word, n in zip(words, pairs, strict=True)]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == expected
 
 

@@ -24,9 +24,9 @@ def stream(moments, total, rows, seed=0):
     counts = np.sort(rng.choice(np.arange(1, total), moments - 1, replace=False))
     counts = np.append(counts, total)
     positions = np.full((moments, rows), -1)
-    for its, count in zip(positions, counts, strict=True):
+    for row, count in zip(positions, counts, strict=True):
         chosen = rng.choice(count, min(count, rows - 1), replace=False)
-        its[rng.permutation(rows)[: chosen.size]] = chosen
+        row[rng.permutation(rows)[: chosen.size]] = chosen
     return counts, positions, np.where(positions >= 0, rng.uniform(0.5, 9, positions.shape), 100)
 
 
@@ -41,11 +41,11 @@ def test_a_cell_is_coloured_while_one_of_its_tokens_is_kept(total, weighted):
     for moment, count in enumerate(counts):
         for cell in range(len(shown)):
             tokens = range(cell * each, (cell + 1) * each)
-            there = [w for token, w in zip(positions[moment], weights[moment], strict=True) if token in tokens]
+            kept = [w for token, w in zip(positions[moment], weights[moment], strict=True) if token in tokens]
             assert np.ma.getmaskarray(gone)[cell, moment] == (tokens[0] >= count)
-            assert np.ma.getmaskarray(shown)[cell, moment] == (not there)
-            if there:
-                assert shown[cell, moment] == (max(there) if weighted else 1)
+            assert np.ma.getmaskarray(shown)[cell, moment] == (not kept)
+            if kept:
+                assert shown[cell, moment] == (max(kept) if weighted else 1)
     assert ax.get_title() == f"{(positions[-1] >= 0).sum()} of {total:,} tokens kept"
     if weighted:
         assert ax.collections[1].get_clim()[1] == weights[positions >= 0].max()

@@ -49,11 +49,11 @@ def test_layout_is_coloured_by_the_first_part_that_allows_a_pair(name, causal):
     assert left.sum() == cost.pairs
     np.testing.assert_array_equal(image[..., 3] > 0, left)
     for part, patch in zip(pattern.alternatives, ax.get_legend().get_patches(), strict=False):
-        own = left & part.mask(queries, keys)
+        pairs = left & part.mask(queries, keys)
         if span is not None and not part.grid:
-            own &= hs.attention_weights(*zeros, span=span, ramp=2, causal=causal, pattern=part) > 0
-        np.testing.assert_allclose(image[own], np.broadcast_to(patch.get_facecolor(), (own.sum(), 4)), atol=1e-6)
-        left &= ~own
+            pairs &= hs.attention_weights(*zeros, span=span, ramp=2, causal=causal, pattern=part) > 0
+        np.testing.assert_allclose(image[pairs], np.broadcast_to(patch.get_facecolor(), (pairs.sum(), 4)), atol=1e-6)
+        left &= ~pairs
     assert not left.any()
 
 
@@ -87,8 +87,8 @@ def test_large_layout_counts_the_pairs_of_every_block():
     blocks = (pattern.mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
     np.testing.assert_array_equal(layout.counts.sum(axis=0), blocks)
     np.testing.assert_array_equal(layout.sizes, 64)
-    own = (Window(91).mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
-    np.testing.assert_array_equal(layout.counts[0], own)
+    window_blocks = (Window(91).mask(1000) & causal).reshape(125, 8, 125, 8).sum(axis=(1, 3))
+    np.testing.assert_array_equal(layout.counts[0], window_blocks)
     image = hs.plot.pattern(pattern, 1000).images[0]
     np.testing.assert_array_equal(image.get_array()[..., 3] > 0, blocks > 0)
     assert image.get_extent() == [-0.5, 999.5, 999.5, -0.5]
