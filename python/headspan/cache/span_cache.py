@@ -94,8 +94,8 @@ class SpanCache:
     >>> prompt = cache.attend(q[:, :, :90], k[:, :, :90], v[:, :, :90])
     >>> for i in range(90, 100):
     ...     out = cache.attend(q[:, :, [i]], k[:, :, [i]], v[:, :, [i]])
-    >>> whole = hs.attention(q, k, v, span=[4, 30], ramp=8)
-    >>> bool(np.allclose(out, whole[:, :, -1:], atol=1e-6)), cache.count, cache.nbytes
+    >>> expected = hs.attention(q, k, v, span=[4, 30], ramp=8)
+    >>> bool(np.allclose(out, expected[:, :, -1:], atol=1e-6)), cache.count, cache.nbytes
     (True, 100, 6400)
     """
 

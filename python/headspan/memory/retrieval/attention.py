@@ -95,8 +95,8 @@ def retrieval_attention(
     >>> index = hs.memory.KeyIndex(2, 16, dtype="float64")
     >>> index.add(k)
     >>> window = 100
-    >>> found = index.retrieve(q, 8, before=np.maximum(np.arange(1000) - window, 0))
-    >>> hs.memory.retrieval_attention(q, k, v, k, v, found, span=window, ramp=0).shape
+    >>> indices = index.retrieve(q, 8, before=np.maximum(np.arange(1000) - window, 0))
+    >>> hs.memory.retrieval_attention(q, k, v, k, v, indices, span=window, ramp=0).shape
     (2, 1000, 16)
     """
     with_lse = _check.flag("return_lse", return_lse)
@@ -149,8 +149,8 @@ def retrieval_attention_vjp(
     >>> import numpy as np
     >>> import headspan as hs
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 10, 16))
-    >>> memory, found = np.ones((2, 2, 50, 16)), np.arange(60).reshape(2, 10, 3) % 50
-    >>> out, vjp = hs.memory.retrieval_attention_vjp(q, k, v, *memory, found, gate=[0.5, 1.5], span=4, ramp=2)
+    >>> memory, indices = np.ones((2, 2, 50, 16)), np.arange(60).reshape(2, 10, 3) % 50
+    >>> out, vjp = hs.memory.retrieval_attention_vjp(q, k, v, *memory, indices, gate=[0.5, 1.5], span=4, ramp=2)
     >>> gradients = vjp(np.ones_like(out))
     >>> gradients.memory_key.shape, gradients.gate.shape
     ((2, 50, 16), (2,))

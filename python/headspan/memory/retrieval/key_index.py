@@ -71,8 +71,8 @@ class KeyIndex:
     >>> key /= np.linalg.norm(key, axis=-1, keepdims=True)
     >>> index = hs.memory.KeyIndex(2, 16)
     >>> index.add(key)
-    >>> found = index.retrieve(key[:, [3, 5]], 4)  # (key heads, queries, 4)
-    >>> found[:, :, 0]
+    >>> indices = index.retrieve(key[:, [3, 5]], 4)  # (key heads, queries, 4)
+    >>> indices[:, :, 0]
     array([[3, 5],
            [3, 5]])
     """

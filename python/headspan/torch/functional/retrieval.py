@@ -86,9 +86,9 @@ def retrieval_attention(
     >>> import torch
     >>> from headspan.torch import retrieval_attention
     >>> query, key, value = torch.randn(3, 2, 10, 16)
-    >>> memory, found = torch.randn(2, 50, 16), torch.randint(50, (2, 10, 4))
+    >>> memory, indices = torch.randn(2, 50, 16), torch.randint(50, (2, 10, 4))
     >>> gate = torch.zeros(2, requires_grad=True)
-    >>> retrieval_attention(query, key, value, memory, memory, found, gate=gate, span=4, ramp=2).sum().backward()
+    >>> retrieval_attention(query, key, value, memory, memory, indices, gate=gate, span=4, ramp=2).sum().backward()
     >>> gate.grad.shape
     torch.Size([2])
     """
