@@ -17,7 +17,7 @@ def check_case(query, key, value, grad_out, grad_lse, **options):
     (out, lse), vjp = hs.attention_vjp(query, key, value, return_lse=True, **options)
     check_close("out", out, dense.out.reshape(grad_out.shape), dtype)
     check_close("lse", lse, dense.lse.reshape(query.shape[:-1]), dtype)
-    expected = oracle.gradients(query, key, value, grad_out, grad_lse, whole=dense, **options)
+    expected = oracle.gradients(query, key, value, grad_out, grad_lse, matrices=dense, **options)
     arguments = {"query": query, "key": key, "value": value, **options}
     check_gradients(vjp(grad_out, grad_lse), expected, arguments)
     # The forward call alone takes the same path and must give the same bits.

@@ -109,7 +109,7 @@ def test_nan_reaches_the_pairs_that_see_it(name, kind, more, dtype):
     ours = results(*arrays.values(), grad_out, options)
     with np.errstate(invalid="ignore"):
         dense = oracle.with_persistent_columns(**arrays, **options)
-        gradients = oracle.gradients(**arrays, grad_out=grad_out, grad_lse=grad_out[..., 0], whole=dense, **options)
+        gradients = oracle.gradients(**arrays, grad_out=grad_out, grad_lse=grad_out[..., 0], matrices=dense, **options)
         reference = hs.reference.attention(**arrays, **options)
     expected = {"out": dense.out, "lse": dense.lse, "weights": dense.weights[..., :KEYS]}
     expected |= {f"gradient of {name}": gradient.value for name, gradient in gradients.items()}

@@ -1,4 +1,4 @@
-"""Bad memories and lists of what was retrieved, for the query, key and value of bad_calls.py; and good ones."""
+"""Bad and good memories and indices of retrieved rows, for the query, key and value of bad_calls.py."""
 
 import numpy as np
 from bad_values import INF, NAN, ones

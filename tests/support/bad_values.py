@@ -1,4 +1,4 @@
-"""What is wrong as an argument, and what an error has to say."""
+"""Wrong arguments, and checks of what an error says."""
 
 import re
 
@@ -10,7 +10,7 @@ RAGGED = [[1.0], [1.0, 2.0]]
 
 
 class Tensor:
-    """What a tensor of torch says that is not to leave it."""
+    """A tensor of torch that requires a gradient, as NumPy sees it."""
 
     requires_grad = True
 

@@ -5,7 +5,7 @@ import numpy as np
 
 
 def make_arguments(shape, dtype, seed=0):
-    """Arrays of a shape (heads, key_heads, queries, keys, dim), with a number of batch items before or of one."""
+    """Arrays of a shape (heads, key_heads, queries, keys, dim), after a number of batch items if it is not 1."""
     *batch, heads, key_heads, queries, keys, dim = shape
     rng = np.random.default_rng([seed, *shape])
 

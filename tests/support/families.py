@@ -1,4 +1,4 @@
-"""Small random models of transformers, each with what is its own: windows, caps, sinks, biases."""
+"""Small random models of transformers, with what is special to them: windows, caps, sinks and biases."""
 
 import pytest
 from peers import DECODER, make_loud, torch, transformers
@@ -32,7 +32,7 @@ WITHOUT_SDPA = ("gemma2", "gpt_oss")
 
 
 def model_of(family, **changes):
-    """A model whose attention is far from uniform, computing in torch's plain way."""
+    """A model whose attention is far from uniform and computed by plain operations of torch."""
     name, sizes = (DECODERS | OTHERS)[family]
     text = "Text" if name == "Gemma3" else ""
     config = getattr(transformers, f"{name}{text}Config")(**sizes | changes)
@@ -49,17 +49,17 @@ def tokens(batch=2, count=30):
     return torch.randint(3, 50, (batch, count), generator=torch.Generator().manual_seed(1))
 
 
-def logits(model, implementation, ids, **given):
-    """Of a call with another attention."""
+def logits(model, implementation, ids, **inputs):
+    """The logits of a call with the named attention."""
     model.set_attn_implementation(implementation)
     if model.config.is_encoder_decoder:
-        given["decoder_input_ids"] = ids[:, :20]
-    return model(input_ids=ids, **given).logits
+        inputs["decoder_input_ids"] = ids[:, :20]
+    return model(input_ids=ids, **inputs).logits
 
 
 @pytest.fixture
 def no_pairs(monkeypatch):
-    """Whoever makes a mask of pairs fails."""
+    """Let the functions of transformers that make a mask of pairs fail."""
 
     def refuse(*_, **__):
         raise AssertionError("a mask of pairs was made")

@@ -33,7 +33,7 @@ def run_python(code, *arguments, timeout=120, **environment):
 
 # All documents. Tests run their examples and check their links and the files that they name.
 DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "experiments" / "README.md", *(ROOT / "docs").rglob("*.md")])
-# By what a block of code is known to need it; what is as large is not in the extra `test`.
+# How to see that a block of code needs a large package, which is not in the extra `test`.
 HEAVY = {
     "jax": r"import jax|@jax\.|= jax\.",
     "torch": r"import torch|headspan\.torch",
@@ -46,14 +46,14 @@ def needs(text, framework):
 
 
 def examples(document):
-    """The blocks of Python in a document, one after another, as a reader types them: those whose needs are there."""
+    """The blocks of Python in a document as a reader types them, without those that need a missing package."""
     blocks = re.findall(r"^ *```python\n(.*?)^ *```", document.read_text(), flags=re.DOTALL | re.MULTILINE)
     missing = [framework for framework in HEAVY if importlib.util.find_spec(framework) is None]
     return "\n".join(textwrap.dedent(b) for b in blocks if not any(needs(b, framework) for framework in missing))
 
 
 def train_as_told(document):
-    """Runs, in the working folder, the trainings that a document calls for, with two steps each."""
+    """Run the trainings of a document in the working folder, with two steps each."""
     Path("book.txt").write_text("How far does this text look back? " * 60)
     for line in re.findall(r"^\S*headspan (train .*)$", document.read_text(), flags=re.MULTILINE):
         short = re.sub(r"--steps \d+", "--steps 2", line)

@@ -1,4 +1,4 @@
-"""Arguments of an attention as arrays of JAX. Who imports this is skipped where JAX is not installed."""
+"""Arguments of an attention as arrays of JAX. Files that import this are skipped where JAX is not installed."""
 
 import headspan as hs
 import numpy as np
@@ -14,13 +14,13 @@ LEARNED = (*ARRAYS, *DIFFERENTIABLE)
 
 @pytest.fixture(autouse=True)
 def _float64():
-    """To be imported by files whose tests need float64."""
+    """Enable float64, in files that import this."""
     with jax.enable_x64(True):
         yield
 
 
 def split(arguments):
-    """What JAX may trace, as its arrays, and what it may not."""
+    """Split arguments into those that JAX may trace, as arrays of JAX, and the others."""
     arrays = {name: x for name, x in arguments.items() if isinstance(x, np.ndarray) or name in DIFFERENTIABLE}
     return {name: jax.numpy.asarray(x) for name, x in arrays.items()}, {
         name: x for name, x in arguments.items() if name not in arrays
@@ -28,13 +28,13 @@ def split(arguments):
 
 
 def same(ours, array):
-    """To the bit, and in type and shape."""
+    """Whether arrays have the same bits, type and shape."""
     ours, array = np.asarray(ours), np.asarray(array)
     return ours.dtype == array.dtype and ours.shape == array.shape and ours.tobytes() == array.tobytes()
 
 
 def upstream_of(arguments, seed=1):
-    """Gradients of both results, that of the log-sum-exp 0 where a query sees nothing."""
+    """Gradients of both results; that of the log-sum-exp is 0 where a query sees nothing."""
     out, lse = hs.attention(**arguments, return_lse=True)
     rng = np.random.default_rng(seed)
     grad_lse = np.where(np.isfinite(lse), rng.standard_normal(lse.shape), 0)
@@ -49,7 +49,7 @@ def check_equal(attention, arguments):
 
     @jax.jit
     def both(learned, others, upstream):
-        results, vjp = jax.vjp(lambda its: attention(**its, **others, **plain, return_lse=True), learned)
+        results, vjp = jax.vjp(lambda learned: attention(**learned, **others, **plain, return_lse=True), learned)
         return results, vjp(upstream)[0]
 
     others = {name: x for name, x in traced.items() if name not in learned}

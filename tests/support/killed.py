@@ -1,7 +1,7 @@
 """Processes that are killed while they append to a store: ``python tests/support/killed.py --rounds 100``.
 
-A round lets a process append pieces of all sizes, says so before and after each, kills it at a random moment, and looks
-at what is there: all rows that were acknowledged, and of the append that was going on either all or none.
+In each round a process appends pieces of all sizes and reports each before and after. It is killed at a random moment.
+The store must then have all rows that were acknowledged, and either all or none of the append that was interrupted.
 """
 
 import argparse
@@ -18,7 +18,7 @@ KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 2
 
 
 def rows(first, last):
-    """Keys and values that say which they are."""
+    """Keys and values that are different in each row."""
     number = np.arange(first, last, dtype=np.float64)[None, :, None]
     head = np.arange(KEY_HEADS)[:, None, None] * 0.25
     return number + head + np.arange(HEAD_DIM) / 16, -number - head - np.arange(VALUE_DIM) / 16
@@ -38,7 +38,7 @@ def append_until_killed(path, seed):
 
 
 def kill_one(path, seed):
-    """Lets a process append until it is killed; returns how many rows were acknowledged and asked for."""
+    """Kill a process while it appends, and return how many rows it acknowledged and how many it wanted to have."""
     command = [sys.executable, __file__, "--path", str(path), "--seed", str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         opened = child.stdout.readline()
@@ -51,13 +51,13 @@ def kill_one(path, seed):
 
 
 def check_one(path, seed):
-    """A round; returns how many rows there are."""
+    """Run a round, and return the number of rows in the store."""
     acknowledged, asked = kill_one(path, seed)
     with hs.memory.KeyValueStore(path, readonly=True) as store:
         count = len(store)
         assert count in (acknowledged, asked), f"{count} rows, of which {acknowledged} were acknowledged, {asked} asked"
-        for found, right in zip(store.rows(0, count), rows(0, count), strict=True):
-            assert np.array_equal(found, right)
+        for stored, expected in zip(store.rows(0, count), rows(0, count), strict=True):
+            assert np.array_equal(stored, expected)
     return count
 
 

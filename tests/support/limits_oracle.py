@@ -1,21 +1,21 @@
-"""Which pairs padding, ranges and segments leave, and where segments place queries: a part of `oracle`."""
+"""Which pairs padding, ranges and segments leave, and the positions that segments give queries: a part of `oracle`."""
 
 import numpy as np
 
 
 def placed(options, keys):
-    """With the places of queries whose segments say where they stand.
+    """The options, with positions of the queries if their segments determine them.
 
-    From the last query on, each takes the last key of its segment that is left, and beyond them one place less.
+    From the last query back, each takes the position of the last key of its segment that is left, then one less each.
     """
     if options.get("query_segments") is None or options.get("query_positions") is not None:
         return options
-    there = np.arange(keys) if options.get("key_positions") is None else options["key_positions"]
-    rows = [np.atleast_2d(row) for row in (options["query_segments"], options["key_segments"], there)]
+    key_positions = np.arange(keys) if options.get("key_positions") is None else options["key_positions"]
+    rows = [np.atleast_2d(row) for row in (options["query_segments"], options["key_segments"], key_positions)]
     places = []
     for item in range(max(len(row) for row in rows)):
         ids, key_ids, at = (row[min(item, len(row) - 1)] for row in rows)
-        left = {name: [p for p, own in zip(at, key_ids, strict=True) if own == name] for name in set(key_ids)}
+        left = {name: [p for p, segment in zip(at, key_ids, strict=True) if segment == name] for name in set(key_ids)}
         last, row = {}, []
         for name in reversed(ids):
             last[name] = left[name].pop() if left.get(name) else last.get(name, 0) - 1
@@ -34,7 +34,7 @@ def in_reach(
     query_segments=None,
     key_segments=None,
 ):
-    """Which pairs are left by the lengths, the ranges and the segments, on four axes."""
+    """The pairs that lengths, ranges and segments leave, on four axes."""
     left = np.ones((1, 1, queries, keys), dtype=bool)
     if key_start is not None:
         left = left & (np.arange(keys) >= np.reshape(key_start, (-1, 1, 1, 1)))

@@ -7,7 +7,7 @@ from headspan.lab.runs import Run
 from headspan.lab.text import Text
 
 WORDS = b"the head that looks far <script>alert(1)</script> & the head that looks near $x$ \xc3\xa9\xff\n"
-# The options of the command for one.
+# The options of the command for such a run.
 SIZES = ["--layers", "1", "--heads", "2", "--width", "8", "--hidden", "8", "--context", "16", "--batch", "2"]
 SIZES += ["--span-limit", "16", "--span-init", "4", "--ramp", "4", "--steps", "5"]
 TRAINING = TrainConfig(steps=8, batch=2, context=32, warmup=2, log_every=2, evaluate_every=4, span_rate=2.0)

@@ -1,8 +1,8 @@
 """NaN and infinity inside the reach: what they must reach, and what they must not.
 
 A number that is not finite spoils the rows that see it, and through them the gradients of all that these rows see;
-every other result stays what it was. As a program it looks for counterexamples as long as one likes, in the variant of
-the kernel that runs: ``HEADSPAN_ISA=scalar python tests/support/nonfinite.py --seconds 60``.
+every other result stays what it was. As a program, it looks for counterexamples for some seconds, with the kernels that
+run: ``HEADSPAN_ISA=scalar python tests/support/nonfinite.py --seconds 60``.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One small problem and a case an option, for central differences and loops over pairs."""
+"""One small problem and a case for each option, for central differences and loops over pairs."""
 
 import numpy as np
 from headspan.ops.arguments.options import DIFFERENTIABLE
@@ -23,7 +23,7 @@ OPTIONS = {
     "slopes": {"alibi_slopes": [0.1, 0.5, -0.2, 0.0], "causal": False},
     "slopes per batch": {"alibi_slopes": np.linspace(-0.3, 0.6, 8).reshape(2, 4)},
     "soft cap": {"softcap": 1.3, "span": 2.3, "ramp": 3, "temperature": [0.6, 1.0, 1.2, 3.0]},
-    "soft cap beside others": {"softcap": 0.4, "alibi_slopes": 0.2, "key_bias": [0.5, -1, 0, -np.inf, 2, 0.25, -0.5]},
+    "soft cap and other terms": {"softcap": 0.4, "alibi_slopes": 0.2, "key_bias": [0.5, -1, 0, -np.inf, 2, 0.25, -0.5]},
     "sinks": {"sinks": [0.5, -1.0, 0.0, 2.0], "span": 1.3, "ramp": 2},
     "sinks per batch": {"sinks": [[1.0], [-0.5]], "softcap": 2.0, "key_stop": [6, 0]},
     "memory": {"persistent_key": np.linspace(-1, 2, 12).reshape(2, 2, 3),
@@ -83,10 +83,10 @@ def make_arrays(seed=0):
 
 def arguments_of(case, dtype=np.float64):
     """The arguments of a case by name, as arrays of one type."""
-    given = dict(zip(ARRAYS, make_arrays(), strict=True))
-    given |= {name: np.asarray(x, np.float64) if name in DIFFERENTIABLE else x for name, x in OPTIONS[case].items()}
+    inputs = dict(zip(ARRAYS, make_arrays(), strict=True))
+    inputs |= {name: np.asarray(x, np.float64) if name in DIFFERENTIABLE else x for name, x in OPTIONS[case].items()}
     return {
-        name: x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for name, x in given.items()
+        name: x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for name, x in inputs.items()
     }
 
 

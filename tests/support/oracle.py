@@ -1,4 +1,4 @@
-"""The definition as dense float64 matrices: what the tests hold the package against.
+"""The definition as dense float64 matrices: what the tests compare the package with.
 
 Written from the formulas alone and shares no line with the package. Everything is float64,
 which is wider than the float32 kernels; for the float64 kernels it is an independent order of
@@ -78,7 +78,7 @@ def gather_heads(array, key_heads):
 
 
 def with_persistent(array, memory):
-    """Keys or values on four axes, those that every query sees behind the others."""
+    """Keys or values on four axes, with those that every query sees after the others."""
     array = lift(array)
     if memory is None:
         return array
@@ -105,10 +105,10 @@ def at_positions(queries, keys, query_positions=None, key_positions=None):
     """How far each query stands behind each key, as (queries, keys) or (batch, 1, queries, keys)."""
     if query_positions is None and key_positions is None:
         return signed_distance(queries, keys)
-    there = np.asarray(np.arange(keys) if key_positions is None else key_positions, dtype=np.float64)
-    here = there[..., keys - queries :] if query_positions is None else query_positions
-    here = np.asarray(here, dtype=np.float64)
-    difference = here[..., :, None] - there[..., None, :]
+    key_positions = np.asarray(np.arange(keys) if key_positions is None else key_positions, dtype=np.float64)
+    query_positions = key_positions[..., keys - queries :] if query_positions is None else query_positions
+    query_positions = np.asarray(query_positions, dtype=np.float64)
+    difference = query_positions[..., :, None] - key_positions[..., None, :]
     return difference if difference.ndim == 2 else difference[:, None]
 
 
@@ -174,8 +174,8 @@ def weighted(weights, seen, rows):
 
 def dense(query, key, value=None, **options):
     """Every matrix of the forward pass, on four axes, but for the columns of persistent keys."""
-    whole, keys = with_persistent_columns(query, key, value, **options), np.shape(key)[-2]
-    return whole._replace(**{name: getattr(whole, name)[..., :keys] for name in ("weights", "mask", "distance")})
+    matrices, keys = with_persistent_columns(query, key, value, **options), np.shape(key)[-2]
+    return matrices._replace(**{name: getattr(matrices, name)[..., :keys] for name in ("weights", "mask", "distance")})
 
 
 def with_persistent_columns(
@@ -312,13 +312,13 @@ def fold_bias(terms, key_bias):
     return terms.sum(axis=axes, keepdims=True).reshape(np.shape(key_bias))
 
 
-def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **options):
+def gradients(query, key, value, grad_out, grad_lse=None, *, matrices=None, **options):
     """A dict from argument name to `Gradient`, for every argument that was given.
 
-    `whole` is what `with_persistent_columns` gives for the same arguments, where it is at hand.
+    `matrices` is the result of `with_persistent_columns` for the same arguments, if it is known already.
     """
     options = placed(options, np.shape(key)[-2])
-    d = with_persistent_columns(query, key, value, **options) if whole is None else whole
+    d = with_persistent_columns(query, key, value, **options) if matrices is None else matrices
     ndim, heads, key_heads = np.ndim(query), d.out.shape[1], lift(key).shape[1]
     q, d_out = lift(query), lift(grad_out)
     keys, memory = np.shape(key)[-2], {name: options.get(f"persistent_{name}") for name in ("key", "value")}
@@ -328,7 +328,7 @@ def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **optio
     # lse enters every score of its row with weight w, as -delta does.
     delta = (d_out * d.out).sum(axis=-1, keepdims=True) - d_lse
     d_weights = d.dropout * (d_out @ v.swapaxes(-1, -2))
-    seen = np.broadcast_to(d.mask > 0, d.weights.shape)  # nothing of other pairs counts, be it NaN
+    seen = np.broadcast_to(d.mask > 0, d.weights.shape)  # other pairs do not count, even if they hold NaN
     d_mask = np.where(seen, d.exponential * (d_weights - delta), 0)
     d_mask_mass = np.where(seen, d.exponential * (np.abs(d_weights) + np.abs(delta)), 0)
     d_score, d_score_mass = d.mask * d_mask, d.mask * d_mask_mass
@@ -345,14 +345,14 @@ def gradients(query, key, value, grad_out, grad_lse=None, *, whole=None, **optio
         "value": Gradient(of_keys(d.weights, d_out), of_keys(d.weights, np.abs(d_out))),
     }
     for name, like in (("query", query), ("key", key), ("value", value)):
-        own_heads = heads if name == "query" else key_heads
-        whole = [gather_heads(part, own_heads) for part in result[name]]
+        head_count = heads if name == "query" else key_heads
+        parts = [gather_heads(part, head_count) for part in result[name]]
         if memory.get(name) is not None:
             result[f"persistent_{name}"] = Gradient(
-                *(fold_persistent(part[:, :, keys:], memory[name]) for part in whole)
+                *(fold_persistent(part[:, :, keys:], memory[name]) for part in parts)
             )
-            whole = [part[:, :, :keys] for part in whole]
-        result[name] = Gradient(*(part.reshape(np.shape(like)) for part in whole))
+            parts = [part[:, :, :keys] for part in parts]
+        result[name] = Gradient(*(part.reshape(np.shape(like)) for part in parts))
     ramp = options.get("ramp", 32)
     local = {
         "span": lambda t: np.where(d.ramp_side, t[0], 0.0) / (ramp or 1.0),

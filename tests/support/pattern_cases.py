@@ -40,7 +40,7 @@ class PatternCase:
 
     @property
     def dense(self):
-        """The same for the oracle."""
+        """The arguments of the same call for the oracle."""
         tokens = [np.shape(self.arrays[name])[-2] for name in ("query", "key")]
         limits = {} if self.tree is None else pattern_oracle.limits(self.tree, *tokens, *self.shares)
         return {**self.arrays, **self.options, **limits}
@@ -55,7 +55,7 @@ def check_case(case):
     (out, lse), vjp = hs.attention_vjp(**arguments, return_lse=True)
     check_close("out", out, matrices.out.reshape(case.grad_out.shape), dtype)
     check_close("lse", lse, matrices.lse.reshape(shape), dtype)
-    expected = oracle.gradients(**dense, grad_out=case.grad_out, grad_lse=case.grad_lse, whole=matrices)
+    expected = oracle.gradients(**dense, grad_out=case.grad_out, grad_lse=case.grad_lse, matrices=matrices)
     check_gradients(vjp(case.grad_out, case.grad_lse), expected, arguments)
     weights = hs.attention_weights(**{name: value for name, value in arguments.items() if name != "value"})
     expected = matrices.weights[..., : key.shape[-2]]
@@ -81,7 +81,7 @@ def draw_positions(rng, tokens, lead):
 
 
 def draw_segments(rng, tokens, lead, come_back=False):
-    """Ids in no order, which come back or not."""
+    """Ids in no order; `come_back` lets segments recur."""
     rows = np.empty((*lead, tokens), dtype=np.int64)
     if come_back:
         return rng.integers(-2, rng.choice([1, 5, tokens]), rows.shape)
@@ -123,7 +123,7 @@ def draw_bias(rng, ndim, batch, heads, keys):
 
 
 def draw_limits(rng, ndim, sizes, share, positions=True, come_back=False):
-    """Each of the limits that are no pattern on a share of the cases; segments come back if they may."""
+    """Every limit but a pattern, each on a share of the cases; `come_back` lets segments recur."""
     batch, heads, queries, keys = sizes
     options = {}
 
@@ -177,7 +177,7 @@ def draw_case(rng, dtype, tree, sizes, ndim, head_dim, share=0.25):
     if any(some is not None and pattern_oracle.looks_both_ways(some) for some in trees):
         options.setdefault("causal", True)
     kinds = [one.kind for some in trees if some is not None for one in pattern_oracle.leaves_of(some)]
-    if "Neighborhood" in "".join(kinds):  # tables of its axes have a test of their own
+    if "Neighborhood" in "".join(kinds):  # tables by its axes have another test
         options.pop("distance_bias", None), options.pop("distance_buckets", None)
     on_a_line = "Neighborhood" not in kinds
     come_back = tree is None and not {"dropout", "block_gates"} & options.keys()

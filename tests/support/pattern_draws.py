@@ -108,7 +108,7 @@ def draw_random_of_heads(rng, room):
     return leaf("Random", *one.arguments, **one.options, per_head=True)
 
 
-def draw_random_beside(rng, room):
+def draw_random_avoiding(rng, room):
     """Random blocks that keep clear of another pattern, and may have a draw for each head."""
     kinds = ["Window", "Blockwise", "Global", "Strided", "Blocks", "Random"]
     parts = [PRIMITIVES[kinds[rng.integers(len(kinds))]].draw(rng, room) for _ in range(rng.integers(1, 3))]
@@ -162,7 +162,7 @@ PRIMITIVES = {
     "Blocks, items": Row("Blocks", draw_item_blocks),
     "Random": Row("Random", draw_random),
     "Random, heads": Row("Random", draw_random_of_heads),
-    "Random, beside": Row("Random", draw_random_beside),
+    "Random, avoiding": Row("Random", draw_random_avoiding),
     "Neighborhood, line": Row("Neighborhood", draw_neighborhood(1)),
     "Neighborhood, plane": Row("Neighborhood", draw_neighborhood(2)),
     "Neighborhood, space": Row("Neighborhood", draw_neighborhood(3)),

@@ -1,4 +1,4 @@
-"""Calls with a pattern that have been wrong once or could be, by what is special about them."""
+"""Calls with a pattern that were wrong once or could be wrong, by what is special about them."""
 
 import numpy as np
 from pattern_oracle import both, leaf, union
@@ -46,15 +46,15 @@ EDGES = {
     "random blocks of each head": (
         (2, 4, 2, 130, 130, 8), union(leaf("Window", 10), leaf("Random", 2, 10, seed=3, per_head=True)), {"span": 40.5},
     ),
-    "random blocks beside what is seen": ((1, 4, 2, 200, 200, 8), BIGBIRD, {"causal": False}),
-    "random blocks beside what is seen, more queries": ((1, 2, 1, 170, 65, 8), BIGBIRD, {"causal": False}),
+    "random blocks that avoid what is seen": ((1, 4, 2, 200, 200, 8), BIGBIRD, {"causal": False}),
+    "random blocks that avoid what is seen, more queries": ((1, 2, 1, 170, 65, 8), BIGBIRD, {"causal": False}),
     "random blocks, none left": (
         (1, 2, 1, 70, 70, 8), union(leaf("Full"), leaf("Random", 2, 9, avoid=leaf("Strided", 3))), {"causal": False},
     ),
     "random blocks of more than a group": (
         (1, 2, 1, 500, 500, 8), leaf("Random", 1, 100, avoid=union(leaf("Window", 91), leaf("Global", [0, 499]))), {},
     ),
-    "random blocks beside a grid": (
+    "random blocks that avoid a grid": (
         (1, 2, 2, 66, 66, 8), union(GRID, leaf("Random", 1, 8, per_head=True, avoid=GRID)), {"causal": False},
     ),
     "blocks nobody sees": ((1, 1, 1, 70, 70, 8), leaf("Blocks", np.zeros((7, 7), dtype=bool), 10), {}),
@@ -107,11 +107,11 @@ EDGES = {
     "grid and a window by index": (
         (1, 2, 1, 66, 66, 8), union(GRID, leaf("Window", 31, 30)), SHORT | {"span": [1.5, 3]},
     ),
-    "grid beside a class token and registers": (
+    "grid with a class token and registers": (
         (2, 2, 1, 69, 69, 8), leaf("Neighborhood", (6, 11), (3, 5), extra=(1, 2)),
         {"causal": False, "span": [0.5, 2.25], "ramp": 1.5, "temperature": [0.5, 2], "include_self": False},
     ),
-    "grid beside a token, the last queries": (
+    "grid and a global token, the last queries": (
         (1, 2, 1, 30, 67, 8), union(leaf("Neighborhood", (6, 11), 3), leaf("Global", 66)),
         {"causal": True, "span": 1.5, "ramp": 2},
     ),
@@ -176,7 +176,7 @@ EDGES = {
     "grids of each item": (
         (2, 2, 1, 66, 66, 8), [[GRID, leaf("Neighborhood", (22, 3), 3)], [leaf("Window", 10, 9)]], SHORT,
     ),
-    "random blocks beside tokens of each item": (
+    "random blocks that avoid tokens of each item": (
         (2, 2, 1, 130, 130, 8), leaf("Random", 2, 10, per_head=True, avoid=leaf("Global", [[0], [3, 40]])),
         {"span": 60},
     ),

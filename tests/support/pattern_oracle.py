@@ -1,8 +1,8 @@
 """Patterns as dense boolean matrices: a definition of each kind, and what expressions of them mean.
 
-A pattern is a tree of `Leaf` and `Pair`, which `build` makes a pattern of the package and `mask`,
-`free_pairs` and `distance` make the matrices that the definition means. Everything here compares
-grids of indices; nothing is taken from the package but the names of its classes.
+A pattern is a tree of `Leaf` and `Pair`. `build` turns it into a pattern of the package; `mask`,
+`free_pairs` and `distance` compute the matrices of the definition. Everything here compares
+grids of indices; only the names of classes come from the package.
 """
 
 from collections import namedtuple
@@ -64,7 +64,7 @@ def of_item(tokens, place):
 
 
 def as_mask(blocks):
-    """A boolean matrix of blocks from any form that is taken."""
+    """A boolean matrix of blocks from any form that is accepted."""
     if isinstance(blocks, np.ndarray):
         return blocks
     indptr, indices = blocks if isinstance(blocks, tuple) else (blocks.indptr, blocks.indices)
@@ -96,7 +96,7 @@ def mix(seed, row, draw):
 
 
 def drawn_blocks(seed, row, count, blocks):
-    """The key blocks of a row of query blocks: the first `count` distinct draws of those there are."""
+    """The key blocks of a row of query blocks: the first `count` distinct draws of `blocks`."""
     if count >= len(blocks):
         return set(blocks)
     seen, draw = set(), 0
@@ -107,7 +107,7 @@ def drawn_blocks(seed, row, count, blocks):
 
 
 def seed_of_head(seed, head):
-    """The numbers of SplitMix64, which begins at the seed, without their last bit."""
+    """The number of SplitMix64, which begins at the seed, without the last bit."""
     z = (seed + (head + 1) * 0x9E3779B97F4A7C15) % WORD
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
@@ -115,7 +115,7 @@ def seed_of_head(seed, head):
 
 
 def clear_blocks(avoid, row, block_size, keys, place):
-    """The key blocks of which no query of a row sees a key by another pattern, but for those who see all by it."""
+    """The key blocks in which no query of a row sees a key by `avoid`, apart from queries that see every key."""
     queries = np.arange(row * block_size, max(min((row + 1) * block_size, keys), row * block_size))
     seen = mask_of(avoid, queries[:, None], np.arange(keys)[None, :], keys, place)
     met = {key // block_size for line in seen if not line.all() for key in np.flatnonzero(line)}
@@ -153,14 +153,14 @@ def before_and_after(extra):
 
 
 def neighbors(c, length, window, dilation, causal, stride):
-    """The coordinates that one sees on an axis, from the text of the papers, one after the other."""
-    members = list(range(c % dilation, length, dilation))  # what a dilation leaves, taken for an axis of its own
+    """The coordinates that a coordinate sees on an axis, from the text of the papers."""
+    members = list(range(c % dilation, length, dilation))  # the tokens of a dilation, as an axis
     place = members.index(c)
-    team = [n for n in range(len(members)) if n // stride == place // stride]  # those who share a window
+    team = [n for n in range(len(members)) if n // stride == place // stride]  # the tokens that share a window
     if causal:
-        window_of_last = team[-1] - window + 1  # where it begins; each ends at itself
+        window_of_last = team[-1] - window + 1  # where it begins; the window of each token ends at it
         return {members[n] for n in range(len(members)) if window_of_last <= n <= place}
-    # The middle one leads, of two the later; where the axis ends before it, its last.
+    # The middle token leads, or the later one of two; if the axis ends before it, the last token leads.
     leader = min(team[0] + stride // 2, len(members) - 1)
     begin = leader - window // 2
     while begin < 0:
@@ -176,13 +176,13 @@ def neighborhood(p, j, keys, shape, window, dilation=1, causal=False, extra=0, s
     before, tokens = before_and_after(extra)[0], int(np.prod(shape))
     p, j = p - before, j - before
     allowed = (p >= 0) & (j >= 0) & (p < tokens) & (j < tokens)
-    beside = np.isin(p, extras(before, tokens, extra)) | np.isin(j, extras(before, tokens, extra))
-    for (here, length), (there, _), *rule in zip(coordinates(p, shape), coordinates(j, shape), *rules, strict=True):
+    outside = np.isin(p, extras(before, tokens, extra)) | np.isin(j, extras(before, tokens, extra))
+    for (row, length), (col, _), *rule in zip(coordinates(p, shape), coordinates(j, shape), *rules, strict=True):
         table = np.zeros((length, length), dtype=bool)
         for c in range(length):
             table[c, list(neighbors(c, length, *rule))] = True
-        allowed = allowed & table[here, there]
-    return allowed | beside
+        allowed = allowed & table[row, col]
+    return allowed | outside
 
 
 def extras(before, tokens, extra):
@@ -194,7 +194,7 @@ def full(p, j, keys):
     return (p == p) & (j == j)
 
 
-# Those of each kind of pattern, by the name of its class.
+# The definition of each kind of pattern, by the name of its class.
 DEFINITIONS = {
     "Full": full,
     "Window": window,
@@ -234,7 +234,7 @@ def build(tree):
 
 
 def looks_both_ways(tree):
-    """Whether an attention with it has to be told if it is causal, or would not be by itself."""
+    """Whether it sees keys ahead, so that an attention with it must be told whether it is causal."""
     sides = {"Window": (1, "ahead"), "Blockwise": (2, "ahead")}
     for one in leaves_of(tree):
         place, name = sides.get(one.kind, (0, ""))
@@ -249,8 +249,8 @@ def indices(queries, keys):
 
 
 def differs_by_head(tree):
-    options = [one.options for one in leaves_of(tree)]
-    return any(its.get("per_head") or ("avoid" in its and differs_by_head(its["avoid"])) for its in options)
+    avoided = [one.options["avoid"] for one in leaves_of(tree) if "avoid" in one.options]
+    return any(one.options.get("per_head") for one in leaves_of(tree)) or any(map(differs_by_head, avoided))
 
 
 def differs_by_item(tree):
@@ -298,7 +298,7 @@ def free_pairs(tree, queries, keys, place):
 
 
 def distance(tree, queries, keys, place):
-    """The distance that spans go by, where a part lies on a grid: the largest over its axes."""
+    """The distance that spans limit: on a grid, the largest one over the axes."""
     p, j = indices(queries, keys)
     grids = {(per_axis(one.arguments[0], 1), grid_of(one)[0]) for one in leaves_of(tree) if one.kind == "Neighborhood"}
     if not grids:
@@ -306,7 +306,7 @@ def distance(tree, queries, keys, place):
     ((shape, before),) = grids
     p, j = p - before, j - before
     sides = zip(coordinates(p, shape), coordinates(j, shape), strict=True)
-    return np.max([np.abs(here - there) for (here, _), (there, _) in sides], axis=0)
+    return np.max([np.abs(row - col) for (row, _), (col, _) in sides], axis=0)
 
 
 def grid_of(one):
@@ -316,13 +316,13 @@ def grid_of(one):
 
 
 def limits(pattern, queries, keys, batch, heads):
-    """The arguments by which the dense oracle means a pattern, a list of one a head, or a list of lists."""
+    """The arguments of the dense oracle for a pattern, a list of one for each head, or a list of lists."""
     rows = pattern if isinstance(pattern, list) else [pattern]
     rows = rows if isinstance(rows[0], list) else [rows]
     trees = [tree for row in rows for tree in row]
     parts = {"pattern_mask": mask_at, "free": free_pairs}
     if any(one.kind == "Neighborhood" for tree in trees for one in leaves_of(tree)):
-        parts["distance"] = distance  # and else it goes by the positions
+        parts["distance"] = distance  # otherwise it follows from the positions
     items = batch if len(rows) > 1 or any(map(differs_by_item, trees)) else 1
     count = heads if any(len(row) > 1 for row in rows) or any(map(differs_by_head, trees)) else 1
 

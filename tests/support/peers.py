@@ -1,6 +1,6 @@
 """Small models of other libraries with random weights, the attentions that they compute, and a comparison with ours.
 
-Who imports this is skipped where torch or transformers are not installed.
+Files that import this are skipped where torch or transformers are not installed.
 """
 
 import sys
@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs torch and transformers: nox -
 transformers = pytest.importorskip("transformers", reason="needs torch and transformers: nox -s peers")
 
 VOCABULARY = 50
-# Of every decoder here: keys that two heads share, and a width of heads that is not that of the model by their number.
+# In every decoder here two heads share keys, and head_dim is not hidden_size / num_attention_heads.
 DECODER = {
     "vocab_size": VOCABULARY,
     "hidden_size": 24,
@@ -28,7 +28,7 @@ DECODER = {
 
 
 class Attended(NamedTuple):
-    """One attention of a model: its layer, the tensors that it was computed of, and the result."""
+    """One attention of a model: its layer, the tensors that it was computed from, and the result."""
 
     layer: Any
     query: Any
@@ -63,7 +63,7 @@ def tokens(count, batch=2):
 
 
 def attentions(model, monkeypatch, *, part=None, **inputs):
-    """Run a model, and return the attentions that its own function computed, or that of its part, in their order."""
+    """Run a model, and return the attentions that it computed, or those of a part, in their order."""
     module = sys.modules[type(model if part is None else part).__module__]
     original = module.eager_attention_forward
     seen = []
@@ -85,7 +85,7 @@ def array(tensor):
 
 
 def assert_close(ours, theirs, what):
-    """To 1e-5 in float32 and 1e-11 in float64 of what is largest."""
+    """Compare with an error of 1e-5 in float32 and 1e-11 in float64 of the largest value."""
     assert ours.shape == theirs.shape, what
     bound = 1e-5 if theirs.dtype == np.float32 else 1e-11
     largest = max(1.0, np.max(np.abs(theirs)))
@@ -93,7 +93,7 @@ def assert_close(ours, theirs, what):
 
 
 def agree(attended, *, learned=None, counted=None, **options):
-    """Compare the result, and the gradients of query, key, value and what is learned, with those of headspan.
+    """Compare the result, and the gradients of query, key, value and learned parameters, with those of headspan.
 
     `counted` says which queries of which batch item count, where some are padding.
     """
@@ -108,6 +108,6 @@ def agree(attended, *, learned=None, counted=None, **options):
     ours, vjp = hs.attention_vjp(*map(array, inputs), **parameters, **options)
     kept = np.ones(out.shape) if counted is None else array(counted)[:, None, :, None]
     assert_close(ours * kept.astype(ours.dtype), array(out) * kept.astype(ours.dtype), "out")
-    found = vjp(weight.numpy())
+    our_gradients = vjp(weight.numpy())
     for name, gradient in zip(("query", "key", "value", *learned), gradients, strict=True):
-        assert_close(getattr(found, name), array(gradient), name)
+        assert_close(getattr(our_gradients, name), array(gradient), name)

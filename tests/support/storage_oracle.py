@@ -1,14 +1,14 @@
-"""What rows in fewer bytes keep of float32 numbers."""
+"""The float32 numbers that rows of narrower types hold."""
 
 import numpy as np
 
 
 def rounded(array, dtype):
-    """What the cache keeps of float32 numbers, from the definition of the type."""
+    """The float32 numbers after a cache has stored them, from the definition of the type."""
     if dtype == "float16":
         with np.errstate(over="ignore"):
             return array.astype(np.float16).astype(np.float32)
-    if dtype == "bfloat16":  # to the nearest of the floats whose lower half is 0, of two the one with an even number
+    if dtype == "bfloat16":  # to the nearest float whose lower half is 0, and of two to the even one
         bits = array.view(np.uint32).astype(np.uint64)
         below = bits & 0xFFFF0000
         up = (bits - below > 0x8000) | ((bits - below == 0x8000) & (below >> 16 & 1 == 1))

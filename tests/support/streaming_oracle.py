@@ -6,7 +6,7 @@ PIECE = 256
 
 
 class PlainStream:
-    """The rows of one key head of one batch item, in float64; `span` has those of its heads, inf for none."""
+    """The rows of one key head of one batch item, in float64; `span` has one for each head, inf for no limit."""
 
     def __init__(self, slots, window, decay, merge=False, span=None, ramp=32):
         self.slots, self.window, self.decay, self.merge = slots, window, decay, merge
@@ -14,14 +14,14 @@ class PlainStream:
         self.rows, self.count = [], 0  # dicts, in the order of their positions
 
     def attend(self, query, key, value, **options):
-        """query (heads, n, dim) of the last of the tokens of key and value, (c, dim); options of each head."""
+        """Attend with query (heads, n, dim), the last n of the c tokens of key and value, (c, dim)."""
         heads, asked, _ = query.shape
         out, lse = np.zeros((heads, asked, value.shape[-1])), np.zeros((heads, asked))
         skipped = len(key) - asked
         for first in range(0, len(key), PIECE):
             part = slice(first, first + PIECE)
-            its = slice(max(first - skipped, 0), max(min(first + PIECE, len(key)) - skipped, 0))
-            out[:, its], lse[:, its] = self._piece(query[:, its], key[part], value[part], its, options)
+            rows = slice(max(first - skipped, 0), max(min(first + PIECE, len(key)) - skipped, 0))
+            out[:, rows], lse[:, rows] = self._piece(query[:, rows], key[part], value[part], rows, options)
         return out, lse
 
     def _piece(self, query, key, value, which, options):
@@ -75,14 +75,14 @@ class PlainStream:
         self.rows = [row for row in self.rows if row["at"] not in positions]
         if not self.merge:
             return
-        into = [(self._most_alike(row), row) for row in gone]  # all choose before any is added
+        into = [(self._most_alike(row), row) for row in gone]  # all targets are chosen before any row is added
         for target in {row["at"]: row for row, _ in into}.values():
-            its = [target, *(row for to, row in into if to is target)]
-            counts = np.array([row["tokens"] for row in its])
+            merged = [target, *(row for to, row in into if to is target)]
+            counts = np.array([row["tokens"] for row in merged])
             for name in ("key", "value"):
-                target[name] = sum(n * row[name] for n, row in zip(counts, its, strict=True)) / counts.sum()
+                target[name] = sum(n * row[name] for n, row in zip(counts, merged, strict=True)) / counts.sum()
             target["tokens"] = counts.sum()
-            target["received"] = sum(row["received"] for row in its)
+            target["received"] = sum(row["received"] for row in merged)
 
     def _most_alike(self, gone):
         def cosine(row):
@@ -93,27 +93,27 @@ class PlainStream:
 
 
 def streams(batch, key_heads, rule, span=None, ramp=32):
-    """One for each batch item and key head; key heads within reach of the slots keep all there is."""
+    """A stream for each batch item and key head; those whose spans fit into the slots keep all rows."""
     each = None if span is None else np.reshape(span, (key_heads, -1)).astype(float)
 
     def of(head):
         if each is None:
             return PlainStream(**rule)
         reach = max(np.floor(each[head].max()), np.ceil(each[head].max() + ramp) - 1)
-        own = rule if reach >= rule["slots"] else rule | {"slots": 10**9}
-        return PlainStream(**own, span=each[head], ramp=ramp)
+        rule_of_head = rule if reach >= rule["slots"] else rule | {"slots": 10**9}
+        return PlainStream(**rule_of_head, span=each[head], ramp=ramp)
 
     return [[of(head) for head in range(key_heads)] for _ in range(batch)]
 
 
 def attend(plain, query, key, value, **options):
-    """All of them; options are numbers or of shape (batch, heads) or (batch, heads, queries)."""
+    """Attend with all streams; options are numbers or of shape (batch, heads) or (batch, heads, queries)."""
     key_heads = len(plain[0])
     shared = query.shape[1] // key_heads
     out, lse = np.zeros((*query.shape[:3], value.shape[-1])), np.zeros(query.shape[:3])
-    for item, of_item in enumerate(plain):
+    for i, of_item in enumerate(plain):
         for head, stream in enumerate(of_item):
-            its = slice(head * shared, (head + 1) * shared)
-            own = {name: o[item, its] if np.ndim(o) else o for name, o in options.items()}
-            out[item, its], lse[item, its] = stream.attend(query[item, its], key[item, head], value[item, head], **own)
+            group = slice(head * shared, (head + 1) * shared)
+            terms = {name: o[i, group] if np.ndim(o) else o for name, o in options.items()}
+            out[i, group], lse[i, group] = stream.attend(query[i, group], key[i, head], value[i, head], **terms)
     return out, lse

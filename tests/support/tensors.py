@@ -1,4 +1,4 @@
-"""Arguments of an attention as tensors. Who imports this is skipped where torch is not installed."""
+"""Arguments of an attention as tensors. Files that import this are skipped where torch is not installed."""
 
 import contextlib
 import warnings
@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs torch: nox -s peers")
 
 
 def as_tensors(arguments, needs=(*ARRAYS, *DIFFERENTIABLE)):
-    """Arrays as tensors of their own, those that are named with a gradient; other arguments as they are."""
+    """Copies of arrays as tensors, of which those in `needs` require a gradient; other arguments as they are."""
     return {
         name: torch.tensor(x, requires_grad=name in needs) if isinstance(x, np.ndarray) else x
         for name, x in arguments.items()
@@ -20,21 +20,21 @@ def as_tensors(arguments, needs=(*ARRAYS, *DIFFERENTIABLE)):
 
 
 def same(tensor, array):
-    """To the bit, and in type and shape."""
+    """Whether a tensor and an array have the same bits, type and shape."""
     array = np.asarray(array)
-    its = tensor.detach().contiguous().numpy()
-    return its.dtype == array.dtype and its.shape == array.shape and its.tobytes() == array.tobytes()
+    ours = tensor.detach().contiguous().numpy()
+    return ours.dtype == array.dtype and ours.shape == array.shape and ours.tobytes() == array.tobytes()
 
 
 def qkv(*shape, dtype=torch.float64, grad=True):
-    """Random ones of one shape."""
+    """Random query, key and value of one shape."""
     torch.manual_seed(0)
     return [torch.randn(shape or (2, 4, 9, 3), dtype=dtype, requires_grad=grad) for _ in range(3)]
 
 
 @contextlib.contextmanager
 def warnings_of_torch():
-    """What torch warns of itself about while it compiles and exports."""
+    """Ignore what torch warns of in its code while it compiles and exports."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

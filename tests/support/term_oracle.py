@@ -55,7 +55,7 @@ def fold_blocks(terms, gates, block):
 
 
 def mixed(x, multipliers, shifts, bits):
-    """Bits of whole numbers, each spread over all that come above and below it."""
+    """Hashes of integers: every bit changes all bits above and below it."""
     for multiplier, shift in zip(multipliers, shifts, strict=True):
         x = (x ^ (x >> shift)) * multiplier % 2**bits
     return x ^ (x >> shifts[-1])

@@ -1,4 +1,4 @@
-"""How far the package may be from the oracle: one entry a quantity and dtype, no default.
+"""How far the package may be from the oracle: one entry for each quantity and dtype, no default.
 
 A bound is the entry times the scale of the quantity: 1 for `out` and weights; the larger of 1 and the
 value itself for `lse`; the larger of 1 and the largest sum of absolute terms for a gradient,
@@ -52,7 +52,7 @@ def scale_of(name, expected, mass):
 
 
 def check_close(name, actual, expected, dtype, mass=None):
-    """Shape, dtype, infinities and values of one result."""
+    """Check the shape, dtype, infinities and values of one result."""
     actual = np.asarray(actual)
     assert actual.shape == np.shape(expected), name
     assert actual.dtype == dtype, name
@@ -65,13 +65,13 @@ def check_close(name, actual, expected, dtype, mass=None):
 
 
 def gradient_dtype(argument, dtype):
-    """A gradient is of the type of its argument; of the query's where that is whole numbers."""
-    given = np.asarray(argument).dtype
-    return given if given.kind == "f" else np.dtype(dtype)
+    """A gradient has the type of its argument, or that of the query if the argument consists of integers."""
+    argument_dtype = np.asarray(argument).dtype
+    return argument_dtype if argument_dtype.kind == "f" else np.dtype(dtype)
 
 
 def check_gradients(gradients, expected, arguments):
-    """Every gradient of the oracle's dict, and None for every other one."""
+    """Check every gradient of the oracle's dict, and that every other one is None."""
     dtype = arguments["query"].dtype
     for name in gradients._fields:
         actual = getattr(gradients, name)
@@ -80,6 +80,6 @@ def check_gradients(gradients, expected, arguments):
             continue
         assert actual is not None, f"{name} was given and has no gradient"
         assert actual.dtype == gradient_dtype(arguments[name], dtype), name
-        coarser = min(dtype, actual.dtype)  # it was computed in one and is given in the other
+        coarser = min(dtype, actual.dtype)  # it was computed in one type and is returned in the other
         value, mass = expected[name]
         check_close(name, actual.astype(coarser), value, coarser, mass)

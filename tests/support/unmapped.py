@@ -1,4 +1,4 @@
-"""Memory that cannot be read: one look at it ends the process."""
+"""Memory that cannot be read: reading it ends the process."""
 
 import ctypes
 import mmap
@@ -11,9 +11,9 @@ _kept = []  # until the process ends
 
 
 def copy_without(array, closed, offset=0):
-    """A copy that begins so many bytes into a page.
+    """A copy that begins `offset` bytes into a page.
 
-    Of the bytes from that page on, the ranges `closed`, whole pages, cannot be read; None: up to the end.
+    The ranges `closed`, in bytes from that page on, cannot be read. They are full pages; None is the end.
     """
     size = (offset + array.nbytes) // PAGE * PAGE + 4 * PAGE
     memory = mmap.mmap(-1, size)

@@ -34,20 +34,20 @@ def chromium():
 
 def drawn(page):
     """The head whose map is drawn, and its weights."""
-    found = page.evaluate(DRAWN)
-    weights = np.frombuffer(base64.b64decode(found["weights"]), "<f4")
-    return found["head"], weights.reshape(found["rows"], found["cols"])
+    drawing = page.evaluate(DRAWN)
+    weights = np.frombuffer(base64.b64decode(drawing["weights"]), "<f4")
+    return drawing["head"], weights.reshape(drawing["rows"], drawing["cols"])
 
 
 def set_slider(page, name, place):
-    """Moves a slider as a hand does, up to the events."""
+    """Move a slider, with the event that a user's move has."""
     page.locator(f"input[data-name={name}]").evaluate(
         "(input, place) => { input.value = place; input.dispatchEvent(new Event('input', { bubbles: true })); }", place
     )
 
 
 def state(page, name):
-    """What a control says."""
+    """The value that a control announces."""
     return page.locator(f"input[data-name={name}]").get_attribute("aria-valuetext")
 
 
@@ -58,7 +58,7 @@ def check_drawn(page, expected):
 
 
 def area(page):
-    """Where on the page the map is: left, top, width, height."""
+    """The left, top, width and height of the map on the page."""
     page.locator(".map").scroll_into_view_if_needed()
     return page.evaluate(
         """() => {
@@ -90,20 +90,20 @@ def overlapping(page, selector):
           const meet = (a, b) =>
             Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
             Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5;
-          const found = [];
+          const pairs = [];
           for (let i = 0; i < boxes.length; i++) {
             for (let j = i + 1; j < boxes.length; j++) {
-              if (meet(boxes[i], boxes[j])) found.push([elements[i].textContent, elements[j].textContent]);
+              if (meet(boxes[i], boxes[j])) pairs.push([elements[i].textContent, elements[j].textContent]);
             }
           }
-          return found;
+          return pairs;
         }""",
         selector,
     )
 
 
 def spilling(page):
-    """What reaches beyond the view, or beyond its own box."""
+    """Elements that reach beyond the view, or whose content reaches beyond them."""
     return page.evaluate(
         """() => {
           const view = document.querySelector(".headspan-view");
