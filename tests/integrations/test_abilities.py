@@ -1,4 +1,4 @@
-"""The page that says what others can do says what they did just now."""
+"""The page on the abilities of other libraries has the table that is computed now."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.filterwarnings("default")  # those of the peers are theirs
-def test_the_page_says_what_was_tried():
+@pytest.mark.filterwarnings("default")  # other libraries may warn
+def test_the_page_has_the_table_of_abilities():
     for name in ("torch", "jax"):
         pytest.importorskip(name)
     from benchmarks.abilities.__main__ import all_cells, table
     from benchmarks.measure.machine import describe_machine
 
-    found = table(all_cells(), describe_machine(1))
-    assert found in (ROOT / "docs/explain/peers.md").read_text(), found
+    markdown = table(all_cells(), describe_machine(1))
+    assert markdown in (ROOT / "docs/explain/peers.md").read_text(), markdown

@@ -9,7 +9,7 @@ from headspan.patterns import Blockwise, Global, Window
 from jax_arrays import _float64, check_equal, jax, same, split  # noqa: F401
 from option_cases import ARRAYS, OPTIONS, arguments_of
 
-# What is needs JAX, and so it comes after the line that skips this file without it.
+# These imports need JAX, so they follow the line that skips this file without it.
 from jax.test_util import check_grads  # isort: skip
 from headspan.jax import attention  # isort: skip
 from headspan.jax.call import OPERANDS  # isort: skip
@@ -35,7 +35,7 @@ def test_patterns(options):
 
 
 def ragged(seed):
-    """Sizes, a type, spans of one of the shapes and what else hides keys, all drawn."""
+    """Arguments with random sizes, a random type, and random spans and limits."""
     rng = np.random.default_rng(seed)
     batch, key_heads, shared = rng.integers(1, 4, 3)
     keys = int(rng.integers(1, 150))
@@ -43,21 +43,21 @@ def ragged(seed):
     heads, dtype = int(key_heads * shared), rng.choice([np.float32, np.float64])
     shapes = {"query": (heads, queries, 1), "key": (key_heads, keys, 1), "value": (key_heads, keys, 1)}
     dims = dict(zip(shapes, (d := int(rng.integers(1, 40)), d, int(rng.integers(1, 40))), strict=True))
-    given = {name: rng.standard_normal((batch, *shape[:2], dims[name])).astype(dtype) for name, shape in shapes.items()}
+    arguments = {n: rng.standard_normal((batch, *shape[:2], dims[n])).astype(dtype) for n, shape in shapes.items()}
     forms = ((), (heads,), (batch, heads), (batch, heads, queries))
-    given["span"] = (rng.random(forms[rng.integers(4)]) * keys).astype(dtype)
-    given["ramp"] = float(rng.uniform(0.5, 40))
-    given["include_self"] = bool(rng.integers(2))
-    given["causal"] = bool(rng.integers(2))
+    arguments["span"] = (rng.random(forms[rng.integers(4)]) * keys).astype(dtype)
+    arguments["ramp"] = float(rng.uniform(0.5, 40))
+    arguments["include_self"] = bool(rng.integers(2))
+    arguments["causal"] = bool(rng.integers(2))
     if rng.integers(2):
-        given["key_stop"] = rng.integers(0, keys + 1, batch)
+        arguments["key_stop"] = rng.integers(0, keys + 1, batch)
     if rng.integers(2):
-        given["pattern"] = Window(int(rng.integers(1, 20)) + 1, ahead=0 if given["causal"] else 3) | Global(0)
+        arguments["pattern"] = Window(int(rng.integers(1, 20)) + 1, ahead=0 if arguments["causal"] else 3) | Global(0)
     if rng.integers(2):
-        given["segment_ids"] = np.sort(rng.integers(0, 3, (batch, keys)), axis=-1)
+        arguments["segment_ids"] = np.sort(rng.integers(0, 3, (batch, keys)), axis=-1)
     if rng.integers(2):
-        given["temperature"] = (rng.random(forms[rng.integers(4)]) + 0.5).astype(dtype)
-    return given
+        arguments["temperature"] = (rng.random(forms[rng.integers(4)]) + 0.5).astype(dtype)
+    return arguments
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -74,16 +74,16 @@ def test_narrow_types(options, dtype):
     check_equal(attention, arguments | options)
 
 
-def test_options_of_16_bits_are_what_they_are_in_float32():
-    """A model whose parameters are all of bfloat16 has gradients of bfloat16, of options, too."""
+def test_options_of_16_bits_are_computed_in_float32():
+    """If all parameters of a model are bfloat16, the gradients of options are bfloat16, too."""
     narrow = jax.numpy.bfloat16
     arguments = arguments_of("plain") | {"span": np.array([0.4, 1.7, 2.6, 9.5]), "pair_bias": np.ones((5, 7)) / 3}
     arguments |= {"persistent_key": np.ones((2, 3)), "persistent_value": np.ones((2, 2))}
-    given = {name: jax.numpy.asarray(x, narrow) for name, x in arguments.items()}
-    wide = {name: np.asarray(x) if name in ARRAYS else np.asarray(x, np.float32) for name, x in given.items()}
-    wide |= {name: np.asarray(given[name]) for name in ("pair_bias", "persistent_key", "persistent_value")}
+    arrays = {name: jax.numpy.asarray(x, narrow) for name, x in arguments.items()}
+    wide = {name: np.asarray(x) if name in ARRAYS else np.asarray(x, np.float32) for name, x in arrays.items()}
+    wide |= {name: np.asarray(arrays[name]) for name in ("pair_bias", "persistent_key", "persistent_value")}
     expected, vjp = hs.attention_vjp(**wide)
-    out, ours = jax.vjp(lambda its: attention(**its), given)
+    out, ours = jax.vjp(lambda arrays: attention(**arrays), arrays)
     assert same(out, expected)
     (gradients,) = ours(jax.numpy.ones_like(out))
     theirs = vjp(np.ones_like(expected))
@@ -93,14 +93,14 @@ def test_options_of_16_bits_are_what_they_are_in_float32():
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (4, 5, 3), (0, 4, 5, 3), (2, 4, 0, 3)])
-def test_fewer_axes_and_nothing_at_all(shape):
+def test_fewer_axes_and_empty_arrays(shape):
     rng = np.random.default_rng(0)
     query, key = rng.standard_normal(shape), rng.standard_normal((*shape[:-2], 6, 3))
     check_equal(attention, {"query": query, "key": key, "value": key, "span": np.array(2.5), "ramp": 3})
 
 
 def test_without_float64():
-    """JAX keeps floats in float32 then, and whatever is given as NumPy has it."""
+    """JAX then stores floats as float32, and integers must fit into int32."""
     arguments = arguments_of("by distance")
     single = {name: x.astype(np.float32) if isinstance(x, np.ndarray) else x for name, x in arguments.items()}
     with jax.enable_x64(False):
@@ -117,7 +117,7 @@ def test_equal_bits_for_any_number_of_threads():
     before = hs.get_num_threads()
     for threads in (1, 2, 3):
         hs.set_num_threads(threads)
-        call = jax.value_and_grad(lambda *its: (attention(*its, span=[40, 3, 700, 9.5], ramp=9) ** 2).sum(), (0, 1, 2))
+        call = jax.value_and_grad(lambda *qkv: (attention(*qkv, span=[40, 3, 700, 9.5], ramp=9) ** 2).sum(), (0, 1, 2))
         results.append(jax.tree.leaves(call(query, key, value)))
     hs.set_num_threads(before)
     for others in results[1:]:
@@ -132,10 +132,10 @@ def test_gradients_by_differences(case):
     traced, plain = split(arguments_of(case))
     learned = {name: x for name, x in traced.items() if name in (*ARRAYS, *DIFFERENTIABLE)}
     others = {name: x for name, x in traced.items() if name not in learned} | plain
-    check_grads(lambda its: attention(**its, **others), (learned,), order=1, modes=["rev"], atol=1e-6)
+    check_grads(lambda learned: attention(**learned, **others), (learned,), order=1, modes=["rev"], atol=1e-6)
 
 
-def test_what_may_be_traced_is_all_but_what_shapes_hang_on():
+def test_every_tensor_that_determines_no_shape_may_be_traced():
     assert set(TENSORS) - set(OPERANDS) == {"gate_block_size"}
     assert set(OPERANDS) - set(TENSORS) == {"seed"}
 
@@ -143,9 +143,9 @@ def test_what_may_be_traced_is_all_but_what_shapes_hang_on():
 @pytest.mark.parametrize("case", ["ranges per batch", "segments of both, in pieces", "prefixes after padding",
                                   "by distance, in buckets", "positions per batch", "dropout"])  # fmt: skip
 def test_options_that_are_traced(case):
-    """All arrays, also of integers, and the seed."""
+    """Arrays of floats and of integers, and the seed."""
     arguments = arguments_of(case)
     arrays = {name: np.asarray(x) for name, x in arguments.items() if name in OPERANDS}
     plain = {name: x for name, x in arguments.items() if name not in arrays}
-    out = jax.jit(lambda its: attention(**its, **plain))(arrays)
+    out = jax.jit(lambda arrays: attention(**arrays, **plain))(arrays)
     assert same(out, hs.attention(**arguments))

@@ -1,4 +1,4 @@
-"""Bad calls: the errors of headspan.attention, when a function is traced or, of traced values, when it runs."""
+"""Bad calls: the errors of headspan.attention, when a function is traced or, for traced values, when it runs."""
 
 import gc
 import importlib
@@ -21,7 +21,7 @@ from jax_arrays import _float64, jax, same  # noqa: F401
 
 from headspan.jax import attention, call, run  # isort: skip
 
-# The second where a call is made at once.
+# The second one if a call is not compiled.
 FAILS = (jax.errors.JaxRuntimeError, ValueError)
 ROWS = [
     pytest.param(argument, value, id=f"{argument}-{what}")
@@ -54,7 +54,7 @@ VALUES = {
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("argument", VALUES)
-def test_traced_values_are_looked_at_when_they_are_there(argument, mapped):
+def test_traced_values_are_checked_when_they_are_known(argument, mapped):
     value, sentence = VALUES[argument]
     traced = jax.jit(lambda x: attention(**QKV, **{argument: x}))
     traced = jax.vmap(traced) if mapped else traced
@@ -62,8 +62,8 @@ def test_traced_values_are_looked_at_when_they_are_there(argument, mapped):
         jax.block_until_ready(traced(value[None] if mapped else value))
 
 
-def test_values_are_looked_at_in_the_backward_pass_too():
-    """Which may be all that is left of a call, as under a checkpoint."""
+def test_values_are_checked_in_the_backward_pass_too():
+    """Under a checkpoint, only the backward pass of a call may be left."""
     good = np.ones(4)
 
     def loss(span):
@@ -75,13 +75,13 @@ def test_values_are_looked_at_in_the_backward_pass_too():
 
 
 @pytest.mark.parametrize(("name", "value"), [("scale", 0.5), ("causal", True), ("gate_block_size", np.array([2, 3]))])
-def test_what_shapes_and_kernels_hang_on_is_not_traced(name, value):
+def test_arguments_that_determine_shapes_or_kernels_are_not_traced(name, value):
     more = {"block_gates": np.ones((3, 2))} if name == "gate_block_size" else {}
-    given = jax.numpy.asarray(value)
+    array = jax.numpy.asarray(value)
     expected = hs.attention(**QKV, **more, **{name: value})
-    assert same(attention(**QKV, **more, **{name: given}), expected)
+    assert same(attention(**QKV, **more, **{name: array}), expected)
     with pytest.raises(TypeError, match=f"{name} must be a concrete value, not a traced array"):
-        jax.jit(lambda x: attention(**QKV, **more, **{name: x}))(given)
+        jax.jit(lambda x: attention(**QKV, **more, **{name: x}))(array)
 
 
 def test_a_key_of_random_numbers_is_no_seed():
@@ -90,7 +90,7 @@ def test_a_key_of_random_numbers_is_no_seed():
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float8_e4m3fn", "complex64"])
-def test_types_that_there_is_no_attention_of(dtype):
+def test_unsupported_types(dtype):
     arrays = {name: jax.numpy.ones(x.shape, dtype) for name, x in QKV.items()}
     with pytest.raises(TypeError, match=f"query must be float32 or float64, not {dtype}"):
         attention(**arrays)
@@ -104,9 +104,9 @@ def test_a_misspelt_option():
         attention(**QKV, spans=3)
 
 
-def test_compiled_code_needs_no_pattern_that_is_kept():
-    """Nor does one that another process has compiled: the text of a call says all."""
-    compiled = jax.jit(lambda its: attention(**its, pattern=Window(3))).lower(QKV).compile()
+def test_compiled_code_does_not_need_the_pattern_object():
+    """The text of a call describes the pattern, so even code that another process compiled can run."""
+    compiled = jax.jit(lambda arrays: attention(**arrays, pattern=Window(3))).lower(QKV).compile()
     expected = hs.attention(**QKV, pattern=Window(3))
     written = Window(3).to_spec()
     patterns.read_pattern.cache_clear()
@@ -119,12 +119,12 @@ def test_a_call_is_read_as_it_was_written():
     plain = call.written(
         {"scale": 0.1, "seed": 2**64 - 1, "pattern": patterns.written_pattern(Window(3)), "causal": True}
     )
-    its = call.Call(("out", "lse"), ("query", "key", "value", "span"), 4, plain)
-    assert call.read(json.dumps(its)) == its
+    request = call.Call(("out", "lse"), ("query", "key", "value", "span"), 4, plain)
+    assert call.read(json.dumps(request)) == request
     assert call.options(plain) == {"scale": 0.1, "seed": 2**64 - 1, "pattern": Window(3), "causal": True}
 
 
-def test_what_goes_wrong_within_is_told_and_nothing_is_lost(monkeypatch):
+def test_internal_errors_are_raised_and_later_calls_work(monkeypatch):
     def broken(*arguments, **options):
         raise RuntimeError("a part is broken")
 
@@ -175,9 +175,9 @@ def test_an_interrupt_comes_through(monkeypatch):
         try:
             jax.block_until_ready(attention(**QKV))
         except FAILS:
-            time.sleep(10)  # it comes again behind the error of XLA
+            time.sleep(10)  # the interrupt follows the error of XLA
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
             call_and_wait()

@@ -1,4 +1,4 @@
-"""What JAX makes of functions: compiled, differentiated, mapped and cut for devices; and what is refused."""
+"""Transformations of JAX: compiled, differentiated, mapped and sharded functions, and what is refused."""
 
 import functools
 
@@ -28,34 +28,34 @@ SPAN = np.array([0.5, 1.5, 2.5, 3.25])
 
 def each(function, size, arrays, mapped):
     """The calls one after another, with their results stacked."""
-    calls = [function(*(x[i] if its else x for x, its in zip(arrays, mapped, strict=True))) for i in range(size)]
+    calls = [function(*(x[i] if varies else x for x, varies in zip(arrays, mapped, strict=True))) for i in range(size)]
     return [np.stack(parts) for parts in zip(*calls, strict=True)]
 
 
 @pytest.mark.parametrize("mapped", [(True, True, True, True), (True, False, False, True), (False, True, True, False)])
 @pytest.mark.parametrize("case", MAPPED)
-def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
-    """The arguments that are not mapped are shared, and have a gradient for each call all the same."""
+def test_vmap_of_values_and_gradients_equals_single_calls(case, mapped):
+    """Arguments that are not mapped are shared, but have a gradient for each call, too."""
     name = case.partition(" ")[0]
-    assert {its.partition(" ")[0] for its in MAPPED} == set(DIFFERENTIABLE)
+    assert {label.partition(" ")[0] for label in MAPPED} == set(DIFFERENTIABLE)
     rng = np.random.default_rng(1)
-    arrays = [rng.standard_normal((3, 2, 4, 9, 3) if its else (2, 4, 9, 3)) for its in mapped[:3]]
+    arrays = [rng.standard_normal((3, 2, 4, 9, 3) if varies else (2, 4, 9, 3)) for varies in mapped[:3]]
     option = rng.random(MAPPED[case] if mapped[3] else MAPPED[case][1:]) + 0.3
     others = {"persistent_key": "persistent_value", "persistent_value": "persistent_key"}
     more = {others[name]: rng.standard_normal((2, 3))} if name in others else {}
     more |= {"gate_block_size": (3, 5)} if name == "block_gates" else {}
 
-    def result(*its):
-        query, key, value, option = its
+    def result(*arguments):
+        query, key, value, option = arguments
         return attention(query, key, value, **{"ramp": 3, "sinks": 0.3, name: option}, **more, return_lse=True)
 
     @functools.partial(jax.grad, argnums=(0, 1, 2, 3))
-    def gradients(*its):
-        return sum((x**2).sum() for x in result(*its))
+    def gradients(*arguments):
+        return sum((x**2).sum() for x in result(*arguments))
 
     for function in (result, gradients):
-        found = jax.vmap(function, tuple(0 if its else None for its in mapped))(*arrays, option)
-        for ours, theirs in zip(found, each(jax.jit(function), 3, [*arrays, option], mapped), strict=True):
+        results = jax.vmap(function, tuple(0 if varies else None for varies in mapped))(*arrays, option)
+        for ours, theirs in zip(results, each(jax.jit(function), 3, [*arrays, option], mapped), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
@@ -64,9 +64,9 @@ def test_vmap_of_fewer_axes_along_any_of_them(shape):
     rng = np.random.default_rng(0)
     arrays = rng.standard_normal((3, *shape[:1], 5, *shape[1:]))
     span = rng.random((5, *shape[:-1])) * 5
-    found = jax.vmap(lambda *x: attention(*x[:3], span=x[3]), (1, 1, -2 if len(shape) == 2 else 1, 0), 1)(*arrays, span)
+    out = jax.vmap(lambda *x: attention(*x[:3], span=x[3]), (1, 1, -2 if len(shape) == 2 else 1, 0), 1)(*arrays, span)
     expected = [attention(*(x.take(i, 1) for x in arrays), span=span[i]) for i in range(5)]
-    assert same(found, np.stack(expected, 1))
+    assert same(out, np.stack(expected, 1))
 
 
 def test_vmap_of_padding_documents_positions_and_dropout():
@@ -79,15 +79,15 @@ def test_vmap_of_padding_documents_positions_and_dropout():
         "query_positions": rng.random((3, 2, 9)).cumsum(-1),
     }
 
-    def limited(*its):
-        return (attention(*its[:3], **dict(zip(options, its[3:], strict=True)), causal=False),)
+    def limited(*arguments):
+        return (attention(*arguments[:3], **dict(zip(options, arguments[3:], strict=True)), causal=False),)
 
-    def dropped(*its):
-        return (attention(*its[:3], dropout=0.5, seed=jnp.asarray(its[3])),)
+    def dropped(*arguments):
+        return (attention(*arguments[:3], dropout=0.5, seed=jnp.asarray(arguments[3])),)
 
-    for function, given in ((limited, [*arrays, *options.values()]), (dropped, [*arrays, np.arange(3)])):
-        (found,), (expected,) = jax.vmap(function)(*given), each(function, 3, given, [True] * len(given))
-        assert same(found, expected)
+    for function, arguments in ((limited, [*arrays, *options.values()]), (dropped, [*arrays, np.arange(3)])):
+        (out,), (expected,) = jax.vmap(function)(*arguments), each(function, 3, arguments, [True] * len(arguments))
+        assert same(out, expected)
 
 
 def test_vmap_is_one_call(monkeypatch):
@@ -100,14 +100,14 @@ def test_vmap_is_one_call(monkeypatch):
 
 def test_maps_within_maps():
     query, key, value = np.random.default_rng(0).standard_normal((3, 2, 3, 2, 4, 9, 3))
-    inner = jax.vmap(lambda *its: attention(*its, span=SPAN), (None, 0, 0))
-    found = jax.vmap(inner, (0, None, None))(query[:, 0], key[0], value[0])
+    inner = jax.vmap(lambda *arrays: attention(*arrays, span=SPAN), (None, 0, 0))
+    out = jax.vmap(inner, (0, None, None))(query[:, 0], key[0], value[0])
     for i in range(2):
         for j in range(3):
-            assert same(found[i, j], attention(query[i, 0], key[0, j], value[0, j], span=SPAN))
+            assert same(out[i, j], attention(query[i, 0], key[0, j], value[0, j], span=SPAN))
     gradient = jax.vmap(jax.vmap(jax.grad(loss, 3), (None, 0, 0, None)), (0, None, None, None))
-    found = gradient(query[:, 0], key[0], value[0], SPAN)
-    np.testing.assert_allclose(found[1, 2], jax.grad(loss, 3)(query[1, 0], key[0, 2], value[0, 2], SPAN), rtol=1e-11)
+    grads = gradient(query[:, 0], key[0], value[0], SPAN)
+    np.testing.assert_allclose(grads[1, 2], jax.grad(loss, 3)(query[1, 0], key[0, 2], value[0, 2], SPAN), rtol=1e-11)
 
 
 def test_only_gradients_that_are_needed_are_computed(monkeypatch):
@@ -160,7 +160,7 @@ def test_shard_map_over_devices(along, kind, check_vma):
     where = P("of") if along == "items" else P(None, "of")
     specs = (where, where, where, P() if along == "items" else P("of"), P())
     arrays = [*qkv(), SPAN, np.array(0.3)]
-    given = [jax.device_put(x, jax.NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs, strict=True)]
+    sharded = [jax.device_put(x, jax.NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs, strict=True)]
 
     def parts(query, key, value, span, sinks):
         return attention(query, key, value, span=span, sinks=sinks, ramp=3)
@@ -168,13 +168,13 @@ def test_shard_map_over_devices(along, kind, check_vma):
     call = jax.shard_map(parts, mesh=mesh, in_specs=specs, out_specs=where, check_vma=check_vma)
     expected = parts(*arrays)
     for function in (call, jax.jit(call)):
-        assert same(function(*given), expected)
-        assert function(*given).sharding.is_equivalent_to(jax.NamedSharding(mesh, where), 4)
+        assert same(function(*sharded), expected)
+        assert function(*sharded).sharding.is_equivalent_to(jax.NamedSharding(mesh, where), 4)
 
-    def total(function, *its):
-        return (function(*its) ** 2).sum()
+    def total(function, *arguments):
+        return (function(*arguments) ** 2).sum()
 
-    ours = jax.jit(jax.grad(functools.partial(total, call), range(5)))(*given)
+    ours = jax.jit(jax.grad(functools.partial(total, call), range(5)))(*sharded)
     for one, other in zip(ours, jax.grad(functools.partial(total, parts), range(5))(*arrays), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
 
@@ -198,7 +198,7 @@ def test_jacobians():
 
 def test_second_derivatives_and_forward_mode_are_refused():
     arrays = qkv(1, 4, 5, 3)
-    for twice in (jax.hessian(loss, 3), jax.grad(lambda *its: jax.grad(loss, 3)(*its).sum())):
+    for twice in (jax.hessian(loss, 3), jax.grad(lambda *arguments: jax.grad(loss, 3)(*arguments).sum())):
         with pytest.raises(NotImplementedError, match=r"^attention has no second derivatives"):
             twice(*arrays, SPAN)
     with pytest.raises(TypeError, match="forward-mode"):

@@ -1,4 +1,4 @@
-"""Texts that are continued: the caches of transformers models, and headspan of the same keys or with its own cache."""
+"""Texts that are continued: the caches of transformers, and headspan with the same keys or with its cache."""
 
 import headspan as hs
 import numpy as np
@@ -20,7 +20,7 @@ def test_cache(monkeypatch, window):
 
 @pytest.mark.parametrize(("past", "new"), [(0, 5), (6, 3), (9, 1)])
 def test_static_cache(monkeypatch, past, new):
-    """Room for 16 keys: queries stand at places that are told, and what lies after the last is not looked at."""
+    """The cache has room for 16 keys. Queries have given positions, and room after the last key is not read."""
     model, ids = decoder(), tokens(past + new)
     cache = transformers.StaticCache(model.config, max_cache_len=16)
     if past:
@@ -40,7 +40,7 @@ def test_static_cache(monkeypatch, past, new):
 
 @pytest.mark.parametrize(("past", "new"), [(0, 3), (1, 2), (2, 5), (3, 1), (4, 1), (7, 1), (7, 3)])
 def test_static_sliding_cache(monkeypatch, past, new):
-    """Room for w keys: as above until they are there, and from then on the last query stands at the last key."""
+    """The cache has room for w keys. When it is full, the last query stands at the last key."""
     window = 4
     model, ids = decoder(window), tokens(past + new)
     cache = transformers.StaticCache(model.config, max_cache_len=16)
@@ -56,7 +56,7 @@ def test_static_sliding_cache(monkeypatch, past, new):
 
 
 def test_gpt_oss_cache(monkeypatch):
-    """Token by token: where the layer slides headspan keeps w keys, too, and everything where it does not."""
+    """Token by token, headspan also keeps w keys in layers with a window and all keys in the others."""
     window, count = 4, 13
     config = transformers.GptOssConfig(**DECODER, sliding_window=window, num_local_experts=2, num_experts_per_tok=1)
     model, ids, theirs = (

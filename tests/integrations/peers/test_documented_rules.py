@@ -1,6 +1,6 @@
-"""What the documentation of other libraries says who sees whom, pair by pair, against headspan's arguments.
+"""The pairs that other libraries allow by their documentation, against those of headspan's arguments.
 
-For libraries that need not be installed: their rule is written as a mask, from their words.
+The libraries need not be installed: a mask is written here from the words of their documentation.
 """
 
 import headspan as hs
@@ -21,16 +21,16 @@ def softmax_of(q, k, v, allowed, added=0.0):
 
 
 def indices(queries, keys):
-    """Of queries, so that the last one stands at the last key, and of keys."""
+    """The positions of queries, the last one at the last key, and of keys."""
     return np.arange(keys - queries, keys)[:, None], np.arange(keys)
 
 
 def axis_of_natten(length, kernel_size, dilation, causal, stride=1):
     """The neighbors of a token are the kernel_size nearest of its dilation group; causal ones end with itself.
 
-    Near the borders the window is shifted, so that it stays whole; an even one has more before than after. So many as
-    the stride, of a dilation group, have the window of their middle one, of two the later; causal ones begin where that
-    of their last does. Of the last few, who are not as many, the last stands for one that is not there.
+    Near the borders the window is shifted, so that it keeps its size; an even one has more before than after. As many
+    tokens of a dilation group as the stride share the window of the middle one, or the later of two; causal windows
+    begin where that of the last one does. If the last few are fewer, the last one replaces a missing middle one.
     """
     allowed = np.zeros((length, length), bool)
     for token in range(length):
@@ -106,7 +106,7 @@ def test_flash_attention(queries, window_size):
     ("causal", "window_size"), [(False, (-1, -1)), (True, (-1, -1)), (True, (2, 0)), (True, (2, 2)), (False, (2, 2))]
 )
 def test_flash_attention_varlen(causal, window_size):
-    """Sequences one after another, in each of which the last query stands at the last key; who sees no key gives 0."""
+    """Sequences one after another, each with the last query at the last key; the result of a query without keys is 0."""
     query_lengths, key_stop = [3, 5, 0, 4, 2, 1], [7, 2, 3, 4, 0, 6]
     cu_seqlens_q, cu_seqlens_k = (np.cumsum([0, *lengths]) for lengths in (query_lengths, key_stop))
     left, right = window_size
@@ -136,7 +136,7 @@ def test_flash_attention_varlen(causal, window_size):
 
 @pytest.mark.parametrize("start_size", [0, 2])
 def test_streaming_llm(start_size):
-    """After each token its cache keeps `start_size` keys of the first tokens, and the last `recent_size`."""
+    """After each token the cache keeps `start_size` keys of the first tokens, and the last `recent_size`."""
     recent_size, count = 3, 14
     allowed, kept = np.zeros((count, count), bool), []
     for token in range(count):

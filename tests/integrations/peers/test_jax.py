@@ -27,7 +27,7 @@ def test_jax_local_window_size(window, causal):
 
 
 def test_jax_is_causal():
-    """Its triangle begins at the top left, as torch's does."""
+    """The causal mask begins at the top left, as in torch."""
     q, k, v = inputs(5, 13)
     ours = hs.attention(q, k, v, query_positions=np.arange(5))
     np.testing.assert_allclose(ours, theirs(q, k, v, is_causal=True), atol=1e-5)

@@ -1,4 +1,4 @@
-"""Longformer and BigBird, whose layers compute in chunks and blocks what headspan has patterns for."""
+"""Longformer and BigBird, whose layers compute in chunks and blocks what headspan computes with patterns."""
 
 import headspan as hs
 import numpy as np
@@ -27,7 +27,7 @@ def hidden_of(tokens):
 
 @pytest.mark.parametrize("global_tokens", [(), (0,), (0, 7, 19)])
 def test_longformer(global_tokens):
-    """A window of w is w // 2 keys on both sides. A global token's own row has projections of its own."""
+    """A window of w is w // 2 keys on both sides. The rows of global tokens have other projections."""
     window, count = 6, 24
     config = transformers.LongformerConfig(
         hidden_size=WIDTH, num_attention_heads=HEADS, attention_window=[window], attention_probs_dropout_prob=0.0
@@ -50,8 +50,8 @@ def test_longformer(global_tokens):
     q, k, v = (heads_of(projection, hidden) for projection in (layer.query, layer.key, layer.value))
     pattern = Window(window // 2 + 1, ahead=window // 2) | Global(global_tokens)
     ours = hs.attention(q, k, v, pattern=pattern, causal=False)
-    own = (heads_of(projection, hidden) for projection in (layer.query_global, layer.key_global, layer.value_global))
-    ours[:, :, global_tokens] = hs.attention(*own, causal=False)[:, :, global_tokens]
+    global_qkv = (heads_of(each, hidden) for each in (layer.query_global, layer.key_global, layer.value_global))
+    ours[:, :, global_tokens] = hs.attention(*global_qkv, causal=False)[:, :, global_tokens]
     assert_close(ours, theirs, "out")
 
 
@@ -73,7 +73,7 @@ def bigbird(monkeypatch, training):
     drawn = []
     original = layer._bigbird_block_rand_mask_with_head
     monkeypatch.setattr(
-        layer, "_bigbird_block_rand_mask_with_head", lambda **given: drawn.append(original(**given)) or drawn[-1]
+        layer, "_bigbird_block_rand_mask_with_head", lambda **sizes: drawn.append(original(**sizes)) or drawn[-1]
     )
     hidden = hidden_of(block_size * blocks)
     blocked, band, from_mask, to_mask = module.BigBirdModel.create_masks_for_block_sparse_attn(
@@ -102,14 +102,14 @@ def test_bigbird(monkeypatch):
     pattern = seen | Blocks(chosen, block_size, per_head=True)
     assert_close(hs.attention(*inputs, pattern=pattern, causal=False), theirs, "out")
 
-    own = seen | Random(drawn.shape[-1], block_size, per_head=True, avoid=seen)  # other blocks, by the same rule
+    redrawn = seen | Random(drawn.shape[-1], block_size, per_head=True, avoid=seen)  # other blocks, by the same rule
     assert np.array_equal(
-        own.mask(tokens, num_heads=HEADS).sum(axis=-1), pattern.mask(tokens, num_heads=HEADS).sum(axis=-1)
+        redrawn.mask(tokens, num_heads=HEADS).sum(axis=-1), pattern.mask(tokens, num_heads=HEADS).sum(axis=-1)
     )
 
 
 def test_bigbird_eval(monkeypatch):
-    """In eval mode nothing is drawn: every random block is the first one, which counts once more for each."""
+    """In eval mode nothing is drawn: every random block is the first one, which counts once more for each draw."""
     inputs, theirs, drawn, block_size = bigbird(monkeypatch, training=False)
     assert drawn.shape[-1] == 2
     assert not drawn.any()

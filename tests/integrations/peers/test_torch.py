@@ -1,6 +1,6 @@
 """Torch's own attentions, in float64: both causal alignments and masks with gradients, and flex_attention without.
 
-On a CPU flex_attention has none.
+On a CPU flex_attention has no gradients.
 """
 
 import headspan as hs
@@ -12,7 +12,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-# It says once that it is meant to be compiled, which takes a compiler and a minute.
+# flex_attention warns once that it is meant to be compiled, which takes a compiler and a minute.
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
@@ -26,7 +26,7 @@ def tensors(queries, keys):
 
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (4, 9), (9, 4)])
 def test_torch_is_causal(queries, keys):
-    """Its triangle begins at the top left: query i sees keys 0 to i, as if it stood at position i."""
+    """The causal mask begins at the top left: query i sees keys 0 to i, as if it stood at position i."""
     inputs = tensors(queries, keys)
     out = scaled_dot_product_attention(*inputs, is_causal=True)
     agree(Attended(None, *inputs, out), query_positions=np.arange(queries))
@@ -35,9 +35,9 @@ def test_torch_is_causal(queries, keys):
 @pytest.mark.filterwarnings("ignore:Lower right causal bias will produce NaNs")
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (4, 9), (1, 9), (9, 4)])
 def test_torch_causal_lower_right(queries, keys):
-    """The last query sees the last key, as everywhere in headspan, and where there are too few keys the first see none.
+    """The last query sees the last key, as everywhere in headspan, and if keys are too few the first queries see none.
 
-    Torch warns of NaN for these, but they are 0.
+    Torch warns of NaN for such queries, but their results are 0.
     """
     inputs = tensors(queries, keys)
     out = scaled_dot_product_attention(*inputs, causal_lower_right(queries, keys))
@@ -100,7 +100,7 @@ def test_flex_blocks():
 
 
 def test_flex_score_mod():
-    """It gets scaled scores, which is what softcap bounds, before slopes are subtracted."""
+    """A score_mod gets scaled scores, which softcap bounds before slopes are subtracted."""
     slopes = torch.tensor([0.5, 0.25, 0.125], dtype=torch.float64)
 
     def allowed(batch, head, query, key):

@@ -1,4 +1,4 @@
-"""What every attention of small transformers models gives, and headspan of the same query, key and value."""
+"""Every attention of small models of transformers, and headspan with the same query, key and value."""
 
 import headspan as hs
 import numpy as np
@@ -83,13 +83,13 @@ def paligemma(monkeypatch, text, real, kinds):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_paligemma(monkeypatch, side):
-    """Both directions within the prefix, and causal after it. Padding is of kind 0, too, as its tokenizer has it."""
+    """Both directions within the prefix, and causal after it. Padding is of kind 0, too, as the tokenizer has it."""
     real = torch.tensor([[0] * 3 + [1] * 8, [1] * 11])
     kinds = torch.tensor([[0] * 8 + [1] * 3, [0] * 5 + [1] * 6])
     if side == "right":
         real, kinds = real.flip(1), torch.tensor([[0] * 5 + [1] * 3 + [0] * 3, [0] * 5 + [1] * 6])
     options = {"prefix_lengths": array(real * (1 - kinds)).sum(axis=1)}
-    if side == "left":  # on the right it lies behind all that count
+    if side == "left":  # padding on the right is behind all tokens that count
         options["key_start"] = array(real).argmax(axis=1)
     for attended in paligemma(monkeypatch, transformers.GemmaConfig(**DECODER), real, kinds):
         agree(attended, counted=real, **options)
@@ -97,7 +97,7 @@ def test_paligemma(monkeypatch, side):
 
 @pytest.mark.parametrize("window", [4, 7])
 def test_paligemma2(monkeypatch, window):
-    """Where its text part slides, a window still hides nothing within the prefix, however long that is."""
+    """In layers with a window, the window hides nothing within the prefix, however long the prefix is."""
     text = transformers.Gemma2Config(
         **DECODER, sliding_window=window, attn_logit_softcapping=2.0, query_pre_attn_scalar=13
     )
@@ -138,11 +138,11 @@ def test_t5(monkeypatch):
     )
     model = model_of(transformers.T5Model, config)
     seen = attentions(model, monkeypatch, input_ids=tokens(23), decoder_input_ids=tokens(17))
-    encoder, own, other = seen[:2], seen[2::2], seen[3::2]
-    assert len(encoder) == len(own) == len(other) == 2
-    for attended in other:  # what the encoder wrote, which no bias is for
+    encoder, decoder_self, cross = seen[:2], seen[2::2], seen[3::2]
+    assert len(encoder) == len(decoder_self) == len(cross) == 2
+    for attended in cross:  # attention to the encoder's output has no bias
         agree(attended, causal=False, scale=1)
-    for stack, calls in ((model.encoder, encoder), (model.decoder, own)):
+    for stack, calls in ((model.encoder, encoder), (model.decoder, decoder_self)):
         causal = stack is model.decoder
         table = stack.block[0].layer[0].SelfAttention.relative_attention_bias.weight
         buckets = hs.t5_buckets(10, max_distance=9, bidirectional=not causal)
@@ -160,7 +160,7 @@ def test_t5(monkeypatch):
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 16), (10, 9), (64, 1000), (12, 77), (32, 20)])
 def test_t5_buckets(buckets, max_distance, bidirectional):
-    """Those of offsets up to a thousand beyond the largest distance."""
+    """The buckets of offsets up to a thousand beyond the largest distance."""
     offsets = torch.arange(-max_distance - 1000, max_distance + 1001)
     theirs = transformers.models.t5.modeling_t5.T5Attention._relative_position_bucket(
         offsets, bidirectional=bidirectional, num_buckets=buckets, max_distance=max_distance
