@@ -106,7 +106,7 @@ def test_flash_attention(queries, window_size):
     ("causal", "window_size"), [(False, (-1, -1)), (True, (-1, -1)), (True, (2, 0)), (True, (2, 2)), (False, (2, 2))]
 )
 def test_flash_attention_varlen(causal, window_size):
-    """Sequences one after another, each with the last query at the last key; the result of a query without keys is 0."""
+    """Sequences one after another, with the last query at the last key; the result of a query without keys is 0."""
     query_lengths, key_stop = [3, 5, 0, 4, 2, 1], [7, 2, 3, 4, 0, 6]
     cu_seqlens_q, cu_seqlens_k = (np.cumsum([0, *lengths]) for lengths in (query_lengths, key_stop))
     left, right = window_size

@@ -1,4 +1,4 @@
-"""The cache of tensors against that of arrays: the same bits, and what a tensor may be."""
+"""The cache of tensors against that of arrays: the same bits, and the tensors that are refused."""
 
 import io
 
@@ -19,12 +19,12 @@ def problem(dtype=torch.float32, tokens=120):
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, "float64"])
-def test_the_same_bits_as_of_arrays(dtype):
-    given = problem(torch.float64 if dtype == "float64" else torch.float32)
+def test_same_bits_as_with_arrays(dtype):
+    tensors = problem(torch.float64 if dtype == "float64" else torch.float32)
     ours = SpanCache(2, 2, 8, dtype=TYPES.get(dtype, dtype), **ARGUMENTS)
     theirs = hs.SpanCache(2, 2, 8, dtype=dtype, **ARGUMENTS)
     for first, last in ((0, 60), (60, 61), (61, 120)):
-        new = [x[:, :, first:last] for x in given]
+        new = [x[:, :, first:last] for x in tensors]
         options = {"softcap": 3.0, "sinks": torch.tensor([0.5, 1, -1, 0]), "return_lse": True}
         out, lse = ours.attend(*new, **options)
         expected = theirs.attend(*(x.numpy() for x in new), **options | {"sinks": [0.5, 1, -1, 0]})
@@ -36,14 +36,14 @@ def test_the_same_bits_as_of_arrays(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bits_in_and_out(dtype):
-    given = problem(dtype)
+    tensors = problem(dtype)
     caches = [SpanCache(2, 2, 8, dtype=dtype, **ARGUMENTS) for _ in range(2)]
-    out = caches[0].attend(*given)
+    out = caches[0].attend(*tensors)
     assert out.dtype is dtype
-    assert torch.equal(out, caches[1].attend(*(x.float() for x in given)).to(dtype))
+    assert torch.equal(out, caches[1].attend(*(x.float() for x in tensors)).to(dtype))
 
 
-def test_what_else_a_cache_does():
+def test_copied_saved_truncated_and_reordered():
     query, key, value = problem()
     cache = SpanCache(2, 2, 8, **ARGUMENTS)
     cache.append(key[:, :, :100], value[:, :, :100])
@@ -75,11 +75,11 @@ def test_what_else_a_cache_does():
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("which", [1, 2])
-def test_tensors_that_it_does_not_take(which, error, words, change):
-    given = problem()
-    given[which] = change(given[which])
+def test_tensors_that_are_refused(which, error, words, change):
+    tensors = problem()
+    tensors[which] = change(tensors[which])
     cache = SpanCache(2, 2, 8, **ARGUMENTS)
     with pytest.raises(error, match=words) as caught:
-        cache.attend(*given)
+        cache.attend(*tensors)
     assert "\n" not in str(caught.value)
     assert cache.count == 0

@@ -138,9 +138,9 @@ def test_a_checkpoint_may_keep_attention_and_compute_the_rest_again(monkeypatch)
     tensors = qkv()
     kept = functools.partial(create_selective_checkpoint_contexts, [torch.ops.headspan.attention.default])
     out = checkpoint(lambda *x: attention(*x).sin(), *tensors, use_reentrant=False, context_fn=kept)
-    found = torch.autograd.grad(out.sum(), tensors)
+    gradients = torch.autograd.grad(out.sum(), tensors)
     assert len(calls) == 1
-    for ours, theirs in zip(found, torch.autograd.grad(attention(*tensors).sin().sum(), tensors), strict=True):
+    for ours, theirs in zip(gradients, torch.autograd.grad(attention(*tensors).sin().sum(), tensors), strict=True):
         assert torch.equal(ours, theirs)
 
 
@@ -155,7 +155,7 @@ def test_saved_tensors_may_be_moved_elsewhere_meanwhile():
         assert torch.equal(ours, theirs)
 
 
-def test_a_result_that_was_changed_is_not_taken_for_the_result():
+def test_a_result_that_was_changed_in_place_is_refused():
     tensors = qkv()
     out = attention(*tensors)
     out.mul_(2)
@@ -256,7 +256,7 @@ def test_a_tensor_that_is_negative_by_a_flag():
     assert torch.equal(attention(negative, key, value), attention(-query, key, value))
 
 
-def test_shapes_without_numbers():
+def test_shapes_on_meta():
     """On the device "meta", as large models are made before they are loaded."""
     query, key, value = (torch.empty(2, heads, 9, 3, device="meta") for heads in (4, 2, 2))
     out, lse = attention(query, key, value, span=2.5, return_lse=True)

@@ -56,10 +56,10 @@ MASKS = {
 }
 
 
-def result(module, inputs, **given):
-    """Output, weights if they are asked for, and gradients of inputs and weights."""
+def result(module, inputs, **options):
+    """Output, weights on request, and gradients of inputs and parameters."""
     inputs = [x.clone().requires_grad_() for x in inputs]
-    out, weights = module(*inputs, **given)
+    out, weights = module(*inputs, **options)
     loss = out.square().sum() + (0 if weights is None else weights.square().sum())
     learned = [p for name, p in module.named_parameters() if name != "span.fraction"]
     return out, weights, *torch.autograd.grad(loss, [*inputs, *learned])
@@ -84,7 +84,7 @@ def inputs_of(form, keys=TOKENS):
 def test_long_spans_change_nothing(form, mask):
     module = attention_of(**form)
     other, _ = converted(module)
-    # torch takes the hint for all that it adds to the keys, too, and hides its learned key from most queries.
+    # torch also applies the hint to keys that it adds, and hides its learned key from most queries.
     theirs = mask | ({"is_causal": False} if form.get("add_bias_kv") else {})
     agree(result(other, inputs_of(form), **mask), result(module, inputs_of(form), need_weights=False, **theirs))
 
@@ -95,14 +95,14 @@ def test_masks_that_are_learned_have_a_gradient():
     x = random(BATCH, TOKENS, WIDTH)
     masks = {"attn_mask": SQUARE + random(TOKENS, TOKENS), "key_padding_mask": random(BATCH, TOKENS)}
     gradients = []
-    for its in (other, module):
-        given = {name: mask.clone().requires_grad_() for name, mask in masks.items()}
-        out, _ = its(x, x, x, need_weights=False, **given)
-        gradients.append(torch.autograd.grad(out.square().sum(), [*given.values()]))
+    for attention in (other, module):
+        learned = {name: mask.clone().requires_grad_() for name, mask in masks.items()}
+        out, _ = attention(x, x, x, need_weights=False, **learned)
+        gradients.append(torch.autograd.grad(out.square().sum(), [*learned.values()]))
     agree(*gradients)
 
 
-def test_a_model_without_numbers_yet():
+def test_a_model_on_meta():
     with torch.device("meta"):
         model = torch.nn.TransformerEncoderLayer(WIDTH, HEADS)
     (span,) = convert(model, max_span=5, ramp=1)
@@ -111,8 +111,8 @@ def test_a_model_without_numbers_yet():
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_model_without_numbers_takes_weights_of_before(strict):
-    """Spans that are missing start at the limit."""
+def test_a_model_on_meta_loads_weights_of_the_original_model(strict):
+    """Spans that the weights do not have start at the limit."""
     module = attention_of(batch_first=True)
     expected, _ = converted(module, max_span=5.0)
     with torch.device("meta"):
@@ -125,14 +125,14 @@ def test_a_model_without_numbers_takes_weights_of_before(strict):
     torch.testing.assert_close(model(x, x, x)[0], expected(x, x, x)[0])
 
 
-def test_spans_of_a_model_that_gets_memory_start_again():
+def test_reset_parameters_gives_spans_their_initial_values():
     with torch.device("meta"):
         span = AdaptiveSpan(2, 10, initial=[4, 9])
     span.to_empty(device="cpu").reset_parameters()
     torch.testing.assert_close(span(), torch.tensor([4.0, 9.0]))
 
 
-def test_spans_without_numbers_are_refused_beside_others():
+def test_spans_on_meta_are_refused_with_other_tensors():
     model, (span,) = converted(attention_of(batch_first=True))
     span.to("meta")
     x = random(BATCH, TOKENS, WIDTH)
@@ -141,11 +141,11 @@ def test_spans_without_numbers_are_refused_beside_others():
 
 
 @pytest.mark.parametrize("average", [False, True])
-def test_weights_where_they_are_asked_for(average):
+def test_weights_on_request(average):
     module = attention_of()
     other, _ = converted(module)
-    given = {"need_weights": True, "average_attn_weights": average, "key_padding_mask": PADDED}
-    agree(result(other, inputs_of({}), **given), result(module, inputs_of({}), **given))
+    options = {"need_weights": True, "average_attn_weights": average, "key_padding_mask": PADDED}
+    agree(result(other, inputs_of({}), **options), result(module, inputs_of({}), **options))
     assert other(*inputs_of({}))[1] is None
 
 
@@ -158,16 +158,16 @@ ADDED = {
 
 @pytest.mark.parametrize("mask", [{}, {"attn_mask": SOME}, {"key_padding_mask": PADDED}], ids=["no", "some", "padding"])
 @pytest.mark.parametrize("form", ADDED.values(), ids=ADDED)
-def test_weights_of_what_is_added_to_the_keys(form, mask):
+def test_weights_of_added_keys(form, mask):
     module = attention_of(**form)
     other, _ = converted(module)
-    given = {"need_weights": True, "average_attn_weights": False, **mask}
-    ours = result(other, inputs_of(form), **given)
-    agree(ours, result(module, inputs_of(form), **given))
+    options = {"need_weights": True, "average_attn_weights": False, **mask}
+    ours = result(other, inputs_of(form), **options)
+    agree(ours, result(module, inputs_of(form), **options))
     assert ours[1].shape == (BATCH, HEADS, TOKENS, TOKENS + len(form.keys() - {"batch_first"}))
 
 
-def test_weights_of_what_is_added_are_those_of_the_result_with_dropout():
+def test_weights_of_added_keys_are_those_of_the_result_with_dropout():
     module, _ = converted(attention_of(**ADDED["both"], dropout=0.3), max_span=4.0)
     x = random(BATCH, TOKENS, WIDTH)
     torch.manual_seed(3)
@@ -182,9 +182,9 @@ def test_self_attention_without_a_batch_and_other_numbers_of_keys():
     module = attention_of()
     other, _ = converted(module)
     x = random(TOKENS, WIDTH)
-    for given in ({"need_weights": True}, {"key_padding_mask": PADDED[1]}, {"attn_mask": LATER}):
-        expected = module(x, x, x, **{"need_weights": False, **given})
-        agree(other(x, x, x, **given), expected)
+    for options in ({"need_weights": True}, {"key_padding_mask": PADDED[1]}, {"attn_mask": LATER}):
+        expected = module(x, x, x, **{"need_weights": False, **options})
+        agree(other(x, x, x, **options), expected)
     for keys in (5, 14):
         inputs, mask = inputs_of({}, keys), random(TOKENS, keys)
         agree(result(other, inputs, attn_mask=mask), result(module, inputs, attn_mask=mask, need_weights=False))
@@ -192,7 +192,7 @@ def test_self_attention_without_a_batch_and_other_numbers_of_keys():
 
 @pytest.mark.parametrize("masks", [{}, {"attn_mask": LATER}, {"key_padding_mask": PADDED}], ids=["no", "later", "pad"])
 def test_short_spans_are_a_soft_mask(masks):
-    """The logarithm of which, added to the scores, is what torch computes the same with; so is the span's gradient."""
+    """Torch computes the same, and the same gradient of spans, if the logarithm of that mask is added to scores."""
     module = attention_of(batch_first=True)
     other, (span,) = converted(module, max_span=8.0)
     with torch.no_grad():
@@ -206,10 +206,10 @@ def test_short_spans_are_a_soft_mask(masks):
     if "key_padding_mask" in masks:
         dense = dense.masked_fill(PADDED.repeat_interleave(HEADS, 0)[:, None], -torch.inf)
     expected = module(x, x, x, attn_mask=dense, need_weights=False)[0]
-    found = other(x, x, x, **masks)[0]
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-7)  # spans are float32
+    out = other(x, x, x, **masks)[0]
+    torch.testing.assert_close(out, expected, rtol=1e-7, atol=1e-7)  # spans are float32
     (theirs,) = torch.autograd.grad(expected.square().sum(), reach)
-    (ours,) = torch.autograd.grad(found.square().sum(), span.fraction)
+    (ours,) = torch.autograd.grad(out.square().sum(), span.fraction)
     torch.testing.assert_close(ours.double(), 8 * theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -226,8 +226,8 @@ def layers_of(name):
         encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(**sizes), 2)
         return encoder, lambda model: model(x, src_key_padding_mask=PADDED).masked_fill(PADDED[..., None], 0)
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 2}
-    given = {"tgt_mask": SQUARE.float(), "tgt_is_causal": True}
-    return torch.nn.Transformer(**sizes, **layers), lambda model: model(x[:, :5], x, **given)
+    masks = {"tgt_mask": SQUARE.float(), "tgt_is_causal": True}
+    return torch.nn.Transformer(**sizes, **layers), lambda model: model(x[:, :5], x, **masks)
 
 
 LAYERS = {"encoder layer": 1, "causal encoder": 2, "padded encoder": 2, "transformer": 5}
@@ -235,7 +235,7 @@ LAYERS = {"encoder layer": 1, "causal encoder": 2, "padded encoder": 2, "transfo
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_of_torch(name):
-    """In training, and in eval mode without gradients, where they have a way past the module."""
+    """In training, and in eval mode without gradients, where torch has a fast path that skips the module."""
     model, call = layers_of(name)
     other, spans = converted(model)
     assert len(spans) == LAYERS[name]
@@ -252,7 +252,7 @@ def test_layers_of_torch(name):
         torch.testing.assert_close(short, call(other))
 
 
-def test_weights_of_before_are_loaded_and_spans_are_saved(tmp_path):
+def test_weights_of_the_original_model_are_loaded_and_spans_are_saved(tmp_path):
     model, call = layers_of("padded encoder")
     before = {name: x + 0.1 for name, x in model.state_dict().items()}
     other, spans = converted(model)
@@ -266,13 +266,13 @@ def test_weights_of_before_are_loaded_and_spans_are_saved(tmp_path):
     torch.save(other.state_dict(), tmp_path / "model.pt")
     loaded, _ = converted(model)
     loaded.load_state_dict(torch.load(tmp_path / "model.pt"))
-    for its in (loaded, copy.deepcopy(other), pickle.loads(pickle.dumps(other))):
-        assert torch.equal(call(its), call(other))
+    for restored in (loaded, copy.deepcopy(other), pickle.loads(pickle.dumps(other))):
+        assert torch.equal(call(restored), call(other))
     with pytest.raises(RuntimeError, match="Missing key"):
         other.load_state_dict({name: x for name, x in before.items() if "in_proj" not in name})
 
 
-def test_a_module_that_several_hold_is_converted_once():
+def test_a_shared_module_is_converted_once():
     shared = torch.nn.MultiheadAttention(WIDTH, HEADS)
     model = torch.nn.ModuleDict({"one": shared, "other": shared})
     spans = convert(model, max_span=5, ramp=1)
@@ -302,15 +302,15 @@ def test_spans_are_learned_in_a_compiled_model_with_dropout():
 
 
 def test_a_causal_mask_costs_no_bias():
-    """It is not read pair by pair: later keys may hold anything."""
+    """The mask is not read pair by pair: later keys may hold anything."""
     module = attention_of(batch_first=True)
     other, _ = converted(module)
     x = random(BATCH, TOKENS, WIDTH)
     poisoned = x.clone()
     poisoned[:, -1] = torch.nan
     for mask in (LATER, SQUARE):
-        found = other(x, poisoned, poisoned, attn_mask=mask)[0][:, :-1]
-        torch.testing.assert_close(found, other(x, x, x, attn_mask=mask)[0][:, :-1])
+        out = other(x, poisoned, poisoned, attn_mask=mask)[0][:, :-1]
+        torch.testing.assert_close(out, other(x, x, x, attn_mask=mask)[0][:, :-1])
 
 
 def test_bfloat16_and_autocast():
@@ -319,12 +319,12 @@ def test_bfloat16_and_autocast():
     x = random(BATCH, TOKENS, WIDTH).float()
     expected = module(x, x, x, attn_mask=SOME, need_weights=False)[0]
     with torch.autocast("cpu", torch.bfloat16):
-        found = other(x, x, x, attn_mask=SOME)[0]
-    assert found.dtype == torch.bfloat16
-    assert (found - expected).abs().max() < 0.05 * expected.abs().max()
+        out = other(x, x, x, attn_mask=SOME)[0]
+    assert out.dtype == torch.bfloat16
+    assert (out - expected).abs().max() < 0.05 * expected.abs().max()
     narrow = x.bfloat16()
-    found = other.bfloat16()(narrow, narrow, narrow, attn_mask=SOME)[0]
-    assert (found - expected).abs().max() < 0.05 * expected.abs().max()
+    out = other.bfloat16()(narrow, narrow, narrow, attn_mask=SOME)[0]
+    assert (out - expected).abs().max() < 0.05 * expected.abs().max()
 
 
 class Derived(torch.nn.MultiheadAttention):
@@ -337,9 +337,9 @@ def twice():
     convert(torch.nn.ModuleList([module]), max_span=5, ramp=1)
 
 
-def call(**given):
+def call(**options):
     x = torch.ones(TOKENS, BATCH, WIDTH, dtype=torch.float64)
-    converted(attention_of())[0](x, given.pop("key", x), given.pop("value", x), **given)
+    converted(attention_of())[0](x, options.pop("key", x), options.pop("value", x), **options)
 
 
 KEYS = torch.ones(5, BATCH, WIDTH, dtype=torch.float64)
@@ -368,9 +368,9 @@ def test_wrong_arguments(case):
         call()
 
 
-def test_what_fails_changes_nothing():
+def test_an_error_leaves_the_model_unchanged():
     model = torch.nn.ModuleList([attention_of(), Derived(12, 4)])
     with pytest.raises(TypeError, match="Derived"):
         convert(model, max_span=5, ramp=1)
     assert type(model[0]) is torch.nn.MultiheadAttention
-    assert not any(isinstance(its, AdaptiveSpan) for its in model.modules())
+    assert not any(isinstance(module, AdaptiveSpan) for module in model.modules())

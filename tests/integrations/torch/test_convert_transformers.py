@@ -28,21 +28,21 @@ def test_spans_are_attached_to_every_attention(name):
     spans = convert(model, max_span=11, ramp=3)
     assert len(spans) == layers
     assert all(span.fraction.shape == (4,) for span in spans)
-    found = model(ids).last_hidden_state
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
-    assert [its.headspan_span for its in model.modules() if hasattr(its, "headspan_span")] == spans
+    hidden = model(ids).last_hidden_state
+    torch.testing.assert_close(hidden, expected, rtol=1e-3, atol=1e-4)
+    assert [module.headspan_span for module in model.modules() if hasattr(module, "headspan_span")] == spans
     with torch.no_grad():
         for span in spans:
             span.fraction.fill_(0.2)
-    found = model(ids).last_hidden_state
-    assert (found - expected).abs().max() > 1e-3
-    found.square().sum().backward()
+    hidden = model(ids).last_hidden_state
+    assert (hidden - expected).abs().max() > 1e-3
+    hidden.square().sum().backward()
     assert all(span.fraction.grad.abs().max() > 0 for span in spans)
     with pytest.raises(ValueError, match="model already has learned spans, in "):
         convert(model, max_span=11, ramp=3)
 
 
-def test_a_model_without_numbers_takes_weights_of_before():
+def test_a_model_on_meta_loads_weights_of_the_original_model():
     old = MODELS["llama"][0]()
     with torch.device("meta"):
         model = transformers.LlamaModel(transformers.LlamaConfig(**DECODER))
@@ -52,7 +52,7 @@ def test_a_model_without_numbers_takes_weights_of_before():
     assert not unexpected
     assert sorted(missing) == [f"layers.{layer}.self_attn.headspan_span.fraction" for layer in range(2)]
     assert [span().tolist() for span in spans] == [[5.0] * 4] * 2
-    for name in rest:  # those that no state dict has
+    for name in rest:  # buffers that no state dict has
         owner, _, last = name.rpartition(".")
         setattr(model.get_submodule(owner), last, old.get_buffer(name))
     convert(old, max_span=5, ramp=3)
@@ -65,4 +65,4 @@ def test_a_model_that_calls_no_attention_functions_is_refused(monkeypatch):
     monkeypatch.setattr(type(model), "_can_set_attn_implementation", classmethod(lambda cls: False))
     with pytest.raises(ValueError, match="model must call attention functions, which LlamaModel does not"):
         convert(model, max_span=11, ramp=3)
-    assert not any(hasattr(its, "headspan_span") for its in model.modules())
+    assert not any(hasattr(module, "headspan_span") for module in model.modules())

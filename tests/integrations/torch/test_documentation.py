@@ -38,8 +38,8 @@ def test_docstring_examples(name):
 def test_public_names_have_examples_and_sections(name):
     documented = getattr(headspan.torch, name)
     text = inspect.getdoc(documented)
-    given = ("Parameters",) if inspect.signature(documented).parameters else ()
-    assert all(f"\n{section}\n---" in text for section in (*given, "Examples"))
+    sections = ("Parameters",) if inspect.signature(documented).parameters else ()
+    assert all(f"\n{section}\n---" in text for section in (*sections, "Examples"))
     assert any(test.examples for test in doctest.DocTestFinder(recurse=False).find(documented))
     opening = pydoc.plain(pydoc.render_doc(documented)).splitlines()[:10]
     assert not [line for line in opening if "Union[" in line or "numpy._typing" in line or "ForwardRef" in line]

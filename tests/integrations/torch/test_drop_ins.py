@@ -1,4 +1,4 @@
-"""The diffs of docs/howto/drop-ins.md, applied to models of their forms: the same numbers, and gradients."""
+"""The diffs of docs/howto/drop-ins.md, applied to models of these forms: the same numbers and gradients."""
 
 import re
 
@@ -18,7 +18,7 @@ models = pytest.mark.parametrize("name", MODELS)
 
 
 def before_and_after(name, **more):
-    """The model as it was and with the diff, of the same weights."""
+    """The models without and with the diff, with the same weights."""
     module, sizes = MODELS[name]
     torch.manual_seed(0)
     before = module.Model(**sizes, **more).double()
@@ -36,7 +36,7 @@ def gradients(model):
 
 
 @models
-def test_logits_and_gradients_are_those_of_before(name):
+def test_logits_and_gradients_stay_the_same(name):
     before, after = before_and_after(name)
     torch.testing.assert_close(after(IDS), before(IDS), rtol=1e-9, atol=1e-10)
     for ours, theirs in zip(gradients(after), gradients(before), strict=True):
@@ -44,8 +44,8 @@ def test_logits_and_gradients_are_those_of_before(name):
 
 
 @models
-def test_the_diff_is_what_computes(name, monkeypatch):
-    """Torch's own attention and the softmax are not called any more."""
+def test_the_diff_replaces_the_attention_of_torch(name, monkeypatch):
+    """The attention of torch and the softmax are not called any more."""
     before, after = before_and_after(name)
 
     def refuse(*args, **kwargs):
@@ -61,13 +61,13 @@ def test_the_diff_is_what_computes(name, monkeypatch):
 @pytest.mark.parametrize("sizes", [(TOKENS,), (1,) * TOKENS, (9, 1, 1, 8, 2)], ids=["prompt", "tokens", "pieces"])
 @pytest.mark.parametrize("name", ["chat", "windows"])
 @torch.no_grad()
-def test_pieces_with_a_cache_are_the_whole(name, sizes):
+def test_pieces_with_a_cache_give_the_logits_of_the_full_text(name, sizes):
     before, after = before_and_after(name)
     expected = before(IDS)
     for model in (before, after):
         cache = {"cache": {}} if name == "chat" else {"use_cache": True}
-        found = torch.cat([model(part, **cache) for part in IDS.split(sizes, 1)], 1)
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
+        logits = torch.cat([model(part, **cache) for part in IDS.split(sizes, 1)], 1)
+        torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-10)
 
 
 def test_spans_are_learned_with_a_penalty():
@@ -82,7 +82,7 @@ def test_spans_are_learned_with_a_penalty():
 
 
 @torch.no_grad()
-def test_dropout_drops_in_training_alone():
+def test_dropout_applies_in_training_only():
     for name in ("gpt", "windows"):
         before, after = before_and_after(name, **({"dropout": 0.5} if name == "windows" else {}))
         for block in after.blocks if name == "gpt" else ():

@@ -1,4 +1,4 @@
-"""Bad calls: the errors are those of headspan.attention, and what only tensors can be is said in a sentence."""
+"""Bad calls: the errors are those of headspan.attention; others, for tensors alone, are one sentence."""
 
 import importlib
 import re
@@ -21,7 +21,7 @@ def as_tensor(x):
     return torch.tensor(x) if known else x
 
 
-# What is said in other words, since more is possible here or it is noticed earlier.
+# Other messages, since tensors may have more types or the error is noticed earlier.
 OTHERWISE = {
     ("query", "float16"): "key is torch.float64 but query is torch.float16; key.to(torch.float16) makes them alike",
     ("pair_bias", "string"): "pair_bias must be real numbers, not <U3",
@@ -58,7 +58,7 @@ def test_a_misspelt_option():
         attention(query, query, query, spans=3)
 
 
-def test_arrays_are_sent_to_the_function_for_arrays():
+def test_the_error_for_arrays_names_the_function_for_arrays():
     with pytest.raises(
         TypeError, match=r"query must be a tensor of torch, not ndarray; headspan\.attention takes arrays"
     ):
@@ -84,7 +84,7 @@ ANY = {
 
 
 @pytest.mark.parametrize("argument", ["key", "value", *ANY])
-def test_tensors_without_numbers_beside_others(argument):
+def test_tensors_on_meta_with_others(argument):
     """Tensors on "meta" have no memory, so reading them would return arbitrary numbers."""
     query = torch.ones(2, 4, 5, 3)
     tensors = dict.fromkeys(QKV, query) | ({argument: ANY[argument]} if argument in ANY else {})
@@ -94,11 +94,11 @@ def test_tensors_without_numbers_beside_others(argument):
     elsewhere = {name: x.to("meta") for name, x in tensors.items()} | {argument: tensors[argument]}
     with pytest.raises(ValueError, match=f"^{argument} must be on the device of query, meta, not on cpu$"):
         attention(**elsewhere)
-    whole = {name: x.to("meta") for name, x in tensors.items()}
-    assert attention(**whole, ramp=3, return_lse=True)[1].shape == (2, 4, 5)
+    on_meta = {name: x.to("meta") for name, x in tensors.items()}
+    assert attention(**on_meta, ramp=3, return_lse=True)[1].shape == (2, 4, 5)
 
 
-def test_the_operator_itself_reads_no_tensor_without_numbers():
+def test_the_operator_reads_no_tensor_on_meta():
     query = torch.ones(1, 4, 5, 3)
     with pytest.raises(ValueError, match="key must be on the device of query, cpu, not on meta"):
         torch.ops.headspan.attention(query, query.to("meta"), query)
@@ -106,7 +106,7 @@ def test_the_operator_itself_reads_no_tensor_without_numbers():
         array_of(query.to("meta"))
 
 
-def test_functions_around_attention_read_no_tensor_without_numbers():
+def test_functions_around_attention_read_no_tensor_on_meta():
     query, indices = torch.ones(1, 4, 5, 3), torch.zeros(1, 4, 5, 2, dtype=torch.int64)
     with pytest.raises(ValueError, match="value must be on the device of query, cpu, not on meta"):
         hierarchical_attention(query, query, query.to("meta"))
@@ -134,7 +134,7 @@ def test_a_type_that_numpy_does_not_have(argument):
         attention(**tensors)
 
 
-def test_tensors_that_need_a_gradient_are_sent_here_by_the_functions_for_arrays():
+def test_the_error_of_functions_for_arrays_names_the_function_for_tensors():
     query = torch.ones(1, 4, 5, 3, requires_grad=True)
     with pytest.raises(TypeError, match=r"not Tensor .*; headspan\.torch\.attention takes tensors"):
         hs.attention(query, query, query)

@@ -23,12 +23,12 @@ class Needs(torch.nn.Module):
         torch.manual_seed(0)
         self.layers = torch.nn.ModuleList(
             AdaptiveSpanAttention(
-                WIDTH, len(its), max_span=TOKENS, ramp=2, pattern=[Window(n + 1) for n in its], **options
+                WIDTH, len(row), max_span=TOKENS, ramp=2, pattern=[Window(n + 1) for n in row], **options
             )
-            for its in needs
+            for row in needs
         )
-        for its in self.parameters():
-            its.data.mul_(1.5)
+        for parameter in self.parameters():
+            parameter.data.mul_(1.5)
 
     def forward(self, x):
         for layer in self.layers:
@@ -37,13 +37,13 @@ class Needs(torch.nn.Module):
 
 
 class Distance:
-    """How far what a model gives is from what it gave with full attention."""
+    """The error of the results of a model with respect to those with full attention."""
 
     def __init__(self, model, x):
         full = copy.deepcopy(model)
-        for its in full.layers:
+        for layer in full.layers:
             with torch.no_grad():
-                its.span.fraction.fill_(1.0)
+                layer.span.fraction.fill_(1.0)
         with torch.no_grad():
             self.batches = [torch.stack([one, full(one)]) for one in x.split(2)]
 
@@ -58,32 +58,32 @@ def texts(count=6):
 
 def fit(model, **options):
     distance = Distance(model, texts())
-    given = {"tokens": TOKENS, "loss": distance, "held_out": distance.batches[2:]} | options
-    return fit_spans(model, distance.batches[:2], **given)
+    arguments = {"tokens": TOKENS, "loss": distance, "held_out": distance.batches[2:]} | options
+    return fit_spans(model, distance.batches[:2], **arguments)
 
 
 @pytest.mark.parametrize("method", ["profile", "learn"])
-def test_the_needs_of_heads_are_found_and_given(method):
+def test_heads_get_the_spans_that_they_need(method):
     needs = np.array([[3, 40, 3, 3], [3, 3, 3, 20]])
     model = Needs(needs)
-    found = fit(model, tolerance=1e-3, method=method)
-    assert (found.spans >= needs / 3 - 1).all()
-    assert (found.spans <= 1.5 * needs + 3).all()
-    assert found.spans.argmax() == 1
-    windows = [point.pairs for point in found.uniform_curve if point.loss <= 1.001 * found.fitted_before]
-    assert found.pairs < 0.75 * min(windows)
-    for its, spans in zip(model.layers, found.spans, strict=True):
-        np.testing.assert_allclose(its.span().detach(), spans, rtol=1e-5)
-        assert its.ramp == found.ramp == 2
+    result = fit(model, tolerance=1e-3, method=method)
+    assert (result.spans >= needs / 3 - 1).all()
+    assert (result.spans <= 1.5 * needs + 3).all()
+    assert result.spans.argmax() == 1
+    windows = [point.pairs for point in result.uniform_curve if point.loss <= 1.001 * result.fitted_before]
+    assert result.pairs < 0.75 * min(windows)
+    for layer, spans in zip(model.layers, result.spans, strict=True):
+        np.testing.assert_allclose(layer.span().detach(), spans, rtol=1e-5)
+        assert layer.ramp == result.ramp == 2
     distance = Distance(model, texts())
     with torch.no_grad():
-        assert float(distance(model, distance.batches[2])) == pytest.approx(found.loss_after, abs=1e-5)
+        assert float(distance(model, distance.batches[2])) == pytest.approx(result.loss_after, abs=1e-5)
 
 
 def state(model):
-    flags = [(name, its.requires_grad) for name, its in model.named_parameters()]
-    modes = [its.training for its in model.modules()]
-    return copy.deepcopy(model.state_dict()), flags, modes, [type(its.span) for its in model.layers]
+    flags = [(name, parameter.requires_grad) for name, parameter in model.named_parameters()]
+    modes = [module.training for module in model.modules()]
+    return copy.deepcopy(model.state_dict()), flags, modes, [type(layer.span) for layer in model.layers]
 
 
 def assert_same(before, after, *, but=()):
@@ -97,17 +97,17 @@ def test_weights_flags_and_modes_stay_as_they_are(method):
     model = Needs([[3, 20], [20, 3]])
     model.layers[0].q_proj.weight.requires_grad_(False)
     model.layers[1].eval()
-    spans = [its.span for its in model.layers]
+    spans = [layer.span for layer in model.layers]
     before = state(model)
     fit(model, budget=0.4, method=method, ramp=3)
     assert_same(before, state(model), but="span.fraction")
-    assert [its.span for its in model.layers] == spans
-    assert all(its.grad is None for its in model.parameters())
-    assert {its.ramp for its in model.layers} == {3}
+    assert [layer.span for layer in model.layers] == spans
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert {layer.ramp for layer in model.layers} == {3}
 
 
 @pytest.mark.parametrize("at", [0, 7, 40])
-def test_after_an_error_the_model_is_what_it_was(at):
+def test_an_error_leaves_the_model_unchanged(at):
     model = Needs([[3, 20], [20, 3]])
     distance, calls = Distance(model, texts()), []
 
@@ -121,7 +121,7 @@ def test_after_an_error_the_model_is_what_it_was(at):
     with pytest.raises(RuntimeError, match="no more"):
         fit(model, budget=0.4, loss=fails)
     assert_same(before, state(model))
-    assert {its.ramp for its in model.layers} == {2}
+    assert {layer.ramp for layer in model.layers} == {2}
 
 
 def test_the_gradient_is_that_of_finite_differences():
@@ -132,9 +132,9 @@ def test_the_gradient_is_that_of_finite_differences():
     with places.lent(4.0) as lent:
 
         def put(values, *, needs=False):
-            for its, row in zip(lent, values, strict=True):
-                its.value = torch.tensor(row, dtype=torch.float64, requires_grad=needs)
-            return [its.value for its in lent]
+            for span, row in zip(lent, values, strict=True):
+                span.value = torch.tensor(row, dtype=torch.float64, requires_grad=needs)
+            return [span.value for span in lent]
 
         loss, slopes = data.gradient(model, distance, put(spans, needs=True))
         put(spans)
@@ -149,7 +149,7 @@ def test_the_gradient_is_that_of_finite_differences():
             assert float(slopes[at[0]][at[1]]) == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-5)
 
 
-def test_what_convert_gave_spans_is_fitted_too():
+def test_converted_models_are_fitted():
     torch.manual_seed(0)
     model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True), 2)
     spans = convert(model, max_span=TOKENS, ramp=4)
@@ -161,15 +161,15 @@ def test_what_convert_gave_spans_is_fitted_too():
     def loss(model, x):
         return 1 + (model(x, mask=causal, is_causal=True) - expected[: len(x)]).square().mean()
 
-    found = fit_spans(model, texts()[:2], held_out=texts()[:2], budget=0.4, loss=loss)
-    assert found.pairs == hs.cost(tokens=TOKENS, num_heads=4, head_dim=8, span=found.spans.ravel(), ramp=4).pairs
-    assert found.share <= 0.4
-    assert found.fitted_after <= found.uniform.fitted_loss
-    np.testing.assert_allclose([its().detach() for its in spans], found.spans, rtol=1e-5)
+    result = fit_spans(model, texts()[:2], held_out=texts()[:2], budget=0.4, loss=loss)
+    assert result.pairs == hs.cost(tokens=TOKENS, num_heads=4, head_dim=8, span=result.spans.ravel(), ramp=4).pairs
+    assert result.share <= 0.4
+    assert result.fitted_after <= result.uniform.fitted_loss
+    np.testing.assert_allclose([span().detach() for span in spans], result.spans, rtol=1e-5)
     assert model.training
 
 
-def test_windows_are_weighed_by_how_many_a_batch_has():
+def test_batches_count_by_their_numbers_of_windows():
     seen = []
 
     def loss(_, batch):
@@ -191,18 +191,18 @@ def test_the_last_quarter_is_held_out():
     x = texts(8)
     fit_spans(model, x, budget=0.5, loss=loss, method="profile", batch=16)
     fitted, held_out = x[:6, 0, 0], x[6:, 0, 0]
-    assert [len(its) for its in seen[-3:]] == [2, 2, 2]
-    assert all(torch.equal(its, held_out) for its in seen[-3:])
-    assert all(torch.equal(its, fitted) for its in seen[:-3])
+    assert [len(batch) for batch in seen[-3:]] == [2, 2, 2]
+    assert all(torch.equal(batch, held_out) for batch in seen[-3:])
+    assert all(torch.equal(batch, fitted) for batch in seen[:-3])
 
 
 def bad(error, match, model=None, data=None, **options):
-    given = {"budget": 0.5, "loss": lambda model, x: model(x).square().mean()} | options
+    arguments = {"budget": 0.5, "loss": lambda model, x: model(x).square().mean()} | options
     with pytest.raises(error, match=match):
-        fit_spans(model or Needs([[3, 20]]), texts(4) if data is None else data, **given)
+        fit_spans(model or Needs([[3, 20]]), texts(4) if data is None else data, **arguments)
 
 
-def test_what_cannot_be_had_is_said():
+def test_wrong_arguments():
     bad(ValueError, "model must have attentions with spans: ", model=torch.nn.Linear(2, 2))
     bad(ValueError, "model must have attentions with spans: ", model=torch.nn.MultiheadAttention(8, 2))
     bad(TypeError, "the spans of attention must be an AdaptiveSpan, not DynamicSpan",

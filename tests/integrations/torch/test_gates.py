@@ -41,12 +41,12 @@ def layer_of(heads=4, block_size=16, tied=False, tokens=TOKENS, closed=0.3):
 def test_the_numbers_are_those_of_the_function_for_arrays(heads, block_size, tied, causal):
     layer = layer_of(heads, block_size, tied)
     tensors = qkv(2, 4, TOKENS, 3)
-    given = layer()
+    ours = layer()
     gates = layer.gates.detach().numpy()
     options, gates_vjp = hs.sparse.learned_blocks_vjp(gates, block_size, tokens=TOKENS, tied=tied)
-    assert same(given["block_gates"], options["block_gates"])
-    assert (given["gate_block_size"], given["pattern"]) == (options["gate_block_size"], options["pattern"])
-    out = attention(*tensors, causal=causal, **given)
+    assert same(ours["block_gates"], options["block_gates"])
+    assert (ours["gate_block_size"], ours["pattern"]) == (options["gate_block_size"], options["pattern"])
+    out = attention(*tensors, causal=causal, **ours)
     expected, vjp = hs.attention_vjp(*(x.detach().numpy() for x in tensors), causal=causal, **options)
     assert same(out, expected)
     upstream = np.random.default_rng(4).standard_normal(expected.shape)
@@ -58,7 +58,7 @@ def test_the_numbers_are_those_of_the_function_for_arrays(heads, block_size, tie
 
 @forms
 def test_gradcheck(heads, block_size, tied):
-    """By way of open gates; closed ones have a gradient of 0, and an edge there."""
+    """With open gates only: a closed gate has a gradient of 0, and the function has a corner there."""
     layer = layer_of(heads, block_size, tied, closed=0)
     with torch.no_grad():
         layer.gates.clamp_(min=0.1)
@@ -80,20 +80,20 @@ def test_fewer_tokens_have_the_first_blocks(heads, block_size, tied, tokens):
     gates = layer.gates.detach().numpy()
     first = gates[:, :rows] if tied else gates[:, :rows, :columns]
     options = hs.sparse.learned_blocks(first, block_size, tokens=tokens, tied=tied)
-    given = layer(tokens)
-    assert same(given["block_gates"], options["block_gates"])
-    assert given["pattern"] == options["pattern"]
-    assert attention(*qkv(1, 4, tokens, 3), **given).shape == (1, 4, tokens, 3)
+    ours = layer(tokens)
+    assert same(ours["block_gates"], options["block_gates"])
+    assert ours["pattern"] == options["pattern"]
+    assert attention(*qkv(1, 4, tokens, 3), **ours).shape == (1, 4, tokens, 3)
 
 
-def test_gates_beyond_the_bounds_are_taken_for_these_and_gradients_lead_both_ways():
+def test_gates_beyond_the_bounds_are_clamped_and_gradients_lead_both_ways():
     layer = LearnedBlocks(1, 8, tokens=24).double()
     with torch.no_grad():
         layer.gates[0, 2, 0], layer.gates[0, 2, 1] = 1.5, -0.5
     options = layer()
     assert options["block_gates"][0].tolist() == [[1, 1, 1], [1, 1, 1], [1, 0, 1]]
     (options["block_gates"] * torch.tensor([[1.0, 1, 1], [1, 1, 1], [-1, 1, 1]])).sum().backward()
-    assert layer.gates.grad[0, 2].tolist() == [-1, 1, 0]  # the last one is that of tokens themselves
+    assert layer.gates.grad[0, 2].tolist() == [-1, 1, 0]  # the last gate, on the diagonal, has none
     assert layer.gates[0, 2].tolist() == [1, 0, 1]  # as a step should have left them
 
 
@@ -104,10 +104,10 @@ def test_penalty_is_the_mean_gate():
     np.testing.assert_allclose(layer.gates.grad, np.full(layer.gates.shape, 1 / layer.gates.numel()), rtol=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam], ids=lambda its: its.__name__)
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_closed_gate_stays_closed(optimizer, tied):
-    """Closed by a penalty, it does not open when the penalty is gone, and its block costs nothing."""
+    """A gate that a penalty closed does not open without the penalty, and its block costs nothing."""
     layer = LearnedBlocks(2, 10, tokens=TOKENS, tied=tied, initial=0.05)
     tensors = [x.detach().float() for x in qkv(2, 2, TOKENS, 3)]
     wanted = attention(*tensors, causal=False)
@@ -128,8 +128,8 @@ def test_a_closed_gate_stays_closed(optimizer, tied):
     assert list(pairs.head_pairs) == (options["block_gates"] > 0).sum((1, 2)).mul(100).tolist()
 
 
-def test_a_planted_pattern_is_found():
-    """The diagonal and two blocks of each row, from the outputs of attention over these alone."""
+def test_a_planted_pattern_is_learned():
+    """Learn the diagonal and two blocks of each row from the outputs of attention over only these."""
     rng = np.random.default_rng(0)
     planted = np.eye(6, dtype=bool)
     for row in range(6):
@@ -158,7 +158,7 @@ class Gated(torch.nn.Module):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_compiled_as_one_graph_and_checkpointed(tied):
-    """What is compiled has no pattern, and the same numbers, as has what gets the options from outside."""
+    """A compiled model has no pattern but the same numbers, also if it gets the options from outside."""
     model, tensors = Gated(layer_of(tied=tied)), qkv(2, 4, TOKENS, 3)
     expected = model(*tensors)
     wanted = torch.autograd.grad(expected.square().sum(), [*tensors, model.blocks.gates])
@@ -173,8 +173,8 @@ def test_compiled_as_one_graph_and_checkpointed(tied):
         for function in functions.values():
             out = function(*tensors)
             torch.testing.assert_close(out, expected, rtol=1e-11, atol=1e-11)
-            found = torch.autograd.grad(out.square().sum(), [*tensors, model.blocks.gates])
-            for ours, theirs in zip(found, wanted, strict=True):
+            gradients = torch.autograd.grad(out.square().sum(), [*tensors, model.blocks.gates])
+            for ours, theirs in zip(gradients, wanted, strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
@@ -186,8 +186,8 @@ def test_an_ensemble_of_gates_is_mapped():
         options = torch.func.functional_call(layer, {"gates": gates}, ())
         return attention(*tensors, causal=False, **options).square().sum()
 
-    found = torch.func.vmap(torch.func.grad(loss))(stacked)
-    for ours, gates in zip(found, stacked, strict=True):
+    gradients = torch.func.vmap(torch.func.grad(loss))(stacked)
+    for ours, gates in zip(gradients, stacked, strict=True):
         alone = gates.clone().requires_grad_()
         torch.testing.assert_close(ours, torch.autograd.grad(loss(alone), alone)[0], rtol=1e-10, atol=1e-12)
 
@@ -215,13 +215,13 @@ def test_saved_loaded_copied_and_shown(tmp_path):
     other = LearnedBlocks(4, 16, tokens=TOKENS).double()
     assert [*other.state_dict()] == ["gates"]
     other.load_state_dict(torch.load(tmp_path / "gates.pt"))
-    for its in (other, copy.deepcopy(layer)):
-        assert torch.equal(its()["block_gates"], layer()["block_gates"])
-        assert its()["pattern"] == layer()["pattern"]
+    for restored in (other, copy.deepcopy(layer)):
+        assert torch.equal(restored()["block_gates"], layer()["block_gates"])
+        assert restored()["pattern"] == layer()["pattern"]
     assert repr(layer) == "LearnedBlocks(num_heads=4, block_size=(16, 16), tokens=40, tied=False)"
 
 
-def test_without_numbers():
+def test_meta_device():
     with torch.device("meta"):
         layer = LearnedBlocks(4, 16, tokens=TOKENS)
         out = attention(*(torch.empty(2, 4, TOKENS, 3) for _ in range(3)), causal=False, **layer())
@@ -239,7 +239,7 @@ def test_bfloat16():
     assert torch.isfinite(layer.gates.grad).all()
 
 
-def test_a_pattern_that_is_still_there_is_not_read_from_text(monkeypatch):
+def test_a_pattern_that_exists_is_not_read_from_text(monkeypatch):
     read = []
     original = patterns.Pattern.from_spec
     monkeypatch.setattr(patterns.Pattern, "from_spec", lambda text: read.append(text) or original(text))
@@ -273,11 +273,11 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_arguments(case):
     wrong, sentence = WRONG[case]
-    given = {"num_heads": 2, "block_size": 16, "tokens": TOKENS} | wrong
+    arguments = {"num_heads": 2, "block_size": 16, "tokens": TOKENS} | wrong
     with pytest.raises((ValueError, TypeError), match=re.escape(sentence)):
-        LearnedBlocks(given.pop("num_heads"), given.pop("block_size"), **given)
+        LearnedBlocks(arguments.pop("num_heads"), arguments.pop("block_size"), **arguments)
 
 
-def test_more_tokens_than_there_are_gates_for():
+def test_more_tokens_than_gates():
     with pytest.raises(ValueError, match="tokens must be at most 40, the number of tokens with gates, not 41"):
         layer_of()(41)

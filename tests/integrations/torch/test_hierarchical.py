@@ -95,14 +95,14 @@ def test_checkpointed_exported_and_mapped():
         return hierarchical_attention(*tensors, block_size=7).square().sum()
 
     stacked = [torch.stack([x, x / 2]) for x in plain]
-    found = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)))(*stacked)
-    for ours, theirs in zip(found, wanted, strict=True):
+    gradients = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)))(*stacked)
+    for ours, theirs in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(ours[0], theirs)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_means_of_narrow_types_are_rounded_once(dtype):
-    """As if all keys and means were given in that type."""
+    """As if all keys and means were stored in that type."""
     narrow = [x.detach().to(dtype).requires_grad_() for x in drawn(200, 200)]
     out = hierarchical_attention(*narrow, block_size=4)
     wide = [x.detach().float() for x in narrow]
@@ -113,7 +113,7 @@ def test_means_of_narrow_types_are_rounded_once(dtype):
     assert all(x.grad.dtype == dtype and torch.isfinite(x.grad).all() for x in narrow)
 
 
-def test_shapes_without_numbers():
+def test_shapes_on_meta():
     query, key, value = (torch.empty(2, 4, tokens, 6, device="meta") for tokens in (41, 90, 90))
     out, lse = hierarchical_attention(query, key, value, block_size=7, return_lse=True)
     assert (out.shape, lse.shape, out.device.type) == ((2, 4, 41, 6), (2, 4, 41), "meta")
@@ -123,7 +123,7 @@ ROWS = [
     pytest.param(argument, value, id=f"{argument}-{what}")
     for argument, rows in TABLE["sparse.hierarchical_attention"].items()
     for what, _, value in rows
-    if (argument, what) != ("query", "float16")  # which is computed, if key and value are of it
+    if (argument, what) != ("query", "float16")  # float16 is supported if key and value have it, too
 ]
 
 
@@ -144,7 +144,7 @@ def test_errors_come_through_unchanged(argument, value):
     assert str(caught.value) == str(expected.value)
 
 
-def test_arrays_are_sent_to_the_function_for_arrays():
+def test_the_error_for_arrays_names_the_function_for_arrays():
     sentence = "query must be a tensor of torch, not ndarray; headspan.sparse.hierarchical_attention takes arrays"
     with pytest.raises(TypeError, match=re.escape(sentence)):
         hierarchical_attention(**QKV)

@@ -65,16 +65,16 @@ def test_values_and_gradients_are_those_of_the_numpy_function(form, temperature)
     options.pop("learn_temperature", None)
     parameters = as_parameters(layer, lambda p: p.detach())
     expected, vjp = hs.hybrid.hybrid_attention_vjp(x.detach(), parameters, **options, return_span=True)
-    found = layer(x, return_span=True)
-    for ours, theirs in zip(found, expected, strict=True):
+    results = layer(x, return_span=True)
+    for ours, theirs in zip(results, expected, strict=True):
         assert ours.shape == theirs.shape
         np.testing.assert_allclose(ours.detach(), theirs, rtol=1e-12, atol=1e-12)
-    assert torch.equal(layer(x), found[0])
+    assert torch.equal(layer(x), results[0])
     assert np.ptp(expected[1]) > 0.01  # spans differ
 
     rng = np.random.default_rng(2)
     upstream = [rng.standard_normal(part.shape) for part in expected[:2]]
-    torch.autograd.backward(found[:2], [torch.tensor(part) for part in upstream])
+    torch.autograd.backward(results[:2], [torch.tensor(part) for part in upstream])
     grad_x, gradients = vjp(*upstream)
     np.testing.assert_allclose(x.grad, grad_x, rtol=1e-10, atol=1e-11)
     for name, ours, theirs in zip(gradients._fields, as_parameters(layer, lambda p: p.grad), gradients, strict=True):

@@ -1,4 +1,4 @@
-"""Layers with learned spans: what they compute, what their spans learn, and that they are layers as others are."""
+"""Layers with learned spans: what they compute, what their spans learn, and what torch does with layers."""
 
 import copy
 import pickle
@@ -33,9 +33,9 @@ def layer_of(kind=AdaptiveSpanAttention, **variant):
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(0, 0.4)
-        for its in layer.modules():
-            if isinstance(its, AdaptiveSpan):
-                its.fraction.copy_(torch.tensor([0.05, 0.3, 0.61, 0.9]))
+        for module in layer.modules():
+            if isinstance(module, AdaptiveSpan):
+                module.fraction.copy_(torch.tensor([0.05, 0.3, 0.61, 0.9]))
     return layer
 
 
@@ -52,20 +52,20 @@ def turned(x, positions):
 
 
 def dense(layer, x, **options):
-    """What the layer is to compute, by the dense definition."""
+    """The result that the layer should have, by the dense definition."""
     weights = {name: p.detach().numpy() for name, p in layer.named_parameters()}
     x = x.numpy()
     heads = [x @ weights[f"{name}_proj.weight"].T for name in "qkv"]
     heads = [part.reshape(*x.shape[:2], -1, WIDTH // HEADS) for part in heads]
     if layer.rotary:
-        places = [options.get(name, np.arange(x.shape[1])) for name in ("query_positions", "key_positions")]
-        heads[:2] = (turned(part, its) for part, its in zip(heads[:2], places, strict=True))
+        positions = [options.get(name, np.arange(x.shape[1])) for name in ("query_positions", "key_positions")]
+        heads[:2] = (turned(part, position) for part, position in zip(heads[:2], positions, strict=True))
     if "span.fraction" in weights:
         span = 12 * np.clip(weights["span.fraction"], 0, 1)
     else:
         span = hs.dynamic_span(x, weights["span.projection.weight"], weights["span.projection.bias"], 12)
-    given = {"span": span, "ramp": 3, "sinks": weights.get("sinks"), "softcap": layer.softcap}
-    out = hs.reference.attention(*(part.swapaxes(1, 2) for part in heads), **given, pattern=layer.pattern, **options)
+    terms = {"span": span, "ramp": 3, "sinks": weights.get("sinks"), "softcap": layer.softcap}
+    out = hs.reference.attention(*(part.swapaxes(1, 2) for part in heads), **terms, pattern=layer.pattern, **options)
     return out.swapaxes(1, 2).reshape(x.shape) @ weights["out_proj.weight"].T
 
 
@@ -85,8 +85,8 @@ def test_gradcheck(variant):
     names, values = zip(*layer.named_parameters(), strict=True)
 
     def out(x, *values):
-        given = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(layer, given, (x,), {"causal": True})
+        parameters = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(layer, parameters, (x,), {"causal": True})
 
     inputs = [part.detach().clone().requires_grad_() for part in (x, *values)]
     assert torch.autograd.gradcheck(out, inputs, fast_mode=True)
@@ -125,7 +125,7 @@ def trained(span, gradient, steps, optimizer=torch.optim.SGD, lr=0.1):
 
 @pytest.mark.parametrize(("optimizer", "steps"), [(torch.optim.SGD, 1), (torch.optim.Adam, 20)])
 def test_a_span_stays_within_its_limits_and_comes_back_from_them(optimizer, steps):
-    """However long it was pushed outward; momentum takes some steps to turn."""
+    """The span comes back however long it was pushed outward; momentum takes some steps to turn."""
     span = AdaptiveSpan(2, max_span=10.0, initial=[1.0, 9.0])
     for pushed in (50, 500):
         seen = trained(span, [1.0, -1.0], pushed, optimizer)
@@ -138,8 +138,8 @@ def test_a_span_stays_within_its_limits_and_comes_back_from_them(optimizer, step
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_steps_are_those_of_clamping_after_each(compiled):
-    """Of plain gradient descent, however far steps lead out; also where only the penalty is computed."""
+def test_steps_equal_clamping_after_each_step(compiled):
+    """For plain gradient descent, however far steps lead out, and also if only the penalty is computed."""
     span = AdaptiveSpan(1, max_span=100.0, initial=10.0)
     share, optimizer = np.float64(0.1), torch.optim.SGD(span.parameters(), lr=1.0)
     drawn = np.random.default_rng(0).normal(0, 0.7, 30)
@@ -166,8 +166,8 @@ def test_gradients_at_a_bound_lead_both_ways():
 
 
 @pytest.mark.parametrize("at", [0.0, 0.5, 1.0])
-def test_gradients_of_parts_add_up_to_that_of_the_whole(at):
-    """Where spans are at a bound, too, and parts do not agree which way to go."""
+def test_gradients_of_parts_add_up_to_that_of_the_batch(at):
+    """Also if spans are at a bound and parts do not agree on the direction."""
     layer, x = layer_of(), torch.randn(16, 20, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         layer.span.fraction.fill_(at)
@@ -192,17 +192,17 @@ def test_a_parameter_is_written_to_only_before_a_step():
         assert span().tolist() == [0.0, 10.0]
     with torch.inference_mode():
         assert span().tolist() == [0.0, 10.0]
-    given = {"fraction": taken.clone()}
-    gradient = torch.func.grad(lambda given: torch.func.functional_call(span, given, ()).sum())(given)
+    parameters = {"fraction": taken.clone()}
+    gradient = torch.func.grad(lambda parameters: torch.func.functional_call(span, parameters, ()).sum())(parameters)
     assert gradient["fraction"].tolist() == [10.0, 10.0]
-    assert torch.equal(given["fraction"], taken)
+    assert torch.equal(parameters["fraction"], taken)
     assert torch.equal(span.fraction, taken)
     kept = span.fraction.square().sum()
     span()
     assert span.fraction.tolist() == [0.0, 1.0]
     kept = span.fraction.square().sum()
     span().sum().backward()
-    kept.backward()  # what was saved is not older than what is there
+    kept.backward()  # the saved tensor was not overwritten
 
 
 def test_penalty_is_the_mean_span_and_shortens_spans():
@@ -217,8 +217,8 @@ def test_penalty_is_the_mean_span_and_shortens_spans():
     assert span().tolist() == [0.0, 0.0, 0.0]
 
 
-def test_spans_find_what_a_task_needs():
-    """Each token is to give the one before last: the span of a hard task grows, and the penalty takes the rest."""
+def test_spans_learn_what_a_task_needs():
+    """Each token should return the one before last: the penalty shortens spans to those that this needs."""
     torch.manual_seed(0)
     layer = AdaptiveSpanAttention(16, 2, max_span=40, ramp=4)
     with torch.no_grad():
@@ -252,8 +252,8 @@ def test_a_block_is_trained_saved_and_loaded(variant, tmp_path):
     torch.save(block.state_dict(), tmp_path / "block.pt")
     other = TransformerBlock(WIDTH, HEADS, max_span=12, ramp=3, **variant).double()
     other.load_state_dict(torch.load(tmp_path / "block.pt"))
-    for its in (other, copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
-        assert torch.equal(its(x, causal=True), after)
+    for restored in (other, copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
+        assert torch.equal(restored(x, causal=True), after)
 
 
 def test_names_of_the_parameters():
@@ -277,8 +277,8 @@ def test_compiled_as_one_graph_and_checkpointed(variant):
         with warnings_of_torch():
             out = function()
         torch.testing.assert_close(out, expected)
-        found = torch.autograd.grad(out.square().sum(), [*block.parameters()])
-        for ours, theirs in zip(found, gradients, strict=True):
+        results = torch.autograd.grad(out.square().sum(), [*block.parameters()])
+        for ours, theirs in zip(results, gradients, strict=True):
             torch.testing.assert_close(ours, theirs)
 
 
@@ -297,7 +297,7 @@ def test_autocast_and_bfloat16(dynamic):
     assert span.dtype == torch.float32
 
 
-def test_without_numbers_and_shown():
+def test_meta_device_and_repr():
     with torch.device("meta"):
         block = TransformerBlock(WIDTH, HEADS, max_span=12, ramp=3, num_key_heads=2, pattern=Window(4))
         assert block(torch.empty(2, 5, WIDTH)).shape == (2, 5, WIDTH)

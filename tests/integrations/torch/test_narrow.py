@@ -20,11 +20,11 @@ def narrow_arguments(case, dtype):
     return {name: x.astype(TYPES[dtype]) if name in OF_TYPE else x for name, x in arguments.items()}
 
 
-def as_tensor(array, **given):
+def as_tensor(array, **options):
     if array.dtype.itemsize != 2:
-        return torch.tensor(array, **given)
+        return torch.tensor(array, **options)
     dtype = next(one for one, other in TYPES.items() if other == array.dtype)
-    return torch.tensor(array.view(np.int16)).view(dtype).requires_grad_(given.get("requires_grad", False))
+    return torch.tensor(array.view(np.int16)).view(dtype).requires_grad_(options.get("requires_grad", False))
 
 
 def bits(tensor):
@@ -80,7 +80,7 @@ def test_opcheck(dtype, lse):
 
 
 @types
-def test_what_is_kept_is_as_narrow_as_it_was_given(dtype):
+def test_saved_tensors_are_as_narrow_as_the_arguments(dtype):
     kept = []
     tensors = qkv(dtype)
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
@@ -99,9 +99,9 @@ def test_compiled_mapped_and_the_gradients_of_each_call(dtype):
     expected = torch.autograd.grad(loss(*tensors), tensors)
     with warnings_of_torch():
         compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-        found = torch.autograd.grad(compiled(*tensors), tensors)
+        gradients = torch.autograd.grad(compiled(*tensors), tensors)
     mapped = vmap(grad(loss, (0, 1, 2)))(*(torch.stack([x.detach(), x.detach() / 2]) for x in tensors))
-    for one, other, each in zip(expected, found, mapped, strict=True):
+    for one, other, each in zip(expected, gradients, mapped, strict=True):
         assert torch.equal(one, other)
         assert each.dtype == dtype
         torch.testing.assert_close(each[0], one)

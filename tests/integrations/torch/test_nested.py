@@ -42,7 +42,7 @@ def test_each_text_is_computed_as_if_it_were_alone(name, before):
     pieces = [leaf.detach().unbind() for leaf in leaves]
     for i, rows in enumerate(upstream.split(LENGTHS)):
         if not keys[i]:
-            continue  # no call of its own can be made for it
+            continue  # a text without keys cannot be computed alone
         alone = [piece[i].transpose(0, 1).clone().requires_grad_() for piece in pieces]
         expected = attention(*alone, **OPTIONS[name])
         torch.testing.assert_close(out.detach().unbind()[i], expected.detach(), rtol=1e-12, atol=1e-12)
@@ -53,9 +53,9 @@ def test_each_text_is_computed_as_if_it_were_alone(name, before):
 
 def test_torch_computes_the_same():
     _, query = nested(LENGTHS[:3], HEADS, 0)
-    expected = torch.nn.functional.scaled_dot_product_attention(query, query, query)  # on CPUs it has no causality
-    found = attention(query, query, query, causal=False)
-    torch.testing.assert_close(found.transpose(1, 2).values(), expected.transpose(1, 2).values())
+    expected = torch.nn.functional.scaled_dot_product_attention(query, query, query)  # on CPUs it is not causal
+    out = attention(query, query, query, causal=False)
+    torch.testing.assert_close(out.transpose(1, 2).values(), expected.transpose(1, 2).values())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_torch_computes_the_same():
         (NotImplementedError, "return_lse", {"return_lse": True}),
     ],
 )
-def test_what_is_said_of_single_texts_is_refused(kind, words, options):
+def test_options_of_single_texts_are_refused(kind, words, options):
     _, query = nested(LENGTHS, HEADS, 0)
     with pytest.raises(kind, match=words):
         attention(query, query, query, **options)

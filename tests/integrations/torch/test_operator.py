@@ -8,7 +8,7 @@ from headspan.patterns import Blockwise, Global, Window
 from option_cases import ARRAYS, OPTIONS, arguments_of
 from tensors import as_tensors, same, torch
 
-# What is needs torch, and so it comes after the line that skips this file without it.
+# These imports need torch, so they follow the line that skips this file without it.
 from headspan.torch import attention, schema  # isort: skip
 
 CASES = [*OPTIONS]
@@ -67,7 +67,7 @@ def test_gradcheck_of_the_log_sum_exp():
     assert torch.autograd.gradcheck(lse, [tensors[name] for name in ("query", "key", "sinks")])
 
 
-# Between them all that the operator takes.
+# Together, all arguments of the operator.
 CHECKED = {
     "what has a gradient": {
         "span": np.linspace(0.15, 6.35, 40).reshape(2, 4, 5),
@@ -122,15 +122,15 @@ def test_opcheck_of_the_backward_operator(options):
     plain = {name: arguments[name] for name in schema.PLAIN if name in arguments}
     with torch.no_grad():
         out, lse, statistics = OPERATOR(*tensors, **plain, return_lse=True, return_statistics=True)
-    given = [tensors[schema.WITH_GRADIENT.index(name)] is not None for name in schema.WITH_GRADIENT]
+    needs = [tensors[schema.WITH_GRADIENT.index(name)] is not None for name in schema.WITH_GRADIENT]
     saved = (torch.randn_like(out), torch.zeros_like(lse), out, statistics)
     backward = torch.ops.headspan.attention_backward.default
-    torch.library.opcheck(backward, (*saved, *tensors), plain | {"needs": given})
+    torch.library.opcheck(backward, (*saved, *tensors), plain | {"needs": needs})
 
 
 def test_opcheck_sees_every_argument():
-    given = {name for options in CHECKED.values() for name in options}
-    assert given | set(ARRAYS) == {*schema.TENSORS, *schema.PLAIN}
+    names = {name for options in CHECKED.values() for name in options}
+    assert names | set(ARRAYS) == {*schema.TENSORS, *schema.PLAIN}
 
 
 SDPA = {
@@ -150,11 +150,11 @@ def test_equal_to_scaled_dot_product_attention(ours):
     torch.manual_seed(0)
     mask = torch.randn(150, 150).masked_fill(torch.rand(150, 150) < 0.3, float("-inf"))
     results = []
-    for function, given in ((attention, options), (torch.nn.functional.scaled_dot_product_attention, theirs)):
+    for function, arguments in ((attention, options), (torch.nn.functional.scaled_dot_product_attention, theirs)):
         torch.manual_seed(1)
         made = [torch.randn(2, 150, heads, 32, requires_grad=True) for heads in (6, key_heads, key_heads)]
-        given = {name: mask if x == "mask" else x for name, x in given.items()}
-        out = function(*(x.transpose(1, 2) for x in made), **given)
+        arguments = {name: mask if x == "mask" else x for name, x in arguments.items()}
+        out = function(*(x.transpose(1, 2) for x in made), **arguments)
         upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
         results.append([out, *torch.autograd.grad(out, made, upstream)])
     for one, other in zip(*results, strict=True):
@@ -162,7 +162,7 @@ def test_equal_to_scaled_dot_product_attention(ours):
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (4, 5, 3), (0, 4, 5, 3), (2, 4, 0, 3)])
-def test_fewer_axes_and_nothing_at_all(shape):
+def test_fewer_axes_and_empty_tensors(shape):
     query = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     key = torch.randn((*shape[:-2], 6, 3), dtype=torch.float64, requires_grad=True)
     out, lse = attention(query, key, key, span=2.5, ramp=3, return_lse=True)

@@ -34,15 +34,15 @@ OPTIONS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("case", OPTIONS)
 def test_equal_to_the_function_for_arrays_to_the_bit(case, dtype):
-    tensors, found = drawn(dtype)
+    tensors, indices = drawn(dtype)
     options = {
         name: x.detach().clone().to(dtype).requires_grad_() if isinstance(x, torch.Tensor) else x
         for name, x in OPTIONS[case].items()
     }
-    out, lse = retrieval_attention(*tensors, found, **options, return_lse=True)
+    out, lse = retrieval_attention(*tensors, indices, **options, return_lse=True)
     arrays = [x.detach().numpy() for x in tensors]
     plain = {name: x.detach().numpy() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
-    (right, right_lse), vjp = hs.memory.retrieval_attention_vjp(*arrays, found.numpy(), **plain, return_lse=True)
+    (right, right_lse), vjp = hs.memory.retrieval_attention_vjp(*arrays, indices.numpy(), **plain, return_lse=True)
     assert same(out, right)
     assert same(lse, right_lse)
     upstream = [torch.randn(x.shape, dtype=dtype) for x in (out, lse)]
@@ -60,11 +60,11 @@ def test_equal_to_the_function_for_arrays_to_the_bit(case, dtype):
 
 
 def test_gradcheck():
-    tensors, found = drawn(tokens=7, rows=11, k=3)
+    tensors, indices = drawn(tokens=7, rows=11, k=3)
     gate = torch.tensor([0.5, -1.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
 
-    def results(*given):
-        return retrieval_attention(*given[:5], found, gate=given[5], span=3.25, ramp=2, return_lse=True)
+    def results(*inputs):
+        return retrieval_attention(*inputs[:5], indices, gate=inputs[5], span=3.25, ramp=2, return_lse=True)
 
     assert torch.autograd.gradcheck(results, [*tensors, gate], fast_mode=True)
 
@@ -73,18 +73,18 @@ def test_gradcheck():
 def test_fewer_axes_and_queries_that_see_nothing(shape):
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     memory = torch.randn(*shape[:-2], 20, 6, dtype=torch.float64, requires_grad=True)
-    found = np.full((*shape[:-1], 2), -1)
-    out = retrieval_attention(*tensors, memory, memory, found, gate=1.0, include_self=False, span=0, ramp=0)
+    indices = np.full((*shape[:-1], 2), -1)
+    out = retrieval_attention(*tensors, memory, memory, indices, gate=1.0, include_self=False, span=0, ramp=0)
     assert not out.any()
     out.sum().backward()
     assert all(torch.isfinite(x.grad).all() for x in (*tensors, memory))
 
 
 def test_narrow_types_are_those_of_float32_rounded():
-    tensors, found = drawn(torch.float32)
+    tensors, indices = drawn(torch.float32)
     narrow = [x.detach().bfloat16().requires_grad_() for x in tensors]
-    out = retrieval_attention(*narrow, found, gate=0.5)
-    wide = retrieval_attention(*(x.detach().float() for x in narrow), found, gate=0.5)
+    out = retrieval_attention(*narrow, indices, gate=0.5)
+    wide = retrieval_attention(*(x.detach().float() for x in narrow), indices, gate=0.5)
     assert out.dtype is torch.bfloat16
     np.testing.assert_allclose(out.detach().float(), wide, rtol=0, atol=0.02)
     out.sum().backward()
@@ -92,17 +92,17 @@ def test_narrow_types_are_those_of_float32_rounded():
 
 
 def test_the_gate_learns_whether_the_memory_helps():
-    """Where the value that is asked for lies in the memory alone, the gate opens; where it is noise, it closes."""
+    """If only the memory has the wanted value, the gate opens; if the memory is noise, the gate closes."""
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 1, 40, 8)
     memory = torch.randn(1, 30, 8)
-    found = torch.randint(30, (1, 40, 2))
-    for wanted, grows in ((memory[:, found[0, :, 0]], True), (value, False)):
+    indices = torch.randint(30, (1, 40, 2))
+    for wanted, grows in ((memory[:, indices[0, :, 0]], True), (value, False)):
         gate = torch.zeros(1, requires_grad=True)
         optimizer = torch.optim.SGD([gate], lr=1.0)
         for _ in range(20):
             optimizer.zero_grad()
-            out = retrieval_attention(query, key, value, memory, memory, found, gate=gate, span=0, ramp=0)
+            out = retrieval_attention(query, key, value, memory, memory, indices, gate=gate, span=0, ramp=0)
             ((out - wanted) ** 2).mean().backward()
             optimizer.step()
         assert (gate.item() > 0.5) == grows
@@ -110,11 +110,11 @@ def test_the_gate_learns_whether_the_memory_helps():
 
 
 def test_compiled_around():
-    """The compiler leaves the memory part as it is, and follows none of it."""
-    tensors, found = drawn(torch.float32)
+    """The compiler does not trace the function that reads the memory."""
+    tensors, indices = drawn(torch.float32)
 
-    def doubled(*given):
-        return 2 * retrieval_attention(*given, found, gate=0.5)
+    def doubled(*inputs):
+        return 2 * retrieval_attention(*inputs, indices, gate=0.5)
 
     with warnings_of_torch():
         compiled = torch.compile(doubled)(*tensors)
@@ -138,7 +138,7 @@ def test_compiled_around():
     ],
 )
 def test_bad_calls_say_what_is_wrong(change, error, message):
-    tensors, found = drawn()
-    given = dict(zip((*NAMES, "indices"), (*tensors, found), strict=True)) | change
+    tensors, indices = drawn()
+    arguments = dict(zip((*NAMES, "indices"), (*tensors, indices), strict=True)) | change
     with pytest.raises(error, match=message):
-        retrieval_attention(**given)
+        retrieval_attention(**arguments)

@@ -1,4 +1,4 @@
-"""The engine of PyTorch gives the run that the one of NumPy gives, but for rounding."""
+"""Runs with the engine of PyTorch equal those with the engine of NumPy, except for rounding."""
 
 import dataclasses
 
@@ -32,14 +32,14 @@ def test_loss_and_gradient_of_a_batch(kind, batches, taps):
             array += rng.uniform(-1, 1, array.shape)
     training = dataclasses.replace(TRAINING, batches=batches)
     tokens = text.encode(text.part("train"))
-    found = []
+    results = []
     for engine in ENGINES:
         computed = objective(engine, model, 2**-6)
         memory = Memory(model) if batches == "stream" else None
         for step in range(2):
             last = computed(parameters, draw_batch(tokens, training, step), memory)
-        found.append(last)
-    (value, gradients, spans), (other, others, other_spans) = found
+        results.append(last)
+    (value, gradients, spans), (other, others, other_spans) = results
     assert value == pytest.approx(other, abs=1e-12)
     np.testing.assert_allclose(other_spans, spans, rtol=0, atol=1e-12)
     assert gradients.keys() == others.keys()

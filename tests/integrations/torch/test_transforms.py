@@ -20,24 +20,24 @@ SPAN = torch.tensor([0.5, 1.5, 2.5, 3.25], dtype=torch.float64)
 def test_func_grad_is_that_of_backward():
     tensors = [*qkv(), SPAN.clone().requires_grad_()]
     expected = torch.autograd.grad(loss(*tensors), tensors)
-    found = grad(loss, (0, 1, 2, 3))(*(x.detach() for x in tensors))
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    gradients = grad(loss, (0, 1, 2, 3))(*(x.detach() for x in tensors))
+    assert all(torch.equal(one, other) for one, other in zip(gradients, expected, strict=True))
 
 
 def each(function, size, tensors, mapped):
     """The calls one after another, with their results stacked."""
-    calls = [function(*(x[i] if its else x for x, its in zip(tensors, mapped, strict=True))) for i in range(size)]
+    calls = [function(*(x[i] if varies else x for x, varies in zip(tensors, mapped, strict=True))) for i in range(size)]
     return [torch.stack(parts) for parts in zip(*calls, strict=True)]
 
 
 @pytest.mark.parametrize("mapped", [(True, True, True, True), (True, False, False, True), (False, True, True, False)])
 @pytest.mark.parametrize("case", MAPPED)
-def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
-    """The arguments that are not mapped are shared, and have a gradient for each call all the same."""
+def test_vmap_of_values_and_gradients_equals_single_calls(case, mapped):
+    """Arguments that are not mapped are shared, but have a gradient for each call, too."""
     name = case.partition(" ")[0]
-    assert {its.partition(" ")[0] for its in MAPPED} == set(DIFFERENTIABLE)
+    assert {label.partition(" ")[0] for label in MAPPED} == set(DIFFERENTIABLE)
     torch.manual_seed(1)
-    arrays = [torch.randn((3, 2, 4, 9, 3) if its else (2, 4, 9, 3), dtype=torch.float64) for its in mapped[:3]]
+    arrays = [torch.randn((3, 2, 4, 9, 3) if varies else (2, 4, 9, 3), dtype=torch.float64) for varies in mapped[:3]]
     option = torch.rand(MAPPED[case] if mapped[3] else MAPPED[case][1:], dtype=torch.float64) + 0.3
     others = {"persistent_key": "persistent_value", "persistent_value": "persistent_key"}
     more = {others[name]: torch.randn(2, 3, dtype=torch.float64)} if name in others else {}
@@ -51,8 +51,8 @@ def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
         return grad(lambda *tensors: sum(x.square().sum() for x in result(*tensors)), (0, 1, 2, 3))(*tensors)
 
     for function in (result, gradients):
-        found = vmap(function, tuple(0 if its else None for its in mapped))(*arrays, option)
-        for ours, theirs in zip(found, each(function, 3, [*arrays, option], mapped), strict=True):
+        results = vmap(function, tuple(0 if varies else None for varies in mapped))(*arrays, option)
+        for ours, theirs in zip(results, each(function, 3, [*arrays, option], mapped), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
@@ -60,9 +60,9 @@ def test_vmap_of_values_and_gradients_is_what_single_calls_give(case, mapped):
 def test_vmap_of_fewer_axes_along_any_of_them(shape):
     tensors = [torch.randn(*shape[:1], 5, *shape[1:], dtype=torch.float64) for _ in range(3)]
     span = torch.rand(5, *shape[:-1], dtype=torch.float64)
-    found = vmap(lambda *x: attention(*x[:3], span=x[3]), (1, 1, 1, 0))(*tensors, span)
+    out = vmap(lambda *x: attention(*x[:3], span=x[3]), (1, 1, 1, 0))(*tensors, span)
     expected = [attention(*(x.select(1, i) for x in tensors), span=span[i]) for i in range(5)]
-    torch.testing.assert_close(found, torch.stack(expected))
+    torch.testing.assert_close(out, torch.stack(expected))
 
 
 def test_vmap_of_padding_documents_positions_and_dropout():
@@ -81,9 +81,9 @@ def test_vmap_of_padding_documents_positions_and_dropout():
     def limited(*tensors):
         return (attention(*tensors[:3], **dict(zip(options, tensors[3:], strict=True)), causal=False),)
 
-    for function, given in ((limited, [*arrays, *options.values()]), (dropped, [*arrays])):
-        found, expected = vmap(function)(*given), each(function, 3, given, [True] * len(given))
-        torch.testing.assert_close(found[0], expected[0], rtol=1e-11, atol=1e-11)
+    for function, arguments in ((limited, [*arrays, *options.values()]), (dropped, [*arrays])):
+        results, expected = vmap(function)(*arguments), each(function, 3, arguments, [True] * len(arguments))
+        torch.testing.assert_close(results[0], expected[0], rtol=1e-11, atol=1e-11)
 
 
 def test_vmap_is_one_call(monkeypatch):
@@ -96,19 +96,19 @@ def test_vmap_is_one_call(monkeypatch):
 
 def test_maps_within_maps():
     query, key, value = torch.randn(3, 2, 3, 2, 4, 9, 3, dtype=torch.float64)
-    found = vmap(vmap(attention, (None, 0, 0)), (0, None, None))(query[:, 0], key[0], value[0])
+    out = vmap(vmap(attention, (None, 0, 0)), (0, None, None))(query[:, 0], key[0], value[0])
     for i in range(2):
         for j in range(3):
-            torch.testing.assert_close(found[i, j], attention(query[i, 0], key[0, j], value[0, j]))
+            torch.testing.assert_close(out[i, j], attention(query[i, 0], key[0, j], value[0, j]))
 
 
 def test_transforms_are_compiled():
     tensors = [*qkv(grad=False), SPAN]
     stacked = [torch.stack([x, x / 2, x / 3]) for x in tensors]
     with warnings_of_torch():
-        for function, given in ((grad(loss, 3), tensors), (vmap(loss), stacked), (vmap(grad(loss, 3)), stacked)):
+        for function, arguments in ((grad(loss, 3), tensors), (vmap(loss), stacked), (vmap(grad(loss, 3)), stacked)):
             compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-            torch.testing.assert_close(compiled(*given), function(*given))
+            torch.testing.assert_close(compiled(*arguments), function(*arguments))
 
 
 def test_jacobians_and_ensembles():
@@ -124,9 +124,9 @@ def test_jacobians_and_ensembles():
     def model(parameters, x):
         return attention(functional_call(layer, parameters, x), x, x, span=1.5)
 
-    found = vmap(model, (0, None))(stacked, tensors[0])
+    out = vmap(model, (0, None))(stacked, tensors[0])
     expected = [model({"weight": weight}, tensors[0]) for weight in stacked["weight"]]
-    torch.testing.assert_close(found, torch.stack(expected))
+    torch.testing.assert_close(out, torch.stack(expected))
 
 
 def along(function, at):
@@ -143,7 +143,7 @@ FORWARD_MODE = {
 }
 
 
-# torch says that of parts of its own when the first tangent is made.
+# torch warns of its code when the first tangent is made.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.parametrize("needs", [False, True])
 @pytest.mark.parametrize("case", FORWARD_MODE)
@@ -153,7 +153,7 @@ def test_forward_mode_is_refused_by_name(case, needs):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-def test_other_forward_mode_derivatives_are_none_of_its_business():
+def test_other_forward_mode_derivatives_are_ignored():
     tensors = qkv()
     with forward_ad.dual_level():
         forward_ad.make_dual(tensors[0], tensors[0])
@@ -181,7 +181,7 @@ def test_second_derivatives_are_refused_by_name(case):
         SECOND[case](*qkv())
 
 
-def test_a_graph_of_the_gradient_may_be_made_and_left():
+def test_a_graph_of_the_gradient_may_be_made_if_it_is_not_used():
     query, key, value = qkv()
     (first,) = torch.autograd.grad(loss(query, key, value, SPAN), query, create_graph=True)
     (plain,) = torch.autograd.grad(loss(query, key, value, SPAN), query)

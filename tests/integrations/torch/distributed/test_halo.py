@@ -1,4 +1,4 @@
-"""Attention over tokens that lie over ranks: the numbers of one process, and no more bytes than its cost says."""
+"""Attention over tokens on several ranks: the numbers of one process, and the bytes that `cost` states."""
 
 import headspan as hs
 import numpy as np
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint  # isort: skip
 from headspan.torch import attention, halo_attention  # isort: skip
 
 HEADS = 4
-# What each of three ranks holds; two ranks hold the first two of each.
+# The numbers of tokens on three ranks; two ranks have the first two.
 LENGTHS = {
     "even": (64, 64, 64),
     "uneven": (70, 51, 79),
@@ -44,12 +44,12 @@ CASES = {
 }
 
 
-# Of gradients, which are summed in another order.
+# Errors of gradients, which are summed in another order.
 ERRORS = {torch.float32: 2e-6, torch.float64: 1e-13, torch.bfloat16: 0.02}
 
 
 def drawn(lengths, *, key_heads=HEADS, dtype=torch.float32, **options):
-    """The arguments of all tokens, and what comes back from the loss."""
+    """The arguments of all tokens, and the gradient of the output."""
     generator = torch.Generator().manual_seed(0)
     tokens = sum(lengths)
     tensors = {
@@ -66,9 +66,9 @@ def drawn(lengths, *, key_heads=HEADS, dtype=torch.float32, **options):
 
 
 def learned(arguments):
-    """Tensors of their own, with gradients where there are any."""
-    made = {}
-    for name, given in arguments.items():
+    """Copies of arguments; those that can have a gradient require one."""
+    copies = {}
+    for name, value in arguments.items():
         has_gradient = name in (
             "query",
             "key",
@@ -79,39 +79,39 @@ def learned(arguments):
             "temperature",
             "distance_bias",
         )
-        tensor = given if torch.is_tensor(given) or not has_gradient else torch.tensor(given, dtype=torch.float64)
-        made[name] = tensor.detach().clone().requires_grad_() if has_gradient else given
-    return made
+        tensor = value if torch.is_tensor(value) or not has_gradient else torch.tensor(value, dtype=torch.float64)
+        copies[name] = tensor.detach().clone().requires_grad_() if has_gradient else value
+    return copies
 
 
-def check_case(named, lengths, given):
+def check_case(named, lengths, case):
     """One rank's part of the test."""
-    grad, arguments = drawn(lengths, **given)
+    grad, arguments = drawn(lengths, **case)
     query, key, value = (arguments[name] for name in ("query", "key", "value"))
     rank = dist.get_rank()
     start = sum(lengths[:rank])
 
-    def own(x):
+    def local_part(x):
         return x[:, :, start : start + lengths[rank]] if torch.is_tensor(x) and x.ndim >= 3 else x
 
-    alone, shared = learned(arguments), learned({name: own(x) for name, x in arguments.items()})
+    alone, shared = learned(arguments), learned({name: local_part(x) for name, x in arguments.items()})
     expected = attention(**alone)
     expected.backward(grad)
     sent = []
-    found = halo_attention(**shared)
-    assert torch.equal(found, own(expected)), named
+    out = halo_attention(**shared)
+    assert torch.equal(out, local_part(expected)), named
     original, dist.all_to_all_single = dist.all_to_all_single, counted(sent)
     try:
-        halo_attention(**shared).backward(own(grad))
+        halo_attention(**shared).backward(local_part(grad))
     finally:
         dist.all_to_all_single = original
-    for name, its in shared.items():
-        if torch.is_tensor(its) and its.requires_grad:
-            gradient, whole = its.grad, own(alone[name].grad)
-            if its.ndim < 3:
+    for name, tensor in shared.items():
+        if torch.is_tensor(tensor) and tensor.requires_grad:
+            gradient, expected_gradient = tensor.grad, local_part(alone[name].grad)
+            if tensor.ndim < 3:
                 dist.all_reduce(gradient)
             scale = max(1.0, alone[name].grad.abs().max().item())
-            error = (gradient - whole).abs().max().item() if whole.numel() else 0.0
+            error = (gradient - expected_gradient).abs().max().item() if expected_gradient.numel() else 0.0
             assert error <= ERRORS[query.dtype] * scale, (named, name, error)
     sizes = {"tokens": sum(lengths), "num_heads": HEADS, "batch": 2, "ranks": lengths, "num_key_heads": key.shape[1]}
     sizes["dtype"] = str(query.dtype).removeprefix("torch.")
@@ -125,7 +125,7 @@ def check_case(named, lengths, given):
 
 
 def counted(sent):
-    """What sends as torch does, and notes how many bytes go out."""
+    """A function that sends as torch does and notes the number of bytes."""
     original = dist.all_to_all_single
 
     def send(into, x, into_sizes, sizes, group):
@@ -141,21 +141,21 @@ def check_all():
     count = dist.get_world_size()
     for lengths_name, lengths in LENGTHS.items():
         if count == 3 or lengths_name in ("uneven", "an empty slice"):
-            for name, given in CASES.items():
-                check_case(f"{name}, {lengths_name}", lengths[:count], given)
-    check_company()
-    check_what_differs()
+            for name, case in CASES.items():
+                check_case(f"{name}, {lengths_name}", lengths[:count], case)
+    check_mesh_checkpoint_and_group()
+    check_mismatched_ranks()
 
 
-def check_company():
-    """In a mesh, in a checkpoint under autocast, and in a group of some ranks that others have nothing to do with."""
+def check_mesh_checkpoint_and_group():
+    """Check a mesh, a checkpoint under autocast, and a group of some of the ranks."""
     _, arguments = drawn((70, 51), span=30.0)
     rank = dist.get_rank()
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
     parts = {name: arguments[name].tensor_split(dist.get_world_size(), 2)[rank] for name in ("query", "key", "value")}
     expected = attention(**arguments)
-    found = halo_attention(**parts, span=30.0, group=mesh)
-    assert torch.equal(found, expected.tensor_split(dist.get_world_size(), 2)[rank])
+    out = halo_attention(**parts, span=30.0, group=mesh)
+    assert torch.equal(out, expected.tensor_split(dist.get_world_size(), 2)[rank])
     with torch.autocast("cpu", torch.bfloat16):
         narrow = parts | {"value": parts["value"].bfloat16().requires_grad_()}
         checkpoint(halo_attention, *narrow.values(), span=30.0, seed=1, use_reentrant=False).sum().backward()
@@ -169,8 +169,8 @@ def check_company():
         assert torch.equal(halo_attention(**parts, span=30.0, group=pair), expected.tensor_split(2, 2)[rank])
 
 
-def check_what_differs():
-    """All ranks say that their tensors do not suit each other; none waits for the others."""
+def check_mismatched_ranks():
+    """If tensors differ between ranks, all ranks raise an error, and none waits for the others."""
     query, key, value = torch.randn(3, 1, 2 + dist.get_rank(), 9, 4)
     with pytest.raises(
         ValueError, match=r"batch, heads, .* must be the same on all ranks, not \[1, 2, 2, 4, 4, 4\] and"
@@ -179,7 +179,7 @@ def check_what_differs():
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_slices_have_the_numbers_of_all_tokens_for_the_bytes_of_the_halo(count):
+def test_slices_have_the_numbers_of_all_tokens_and_send_only_the_halo(count):
     ranks.run(check_all, count)
 
 
@@ -215,7 +215,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_has_no_halo_is_refused(name, one_rank):
+def test_options_without_a_halo_are_refused(name, one_rank):
     wrong, says = WRONG[name]
     query, key, value = torch.randn(3, 1, 2, 9, 4)
     with pytest.raises((ValueError, TypeError)) as raised:
@@ -223,14 +223,14 @@ def test_what_has_no_halo_is_refused(name, one_rank):
     assert str(raised.value).startswith(says)
 
 
-def test_a_call_without_ranks_says_how_there_are_some():
+def test_a_call_without_ranks_says_how_to_start_them():
     with pytest.raises(
         ValueError, match=r"halo_attention requires ranks; call torch\.distributed\.init_process_group first"
     ):
         halo_attention(*torch.randn(3, 1, 2, 9, 4))
 
 
-def test_tensors_that_do_not_suit_each_other(one_rank):
+def test_mismatched_tensors(one_rank):
     query, key, value = torch.randn(3, 1, 2, 9, 4)
     for wrong, says in (
         (

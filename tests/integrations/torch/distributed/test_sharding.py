@@ -1,4 +1,4 @@
-"""Distributed tensors: heads and batch items are computed on the ranks that hold them, and gradients are theirs."""
+"""Distributed tensors: heads and batch items and their gradients are computed on the ranks that hold them."""
 
 import numpy as np
 import ranks
@@ -18,7 +18,7 @@ def draw(*shape):
     return torch.rand(shape, generator=GENERATOR)
 
 
-# Options, and on which axis of each of them its heads lie, or its batch items.
+# Options, the axis of heads of each option, and the axis of batch items.
 CASES = {
     "spans": ({"span": torch.tensor([1.0, 5.0, 9.0, 0.0]), "ramp": 4}, {"span": 0}, {}),
     "spans of items": ({"span": draw(BATCH, HEADS) * 9, "ramp": 4}, {"span": 1}, {"span": 0}),
@@ -65,12 +65,12 @@ def computed(query, key, value, grad, options):
     )
 
 
-def whole(x):
+def gathered(x):
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 def check(named, options, placements, *, axes=None, result=None, ndim=4, key_heads=2):
-    """Compare what distributed tensors give with what plain ones do; without axes options are plain tensors, too."""
+    """Compare results of distributed and of plain tensors; without axes, options are plain tensors."""
     shapes = [
         (BATCH, HEADS, TOKENS, 8),
         (BATCH, key_heads, TOKENS, 8),
@@ -97,12 +97,12 @@ def check(named, options, placements, *, axes=None, result=None, ndim=4, key_hea
     )
     shards = [placements, *[placements if key_heads > 1 else [Replicate()] * len(placements)] * 2]
     arguments = [leaf(x, placed) for x, placed in zip(plain, shards, strict=True)]
-    found = computed(
+    actual = computed(
         *arguments, distribute_tensor(grad, mesh, placements), {n: shared(n, x) for n, x in options.items()}
     )
-    assert found[0].placements == tuple(placements if result is None else result), (named, found[0].placements)
-    for ours, theirs in zip((*found[:2], *found[2]), (*expected[:2], *expected[2]), strict=True):
-        torch.testing.assert_close(whole(ours), theirs, rtol=1e-5, atol=1e-5, msg=lambda m: f"{named}: {m}")
+    assert actual[0].placements == tuple(placements if result is None else result), (named, actual[0].placements)
+    for ours, theirs in zip((*actual[:2], *actual[2]), (*expected[:2], *expected[2]), strict=True):
+        torch.testing.assert_close(gathered(ours), theirs, rtol=1e-5, atol=1e-5, msg=lambda m: f"{named}: {m}")
 
 
 def check_all():
@@ -122,11 +122,11 @@ def check_all():
         check(name, options, heads, result=both)
 
 
-def test_shards_have_the_numbers_and_gradients_of_the_whole():
+def test_shards_have_the_numbers_and_gradients_of_plain_tensors():
     ranks.run(check_all, 2)
 
 
-def test_distributed_tensors_are_loaded_when_one_comes():
+def test_distributed_tensors_are_imported_only_when_one_is_passed():
     code = "import sys, headspan.torch; print(*sys.modules)"
     loaded = run_python(code).split()
     assert "torch" in loaded

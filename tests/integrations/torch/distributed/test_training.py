@@ -1,4 +1,4 @@
-"""Layers with learned spans in torch's ways to train on several ranks: the steps of one process on the whole batch."""
+"""Layers with learned spans trained on several ranks with torch: the steps of one process on the whole batch."""
 
 import copy
 
@@ -16,7 +16,7 @@ WIDTH = 24
 
 
 INSIDE = [0.1, 0.9, 0.4, 0.7]
-AT_BOUNDS = [0.0, 1.0, -0.3, 1.3]  # the last ones have been taken too far by a step
+AT_BOUNDS = [0.0, 1.0, -0.3, 1.3]  # a step has moved the last ones out of bounds
 
 
 def model_of(spans=INSIDE, **options):
@@ -25,15 +25,15 @@ def model_of(spans=INSIDE, **options):
     blocks = (TransformerBlock(WIDTH, 4, max_span=12, ramp=3, sinks=True, **options) for _ in range(2))
     model = torch.nn.Sequential(*blocks).double()
     with torch.no_grad():
-        for its in model.modules():
-            if isinstance(its, AdaptiveSpan):
-                its.fraction.copy_(torch.tensor(spans))
+        for module in model.modules():
+            if isinstance(module, AdaptiveSpan):
+                module.fraction.copy_(torch.tensor(spans))
     return model
 
 
 def train(model, x, steps=3, price=0.0):
-    """So many steps; returns the losses. With a price, spans are kept short as the pages show it."""
-    spans = [its for its in model.modules() if isinstance(its, AdaptiveSpan)]
+    """Run training steps and return the losses. With a price, a penalty shortens spans as in the documentation."""
+    spans = [module for module in model.modules() if isinstance(module, AdaptiveSpan)]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     losses = []
     for _ in range(steps):
@@ -48,26 +48,26 @@ def train(model, x, steps=3, price=0.0):
 
 
 def check(spans, price=0.0, **options):
-    """One rank trains on its half of the batch, in two ways, and alone on all of it."""
-    whole = torch.randn(4, 15, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    halves = whole.chunk(2)
+    """Train on the half of the batch of this rank, in two ways, and alone on the whole batch."""
+    batch = torch.randn(4, 15, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    halves = batch.chunk(2)
     model = model_of(spans, **options)
     before = copy.deepcopy(model.state_dict())
     replicated, sharded = DistributedDataParallel(copy.deepcopy(model)), copy.deepcopy(model)
     for block in sharded:
         fully_shard(block)
     fully_shard(sharded)
-    train(model, whole, price=price)
-    for its in (replicated, sharded):
-        train(its, halves[dist.get_rank()], price=price)
+    train(model, batch, price=price)
+    for wrapped in (replicated, sharded):
+        train(wrapped, halves[dist.get_rank()], price=price)
     for name, expected in model.state_dict().items():
         assert not torch.equal(expected, before[name]), name
-        for found in (replicated.module.state_dict()[name], sharded.state_dict()[name].full_tensor()):
-            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
+        for value in (replicated.module.state_dict()[name], sharded.state_dict()[name].full_tensor()):
+            torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
 
 
 def check_mixed_precision():
-    """Parameters in bfloat16 while they are computed with; gradients are summed in float32."""
+    """Computations take parameters in bfloat16; gradients are summed in float32."""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model = model_of().float()
     for block in model:
@@ -87,10 +87,10 @@ def check_heads_over_ranks():
     for block in shared:
         parallelize_module(block, init_device_mesh("cpu", (2,)), into | {"attention.out_proj": RowwiseParallel()})
     x = torch.randn(2, 15, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    for its in (model, shared):
-        its(x).square().mean().backward()
-    for (name, expected), found in zip(model.named_parameters(), shared.parameters(), strict=True):
-        grad = found.grad.full_tensor() if hasattr(found.grad, "full_tensor") else found.grad
+    for each in (model, shared):
+        each(x).square().mean().backward()
+    for (name, expected), parameter in zip(model.named_parameters(), shared.parameters(), strict=True):
+        grad = parameter.grad.full_tensor() if hasattr(parameter.grad, "full_tensor") else parameter.grad
         torch.testing.assert_close(grad, expected.grad, msg=lambda m, name=name: f"{name}: {m}")
 
 

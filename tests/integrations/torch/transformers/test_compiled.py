@@ -35,11 +35,11 @@ def compiled(model, backend="eager"):
 def test_one_graph(family, padding, use_cache):
     model, ids = model_of(family), tokens()
     mask = PADDING[padding](torch.ones_like(ids))
-    given = {"use_cache": use_cache} if mask is None else {"use_cache": use_cache, "attention_mask": mask}
-    expected = logits(model, "eager", ids, **given)
-    found = compiled(model)(input_ids=ids, **given).logits
+    options = {"use_cache": use_cache} if mask is None else {"use_cache": use_cache, "attention_mask": mask}
+    expected = logits(model, "eager", ids, **options)
+    result = compiled(model)(input_ids=ids, **options).logits
     kept = slice(None) if mask is None else mask.bool()
-    torch.testing.assert_close(found[kept], expected[kept], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result[kept], expected[kept], rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -50,20 +50,20 @@ def test_spans_and_windows_of_a_compiled_model():
         headspan.torch.set_spans(model, [[2, 5, 9, 20], None], ramp=3)
         mask = PADDING["left"](torch.ones_like(ids))
         expected = model(input_ids=ids, attention_mask=mask).logits[mask.bool()]
-        found = compiled(model)(input_ids=ids, attention_mask=mask).logits[mask.bool()]
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        result = compiled(model)(input_ids=ids, attention_mask=mask).logits[mask.bool()]
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
 def test_packed_texts_of_a_compiled_model():
     model, ids = model_of("llama"), tokens(1)
     places = torch.cat([torch.arange(12), torch.arange(18)])[None]
-    given = {"position_ids": places, "use_cache": False}
-    expected = logits(model, "headspan", ids, **given)
-    torch.testing.assert_close(compiled(model)(input_ids=ids, **given).logits, expected, rtol=1e-4, atol=1e-5)
+    options = {"position_ids": places, "use_cache": False}
+    expected = logits(model, "headspan", ids, **options)
+    torch.testing.assert_close(compiled(model)(input_ids=ids, **options).logits, expected, rtol=1e-4, atol=1e-5)
 
 
-# torch warns of what it does itself with a function of autograd that was compiled.
+# torch warns of its handling of a compiled function of autograd.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_a_training_step_of_a_compiled_model_with_dropout():
     """One graph, and another seed in every step without another graph."""
@@ -103,8 +103,8 @@ def test_an_exported_model():
 
 
 @torch.no_grad()
-def test_a_rule_that_is_no_range_is_refused():
-    """What is compiled cannot look at rules, and asks whether they are ranges while it runs."""
+def test_a_rule_with_holes_is_refused():
+    """Compiled code cannot inspect rules, and checks while it runs whether they are ranges."""
     function = transformers.AttentionMaskInterface._global_mapping["headspan"]
 
     def holes(batch, head, query, key):

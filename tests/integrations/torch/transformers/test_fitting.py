@@ -40,8 +40,8 @@ def test_the_model_has_the_spans_and_the_loss_that_are_reported(family, method):
     assert fit.pairs == hs.cost(tokens=60, num_heads=layers * heads, head_dim=6, span=fit.spans.ravel(), ramp=4).pairs
     assert fit.share <= 0.3
     assert all(torch.equal(x, weights[name]) for name, x in model.state_dict().items())
-    assert all(its.requires_grad for its in model.parameters())
-    assert not any(hasattr(its, "headspan_span") for its in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not any(hasattr(module, "headspan_span") for module in model.modules())
     headspan.torch.set_spans(model, np.full(fit.spans.shape, fit.uniform.span), ramp=4)
     assert fit.uniform.loss == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
 
@@ -58,14 +58,14 @@ def test_heads_that_share_keys_share_a_span_and_the_cache_has_the_bytes_reported
     assert fit.cache_bytes < fit.full_cache_bytes / 3
 
 
-def test_a_head_that_needs_all_is_left_without_a_limit():
+def test_a_head_that_needs_all_tokens_has_no_limit():
     model = made()
     headspan.torch.fit_spans(model, IDS, budget=1.0, ramp=4, method="profile")
     longer, limited = tokens(1, 200), model.config.headspan_spans
     with torch.no_grad():
-        found = model(longer).logits
+        logits = model(longer).logits
         headspan.torch.set_spans(model, np.where(np.array(limited) > 1e9, 500, limited), ramp=4)
-        torch.testing.assert_close(found, model(longer).logits)
+        torch.testing.assert_close(logits, model(longer).logits)
     assert (np.array(limited) > 1e9).any()
 
 
@@ -84,12 +84,12 @@ def test_sinks_are_kept_for_the_fit_and_given_to_the_model():
     assert model.config.headspan_first_tokens == 0
 
 
-def test_spans_that_a_model_learned_are_where_those_found_go():
+def test_fitted_spans_replace_learned_spans():
     model = made()
     learned = headspan.torch.convert(model, max_span=20, ramp=4)
     fit = headspan.torch.fit_spans(model, IDS, budget=0.8)
     assert fit.ramp == 4
-    np.testing.assert_allclose([its().detach() for its in learned], fit.spans, rtol=1e-5)
+    np.testing.assert_allclose([span().detach() for span in learned], fit.spans, rtol=1e-5)
     assert fit.loss_after == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
 
 
@@ -103,9 +103,9 @@ def test_an_error_leaves_the_model_without_spans():
     with pytest.raises(RuntimeError, match="no more"):
         headspan.torch.fit_spans(model, IDS, budget=0.3, ramp=4, loss=fails)
     assert getattr(model.config, "headspan_spans", None) is None
-    assert not any(hasattr(its, name) for its in model.modules() for name in ("headspan_span", "headspan_ramp"))
+    assert not any(hasattr(module, name) for module in model.modules() for name in ("headspan_span", "headspan_ramp"))
     assert model.training
-    assert all(its.requires_grad for its in model.parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 @torch.no_grad()
@@ -114,17 +114,17 @@ def test_mass_by_distance_is_that_of_the_whole_map():
     with headspan.torch.record(model) as layers:
         model(IDS[:1])
     expected = np.zeros((2, 4, 60))
-    for layer, its in layers.items():
-        weights = its.weights()[0]
+    for index, layer in layers.items():
+        weights = layer.weights()[0]
         for row in range(60):
-            expected[layer][:, : row + 1] += weights[:, row, row::-1]
+            expected[index][:, : row + 1] += weights[:, row, row::-1]
     attentions = [layer.self_attn for layer in model.model.layers]
-    found = mass_by_distance(model, attentions, IDS)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found.sum(-1), 60, rtol=1e-5)
+    mass = mass_by_distance(model, attentions, IDS)
+    np.testing.assert_allclose(mass, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(mass.sum(-1), 60, rtol=1e-5)
 
 
-def test_what_cannot_be_had_is_said():
+def test_wrong_arguments():
     def bad(error, match, model=None, data=IDS, **options):
         with pytest.raises(error, match=match):
             headspan.torch.fit_spans(model or made(), data, **{"budget": 0.5} | options)

@@ -1,4 +1,4 @@
-"""A cache of heads in `generate`: the same tokens as the whole cache gives with the same spans, in less memory."""
+"""A cache of heads in `generate`: the same tokens as with a full cache and the same spans, in less memory."""
 
 import copy
 import gc
@@ -42,21 +42,21 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "gpt_oss"])
 def test_generated_tokens(family, way, padded):
-    """As with a cache of everything, whose logits with spans are held against the dense definition elsewhere."""
+    """The same as with a full cache, whose logits with spans other tests compare with the dense definition."""
     model = spanned(family)
-    found = []
+    generated = []
     for cache in (None, headspan.torch.head_cache(model)):
         torch.manual_seed(0)
-        given = {} if cache is None else {"cache": cache}
-        found.append(model.generate(**prompt(padded), **given, **way, max_new_tokens=40, pad_token_id=0))
-    assert torch.equal(*found)
-    assert found[0].shape[1] > 40
+        options = {} if cache is None else {"cache": cache}
+        generated.append(model.generate(**prompt(padded), **options, **way, max_new_tokens=40, pad_token_id=0))
+    assert torch.equal(*generated)
+    assert generated[0].shape[1] > 40
 
 
 @pytest.mark.parametrize("ramp", [0.0, RAMP])
 @torch.no_grad()
 def test_tokens_of_a_dense_mask(ramp):
-    """As from plain attention over all tokens, to whose scores the logarithm of the mask of each head is added."""
+    """The same as from plain attention, with the logarithm of the mask of each head added to the scores."""
     spans, count = torch.tensor([2, 5.5, 0, 40]), 70
     model, ids = model_of("llama"), tokens(2, 25)
     distance = (torch.arange(count)[:, None] - torch.arange(count)).to(torch.float64)
@@ -70,21 +70,21 @@ def test_tokens_of_a_dense_mask(ramp):
         expected = torch.cat([expected, logits[:, -1:].argmax(dim=-1)], dim=1)
     model.set_attn_implementation("headspan")
     cache = headspan.torch.head_cache(model, [spans.tolist()] * 2, ramp=ramp)
-    given = {"min_new_tokens": count - 25, "max_new_tokens": count - 25, "do_sample": False, "pad_token_id": 0}
-    found = model.generate(ids, cache=cache, eos_token_id=None, **given)
-    assert torch.equal(found, expected)
+    options = {"min_new_tokens": count - 25, "max_new_tokens": count - 25, "do_sample": False, "pad_token_id": 0}
+    generated = model.generate(ids, cache=cache, eos_token_id=None, **options)
+    assert torch.equal(generated, expected)
 
 
 def test_drafts_are_taken_back():
     model, ids = spanned("llama"), tokens(1, 5).repeat(1, 5)  # a prompt that repeats itself has drafts in it
-    given = {"max_new_tokens": 40, "do_sample": False, "pad_token_id": 0}
+    options = {"max_new_tokens": 40, "do_sample": False, "pad_token_id": 0}
     cropped = []
     cache = headspan.torch.head_cache(model, slack=8)
     crop = cache.crop
     cache.crop = lambda count: (cropped.append(count), crop(count))
-    found = model.generate(ids, cache=cache, prompt_lookup_num_tokens=4, **given)
+    generated = model.generate(ids, cache=cache, prompt_lookup_num_tokens=4, **options)
     assert any(cropped)
-    assert torch.equal(found, model.generate(ids, **given))
+    assert torch.equal(generated, model.generate(ids, **options))
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -95,12 +95,12 @@ def test_logits_of_pieces(family):
     for first, last in ((0, 30), (30, 31), (31, 45), (45, 60)):
         places = torch.arange(first, last)[None].expand(2, -1)
         parts.append(model(input_ids=ids[:, first:last], position_ids=places, cache=cache).logits)
-    whole = model(input_ids=ids, position_ids=torch.arange(60)[None].expand(2, -1)).logits
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-5)
+    expected = model(input_ids=ids, position_ids=torch.arange(60)[None].expand(2, -1)).logits
+    torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_the_memory_is_that_of_the_reaches():
+def test_the_cache_has_the_memory_that_the_spans_need():
     model = spanned("llama")
     cache = headspan.torch.head_cache(model)
     model(input_ids=tokens(1, 200), cache=cache)
@@ -109,9 +109,9 @@ def test_the_memory_is_that_of_the_reaches():
     half = headspan.torch.head_cache(model, dtype=torch.bfloat16)
     model(input_ids=tokens(1, 200), cache=half)
     assert half.nbytes == cache.nbytes / 2
-    whole = transformers.DynamicCache(config=model.config)
-    model(input_ids=tokens(1, 200), cache=whole)
-    assert cache.nbytes < 0.3 * sum(layer.keys.nbytes + layer.values.nbytes for layer in whole.layers)
+    full = transformers.DynamicCache(config=model.config)
+    model(input_ids=tokens(1, 200), cache=full)
+    assert cache.nbytes < 0.3 * sum(layer.keys.nbytes + layer.values.nbytes for layer in full.layers)
 
 
 def resident():
@@ -121,8 +121,8 @@ def resident():
 
 
 @torch.no_grad()
-def test_the_process_grows_by_the_reaches():
-    """Of two layers that 6000 tokens went through, 188 MiB, their last 2000 are left."""
+def test_the_process_grows_by_what_the_spans_need():
+    """Of 6000 tokens in two layers, 188 MiB, the last 2000 are left."""
     cache = headspan.torch.head_cache(spanned("llama"), 2000, ramp=0)
     before = resident()
     for layer in cache.layers:
@@ -155,21 +155,21 @@ def test_tokens_are_taken_back():
     model(input_ids=wrong, cache=cache)
     cache.crop(-8)
     assert cache.get_seq_length() == 50
-    found = model(input_ids=ids[:, 50:], cache=cache).logits
-    torch.testing.assert_close(found, model(input_ids=ids).logits[:, 50:], rtol=0, atol=1e-5)
+    logits = model(input_ids=ids[:, 50:], cache=cache).logits
+    torch.testing.assert_close(logits, model(input_ids=ids).logits[:, 50:], rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="slack"):
         cache.crop(-20)
 
 
 @torch.no_grad()
 def test_a_prompt_is_continued_twice():
-    """A cache that has read a prompt is copied, as transformers' pages on caches show it."""
+    """A cache that has read a prompt is copied, as in the documentation of transformers."""
     model, ids = spanned("llama"), tokens(2, 60)
     cache = headspan.torch.head_cache(model)
     model(input_ids=ids[:, :40], cache=cache)
     for _ in range(2):
-        found = model(input_ids=ids[:, 40:], cache=copy.deepcopy(cache)).logits
-        torch.testing.assert_close(found, model(input_ids=ids).logits[:, 40:], rtol=0, atol=1e-5)
+        logits = model(input_ids=ids[:, 40:], cache=copy.deepcopy(cache)).logits
+        torch.testing.assert_close(logits, model(input_ids=ids).logits[:, 40:], rtol=0, atol=1e-5)
     assert cache.get_seq_length() == 40
 
 
@@ -181,11 +181,11 @@ def test_learned_spans_are_those_of_the_cache():
         for layer, span in enumerate(spans):
             span.fraction.copy_(torch.tensor(SPANS[layer]) / 40)
     cache = headspan.torch.head_cache(model)
-    given = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
-    assert torch.equal(model.generate(**prompt(), cache=cache, **given), model.generate(**prompt(), **given))
+    options = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(model.generate(**prompt(), cache=cache, **options), model.generate(**prompt(), **options))
 
 
-def test_a_model_that_does_not_read_it_is_found_out():
+def test_a_model_that_does_not_read_the_cache_is_refused():
     model = model_of("llama")
     with pytest.raises(ValueError, match="attn_implementation='headspan'"):
         headspan.torch.head_cache(model, 3)
@@ -202,7 +202,7 @@ def test_a_model_that_does_not_read_it_is_found_out():
 
 
 def test_gradients_are_refused():
-    """Rather than left out in silence."""
+    """Gradients are not silently omitted."""
     model, ids = spanned("llama"), tokens(1, 5)
     cache = headspan.torch.head_cache(model)
     with pytest.raises(ValueError, match="has no gradients"):

@@ -1,4 +1,4 @@
-"""What a cache of heads cannot honour is refused by its name, and never computed otherwise without a word."""
+"""Arguments that a cache of heads does not support are refused by name, and never ignored."""
 
 import pytest
 from families import model_of, tokens
@@ -25,25 +25,25 @@ def spanned(family="llama"):
 
 @pytest.mark.parametrize("images", [[(3, 9)], [(3, 4)], []], ids=str)
 def test_blocks_that_see_ahead(images):
-    """Tokens of an image see each other, the later ones among them, which a cache of heads has not got yet."""
+    """Tokens of an image also see later tokens of the image, which a cache of heads does not have yet."""
     model, ids = spanned("gemma3"), tokens(1, 20)
     blocks = torch.full_like(ids, -1)
     for number, (first, last) in enumerate(images):
         blocks[:, first:last] = number
     cache = headspan.torch.head_cache(model)
-    given = {"config": model.config, "inputs_embeds": model.get_input_embeddings()(ids), "attention_mask": None}
-    given |= {"cache": cache, "position_ids": torch.arange(20)[None], "block_sequence_ids": blocks}
+    inputs = {"config": model.config, "inputs_embeds": model.get_input_embeddings()(ids), "attention_mask": None}
+    inputs |= {"cache": cache, "position_ids": torch.arange(20)[None], "block_sequence_ids": blocks}
     masks = {
-        "full_attention": transformers.masking_utils.create_causal_mask(**given),
-        "sliding_attention": transformers.masking_utils.create_sliding_window_causal_mask(**given),
+        "full_attention": transformers.masking_utils.create_causal_mask(**inputs),
+        "sliding_attention": transformers.masking_utils.create_sliding_window_causal_mask(**inputs),
     }
     if images == [(3, 9)]:
         with pytest.raises(NotImplementedError, match="DynamicCache"):
             model(input_ids=ids, attention_mask=masks, cache=cache)
         assert cache.get_seq_length() == 0
-    else:  # alone in its block a token sees what it sees anyway
-        found = model(input_ids=ids, attention_mask=masks, cache=cache).logits
-        torch.testing.assert_close(found, model(input_ids=ids).logits, rtol=0, atol=1e-5)
+    else:  # a block of one token changes nothing
+        logits = model(input_ids=ids, attention_mask=masks, cache=cache).logits
+        torch.testing.assert_close(logits, model(input_ids=ids).logits, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -54,24 +54,24 @@ def test_blocks_that_see_ahead(images):
         ("position_bias", {"position_bias": torch.zeros(1, 4, 5, 5)}),
     ],
 )
-def test_what_a_layer_hands_on(words, change):
+def test_arguments_of_a_layer_that_are_refused(words, change):
     layer = headspan.torch.head_cache(spanned()).layers[0]
     query, (key, value) = torch.randn(1, 4, 5, 8), layer.update(*torch.randn(2, 1, 2, 5, 8))
-    given = {"attention_mask": None, "is_causal": True} | change
+    arguments = {"attention_mask": None, "is_causal": True} | change
     function = transformers.AttentionInterface()["headspan"]
     with pytest.raises(NotImplementedError, match=words) as caught:
-        function(torch.nn.Module(), query, key, value, **given)
+        function(torch.nn.Module(), query, key, value, **arguments)
     assert "\n" not in str(caught.value)
     assert function(torch.nn.Module(), query, key, value, None)[0].shape == (1, 5, 4, 8)
 
 
 @pytest.mark.parametrize(
-    ("error", "name", "given"),
+    ("error", "name", "value"),
     [(ValueError, "first_tokens", -1), (TypeError, "slack", "many"), (TypeError, "dtype", "int3")],
 )
-def test_what_it_is_made_with_is_checked_at_once(error, name, given):
+def test_options_are_checked_at_once(error, name, value):
     with pytest.raises(error, match=name):
-        headspan.torch.head_cache(spanned(), **{name: given})
+        headspan.torch.head_cache(spanned(), **{name: value})
 
 
 def test_models_that_cache_latents():

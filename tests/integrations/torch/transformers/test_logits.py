@@ -17,8 +17,8 @@ WITHOUT_DROPOUT = {"bert": {"attention_probs_dropout_prob": 0.0}, "t5": {"dropou
 TEXTS = torch.cat([torch.arange(13), torch.arange(17)])[None].expand(2, -1)  # two, one behind the other
 
 
-def close(found, expected, keep):
-    torch.testing.assert_close(found[keep], expected[keep], rtol=0, atol=1e-4)
+def close(actual, expected, keep):
+    torch.testing.assert_close(actual[keep], expected[keep], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("padding", KEEP)
@@ -31,7 +31,7 @@ def test_logits_with_padding(family, padding):
         mask[KEEP[padding]] = 0
     keep = mask.bool()[:, :20] if family == "t5" else mask.bool()
     if family == "t5":
-        keep = torch.ones_like(keep)  # what is padded are the tokens that the decoder looks at
+        keep = torch.ones_like(keep)  # the padded tokens are those of the encoder
     expected = logits(model, "eager", ids, attention_mask=mask)
     assert expected.abs().max() > 0.1
     close(logits(model, "headspan", ids, attention_mask=mask), expected, keep)
@@ -44,10 +44,10 @@ def test_logits_with_padding(family, padding):
 def test_logits_of_packed_texts(family):
     model, ids = model_of(family), tokens()
     expected = logits(model, "eager", ids, position_ids=TEXTS, use_cache=False)
-    found = logits(model, "headspan", ids, position_ids=TEXTS, use_cache=False)
-    close(found, expected, slice(None))
-    if family != "gpt_oss":  # which gives other logits alone with any attention
-        close(found[:, 13:], logits(model, "headspan", ids[:, 13:]), slice(None))
+    packed = logits(model, "headspan", ids, position_ids=TEXTS, use_cache=False)
+    close(packed, expected, slice(None))
+    if family != "gpt_oss":  # with any attention, its logits for a text alone differ
+        close(packed[:, 13:], logits(model, "headspan", ids[:, 13:]), slice(None))
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "bert", "modernbert"])
@@ -56,29 +56,29 @@ def test_no_mask_of_pairs_is_made(family, no_pairs):
     model, ids = model_of(family), tokens()
     mask = torch.ones_like(ids)
     mask[KEEP["left"]] = 0
-    for given in ({}, {"attention_mask": mask}, {"position_ids": TEXTS, "use_cache": False}):
-        if "position_ids" in given and family in OTHERS:
+    for inputs in ({}, {"attention_mask": mask}, {"position_ids": TEXTS, "use_cache": False}):
+        if "position_ids" in inputs and family in OTHERS:
             continue
-        assert logits(model, "headspan", ids, **given).isfinite().all()
+        assert logits(model, "headspan", ids, **inputs).isfinite().all()
 
 
 @pytest.mark.parametrize("family", [*DECODERS, *OTHERS])
 def test_gradients_of_a_training_step(family):
     model, ids = model_of(family, **WITHOUT_DROPOUT.get(family, {})).train(), tokens()
-    for dropout in (its for its in model.modules() if isinstance(its, torch.nn.Dropout)):
+    for dropout in (module for module in model.modules() if isinstance(module, torch.nn.Dropout)):
         dropout.p = 0.0
     mask = torch.ones_like(ids)
     mask[KEEP["right"]] = 0
-    found = {}
+    grads = {}
     for implementation in ("eager", "headspan"):
         model.zero_grad()
         model.set_attn_implementation(implementation)
         labels = ids.masked_fill(mask == 0, -100)
         model(input_ids=ids, attention_mask=mask, labels=labels).loss.backward()
-        found[implementation] = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    assert found["headspan"].keys() == found["eager"].keys()
-    for name, expected in found["eager"].items():
-        torch.testing.assert_close(found["headspan"][name], expected, rtol=1e-3, atol=1e-4)
+        grads[implementation] = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    assert grads["headspan"].keys() == grads["eager"].keys()
+    for name, expected in grads["eager"].items():
+        torch.testing.assert_close(grads["headspan"][name], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_dropout_is_drawn_anew_and_from_torch():
@@ -94,7 +94,7 @@ def test_dropout_is_drawn_anew_and_from_torch():
 
 
 @torch.no_grad()
-def test_a_mask_of_pairs_that_is_given_is_taken():
+def test_an_explicit_mask_of_pairs_is_used():
     model, ids = model_of("llama"), tokens()
     seen = torch.ones(30, 30, dtype=torch.bool).tril()[None, None].repeat(2, 1, 1, 1)
     seen[:, :, 20, 3:9] = False
@@ -104,8 +104,8 @@ def test_a_mask_of_pairs_that_is_given_is_taken():
 
 
 @torch.no_grad()
-def test_16_bits_are_as_near_as_those_of_torch():
+def test_errors_in_16_bits_are_like_those_of_torch():
     exact = logits(model_of("llama"), "eager", tokens())
     half = model_of("llama").bfloat16()
-    errors = {its: (logits(half, its, tokens()).float() - exact).abs().max() for its in ("sdpa", "headspan")}
+    errors = {name: (logits(half, name, tokens()).float() - exact).abs().max() for name in ("sdpa", "headspan")}
     assert errors["headspan"] < 1.5 * errors["sdpa"]

@@ -1,4 +1,4 @@
-"""What layers computed attention of, looked at; and what cannot be computed, refused by its name."""
+"""Recordings of the attention of layers; and what cannot be computed is refused by name."""
 
 import sys
 
@@ -11,10 +11,10 @@ from peers import torch, transformers
 import headspan.torch  # isort: skip
 
 
-def recorded(model, ids, **given):
+def recorded(model, ids, **inputs):
     model.set_attn_implementation("headspan")
     with headspan.torch.record(model) as layers, torch.no_grad():
-        model(input_ids=ids, **given)
+        model(input_ids=ids, **inputs)
     return layers
 
 
@@ -28,16 +28,16 @@ def test_maps_are_those_of_torch(family):
     layers = recorded(model, ids, attention_mask=mask)
     assert list(layers) == [0, 1]
     for layer, weights in enumerate(expected):
-        found = layers[layer].weights()
+        ours = layers[layer].weights()
         keep = mask.bool().numpy()
         for item in range(2):
-            np.testing.assert_allclose(found[item][:, keep[item]], weights[item][:, keep[item]].numpy(), atol=1e-5)
+            np.testing.assert_allclose(ours[item][:, keep[item]], weights[item][:, keep[item]].numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_oss", "gpt2", "t5", "bert"])
 def test_attentions_of_the_output_are_those_of_torch(family):
     """With their gradients, and after dropout."""
-    found = {}
+    results = {}
     for implementation in ("eager", "headspan"):
         model, ids = model_of(family), tokens()
         mask = torch.ones_like(ids)
@@ -46,11 +46,11 @@ def test_attentions_of_the_output_are_those_of_torch(family):
         more = {"decoder_input_ids": ids[:, :20]} if family == "t5" else {}
         out = model(input_ids=ids, attention_mask=mask, output_attentions=True, **more)
         maps = [*out.encoder_attentions, *out.decoder_attentions, *out.cross_attentions] if more else out.attentions
-        kept = [its[:, :, 9:] for its in maps]
-        sum(its.square().sum() for its in kept).backward()
+        kept = [weights[:, :, 9:] for weights in maps]
+        sum(weights.square().sum() for weights in kept).backward()
         grads = {name: x.grad for name, x in model.named_parameters() if x.grad is not None and x.grad.any()}
-        found[implementation] = kept, grads
-    (expected, wanted), (maps, grads) = found.values()
+        results[implementation] = kept, grads
+    (expected, wanted), (maps, grads) = results.values()
     assert len(maps) == len(expected)
     for one, other in zip(maps, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -64,7 +64,7 @@ def test_attentions_after_dropout_belong_to_the_output():
     query, key, value = torch.randn(3, 2, 4, 10, 8)
     out, weights = attend(torch.nn.Identity(), query, key, value, None, dropout=0.5, output_attentions=True)
     torch.testing.assert_close(out, (weights @ value).transpose(1, 2))
-    dropped = (weights == 0).double().mean() - 0.45  # the others are ahead
+    dropped = (weights == 0).double().mean() - 0.45  # 0.45 of the pairs are ahead
     assert 0.2 < dropped < 0.35
 
 
@@ -86,12 +86,12 @@ def test_the_view_of_a_layer():
     mask = torch.ones_like(ids)
     mask[0, :9] = 0
     layers = recorded(model, ids, attention_mask=mask)
-    given = layers[0].trace(item=0)
-    assert given["key_start"] == 9
-    drawn = {name: given[name] for name in given.keys() - {"query", "key"}}
-    weights = hs.attention_weights(given["query"], given["key"], **drawn)
+    trace = layers[0].trace(item=0)
+    assert trace["key_start"] == 9
+    drawn = {name: trace[name] for name in trace.keys() - {"query", "key"}}
+    weights = hs.attention_weights(trace["query"], trace["key"], **drawn)
     np.testing.assert_allclose(weights[:, 9:], layers[0].weights()[0, :, 9:], atol=1e-6)
-    assert hs.explore(**given) is not None
+    assert hs.explore(**trace) is not None
     capped = recorded(model_of("gemma2"), ids)
     with pytest.raises(NotImplementedError, match="softcap"):
         capped[0].trace()
@@ -105,12 +105,12 @@ def test_the_view_of_windows_and_packed_texts(packed):
     places = torch.cat([torch.arange(13), torch.arange(17)])[None].expand(2, -1)
     layers = recorded(model, ids, **({"position_ids": places, "use_cache": False} if packed else {}))
     for layer in layers.values():
-        given = layer.trace(item=1)
-        drawn = {name: given[name] for name in given.keys() - {"query", "key"}}
-        weights = hs.attention_weights(given["query"], given["key"], **drawn)
+        trace = layer.trace(item=1)
+        drawn = {name: trace[name] for name in trace.keys() - {"query", "key"}}
+        weights = hs.attention_weights(trace["query"], trace["key"], **drawn)
         np.testing.assert_allclose(weights, layer.weights()[1], atol=1e-6)
         assert (weights[:, 20, :14] == 0).all()
-        assert hs.explore(**given) is not None
+        assert hs.explore(**trace) is not None
 
 
 def test_the_view_of_padding_within_a_text():
@@ -127,14 +127,14 @@ def test_the_view_of_padding_within_a_text():
         assert hs.explore(**shown) is not None
 
 
-def test_layers_of_an_encoder_and_a_decoder_are_not_taken_for_each_other():
+def test_layers_of_an_encoder_and_a_decoder_are_told_apart():
     model, ids = model_of("t5"), tokens()
     model.set_attn_implementation("headspan")
     with pytest.raises(NotImplementedError, match=r"layer 0.*encoder"), headspan.torch.record(model):
         model(input_ids=ids, decoder_input_ids=ids[:, :20])
     with headspan.torch.record(model.encoder) as layers:
         model(input_ids=ids, decoder_input_ids=ids[:, :20])
-    assert [its.query.shape[2] for its in layers.values()] == [30, 30]
+    assert [layer.query.shape[2] for layer in layers.values()] == [30, 30]
 
 
 def test_layers_without_a_number_are_counted_once():
@@ -149,7 +149,7 @@ def test_layers_without_a_number_are_counted_once():
     np.testing.assert_array_equal(layers[1].query, (query + 1).numpy())
 
 
-def test_recording_a_model_that_computes_otherwise_is_refused():
+def test_recording_a_model_with_another_attention_is_refused():
     with (
         pytest.raises(ValueError, match="attn_implementation='headspan', not eager"),
         headspan.torch.record(model_of("llama")),
@@ -158,7 +158,7 @@ def test_recording_a_model_that_computes_otherwise_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("words", "given"),
+    ("words", "options"),
     [
         ("indices", {"indices": torch.zeros(1)}),
         ("block_indices", {"block_indices": torch.zeros(1)}), ("head_mask", {"head_mask": torch.ones(4)}),
@@ -166,11 +166,11 @@ def test_recording_a_model_that_computes_otherwise_is_refused():
         ("sliding_window", {"sliding_window": 3, "is_causal": False}),
     ],
 )  # fmt: skip
-def test_what_is_refused(words, given):
+def test_unsupported_options(words, options):
     attend = transformers.AttentionInterface._global_mapping["headspan"]
     query = torch.randn(1, 4, 5, 8)
     with pytest.raises(NotImplementedError, match=words) as caught:
-        attend(torch.nn.Identity(), query, query, query, None, **given)
+        attend(torch.nn.Identity(), query, query, query, None, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -189,7 +189,7 @@ def small(name, **sizes):
 )
 @pytest.mark.parametrize("padded", [False, True])
 def test_models_that_call_no_attention_function_are_refused(name, sizes, padded):
-    """They would read ranges as a mask; and without a mask some would see what is ahead."""
+    """They would read ranges as a mask, and without a mask some would see later tokens."""
     mask = torch.ones(2, 30, dtype=torch.int64)
     mask[0, :9] = 1 - padded
     with pytest.raises(NotImplementedError, match=f"{name}Model .*'eager'"):
@@ -206,7 +206,7 @@ LATENT = {"kv_lora_rank": 8, "q_lora_rank": 8, "v_head_dim": 6, "first_k_dense_r
 )
 @pytest.mark.parametrize("padded", [False, True])
 def test_models_that_compute_with_the_mask_are_refused(name, sizes, padded):
-    """DeepSeek's layers choose keys by it, those of Doge add to it; neither would notice that it is none of pairs."""
+    """Layers of DeepSeek choose keys by the mask, those of Doge add to it; neither checks that it is one of pairs."""
     shared = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     mask = torch.ones(2, 30, dtype=torch.int64)
     mask[0, :9] = 1 - padded
@@ -214,7 +214,7 @@ def test_models_that_compute_with_the_mask_are_refused(name, sizes, padded):
         small(name, **shared, **sizes)(tokens(), attention_mask=mask)
 
 
-def test_masks_that_are_no_ranges_are_refused():
+def test_masks_other_than_ranges_are_refused():
     model, ids = model_of("llama"), tokens()
     model.set_attn_implementation("headspan")
     mask = torch.ones_like(ids)
@@ -230,7 +230,7 @@ def test_masks_that_are_no_ranges_are_refused():
         make(2, 30, 30, mask_function=rule)
 
 
-def test_rules_are_the_pairs_of_transformers():
+def test_rules_allow_the_pairs_of_transformers():
     """Every rule that is known, alone and together, against the mask of pairs that transformers makes of it."""
     rules = transformers.masking_utils
     make = transformers.AttentionMaskInterface._global_mapping["headspan"]
@@ -261,14 +261,14 @@ def test_rules_are_the_pairs_of_transformers():
             padding = torch.ones(2, first + count, dtype=torch.bool)
             padding[0, :2] = False
             sizes = (2, count, 20 - offset, first, offset)
-            given = {"mask_function": rule, "attention_mask": padding, "allow_is_causal_skip": False}
-            wanted = rules.sdpa_mask(*sizes, **given)[:, 0]
-            found = make(*sizes, **given)[:, 0]
+            arguments = {"mask_function": rule, "attention_mask": padding, "allow_is_causal_skip": False}
+            wanted = rules.sdpa_mask(*sizes, **arguments)[:, 0]
+            ranges = make(*sizes, **arguments)[:, 0]
             key = torch.arange(20 - offset)
-            seen = (found[..., [0]] <= key) & (key < found[..., [1]])
+            seen = (ranges[..., [0]] <= key) & (key < ranges[..., [1]])
             assert torch.equal(seen, wanted), (name, first)
-            assert torch.equal(found[0, :, 2], torch.arange(first, first + count) - offset)
-            assert (found[..., :2].diff(dim=1) >= 0).all()
+            assert torch.equal(ranges[0, :, 2], torch.arange(first, first + count) - offset)
+            assert (ranges[..., :2].diff(dim=1) >= 0).all()
 
 
 def test_without_transformers_the_extra_is_named(monkeypatch):

@@ -1,4 +1,4 @@
-"""Spans of other people's files."""
+"""Spans from files of other projects."""
 
 import json
 
@@ -26,12 +26,12 @@ def test_a_folder_of_duo_attention(tmp_path):
 
 @torch.no_grad()
 def test_a_model_with_these_spans_and_sinks():
-    """Streaming heads see the first tokens and the last, full ones all: the newest token against plain arithmetic."""
+    """Streaming heads see the first and the last tokens, full ones all: the logits against plain arithmetic."""
     model, ids = model_of("llama"), tokens(1, 60)
     model.set_attn_implementation("headspan")
     spans, sinks = duo_attention_spans(GATES, num_heads=4, recent=8, sinks=2)
     cache = head_cache(model, spans, ramp=0, first_tokens=sinks)
-    found = model(input_ids=ids, cache=cache).logits
+    logits = model(input_ids=ids, cache=cache).logits
     place = torch.arange(60)
     distance = place[:, None] - place
     seen = (distance >= 0) & ((distance <= 7) | (place < 2))
@@ -46,7 +46,7 @@ def test_a_model_with_these_spans_and_sinks():
     transformers.AttentionInterface.register("two kinds", two_kinds)
     transformers.AttentionMaskInterface.register("two kinds", lambda *_, **__: None)
     model.set_attn_implementation("two kinds")
-    torch.testing.assert_close(found, model(input_ids=ids, use_cache=False).logits, rtol=0, atol=1e-4)
+    torch.testing.assert_close(logits, model(input_ids=ids, use_cache=False).logits, rtol=0, atol=1e-4)
 
 
 def test_a_plan_of_moa(tmp_path):
@@ -75,7 +75,7 @@ def test_a_plan_of_moa(tmp_path):
         (ValueError, "tokens", lambda: moa_spans({"alphas": [[1]], "betas": [[1]]}, 0)),
     ],
 )
-def test_what_does_not_fit(error, words, call):
+def test_wrong_arguments(error, words, call):
     with pytest.raises(error, match=words) as caught:
         call()
     assert "\n" not in str(caught.value)

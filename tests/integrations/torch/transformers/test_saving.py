@@ -24,34 +24,34 @@ def converted(family="llama"):
     model = model_of(family)
     spans = headspan.torch.convert(model, max_span=20, ramp=4)
     with torch.no_grad():
-        for span, its in zip(spans, LEARNED, strict=True):
-            span.fraction.copy_(its)
+        for span, fraction in zip(spans, LEARNED, strict=True):
+            span.fraction.copy_(fraction)
     return model
 
 
-def loaded(model, path, **given):
+def loaded(model, path, **options):
     model.save_pretrained(path)
-    return type(model).from_pretrained(path, **given).eval()
+    return type(model).from_pretrained(path, **options).eval()
 
 
-@pytest.mark.parametrize("given", [{"attn_implementation": "headspan"}, pytest.param({}, marks=reads_the_name)])
-def test_spans_of_a_configuration_are_there_again(given, tmp_path):
-    """Without the name of the attention, too, which the configuration has; and when it is saved once more."""
+@pytest.mark.parametrize("options", [{"attn_implementation": "headspan"}, pytest.param({}, marks=reads_the_name)])
+def test_spans_of_a_configuration_are_loaded(options, tmp_path):
+    """Also without the name of the attention, which the configuration has, and after a second save."""
     model = model_of("llama")
     full = logits_of(model)
     model.set_attn_implementation("headspan")
     headspan.torch.set_spans(model, [[2, 5, 9, 20], None], ramp=3)
     expected = logits_of(model)
     assert (expected - full).abs().max() > 1e-2
-    again = loaded(model, tmp_path / "one", **given)
+    again = loaded(model, tmp_path / "one", **options)
     assert torch.equal(logits_of(again), expected)
-    assert torch.equal(logits_of(loaded(again, tmp_path / "two", **given)), expected)
+    assert torch.equal(logits_of(loaded(again, tmp_path / "two", **options)), expected)
     headspan.torch.set_spans(model, None)
     assert "attn_implementation" not in model.config.to_dict()
 
 
 @reads_the_name
-def test_a_model_with_spans_is_not_loaded_where_nothing_reads_them(tmp_path, monkeypatch):
+def test_a_model_with_spans_is_not_loaded_without_headspan(tmp_path, monkeypatch):
     model = model_of("llama")
     model.set_attn_implementation("headspan")
     headspan.torch.set_spans(model, 5)
@@ -89,7 +89,7 @@ def test_learned_spans_are_frozen_and_saved(family, tmp_path):
     assert torch.equal(logits_of(model), expected)
     again = loaded(model, tmp_path, attn_implementation="headspan")
     assert torch.equal(logits_of(again), expected)
-    # And learned again, from where they are.
+    # Learning can start from the loaded spans.
     spans = headspan.torch.convert(again, max_span=20, ramp=4)
     torch.testing.assert_close(torch.stack([span.fraction for span in spans]), LEARNED)
     torch.testing.assert_close(logits_of(again), expected, rtol=0, atol=1e-4)
@@ -132,7 +132,7 @@ def test_a_model_that_is_trained_on_is_saved_as_a_copy(tmp_path):
     assert "headspan_learned" not in config
 
 
-def test_what_cannot_be_frozen():
+def test_models_that_cannot_be_frozen():
     with pytest.raises(ValueError, match="model must have learned spans"):
         headspan.torch.freeze_spans(model_of("llama"))
     with pytest.raises(TypeError, match="one of transformers"):
@@ -145,4 +145,4 @@ def test_what_cannot_be_frozen():
     other.model.layers[1].self_attn.config = copy.deepcopy(other.config)
     with pytest.raises(ValueError, match="model must be a single part"):
         headspan.torch.freeze_spans(other)
-    assert sum(hasattr(its, "headspan_span") for its in other.modules()) == 2
+    assert sum(hasattr(module, "headspan_span") for module in other.modules()) == 2

@@ -34,7 +34,7 @@ transformers.AttentionMaskInterface.register("dense", sdpa_mask)
 
 
 def attentions(model):
-    return [its for its in model.modules() if hasattr(its, "layer_idx") and hasattr(its, "q_proj")]
+    return [module for module in model.modules() if hasattr(module, "layer_idx") and hasattr(module, "q_proj")]
 
 
 @pytest.mark.parametrize("kind", ["none", "dynamic", "static"])
@@ -50,27 +50,27 @@ def test_logits_with_spans(family, kind):
         "static": lambda: transformers.StaticCache(config=model.config, max_cache_len=50),
     }
     pieces = ((0, 30),) if kind == "none" else ((0, 14), (14, 15), (15, 30))
-    found = {}
+    results = {}
     for implementation in ("dense", "headspan"):
         model.set_attn_implementation(implementation)
         if implementation == "headspan":
             headspan.torch.set_spans(model, SPANS, ramp=RAMP)
         cache, parts = caches[kind](), []
         for first, last in pieces:
-            for its in attentions(model):
-                # A cache of windows holds the last keys only, which the dense definition has to be told.
-                left_out = 0 if cache is None else cache.get_mask_sizes(last - first, its.layer_idx)[1]
-                its.first = first - int(left_out)
-            given = {} if cache is None else {"cache": cache}
+            for layer in attentions(model):
+                # A cache of windows holds the last keys only; the dense definition needs to know how many are left out.
+                left_out = 0 if cache is None else cache.get_mask_sizes(last - first, layer.layer_idx)[1]
+                layer.first = first - int(left_out)
+            inputs = {} if cache is None else {"cache": cache}
             places = torch.arange(first, last)[None].expand(2, -1)
-            given |= {"attention_mask": mask[:, :last], "position_ids": places}
-            parts.append(model(input_ids=ids[:, first:last], **given).logits)
-        found[implementation] = torch.cat(parts, dim=1)
+            inputs |= {"attention_mask": mask[:, :last], "position_ids": places}
+            parts.append(model(input_ids=ids[:, first:last], **inputs).logits)
+        results[implementation] = torch.cat(parts, dim=1)
     keep = mask.bool()
-    torch.testing.assert_close(found["headspan"][keep], found["dense"][keep], rtol=0, atol=1e-4)
+    torch.testing.assert_close(results["headspan"][keep], results["dense"][keep], rtol=0, atol=1e-4)
     headspan.torch.set_spans(model, None)
     without = model(input_ids=ids, attention_mask=mask).logits
-    assert (without[keep] - found["headspan"][keep]).abs().max() > 1e-2
+    assert (without[keep] - results["headspan"][keep]).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("kind", ["none", "dynamic", "static", "heads"])
@@ -79,8 +79,8 @@ def test_logits_with_spans(family, kind):
 def test_first_tokens_are_seen_at_any_distance(family, kind):
     model, ids = model_of(family), tokens(2, 30)
     model.set_attn_implementation("dense")
-    for its in model.modules():
-        its.first, its.first_tokens = 0, 3
+    for module in model.modules():
+        module.first, module.first_tokens = 0, 3
     expected = model(ids).logits
     model.set_attn_implementation("headspan")
     headspan.torch.set_spans(model, SPANS, ramp=RAMP, first_tokens=3)
@@ -92,9 +92,9 @@ def test_first_tokens_are_seen_at_any_distance(family, kind):
     }
     cache = caches[kind]()
     pieces = ((0, 30),) if kind == "none" else ((0, 14), (14, 15), (15, 30))
-    given = {} if cache is None else {"cache": cache}
-    found = torch.cat([model(ids[:, first:last], **given).logits for first, last in pieces], dim=1)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    options = {} if cache is None else {"cache": cache}
+    logits = torch.cat([model(ids[:, first:last], **options).logits for first, last in pieces], dim=1)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
     headspan.torch.set_spans(model, SPANS, ramp=RAMP)
     assert (model(ids).logits - expected).abs().max() > 1e-2
 
@@ -147,7 +147,7 @@ def test_spans_that_do_not_fit(words, spans):
 @pytest.mark.parametrize(
     "spans", [[3, 4, 5, 6], [3, 4], np.array([3.0, 4.0]), torch.tensor([3, 4]), [3, None], (3, [4])]
 )
-def test_flat_spans_are_of_heads_or_of_layers_and_refused(spans):
+def test_flat_spans_are_ambiguous_and_refused(spans):
     model = model_of("llama")
     model.set_attn_implementation("headspan")
     for give in (headspan.torch.set_spans, headspan.torch.head_cache):
