@@ -46,6 +46,16 @@ def pytest_xdist_auto_num_workers():
     return min(os.cpu_count() or 1, 4)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report):
+    """List each reason for skipped tests once, with their number, where `-ra` would have a line for each test."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        report.longrepr = (str(Path(__file__).parent), None, report.longrepr[2])
+
+
+pytest_collectreport = pytest_runtest_logreport
+
+
 def pytest_configure(config):
     forced = os.environ.get("HEADSPAN_ISA")
     if not forced:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from headspan.patterns import Window
 
-jax = pytest.importorskip("jax", reason="needs jax")
+jax = pytest.importorskip("jax", reason="needs jax: nox -s jax")
 
 
 def inputs(queries, keys):
