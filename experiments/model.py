@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 try:
     import torch
 except ModuleNotFoundError as error:
-    message = "the experiments train their models with PyTorch: pip install 'headspan[torch]'"
+    message = "the experiments train their models with PyTorch; run pip install '.[torch,demo]' in the project folder"
     raise ModuleNotFoundError(message) from error
 import headspan as hs
 from headspan.lab.text import Text, standard_library

@@ -74,7 +74,13 @@ _ON_FIRST_USE = {"explore": "explorer", "SpanFit": "fitting", "fit_spans": "fitt
 def __getattr__(name: str) -> Any:
     """Import modules and names that attention does not need on first use."""
     if name in _MODULES:
-        return import_module(f"headspan.{name}")
+        try:
+            return import_module(f"headspan.{name}")
+        except ModuleNotFoundError as error:
+            if error.name is not None and error.name.partition(".")[0] == "headspan":
+                raise
+            # What looks through all names, such as `help(headspan)`, expects this error of a name that is not there.
+            raise AttributeError(str(error)) from error.__cause__
     if name in _ON_FIRST_USE:
         return getattr(import_module(f"headspan.{_ON_FIRST_USE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

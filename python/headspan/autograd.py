@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from headspan import _check
+from headspan import _check, _extra
 from headspan.ops import attention as ops
 from headspan.ops.arguments.options import DIFFERENTIABLE, takes_options
 from headspan.ops.execution.functional import ARRAYS, Saved, backward, forward
@@ -24,10 +24,7 @@ try:
     from autograd.extend import defvjp_argnums as defvjp_argnums
     from autograd.extend import primitive as _untyped_primitive
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "headspan.autograd needs the autograd package: pip install 'headspan[demo]'",
-        name=error.name,
-    ) from error
+    raise _extra.missing("headspan.autograd", "autograd", "demo", error.name) from error
 
 _NAMES = (*ARRAYS, *DIFFERENTIABLE)
 

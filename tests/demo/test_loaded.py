@@ -63,7 +63,7 @@ def test_a_trace_is_what_the_model_computes(run):
 
 
 def test_a_trace_goes_straight_into_explore(run):
-    pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+    pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
     seen = hs.lab.load_run(run.path).trace("the head that looks far")
     view = hs.explore(**seen)
     assert view.span == np.minimum(seen["span"], 23).tolist()

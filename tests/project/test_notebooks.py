@@ -35,7 +35,7 @@ def module_of(name):
     except ModuleNotFoundError as error:
         if error.name == name:
             return None
-        pytest.skip(f"needs {error.name}: pip install 'headspan[notebooks]'")
+        pytest.skip(f"needs {error.name}: pip install '.[notebooks]'")
 
 
 def test_there_are_notebooks():
@@ -160,7 +160,7 @@ def test_links_lead_somewhere(path):
 @notebooks
 def test_runs(path, tmp_path, monkeypatch):
     for name in NEEDED:
-        pytest.importorskip(name, reason=f"needs {name}: pip install 'headspan[notebooks]'")
+        pytest.importorskip(name, reason=f"needs {name}: pip install '.[notebooks]'")
     from notebooks.store import as_stored, executed
 
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from cases import normals
 
-autograd = pytest.importorskip("autograd", reason="needs autograd: pip install 'headspan[demo]'")
+autograd = pytest.importorskip("autograd", reason="needs autograd: pip install '.[demo]'")
 xp = pytest.importorskip("autograd.numpy")
 
 TEMPERATURES = np.linspace(0.5, 2, 26).reshape(1, 2, 13)

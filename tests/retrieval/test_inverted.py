@@ -6,7 +6,7 @@ import pytest
 from bad_values import check_sentence
 from cases import normals
 
-pytest.importorskip("faiss", reason="needs faiss: pip install 'headspan[faiss]'")
+pytest.importorskip("faiss", reason="needs faiss: pip install '.[faiss]'")
 
 
 def clustered(seed, count):

@@ -6,7 +6,7 @@ import pytest
 from bad_values import check_sentence
 from cases import normals
 
-pytest.importorskip("lmdb", reason="needs lmdb: pip install 'headspan[store]'")
+pytest.importorskip("lmdb", reason="needs lmdb: pip install '.[store]'")
 ROWS = 9500
 
 
@@ -78,7 +78,7 @@ def test_attention_to_rows_that_were_read(stored):
 
 
 def test_an_inverted_file_of_a_store(stored):
-    pytest.importorskip("faiss", reason="needs faiss: pip install 'headspan[faiss]'")
+    pytest.importorskip("faiss", reason="needs faiss: pip install '.[faiss]'")
     store, key, _ = stored
     if key.dtype != np.float32:
         with pytest.raises(TypeError, match="float32 with nlist"):

@@ -8,7 +8,7 @@ import pytest
 from cases import normals
 from tolerances import check_close
 
-pytest.importorskip("lmdb", reason="needs lmdb: pip install 'headspan[store]'")
+pytest.importorskip("lmdb", reason="needs lmdb: pip install '.[store]'")
 
 TOKENS = 9500  # two pieces and a tail
 CASES = {

@@ -11,7 +11,7 @@ import pytest
 from cases import normals
 from helpers import run_python
 
-pytest.importorskip("lmdb", reason="needs lmdb: pip install 'headspan[store]'")
+pytest.importorskip("lmdb", reason="needs lmdb: pip install '.[store]'")
 
 
 @pytest.mark.unsanitized

@@ -9,9 +9,10 @@ import headspan as hs
 import numpy as np
 import pytest
 from cases import normals
+from headspan._extra import how_to_install
 from helpers import run_python
 
-lmdb = pytest.importorskip("lmdb", reason="needs lmdb: pip install 'headspan[store]'")
+lmdb = pytest.importorskip("lmdb", reason="needs lmdb: pip install '.[store]'")
 
 DTYPES = ("float16", "float32", "float64")
 
@@ -253,4 +254,4 @@ def test_without_lmdb_an_error_names_the_extra(tmp_path):
         "import sys; sys.modules['lmdb'] = None\nimport headspan as hs\n"
         "try: hs.memory.KeyValueStore(sys.argv[1], 2, 5)\nexcept ImportError as error: print(error)"
     )
-    assert "pip install 'headspan[store]'" in run_python(code, tmp_path / "store")
+    assert run_python(code, tmp_path / "store") == f"KeyValueStore needs lmdb; {how_to_install('store')}\n"

@@ -38,7 +38,7 @@ FOCUS = """() => {
 
 @pytest.fixture
 def view():
-    pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+    pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 
     def make(length=10, **options):
         q, k = np.random.default_rng(0).standard_normal((2, 3, length, 8), dtype=np.float32)
@@ -76,7 +76,7 @@ def test_nothing_is_wrong_with_the_view(opened, view, kind, scheme, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("state", ["finished", "not finite"])
 def test_nothing_is_wrong_with_the_report(opened, tmp_path, scheme, state):
-    pytest.importorskip("autograd", reason="needs the demo: pip install 'headspan[demo]'")
+    pytest.importorskip("autograd", reason="needs the demo: pip install '.[demo]'")
     from headspan.lab import train, write_report
     from lm_helpers import small_run, small_text
 

@@ -12,7 +12,7 @@ from headspan.explorer import page as _page
 from helpers import run_python
 from screen.views import float32_normals
 
-pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytestmark = pytest.mark.unsanitized  # the sanitizers have nothing to find in other people's widgets
 
 
@@ -170,5 +170,5 @@ def test_anywidget_is_imported_when_used():
 def test_without_anywidget_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     monkeypatch.delitem(sys.modules, "headspan.explorer.widget", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'headspan\[widget\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[widget\]'"):
         view_of()

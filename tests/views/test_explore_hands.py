@@ -7,7 +7,7 @@ from screen.browser import TEXTS, check_drawn, drawn, overlapping, place_of, rea
 from screen.colours import contrast, rgb
 from screen.views import HOSTILE, WORDS, float32_normals, small_view
 
-pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from screen.browser import TEXTS, drawn, overlapping, set_slider, spilling
 
-pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytest.importorskip("jupyterlab", reason="needs JupyterLab: pip install jupyterlab")
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 

@@ -7,7 +7,7 @@ from headspan.patterns import Global, Neighborhood, Window
 from screen.browser import check_drawn, drawn, overlapping, place_of, readout, set_slider, spilling
 from screen.views import float32_normals, small_view
 
-pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 DOCUMENTS = np.repeat([4, 7, 9], [12, 20, 8])

@@ -10,7 +10,7 @@ from screen.views import float32_normals, small_view
 
 import benchmarks.measure.view
 
-pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 

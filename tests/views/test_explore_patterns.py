@@ -6,7 +6,7 @@ import pytest
 from headspan.patterns import Blocks, Blockwise, Fixed, Full, Global, Neighborhood, Random, Strided, Window
 from screen.browser import check_drawn, drawn, place_of, readout, set_slider
 
-pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 HALF = np.array([[[1, 0, 0], [1, 1, 0], [0, 0, 0]], [[1, 0, 0], [0, 0, 0], [1, 0, 1]]], bool)

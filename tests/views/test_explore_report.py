@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from screen.browser import TEXTS, check_drawn, overlapping, spilling
 
-pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    pytest.importorskip("autograd", reason="needs the demo: pip install 'headspan[demo]'")
+    pytest.importorskip("autograd", reason="needs the demo: pip install '.[demo]'")
     from headspan.lab import train, write_report
     from lm_helpers import small_run, small_text
 

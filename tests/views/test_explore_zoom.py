@@ -8,7 +8,7 @@ from headspan.patterns import Global, Window
 from screen.browser import check_drawn, drawn, place_of, set_slider
 from screen.views import float32_normals
 
-pytest.importorskip("anywidget", reason="needs anywidget: pip install 'headspan[widget]'")
+pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
 
 LENGTH = 2000

@@ -337,5 +337,5 @@ def test_matplotlib_is_imported_when_used():
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'headspan\[plot\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[plot\]'"):
         hs.plot.spans([1])

@@ -1,4 +1,4 @@
-"""The interactive view: ``pip install 'headspan[widget]'``.
+"""The interactive view (the extra ``widget``).
 
 `explore` checks its arguments and then imports the widget from ``widget.py``. ``data.py`` holds the heads, and
 ``part.py`` the queries and keys in the picture. ``browser/`` holds the code of the browser, which the widget and saved

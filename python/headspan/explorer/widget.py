@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from headspan import _extra
+
 try:
     import anywidget
     import traitlets
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "headspan.explore needs anywidget: pip install 'headspan[widget]'", name=error.name
-    ) from error
+    raise _extra.missing("headspan.explore", "anywidget", "widget", error.name) from error
 
 from headspan import _check
 from headspan.explorer import page

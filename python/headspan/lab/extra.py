@@ -2,6 +2,8 @@
 
 from importlib.util import find_spec
 
+from headspan import _extra
+
 for _name in ("autograd", "tqdm", "filelock", "matplotlib"):
     if find_spec(_name) is None:
-        raise ModuleNotFoundError(f"headspan.lab needs {_name}: pip install 'headspan[demo]'", name=_name)
+        raise _extra.missing("headspan.lab", _name, "demo", _name)

@@ -1,4 +1,4 @@
-"""Plots of learned attention, with matplotlib: ``pip install 'headspan[plot]'``.
+"""Plots of learned attention, with matplotlib (the extra ``plot``).
 
 Every function takes arrays and draws into ``ax`` or, by default, into a new pyplot figure. It returns the axes or, with
 several panels, the figure. No function shows the figure or changes a setting of matplotlib.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from headspan import _check
+from headspan import _check, _extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,9 +34,7 @@ def matplotlib(module: str = "") -> Any:
     try:
         return importlib.import_module(f"matplotlib.{module}".rstrip("."))
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "headspan.plot needs matplotlib: pip install 'headspan[plot]'", name=error.name
-        ) from error
+        raise _extra.missing("headspan.plot", "matplotlib", "plot", error.name) from error
 
 
 def axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:

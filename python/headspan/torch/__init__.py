@@ -1,12 +1,11 @@
 """headspan for PyTorch: attention with learned spans as an operator on tensors, and layers that use it."""
 
+from headspan import _extra
+
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "headspan.torch needs PyTorch: pip install 'headspan[torch]'",
-        name=error.name,
-    ) from error
+    raise _extra.missing("headspan.torch", "PyTorch", "torch", error.name) from error
 
 from headspan.torch.cache import SpanCache
 from headspan.torch.distributed import halo_attention

@@ -144,5 +144,5 @@ def test_the_error_of_functions_for_arrays_names_the_function_for_tensors():
 def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "headspan.torch")
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'headspan\[torch\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[torch\]'"):
         importlib.import_module("headspan.torch")

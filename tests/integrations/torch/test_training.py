@@ -7,7 +7,7 @@ import pytest
 from lm_helpers import SIZES, TRAINING, small_model, small_run, small_text
 
 pytest.importorskip("torch", reason="needs torch: nox -s peers")
-pytest.importorskip("autograd", reason="needs autograd: pip install 'headspan[demo]'")
+pytest.importorskip("autograd", reason="needs autograd: pip install '.[demo]'")
 
 from headspan.lab.cli import main  # isort: skip
 from headspan.lab.config import BATCHES, SPAN_KINDS  # isort: skip

@@ -58,7 +58,7 @@ def _command(arguments: list[str], loaded: Callable[[], object]) -> int:
         return 2
     check(parser, options)
     options.line = shlex.join(["headspan", *arguments])
-    _need_extra()
+    import headspan.lab.extra  # raises before training, instead of after it, if the report lacks a library
     from headspan.lab.cli.commands import run
     from headspan.lab.runs import RunError
 
@@ -72,15 +72,3 @@ def _command(arguments: list[str], loaded: Callable[[], object]) -> int:
 def _fail(message: str, code: int = 1) -> int:
     print(f"headspan: error: {message}", file=sys.stderr)
     return code
-
-
-def _need_extra() -> None:
-    """Raise before training, instead of after it, if the report or the progress bar lack a dependency."""
-    from headspan.lab.report import write
-
-    assert write
-    try:
-        import tqdm
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("training needs tqdm: pip install 'headspan[demo]'", name=error.name) from error
-    assert tqdm

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-try:
-    from tqdm import tqdm as tqdm
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("training needs tqdm: pip install 'headspan[demo]'", name=error.name) from error
+import headspan.lab.extra  # noqa: F401 - checks first that the optional dependencies are installed
+
+# isort: split
+from tqdm import tqdm as tqdm
 
 from headspan.lab.runs import State
 

@@ -8,16 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
-
-try:
-    import matplotlib
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("the report needs matplotlib: pip install 'headspan[demo]'", name=error.name) from error
 
 from headspan import plot
 from headspan.ops.spans import farthest

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from headspan import _extra
 from headspan._check import Array
 from headspan.memory.retrieval.exact import Indices
 
@@ -24,7 +25,7 @@ class InvertedFile:
         try:
             import faiss
         except ImportError as error:
-            raise ImportError("KeyIndex with nlist needs faiss: pip install 'headspan[faiss]'") from error
+            raise _extra.missing("KeyIndex with nlist", "faiss", "faiss", error.name) from error
         self._faiss: Any = faiss
         self.nlist = nlist
         self._indexes = [

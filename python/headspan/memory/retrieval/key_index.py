@@ -30,7 +30,7 @@ class KeyIndex:
     dtype : dtype or str, optional
         The type of keys and queries: float32, the default, or float64.
     nlist : int, optional
-        The number of lists of an inverted file, which needs float32 and ``pip install 'headspan[faiss]'``. A usual
+        The number of lists of an inverted file, which needs float32 and the extra ``faiss``. A usual
         choice is the square root of the number of keys. The first call of `add` learns the centres of the lists from
         its keys, which should be at least 40 per list.
     nprobe : int

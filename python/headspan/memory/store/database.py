@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headspan import _extra
+
 # The map is an address range; the file is only as long as its contents. A full map is doubled.
 FIRST_MAP = 1 << 30
 _OVERHEAD = 1 << 18  # an upper bound on the bytes of tree pages that a transaction rewrites
@@ -27,7 +29,7 @@ class Database:
             import filelock
             import lmdb
         except ImportError as error:
-            raise ImportError(f"KeyValueStore needs {error.name}: pip install 'headspan[store]'") from error
+            raise _extra.missing("KeyValueStore", str(error.name), "store", error.name) from error
         self._lmdb, self._path, self._readonly = lmdb, path, readonly
         self._lock, self._process = threading.RLock(), os.getpid()
         self._writer = filelock.FileLock(path.resolve() / "writer.lock", blocking=False, thread_local=False)

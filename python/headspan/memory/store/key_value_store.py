@@ -59,7 +59,7 @@ class KeyValueStore:
     OSError
         If the store has another writer, if this process has already opened it, or if it is another database.
     ImportError
-        If lmdb is not installed (``pip install 'headspan[store]'``).
+        If lmdb is not installed (the extra ``store``).
 
     See Also
     --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headspan import _extra
 from headspan.torch.transformers.function import attention_function
 from headspan.torch.transformers.masks import mask_function
 from headspan.torch.transformers.recording import follow_outputs
@@ -43,9 +44,7 @@ def register() -> None:
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "headspan.torch.register needs transformers: pip install 'headspan[transformers]'", name=error.name
-        ) from error
+        raise _extra.missing("headspan.torch.register", "transformers", "transformers", error.name) from error
     follow_outputs()
     AttentionInterface.register(NAME, attention_function)
     AttentionMaskInterface.register(NAME, mask_function)

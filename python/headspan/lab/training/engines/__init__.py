@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from headspan import _extra
 from headspan.lab.config import ModelConfig
 from headspan.lab.model import Parameters
 from headspan.lab.model.forward import forward, mean_spans
@@ -64,9 +65,7 @@ def _engine(name: str) -> Any:
         try:
             from headspan.lab.training.engines import by_torch
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "the engine torch needs PyTorch: pip install 'headspan[torch]'", name="torch"
-            ) from error
+            raise _extra.missing("the engine torch", "PyTorch", "torch", "torch") from error
         return by_torch
     from headspan.lab.training.engines import by_autograd
 
