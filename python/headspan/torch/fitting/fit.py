@@ -53,7 +53,8 @@ def fit_spans(
         `headspan.fit_spans`. For transformers models, the steps start from the spans that hold almost all attention.
     loss : callable, optional
         ``loss(model, batch)`` returns the mean loss of a batch as a tensor of one number. Default: the cross-entropy of
-        each next token.
+        each next token, for causal language models. A masked language model needs its own loss, for example
+        ``lambda model, batch: model(**batch).loss`` with batches of ``input_ids`` and ``labels``.
     held_out : Tensor or sequence, optional
         Data like `data` for the reported losses. Default: the last quarter of `data`, which the fit then excludes.
     ramp : float, optional
@@ -86,6 +87,7 @@ def fit_spans(
     -----
     `set_spans` sets the spans, or they are stored in the `AdaptiveSpan` of each attention if there is one. A head whose
     span covers the window gets no limit. During the fit, the model is in eval mode. After an error, it is restored.
+    Pairs, budget and share are those of causal attention, also for a bidirectional model.
 
     Examples
     --------
@@ -105,6 +107,12 @@ def fit_spans(
     if loss is None and not places.of_transformers:
         raise ValueError(
             "loss must be given for a model that is not one of transformers: a function of model and batch"
+        )
+    if loss is None and places.is_bidirectional:
+        raise ValueError(
+            f"loss must be given for {type(model).__name__}, whose attention is bidirectional and sees the next token, "
+            "which the default loss predicts; a masked language model takes loss=lambda model, batch: "
+            "model(**batch).loss, with input_ids and labels in each batch"
         )
     if not callable(loss) and loss is not None:
         raise TypeError(f"loss must be a function of a model and a batch, not {_check.describe(loss)}")

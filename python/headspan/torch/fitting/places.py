@@ -12,12 +12,11 @@ import torch
 from torch import nn
 
 from headspan.torch.layers.adaptive import AdaptiveSpanAttention
-from headspan.torch.layers.convert import is_of_transformers
 from headspan.torch.layers.multihead import SpanMultiheadAttention
 from headspan.torch.layers.spans import AdaptiveSpan
-from headspan.torch.transformers.cache import layers_of
+from headspan.torch.transformers.models import decoder_config, is_bidirectional, is_of_transformers, layers_of
 from headspan.torch.transformers.private import implementation_of
-from headspan.torch.transformers.spans import UNLIMITED, decoder_config, set_spans
+from headspan.torch.transformers.spans import UNLIMITED, set_spans
 
 Spans = npt.NDArray[np.float64]
 
@@ -51,6 +50,8 @@ class Places:
     attentions : list of Module
     sizes : Sizes
     of_transformers : bool
+    is_bidirectional : bool
+        Whether the model is a bidirectional transformers model.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -65,6 +66,7 @@ class Places:
         if len(kinds) > 1:
             raise ValueError("model must have attentions of either torch or transformers, not of both")
         self.of_transformers = kinds.pop()
+        self.is_bidirectional = self.of_transformers and is_bidirectional(model, decoder_config(model))
         self.attentions: list[Any] = [module for _, module in named]
         if self.of_transformers:
             self._check_transformers()
@@ -72,6 +74,8 @@ class Places:
             span = getattr(module, "headspan_span" if self.of_transformers else "span", None)
             if not isinstance(span, AdaptiveSpan) and not (span is None and self.of_transformers):
                 raise TypeError(f"the spans of {name or 'model'} must be an AdaptiveSpan, not {type(span).__name__}")
+        if self.of_transformers and len({hasattr(module, "headspan_span") for module in self.attentions}) > 1:
+            raise ValueError("model must have learned spans in all attentions or in none, got learned spans in some")
         sizes = {self._sizes_of(module) for module in self.attentions}
         if len(sizes) > 1:
             raise ValueError(f"all attentions of the model must have the same heads, not {sorted(map(tuple, sizes))}")
@@ -152,11 +156,11 @@ class Places:
     def give(self, spans: Spans, ramp: float, tokens: int, first_tokens: int) -> None:
         """Set spans of shape (layers, heads) permanently; a span of all tokens means no limit."""
         if self.of_transformers:
-            unlimited = np.where(spans >= tokens, UNLIMITED, spans).tolist()
-            learned = any(hasattr(module, "headspan_span") for module in self.attentions)
-            set_spans(self.model, None if learned else unlimited, ramp=ramp, first_tokens=first_tokens)
-            if not learned:
+            if not any(hasattr(module, "headspan_span") for module in self.attentions):
+                unlimited = np.where(spans >= tokens, UNLIMITED, spans).tolist()
+                set_spans(self.model, unlimited, ramp=ramp, first_tokens=first_tokens)
                 return
+            decoder_config(self.model).headspan_first_tokens = first_tokens
         for attention, heads in zip(self.attentions, spans, strict=True):
             span: AdaptiveSpan = attention.headspan_span if self.of_transformers else attention.span
             setattr(attention, "headspan_ramp" if self.of_transformers else "ramp", ramp)

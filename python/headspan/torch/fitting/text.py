@@ -21,7 +21,13 @@ Loss = Callable[[nn.Module, Any], torch.Tensor]
 
 def next_token_loss(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
     """Return the mean cross-entropy of next-token prediction, in nats."""
-    logits = model(ids, use_cache=False).logits
+    logits = getattr(model(ids, use_cache=False), "logits", None)
+    if logits is None or logits.ndim != 3 or logits.shape[:2] != ids.shape or logits.shape[2] <= int(ids.max()):
+        got = "no logits" if logits is None else f"shape {tuple(logits.shape)}"
+        raise ValueError(
+            f"model must return logits of shape (windows, tokens, vocabulary) if no loss is given, got {got} from "
+            f"{type(model).__name__}; pass a loss, or a model for causal language modelling"
+        )
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
 
 

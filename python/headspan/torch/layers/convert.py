@@ -10,6 +10,7 @@ from torch import nn
 from headspan.ops.arguments.options import PLAIN_OPTIONS
 from headspan.torch.layers.multihead import add_spans
 from headspan.torch.layers.spans import AdaptiveSpan
+from headspan.torch.transformers.models import is_of_transformers
 from headspan.torch.transformers.private import implementation_of
 from headspan.torch.transformers.register import NAME, register
 from headspan.torch.transformers.spans import note_learned, save_name, take_span
@@ -112,11 +113,6 @@ def convert(model: nn.Module, *, max_span: float, ramp: float = 32) -> list[Adap
 
 def _is_of_torch(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention)
-
-
-def is_of_transformers(module: nn.Module) -> bool:
-    """Whether a module is an attention of transformers; only attentions and full models have these attributes."""
-    return hasattr(module, "config") and hasattr(module, "is_causal") and not hasattr(module, "set_attn_implementation")
 
 
 def _span_of(module: Any, max_span: float) -> AdaptiveSpan:

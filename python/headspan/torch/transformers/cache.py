@@ -13,7 +13,9 @@ from headspan import _check
 from headspan.patterns import Window
 from headspan.torch.cache import SpanCache
 from headspan.torch.transformers import spans as spans_of_model
+from headspan.torch.transformers.models import decoder_config, is_bidirectional, layers_of
 from headspan.torch.transformers.private import implementation_of
+from headspan.torch.transformers.spans import settings_of_layer
 
 
 class HeadLayer:
@@ -26,6 +28,9 @@ class HeadLayer:
     ----------
     window : int or None
         Size of the layer's sliding window, which includes the current token; None without a window.
+    source : dict
+        What the spans of the cache were read from: the settings of the model's layer, without those that the caller
+        passed instead.
     """
 
     # The reach of the heads already includes the sliding window.
@@ -34,8 +39,15 @@ class HeadLayer:
     supports_early_init = False
     record_past = False
 
-    def __init__(self, spans: list[float], ramp: float, window: int | None, options: dict[str, Any]) -> None:
-        self._spans, self._ramp, self.window, self._options = spans, ramp, window, options
+    def __init__(
+        self,
+        spans: list[float],
+        ramp: float,
+        window: int | None,
+        options: dict[str, Any],
+        source: dict[str, Any],
+    ) -> None:
+        self._spans, self._ramp, self.window, self._options, self.source = spans, ramp, window, options, source
         self._cache: SpanCache | None = None
         self._new: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -64,21 +76,29 @@ class HeadLayer:
             raise ValueError(
                 "a HeadCache has no gradients: call the model within torch.no_grad(), or train it without a cache"
             )
-        if self._cache is None:
-            batch, key_heads, _, dim = key.shape
-            dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
-            pattern = None if self.window is None else Window(self.window)
-            limits = {name: self._options[name] for name in ("first_tokens", "slack")}
-            options = {"span": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | limits
-            self._cache = SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **options)
         key = key.detach()
         self._new = key, value.detach()
         key.headspan_cache = self
         return key, value
 
+    def check_source(self, module: torch.nn.Module) -> None:
+        """Raise an error if the spans of the model's layer differ from those that the cache was made for."""
+        # A layer without a configuration has no spans.
+        if not hasattr(module, "config"):
+            return
+        current = settings_of_layer(module)
+        changed = [name for name, setting in self.source.items() if setting != current.get(name)]
+        if changed:
+            self._new = None
+            difference = _difference(changed[0], self.source[changed[0]], current.get(changed[0]))
+            raise ValueError(
+                f"cache must be made for the current spans of the model, got {difference} in layer "
+                f"{getattr(module, 'layer_idx', None)}; make another by headspan.torch.head_cache(model)"
+            )
+
     def attend(self, query: torch.Tensor, *, key_start: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
         """Return attention of the new tokens to all tokens, (batch, heads, tokens, head_dim)."""
-        if self._new is None or self._cache is None:
+        if self._new is None:
             raise RuntimeError("a HeadCache was read twice for one update")
         if key_start is not None:
             if self._options["first_tokens"]:
@@ -86,9 +106,19 @@ class HeadLayer:
                     "first_tokens are the first tokens, which are padding if padding is on the left"
                 )
             options["key_start"] = key_start
-        new, self._new = self._new, None
-        result: torch.Tensor = self._cache.attend(query, *new, **options)
+        (key, value), self._new = self._new, None
+        if self._cache is None:
+            self._cache = self._allocate(key, value)
+        result: torch.Tensor = self._cache.attend(query, key, value, **options)
         return result
+
+    def _allocate(self, key: torch.Tensor, value: torch.Tensor) -> SpanCache:
+        batch, key_heads, _, dim = key.shape
+        dtype = key.dtype if self._options["dtype"] is None else self._options["dtype"]
+        pattern = None if self.window is None else Window(self.window)
+        limits = {name: self._options[name] for name in ("first_tokens", "slack")}
+        options = {"span": self._spans, "ramp": self._ramp, "pattern": pattern, "dtype": dtype} | limits
+        return SpanCache(batch, key_heads, dim, value_dim=value.shape[-1], **options)
 
     def get_seq_length(self) -> int:
         """Return the number of tokens seen so far."""
@@ -133,6 +163,18 @@ class HeadLayer:
         self.reorder_cache(torch.arange(len(indices))[indices] if indices.dtype == torch.bool else indices)
 
 
+def _difference(name: str, made: Any, current: Any) -> str:
+    """Return what a setting of a cache is instead of the current one."""
+    if name != "spans":
+        return f"{name} {made:g} instead of {current:g}"
+    if made is None or current is None:
+        return "no limit instead of spans" if made is None else "spans instead of no limit"
+    if len(made) != len(current):
+        return f"spans of {len(made)} heads instead of {len(current)}"
+    head = next(index for index, pair in enumerate(zip(made, current, strict=True)) if pair[0] != pair[1])
+    return f"span {made[head]:g} instead of {current[head]:g} for head {head}"
+
+
 def head_cache(
     model: torch.nn.Module,
     spans: npt.ArrayLike | Sequence[npt.ArrayLike | None] | None = None,
@@ -166,12 +208,14 @@ def head_cache(
     -------
     transformers.Cache
         Its attribute `nbytes` is the memory of all layers. The cache has no gradients: call the model within
-        ``torch.no_grad()``, as `generate` does.
+        ``torch.no_grad()``, as `generate` does. If the spans of the model have changed since, or if another model with
+        other spans uses the cache, the call raises an error. Spans that you pass as `spans` are not compared.
 
     Raises
     ------
     ValueError
-        If the model uses another attention implementation or caches latents, or if `spans` does not fit its heads.
+        If the model is bidirectional, uses another attention implementation or caches latents, or if `spans` does not
+        fit its heads.
     TypeError
         If `model` is not a transformers model.
 
@@ -201,10 +245,15 @@ def head_cache(
     """
     from transformers.cache_utils import Cache, CacheLayerMixin
 
-    config = spans_of_model.decoder_config(model)
+    config = decoder_config(model)
     if implementation_of(config) != "headspan":
         raise ValueError(
             f"a cache of heads needs a model with attn_implementation='headspan', not {implementation_of(config)!r}"
+        )
+    if is_bidirectional(model, config):
+        raise ValueError(
+            f"model must be a decoder with causal attention, got {type(model).__name__}, whose attention is "
+            "bidirectional; an encoder reads all tokens at once and needs no cache"
         )
     if any(hasattr(module, "expand_kv") for module in model.modules()):
         raise ValueError(
@@ -212,21 +261,33 @@ def head_cache(
             "heads share (multi-head latent attention): omit cache=; spans still limit the computation"
         )
     layer_spans = spans_of_model.of_model(model, config) if spans is None else spans_of_model.of_layers(spans, config)
+    # The cache compares with the model only what it has read from the model.
+    passed = {name for name, setting in (("ramp", ramp), ("first_tokens", first_tokens)) if setting is not None}
     if ramp is None:
         ramp = spans_of_model.ramp_of(model, config)
     ramp = _check.number("ramp", ramp, at_least=0)
     if first_tokens is None:
         first_tokens = getattr(config, "headspan_first_tokens", 0)
     kinds, windows = layers_of(config)
-    others = sorted(set(kinds) - {"full_attention", "sliding_attention"})
-    if others:
-        raise ValueError(f"a cache of heads is for full attention and sliding windows, not for {', '.join(others)}")
+    unsupported = sorted(set(kinds) - {"full_attention", "sliding_attention"})
+    if unsupported:
+        raise ValueError(
+            f"a cache of heads is for full attention and sliding windows, not for {', '.join(unsupported)}"
+        )
 
     class Layer(HeadLayer, CacheLayerMixin):
         def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-            """Do nothing: `update` allocates the cache when the first keys arrive."""
+            """Do nothing: `attend` allocates the cache for the first keys."""
 
     class HeadCache(Cache):
+        def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+            if layer_idx >= len(self.layers):
+                raise ValueError(
+                    f"cache must have all layers of the model, got {len(self.layers)} layers and a call from layer "
+                    f"{layer_idx}; make another by headspan.torch.head_cache(model)"
+                )
+            return super().update(key, value, layer_idx, *args, **kwargs)
+
         @property
         def nbytes(self) -> int:
             return sum(layer.nbytes for layer in self.layers)
@@ -235,30 +296,11 @@ def head_cache(
     # Raise errors for wrong options now rather than in the first call of the model.
     SpanCache(1, 1, 1, **{name: option for name, option in options.items() if option is not None})
     unlimited = [spans_of_model.UNLIMITED] * config.num_attention_heads
-    return HeadCache(
-        layers=[
-            Layer(unlimited if heads is None else heads, ramp, window, options)
-            for heads, window in zip(layer_spans, windows, strict=True)
-        ]
-    )
-
-
-def layers_of(config: Any) -> tuple[list[str], list[int | None]]:
-    """Return the kind of each layer, and the size of its sliding window or None."""
-    try:
-        from transformers.cache_utils import get_layer_types_and_kwargs
-    except ImportError:
-        # In older versions of transformers all layers of a model have the same window.
-        window = getattr(config, "sliding_window", None)
-        chunked = getattr(config, "attention_chunk_size", None) is not None
-        plain = "chunked_attention" if chunked else "full_attention" if window is None else "sliding_attention"
-        kinds = list(getattr(config, "layer_types", None) or [plain] * config.num_hidden_layers)
-        shared = getattr(config, "num_kv_shared_layers", 0)
-        # `get_layer_types_and_kwargs` of newer versions uses the same name.
-        kinds[len(kinds) - shared :] = ["dummy"] * shared
-        return kinds, [window if kind == "sliding_attention" else None for kind in kinds]
-    kinds, arguments = get_layer_types_and_kwargs(config)
-    if isinstance(arguments, dict):  # for all layers in one, and without layers that use the keys of others, up to 5.17
-        kinds = [*kinds, *["dummy"] * (config.num_hidden_layers - len(kinds))]
-        return kinds, [arguments.get("sliding_window") if kind == "sliding_attention" else None for kind in kinds]
-    return kinds, [layer.get("sliding_window") for layer in arguments]
+    layers = []
+    for heads, window in zip(layer_spans, windows, strict=True):
+        source: dict[str, Any] = {}
+        if spans is None:
+            others = {} if heads is None else {"ramp": ramp, "first_tokens": first_tokens}
+            source = {"spans": heads} | {name: others[name] for name in others if name not in passed}
+        layers.append(Layer(unlimited if heads is None else heads, ramp, window, options, source))
+    return HeadCache(layers=layers)

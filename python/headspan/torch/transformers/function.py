@@ -80,9 +80,15 @@ def attention_function(
     cache = getattr(key, "headspan_cache", None)
     # A cache of heads has its own spans and keeps only the keys within their reach.
     if cache is not None:
-        for name, is_requested in (("position_bias", position_bias is not None), ("output_attentions", with_weights)):
+        unsupported = {
+            "position_bias": position_bias is not None,
+            "output_attentions": with_weights,
+            "headspan.torch.record": recording.is_recorded(module),
+        }
+        for name, is_requested in unsupported.items():
             if is_requested:
                 raise NotImplementedError(f"{name} is not supported if each head has its own cache")
+        cache.check_source(module)
         options |= _cache_mask(attention_mask, query.shape[2], cache.window, causal or query.shape[2] == 1)
         out = cache.attend(query, **{name: option for name, option in options.items() if option is not None})
         return out.transpose(1, 2), None

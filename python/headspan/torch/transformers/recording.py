@@ -76,6 +76,12 @@ class Recorded:
 class Recording(dict[int, Recorded]):
     """The last attention call of each layer, by layer index."""
 
+    def __missing__(self, layer: int) -> Recorded:
+        raise KeyError(
+            f"layer must be one of the recorded layers {sorted(self)}, got {layer!r}; a layer is recorded when the "
+            "model is called within headspan.torch.record and computes with attn_implementation='headspan'"
+        )
+
 
 class _Target(NamedTuple):
     """A recording, the ids of its modules, and the id of the module that each layer index belongs to."""
@@ -163,6 +169,12 @@ def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, option
         # `torch.compiler.disable` would import the compiler if it is not loaded.
         keep = torch.compiler.disable(_note) if is_compiler_loaded() else _note
         keep(module, query, key, options)
+
+
+def is_recorded(module: torch.nn.Module) -> bool:
+    """Whether a recording of a layer is active."""
+    target = _RECORDING.get() if _active_count else None
+    return target is not None and id(module) in target.modules
 
 
 def _note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from headspan import _check
 from headspan.patterns import Full, Global
+from headspan.torch.transformers.models import decoder_config
 from headspan.torch.transformers.private import implementation_of
 
 UNLIMITED = 1e30  # a span that covers any sequence
@@ -46,7 +47,8 @@ def set_spans(
     Raises
     ------
     ValueError
-        If the number of layers or heads does not match, a span is negative, or the model uses another implementation.
+        If the number of layers or heads does not match, a span is negative, the model uses another implementation, or
+        it has learned spans from `convert`, which replace those of the configuration.
     TypeError
         If `model` is not a transformers model.
 
@@ -79,6 +81,11 @@ def set_spans(
         raise ValueError(
             f"spans need a model with attn_implementation='headspan', not {implementation_of(config)!r}: "
             "headspan.torch.register(), then model.set_attn_implementation('headspan')"
+        )
+    if any(hasattr(module, "headspan_span") and module.config is config for module in model.modules()):
+        raise ValueError(
+            "model must have no learned spans, which replace those of set_spans; headspan.torch.freeze_spans(model) "
+            "turns them into fixed spans, which set_spans can change"
         )
     layers = None if spans is None else of_layers(spans, config)
     checked_ramp = _check.number("ramp", ramp, at_least=0)
@@ -177,17 +184,6 @@ def save_name(model: torch.nn.Module, config: Any, has_spans: bool) -> None:
         del config.attn_implementation
 
 
-def decoder_config(model: torch.nn.Module) -> Any:
-    """Return the configuration of a decoder, or raise an error for other models."""
-    config = getattr(model, "config", None)
-    if config is None or not hasattr(config, "get_text_config"):
-        raise TypeError(f"model must be one of transformers, not {type(model).__name__}")
-    config = config.get_text_config(decoder=True)
-    if getattr(config, "is_encoder_decoder", False):
-        raise ValueError("model must be a decoder only, because spans of encoders and decoders cannot be told apart")
-    return config
-
-
 def of_model(model: torch.nn.Module, config: Any) -> list[list[float] | None]:
     """Return the spans of each layer of a model: learned spans if they exist, else those of the configuration."""
     fixed = getattr(config, "headspan_spans", None)
@@ -203,10 +199,12 @@ def of_model(model: torch.nn.Module, config: Any) -> list[list[float] | None]:
 
 def ramp_of(model: torch.nn.Module, config: Any) -> float:
     """Return the ramp of the spans of a model."""
-    learned = {module.headspan_ramp for module in model.modules() if hasattr(module, "headspan_ramp")}
-    if len(learned) > 1:
-        raise ValueError(f"ramp must be given, because layers have different ones: {sorted(learned)}")
-    ramp: float = learned.pop() if learned else getattr(config, "headspan_ramp", 32)
+    ramps = {module.headspan_ramp for module in model.modules() if hasattr(module, "headspan_ramp")}
+    if not ramps or getattr(config, "headspan_spans", None) is not None:
+        ramps.add(getattr(config, "headspan_ramp", 32))
+    if len(ramps) > 1:
+        raise ValueError(f"ramp must be given, because layers have different ones: {sorted(ramps)}")
+    ramp: float = ramps.pop()
     return ramp
 
 
@@ -254,12 +252,32 @@ def of_layer(module: torch.nn.Module) -> dict[str, Any]:
     learned = getattr(module, "headspan_span", None)
     if learned is not None:
         return {"span": learned(), "ramp": module.headspan_ramp, **sinks}
-    _check_loaded(config, getattr(module, "layer_idx", None))
-    spans = getattr(config, "headspan_spans", None)
-    heads = None if spans is None else spans[module.layer_idx]
+    heads = _configured(module)
     if heads is None:
         return {}
     # Loading removes the name from the configuration, but it must be saved again.
     if not hasattr(config, "attn_implementation") and not torch.compiler.is_compiling():
         config.attn_implementation = NAME
     return {"span": torch.tensor(heads), "ramp": config.headspan_ramp, **sinks}
+
+
+@torch.no_grad()
+def settings_of_layer(module: torch.nn.Module) -> dict[str, Any]:
+    """Return the spans of a layer as numbers, or None, with their ramp and the number of first tokens."""
+    config, learned = getattr(module, "config", None), getattr(module, "headspan_span", None)
+    if learned is None:
+        spans, ramp = _configured(module), getattr(config, "headspan_ramp", None)
+    else:
+        spans, ramp = learned().tolist(), module.headspan_ramp
+    if spans is None:
+        return {"spans": None}
+    return {"spans": spans, "ramp": ramp, "first_tokens": getattr(config, "headspan_first_tokens", 0)}
+
+
+def _configured(module: torch.nn.Module) -> list[float] | None:
+    """Return the spans of a layer in its configuration, or None."""
+    config: Any = getattr(module, "config", None)
+    layer: Any = getattr(module, "layer_idx", None)
+    _check_loaded(config, layer)
+    spans = getattr(config, "headspan_spans", None)
+    return None if spans is None else spans[layer]

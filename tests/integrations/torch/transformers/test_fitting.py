@@ -4,7 +4,7 @@ import headspan as hs
 import numpy as np
 import pytest
 from families import model_of, tokens
-from peers import torch
+from peers import torch, transformers
 from torch.nn import functional as F
 
 import headspan.torch  # isort: skip
@@ -134,3 +134,49 @@ def test_wrong_arguments():
     bad(TypeError, r"data must be token ids of shape \(windows, tokens\) if no loss is given", data=IDS.float())
     bad(TypeError, r"held_out must be token ids of shape \(windows, tokens\)", held_out=[IDS])
     bad(ValueError, "budget must be at least .* with a ramp of 32 on 60 tokens", budget=0.3)
+
+
+def masked(ids):
+    """Batches of a masked language model, in which every fifth token is masked and predicted."""
+    hidden = torch.zeros_like(ids, dtype=torch.bool)
+    hidden[:, ::5] = True
+    pairs = zip(ids.masked_fill(hidden, 1).split(2), ids.masked_fill(~hidden, -100).split(2), strict=True)
+    return [{"input_ids": inputs, "labels": labels} for inputs, labels in pairs]
+
+
+def test_a_masked_language_model_needs_its_own_loss():
+    model = made("bert")
+    with pytest.raises(ValueError, match="loss must be given for BertForMaskedLM, whose attention is bidirectional"):
+        headspan.torch.fit_spans(model, IDS, budget=0.4, ramp=2)
+    assert not hasattr(model.config, "headspan_spans")
+    batches = masked(IDS)
+    options = {"tokens": 60, "budget": 0.4, "ramp": 2, "held_out": batches[3:]}
+    fit = headspan.torch.fit_spans(model, batches[:3], loss=lambda model, batch: model(**batch).loss, **options)
+    assert model.config.headspan_spans == fit.spans.tolist()
+    with torch.no_grad():
+        assert fit.loss_after == pytest.approx(float(model(**batches[3]).loss), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "got"),
+    [
+        ("LlamaModel", "no logits"),
+        ("LlamaForSequenceClassification", r"shape \(6, 2\)"),
+        ("LlamaForTokenClassification", r"shape \(6, 60, 2\)"),
+    ],
+)
+def test_a_model_that_predicts_no_tokens_needs_its_own_loss(kind, got):
+    model = getattr(transformers, kind)(made().config).train()
+    with pytest.raises(
+        ValueError, match=rf"logits of shape \(windows, tokens, vocab.* got {got} from {kind}; pass a loss"
+    ):
+        headspan.torch.fit_spans(model, IDS, budget=0.4, ramp=2)
+    assert model.training
+    assert not hasattr(model.config, "headspan_spans")
+
+
+def test_learned_spans_in_some_layers_only_are_refused():
+    model = made()
+    headspan.torch.convert(model.model.layers[0], max_span=20, ramp=4)
+    with pytest.raises(ValueError, match="model must have learned spans in all attentions or in none"):
+        headspan.torch.fit_spans(model, IDS, budget=0.8)

@@ -87,3 +87,20 @@ def test_models_that_cache_latents():
         ValueError, match=r"^a cache of heads holds keys and values of heads, but DeepseekV3ForCausalLM"
     ):
         headspan.torch.head_cache(model)
+
+
+def test_an_encoder_is_refused():
+    model = model_of("bert")
+    model.set_attn_implementation("headspan")
+    with pytest.raises(ValueError, match="model must be a decoder with causal attention, got BertForMaskedLM"):
+        headspan.torch.head_cache(model, 3)
+
+
+def test_recording_is_refused():
+    """Queries of a cache of heads have no keys that a recording could keep."""
+    model, ids = spanned(), tokens()
+    words = r"headspan\.torch\.record is not supported if each head has its own cache"
+    with headspan.torch.record(model), pytest.raises(NotImplementedError, match=words):
+        model(ids, cache=headspan.torch.head_cache(model))
+    with headspan.torch.record(torch.nn.Identity()):
+        model(ids, cache=headspan.torch.head_cache(model))

@@ -149,6 +149,19 @@ def test_layers_without_a_number_are_counted_once():
     np.testing.assert_array_equal(layers[1].query, (query + 1).numpy())
 
 
+def test_a_layer_that_computed_nothing_is_named():
+    with headspan.torch.record(torch.nn.Identity()) as layers:
+        pass
+    with pytest.raises(
+        KeyError, match=r"layer must be one of the recorded layers \[\], got 0; a layer is recorded when"
+    ):
+        layers[0]
+    layers = recorded(model_of("llama"), tokens())
+    with pytest.raises(KeyError, match=r"one of the recorded layers \[0, 1\], got 2;"):
+        layers[2]
+    assert layers.get(2) is None
+
+
 def test_recording_a_model_with_another_attention_is_refused():
     with (
         pytest.raises(ValueError, match="attn_implementation='headspan', not eager"),

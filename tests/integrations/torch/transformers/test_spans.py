@@ -173,3 +173,15 @@ def test_models_that_have_no_spans():
         headspan.torch.set_spans(torch.nn.Linear(3, 3), 3)
     with pytest.raises(ValueError, match="a decoder only"):
         headspan.torch.set_spans(model_of("t5"), 3)
+
+
+@pytest.mark.parametrize("spans", [3, None])
+def test_spans_of_a_model_that_has_learned_ones_are_refused(spans):
+    model, ids = model_of("llama"), tokens()
+    headspan.torch.convert(model, max_span=40, ramp=RAMP)
+    with pytest.raises(ValueError, match=r"model must have no learned spans.*; headspan\.torch\.freeze_spans\(model\)"):
+        headspan.torch.set_spans(model, spans)
+    headspan.torch.freeze_spans(model)
+    before = model(ids).logits
+    headspan.torch.set_spans(model, spans, ramp=0)
+    assert (model(ids).logits - before).abs().max() > (1e-3 if spans else -1)

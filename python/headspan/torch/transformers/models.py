@@ -1,0 +1,51 @@
+"""What a transformers model is: its decoder, its attentions, the kinds of its layers, and whether it is causal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+
+def decoder_config(model: nn.Module) -> Any:
+    """Return the configuration of a decoder, or raise an error for other models."""
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(config, "get_text_config"):
+        raise TypeError(f"model must be one of transformers, not {type(model).__name__}")
+    config = config.get_text_config(decoder=True)
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError("model must be a decoder only, because spans of encoders and decoders cannot be told apart")
+    return config
+
+
+def is_of_transformers(module: nn.Module) -> bool:
+    """Whether a module is an attention of transformers; only attentions and full models have these attributes."""
+    return hasattr(module, "config") and hasattr(module, "is_causal") and not hasattr(module, "set_attn_implementation")
+
+
+def is_bidirectional(model: nn.Module, config: Any) -> bool:
+    """Whether no attention with a configuration is causal, as in encoders and masked language models."""
+    attentions: list[Any] = [m for m in model.modules() if is_of_transformers(m) and m.config is config]
+    is_causal = getattr(config, "is_causal", True) and any(module.is_causal for module in attentions)
+    return bool(attentions) and not is_causal
+
+
+def layers_of(config: Any) -> tuple[list[str], list[int | None]]:
+    """Return the kind of each layer, and the size of its sliding window or None."""
+    try:
+        from transformers.cache_utils import get_layer_types_and_kwargs
+    except ImportError:
+        # In older versions of transformers all layers of a model have the same window.
+        window = getattr(config, "sliding_window", None)
+        chunked = getattr(config, "attention_chunk_size", None) is not None
+        plain = "chunked_attention" if chunked else "full_attention" if window is None else "sliding_attention"
+        kinds = list(getattr(config, "layer_types", None) or [plain] * config.num_hidden_layers)
+        shared = getattr(config, "num_kv_shared_layers", 0)
+        # `get_layer_types_and_kwargs` of newer versions uses the same name.
+        kinds[len(kinds) - shared :] = ["dummy"] * shared
+        return kinds, [window if kind == "sliding_attention" else None for kind in kinds]
+    kinds, arguments = get_layer_types_and_kwargs(config)
+    if isinstance(arguments, dict):  # for all layers in one, and without layers that use the keys of others, up to 5.17
+        kinds = [*kinds, *["dummy"] * (config.num_hidden_layers - len(kinds))]
+        return kinds, [arguments.get("sliding_window") if kind == "sliding_attention" else None for kind in kinds]
+    return kinds, [layer.get("sliding_window") for layer in arguments]
