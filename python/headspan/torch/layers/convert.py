@@ -36,7 +36,8 @@ def convert(model: nn.Module, *, max_span: float, ramp: float = 32) -> list[Adap
     -------
     list of AdaptiveSpan
         One for each attention, in the order of ``model.modules()``. Add their `penalty` to the loss. Their parameters
-        belong to the model, so create the optimizer after the conversion.
+        belong to the model, so create the optimizer after the conversion, with `parameter_groups`. An optimizer that
+        already exists does not know the spans and never changes them; the second example adds the spans to it.
 
     Raises
     ------
@@ -69,7 +70,7 @@ def convert(model: nn.Module, *, max_span: float, ramp: float = 32) -> list[Adap
     Examples
     --------
     >>> import torch
-    >>> from headspan.torch import convert
+    >>> from headspan.torch import convert, parameter_groups
     >>> model = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True).eval()
     >>> x = torch.randn(2, 100, 64)
     >>> before = model(x)
@@ -80,6 +81,18 @@ def convert(model: nn.Module, *, max_span: float, ramp: float = 32) -> list[Adap
     >>> loss.backward()
     >>> spans[0].fraction.grad.shape
     torch.Size([4])
+
+    An optimizer from before the conversion gets the spans as a group of their own, with their learning rate and without
+    weight decay. Create a learning rate scheduler afterwards.
+
+    >>> model = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True)
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+    >>> spans = convert(model, max_span=100, ramp=32)
+    >>> optimizer.add_param_group(parameter_groups(model, span_lr=0.01)[1])
+    >>> spans[0].penalty().backward()
+    >>> optimizer.step()
+    >>> (spans[0]() - 99).abs().max() < 1e-3
+    tensor(True)
     """
     checked_ramp: Any = PLAIN_OPTIONS["ramp"].check("ramp", ramp)
     attentions = [(name, m) for name, m in model.named_modules() if _is_of_torch(m) or is_of_transformers(m)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,10 @@ def _is_within(parameter: torch.Tensor) -> bool:
     return bool(low >= 0) and bool(high <= 1)
 
 
+# Gradient accumulation also leaves a gradient for many calls, but not for so many.
+_IDLE_CALLS = 512
+
+
 class AdaptiveSpan(Shares):
     """A learned span for each head, between 0 and `max_span`.
 
@@ -90,6 +95,9 @@ class AdaptiveSpan(Shares):
     first clamps the parameter to [0, 1], which has the same effect as clamping it after each optimizer step. Gradients
     are not changed at a bound, so that the gradients of micro-batches or ranks add up to the gradient of the batch. If
     a call cannot write to the parameter, as within `torch.func`, clamp the parameter yourself after each step.
+
+    An optimizer that was created before the parameter never changes it and never clears its gradient. After 512 such
+    training calls in a row, a `UserWarning` says so, except in compiled code.
 
     Parameters
     ----------
@@ -132,6 +140,9 @@ class AdaptiveSpan(Shares):
     292.0
     """
 
+    _idle_calls = 0
+    _last_values: list[float] | None = None
+
     def __init__(self, num_heads: int, max_span: float, *, initial: npt.ArrayLike = 0.0) -> None:
         super().__init__()
         heads = _check.integer("num_heads", num_heads, at_least=1)
@@ -162,7 +173,25 @@ class AdaptiveSpan(Shares):
 
     def forward(self) -> torch.Tensor:
         """Return the spans in tokens, of shape (num_heads,)."""
+        if _is_writable(self.fraction) and not torch.compiler.is_compiling():
+            self._count_idle_call()
         return self.max_span * self._clamped(self.fraction)
+
+    def _count_idle_call(self) -> None:
+        """Warn if a gradient has been there for many calls, but no optimizer has changed or cleared anything."""
+        gradient = self.fraction.grad
+        if type(self.fraction) is not nn.Parameter or gradient is None or not gradient.any():
+            self._idle_calls = 0
+            return
+        values = self.fraction.detach().tolist()
+        self._idle_calls, self._last_values = (self._idle_calls + 1 if values == self._last_values else 0), values
+        if self._idle_calls == _IDLE_CALLS:
+            warnings.warn(
+                f"the spans must be in an optimizer, but {_IDLE_CALLS} calls in a row neither changed them nor cleared "
+                "their gradient; create the optimizer after headspan.torch.convert, or call "
+                "optimizer.add_param_group(headspan.torch.parameter_groups(model)[1])",
+                stacklevel=2,
+            )
 
     def penalty(self) -> torch.Tensor:
         """Return the mean span in tokens; added to the loss with a weight, it keeps spans short."""
