@@ -25,10 +25,10 @@ def test_without_optional_libraries_modules_calls_and_commands_name_their_extra(
 
 def test_extras_are_installed_from_the_project_folder():
     """The package is not on PyPI yet, where another project could take its name."""
-    found = [(file, *match) for file in [*DOCUMENTS, *FILES] for match in INSTALLED.findall(file.read_text())]
-    assert len(found) > 50
-    assert [(file, source) for file, source, _ in found if source != "."] == []
-    assert [(file, extras) for file, _, extras in found if not set(extras.split(",")) <= set(EXTRAS)] == []
+    commands = [(file, *match) for file in [*DOCUMENTS, *FILES] for match in INSTALLED.findall(file.read_text())]
+    assert len(commands) > 50
+    assert [(file, source) for file, source, _ in commands if source != "."] == []
+    assert [(file, extras) for file, _, extras in commands if not set(extras.split(",")) <= set(EXTRAS)] == []
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="needs CMake: pip install cmake")

@@ -84,7 +84,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_training(train, minutes=None, baselines=None)
 
     report = commands.add_parser("report", help="write the report of a run again, as a page, pictures or numbers")
-    report.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    report.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder")
+    report.add_argument(
+        "--example", action="store_true", help="the trained run that comes with the package, unpacked into runs/example"
+    )
     report.add_argument("file", nargs="?", type=Path, metavar="FILE", help="text of the run, if it was moved")
     report.add_argument("--png", type=Path, metavar="DIR", help="also write the pictures as PNG files")
     report.add_argument("--json", metavar="FILE", help="also write the numbers as one JSON document (-: print it)")
@@ -144,6 +147,8 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Exit with an error message if the options contradict each other."""
     if options.command == "train":
         _check_train(parser, options)
+    if options.command == "report" and (options.run is None) != options.example:
+        parser.error("report requires either RUN or --example")
     minutes = getattr(options, "minutes", None)
     if minutes is not None and not minutes >= 0:
         parser.error(f"--minutes must be non-negative, got {minutes:g}")

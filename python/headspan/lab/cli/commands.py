@@ -13,6 +13,7 @@ from headspan.lab.cli.arguments import MODEL_OPTIONS, TRAINING_OPTIONS, chosen
 from headspan.lab.cli.bar import Bar, tqdm
 from headspan.lab.cli.sweep import sweep
 from headspan.lab.config import ModelConfig, TrainConfig
+from headspan.lab.example import example_run
 from headspan.lab.model import init_parameters
 from headspan.lab.report.numbers import document
 from headspan.lab.report.remarks import command_to_continue, spans_at_zero
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if options.command == "sweep":
         return sweep(options)
     if options.command == "report":
-        run = Run.open(options.run)
+        run = example_run(Path("runs/example")) if options.example else Run.open(options.run)
         text = _text_of(run, options.file, "report")
         _report(run, text, options)
         run.note_text(text.about)

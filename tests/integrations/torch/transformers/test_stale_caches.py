@@ -106,8 +106,8 @@ def test_settings_that_the_caller_passes_are_not_compared():
 def test_a_copy_of_the_model_with_the_same_spans_can_use_it():
     model, ids = spanned([[2.1, 5.3, 0, 40], [30, 1, 7.7, 3]]), tokens()
     other = copy.deepcopy(model)
-    found = other.generate(ids, cache=headspan.torch.head_cache(model), **GENERATE)
-    assert torch.equal(found, model.generate(ids, **GENERATE))
+    generated = other.generate(ids, cache=headspan.torch.head_cache(model), **GENERATE)
+    assert torch.equal(generated, model.generate(ids, **GENERATE))
 
 
 def test_ramps_of_learned_and_fixed_spans_are_not_mixed():
