@@ -84,8 +84,10 @@ def quality(subject: Subject, known: dict[str, float]) -> str:
         "held-out text, without any training text. The unigram entropy uses only the "
         "frequencies of the characters.</p>",
         subject.figure(bars, "bits", "Bits per character of the model and of compressors"),
-        number_table(["", "bits per character"], [[n, _shown(v, ".3f")] for n, v in zip(names, values, strict=True)]),
     ]
+    if not np.isfinite(values).all():  # bars show finite numbers only
+        shown = [[name, _shown(value, ".3f")] for name, value in zip(names, values, strict=True)]
+        parts.append(number_table(["", "bits per character"], shown))
     if rows:
         checked = [row for row in rows if "validation" in row]
         picture = pictures.learning(
@@ -239,15 +241,16 @@ def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
     return "\n".join(
         [
             heading,
-            "<p>Mean weight at each distance, on a held-out passage. A triangle marks the span; the weight is exactly "
-            "0 from one ramp beyond it.</p>",
-            subject.figure(profiles, "profiles", "Mean weight against distance", wide=True),
-            f"<p>Attention maps of the same passage, in blocks of {sample.block} by {sample.block} characters. The "
+            "<p>The end of a held-out passage, in the head with the longest span.</p>",
+            subject.figure(close, "close", title, wide=True),
+            f"<p>All heads on the same passage, in blocks of {sample.block} by {sample.block} characters. The "
             "title of a map gives the span and the reach of its head; a solid and a dashed line show where they end. "
             "A line that would cover a whole band is omitted. Grey pairs are not computed: those beyond the ramp, and "
             "those above the diagonal, since no character looks at later ones.</p>",
             subject.figure(maps, "maps", "Attention map of every head", wide=True),
-            subject.figure(close, "close", title, wide=True),
+            "<p>Mean weight at each distance, on the same passage. A triangle marks the span; the weight is exactly "
+            "0 from one ramp beyond it.</p>",
+            subject.figure(profiles, "profiles", "Mean weight against distance", wide=True),
         ]
     )
 
