@@ -221,15 +221,20 @@ def test_only_open_opens_a_browser(folder, monkeypatch):
         (["train", "absent.txt"], "absent.txt: No such file or directory"),
         (["train", "empty.txt"], "empty.txt has 0 bytes; a context of 512 needs at least"),
         (["train", "text.txt", "--out", "."], ". already exists; choose another folder with --out"),
-        (["train", "text.txt", "--steps", "-1", "--context", "16"], "steps must be at least 0, not -1"),
-        (["train", "text.txt", "--width", "9", "--context", "16"], "width must be a multiple of twice the heads"),
-        (["train", "text.txt", "--learning-rate", "inf", "--context", "16"], "learning_rate must be finite, not inf"),
-        (["train", "text.txt", "--ramp", "inf", "--context", "16"], "ramp must be finite, not inf"),
+        (["train", "text.txt", "--steps", "-1", "--context", "16"], "--steps must be at least 0, not -1"),
+        (["train", "text.txt", "--width", "9", "--context", "16"], "--width must be a multiple of twice the heads"),
+        (["train", "text.txt", "--learning-rate", "inf", "--context", "16"], "--learning-rate must be finite, not inf"),
+        (["train", "text.txt", "--ramp", "inf", "--context", "16"], "--ramp must be finite, not inf"),
         (
             ["train", "text.txt", "--span-limit", "1e39", "--span-init", "1e39", "--context", "16"],
-            "span_limit must be at most 1099511627776 characters, not 1e+39",
+            "--span-limit must be at most 1099511627776 characters, not 1e+39",
         ),
-        (["train", "text.txt", "--span-limit", "inf", "--context", "16"], "span_limit must be finite, not inf"),
+        (["train", "text.txt", "--span-limit", "inf", "--context", "16"], "--span-limit must be finite, not inf"),
+        (
+            ["train", "text.txt", "--span-limit", "8", "--span-init", "9", "--context", "16"],
+            "--span-init must be at most --span-limit (8), not 9",
+        ),
+        (["train", "text.txt", "--engine", "jax"], "--engine must be one of"),
         (["train", "text.txt", "--width", "8000000000000", "--context", "16"], "not enough memory: Unable to allocate"),
         (["train", "text.txt", "--batch", "9" * 30, "--context", "16"], "not enough memory: a batch of shape (999"),
         (["train", "text.txt", "--context", "9" * 400], "not enough memory: a batch of shape (3, 1000"),
@@ -270,6 +275,31 @@ def test_a_command_line_that_is_not_understood(folder, capsys, arguments, messag
         cli.main(arguments)
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train text.txt --span_limit 64", "unknown option --span_limit; did you mean --span-limit?"),
+        ("train text.txt --span_limit=64", "unknown option --span_limit; did you mean --span-limit?"),
+        ("train --learnin-rate 1 text.txt", "unknown option --learnin-rate; did you mean --learning-rate?"),
+        ("demo --no_baselines", "unknown option --no_baselines; did you mean --no-baselines?"),
+        ("report run --colour", "unknown option --colour; headspan report --help lists the options"),
+        ("sample run --prompt x more", "unknown argument more"),
+        ("sweep grid.toml --minute", None),
+        ("sweep grid.toml --minuets 3", "unknown option --minuets; did you mean --minutes?"),
+        ("demo --minutes nan", "--minutes must be non-negative, got nan"),
+        ("train --resume run --span-limit 3", "--span-limit cannot be changed with --resume"),
+    ],
+)
+def test_an_error_shows_the_usage_of_its_command_and_the_option_that_was_meant(folder, capsys, arguments, message):
+    words = arguments.split()
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(words)
+    assert exit_.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"usage: headspan {words[0]} ")
+    assert message is None or printed.endswith(f"headspan {words[0]}: error: {message}\n")
 
 
 def test_version_and_help(capsys):

@@ -116,7 +116,7 @@ def test_the_command_writes_on(trained, capsys):
 )
 def test_what_is_wrong_is_said_in_one_sentence(trained, capsys, options, message):
     assert cli.main(["sample", str(trained), *options]) == 1
-    assert capsys.readouterr().err == f"headspan: error: {message}\n"
+    assert capsys.readouterr().err == f"headspan: error: --{message}\n"
 
 
 def test_a_run_that_is_none(tmp_path, capsys):

@@ -56,7 +56,7 @@ def _command(arguments: list[str], loaded: Callable[[], object]) -> int:
     if options.command is None:
         parser.print_help()
         return 2
-    check(parser, options)
+    check(options)
     options.line = shlex.join(["headspan", *arguments])
     import headspan.lab.extra  # raises before training, instead of after it, if the report lacks a library
     from headspan.lab.cli.commands import run
@@ -66,7 +66,7 @@ def _command(arguments: list[str], loaded: Callable[[], object]) -> int:
     try:
         return run(options)
     except RunError as error:
-        return _fail(str(error))
+        return _fail(options.parser.as_typed(str(error)))
 
 
 def _fail(message: str, code: int = 1) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from headspan.lab.config import BATCHES, ENGINES, SPAN_KINDS, ModelConfig, TrainConfig
 
@@ -64,13 +67,55 @@ SWEEP_EXAMPLE = """
 """
 
 
+class Command(argparse.ArgumentParser):
+    """The parser of one command, whose errors show the usage of the command and name options as they are typed."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._flags: dict[str, str] = {}  # by the name of the option
+        self._typed: list[str] = []
+        super().__init__(**settings)
+        self.set_defaults(parser=self)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Add an argument and remember how it is typed."""
+        action = super().add_argument(*names, **settings)
+        if action.option_strings:
+            self._flags[action.dest] = action.option_strings[0]
+            self._typed += action.option_strings
+        return action
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments of the command. The parser of the program would show its own usage for unknown ones."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(unknown)
+        return options, unknown
+
+    def as_typed(self, message: str) -> str:
+        """Return an error message about a field of a configuration in the words of the command line."""
+        name, _, rest = message.partition(" ")
+        if name not in self._flags or not rest.startswith("must "):
+            return message
+        fields = "|".join(field for field in self._flags if "_" in field)
+        flagged = re.sub(rf"\b({fields})\b", lambda match: self._flags[match[0]], rest) if fields else rest
+        return f"{self._flags[name]} {flagged}"
+
+    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
+        name = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
+        if name is None:
+            self.error(f"unknown argument {unknown[0]}")
+        nearest = difflib.get_close_matches(name.replace("_", "-"), self._typed, 1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"{self.prog} --help lists the options"
+        self.error(f"unknown option {name}; {hint}")
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the argument parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="headspan", description="Train a small character model whose heads learn their reach."
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Command)
 
     demo = commands.add_parser("demo", help="train on the Python standard library's source and write a report")
     _add_training(demo, minutes=DEMO_MINUTES, baselines=True)
@@ -143,15 +188,15 @@ def _add_open(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action="store_true", help="open the report in a browser")
 
 
-def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def check(options: argparse.Namespace) -> None:
     """Exit with an error message if the options contradict each other."""
     if options.command == "train":
-        _check_train(parser, options)
+        _check_train(options.parser, options)
     if options.command == "report" and (options.run is None) != options.example:
-        parser.error("report requires either RUN or --example")
+        options.parser.error("report requires either RUN or --example")
     minutes = getattr(options, "minutes", None)
     if minutes is not None and not minutes >= 0:
-        parser.error(f"--minutes must be non-negative, got {minutes:g}")
+        options.parser.error(f"--minutes must be non-negative, got {minutes:g}")
 
 
 def _check_train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
