@@ -34,6 +34,8 @@ def as_array(name: str, x: object) -> npt.NDArray[Any]:
             what = f"what NumPy can read as an array, not {type(x).__name__} ({reason})"
             if getattr(x, "requires_grad", False):
                 what += "; headspan.torch.attention takes tensors and has their gradients"
+            elif "unsupported ScalarType" in reason:
+                what += f"; {cast(name, x, SINGLE)} converts it"
         raise TypeError(f"{name} must be {what}") from error
     if array is not x:  # not the usual case
         if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
@@ -55,7 +57,7 @@ def float_array(name: str, x: object) -> Array:
     array = as_array(name, x)
     dtype = array.dtype.newbyteorder("=")
     if dtype not in FLOATS:
-        hint = f"; {name}.astype(np.float32) converts it" if array.dtype.kind in "biuf" else ""
+        hint = f"; {cast(name, array, SINGLE)} converts it" if array.dtype.kind in "biuf" else ""
         kind = array.dtype if array.ndim or array.dtype.kind != "O" else describe(x)
         raise TypeError(f"{name} must be float32 or float64, not {kind}{hint}")
     check_size(name, array.shape, dtype.itemsize)
@@ -79,8 +81,18 @@ def same_dtype(arrays: dict[str, Array]) -> None:
         if array.dtype is not first.dtype and array.dtype != first.dtype:
             raise TypeError(
                 f"{name} is {array.dtype} but {first_name} is {first.dtype}; "
-                f"{name}.astype(np.{first.dtype}) makes them alike"
+                f"{cast(name, array, first.dtype)} makes them alike"
             )
+
+
+def cast(name: str, x: object, dtype: object) -> str:
+    """Return the code that converts an argument to a type: that of PyTorch for a tensor, or an array over a tensor."""
+    while isinstance(x, np.ndarray) and x.base is not None:
+        x = x.base
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return f"{name}.to(torch.{str(dtype).removeprefix('torch.')})"
+    return f"{name}.astype(np.{dtype})"
 
 
 def number(name: str, x: object, *, at_least: float | None = None) -> float:

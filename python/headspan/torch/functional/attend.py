@@ -180,7 +180,9 @@ def check_tensor(name: str, tensor: torch.Tensor, *, on_gpu: bool = False) -> to
         devices = "the CPU or a CUDA device" if on_gpu else "the CPU"
         raise ValueError(f"{name} must be on {devices}, not on {tensor.device}; see {name}.cpu()")
     if tensor.dtype not in READABLE:
-        raise TypeError(f"{name} must be of a type of NumPy, or bfloat16, not {tensor.dtype}; see {name}.float()")
+        raise TypeError(
+            f"{name} must be of a type of NumPy, or bfloat16, not {tensor.dtype}; {name}.float() converts it"
+        )
     return tensor
 
 
