@@ -8,6 +8,8 @@ from cases import normals
 from headspan.patterns import Blocks
 
 QUERY = normals(0, 1, 2, 20, 4)
+CACHE = hs.SpanCache(1, 2, 4, dtype=QUERY.dtype)
+STREAM = hs.memory.StreamingAttention(1, 2, 4, slots=8, window=2, decay=0.9, dtype=QUERY.dtype)
 
 
 def test_rows_and_columns_as_masks():
@@ -69,6 +71,34 @@ CALLS = {
         TypeError,
         "unknown option 'attn_mask'; write pair_bias=, which is added to scores: "
         "where(mask, 0, -inf) for a boolean mask that is True for pairs to keep",
+    ),
+    "the length of texts": (
+        lambda: hs.cost(seq_len=100, num_heads=2, head_dim=4),
+        TypeError,
+        "unknown option 'seq_len'; write tokens= in headspan.cost; attention reads lengths from the shapes",
+    ),
+    "a size that is misspelt": (
+        lambda: hs.cost(token=100, num_heads=2, head_dim=4),
+        TypeError, "unknown option 'token'; did you mean 'tokens'?",
+    ),
+    "an option of a cache": (
+        lambda: CACHE.attend(QUERY, QUERY, QUERY, max_span=3),
+        TypeError, "unknown option 'max_span'; did you mean 'span'?",
+    ),
+    "an option that a cache has from the start": (
+        lambda: CACHE.attend(QUERY, QUERY, QUERY, rmap=3),
+        TypeError,
+        "unknown option 'rmap'; a cache accepts include_self, key_start, key_stop, scale, temperature, alibi_slopes, "
+        "softcap, sinks, distance_bias, distance_buckets, persistent_key, persistent_value, dropout, seed",
+    ),
+    "an option of a stream": (
+        lambda: STREAM.attend(QUERY, QUERY, QUERY, softcaps=3),
+        TypeError, "unknown option 'softcaps'; did you mean 'softcap'?",
+    ),
+    "an option that a stream does not take": (
+        lambda: STREAM.attend(QUERY, QUERY, QUERY, spans=3),
+        TypeError,
+        "unknown option 'spans'; a stream accepts scale, temperature, alibi_slopes, softcap, sinks",
     ),
     "a mask of bool": (
         lambda: hs.attention(QUERY, QUERY, QUERY, pair_bias=np.ones((20, 20), bool)),

@@ -54,13 +54,6 @@ def of_state(name: str, state: object, entries: Iterable[str]) -> dict[str, Any]
     return dict(state)
 
 
-def refuse_others(options: Iterable[str], known: Iterable[str], what: str) -> None:
-    """Raise TypeError for an option that a call of this kind of cache does not take."""
-    for name in options:
-        if name not in known:
-            raise TypeError(f"unknown option {name!r}; {what} accepts {', '.join(sorted(known))}")
-
-
 def query_of(query: object) -> tuple[Array, np.dtype[Any] | None]:
     """Return the query in the type of the arithmetic, and the narrow type of the results or None."""
     if narrow.is_narrow(query):

@@ -13,7 +13,7 @@ from headspan._check import Array
 from headspan.cache import arguments
 from headspan.cache.limits import Limits
 from headspan.cache.rings import Rings
-from headspan.ops.arguments.options import options_in
+from headspan.ops.arguments.options import options_in, refuse_unknown
 from headspan.ops.arguments.rows import In
 from headspan.ops.execution import narrow
 from headspan.ops.execution.functional import forward
@@ -204,7 +204,7 @@ class SpanCache:
         ValueError
             If a shape or value is wrong, or a query reaches tokens that were dropped. The cache does not change.
         """
-        arguments.refuse_others(options, _OPTIONS, "a cache")
+        refuse_unknown(options, _OPTIONS, by="a cache", explicit=("span", "clip", "return_lse"))
         with_lse, clip = _check.flag("return_lse", return_lse), _check.flag("clip", clip)
         query, narrow_type = arguments.query_of(query)
         new = None if key is None and value is None else self._checked_rows(key, value)

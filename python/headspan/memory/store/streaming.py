@@ -15,7 +15,7 @@ from headspan import _check
 from headspan._check import Array
 from headspan.memory.store.records import Sizes
 from headspan.ops import reach
-from headspan.ops.arguments.options import BY_DISTANCE, DEFAULTS, options_in
+from headspan.ops.arguments.options import BY_DISTANCE, DEFAULTS, options_in, refuse_unknown
 from headspan.ops.arguments.rows import In
 from headspan.ops.attention import attention
 from headspan.ops.merge import merge_attention
@@ -34,9 +34,7 @@ class Streaming:
     """
 
     def __init__(self, sizes: Sizes, query: object, options: Mapping[str, Any]) -> None:
-        for name in options:
-            if name not in _EACH + _ONCE:
-                raise TypeError(f"unknown option {name!r}; attend accepts {', '.join(_EACH + _ONCE)}")
+        refuse_unknown(options, _EACH + _ONCE, by="attend", explicit=("return_lse",))
         passed = {name: option for name, option in options.items() if option is not None}
         query = _checked_query(query, sizes)
         self._dtype, self._ndim = sizes.arithmetic, query.ndim

@@ -15,7 +15,7 @@ from headspan.cache.limits import Limits
 from headspan.cache.span_cache import SpanCache
 from headspan.memory.streaming.slots import Rule, Slots
 from headspan.ops import reach
-from headspan.ops.arguments.options import ARRAY_OPTIONS, options_in
+from headspan.ops.arguments.options import ARRAY_OPTIONS, options_in, refuse_unknown
 from headspan.ops.arguments.rows import In
 from headspan.ops.cost import Cost, cost, of_pairs
 from headspan.ops.execution import narrow
@@ -263,7 +263,7 @@ class StreamingAttention:
         ValueError
             If a shape or value is wrong. The stream does not change.
         """
-        arguments.refuse_others(options, _OPTIONS, "a stream")
+        refuse_unknown(options, _OPTIONS, by="a stream", explicit=("return_lse",))
         with_lse = _check.flag("return_lse", return_lse)
         query, narrow_type = arguments.query_of(query)
         rows = self._checked_rows(key, value)

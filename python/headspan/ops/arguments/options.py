@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Annotated, Any, TypedDict, TypeVar, cast, get_type_hints
 
@@ -113,13 +114,18 @@ _WINDOW = "pattern=Window(window), or span=window - 1 and ramp=0"
 # Names in other libraries, and what to write instead.
 ELSEWHERE = {
     "attn_mask": _MASK,
+    "attention_mask": _MASK,
     "mask": _MASK,
+    "key_padding_mask": "key_start= and key_stop=, the range of keys that are not padding",
     "bias": "pair_bias=, or key_bias= for one number per key",
     "is_causal": "causal=, which is True by default",
     "dropout_p": "dropout= together with seed=",
     "enable_gqa": "nothing: heads share keys if key has fewer heads",
     "window": _WINDOW,
     "sliding_window": _WINDOW,
+    "window_size": _WINDOW,
+    "softmax_scale": "scale=",
+    "seq_len": "tokens= in headspan.cost; attention reads lengths from the shapes",
     "block_mask": "pattern=, one of headspan.patterns",
 }
 
@@ -132,6 +138,9 @@ def takes_options(function: _Function) -> _Function:
     Options that are explicit parameters of the function are omitted.
     """
     signature = inspect.signature(function)
+    keywords = [p for p in signature.parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    if any(parameter.default is inspect.Parameter.empty for parameter in keywords):
+        function = _refusing_first(function, {parameter.name for parameter in keywords})
     named = []
     for name, row in ROWS.items():
         if name not in signature.parameters:
@@ -139,8 +148,7 @@ def takes_options(function: _Function) -> _Function:
             named.append(inspect.Parameter(name, kind, default=row.default, annotation=TYPES[name]))
     others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     first = [p for p in others if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-    last = [p for p in others if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    cast(Any, function).__signature__ = signature.replace(parameters=[*first, *named, *last])
+    cast(Any, function).__signature__ = signature.replace(parameters=[*first, *named, *keywords])
     if function.__doc__:
         listed = ", ".join(parameter.name for parameter in named)
         function.__doc__ = re.sub(r"^ *.*\*\*options.*$", partial(_name_options, listed), function.__doc__, flags=re.M)
@@ -154,12 +162,41 @@ def _name_options(listed: str, line: re.Match[str]) -> str:
     return "\n".join(indent + part.removesuffix(",") for part in lines)
 
 
-def refuse_unknown(names: Iterable[str]) -> None:
-    """Raise TypeError for an unknown option and suggest the most similar one."""
+def refuse_unknown(
+    names: Iterable[str], taken: Collection[str] = NAMES, *, by: str | None = None, explicit: Iterable[str] = ()
+) -> None:
+    """Raise TypeError for an unknown option and suggest the most similar one.
+
+    Parameters
+    ----------
+    names : iterable of str
+        The options of a call.
+    taken : collection of str
+        The options that the function takes.
+    by : str, optional
+        What takes them, if these are not all options of attention.
+    explicit : iterable of str
+        The keywords in the signature of the function, which are suggested too.
+    """
     for name in names:
-        if name in ELSEWHERE:
+        if name in taken:
+            continue
+        if by is None and name in ELSEWHERE:
             raise TypeError(f"unknown option {name!r}; write {ELSEWHERE[name]}")
-        if name not in NAMES:
-            nearest = difflib.get_close_matches(name, sorted(NAMES), 1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else "; help(headspan.attention) lists the options"
-            raise TypeError(f"unknown option {name!r}{hint}")
+        nearest = difflib.get_close_matches(name, sorted({*NAMES, *explicit}), 1)
+        if nearest and nearest[0] in (*taken, *explicit):
+            hint = f"did you mean {nearest[0]!r}?"
+        else:
+            hint = "help(headspan.attention) lists the options" if by is None else f"{by} accepts {', '.join(taken)}"
+        raise TypeError(f"unknown option {name!r}; {hint}")
+
+
+def _refusing_first(function: _Function, explicit: Collection[str]) -> _Function:
+    """Make a function refuse unknown options before Python misses a required keyword, whose name may be misspelt."""
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **keywords: Any) -> Any:
+        refuse_unknown(keywords.keys() - explicit, explicit=explicit)
+        return function(*arguments, **keywords)
+
+    return cast(_Function, checked)
