@@ -223,14 +223,25 @@ def indices(name: str, x: object, *, axes: tuple[str, ...], below: int) -> npt.N
     return array
 
 
-def limits(name: str, array: npt.NDArray[Any]) -> tuple[float, float]:
-    """Check that an array is real and finite; return its minimum and maximum, or zeros if it is empty."""
+def spans(name: str, x: object) -> npt.NDArray[Any]:
+    """Return ``x`` as an array of non-negative numbers, of which inf means no limit."""
+    array = as_array(name, x)
+    if limits(name, array, unlimited=True)[0] < 0:
+        raise ValueError(f"{name} must be non-negative, got {array.min():g}")
+    return array
+
+
+def limits(name: str, array: npt.NDArray[Any], *, unlimited: bool = False) -> tuple[float, float]:
+    """Check that an array is real and finite; return its minimum and maximum, or zeros if it is empty.
+
+    With `unlimited`, elements may be inf.
+    """
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, not {array.dtype}")
     if 0 < array.size <= _FEW and all(map(math.isfinite, numbers := array.ravel().tolist())):
         return float(min(numbers)), float(max(numbers))
     low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
-    if not (low >= -MAX and high <= MAX):
+    if not (low >= -MAX and (high <= MAX or (unlimited and high == math.inf))):
         raise ValueError(f"{name} must be finite, got {high if low >= -MAX else low}")
     return low, high
 

@@ -355,7 +355,7 @@ def test_bad_calls(error, wrong, message):
 @pytest.mark.parametrize(
     ("error", "arguments", "message"),
     [
-        (ValueError, {"span": [1, 2, 3]}, "span must hold one number for each head"),
+        (ValueError, {"span": [1, 2, 3]}, "span must be a number, or hold one number for each head"),
         (ValueError, {"span": [-1, 2]}, "span must be non-negative"),
         (ValueError, {"span": [np.nan, 2]}, "span must be finite"),
         (TypeError, {"span": ["a", "b"]}, "span must be real numbers"),

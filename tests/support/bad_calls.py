@@ -126,7 +126,7 @@ PER_TOKEN = [
     ("masked", TypeError, np.ma.masked_array([1.0, 2.0, 3.0, 4.0], mask=[True, False, False, False])),
 ]
 PARAMETERS = {
-    "span": PER_TOKEN,
+    "span": [row for row in PER_TOKEN if row[0] != "infinite"] + [("minus infinite", ValueError, -INF)],
     "temperature": [*PER_TOKEN, ("zero", ValueError, 0.0), ("one zero", ValueError, [1, 1, 0, 1])],
     "alibi_slopes": [
         ("NaN", ValueError, NAN),
@@ -374,7 +374,7 @@ TABLE = {
     },
     "cost": dict.fromkeys(("tokens", "num_heads", "head_dim", "key_tokens"), SIZE) | {
         "batch": [*SIZE, ("more pairs than are counted", ValueError, 10**18)],
-        "span": [row for row in PER_TOKEN if row[0] != "tokens do not match"],
+        "span": [row for row in PARAMETERS["span"] if row[0] != "tokens do not match"],
         "ramp": PARAMETERS["ramp"],
         "window": PARAMETERS["window"],
     },

@@ -20,7 +20,8 @@ class Limits:
 
     Attributes
     ----------
-    spans : ndarray or None, shape (heads,)
+    spans : ndarray or None, shape () or (heads,)
+        A number is the span of all heads, of which there may then be any multiple of the key heads.
     ramp : float
     pattern : Pattern, list of Pattern or None
         The pattern without the sinks.
@@ -44,7 +45,7 @@ class Limits:
         self.ramp = _check.number("ramp", ramp, at_least=0)
         self.first_tokens = _check.integer("first_tokens", first_tokens, at_least=0)
         self.spans = None if spans is None else self._checked(spans)
-        self._heads = key_heads if self.spans is None else self.spans.size
+        self._heads = self.heads or key_heads
         self.pattern = pattern
         self._patterns = self._with_sinks()
         _check_looks_back(self._patterns)
@@ -54,16 +55,24 @@ class Limits:
         self._see_all = [self._global_tokens(head) for head in range(key_heads)]
         self.reach = self._reach_of(self.spans)
 
+    @property
+    def heads(self) -> int | None:
+        """The number of heads, or None if it does not follow from the spans."""
+        return None if self.spans is None or self.spans.ndim == 0 else self.spans.size
+
     def shortened(self, spans: npt.ArrayLike) -> Self:
         """Return the same limits with other spans, which must not be longer."""
         shorter = self._checked(spans)
-        if shorter.size != self._heads:
-            raise ValueError(f"span must be of shape ({self._heads},), not {shorter.shape}")
+        if self.heads is not None:
+            if shorter.shape not in ((), (self.heads,)):
+                raise ValueError(f"span must be a number or of shape ({self.heads},), not {shorter.shape}")
+            shorter = np.broadcast_to(shorter, self.heads)
         if self.spans is not None and (shorter > self.spans).any():
-            head = int(np.argmax(shorter > self.spans))
+            new, old = np.broadcast_arrays(np.atleast_1d(shorter), self.spans)
+            head = int(np.argmax(new > old))
             raise ValueError(
                 f"span can only become shorter, because keys out of reach are dropped, but that of head {head} would "
-                f"grow from {self.spans[head]:g} to {shorter[head]:g}"
+                f"grow from {old[head]:g} to {new[head]:g}"
             )
         return type(self)(self._key_heads, shorter, self.ramp, self.pattern, self.first_tokens, self._dtype)
 
@@ -92,14 +101,14 @@ class Limits:
         return min(oldest, self._first_let_go) if tokens and tokens[-1] >= count else oldest
 
     def spans_of(
-        self, sizes: tuple[int, int], span: npt.ArrayLike | None, clip: bool, count: int, first: Sequence[int]
+        self, sizes: tuple[int, int, int], span: npt.ArrayLike | None, clip: bool, count: int, first: Sequence[int]
     ) -> Any:
         """Return the spans of a call, and refuse queries that reach tokens which the cache has dropped.
 
         Parameters
         ----------
-        sizes : (int, int)
-            The batch size and the number of queries.
+        sizes : (int, int, int)
+            The batch size, the number of heads, and the number of queries.
         span, clip
             The arguments of the call.
         count : int
@@ -107,15 +116,16 @@ class Limits:
         first : sequence of int
             The oldest token that each key head still has.
         """
-        batch, tokens = sizes
+        batch, heads, tokens = sizes
         spans: Any = self.spans
         reaches = self.reach
         if span is not None:
-            axes = (batch, self._heads, tokens)
-            spans = _check.per_query("span", _check.as_array("span", span), axes, with_tokens=True)
+            is_known = self.heads is not None or len(self._patterns) > 1 or heads == 0 or heads % self._key_heads
+            axes = (batch, self._heads if is_known else heads, tokens)
+            spans = _check.per_query("span", _check.spans("span", span), axes, with_tokens=True)
             head_spans = np.broadcast_to(spans, axes).max(axis=(0, 2), initial=0)
             if clip and self.spans is not None:
-                spans = np.minimum(spans, self.spans[:, None])
+                spans = np.minimum(spans, self.spans[..., None])
                 head_spans = np.minimum(head_spans, self.spans)
             reaches = self._reach_of(head_spans)
         for head, (begin, reached) in enumerate(zip(first, reaches, strict=True)):
@@ -136,22 +146,18 @@ class Limits:
         return spans
 
     def _checked(self, spans: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        array = _check.as_array("span", spans)
-        low, _ = _check.limits("span", array)
-        if low < 0:
-            raise ValueError(f"span must be non-negative, got {low:g}")
-        array = np.atleast_1d(array)
-        if array.ndim != 1 or array.size % self._key_heads:
+        array = _check.spans("span", spans)
+        if array.ndim > 1 or (array.ndim == 1 and (array.size == 0 or array.size % self._key_heads)):
             raise ValueError(
-                f"span must hold one number for each head, and a multiple of the {self._key_heads} key heads, "
-                f"not shape {array.shape}"
+                f"span must be a number, or hold one number for each head, and a multiple of the {self._key_heads} key "
+                f"heads, not shape {array.shape}"
             )
         return array.astype(self._dtype).astype(np.float64)  # rounded as attention rounds them
 
     def _with_sinks(self) -> list[Pattern]:
         """Return one pattern for all heads or one for each head, with the sinks."""
         pattern = self.pattern
-        patterns = [] if pattern is None else [pattern] if isinstance(pattern, Pattern) else list(pattern)
+        patterns: list[Any] = list(pattern) if isinstance(pattern, Sequence) else [] if pattern is None else [pattern]
         if any(not isinstance(part, Pattern) for part in patterns) or len(patterns) not in (0, 1, self._heads):
             raise TypeError(f"pattern must be a Pattern, or a list of {self._heads} for the heads, not {pattern!r}")
         if not self.first_tokens:
@@ -169,7 +175,10 @@ class Limits:
 
     def _reach_of(self, spans: npt.NDArray[np.float64] | None) -> list[int]:
         """Return how far back queries see each key head."""
-        furthest = np.full(self._heads, reach.UNLIMITED) if spans is None else reach.of_spans(spans, self.ramp)
+        if spans is None:
+            furthest = np.full(self._heads, reach.UNLIMITED)
+        else:
+            furthest = reach.of_spans(np.broadcast_to(spans, spans.shape or self._heads), self.ramp)
         if self._patterns:
             furthest = np.minimum(furthest, [reach.of_pattern(pattern) for pattern in self._patterns])
         reaches: list[int] = furthest.reshape(self._key_heads, -1).max(axis=1).tolist()

@@ -38,9 +38,9 @@ class SpanCache:
     Parameters
     ----------
     batch, num_key_heads, head_dim : int
-    span : array_like, shape (heads,), optional
-        The span of each head in tokens, as `span` of `headspan.attention`. The number of heads is a multiple of
-        `num_key_heads`. By default no head has a limit, there are `num_key_heads` heads, and the cache grows.
+    span : array_like, shape () or (heads,), optional
+        The span of all heads or of each head in tokens, as `span` of `headspan.attention`; inf means no limit. The
+        number of heads is a multiple of `num_key_heads`. By default no head has a limit, and the cache grows.
     ramp : float
         As for `headspan.attention`.
     pattern : Pattern or list of Pattern, optional
@@ -213,8 +213,8 @@ class SpanCache:
             which = "no key is given" if new is None else "key has 0 tokens"
             raise ValueError(f"attend requires a token, but the cache is empty and {which}")
         keys, values = (self._virtual_rows(count, dim) for dim in self._dims)
-        tokens = query.shape[2] if query.ndim == 4 else 0
-        spans = self._limits.spans_of((self._batch, tokens), span, clip, count, self._rings.first)
+        heads, tokens = query.shape[1:3] if query.ndim == 4 else (0, 0)
+        spans = self._limits.spans_of((self._batch, heads, tokens), span, clip, count, self._rings.first)
         limits = {"span": spans, "ramp": self._limits.ramp, "pattern": self._limits.pattern_of(count)}
         cache = {"cache": self._rings.core} | ({} if new is None else {"new_key": new[0], "new_value": new[1]})
         request = Request(query, keys, values, {**limits, **options}, for_core=cache)

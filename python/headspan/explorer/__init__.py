@@ -61,7 +61,7 @@ def explore(
     value : array_like, shape (key heads, key tokens, value_dim), optional
         With values, the view also shows the weight times the length of the value.
     span : array_like, shape () or (heads,), optional
-        The spans in tokens. By default there is no limit.
+        The spans in tokens; inf means no limit. By default there is none.
     ramp : float
         The ramp in tokens, see `headspan.attention`.
     causal, pattern, key_start, key_stop, key_ranges, prefix_lengths, segment_ids, key_bias

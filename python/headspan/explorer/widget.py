@@ -179,8 +179,7 @@ class Explorer(anywidget.AnyWidget):
         heads, keys = len(self._data.heads), self._data.key.shape[1]
         if proposal["value"] is None:
             return [float(keys)] * heads
-        spans = _check.real_array("span", proposal["value"])
-        _check.non_negative("span", spans)
+        spans = _check.spans("span", proposal["value"])
         if spans.shape not in ((), (1,), (heads,)):
             raise ValueError(f"span must be a number or {heads} numbers, not of shape {spans.shape}")
         return [min(float(z), float(keys)) for z in spans.ravel().tolist() * (heads // spans.size)]

@@ -97,9 +97,7 @@ class Layout(NamedTuple):
         first = last = np.array([start, stop - 1])  # the queries that see farthest are among these
         if span is not None:
             axes = (self.batch, self.heads, stop - start)
-            spans = _check.per_query("span", _check.as_array("span", span), axes)
-            if _check.limits("span", spans)[0] < 0:
-                raise ValueError(f"span must be non-negative, got {spans.min():g}")
+            spans = _check.per_query("span", _check.spans("span", span), axes)
             furthest = reach.of_spans(spans.astype(self.dtype).astype(np.float64), self.ramp)
             behind, ahead = np.minimum(behind, furthest), np.minimum(ahead, furthest)
             if furthest.shape[-1] > 1:

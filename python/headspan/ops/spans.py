@@ -22,7 +22,7 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     distance : array_like
         Distance x in tokens; its absolute value is used.
     span : array_like
-        Span z in tokens, broadcast against `distance`.
+        Span z in tokens, broadcast against `distance`; inf means no limit.
     ramp : float
         Ramp R in tokens; for its choice see `attention`. 0 gives a hard window: 1 up to the span, 0 beyond it.
 
@@ -33,7 +33,7 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     Raises
     ------
     ValueError
-        If the shapes do not broadcast, a value is not finite, or `span` or `ramp` is negative.
+        If the shapes do not broadcast, `distance` or `ramp` is not finite, or `span` or `ramp` is negative.
 
     See Also
     --------
@@ -51,8 +51,7 @@ def soft_mask(distance: npt.ArrayLike, span: npt.ArrayLike, ramp: float = 32) ->
     array([1. , 1. , 0.5, 0. ])
     """
     x = np.abs(_check.real_array("distance", distance).astype(np.float64))  # the abs of an int8 -128 overflows
-    z = _check.real_array("span", span).astype(np.float64)
-    _check.non_negative("span", z)
+    z = _check.spans("span", span).astype(np.float64)
     r = _check.number("ramp", ramp, at_least=0)
     try:
         x, z = np.broadcast_arrays(x, z)

@@ -158,7 +158,7 @@ def _panels(pattern: object, span: npt.ArrayLike | None, queries: int, keys: int
     """Return the patterns and the spans of the panels."""
     listed = len(pattern) if isinstance(pattern, list | tuple) else None
     heads = pattern.heads if isinstance(pattern, Pattern) else listed
-    spans = None if span is None else np.atleast_1d(_check.real_array("span", span))
+    spans = None if span is None else np.atleast_1d(_check.spans("span", span))
     count = heads or (1 if spans is None else spans.size)
     if not 1 <= count <= style.MOST_PANELS:
         raise ValueError(f"pattern must be for 1 to {style.MOST_PANELS} heads, not for {count}")
@@ -170,7 +170,6 @@ def _panels(pattern: object, span: npt.ArrayLike | None, queries: int, keys: int
     panels = panels * (count // len(panels))
     if spans is None:
         return panels, [None] * count
-    _check.non_negative("span", spans)
     if spans.ndim != 1 or spans.size not in (1, count):
         raise ValueError(f"span must be a number or of shape ({count},), not {spans.shape}")
     return panels, np.broadcast_to(spans, (count,)).astype(np.float64).tolist()

@@ -144,8 +144,7 @@ def _colour_range(blocks: Array, vmin: float | None, vmax: float | None) -> tupl
 
 
 def _spans_of(span: npt.ArrayLike, rows: int) -> Array:
-    values = _check.real_array("span", span)
-    _check.non_negative("span", values)
+    values = _check.spans("span", span)
     if values.shape not in ((), (1,), (rows,)):
         raise ValueError(f"span must be a number or of shape ({rows},), not {values.shape}")
     return np.broadcast_to(values, (rows,)).astype(np.float64)
@@ -324,8 +323,7 @@ def distance_profile(
 def _marks(span: npt.ArrayLike | None, layers: int, heads: int) -> Any:
     if span is None:
         return None
-    values = _check.real_array("span", span)
-    _check.non_negative("span", values)
+    values = _check.spans("span", span)
     try:
         return np.broadcast_to(values, (layers, heads))
     except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,9 +170,9 @@ def names_on(axis: Any, tokens: Sequence[str], positions: Array, *, size: float,
         label.set_rotation(90 if turn else 0)
 
 
-def numbers(name: str, x: object, *dimensions: int) -> Array:
+def numbers(name: str, x: object, *dimensions: int, check: Callable[[str, object], Array] = _check.real_array) -> Array:
     """Return a non-empty array whose ndim is one of `dimensions`, with leading axes added up to the largest."""
-    array = _check.real_array(name, x)
+    array = check(name, x)
     if array.size == 0:
         raise ValueError(f"{name} must hold at least one number, not shape {array.shape}")
     if array.ndim not in dimensions:

@@ -25,7 +25,7 @@ class SpanCache:
     Parameters
     ----------
     batch, num_key_heads, head_dim : int
-    span : array_like, shape (heads,), optional
+    span : array_like, shape () or (heads,), optional
     ramp : float
     pattern : Pattern or list of Pattern, optional
     dtype : torch.dtype or str

@@ -14,7 +14,6 @@ from headspan.cache import arguments
 from headspan.cache.limits import Limits
 from headspan.cache.span_cache import SpanCache
 from headspan.memory.streaming.slots import Rule, Slots
-from headspan.ops import reach
 from headspan.ops.arguments.options import ARRAY_OPTIONS, options_in, refuse_unknown
 from headspan.ops.arguments.rows import In
 from headspan.ops.cost import Cost, cost, of_pairs
@@ -25,7 +24,6 @@ from headspan.ops.storage import storage_of
 _OPTIONS = options_in(In.STREAM)
 _PER_HEAD = {name: ARRAY_OPTIONS[name].per_token for name in _OPTIONS if name in ARRAY_OPTIONS}
 _STATE = ("batch", "num_key_heads", "head_dim", "value_dim", *Rule._fields, "span", "ramp", "dtype", "near", "far")
-_BEYOND_ALL = float(reach.UNLIMITED)  # the span of heads without a limit, if other heads have one
 
 
 class StreamingAttention:
@@ -44,8 +42,8 @@ class StreamingAttention:
         The number of newest tokens that stay whatever their weight. At most `slots`.
     decay : float
         The factor, from 0 to 1, by which received weight shrinks with every token. 1 sums up all weight so far.
-    span : array_like, shape (heads,), optional
-        The span of each head in tokens, as for `headspan.attention`, or inf for a head without a limit. The number of
+    span : array_like, shape () or (heads,), optional
+        The span of all heads or of each head in tokens, as for `headspan.attention`; inf means no limit. The number of
         heads is a multiple of `num_key_heads`. By default no head has a limit.
     ramp : float
         As for `headspan.attention`.
@@ -143,16 +141,13 @@ class StreamingAttention:
             raise ValueError(f"window must be at most {slots}, the number of slots, not {window}")
         decay, merge = _check.within("decay", decay, low=0, high=1), _check.flag("merge", merge)
         self._rule = Rule(slots, window, decay, merge)
-        if span is not None:
-            array = _check.as_array("span", span)
-            span = np.where(array == np.inf, _BEYOND_ALL, array) if array.dtype.kind == "f" else array
         self._limits = limits = Limits(self._key_heads, span, ramp, None, 0, self._dtype)
         near = np.array(limits.reach) < slots
         self._near_heads, self._far_heads = arguments.Heads(near), arguments.Heads(~near)
         self._near: SpanCache | None = None
         if near.any():
             assert limits.spans is not None
-            spans = limits.spans.reshape(self._key_heads, -1)[near].ravel()
+            spans = limits.spans if limits.heads is None else limits.spans.reshape(self._key_heads, -1)[near].ravel()
             common: dict[str, Any] = {"ramp": limits.ramp, "dtype": self._dtype, "value_dim": self._dims[1]}
             self._near = SpanCache(self._batch, len(self._near_heads.key_heads), self._dims[0], span=spans, **common)
         self._far: Slots | None = None
@@ -172,8 +167,7 @@ class StreamingAttention:
     @property
     def span(self) -> npt.NDArray[np.float64] | None:
         """The spans of the heads."""
-        spans = self._limits.spans
-        return None if spans is None else np.where(spans >= _BEYOND_ALL, np.inf, spans)
+        return None if self._limits.spans is None else self._limits.spans.copy()
 
     def cost(self, num_heads: int | None = None) -> Cost:
         """Count the work of attention of the next token to the rows that the stream keeps and to itself.
@@ -198,8 +192,7 @@ class StreamingAttention:
         TypeError
             If `num_heads` is not an integer.
         """
-        spans = self._limits.spans
-        default = self._key_heads if spans is None else spans.size
+        spans, default = self._limits.spans, self._limits.heads or self._key_heads
         count = default if num_heads is None else _check.integer("num_heads", num_heads, at_least=1)
         if not self._takes(count):
             raise ValueError(f"heads must be {self._heads_taken}, not {count}")
@@ -225,7 +218,7 @@ class StreamingAttention:
         ValueError
             If a shape is wrong. The stream does not change.
         """
-        heads = self._key_heads if self._limits.spans is None else self._limits.spans.size
+        heads = self._limits.heads or self._key_heads
         nobody = np.empty((self._batch, heads, 0, self._dims[0]), self._dtype)
         self._advance(nobody, *self._checked_rows(key, value), {})
 
@@ -311,14 +304,14 @@ class StreamingAttention:
 
     def _takes(self, heads: int) -> bool:
         """Return whether queries may have this number of heads."""
-        spans = self._limits.spans
-        return heads > 0 and (heads % self._key_heads == 0 if spans is None else heads == spans.size)
+        known = self._limits.heads
+        return heads > 0 and (heads % self._key_heads == 0 if known is None else heads == known)
 
     @property
     def _heads_taken(self) -> str:
         """The number of heads that queries may have, in words."""
-        spans = self._limits.spans
-        return f"a multiple of {self._key_heads}" if spans is None else str(spans.size)
+        known = self._limits.heads
+        return f"a multiple of {self._key_heads}" if known is None else str(known)
 
     def _checked_rows(self, key: object, value: object) -> tuple[Array, Array]:
         return arguments.rows(key, value, self._batch, self._key_heads, self._dims, self._dtype)
@@ -355,6 +348,9 @@ class StreamingAttention:
     def _with_spans(self, options: Mapping[str, Any], axes: tuple[int, ...]) -> Mapping[str, Any]:
         """Add the spans if any head with slots has one."""
         spans = self._limits.spans
-        if spans is None or (spans[self._far_heads.queries(spans.size)] >= _BEYOND_ALL).all():
+        if spans is None:
             return options
-        return {**options, "span": np.broadcast_to(spans, axes[:2]), "ramp": self._limits.ramp}
+        spans = np.broadcast_to(spans, axes[:2])
+        if np.isinf(self._far_heads.of_queries(spans)).all():
+            return options
+        return {**options, "span": spans, "ramp": self._limits.ramp}

@@ -86,7 +86,7 @@ class PerQuery(Parameter):
         values = array
         if array.ndim and array.dtype.kind in "iuf":  # check the shape first: the values may be many
             values = _check.per_query(name, array, sizes.axes, with_tokens=per_token)
-        low, high = _check.limits(name, array)
+        low, high = _check.limits(name, array, unlimited=distance)
         self._note(array, sizes)
         if distance:
             if low < 0:

@@ -36,8 +36,8 @@ def set_spans(
         A decoder without an encoder.
     spans : array_like or None
         Spans in tokens: one number for all heads, an array of shape (layers, heads) or (layers, 1), or a list with the
-        spans of the heads of each layer, where None means no limit. None removes all spans. A flat list raises an
-        error, because it could hold a span for each head or for each layer.
+        spans of the heads of each layer or None. A layer of None and a span of inf have no limit. None removes all
+        spans. A flat list raises an error, because it could hold a span for each head or for each layer.
     ramp : float
         See `headspan.attention`.
     first_tokens : int
@@ -224,10 +224,7 @@ def of_layers(spans: Any, config: Any) -> list[list[float] | None]:
         if row is None:
             result.append(None)
             continue
-        array = _check.as_array("spans", row)
-        low, _ = _check.limits("spans", array)
-        if low < 0:
-            raise ValueError(f"spans must be non-negative, got {low:g}")
+        array = np.minimum(_check.spans("spans", row), UNLIMITED)  # a configuration in JSON has no inf
         if array.shape not in ((1,), (heads,)):
             raise ValueError(
                 f"spans of layer {layer} must be one for each of {heads} heads, not of shape {array.shape}"
