@@ -24,6 +24,7 @@ def test_it_has_configuration_weights_and_history(run):
     loaded = hs.lab.load_run(str(run.path))
     assert loaded.config == json.loads((run.path / "config.json").read_text())
     assert (loaded.path, loaded.training) == (run.path, TRAINING)
+    assert re.fullmatch(r"LoadedRun\(path='.*/run', layers=\d+, heads=\d+, width=\d+, step=8\)", repr(loaded))
     saved = run.load().parameters
     assert loaded.weights.keys() == saved.keys()
     assert all(np.array_equal(loaded.weights[name], saved[name]) for name in saved)

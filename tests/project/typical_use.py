@@ -7,6 +7,8 @@ import headspan as hs
 import numpy as np
 import numpy.typing as npt
 from headspan.patterns import Global, Pattern, Window
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 Array = npt.NDArray[np.floating[Any]]
 Doubles = npt.NDArray[np.float64]
@@ -26,6 +28,26 @@ def attention(q: Array, k: Array, v: Array) -> None:
     assert_type(gradients.span, Array | None)
     assert_type(hs.attention_vjp(q, k, v, return_lse=True)[0], tuple[Array, Array])
     assert_type(hs.span_penalty([8.0, 32.0], 1e-3), float)
+
+
+def caches(q: Array) -> None:
+    cache = hs.SpanCache(1, 2, 4, span=8)
+    assert_type(cache.attend(q, q, q), Array)
+    assert_type(cache.attend(q, span=4.0, return_lse=True), tuple[Array, Array])
+    stream = hs.memory.StreamingAttention(1, 2, 4, slots=8, window=4, decay=0.9)
+    assert_type(stream.attend(q, q, q), Array)
+    assert_type(stream.attend(q, q, q, return_lse=True), tuple[Array, Array])
+    store = hs.memory.KeyValueStore("store", 2, 4)
+    assert_type(store.attend(q), Array)
+    assert_type(store.attend(q, return_lse=True), tuple[Array, Array])
+    assert_type(hs.memory.retrieval_attention(q, q, q, q, q, q), Array)
+    assert_type(hs.sparse.hierarchical_attention(q, q, q, return_lse=True), tuple[Array, Array])
+
+
+def pictures(q: Array) -> None:
+    assert_type(hs.plot.spans(q), Axes)
+    assert_type(hs.plot.pattern(Window(4), 8), Axes | Figure)
+    assert_type(hs.plot.mean_by_distance(q), npt.NDArray[Any])
 
 
 def patterns(q: Array) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import described
 from headspan.cache import arguments
 from headspan.cache.limits import Limits
 from headspan.cache.rings import Rings
@@ -163,6 +164,30 @@ class SpanCache:
         """
         self._keep(*self._checked_rows(key, value))
 
+    @overload
+    def attend(
+        self,
+        query: npt.ArrayLike,
+        key: npt.ArrayLike | None = ...,
+        value: npt.ArrayLike | None = ...,
+        *,
+        span: npt.ArrayLike | None = ...,
+        clip: bool = ...,
+        return_lse: Literal[False] = ...,
+        **options: Any,
+    ) -> Array: ...
+    @overload
+    def attend(
+        self,
+        query: npt.ArrayLike,
+        key: npt.ArrayLike | None = ...,
+        value: npt.ArrayLike | None = ...,
+        *,
+        span: npt.ArrayLike | None = ...,
+        clip: bool = ...,
+        return_lse: Literal[True],
+        **options: Any,
+    ) -> tuple[Array, Array]: ...
     def attend(
         self,
         query: npt.ArrayLike,
@@ -173,7 +198,7 @@ class SpanCache:
         clip: bool = False,
         return_lse: bool = False,
         **options: Any,
-    ) -> Any:
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Add new tokens and attend to all tokens.
 
         Parameters
@@ -223,7 +248,7 @@ class SpanCache:
             self._keep(*new)
         if narrow_type is not None:
             out = narrow.narrowed(out, narrow_type)
-        return (out, lse) if with_lse else out
+        return out if lse is None else (out, lse)
 
     def truncate(self, count: int) -> None:
         """Remove the last tokens, so that `count` tokens remain.
@@ -267,6 +292,11 @@ class SpanCache:
     def copy(self) -> Self:
         """Return an independent copy of the cache."""
         return type(self).from_state_dict(self.state_dict())
+
+    def __repr__(self) -> str:
+        sizes = {"batch": self._batch, "num_key_heads": self._key_heads, "head_dim": self._dims[0]}
+        stored = {"dtype": self._kept_as, "count": self.count, "nbytes": self.nbytes}
+        return described(self, **sizes, span=self.span, ramp=self._limits.ramp, **stored)
 
     def __reduce__(self) -> tuple[Any, ...]:  # pickle and deepcopy cannot copy the core's object
         return type(self).from_state_dict, (self.state_dict(),)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headspan import _extra
 
@@ -59,11 +60,13 @@ class Explorer(anywidget.AnyWidget):
     strongest = traitlets.Dict().tag(sync=True)
     computing = traitlets.Bool().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
-    span: traitlets.TraitType[list[float], list[float]] = traitlets.TraitType([]).tag(sync=True)
+    span: traitlets.TraitType[list[float], npt.ArrayLike | None] = traitlets.TraitType([]).tag(sync=True)
     ramp = traitlets.Float().tag(sync=True)
     temperature = traitlets.Float(1.0).tag(sync=True)
     selected = traitlets.Int(None, allow_none=True).tag(sync=True)
-    zoom = traitlets.TraitType(None, allow_none=True).tag(sync=True)
+    zoom: traitlets.TraitType[list[list[int]] | None, npt.ArrayLike | None] = traitlets.TraitType(
+        None, allow_none=True
+    ).tag(sync=True)
 
     def __init__(self, data: ViewData) -> None:
         self._data = data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, overload
+from typing import Literal, NamedTuple, Required, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +62,7 @@ def hybrid_attention(
     include_self: bool = True,
     epsilon: float = 1e-5,
     return_span: bool = False,
-) -> Any:
+) -> np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Combine global attention with local attention, whose span and temperature the global branch predicts.
 
     Both branches look both ways by default: pass ``causal=True``, with ``per="token"``, to hide later tokens. With u
@@ -149,7 +149,7 @@ def hybrid_attention(
     >>> out.shape, span.shape
     ((2, 1000, 16), (2, 1))
     """
-    function: Callable[..., Any] = hybrid_attention_vjp
+    function: Callable[..., tuple[np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray], Vjp]] = hybrid_attention_vjp
     return function(
         x,
         parameters,
@@ -188,7 +188,7 @@ def hybrid_attention_vjp(
     include_self: bool = True,
     epsilon: float = 1e-5,
     return_span: bool = False,
-) -> Any:
+) -> tuple[np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray], Vjp]:
     """Hybrid attention with its vector-Jacobian product.
 
     Both branches look both ways by default: pass ``causal=True``, with ``per="token"``, to hide later tokens.

@@ -79,10 +79,10 @@ def attention(
     value: npt.ArrayLike,
     *,
     return_lse: bool = False,
-    out: Array | None = None,
+    out: npt.NDArray[np.floating] | None = None,
     threads: int | None = None,
     **options: Unpack[Options],
-) -> Any:
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Compute attention in which every head, or every token, has its own span.
 
     Attention is causal by default: pass ``causal=False`` to let queries see later keys. The weight of a query and a key
@@ -268,7 +268,7 @@ def attention(
     if out is not None:
         _check_out(out, request)
     result, lse, _ = forward(request, out=out, with_lse=with_lse, with_saved=False, threads=threads)
-    return (result, lse) if with_lse else result
+    return result if lse is None else (result, lse)
 
 
 def _check_out(out: object, request: Request) -> None:
@@ -318,7 +318,7 @@ def attention_vjp(
     return_lse: bool = False,
     threads: int | None = None,
     **options: Unpack[Options],
-) -> Any:
+) -> tuple[np.ndarray | tuple[np.ndarray, np.ndarray], Callable[..., Gradients]]:
     """Compute attention and return the function that computes its gradients (vector-Jacobian product).
 
     Attention is causal by default: pass ``causal=False`` to let queries see later keys.
@@ -369,4 +369,4 @@ def attention_vjp(
         """Return the gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``."""
         return Gradients(**_NONE | backward(request, saved, grad_out, grad_lse, threads=threads))
 
-    return ((out, lse) if with_lse else out), vjp
+    return (out if lse is None else (out, lse)), vjp

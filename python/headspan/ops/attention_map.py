@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan._check import Array
 from headspan.ops.arguments.options import Options, takes_options
 from headspan.ops.execution.narrow import is_narrow
 from headspan.ops.execution.request import Request
@@ -25,7 +24,7 @@ def attention_weights(
     cols: Any = None,
     pool: int | tuple[int, int] | None = None,
     **options: Unpack[Options],
-) -> Array:
+) -> npt.NDArray[np.floating]:
     """Compute the attention weights of selected queries and keys, for inspection.
 
     Attention is causal by default: pass ``causal=False`` to let queries see later keys.

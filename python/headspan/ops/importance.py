@@ -22,7 +22,7 @@ class LinearGradients(NamedTuple):
     bias: Array
 
 
-def key_importance(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike) -> Array:
+def key_importance(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike) -> npt.NDArray[np.floating]:
     """Predict the importance of each token for every head: ``weight . x_t + bias``.
 
     Pass the result as `key_bias` to `attention`, which adds it to the scores of the token's key. Its exponential is the
@@ -63,7 +63,7 @@ def key_importance(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike)
 
 def key_importance_vjp(
     x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike
-) -> tuple[Array, Callable[[npt.ArrayLike], LinearGradients]]:
+) -> tuple[npt.NDArray[np.floating], Callable[[npt.ArrayLike], LinearGradients]]:
     """Predict the importance of each token and return the function that computes its gradients.
 
     Parameters

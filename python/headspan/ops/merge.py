@@ -21,7 +21,9 @@ class MergeGradients(NamedTuple):
     lses: list[Array]
 
 
-def merge_attention(outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]) -> tuple[Array, Array]:
+def merge_attention(
+    outs: Sequence[npt.ArrayLike], lses: Sequence[npt.ArrayLike]
+) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
     """Merge attention over disjoint sets of keys into the exact attention over their union.
 
     Parameters

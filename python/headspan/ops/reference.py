@@ -40,7 +40,7 @@ def attention(
     *,
     return_lse: bool = False,
     **options: Unpack[Options],
-) -> Any:
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Compute attention directly from its definition, with memory quadratic in the tokens.
 
     Attention is causal by default: pass ``causal=False`` to let queries see later keys. Everything is computed in

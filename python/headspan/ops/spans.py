@@ -160,7 +160,9 @@ def span_penalty_vjp(span: npt.ArrayLike, weight: float) -> tuple[float, Callabl
     return factor * float(z.mean(dtype=np.float64)), vjp
 
 
-def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, max_span: float) -> Array:
+def dynamic_span(
+    x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, max_span: float
+) -> npt.NDArray[np.floating]:
     """Compute dynamic spans, which each token predicts: ``z_t = max_span * sigmoid(weight . x_t + bias)``.
 
     Parameters
@@ -208,7 +210,7 @@ def dynamic_span(x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, m
 
 def dynamic_span_vjp(
     x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike, max_span: float
-) -> tuple[Array, Callable[[npt.ArrayLike], LinearGradients]]:
+) -> tuple[npt.NDArray[np.floating], Callable[[npt.ArrayLike], LinearGradients]]:
     """Compute dynamic spans and return the function that computes their gradients.
 
     Parameters

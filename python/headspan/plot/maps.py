@@ -203,7 +203,7 @@ def _colour_label(rows: int, cols: int) -> str:
     return "weight" if rows == cols == 1 else f"weight on {cols} keys, mean of {rows} queries"
 
 
-def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> Array:
+def mean_by_distance(weights: npt.ArrayLike, *, causal: bool = True) -> npt.NDArray[Any]:
     """Return the mean weight at every distance between a query and a key.
 
     Attention is causal by default: pass ``causal=False`` for weights of queries that see later keys.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,30 @@ class Levels(NamedTuple):
     pattern: Blocks
 
 
+@overload
+def hierarchical_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    block_size: int = ...,
+    scale: float | None = ...,
+    softcap: float | None = ...,
+    sinks: npt.ArrayLike | None = ...,
+    return_lse: Literal[False] = ...,
+) -> Array: ...
+@overload
+def hierarchical_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    *,
+    block_size: int = ...,
+    scale: float | None = ...,
+    softcap: float | None = ...,
+    sinks: npt.ArrayLike | None = ...,
+    return_lse: Literal[True],
+) -> tuple[Array, Array]: ...
 def hierarchical_attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
@@ -43,7 +67,7 @@ def hierarchical_attention(
     softcap: float | None = None,
     sinks: npt.ArrayLike | None = None,
     return_lse: bool = False,
-) -> Any:
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Compute causal attention with ``O(n log n)`` pairs, in which groups of keys grow with their distance.
 
     A query sees the tokens of its own block and of one or two blocks before it individually. It sees earlier tokens in
@@ -99,7 +123,8 @@ def hierarchical_attention(
     """
     arrays, layout, _ = _prepared(query, key, value, block_size)
     options = layout | {"scale": scale, "softcap": softcap, "sinks": sinks, "return_lse": return_lse}
-    return attention(*arrays, **options)
+    function: Callable[..., np.ndarray | tuple[np.ndarray, np.ndarray]] = attention
+    return function(*arrays, **options)
 
 
 def hierarchical_attention_vjp(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +92,9 @@ class SpanCache:
             slack=slack,
         )
 
+    def __repr__(self) -> str:
+        return repr(self._cache)
+
     @property
     def batch(self) -> int:
         """Number of batch items, which `reorder` may change."""
@@ -121,6 +124,30 @@ class SpanCache:
         """Append keys and values of shape (batch, key_heads, tokens, dims), like `headspan.SpanCache.append`."""
         self._cache.append(_array("key", key), _array("value", value))
 
+    @overload
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor | None = ...,
+        value: torch.Tensor | None = ...,
+        *,
+        span: npt.ArrayLike | torch.Tensor | None = ...,
+        clip: bool = ...,
+        return_lse: Literal[False] = ...,
+        **options: Any,
+    ) -> torch.Tensor: ...
+    @overload
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor | None = ...,
+        value: torch.Tensor | None = ...,
+        *,
+        span: npt.ArrayLike | torch.Tensor | None = ...,
+        clip: bool = ...,
+        return_lse: Literal[True],
+        **options: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]: ...
     def attend(
         self,
         query: torch.Tensor,
@@ -131,7 +158,7 @@ class SpanCache:
         clip: bool = False,
         return_lse: bool = False,
         **options: Any,
-    ) -> Any:
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Append new tokens and return attention to all tokens, like `headspan.SpanCache.attend`.
 
         Returns

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headspan import _check
+from headspan._help import described
 from headspan.lab.config import ModelConfig, TrainConfig
 from headspan.lab.model import Parameters, layers
 from headspan.lab.model.forward import forward, mean_spans
@@ -64,6 +65,10 @@ class LoadedRun:
     weights: Parameters
     history: dict[str, Array]
     vocabulary: NDArray[np.uint8]
+
+    def __repr__(self) -> str:
+        sizes = {"layers": self.model.layers, "heads": self.model.heads, "width": self.model.width}
+        return described(self, path=str(self.path), **sizes, step=int(self.history["step"].max(initial=0)))
 
     def encode(self, text: str | bytes) -> NDArray[np.int64]:
         """Return the indices of the bytes of a text, shape (tokens,).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,32 @@ _namedtuple: Any = namedtuple  # its fields are derived, which static types do n
 RetrievalGradients = _namedtuple("RetrievalGradients", [*Gradients._fields, "memory_key", "memory_value", "gate"])
 
 
+@overload
+def retrieval_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    memory_key: npt.ArrayLike,
+    memory_value: npt.ArrayLike,
+    indices: npt.ArrayLike,
+    *,
+    gate: npt.ArrayLike | None = ...,
+    return_lse: Literal[False] = ...,
+    **options: Any,
+) -> Array: ...
+@overload
+def retrieval_attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike,
+    memory_key: npt.ArrayLike,
+    memory_value: npt.ArrayLike,
+    indices: npt.ArrayLike,
+    *,
+    gate: npt.ArrayLike | None = ...,
+    return_lse: Literal[True],
+    **options: Any,
+) -> tuple[Array, Array]: ...
 @takes_options
 def retrieval_attention(
     query: npt.ArrayLike,
@@ -38,7 +64,7 @@ def retrieval_attention(
     gate: npt.ArrayLike | None = None,
     return_lse: bool = False,
     **options: Any,
-) -> Any:
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Attention to the keys around a query and to keys retrieved for it from a memory, in one softmax.
 
     The local part is causal by default: pass ``causal=False`` to let queries see later keys. Retrieved keys have no

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import described
 from headspan.memory.retrieval.exact import PIECE, Indices, Piece, longest, search, together
 from headspan.memory.retrieval.inverted import SAMPLE, InvertedFile
 
@@ -131,6 +132,11 @@ class KeyIndex:
         index = cls(store.num_key_heads, store.head_dim, dtype=dtype, nlist=nlist, nprobe=nprobe)
         index._store = store
         return index
+
+    def __repr__(self) -> str:
+        sizes = {"num_key_heads": self.num_key_heads, "head_dim": self.head_dim, "dtype": self.dtype}
+        lists = {} if self._inverted is None else {"nlist": self._inverted.nlist, "nprobe": self.nprobe}
+        return f"<{described(self, **sizes, **lists)} with {len(self)} keys{' of a store' * (self._store is not None)}>"
 
     def __len__(self) -> int:
         return self._count if self._store is None else len(self._store)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -273,7 +273,13 @@ class KeyValueStore:
             self._pieces.gather(transaction, rows, (key, value))
         return key, value, np.where(array < 0, -1, np.searchsorted(rows, array))
 
-    def attend(self, query: npt.ArrayLike, *, return_lse: bool = False, **options: Any) -> Any:
+    @overload
+    def attend(self, query: npt.ArrayLike, *, return_lse: Literal[False] = ..., **options: Any) -> Array: ...
+    @overload
+    def attend(self, query: npt.ArrayLike, *, return_lse: Literal[True], **options: Any) -> tuple[Array, Array]: ...
+    def attend(
+        self, query: npt.ArrayLike, *, return_lse: bool = False, **options: Any
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Attend to all rows, reading them from disk piece by piece.
 
         Parameters

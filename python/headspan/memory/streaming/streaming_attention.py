@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
 from headspan._check import Array
+from headspan._help import described
 from headspan.cache import arguments
 from headspan.cache.limits import Limits
 from headspan.cache.span_cache import SpanCache
@@ -154,6 +155,11 @@ class StreamingAttention:
         if not near.all():
             self._far = Slots((self._batch, len(self._far_heads.key_heads)), self._dims, self._rule, self._dtype)
 
+    def __repr__(self) -> str:
+        sizes = {"batch": self._batch, "num_key_heads": self._key_heads, "head_dim": self._dims[0]}
+        rule = {**self._rule._asdict(), "span": self.span, "ramp": self._limits.ramp}
+        return described(self, **sizes, **rule, dtype=self._dtype, count=self.count, nbytes=self.nbytes)
+
     @property
     def count(self) -> int:
         """The number of tokens so far."""
@@ -222,6 +228,26 @@ class StreamingAttention:
         nobody = np.empty((self._batch, heads, 0, self._dims[0]), self._dtype)
         self._advance(nobody, *self._checked_rows(key, value), {})
 
+    @overload
+    def attend(
+        self,
+        query: npt.ArrayLike,
+        key: npt.ArrayLike,
+        value: npt.ArrayLike,
+        *,
+        return_lse: Literal[False] = ...,
+        **options: Any,
+    ) -> Array: ...
+    @overload
+    def attend(
+        self,
+        query: npt.ArrayLike,
+        key: npt.ArrayLike,
+        value: npt.ArrayLike,
+        *,
+        return_lse: Literal[True],
+        **options: Any,
+    ) -> tuple[Array, Array]: ...
     def attend(
         self,
         query: npt.ArrayLike,
@@ -230,7 +256,7 @@ class StreamingAttention:
         *,
         return_lse: bool = False,
         **options: Any,
-    ) -> Any:
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Attend to the rows of the stream and to new tokens, and add the new tokens.
 
         Parameters
