@@ -76,18 +76,16 @@ def quality(subject: Subject, known: dict[str, float]) -> str:
     names = ["this model", *known]
     values = [subject.test_bits, *known.values()]
     bars = pictures.bits_bars(names, values)
+    numbers = [f"{name}: {_shown(value, '.3f')}" for name, value in zip(names, values, strict=True)]
     rows = subject.rows
     parts = [
         "<h2>How well does it predict?</h2>",
         f"<p>Bits per character (byte) on {len(subject.bits):,} held-out characters that were "
         "not used in training. <code>gzip -9</code> and <code>xz -9</code> compress the same "
         "held-out text, without any training text. The unigram entropy uses only the "
-        "frequencies of the characters.</p>",
+        f"frequencies of the characters. {'; '.join(numbers).capitalize()}.</p>",
         subject.figure(bars, "bits", "Bits per character of the model and of compressors"),
     ]
-    if not np.isfinite(values).all():  # bars show finite numbers only
-        shown = [[name, _shown(value, ".3f")] for name, value in zip(names, values, strict=True)]
-        parts.append(number_table(["", "bits per character"], shown))
     if rows:
         checked = [row for row in rows if "validation" in row]
         picture = pictures.learning(
