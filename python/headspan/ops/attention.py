@@ -102,8 +102,8 @@ def attention(
     Spans:
     span : array_like, optional
         Distance in tokens up to which the mask is 1; the mask falls to 0 over the next `ramp` tokens (default 32). A
-        number, or an array of shape (heads,), (batch, heads) or (batch, heads, tokens). inf means no limit. Default:
-        None, no limit for any head.
+        number, or an array of shape (heads,), (batch, heads) or (batch, heads, tokens). inf means no limit.
+        Default: None, no limit for any head.
     ramp : float
         Number of tokens beyond the span over which the mask falls from 1 to 0. Default: 32, which suits contexts of
         thousands of tokens; a head with span 0 then still reaches 31 keys back. Choose a ramp that is short relative to
