@@ -8,8 +8,15 @@ from cases import normals
 from headspan.patterns import Blocks
 
 QUERY = normals(0, 1, 2, 20, 4)
-CACHE = hs.SpanCache(1, 2, 4, dtype=QUERY.dtype)
-STREAM = hs.memory.StreamingAttention(1, 2, 4, slots=8, window=2, decay=0.9, dtype=QUERY.dtype)
+
+
+def attend_to_cache(**options):
+    return hs.SpanCache(1, 2, 4, dtype=QUERY.dtype).attend(QUERY, QUERY, QUERY, **options)
+
+
+def attend_to_stream(**options):
+    stream = hs.memory.StreamingAttention(1, 2, 4, slots=8, window=2, decay=0.9, dtype=QUERY.dtype)
+    return stream.attend(QUERY, QUERY, QUERY, **options)
 
 
 def test_rows_and_columns_as_masks():
@@ -82,21 +89,21 @@ CALLS = {
         TypeError, "unknown option 'token'; did you mean 'tokens'?",
     ),
     "an option of a cache": (
-        lambda: CACHE.attend(QUERY, QUERY, QUERY, max_span=3),
+        lambda: attend_to_cache(max_span=3),
         TypeError, "unknown option 'max_span'; did you mean 'span'?",
     ),
     "an option that a cache has from the start": (
-        lambda: CACHE.attend(QUERY, QUERY, QUERY, rmap=3),
+        lambda: attend_to_cache(rmap=3),
         TypeError,
         "unknown option 'rmap'; a cache accepts include_self, key_start, key_stop, scale, temperature, alibi_slopes, "
         "softcap, sinks, distance_bias, distance_buckets, persistent_key, persistent_value, dropout, seed",
     ),
     "an option of a stream": (
-        lambda: STREAM.attend(QUERY, QUERY, QUERY, softcaps=3),
+        lambda: attend_to_stream(softcaps=3),
         TypeError, "unknown option 'softcaps'; did you mean 'softcap'?",
     ),
     "an option that a stream does not take": (
-        lambda: STREAM.attend(QUERY, QUERY, QUERY, spans=3),
+        lambda: attend_to_stream(spans=3),
         TypeError,
         "unknown option 'spans'; a stream accepts scale, temperature, alibi_slopes, softcap, sinks",
     ),

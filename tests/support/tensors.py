@@ -1,6 +1,7 @@
 """Arguments of an attention as tensors. Files that import this are skipped where torch is not installed."""
 
 import contextlib
+import re
 import warnings
 
 import numpy as np
@@ -17,6 +18,11 @@ def as_tensors(arguments, needs=(*ARRAYS, *DIFFERENTIABLE)):
         name: torch.tensor(x, requires_grad=name in needs) if isinstance(x, np.ndarray) else x
         for name, x in arguments.items()
     }
+
+
+def with_conversions_of_torch(sentence):
+    """The sentence of an error about arrays, with the conversion of types that is shown for tensors."""
+    return re.sub(r"\.astype\(np\.(\w+)\)", r".to(torch.\1)", sentence)
 
 
 def same(tensor, array):
