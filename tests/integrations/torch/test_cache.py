@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tensors import torch
 
-from headspan.torch import SpanCache  # isort: skip
+from headspan.torch import SpanCache, attention  # isort: skip
 
 ARGUMENTS = {"span": [3, 40, 9, 20], "ramp": 8, "first_tokens": 3, "slack": 10}
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
@@ -41,6 +41,20 @@ def test_16_bits_in_and_out(dtype):
     out = caches[0].attend(*tensors)
     assert out.dtype is dtype
     assert torch.equal(out, caches[1].attend(*(x.float() for x in tensors)).to(dtype))
+
+
+@pytest.mark.parametrize("span", [5, torch.tensor(5.0), float("inf"), [5, 5, float("inf"), 7]])
+def test_one_number_for_all_heads_and_spans_without_a_limit(span):
+    query, key, value = problem()
+    cache = SpanCache(2, 2, 8, span=span, ramp=4)
+    expected = attention(query, key, value, span=span, ramp=4)
+    torch.testing.assert_close(cache.attend(query, key, value), expected)
+    assert torch.equal(cache.span, torch.as_tensor(span, dtype=torch.float64))
+    again = SpanCache.from_state_dict(cache.state_dict())
+    assert torch.equal(again.span, cache.span)
+    assert repr(again) == repr(cache)
+    cache.span = 3
+    assert (cache.span == 3).all()
 
 
 def test_copied_saved_truncated_and_reordered():

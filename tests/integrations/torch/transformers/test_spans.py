@@ -37,6 +37,17 @@ def attentions(model):
     return [module for module in model.modules() if hasattr(module, "layer_idx") and hasattr(module, "q_proj")]
 
 
+@torch.no_grad()
+def test_a_span_of_inf_has_no_limit_and_is_saved_as_a_number():
+    model, ids = model_of("llama"), tokens(2, 30)
+    model.set_attn_implementation("headspan")
+    headspan.torch.set_spans(model, [[float("inf")] * 4, [2, 5, float("inf"), 9]], ramp=RAMP)
+    assert "Infinity" not in model.config.to_json_string()
+    logits = model(ids).logits
+    headspan.torch.set_spans(model, [None, [2, 5, 1000, 9]], ramp=RAMP)
+    torch.testing.assert_close(logits, model(ids).logits)
+
+
 @pytest.mark.parametrize("kind", ["none", "dynamic", "static"])
 @pytest.mark.parametrize("family", ["llama", "mistral", "gpt_oss"])
 @torch.no_grad()
