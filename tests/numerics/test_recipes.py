@@ -97,7 +97,7 @@ def dense_with_factors(q, k, v, factors, grad_out):
 
 @pytest.mark.parametrize("queries", [30, 11])
 @pytest.mark.parametrize("overlapping", [False, True])
-def test_window_beside_gates(recipes, qkv, overlapping, queries):
+def test_window_and_gates(recipes, qkv, overlapping, queries):
     """Some gates are closed, among them all of the last block of queries; pairs of both parts count twice."""
     q, k, v = qkv
     q, grad_out = q[:, :, -queries:], np.random.default_rng(1).standard_normal((2, 3, queries, 8))
@@ -110,7 +110,7 @@ def test_window_beside_gates(recipes, qkv, overlapping, queries):
         near, far = vjp(grad_out)
         gradients = [*(a + b for a, b in zip(near[:3], far[:3], strict=True)), far.block_gates]
     else:
-        out, vjp = recipes["window_beside_gates"](q, k, v, gates, 4, 6)
+        out, vjp = recipes["window_and_gates"](q, k, v, gates, 4, 6)
         gradients = vjp(grad_out)
     at, key = np.arange(30 - queries, 30)[:, None], np.arange(30)
     near, past = (key <= at) & (at - key <= 5), (key <= at) & (overlapping | (at - key > 5))

@@ -50,7 +50,7 @@ OTHERS = set(
         r"\w+",
         """CausalSelfAttention _sdpa_attention rpb attn_softclamp_logits global_attention_mask
         global_attn_every_n_layers and_mask_function or_mask_function generate_batch unsafe_buffer_pointer
-        __builtin_cpu_supports manylinux_2_28 musllinux_1_2 pypi grep concerned""",
+        __builtin_cpu_supports manylinux_2_28 musllinux_1_2 pypi grep concerned sink_size""",
     )
 )
 

@@ -15,8 +15,8 @@ import headspan.torch  # isort: skip
 
 PUBLIC = """
     AdaptiveSpan AdaptiveSpanAttention DynamicSpan HybridAttention LearnedBlocks SpanCache SpanPredictor
-    TransformerBlock attention convert duo_attention_spans fit_spans freeze_spans halo_attention head_cache
-    hierarchical_attention moa_spans parameter_groups record register retrieval_attention set_spans
+    TransformerBlock attention convert fit_spans freeze_spans halo_attention head_cache
+    hierarchical_attention parameter_groups record register retrieval_attention set_spans
     """
 MODULES = sorted(
     m.name for m in pkgutil.walk_packages(headspan.torch.__path__, "headspan.torch.") if "cuda" not in m.name

@@ -1,9 +1,8 @@
 """Integration with transformers: the attention implementation "headspan" for its models."""
 
 from headspan.torch.transformers.cache import head_cache
-from headspan.torch.transformers.published import duo_attention_spans, moa_spans
 from headspan.torch.transformers.recording import record
 from headspan.torch.transformers.register import register
 from headspan.torch.transformers.spans import freeze_spans, set_spans
 
-__all__ = ["duo_attention_spans", "freeze_spans", "head_cache", "moa_spans", "record", "register", "set_spans"]
+__all__ = ["freeze_spans", "head_cache", "record", "register", "set_spans"]
