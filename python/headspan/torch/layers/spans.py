@@ -97,7 +97,7 @@ class AdaptiveSpan(Shares):
     a call cannot write to the parameter, as within `torch.func`, clamp the parameter yourself after each step.
 
     An optimizer that was created before the parameter never changes it and never clears its gradient. After 512 such
-    training calls in a row, a `UserWarning` says so, except in compiled code.
+    training calls in a row, a `UserWarning` says so, except in compiled code and on a GPU.
 
     Parameters
     ----------
@@ -173,8 +173,8 @@ class AdaptiveSpan(Shares):
 
     def forward(self) -> torch.Tensor:
         """Return the spans in tokens, of shape (num_heads,)."""
-        if _is_writable(self.fraction) and not torch.compiler.is_compiling():
-            self._count_idle_call()
+        if _is_writable(self.fraction) and self.fraction.is_cpu and not torch.compiler.is_compiling():
+            self._count_idle_call()  # on a GPU this would wait for the device
         return self.max_span * self._clamped(self.fraction)
 
     def _count_idle_call(self) -> None:
