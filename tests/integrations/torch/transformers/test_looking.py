@@ -286,5 +286,5 @@ def test_rules_allow_the_pairs_of_transformers():
 
 def test_without_transformers_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ModuleNotFoundError, match=r"headspan\[transformers\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"register needs transformers; run pip install '\.\[transformers\]'"):
         headspan.torch.register()
