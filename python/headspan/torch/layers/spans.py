@@ -84,7 +84,7 @@ def _is_within(parameter: torch.Tensor) -> bool:
     return bool(low >= 0) and bool(high <= 1)
 
 
-# Gradient accumulation also leaves a gradient for many calls, but not for so many.
+# With gradient accumulation, a gradient also stays for several calls, but rarely for 512.
 _IDLE_CALLS = 512
 
 
