@@ -24,6 +24,7 @@ extensions = [
     "formulas",
     "public_names",
     "live_view",
+    "search_text",
 ]
 
 root_doc = "docs/start/index"
@@ -65,5 +66,6 @@ html_static_path = ["style"]
 html_css_files = ["site.css"]
 html_extra_path = ["root"]  # index.html, which leads to the page of the start
 html_copy_source = False
+html_show_search_summary = False  # search_text.py shows excerpts
 html_show_copyright = html_show_sphinx = False
 templates_path = []

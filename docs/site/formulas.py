@@ -1,6 +1,7 @@
 """Formulas as MathML, which browsers draw without a script, and the font in which they draw them."""
 
 import logging
+import re
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -22,13 +23,20 @@ CHARACTERS = [
 ]
 
 
+def _mathml(formula: str, display: str) -> str:
+    """Convert a formula, without the space that browsers put around signs and bars, as if they were operators."""
+    math = convert(formula, display=display).replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")
+    math = math.replace('<mo stretchy="false">&#x0007C;', '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;')
+    return re.sub("(<mrow>|(?:&#x00028;|&#x0003D;)</mo>)<mo>&#x02212;", r'\1<mo form="prefix">&#x02212;', math)
+
+
 def _inline(translator: HTML5Translator, node: nodes.math) -> None:
-    translator.body.append(convert(node.astext()))
+    translator.body.append(_mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def _block(translator: HTML5Translator, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>\n')
+    translator.body.append(f'<div class="formula">{_mathml(node.astext(), "block")}</div>\n')
     raise nodes.SkipNode
 
 

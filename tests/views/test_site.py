@@ -1,4 +1,7 @@
-"""The pages that `nox -s docs` builds, in a browser: nothing is asked of a network, and a phone shows them."""
+"""The pages that `nox -s docs` builds, in a browser: nothing is asked of a network, and a phone shows them.
+
+All pages are opened from files, as readers of a built site do.
+"""
 
 import pytest
 from helpers import ROOT
@@ -45,4 +48,54 @@ def test_the_view_of_the_start_moves_without_a_server(browser):
         "input => { input.value = input.min; input.dispatchEvent(new Event('input', { bubbles: true })); }"
     )
     assert page.locator(words).get_attribute("aria-valuetext") != before
+    context.close()
+
+
+def search(browser, words):
+    """Search for words; return the address, the title and the excerpt of every result, and the marked words in it."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{(SITE / 'search.html').as_uri()}?q={words}")
+    page.get_by_text("Search finished").wait_for()
+    results = page.locator("ul.search > li").evaluate_all(
+        """items => items.map(item => [
+          item.querySelector("a").getAttribute("href"),
+          item.querySelector("a").textContent,
+          item.querySelector(".context")?.textContent,
+          [...item.querySelectorAll("mark")].map(mark => mark.textContent.toLowerCase()),
+        ])"""
+    )
+    context.close()
+    return results
+
+
+def test_search_shows_the_text_around_the_words(browser):
+    results = {address: rest for address, *rest in search(browser, "soft+cap")}
+    title, excerpt, marked = results["docs/explain/definition.html#other-options"]
+    assert title == "The definition > Other options"
+    assert "a soft cap of the scores" in excerpt
+    assert marked == ["soft", "cap"]
+    assert all(marked for _, _, marked in results.values())
+
+
+def test_search_finds_names_and_other_forms_of_words(browser):
+    results = {address: rest for address, *rest in search(browser, "soft_mask")}
+    title, excerpt, marked = results["docs/reference/spans.html#headspan.soft_mask"]
+    assert title == "headspan.soft_mask"
+    assert "soft_mask" in excerpt
+    assert set(marked) == {"soft_mask"}
+    assert any("overflow" in marked for *_, marked in search(browser, "overflowing"))
+
+
+def test_search_lists_each_section_once(browser):
+    addresses = [address for address, *_ in search(browser, "explore")]
+    assert len(addresses) == len(set(addresses)) > 10
+
+
+def test_formulas_have_the_font_of_the_site(browser):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto((SITE / "docs" / "explain" / "definition.html").as_uri())
+    assert page.evaluate("document.fonts.ready.then(() => document.fonts.check('1em \"STIX Two Math\"'))")
+    assert page.evaluate("[...document.fonts].map(font => font.status)") == ["loaded"]
     context.close()
