@@ -64,6 +64,7 @@ html_theme = "furo"
 html_title = "headspan"
 html_static_path = ["style"]
 html_css_files = ["site.css"]
+html_js_files = [("pictures.js", {"defer": "defer"})]
 html_extra_path = ["root"]  # index.html, which leads to the page of the start
 html_copy_source = False
 html_show_search_summary = False  # search_text.py shows excerpts

@@ -18,23 +18,32 @@ TOO_WIDE = """() => {
   const width = document.documentElement.clientWidth;
   return document.documentElement.scrollWidth > width ? document.documentElement.scrollWidth : 0;
 }"""
+# Pictures that are so small that their text, of 10 pixels in full size, is hardly legible.
+TOO_SMALL = """async () => {
+  const pictures = [...document.querySelectorAll("article img")];
+  await Promise.all(pictures.map(picture => picture.decode()));
+  await new Promise(requestAnimationFrame);
+  return pictures.filter(picture => picture.width < 0.4 * picture.naturalWidth).map(picture => picture.src);
+}"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_asks_the_network_or_scrolls_sideways(browser, scheme):
+def test_a_phone_shows_every_page_without_a_network(browser, scheme):
     context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme=scheme)
-    page, asked, complaints, wide = context.new_page(), [], [], {}
+    page, asked, complaints, wide, small = context.new_page(), [], [], {}, []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: complaints.append((page.url, str(error))))
     for path in PAGES:
         page.goto(path.as_uri())
         if width := page.evaluate(TOO_WIDE):
             wide[str(path.relative_to(SITE))] = width
+        small += page.evaluate(TOO_SMALL)
     context.close()
     assert len(asked) > len(PAGES)
     assert [url for url in asked if not url.startswith(("file://", "data:"))] == []
     assert complaints == []
     assert wide == {}
+    assert small == []
 
 
 def test_the_view_of_the_start_moves_without_a_server(browser):
