@@ -15,7 +15,8 @@ from headspan.lab.model.memory import Memory
 from headspan.lab.runs import Run
 from headspan.lab.training.baselines import baselines_of, pairs_in_window, spans_in_window, train_baseline
 from headspan.lab.training.engines import objective
-from headspan.lab.training.train import current_state, draw_batch, initial_state, sample_bits, text_bits
+from headspan.lab.training.start import current_state, initial_state
+from headspan.lab.training.train import draw_batch, sample_bits, text_bits
 from lm_helpers import TRAINING, small_model, small_run, small_text
 
 TEXT = small_text()

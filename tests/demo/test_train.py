@@ -14,7 +14,8 @@ from headspan.lab import text as _text
 from headspan.lab.lm import ModelConfig
 from headspan.lab.runs import Run, RunError, next_folder, replace_file
 from headspan.lab.runs.optimizer import Adam, schedule
-from headspan.lab.training.train import _Trainer, draw_batch, initial_state, train
+from headspan.lab.training.start import initial_state
+from headspan.lab.training.train import _Trainer, draw_batch, train
 from lm_helpers import TRAINING, small_model, small_run, small_text
 
 

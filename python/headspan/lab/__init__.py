@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from headspan.lab.config import TrainConfig
     from headspan.lab.report.write import write_report
     from headspan.lab.trained.loaded import load_run
-    from headspan.lab.training.train import as_config, train
+    from headspan.lab.training.start import as_config
+    from headspan.lab.training.train import train
 
 __all__ = ["TrainConfig", "as_config", "lm", "load_run", "train", "write_report"]
 
 _MODULES = {
     "TrainConfig": "config",
-    "as_config": "training.train",
+    "as_config": "training.start",
     "load_run": "trained.loaded",
     "train": "training.train",
     "write_report": "report.write",

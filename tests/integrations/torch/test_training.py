@@ -15,7 +15,8 @@ from headspan.lab.training.engines import objective  # isort: skip
 from headspan.lab.model import init_parameters  # isort: skip
 from headspan.lab.model.memory import Memory  # isort: skip
 from headspan.lab.runs import Run  # isort: skip
-from headspan.lab.training.train import configs, draw_batch, train  # isort: skip
+from headspan.lab.training.start import configs  # isort: skip
+from headspan.lab.training.train import draw_batch, train  # isort: skip
 
 ENGINES = ("numpy", "torch")
 

@@ -31,7 +31,8 @@ from headspan.lab.training.baselines import (
     train_baseline,
 )
 from headspan.lab.training.engines import objective
-from headspan.lab.training.train import as_config, check_length, configs, current_state, state_to_go_on_from, train
+from headspan.lab.training.start import as_config, check_length, configs, current_state, state_to_go_on_from
+from headspan.lab.training.train import train
 
 ENDINGS = {
     "out of time": "training reached its time limit",

@@ -23,7 +23,8 @@ from headspan.lab.training.baselines import (
     spans_in_window,
     step_of,
 )
-from headspan.lab.training.train import configs, current_state, text_bits
+from headspan.lab.training.start import configs, current_state
+from headspan.lab.training.train import text_bits
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from headspan.lab.report.remarks import notes, warnings
 from headspan.lab.report.subject import Subject
 from headspan.lab.runs import Run, replace_file
 from headspan.lab.text import Text, baselines
-from headspan.lab.training.train import check_same_text, configs, current_state, text_bits
+from headspan.lab.training.start import check_same_text, configs, current_state
+from headspan.lab.training.train import text_bits
 
 __all__ = ["write_report"]
 

@@ -20,7 +20,8 @@ from headspan.lab.training.baselines import (
     window_of_pairs,
     with_window,
 )
-from headspan.lab.training.train import configs, current_state, text_bits
+from headspan.lab.training.start import configs, current_state
+from headspan.lab.training.train import text_bits
 
 # Number of windows of the validation text over which predicted spans are averaged.
 WINDOWS = 8

@@ -26,7 +26,8 @@ from headspan.lab.sweep.grid import Plan, Point
 from headspan.lab.sweep.numbers import numbers_of, of_equal_cost
 from headspan.lab.text import Text, read_text, standard_library
 from headspan.lab.training.engines import objective
-from headspan.lab.training.train import as_config, check_length, configs, current_state, train
+from headspan.lab.training.start import as_config, check_length, configs, current_state
+from headspan.lab.training.train import train
 
 RESULT = "result.json"
 

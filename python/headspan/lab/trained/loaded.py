@@ -18,7 +18,7 @@ from headspan.lab.model.forward import forward, mean_spans
 from headspan.lab.model.heads import characters, side_by_side
 from headspan.lab.report.numbers import history_of
 from headspan.lab.runs import Run, RunError
-from headspan.lab.training.train import configs, current_state
+from headspan.lab.training.start import configs, current_state
 
 Array = NDArray[Any]
 

@@ -19,7 +19,8 @@ from headspan.lab.config import ModelConfig, TrainConfig
 from headspan.lab.model import Parameters, spans
 from headspan.lab.runs import Run, State
 from headspan.lab.text import Text
-from headspan.lab.training.train import as_config, configs, current_state, train
+from headspan.lab.training.start import as_config, configs, current_state
+from headspan.lab.training.train import train
 from headspan.ops.cost import cost
 
 Array = NDArray[Any]
