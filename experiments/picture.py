@@ -98,7 +98,7 @@ def tuned() -> None:
                 above = [row["bits_per_character"] - full for row in rows]
                 lost.plot(pairs, above, "o-", color=color, markersize=4, linewidth=1, label=None if number else way)
             learned = [row for row in result["rows"] if row["way"] == "spans"][-1]["spans"]
-            for layer, head_spans in enumerate(learned, 1):
+            for layer, head_spans in enumerate(learned):
                 height = [layer + 0.18 * (number - 1)] * len(head_spans)
                 spans.plot(head_spans, height, "o", color=f"C{number}", markersize=5)
         lost.set_xlabel("pairs (% of full attention)")
@@ -107,7 +107,7 @@ def tuned() -> None:
         lost.legend(frameon=False, fontsize=9)
         spans.set_xscale("log", base=2)
         spans.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        spans.set_yticks(range(1, len(learned) + 1))
+        spans.set_yticks(range(len(learned)))
         spans.invert_yaxis()
         spans.set_xlabel("span of a head (characters)")
         spans.set_ylabel("layer (a colour is a seed)")

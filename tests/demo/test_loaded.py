@@ -69,6 +69,7 @@ def test_a_trace_goes_straight_into_explore(run):
     view = hs.explore(**seen)
     assert view.span == np.minimum(seen["span"], 23).tolist()
     assert (view.meta["tokens"], view.meta["unit"]) == (seen["tokens"], "characters")
+    assert view.meta["names"] == ["layer 0, head 0", "layer 0, head 1", "layer 1, head 0", "layer 1, head 1"]
     assert seen.keys() <= inspect.signature(hs.explore).parameters.keys()
 
 

@@ -76,7 +76,7 @@ def test_the_view_holds_the_passage_and_the_spans_of_all_heads(finished):
     traits, meta = view["traits"], view["traits"]["meta"]
     test, parameters = TEXT.encode(TEXT.part("test")), run.load().parameters
     tokens = _measure.sequences(test, TRAINING.context, 1)
-    assert meta["names"] == ["layer 1, head 1", "layer 1, head 2", "layer 2, head 1", "layer 2, head 2"]
+    assert meta["names"] == ["layer 0, head 0", "layer 0, head 1", "layer 1, head 0", "layer 1, head 1"]
     assert traits["span"] == parameters["span"].ravel().tolist()
     assert traits["head"] == parameters["span"].argmax()
     shown = TEXT.vocabulary[tokens[0]].tobytes().decode("ascii", errors="replace").replace("\ufffd", "\u00b7")
@@ -321,7 +321,7 @@ def test_every_span_is_shown_with_its_reach(finished):
     reach = np.ceil(spans + 4).astype(int) - 1  # the last distance with a mask above 0
     for layer in range(2):
         for what, shown in (("span", [f"{z:.1f}" for z in spans[layer]]), ("reach", [str(x) for x in reach[layer]])):
-            row = re.search(rf"<tr>(?:(?!</tr>).)*layer {layer + 1}, {what}.*?</tr>", page)[0]
+            row = re.search(rf"<tr>(?:(?!</tr>).)*layer {layer}, {what}.*?</tr>", page)[0]
             assert re.findall(r">([\d.]+)<", row) == shown
     maps = _pictures.attention_maps(np.ones((2, 2, 1, 1)), 4, spans, 4)
     assert [ax.get_title().split("\n")[-1] for ax in maps.axes[:4]] == [

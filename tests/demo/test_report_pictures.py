@@ -15,7 +15,7 @@ def test_spans_are_drawn_where_they_are():
     dots = [line.get_ydata() for line in ax.lines if line.get_marker() not in ("None", None)]
     assert np.array_equal(np.stack(dots), values)
     assert [line.tolist() for line in ax.collections[1].get_segments()] == [
-        [[x, z], [x, z + 32]] for x, z in zip((1.75, 2.25), values[1], strict=True)
+        [[x, z], [x, z + 32]] for x, z in zip((0.75, 1.25), values[1], strict=True)
     ]
     low, high = ax.get_ylim()
     assert low <= 0

@@ -34,7 +34,7 @@ def test_report_shows_where_characters_look(opened, report, width):
     layers = lm.trace(parameters, lm.ModelConfig(**run.config["model"]), tokens)
     for i, (layer, head) in enumerate(np.ndindex(2, 2)):
         page.locator(".heads label").nth(i).click()
-        assert page.locator(".headspan-view h2").text_content() == f"Where layer {layer + 1}, head {head + 1} looks"
+        assert page.locator(".headspan-view h2").text_content() == f"Where layer {layer}, head {head} looks"
         assert page.locator(".subtitle").text_content() == "4\u00a0heads, 32\u00a0characters, causal"
         query, key, _ = layers[layer]
         check_drawn(page, hs.attention_weights(query[0], key[0], span=parameters["span"][layer], ramp=4)[head])

@@ -163,6 +163,23 @@ def test_spans_are_where_they_are():
     assert high > 2048
 
 
+def test_layers_and_heads_are_counted_from_0_as_indices_are():
+    spans = np.arange(1.0, 7).reshape(2, 3)
+    ax = hs.plot.spans(spans)
+    assert ax.get_xticks().tolist() == [0, 1]
+    places = [[round(x) for x in line.get_xdata()] for line in ax.lines if line.get_marker() == "o"]
+    assert places == [[0] * 3, [1] * 3]
+    for ax, names in (
+        (hs.plot.span_history([0, 1], [spans, spans]), ["layer 0", "layer 1"]),
+        (hs.plot.span_history([0, 1], [spans[0], spans[0]]), ["head 0", "head 1", "head 2"]),
+        (hs.plot.soft_mask(spans[0]), ["head 0", "head 1", "head 2"]),
+    ):
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == names
+    bar = hs.plot.soft_mask(np.arange(8.0)).figure.axes[-1]  # a colour bar for many heads
+    assert bar.get_ylim() == (-0.5, 7.5)
+    assert {0, 6} <= set(bar.get_yticks())
+
+
 @pytest.mark.parametrize("draws", [hs.plot.spans, lambda span, **o: hs.plot.span_history([0, 1], [span] * 2, **o)])
 def test_spans_above_the_limit_have_ticks_to_be_read_by(draws):
     ax = draws([[3, 40, 900], [70, 1000, 5000]], max_span=64)

@@ -55,12 +55,12 @@ def test_heads_have_panels_and_steps_rows():
     assert len(panels) == 6
     for ax, (step, head) in zip(panels, np.ndindex(3, 2), strict=True):
         np.testing.assert_array_equal(drawn_gates(ax)[1], np.where(np.tri(4), gates[step, head], np.nan))
-        assert ax.get_title() == f"head {head + 1}, step {[1, 40, '1,800'][step]}\n10 of 10 blocks open"
+        assert ax.get_title() == f"head {head}, step {[1, 40, '1,800'][step]}\n10 of 10 blocks open"
     rows = {ax.get_subplotspec().rowspan.start for ax in panels[::2]}
     assert rows == {0, 1, 2}
     assert [ax.get_title() for ax in hs.plot.block_gates(gates[0], 8).axes[:2]] == [
+        "head 0\n10 of 10 blocks open",
         "head 1\n10 of 10 blocks open",
-        "head 2\n10 of 10 blocks open",
     ]
 
 

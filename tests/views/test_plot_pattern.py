@@ -107,7 +107,7 @@ def test_of_a_very_large_layout_some_rows_are_looked_at(monkeypatch):
 def test_heads_that_differ_have_panels():
     mask = np.array([[[1, 0], [1, 1]], [[0, 0], [0, 0]]], bool)
     figure = hs.plot.pattern(Blocks(mask, 3, per_head=True), 6)
-    assert [ax.get_title() for ax in figure.axes] == ["head 1: 100 %, 5.38 kFLOP", "head 2: 0 %, 0 FLOP"]
+    assert [ax.get_title() for ax in figure.axes] == ["head 0: 100 %, 5.38 kFLOP", "head 1: 0 %, 0 FLOP"]
     assert [(ax.images[0].get_array()[..., 3] > 0).sum() for ax in figure.axes] == [21, 0]
     figure = hs.plot.pattern(Random(1, 2, per_head=True), 12, span=[99, 99])
     drawn = [ax.images[0].get_array()[..., 3] > 0 for ax in figure.axes]

@@ -91,7 +91,7 @@ def block_gates(
         step, head = divmod(number, heads)
         head_gates = gates[step, head]
         image = _draw_gates(panel, head_gates, valid, sides)
-        title = f"head {head + 1}" if step_numbers is None else f"head {head + 1}, step {step_numbers[step]:,}"
+        title = f"head {head}" if step_numbers is None else f"head {head}, step {step_numbers[step]:,}"
         panel.set_title(f"{title}\n{_open(head_gates, valid)}", size=9)
     _gate_key(figure, image, panels)
     return figure

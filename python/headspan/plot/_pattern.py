@@ -248,7 +248,7 @@ def _draw(ax: Axes, layout: Layout, shades: list[str], queries: int, keys: int) 
 def _cost_text(pairs: int, full: int, flops: int, head: int | None) -> str:
     share = _percent(pairs, full)
     if head is not None:
-        return f"head {head + 1}: {share}, {_scaled(flops)}"
+        return f"head {head}: {share}, {_scaled(flops)}"
     return f"{pairs:,} of {full:,} pairs ({share}), {_scaled(flops)}"
 
 

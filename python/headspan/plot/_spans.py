@@ -131,7 +131,7 @@ def spans(
     shift = np.linspace(-0.25, 0.25, heads) if heads > 1 else np.zeros(1)
     size = 7 if layers * heads <= 48 else 4
     for layer, (row, mean, colour) in enumerate(zip(values, means, style.colours(layers), strict=True)):
-        x = layer + 1 + shift
+        x = layer + shift
         if beyond:
             ax.vlines(x, row, row + beyond, color=colour, linewidth=1.2, alpha=0.6, label="reach")
         ax.plot(
@@ -145,11 +145,11 @@ def spans(
             zorder=3,
             clip_on=False,
         )
-        ax.plot([layer + 0.66, layer + 1.34], [mean] * 2, color=style.ink(), linewidth=1.6, label="mean")
+        ax.plot([layer - 0.34, layer + 0.34], [mean] * 2, color=style.ink(), linewidth=1.6, label="mean")
     _span_axis(ax, top, max_span, unit)
-    ax.set_xlim(0.5, layers + 0.5)
+    ax.set_xlim(-0.5, layers - 0.5)
     step = 1 if layers <= 12 else 2 if layers <= 24 else 4
-    ax.set_xticks(range(1, layers + 1, step))
+    ax.set_xticks(range(0, layers, step))
     line = "line: up to its reach, " if beyond else ""
     ax.set_xlabel(f"layer (dot: span of a head, {line}bar: mean span)")
     ax.grid(axis="x", visible=False)

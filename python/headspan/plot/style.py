@@ -87,11 +87,11 @@ def key(ax: Axes, what: str, count: int) -> None:
         return
     if count <= len(COLOURS):
         line = matplotlib("lines").Line2D
-        handles = [line([], [], color=c, label=f"{what} {i + 1}") for i, c in enumerate(colours(count))]
+        handles = [line([], [], color=c, label=f"{what} {i}") for i, c in enumerate(colours(count))]
         legend(ax, handles)
         return
     colour_map = matplotlib("colors").ListedColormap(colours(count))
-    norm = matplotlib("colors").Normalize(0.5, count + 0.5)
+    norm = matplotlib("colors").Normalize(-0.5, count - 0.5)
     bar = ax.figure.colorbar(matplotlib("cm").ScalarMappable(norm, colour_map), ax=ax, label=what, aspect=30)
     bar.locator = integer_ticks()
     bar.update_ticks()

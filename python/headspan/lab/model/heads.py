@@ -17,8 +17,8 @@ def side_by_side(layers: Sequence[tuple[Array, Array, Array]]) -> list[Array]:
 
 
 def head_names(layers: int, heads: int) -> list[str]:
-    """Return the names of the heads, numbered from 1 as in all pictures."""
-    return [f"layer {layer + 1}, head {head + 1}" for layer, head in np.ndindex(layers, heads)]
+    """Return the names of the heads, counted from 0 as in all pictures and messages."""
+    return [f"layer {layer}, head {head}" for layer, head in np.ndindex(layers, heads)]
 
 
 def characters(data: NDArray[np.uint8]) -> list[str]:

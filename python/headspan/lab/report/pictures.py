@@ -109,7 +109,7 @@ def opened(values: Array, ramp: float, tokens: list[str]) -> Figure:
         axes = figure.subplots(len(values), 1, squeeze=False).ravel()
         for layer, ax in enumerate(axes):
             plot.dynamic_spans(values[layer], ramp=ramp, unit=UNIT, tokens=tokens, ax=ax)
-            ax.set_title(f"layer {layer + 1}")
+            ax.set_title(f"layer {layer}")
     return figure
 
 
@@ -148,10 +148,10 @@ def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figur
             band(image, spans, ramp)
             span, widest = spans.mean(), spans.max()
             ax.locator_params(nbins=4)
-            above = f"head {head + 1}\n" if layer == 0 else ""
+            above = f"head {head}\n" if layer == 0 else ""
             ax.set_title(f"{above}span {span:.0f}{between}reach {farthest(widest, ramp):.0f}", size=8.5)
             if head == 0:
-                ax.set_ylabel(f"layer {layer + 1}")
+                ax.set_ylabel(f"layer {layer}")
         figure.supxlabel("character looked at (key)", size=9.5)
         figure.supylabel("character that looks (query)", size=9.5)
         figure.colorbar(image, ax=axes, shrink=0.7, aspect=30, extend="min", label="weight on a block of keys")
@@ -187,7 +187,7 @@ def distance_profiles(profiles: Array, values: Array, ramp: float) -> Figure:
                 colour = COLOURS[head % len(COLOURS)]
                 ax.plot(
                     distance[inside], line[inside], color=colour, linewidth=1.3,
-                    label=f"head {head + 1}",
+                    label=f"head {head}",
                 )  # fmt: skip
                 span = values[layer, head]
                 height = np.interp(span, distance[inside], line[inside])
@@ -200,7 +200,7 @@ def distance_profiles(profiles: Array, values: Array, ramp: float) -> Figure:
             shown = [tick for tick in ticks if tick < tokens]
             ax.set_xticks(shown, [str(tick) for tick in shown])
             ax.minorticks_off()
-            ax.set_title(f"layer {layer + 1}")
+            ax.set_title(f"layer {layer}")
             ax.set_xlabel("distance (characters)")
         for ax in axes[layers:]:
             ax.set_visible(False)

@@ -101,11 +101,11 @@ def quality(subject: Subject, known: dict[str, float]) -> str:
 def spans_of_heads(subject: Subject) -> str:
     """Return the section on the spans and their history during training."""
     model, values = subject.model, subject.spans
-    heads = [f"head {head + 1}" for head in range(values.shape[1])]
+    heads = [f"head {head}" for head in range(values.shape[1])]
     lines = []
     for layer, row in enumerate(values):
-        lines.append([f"layer {layer + 1}, span", *(_shown(span, ".1f") for span in row)])
-        lines.append([f"layer {layer + 1}, reach", *(_shown(reach, ".0f") for reach in farthest(row, model.ramp))])
+        lines.append([f"layer {layer}, span", *(_shown(span, ".1f") for span in row)])
+        lines.append([f"layer {layer}, reach", *(_shown(reach, ".0f") for reach in farthest(row, model.ramp))])
     numbers = number_table(["in characters", *heads], lines)
     heading = "<h2>How far does each head look?</h2>"
     if not np.isfinite(values).all():
@@ -230,7 +230,7 @@ def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
     sample = measure.sample_maps(*_beginning(layers, subject.layer_spans, MAP_TOKENS), ramp)
     shown = subject.text.vocabulary[tokens[:MAP_TOKENS][-sample.close_tokens :]]
     layer, head = sample.close_head
-    title = f"Layer {layer + 1}, head {head + 1} (the widest), character by character"
+    title = f"Layer {layer}, head {head} (the widest), character by character"
     profiles = pictures.distance_profiles(sample.profiles, spans, ramp)
     size = sample.maps.shape[-1] * sample.block
     by_row = spans if subject.model.span_kind != "dynamic" else _by_character(subject, size)

@@ -15,7 +15,7 @@ from headspan._help import described
 from headspan.lab.config import ModelConfig, TrainConfig
 from headspan.lab.model import Parameters, layers
 from headspan.lab.model.forward import forward, mean_spans
-from headspan.lab.model.heads import characters, side_by_side
+from headspan.lab.model.heads import characters, head_names, side_by_side
 from headspan.lab.report.numbers import history_of
 from headspan.lab.runs import Run, RunError
 from headspan.lab.training.start import configs, current_state
@@ -32,6 +32,7 @@ class Trace(TypedDict):
     span: Array
     ramp: float
     tokens: list[str]
+    names: list[str]
     unit: str
 
 
@@ -100,7 +101,8 @@ class LoadedRun:
         dict
             ``query``, ``key`` and ``value``, (layers * heads, tokens, head_dim), float32, ordered by layer; ``span``,
             (layers * heads,), and ``ramp``, in characters; ``tokens``, one character per byte, with a dot for bytes
-            that are not ASCII text; ``unit``. For predicted spans, ``span`` is their mean over the text.
+            that are not ASCII text; ``names``, such as "layer 2, head 3" for the head with the span
+            ``weights["span"][2, 3]``; ``unit``. For predicted spans, ``span`` is their mean over the text.
 
         Raises
         ------
@@ -119,6 +121,7 @@ class LoadedRun:
             span=mean_spans(self.model.heads, result.spans).ravel(),
             ramp=self.model.ramp,
             tokens=characters(self.vocabulary[tokens]),
+            names=head_names(self.model.layers, self.model.heads),
             unit="characters",
         )
 
