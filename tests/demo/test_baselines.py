@@ -107,6 +107,20 @@ def test_a_run_that_ended_early_is_compared_at_its_own_step(tmp_path):
     assert len(write_report(run, TEXT)["compared"]) == 3
 
 
+def test_the_report_reads_the_weights_of_each_run_once(tmp_path, monkeypatch):
+    run = small_run(tmp_path / "run", TEXT)
+    train(run, TEXT, steps=3)
+    full, window = baselines_of(run, run.load(), TEXT)
+    train_baseline(run, TEXT, full)
+    other = small_run(run.path / "baselines" / window.folder, TEXT, span_kind="fixed", span_init=window.model.span_init, ramp=0)
+    train(other, TEXT, steps=2)
+    read, load = [], Run.load
+    monkeypatch.setattr(Run, "load", lambda self: read.append(self.path.name) or load(self))
+    assert write_report(run, TEXT)["compared"].keys() == {"learned spans", "full attention"}
+    assert sorted(read) == ["full", "run", window.folder]
+    assert "trained for 2 steps, not for 3, and cannot be compared" in (run.path / "report.html").read_text()
+
+
 def test_the_report_says_what_was_saved_and_what_it_cost(folder, capsys):
     assert cli.main(["train", "text.txt", "--out", "run", "--baselines", *SIZES]) == 0
     assert "full attention" in capsys.readouterr().err
@@ -118,7 +132,9 @@ def test_the_report_says_what_was_saved_and_what_it_cost(folder, capsys):
         assert f"|{name}|" in page
         assert f"|{numbers['bits per character']:.3f}|" in page
         assert f"|{numbers['pairs in a window']:,}|" in page
-    assert full["pairs in a window"] == 2 * 16 * 17 // 2
+    assert full["pairs in a window"] == summary["full pairs"] == 2 * 16 * 17 // 2
+    assert learned["pairs in a window"] == summary["pairs"]  # one count, in both tables
+    assert page.count(f"|{summary['pairs']:,}|") == page.count(f"|{summary['full pairs']:,}|") == 2
     assert learned["pairs in a window"] <= window["pairs in a window"] < learned["pairs in a window"] + 2 * 16
     window_run = Run.open(next((folder / "run/baselines").glob("window-*")))
     text = small_text(2000)

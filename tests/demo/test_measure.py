@@ -3,6 +3,7 @@
 import headspan as hs
 import numpy as np
 from headspan.lab.report import measure, sections
+from headspan.lab.training.baselines import Pairs, pairs_in_window
 
 
 def test_mean_weight_at_each_distance():
@@ -32,8 +33,12 @@ def test_work_and_memory_saved_are_those_of_the_spans():
     assert saving.cache == sum(cache.nbytes for cache in caches)
     assert saving.full_cache == 2 * 2 * 70 * (8 + 8) * 4
     maps = [hs.attention_weights(*layers[i][:2], span=spans[i], ramp=4) for i in range(2)]
-    assert saving.pairs == np.count_nonzero(maps)
-    assert saving.full_pairs == 2 * 2 * 2 * (70 * 71 // 2)
-    text = sections.saved(saving)
+    assert 2 * pairs_in_window(spans, 4, 70) == np.count_nonzero(maps)
+    pairs = Pairs(1234, 2 * 2 * (70 * 71 // 2), 70, 0)
+    text = sections.saved(saving, pairs)
+    assert "1,234" in text
+    assert "9,940" in text
+    assert "one window of 70 characters." in text
+    assert "2 windows of 70 characters" in text
     assert f"{saving.cache / 1024:,.0f} KiB" in text
     assert f"{saving.full_cache / saving.cache:.1f} times" in text

@@ -8,20 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from headspan.lab.config import ModelConfig
 from headspan.lab.report.page import number_table, with_code
 from headspan.lab.report.remarks import command_to_continue
 from headspan.lab.report.subject import Subject
-from headspan.lab.runs import Run, State
+from headspan.lab.runs import Run
 from headspan.lab.training.baselines import (
     FOLDER,
     baselines_of,
     has_baselines,
-    length_of_window,
-    pairs_in_window,
-    run_of,
-    spans_in_window,
-    step_of,
+    pairs_of,
 )
 from headspan.lab.training.start import configs, current_state
 from headspan.lab.training.train import text_bits
@@ -48,47 +43,46 @@ class Compared:
     seconds: float
 
 
-def compare(subject: Subject) -> list[Compared] | None:
-    """Return the model of a run and its baselines with the same number of steps, or None if it has no baselines.
+@dataclass(frozen=True)
+class Comparison:
+    """The models that have been trained for as many steps, and the baselines that have not.
 
-    `left_out` names the others.
+    Attributes
+    ----------
+    models : list of Compared
+        The model of the run first.
+    left_out : list of str
+        A sentence for each baseline with another number of steps.
     """
+
+    models: list[Compared]
+    left_out: list[str]
+
+
+def compare(subject: Subject) -> Comparison | None:
+    """Compare the model of a run with its baselines, or return None if it has no baselines."""
     run, training, state = subject.run, subject.training, subject.state
-    if not has_baselines(run) or not np.isfinite(subject.spans).all():
+    if not has_baselines(run) or subject.pairs is None:
         return None
     test = subject.text.encode(subject.text.part("test"))
-    models = [Compared("learned spans", subject.test_bits, _pairs(subject, state, subject.model), state.seconds)]
-    for baseline in baselines_of(run, state, subject.text):
-        other = run_of(run, baseline)
-        if other is None:
-            continue
-        model = configs(other)[0]
-        reached = current_state(other, model, training.seed)
-        if reached.step == state.step:
+    models = [Compared("learned spans", subject.test_bits, subject.pairs.computed, state.seconds)]
+    left_out = []
+    names = {baseline.folder: baseline.name for baseline in baselines_of(run, state, subject.text)}
+    for folder in sorted((run.path / FOLDER).iterdir()):
+        baseline = Run.open(folder)
+        model = configs(baseline)[0]
+        reached = current_state(baseline, model, training.seed)
+        if reached.step != state.step:
+            name = "Full attention" if folder.name == "full" else f"A window of {model.span_init:,.0f} characters"
+            left_out.append(
+                f"{name} has been trained for {reached.step:,} steps, not for {state.step:,}, and cannot be compared."
+            )
+        elif folder.name in names:
             with np.errstate(all="ignore"):  # weights may hold NaN, which the report mentions
                 bits = text_bits(reached.parameters, model, training, test).mean(dtype=np.float64)
-            models.append(Compared(baseline.name, float(bits), _pairs(subject, reached, model), reached.seconds))
-    return models
-
-
-def left_out(subject: Subject) -> list[str]:
-    """Return a sentence for each baseline that the table leaves out, since it has another number of steps."""
-    sentences = []
-    for folder in sorted((subject.run.path / FOLDER).iterdir()):
-        baseline = Run.open(folder)
-        step, window = step_of(baseline), configs(baseline)[0].span_init
-        if step != subject.state.step:
-            name = "Full attention" if folder.name == "full" else f"A window of {window:,.0f} characters"
-            sentences.append(
-                f"{name} has been trained for {step:,} steps, not for {subject.state.step:,}, and cannot be compared."
-            )
-    return sentences
-
-
-def _pairs(subject: Subject, state: State, model: ModelConfig) -> int:
-    training, text = subject.training, subject.text
-    spans = spans_in_window(state.parameters, model, training, text.encode(text.part("validation")))
-    return pairs_in_window(spans, model.ramp, length_of_window(spans, training), training.earlier(model))
+            pairs = pairs_of(reached.parameters, model, training, subject.text).computed
+            models.append(Compared(names[folder.name], float(bits), pairs, reached.seconds))
+    return Comparison(models, left_out)
 
 
 def in_words(models: list[Compared]) -> list[str]:
@@ -111,24 +105,22 @@ def _bits(learned: Compared, other: Compared) -> str:
     return f"{abs(difference):.3f} bits per character {'more' if difference > 0 else 'less'}"
 
 
-def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
+def compared(subject: Subject, comparison: Comparison | None) -> list[str]:
     """Return the section, or an empty list for a run without baselines."""
-    if models is None:
+    if comparison is None or subject.pairs is None:
         return []
-    context = subject.training.context
-    earlier = subject.training.earlier(subject.model)
-    full = pairs_in_window(np.full(subject.spans.shape, context + earlier), 0, context, earlier)
+    models = comparison.models
     rows = [
         [
             model.name,
             f"{model.bits:.3f}" if math.isfinite(model.bits) else "not a number",
             f"{model.pairs:,}",
-            f"{model.pairs / full:.1%}",
+            f"{model.pairs / subject.pairs.full:.1%}",
         ]
         for model in models
     ]
     head = ["", "bits per character", "pairs", "of all pairs"]
-    sentences = [*in_words(models), *left_out(subject)]
+    sentences = [*in_words(models), *comparison.left_out]
     if len(models) < 3:
         sentences.append(f"To compare with full attention and a window: `{command_to_continue(subject.run)}`")
     return [
@@ -138,11 +130,11 @@ def compared(subject: Subject, models: list[Compared] | None) -> list[str]:
         "<p>All rows are the same model, trained once each from the same weights on the same batches for the same "
         "number of steps. Small differences may change sign with another seed. The window is hard, the same for all "
         "heads, and the smallest that computes at least as many pairs as the learned spans. Pairs are counted over all "
-        f"heads in a window of {context:,} characters, bits are those of the held-out text.</p>",
+        f"heads in a window of {subject.pairs.tokens:,} characters, bits are those of the held-out text.</p>",
     ]
 
 
-def compared_numbers(models: list[Compared] | None) -> dict[str, dict[str, Any]]:
+def compared_numbers(comparison: Comparison | None) -> dict[str, dict[str, Any]]:
     """Return the numbers of the section's table."""
     return {
         model.name: {
@@ -150,5 +142,5 @@ def compared_numbers(models: list[Compared] | None) -> dict[str, dict[str, Any]]
             "pairs in a window": model.pairs,
             "training seconds": round(model.seconds, 3),
         }
-        for model in models or []
+        for model in ([] if comparison is None else comparison.models)
     }

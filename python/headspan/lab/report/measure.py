@@ -19,12 +19,10 @@ Layer = tuple[Array, Array, Array]
 
 @dataclass(frozen=True)
 class Saving:
-    """Work and time of attention with learned spans and of full causal attention.
+    """Time and memory of attention with learned spans and of full causal attention.
 
     Attributes
     ----------
-    pairs, full_pairs : int
-        Number of pairs of a query and a key that one batch computes, over all layers.
     forward, full_forward, both, full_both : float
         Median times over the rounds, in seconds, of the forward pass, and of forward and backward pass.
     cache, full_cache : int
@@ -34,8 +32,6 @@ class Saving:
         Shape (batch, heads, tokens, head_dim) of each layer.
     """
 
-    pairs: int
-    full_pairs: int
     forward: float
     full_forward: float
     both: float
@@ -47,7 +43,7 @@ class Saving:
 
 
 def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, rounds: int = 15) -> Saving:
-    """Count the pairs and measure the time of attention over all layers, alternating the two kinds in each round.
+    """Measure the time of attention over all layers, alternating the two kinds in each round.
 
     Parameters
     ----------
@@ -60,8 +56,6 @@ def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, round
     """
     shape = layers[0][0].shape
     sizes = dict(zip(("batch", "num_heads", "tokens", "head_dim"), shape, strict=True))
-    costs = [hs.cost(**sizes, span=span, ramp=ramp) for span in spans]
-    full = hs.cost(**sizes)
     grad = np.ones(shape, layers[0][0].dtype)
     unlimited = [None] * len(layers)
 
@@ -82,13 +76,10 @@ def measure_saving(layers: list[Layer], spans: Sequence[Any], ramp: float, round
         ],
         rounds,
     )
-    pairs = sum(cost.pairs for cost in costs)
     one = {**sizes, "batch": 1, "decode": True}
     widest = [span.max(axis=(0, 2)) if np.ndim(span) == 3 else span for span in spans]  # a cache fits the widest span
     caches = [hs.cost(**one, span=span, ramp=ramp).cache_bytes or 0 for span in (*widest, None)]
     return Saving(
-        pairs=pairs,
-        full_pairs=full.pairs * len(layers),
         forward=seconds[0],
         full_forward=seconds[1],
         both=seconds[2],

@@ -25,10 +25,8 @@ def finite_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def saving_numbers(saving: Saving | None) -> dict[str, Any]:
-    """Return the counts and times of a `Saving` by name, or None for each of them without a `Saving`."""
+    """Return the times of a `Saving` by name, or None for each of them without a `Saving`."""
     names = {
-        "pairs": "pairs",
-        "full pairs": "full_pairs",
         "forward seconds": "forward",
         "full forward seconds": "full_forward",
         "forward and backward seconds": "both",

@@ -19,6 +19,7 @@ from headspan.lab.report.page import number_table, passage_html, table
 from headspan.lab.report.subject import Subject
 from headspan.lab.report.view import view_section
 from headspan.lab.runs import Run, replace_file
+from headspan.lab.training.baselines import Pairs
 from headspan.ops.spans import farthest
 
 Array = NDArray[Any]
@@ -153,20 +154,21 @@ def _widest_and_narrowest(spans: Array, ramp: float) -> str:
     )
 
 
-def saved(saving: measure.Saving | None) -> str:
+def saved(saving: measure.Saving | None, pairs: Pairs | None) -> str:
     """Return the section on the work and time that the spans save."""
-    if saving is None:
+    if saving is None or pairs is None:
         return "<h2>What do the spans save?</h2><p>The spans are not all finite, so there is nothing to measure.</p>"
 
     def times(name: str, short: float, full: float) -> tuple[str, str, str, str]:
         return name, f"{1e3 * short:.2f} ms", f"{1e3 * full:.2f} ms", f"{full / short:.1f} times"
 
     batch, heads, tokens, head_dim = saving.shape
-    pairs = (
+    before = f", which see up to {pairs.earlier:,} earlier ones" if pairs.earlier else ""
+    counted = (
         "pairs of characters",
-        f"{saving.pairs:,}",
-        f"{saving.full_pairs:,}",
-        f"{saving.full_pairs / saving.pairs:.1f} times",
+        f"{pairs.computed:,}",
+        f"{pairs.full:,}",
+        f"{pairs.full / pairs.computed:.1f} times",
     )
     cache = (
         "keys and values cached for generation",
@@ -175,7 +177,7 @@ def saved(saving: measure.Saving | None) -> str:
         f"{saving.full_cache / saving.cache:.1f} times",
     )
     rows = [
-        pairs,
+        counted,
         times("forward", saving.forward, saving.full_forward),
         times("forward and backward", saving.both, saving.full_both),
         cache,
@@ -184,9 +186,10 @@ def saved(saving: measure.Saving | None) -> str:
     return (
         "<h2>What do the spans save?</h2>"
         f"{number_table(head, rows)}"
-        f"<p>Pairs and bytes are counted; times are measured. They are for the attention of all layers over {batch} "
-        f"windows of {tokens} characters with {heads} heads of {head_dim} channels. Times are the median of "
-        f"{saving.rounds} rounds that alternate between the two kinds, with {hs.get_num_threads()} threads.</p>"
+        f"<p>Pairs are counted over all heads in one window of {pairs.tokens:,} characters{before}. Times are "
+        f"measured: the attention of all layers over {_counted(batch, 'window')} of {tokens:,} characters with "
+        f"{_counted(heads, 'head')} of {head_dim} channels, as the median of {saving.rounds} rounds that alternate "
+        f"between the two kinds, with {_counted(hs.get_num_threads(), 'thread')}.</p>"
     )
 
 

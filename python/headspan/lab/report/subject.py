@@ -15,6 +15,7 @@ from headspan.lab.report import pictures
 from headspan.lab.report.page import figure
 from headspan.lab.runs import Row, Run, State
 from headspan.lab.text import Text
+from headspan.lab.training.baselines import Pairs
 
 Array = NDArray[Any]
 
@@ -30,6 +31,7 @@ class Subject:
     state: State
     bits: Array  # of each character of the test text except the first
     layer_spans: Sequence[Any]  # per layer: (heads,), a number, or (batch, heads, characters) on a passage
+    pairs: Pairs | None  # None if spans are not finite
     rows: list[Row]  # metrics up to the step of the state; a killed run may have written more
     pictures: dict[str, Any] = field(default_factory=dict)  # pictures drawn so far, by name
 

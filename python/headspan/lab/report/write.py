@@ -15,13 +15,14 @@ from headspan.lab.model import layers as numpy_layers
 from headspan.lab.model import spans_are_finite
 from headspan.lab.model.forward import SpansNotFiniteError, forward
 from headspan.lab.report import measure, pictures, sections
-from headspan.lab.report.compared import Compared, compare, compared, compared_numbers
+from headspan.lab.report.compared import Comparison, compare, compared, compared_numbers
 from headspan.lab.report.numbers import document, history_of, mean_or_none, saving_numbers
 from headspan.lab.report.page import PAGE, with_code
 from headspan.lab.report.remarks import notes, warnings
 from headspan.lab.report.subject import Subject
 from headspan.lab.runs import Run, replace_file
 from headspan.lab.text import Text, baselines
+from headspan.lab.training.baselines import Pairs, pairs_of
 from headspan.lab.training.start import check_same_text, configs, current_state
 from headspan.lab.training.train import text_bits
 
@@ -74,6 +75,7 @@ def write_report(run: Run, text: Text, *, png: Path | None = None, baselines_fol
         png.mkdir(parents=True, exist_ok=True)
     batch = measure.sequences(test, training.context + training.earlier(model), training.batch)
     bits, layers, saving = np.full(test.size - 1, np.nan), [], None
+    pairs: Pairs | None = None
     spans: Any = state.parameters.get("span", [np.nan] * model.layers)
     result = None
     if spans_are_finite(state.parameters):  # attention does not accept other spans
@@ -83,16 +85,17 @@ def write_report(run: Run, text: Text, *, png: Path | None = None, baselines_fol
     if result is not None:
         layers, spans = result.heads, result.spans
         saving = measure.measure_saving(layers, spans, model.ramp)
+        pairs = pairs_of(state.parameters, model, training, text)
     rows = [row for row in run.metrics() if row["step"] <= state.step]
-    subject = Subject(run, text, model, training, state, bits, spans, rows)
+    subject = Subject(run, text, model, training, state, bits, spans, pairs, rows)
     known = baselines(text.part("test").tobytes())
-    models = compare(subject)
+    comparison = compare(subject)
     parts = [
         sections.about(subject),
         sections.quality(subject, known),
         sections.spans_of_heads(subject),
-        sections.saved(saving),
-        *compared(subject, models),
+        sections.saved(saving, pairs),
+        *compared(subject, comparison),
         *sections.opened(subject, batch[0]),
         sections.maps(subject, layers, batch[0]),
         *sections.view(subject, layers, batch[0]),
@@ -100,10 +103,11 @@ def write_report(run: Run, text: Text, *, png: Path | None = None, baselines_fol
         sections.reproduce(subject),
     ]
     title = f"headspan: {html.escape(text.name)}"
-    messages = {"warning": warnings(subject), "note": notes(subject, baselines_follow=baselines_follow)}
+    alerts = warnings(subject)
+    messages = {"warning": alerts, "note": notes(subject, baselines_follow=baselines_follow)}
     remarks = "".join(f'<p class="{kind}">{with_code(text)}</p>' for kind, texts in messages.items() for text in texts)
     page = PAGE.format(title=title, policy=POLICY, style=style(), remarks=remarks, body="\n".join(parts))
-    summary = document(_summary(subject, known, saving, models))
+    summary = document(_summary(subject, known, saving, comparison, alerts))
     replace_file(run.path / "report.html", page.encode(errors="backslashreplace"))  # file names may be invalid Unicode
     replace_file(run.path / "summary.json", summary.encode())
     if png is not None:
@@ -114,7 +118,11 @@ def write_report(run: Run, text: Text, *, png: Path | None = None, baselines_fol
 
 
 def _summary(
-    subject: Subject, known: dict[str, float], saving: measure.Saving | None, models: list[Compared] | None
+    subject: Subject,
+    known: dict[str, float],
+    saving: measure.Saving | None,
+    comparison: Comparison | None,
+    alerts: list[str],
 ) -> dict[str, Any]:
     text, model, state = subject.text, subject.model, subject.state
     return {
@@ -125,7 +133,7 @@ def _summary(
         "step": state.step,
         "steps": subject.training.steps,
         "finished": state.step >= subject.training.steps,
-        "warnings": warnings(subject),
+        "warnings": alerts,
         "notes": notes(subject, baselines_follow=False),
         "training seconds": round(state.seconds, 3),
         "test characters": len(subject.bits),
@@ -136,7 +144,9 @@ def _summary(
         "kind of spans": model.span_kind,
         "span limit": model.span_limit,
         "ramp": model.ramp,
+        "pairs": None if subject.pairs is None else subject.pairs.computed,
+        "full pairs": None if subject.pairs is None else subject.pairs.full,
         **saving_numbers(saving),
-        "compared": compared_numbers(models),
+        "compared": compared_numbers(comparison),
         "history": history_of(subject.rows),
     }

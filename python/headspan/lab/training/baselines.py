@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,23 @@ class Baseline:
     name: str
     folder: str
     model: ModelConfig
+
+
+class Pairs(NamedTuple):
+    """Numbers of pairs of a query and a key that all heads of a model compute in one window of training.
+
+    Attributes
+    ----------
+    computed, full : int
+        With the spans of the model, and with full attention.
+    tokens, earlier : int
+        Number of characters in the window, and of those before it that heads can see in a stream.
+    """
+
+    computed: int
+    full: int
+    tokens: int
+    earlier: int
 
 
 def pairs_in_window(spans: Array, ramp: float, context: int, earlier: int = 0) -> int:
@@ -96,6 +113,14 @@ def spans_in_window(parameters: Parameters, model: ModelConfig, training: TrainC
 def length_of_window(spans: Array, training: TrainConfig) -> int:
     """Return the number of characters in a window, which is below the context for spans predicted on a short text."""
     return spans.shape[-1] if spans.ndim == 3 else training.context
+
+
+def pairs_of(parameters: Parameters, model: ModelConfig, training: TrainConfig, text: Text) -> Pairs:
+    """Count the pairs of a model in the last window of the validation text."""
+    learned = spans_in_window(parameters, model, training, text.encode(text.part("validation")))
+    tokens, earlier = length_of_window(learned, training), training.earlier(model)
+    full = pairs_in_window(np.full(learned.shape[:2], tokens + earlier), 0, tokens, earlier)
+    return Pairs(pairs_in_window(learned, model.ramp, tokens, earlier), full, tokens, earlier)
 
 
 def baselines_of(run: Run, state: State, text: Text) -> list[Baseline]:
