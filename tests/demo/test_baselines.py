@@ -112,7 +112,9 @@ def test_the_report_reads_the_weights_of_each_run_once(tmp_path, monkeypatch):
     train(run, TEXT, steps=3)
     full, window = baselines_of(run, run.load(), TEXT)
     train_baseline(run, TEXT, full)
-    other = small_run(run.path / "baselines" / window.folder, TEXT, span_kind="fixed", span_init=window.model.span_init, ramp=0)
+    other = small_run(
+        run.path / "baselines" / window.folder, TEXT, span_kind="fixed", span_init=window.model.span_init, ramp=0
+    )
     train(other, TEXT, steps=2)
     read, load = [], Run.load
     monkeypatch.setattr(Run, "load", lambda self: read.append(self.path.name) or load(self))

@@ -15,14 +15,29 @@ def test_mean_weight_at_each_distance():
 def test_look_shows_the_widest_head_and_weights_that_sum_to_one():
     query, key, value = np.random.default_rng(0).standard_normal((3, 2, 2, 70, 8))
     spans = np.array([[3.0, 9.0], [20.0, 1.0]])
-    seen = measure.sample_maps([(query, key, value)] * 2, spans, 4, blocks=7)
-    assert (seen.block, seen.close_head, seen.close_tokens) == (10, (1, 0), 48)
-    assert seen.maps.shape == (2, 2, 7, 7)
-    assert np.allclose(seen.maps.sum(axis=-1), 1)
-    weights = hs.attention_weights(query[:1], key[:1], span=spans[1], ramp=4)[0, 0]
-    assert np.allclose(seen.close, weights[-48:, -48:])
+    seen = measure.sample_maps([(query, key, value)] * 2, spans, 4)
+    assert (seen.close_head, seen.close_tokens) == ((1, 0), 23 + 8)  # up to the reach of the widest head, and beyond
+    assert seen.by_distance.shape == (2, 2, 31, 24)
+    assert np.allclose(seen.by_distance.sum(axis=-1), 1)
+    for layer in range(2):
+        weights = hs.attention_weights(query[:1], key[:1], span=spans[layer], ramp=4)[0]
+        for row, distance in ((0, 0), (5, 7), (30, 23)):
+            expected = weights[:, 70 - 31 + row, 70 - 31 + row - distance]
+            np.testing.assert_array_equal(seen.by_distance[layer, :, row, distance], expected)
+    assert np.allclose(seen.close, weights[0, -31:, -31:])
     assert seen.profiles[0, 0, :7].min() > 0
     assert seen.profiles[0, 0, 7:].max() == 0
+
+
+def test_maps_of_a_short_passage_end_at_its_beginning_and_those_of_a_long_reach_are_no_larger():
+    layers = [tuple(np.random.default_rng(0).standard_normal((3, 1, 2, 60, 8)))]
+    seen = measure.sample_maps(layers, [np.array([500.0, 2.0])], 4)
+    assert seen.by_distance.shape == (1, 2, 40, 60)
+    assert not seen.by_distance[0, 0, 0, 21:].any()  # the first row is character 20
+    assert seen.by_distance[0, 0, 0, :21].all()
+    short = [tuple(array[:, :, :9] for array in layers[0])]
+    assert measure.sample_maps(short, [np.array([500.0, 2.0])], 4).by_distance.shape == (1, 2, 9, 9)
+    assert measure.sample_maps(layers, [np.array([1.0, 2.0])], 0).close_tokens == 16
 
 
 def test_work_and_memory_saved_are_those_of_the_spans():

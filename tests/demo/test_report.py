@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from headspan.explorer.part import full_part
 from headspan.lab import lm, train, write_report
+from headspan.lab.report import maps as _maps
 from headspan.lab.report import measure as _measure
 from headspan.lab.report import page as _page
 from headspan.lab.report import pictures as _pictures
@@ -207,7 +208,8 @@ def summary_of(run):
 
 def test_the_document_has_the_numbers_of_the_page(finished):
     run, summary, page = finished
-    text = re.sub(r"<[^>]*>", "|", page)
+    described = "|".join(re.findall(r'aria-label="([^"]*)"', page))  # pictures have their numbers as shapes
+    text = re.sub(r"<[^>]*>", "|", page) + described
     shown = [f"{summary['test bits per character']:.3f}", f"{summary['parameters']:,} parameters"]
     shown += [f"{summary['xz -9, bits per character']:.3f}", f"{summary['test characters']:,} held-out"]
     shown += [f"{span:.1f}" for row in summary["spans"] for span in row]
@@ -235,7 +237,7 @@ def test_pictures_are_written_as_png_files(finished, tmp_path):
     assert files == {f"{name}.png" for name in names}
     for name in files:
         pixels = image.imread(tmp_path / "new" / "folder" / name)
-        width = 7.6 if name in ("profiles.png", "maps.png", "close.png") else 5.4  # what a phone shows as a whole
+        width = 7.6 if name in ("profiles.png", "maps.png", "close.png") else 4.4  # what a phone shows as a whole
         assert pixels.shape[1] == pytest.approx(width * 160, abs=1)
         assert pixels[0, 0].tolist() == [1, 1, 1, 1]
         assert pixels[..., :3].min() < 0.3  # something is drawn
@@ -319,31 +321,53 @@ def test_every_span_is_shown_with_its_reach(finished):
     _, summary, page = finished
     spans = np.array(summary["spans"])
     reach = np.ceil(spans + 4).astype(int) - 1  # the last distance with a mask above 0
-    for layer in range(2):
-        for what, shown in (("span", [f"{z:.1f}" for z in spans[layer]]), ("reach", [str(x) for x in reach[layer]])):
-            row = re.search(rf"<tr>(?:(?!</tr>).)*layer {layer}, {what}.*?</tr>", page)[0]
-            assert re.findall(r">([\d.]+)<", row) == shown
-    maps = _pictures.attention_maps(np.ones((2, 2, 1, 1)), 4, spans, 4)
-    assert [ax.get_title().split("\n")[-1] for ax in maps.axes[:4]] == [
-        f"span {z:.0f}, reach {x}" for z, x in zip(spans.ravel(), reach.ravel(), strict=True)
-    ]
+    names = [f"layer {layer}, head {head}" for layer, head in np.ndindex(2, 2)]
+    (said,) = re.findall(r'aria-label="Span of every head in characters. ([^"]*)"', page)
+    shown = [f"{z:.1f}, reach {x}" for z, x in zip(spans.ravel(), reach.ravel(), strict=True)]
+    assert said == "; ".join(f"{name}: {numbers}" for name, numbers in zip(names, shown, strict=True))
+    drawn = _pictures.spans(spans, 4).axes[0].texts
+    assert [text.get_text().strip() for text in drawn] == shown
+    maps = _maps.maps_by_distance(np.ones((2, 2, 1, 1)), spans, 4)
+    assert [ax.get_title().split("\n") for ax in maps.axes[:4]] == [
+        [name, f"span {z:.0f}, reach {x}"]
+        for name, z, x in zip(names, spans.ravel(), reach.ravel(), strict=True)
+    ]  # fmt: skip
     history = _pictures.span_history(np.array([0]), np.ones((1, 1, 1)), 1, 4).axes[0]
     assert history.get_ylabel() == "span (characters; reach: 4 more)"
 
 
-def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_maps(finished):
-    weights = np.tril(np.full((8, 8), 0.25)) * (np.subtract.outer(np.arange(8), np.arange(8)) < 5)
-    figure = _pictures.attention_maps(weights[None, None], 4, np.array([[9.0]]), 8)
+def test_no_table_repeats_a_picture(finished):
+    tables = re.findall(r"<table.*?</table>", finished[2], flags=re.DOTALL)
+    spans = [f">{span:.1f}<" for row in finished[1]["spans"] for span in row]
+    assert not any(span in table for table in tables for span in spans)
+
+
+@pytest.mark.parametrize("reach", [5, 90])  # on a linear and on a logarithmic axis
+def test_maps_leave_pairs_grey_that_are_not_computed_and_have_the_lines_of_all_maps(finished, reach):
+    weights = np.tile(np.arange(reach + 4) < reach, (8, 1)) * 0.25
+    figure = _maps.maps_by_distance(weights[None, None], np.array([[reach - 2.5]]), 2)
     ax = figure.axes[0]
-    np.testing.assert_array_equal(ax.images[0].get_array().mask, weights == 0)
+    np.testing.assert_array_equal(ax.collections[0].get_array().mask, weights == 0)
     assert ax.get_facecolor() == matplotlib.colors.to_rgba(plot_style.NOTHING)
+    assert ax.get_xscale() == ("linear" if reach == 5 else "symlog")
+    assert ax.get_xlim()[0] == -0.5
+    assert reach + 4 < ax.get_xlim()[1] < 1.1 * (reach + 4)  # no empty part beyond the longest reach
     first, last = ax.lines
     assert (first.get_linestyle(), last.get_linestyle()) == ("-", "--")
-    assert first.get_xdata()[-1] == 31 - 9.5
-    assert last.get_xdata()[-1] == 31 - 16.5
-    close = _pictures.close_map(weights, list("abcdefgh"), "")
-    np.testing.assert_array_equal(close.axes[0].images[0].get_array().mask, weights == 0)
+    assert set(first.get_xdata()) == {reach - 2.5}
+    assert set(last.get_xdata()) == {reach - 0.5}
+    close = _maps.close_map(np.tril(weights[:, :8]), list("abcdefgh"), "")
+    np.testing.assert_array_equal(close.axes[0].images[0].get_array().mask, np.tril(weights[:, :8]) == 0)
     assert "Grey pairs are not computed" in finished[2]
+
+
+def test_maps_of_predicted_spans_follow_each_character():
+    spans = np.array([[[1.0, 2.0, 0.0]]])
+    ax = _maps.maps_by_distance(np.ones((1, 1, 3, 5)), spans, 0).axes[0]
+    (line,) = ax.lines
+    assert line.get_xdata().tolist() == [1.5, 1.5, 2.5, 2.5, 0.5, 0.5]
+    assert line.get_ydata().tolist() == [-0.5, 0.5, 0.5, 1.5, 1.5, 2.5]
+    assert ax.get_title() == "layer 0, head 0\nspan 1, reach 2"
 
 
 def test_bits_of_the_bytes_of_a_character_are_added():

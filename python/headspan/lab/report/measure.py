@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 import headspan as hs
 from headspan.lab.model.forward import mean_spans
+from headspan.ops.spans import farthest
 
 Array = NDArray[Any]
 Layer = tuple[Array, Array, Array]
+
+LEAST_CLOSE, MOST_CLOSE = 16, 40  # numbers of characters whose attention is shown one by one
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,8 @@ class MapSample:
 
     Attributes
     ----------
-    maps : ndarray, shape (layers, heads, blocks, blocks)
-        Weights pooled to blocks: mean over the queries of a block, sum over its keys.
-    block : int
-        Number of characters in a block.
+    by_distance : ndarray, shape (layers, heads, close_tokens, distances)
+        Weights of the last characters of the passage at each distance up to the longest reach, 0 before its beginning.
     profiles : ndarray, shape (layers, heads, tokens)
         Mean weight at each distance, over the queries that have a key at this distance.
     close : ndarray, shape (close_tokens, close_tokens)
@@ -120,32 +121,38 @@ class MapSample:
     close_tokens : int
     """
 
-    maps: Array
-    block: int
+    by_distance: Array
     profiles: Array
     close: Array
     close_head: tuple[int, int]
     close_tokens: int
 
 
-def sample_maps(layers: list[Layer], spans: Sequence[Any], ramp: float, *, blocks: int = 64) -> MapSample:
+def sample_maps(layers: list[Layer], spans: Sequence[Any], ramp: float) -> MapSample:
     """Compute the attention weights of the first sequence in all layers, with `spans` as for `measure_saving`."""
     heads, tokens = layers[0][0].shape[1:3]
     spans = [span[:1] if np.ndim(span) == 3 else span for span in spans]
     means = mean_spans(heads, spans)
-    block = max(1, -(-tokens // blocks))
-    one = [(query[:1], key[:1]) for query, key, _ in layers]
-    maps, profiles = [], []
-    for (query, key), span in zip(one, spans, strict=True):
-        maps.append(hs.attention_weights(query, key, span=span, ramp=ramp, pool=block)[0])
-        weights = hs.attention_weights(query, key, span=span, ramp=ramp)[0]
-        profiles.append(_mean_by_distance(weights))
     layer, head = (int(i) for i in np.unravel_index(means.argmax(), means.shape))
-    close_tokens = min(48, tokens)
-    last = np.arange(tokens - close_tokens, tokens)
-    query, key = one[layer]
-    weights = hs.attention_weights(query, key, span=spans[layer], ramp=ramp, rows=last, cols=last)
-    return MapSample(np.stack(maps), block, np.stack(profiles), weights[0, head], (layer, head), close_tokens)
+    reaches = [farthest(np.max(span), ramp) for span in spans]
+    close_tokens = min(tokens, int(np.clip(farthest(means[layer, head], ramp) + 8, LEAST_CLOSE, MOST_CLOSE)))
+    distances = int(min(max(reaches), tokens - 1)) + 1
+    by_distance, profiles = [], []
+    for number, ((query, key, _), span) in enumerate(zip(layers, spans, strict=True)):
+        weights = hs.attention_weights(query[:1], key[:1], span=span, ramp=ramp)[0]
+        profiles.append(_mean_by_distance(weights))
+        by_distance.append(_last_by_distance(weights, close_tokens, distances))
+        if number == layer:
+            close = weights[head, -close_tokens:, -close_tokens:]
+    return MapSample(np.stack(by_distance), np.stack(profiles), close, (layer, head), close_tokens)
+
+
+def _last_by_distance(weights: Array, rows: int, distances: int) -> Array:
+    """Return the weights (heads, tokens, tokens) of the last rows at each distance, (heads, rows, distances)."""
+    tokens = weights.shape[1]
+    query = np.arange(tokens - rows, tokens)[:, None]
+    key = query - np.arange(distances)
+    return np.where(key >= 0, weights[:, query, np.maximum(key, 0)], 0)
 
 
 def _mean_by_distance(weights: Array) -> Array:

@@ -36,8 +36,9 @@ body {{
 h1 {{ font-size: 1.75rem; line-height: 1.2; margin: 1rem 0 0.5rem; }}
 h2 {{ font-size: 1.25rem; margin: 2.5rem 0 0.5rem; }}
 figure {{ margin: 1rem 0; overflow-x: auto; }}
-figure svg {{ width: 100%; height: auto; display: block; max-width: 35rem; }}
+figure svg {{ width: 100%; height: auto; display: block; max-width: 30rem; }}
 figure.wide svg {{ max-width: none; }}
+.pair {{ display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); column-gap: 1.5rem; align-items: start; }}
 table {{ border-collapse: collapse; width: 100%; margin: 0.75rem 0; font-size: 0.925rem; }}
 th, td {{
   text-align: left; vertical-align: top; padding: 0.35rem 0.75rem 0.35rem 0;
@@ -48,10 +49,12 @@ tbody th {{ color: var(--quiet); font-weight: 500; width: 9rem; overflow-wrap: n
 .wide {{ overflow-x: auto; }}
 .numbers td, .numbers th {{ text-align: right; font-variant-numeric: tabular-nums; overflow-wrap: normal; }}
 .numbers td {{ white-space: nowrap; }}
+.numbers tbody th {{ width: 14rem; }}
 .numbers td:first-child, .numbers th:first-child {{ text-align: left; }}
 @media screen and (max-width: 40rem) {{
+  .pair {{ display: block; }}
   figure {{ margin-inline: -0.75rem; }}
-  figure.wide svg {{ min-width: 38rem; }} /* its words can be read; it is moved sideways */
+  figure.wide svg {{ min-width: 40rem; }} /* its words can be read; it is moved sideways */
   figure.wide::before {{
     content: "Move it sideways to see all of it \u2194"; position: sticky; left: 0.75rem; display: inline-block;
     color: var(--quiet); font-size: 0.85rem;
@@ -101,6 +104,11 @@ def figure(svg: str, label: str, *, wide: bool = False) -> str:
     kind = ' class="wide"' if wide else ""
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" ', 1)
     return f"<figure{kind}>{svg}</figure>"
+
+
+def pair(*figures: str) -> str:
+    """Return two figures side by side, or one above the other on a narrow page."""
+    return f'<div class="pair">{"".join(figures)}</div>'
 
 
 def with_code(text: str) -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from headspan import plot
+from headspan.lab.model.heads import head_names
 from headspan.ops.spans import farthest
 from headspan.plot import style as plot_style
-from headspan.plot.maps import band
 
 Array = NDArray[Any]
 
@@ -26,8 +25,9 @@ INK = "#1b1f24"
 QUIET = plot_style.GREY
 COLOURS = plot_style.COLOURS
 MARKERS = "osD^vP"
-WIDTH = 7.6
-NARROW = 5.4  # the widest figure whose labels are legible on a phone
+WIDTH = 7.6  # of a figure that a phone moves sideways
+NARROW = 4.4  # of a figure that a phone shows as a whole, with legible labels
+MOST_ENDS = 16  # the largest number of lines whose last values are written next to them
 UNIT = "characters"
 
 _STYLE: dict[Any, Any] = {
@@ -61,7 +61,7 @@ def to_svg(figure: Figure, name: str) -> str:
     """Return a figure as an ``<svg>`` element whose ids start with `name`."""
     buffer = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
+        figure.savefig(buffer, format="svg", dpi=220, facecolor="none", metadata={"Date": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -83,23 +83,80 @@ def for_page(svg: str) -> str:
     return svg.replace(INK, "currentColor").replace(plot_style.NOTHING, f"var(--nothing, {plot_style.NOTHING})")
 
 
-def spans(values: Array, limit: float, ramp: float) -> Figure:
-    """Draw the span and the reach of each head as dots and lines; `values` has the shape (layers, heads)."""
+def spans(values: Array, ramp: float) -> Figure:
+    """Draw the span of each head as a bar with its number and its reach; `values` has the shape (layers, heads)."""
+    layers, heads = values.shape
+    rows, spans = np.arange(values.size), values.ravel()
+    colours = np.ravel(plot_style.by_layer_or_head(layers, heads)).tolist()
+    end = max(float(spans.max()) + ramp, 1.0)
     with style():
-        figure = Figure(figsize=(NARROW, 4.0))
-        ax = plot.spans(values, max_span=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
-        ax.set_title(f"Learned span of every head, and its reach ({ramp:g} {UNIT} more)")
+        figure = Figure(figsize=(NARROW, 1.0 + 0.2 * values.size))
+        ax = figure.add_subplot()
+        ax.barh(rows, spans, color=colours, height=0.66)
+        ax.barh(rows, ramp, left=spans, color=colours, height=0.66, alpha=0.35)
+        for row, (span, reach) in enumerate(zip(spans, farthest(spans, ramp), strict=True)):
+            ax.text(span + ramp, row, f" {span:.1f}, reach {reach:.0f}", va="center")
+        ax.set_yticks(rows, head_names(layers, heads))
+        ax.tick_params(axis="y", length=0)
+        ax.set_ylim(values.size - 0.4, -0.6)
+        ax.set_xlim(0, 1.55 * end)  # with room for the numbers
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+        ax.set_title("Span and reach of every head")
+        shade = f", and its ramp of {ramp:g} in a lighter shade" if ramp else ""
+        ax.set_xlabel(f"span{shade} ({UNIT})")
+        ax.xaxis.label.set_horizontalalignment("right")
+        ax.xaxis.label.set_x(1)
+        ax.grid(axis="y", visible=False)
     return figure
 
 
 def span_history(steps: Array, history: Array, limit: float, ramp: float) -> Figure:
     """Draw the span of each head against the step; `history` has the shape (rows, layers, heads)."""
+    layers, heads = history.shape[1:]
     with style():
-        figure = Figure(figsize=(NARROW, 3.2))
+        figure = Figure(figsize=(NARROW, 3.4))
         ax = plot.span_history(steps, history, max_span=limit, ramp=ramp, unit=UNIT, ax=figure.add_subplot())
-        ax.set_xlim(0, None)
+        ax.set_xlim(0, max(steps[-1], 1))
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         ax.set_title("Spans during training (one line per head)")
+        colours = np.ravel(plot_style.by_layer_or_head(layers, heads)).tolist()
+        last = history[-1].ravel()
+        labelled = np.arange(last.size) if last.size <= MOST_ENDS else np.array([last.argmin(), last.argmax()])
+        label_ends(ax, steps[-1], last[labelled], [colours[i] for i in labelled], ".1f")
+        legend: Any = ax.get_legend()
+        if legend is not None:  # below the axes, since the values are to the right of them
+            names = [text.get_text() for text in legend.get_texts()]
+            figure.legend(legend.legend_handles, names, loc="outside lower center", ncols=min(len(names), 4))
+            legend.remove()
     return figure
+
+
+def label_ends(ax: Any, x: float, ends: Array, colours: Sequence[str], form: str) -> None:
+    """Write the value of each line at `x`, its last point, to the right of the axes, where no two values overlap."""
+    ax.autoscale_view()  # the places below depend on the limits of the axes
+    height = ax.transAxes.inverted().transform(ax.transData.transform([(x, y) for y in ends]))[:, 1]
+    gap = 0.135 / (ax.figure.get_figheight() - 1.1)  # the height of a line of text, as a part of the axes
+    for value, place, colour, at in zip(ends, spread(height, gap), colours, height, strict=True):
+        ax.annotate(
+            format(value, form), (1, at), (1.05, place), xycoords="axes fraction", textcoords="axes fraction",
+            va="center", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0},
+        )  # fmt: skip
+
+
+def spread(places: Array, gap: float) -> Array:
+    """Move places apart to distances of at least `gap`, in the same order and as little as possible."""
+    order = np.argsort(places, kind="stable")
+    blocks: list[list[float]] = []  # of neighbours in contact: their mean, without the gaps before them, and number
+    for rank, place in enumerate(places[order]):
+        blocks.append([float(place) - rank * gap, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (mean, count), (later, others) = blocks[-2:]
+            blocks[-2:] = [[(mean * count + later * others) / (count + others), count + others]]
+    moved = np.empty(len(places))
+    moved[order] = np.repeat([mean for mean, _ in blocks], [int(count) for _, count in blocks])
+    moved[order] += gap * np.arange(len(places))
+    return moved
 
 
 def opened(values: Array, ramp: float, tokens: list[str]) -> Figure:
@@ -122,118 +179,21 @@ def learning(steps: Array, bits: Array, checked_steps: Array, checked: Array) ->
         ax.plot(checked_steps, checked, "o-", color=COLOURS[1], markersize=4, label="validation")
         ax.set_xlabel("training step")
         ax.set_ylabel("bits per character")
-        ax.set_xlim(0, None)
-        ax.set_title("How well the next character is predicted (lower is better)")
+        ax.set_xlim(0, max(steps[-1], 1))
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        ax.set_title("During training (lower is better)")
         ax.legend()
-    return figure
-
-
-def attention_maps(maps: Array, block: int, values: Array, ramp: float) -> Figure:
-    """Draw the pooled attention map of each head in a grid with one row per layer.
-
-    `values` holds the spans, of shape (layers, heads), or (layers, heads, characters) if characters predict them.
-    """
-    layers, heads = maps.shape[:2]
-    with style():
-        panel = (WIDTH - 2.0) / max(heads, 3)
-        between = ", " if heads <= 4 else "\n"  # above narrower maps, both numbers do not fit on one line
-        above_map = 0.22 if heads <= 4 else 0.36
-        figure = Figure(figsize=(WIDTH, 0.9 + layers * (panel + above_map)), layout="compressed")
-        axes: Any = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
-        size = maps.shape[-1] * block
-        for layer, head in np.ndindex(layers, heads):
-            ax = axes[layer, head]
-            image = _map(ax, maps[layer, head], block)
-            spans = np.broadcast_to(values[layer, head], size)
-            band(image, spans, ramp)
-            span, widest = spans.mean(), spans.max()
-            ax.locator_params(nbins=4)
-            above = f"head {head}\n" if layer == 0 else ""
-            ax.set_title(f"{above}span {span:.0f}{between}reach {farthest(widest, ramp):.0f}", size=8.5)
-            if head == 0:
-                ax.set_ylabel(f"layer {layer}")
-        figure.supxlabel("character looked at (key)", size=9.5)
-        figure.supylabel("character that looks (query)", size=9.5)
-        figure.colorbar(image, ax=axes, shrink=0.7, aspect=30, extend="min", label="weight on a block of keys")
-    return figure
-
-
-def _map(ax: Any, weights: Array, block: int) -> Any:
-    """Draw weights over a grey background, which marks pairs that are not computed, as in `headspan.plot`."""
-    plot_style.pair_axes(ax, *(length * block for length in weights.shape))
-    ax.set_xlabel("")
-    ax.set_ylabel("")
-    return ax.imshow(
-        np.ma.masked_equal(weights, 0),
-        norm=LogNorm(1e-3, 1, clip=True),
-        cmap=plot_style.MAP,
-        extent=plot_style.edges(weights, block, block),
-        interpolation="nearest",
-    )
-
-
-def distance_profiles(profiles: Array, values: Array, ramp: float) -> Figure:
-    """Draw the mean weight against the distance on log-log axes, one panel per layer, with the spans marked."""
-    layers, heads, tokens = profiles.shape
-    with style():
-        figure = Figure(figsize=(WIDTH, 2.9 if layers < 4 else 5.2))
-        columns = min(layers, 3)
-        axes = figure.subplots(-(-layers // columns), columns, sharey=True, squeeze=False).ravel()
-        distance = np.arange(tokens)
-        for layer, ax in enumerate(axes[:layers]):
-            for head in range(heads):
-                line = profiles[layer, head]
-                inside = line > 0
-                colour = COLOURS[head % len(COLOURS)]
-                ax.plot(
-                    distance[inside], line[inside], color=colour, linewidth=1.3,
-                    label=f"head {head}",
-                )  # fmt: skip
-                span = values[layer, head]
-                height = np.interp(span, distance[inside], line[inside])
-                ax.plot(span, height, "v", color=colour, markersize=7, zorder=3)
-            ax.set_xscale("symlog", linthresh=1, linscale=0.4)
-            ax.set_yscale("log")
-            ax.set_ylim(1e-5, 1.3)
-            ax.set_xlim(0, tokens)
-            ticks = [0, 1, 4, 16, 64, 256, 1024, 4096]
-            shown = [tick for tick in ticks if tick < tokens]
-            ax.set_xticks(shown, [str(tick) for tick in shown])
-            ax.minorticks_off()
-            ax.set_title(f"layer {layer}")
-            ax.set_xlabel("distance (characters)")
-        for ax in axes[layers:]:
-            ax.set_visible(False)
-        axes[0].set_ylabel("mean weight")
-        handles, labels = axes[0].get_legend_handles_labels()
-        handles.append(Line2D([], [], color=QUIET, marker="v", linestyle="", label="span"))
-        figure.legend(handles=handles, labels=[*labels, "span"], loc="outside lower center", ncols=heads + 1)
-    return figure
-
-
-def close_map(weights: Array, characters: list[str], title: str) -> Figure:
-    """Draw the attention map of one head on a few characters, which label the axes."""
-    with style():
-        figure = Figure(figsize=(WIDTH, WIDTH * 0.86))
-        ax = figure.add_subplot()
-        image = _map(ax, weights, 1)
-        size = 8 if len(characters) <= 32 else 6.5
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_ticks(range(len(characters)), characters, size=size, family="monospace")
-            for label in axis.get_ticklabels():
-                label.set_parse_math(False)  # the character "$" must not start mathematical text
-        ax.tick_params(length=0)
-        ax.set_xlabel("character looked at (key)")
-        ax.set_ylabel("character that looks (query)")
-        ax.set_title(title)
-        figure.colorbar(image, ax=ax, shrink=0.75, extend="min", label="weight")
+        ends = [(values[-1], colour) for values, colour in ((bits, COLOURS[0]), (checked, COLOURS[1])) if values.size]
+        shown = [(value, colour) for value, colour in ends if np.isfinite(value)]
+        if shown:
+            label_ends(ax, steps[-1], np.array([value for value, _ in shown]), [colour for _, colour in shown], ".2f")
     return figure
 
 
 def bits_bars(names: list[str], bits: list[float]) -> Figure:
     """Draw the bits per character of the model and of compressors as bars."""
     with style():
-        figure = Figure(figsize=(NARROW, 0.7 + 0.4 * len(names)))
+        figure = Figure(figsize=(NARROW, 1.0 + 0.4 * len(names)))
         ax = figure.add_subplot()
         colours = [COLOURS[1] if k == 0 else QUIET for k in range(len(names))]
         finite = [b if np.isfinite(b) else 0.0 for b in bits]
@@ -242,8 +202,9 @@ def bits_bars(names: list[str], bits: list[float]) -> Figure:
             label = f" {value:.3f}" if np.isfinite(value) else " not a number"
             ax.text(shown, k, label, va="center")
         ax.invert_yaxis()
-        ax.set_xlim(0, max(*finite, 0.1) * 1.12)
-        ax.set_xlabel("bits per character of the held-out text (lower is better)")
+        ax.set_xlim(0, max(*finite, 0.1) * 1.2)
+        ax.set_title("Held-out text (lower is better)")
+        ax.set_xlabel("bits per character")
         ax.grid(axis="y", visible=False)
         ax.tick_params(axis="y", length=0)
     return figure

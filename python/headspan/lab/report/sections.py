@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import headspan as hs
+from headspan.lab.model.heads import head_names
+from headspan.lab.report import maps as maps_of
 from headspan.lab.report import measure, pictures
 from headspan.lab.report.numbers import finite_rows
-from headspan.lab.report.page import number_table, passage_html, table
+from headspan.lab.report.page import number_table, pair, passage_html, table
 from headspan.lab.report.subject import Subject
 from headspan.lab.report.view import view_section
 from headspan.lab.runs import Run, replace_file
@@ -76,53 +78,59 @@ def quality(subject: Subject, known: dict[str, float]) -> str:
     """Return the section on the bits per character of the model and of compressors."""
     names = ["this model", *known]
     values = [subject.test_bits, *known.values()]
-    bars = pictures.bits_bars(names, values)
     numbers = [f"{name}: {_shown(value, '.3f')}" for name, value in zip(names, values, strict=True)]
-    rows = subject.rows
-    parts = [
-        "<h2>How well does it predict?</h2>",
-        f"<p>Bits per character (byte) on {len(subject.bits):,} held-out characters that were "
-        "not used in training. <code>gzip -9</code> and <code>xz -9</code> compress the same "
-        "held-out text, without any training text. The unigram entropy uses only the "
-        f"frequencies of the characters. {'; '.join(numbers).capitalize()}.</p>",
-        subject.figure(bars, "bits", "Bits per character of the model and of compressors"),
-    ]
-    if rows:
-        checked = [row for row in rows if "validation" in row]
-        picture = pictures.learning(
-            np.array([row["step"] for row in rows]),
-            np.array([row["bits"] for row in rows], float),
-            np.array([row["step"] for row in checked]),
-            np.array([row["validation"] for row in checked], float),
-        )
-        parts.append(subject.figure(picture, "learning", "Bits per character during training"))
-    return "\n".join(parts)
+    bars = subject.figure(pictures.bits_bars(names, values), "bits", f"Bits per character. {'; '.join(numbers)}")
+    return "\n".join(
+        [
+            "<h2>How well does it predict?</h2>",
+            f"<p>The model needs {_shown(subject.test_bits, '.3f')} bits per character (byte) of {len(subject.bits):,} "
+            "held-out characters, which were not used in training. <code>gzip -9</code> and <code>xz -9</code> "
+            "compress the same held-out text, without any training text. The unigram entropy uses only the "
+            "frequencies of the characters.</p>",
+            pair(bars, _learning(subject)) if subject.rows else bars,
+        ]
+    )
+
+
+def _learning(subject: Subject) -> str:
+    checked = [row for row in subject.rows if "validation" in row]
+    picture = pictures.learning(
+        np.array([row["step"] for row in subject.rows]),
+        np.array([row["bits"] for row in subject.rows], float),
+        np.array([row["step"] for row in checked]),
+        np.array([row["validation"] for row in checked], float),
+    )
+    ends = [f"training: {_shown(subject.rows[-1]['bits'], '.2f')}"]
+    if checked:
+        ends.append(f"validation: {_shown(checked[-1]['validation'], '.2f')}")
+    return subject.figure(picture, "learning", f"Bits per character during training. At the end, {'; '.join(ends)}")
 
 
 def spans_of_heads(subject: Subject) -> str:
     """Return the section on the spans and their history during training."""
     model, values = subject.model, subject.spans
-    heads = [f"head {head}" for head in range(values.shape[1])]
-    lines = []
-    for layer, row in enumerate(values):
-        lines.append([f"layer {layer}, span", *(_shown(span, ".1f") for span in row)])
-        lines.append([f"layer {layer}, reach", *(_shown(reach, ".0f") for reach in farthest(row, model.ramp))])
-    numbers = number_table(["in characters", *heads], lines)
     heading = "<h2>How far does each head look?</h2>"
     if not np.isfinite(values).all():
         (subject.run.path / "spans.svg").unlink(missing_ok=True)
-        return "\n".join([heading, "<p>The spans are not all finite.</p>", numbers, *_history(subject)])
-    picture = pictures.spans(values, model.span_limit, model.ramp)
+        head = ["span in characters", *(f"head {head}" for head in range(values.shape[1]))]
+        rows = [[f"layer {layer}", *(_shown(span, ".1f") for span in row)] for layer, row in enumerate(values)]
+        return "\n".join(
+            [heading, "<p>The spans are not all finite.</p>", number_table(head, rows), *_history(subject)]
+        )
+    picture = pictures.spans(values, model.ramp)
     standalone = pictures.to_svg(picture, "spans").replace("<svg ", '<svg style="background: white" ', 1)
     replace_file(subject.run.path / "spans.svg", standalone.encode())
-    parts = [
-        heading,
-        f"<p>{_widest_and_narrowest(values, model.ramp)}</p>",
-        subject.figure(picture, "spans", "Learned span and reach of every head"),
-        numbers,
-        *_history(subject),
-    ]
-    return "\n".join(parts)
+    names, reach = head_names(*values.shape), farthest(values, model.ramp).ravel()
+    lengths = [f"{name}: {z:.1f}, reach {x:.0f}" for name, z, x in zip(names, values.ravel(), reach, strict=True)]
+    bars = subject.figure(picture, "spans", f"Span of every head in characters. {'; '.join(lengths)}")
+    history = _history(subject)
+    return "\n".join(
+        [
+            heading,
+            f"<p>{_widest_and_narrowest(values, model.ramp)}</p>",
+            pair(bars, *history) if history else bars,
+        ]
+    )
 
 
 def _history(subject: Subject) -> list[str]:
@@ -143,12 +151,12 @@ def _shown(value: float, form: str) -> str:
 
 
 def _widest_and_narrowest(spans: Array, ramp: float) -> str:
-    low, high = float(spans.min()), float(spans.max())
-    words = (
-        f"The widest head has a span of {high:.0f} characters, the narrowest {low:.0f}, "
-        f"the mean is {float(spans.mean()):.0f}. "
-    )
-    return words + (
+    names, values = head_names(*spans.shape), spans.ravel()
+    wide, narrow = int(values.argmax()), int(values.argmin())
+    low, high = float(values[narrow]), float(values[wide])
+    return (
+        f"The widest head ({names[wide]}) has a span of {high:.0f} characters, the narrowest ({names[narrow]}) "
+        f"{low:.0f}; the mean is {float(spans.mean()):.0f}. Layers and heads are counted from 0. "
         f"Beyond the span, the weights of a head fall to 0 over {ramp:g} more characters, up to its reach: "
         f"the two heads look at most {farthest(high, ramp):.0f} and {farthest(low, ramp):.0f} characters back."
     )
@@ -211,9 +219,7 @@ def opened(subject: Subject, tokens: Array) -> list[str]:
 
 def _by_character(subject: Subject, count: int) -> Array:
     """Return the predicted spans of the first `count` characters of a passage, (layers, heads, characters)."""
-    spans = np.stack([span[0] for span in subject.layer_spans])
-    missing = max(0, count - spans.shape[-1])  # the last block of a map may extend beyond the passage
-    return np.pad(spans, ((0, 0), (0, 0), (0, missing)), mode="edge")[..., :count]
+    return np.stack([span[0] for span in subject.layer_spans])[..., :count]
 
 
 def _beginning(
@@ -231,26 +237,27 @@ def maps(subject: Subject, layers: list[measure.Layer], tokens: Array) -> str:
         return f"{heading}<p>The weights are not finite, so there is nothing to draw.</p>"
     spans, ramp = subject.spans, subject.model.ramp
     sample = measure.sample_maps(*_beginning(layers, subject.layer_spans, MAP_TOKENS), ramp)
-    shown = subject.text.vocabulary[tokens[:MAP_TOKENS][-sample.close_tokens :]]
+    count, tokens_seen = sample.close_tokens, sample.profiles.shape[-1]
+    shown = subject.text.vocabulary[tokens[:tokens_seen][-count:]]
     layer, head = sample.close_head
     title = f"Layer {layer}, head {head} (the widest), character by character"
-    profiles = pictures.distance_profiles(sample.profiles, spans, ramp)
-    size = sample.maps.shape[-1] * sample.block
-    by_row = spans if subject.model.span_kind != "dynamic" else _by_character(subject, size)
-    maps = pictures.attention_maps(sample.maps, sample.block, by_row, ramp)
-    close = pictures.close_map(sample.close, pictures.glyphs(shown), title)
+    close = maps_of.close_map(sample.close, pictures.glyphs(shown), title)
+    by_row = spans if subject.model.span_kind != "dynamic" else _by_character(subject, tokens_seen)[..., -count:]
+    maps = maps_of.maps_by_distance(sample.by_distance, by_row, ramp)
+    profiles = maps_of.distance_profiles(sample.profiles, spans, ramp)
     return "\n".join(
         [
             heading,
-            "<p>The end of a held-out passage, in the head with the longest span.</p>",
+            f"<p>The head with the longest span, on the last {count} characters of a held-out passage. Each row is a "
+            "character, and its shades show which earlier characters it looks at. Grey pairs are not computed: a "
+            "character does not look at later ones, nor beyond its reach.</p>",
             subject.figure(close, "close", title, wide=True),
-            f"<p>All heads on the same passage, in blocks of {sample.block} by {sample.block} characters. The "
-            "title of a map gives the span and the reach of its head; a solid and a dashed line show where they end. "
-            "A line that would cover a whole band is omitted. Grey pairs are not computed: those beyond the ramp, and "
-            "those above the diagonal, since no character looks at later ones.</p>",
-            subject.figure(maps, "maps", "Attention map of every head", wide=True),
-            "<p>Mean weight at each distance, on the same passage. A triangle marks the span; the weight is exactly "
-            "0 from one ramp beyond it.</p>",
+            f"<p>All heads on the same {count} characters, again with a row for each. The columns are distances: the "
+            "character itself is on the left, at 0, and the axis ends at the longest reach. A solid line shows where "
+            "the span of a head ends, and a dashed line its reach.</p>",
+            subject.figure(maps, "maps", "Weights of every head at each distance", wide=True),
+            f"<p>Mean weight at each distance, over all {tokens_seen:,} characters of the passage. A triangle marks "
+            "the span; the weight is exactly 0 beyond the reach.</p>",
             subject.figure(profiles, "profiles", "Mean weight against distance", wide=True),
         ]
     )

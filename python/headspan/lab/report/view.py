@@ -12,6 +12,7 @@ from headspan.explorer.data import ViewData
 from headspan.explorer.part import full_part
 from headspan.lab.model.heads import characters, head_names, side_by_side
 from headspan.lab.report.measure import Layer
+from headspan.ops.spans import farthest
 
 Array = NDArray[Any]
 
@@ -19,6 +20,7 @@ Array = NDArray[Any]
 MOST_BYTES = 2_500_000
 MOST_TOKENS = 512
 LEAST_TOKENS = 32
+LEGIBLE_TOKENS = 128
 
 
 def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.uint8]) -> str:
@@ -40,9 +42,9 @@ def view_section(layers: list[Layer], spans: Array, ramp: float, data: NDArray[n
     fragment = page.embedded({"meta": part.meta, **state}, {**part.arrays, "maps": b""})
     return (
         '<div class="interactive"><h2>Where does each character look?</h2>'
-        f"<p>The first {len(view.tokens or ()):,} characters of a held-out passage. Point at a character, or click on "
-        "it, to see where every head looks from there. Stronger shades are larger weights, and the underline shows how "
-        "far the span reaches. The sliders change the learned spans.</p>"
+        f"<p>The first {len(view.tokens or ()):,} characters of a held-out passage, whose pairs the bill counts. "
+        "Point at a character, or click on it, to see where every head looks from there. Stronger shades are larger "
+        "weights, and the underline shows how far the span reaches. The sliders change the learned spans.</p>"
         "<noscript><p>The browser computes this part and needs JavaScript; the maps above do not.</p></noscript>"
         f"{fragment}</div>"
     )
@@ -52,7 +54,9 @@ def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.
     query, key, _ = (array.astype(np.float32) for array in side_by_side(layers))
     heads, context, head_dim = query.shape
     room = MOST_BYTES // (heads * head_dim * query.itemsize * 2)
-    tokens = min(context, MOST_TOKENS, max(LEAST_TOKENS, room))
+    # The map and its small pictures show whole passages, on which a short reach would be too thin to see.
+    legible = max(LEGIBLE_TOKENS, 4 * int(farthest(float(spans.max()), ramp)))
+    tokens = min(context, MOST_TOKENS, legible, max(LEAST_TOKENS, room))
     # Attention is causal, so the first tokens do not depend on the rest of the passage.
     return ViewData(
         query=query[:, :tokens],
