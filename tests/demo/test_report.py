@@ -98,6 +98,13 @@ def test_the_view_is_no_larger_than_a_page_may_be():
     assert view.tokens == ["A"] * 152
 
 
+@pytest.mark.parametrize(("span", "tokens"), [(1, 128), (50.5, 4 * 58), (500, 512)])
+def test_the_passage_of_the_view_is_short_enough_to_see_the_longest_reach(span, tokens):
+    layers = [tuple(np.ones((1, 2, 600, 8), np.float32) for _ in "qkv")]
+    view = _report_view._view_data(layers, np.array([[span, 1.0]]), 8, np.full(600, 65, np.uint8))
+    assert len(view.tokens) == view.query.shape[1] == tokens
+
+
 @pytest.mark.thorough
 def test_name_of_the_text_is_escaped(tmp_path):
     text = type(TEXT).from_bytes(TEXT.data.tobytes(), "<b>&\"'.txt")

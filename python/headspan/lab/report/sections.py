@@ -155,8 +155,8 @@ def _widest_and_narrowest(spans: Array, ramp: float) -> str:
     wide, narrow = int(values.argmax()), int(values.argmin())
     low, high = float(values[narrow]), float(values[wide])
     return (
-        f"The widest head ({names[wide]}) has a span of {high:.0f} characters, the narrowest ({names[narrow]}) "
-        f"{low:.0f}; the mean is {float(spans.mean()):.0f}. Layers and heads are counted from 0. "
+        f"The widest head ({names[wide]}) has a span of {high:.0f} characters, the narrowest ({names[narrow]}) one of "
+        f"{low:.0f}, and the mean is {float(spans.mean()):.0f}. Layers and heads are counted from 0. "
         f"Beyond the span, the weights of a head fall to 0 over {ramp:g} more characters, up to its reach: "
         f"the two heads look at most {farthest(high, ramp):.0f} and {farthest(low, ramp):.0f} characters back."
     )
