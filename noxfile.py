@@ -127,6 +127,14 @@ def notebooks(session: nox.Session) -> None:
 
 
 @nox.session
+def pictures(session: nox.Session) -> None:
+    """Draw the pictures of the slides, and take the pictures of the interactive view in Chromium."""
+    _install(session, "browser", "torch==2.13.0")
+    session.run("python", "docs/teach/slides.py")
+    session.run("python", "docs/pictures/views.py")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check the style of Python and C++, names, the imports between parts of the package, and the includes of C++."""
     session.install("ruff==0.14.5", "clang-format==20.1.8", "import-linter==2.17")

@@ -18,7 +18,7 @@ FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 DATA = ["statsmodels", "sklearn", "skimage", "captcha"]
 NEEDED = ["nbclient", "ipykernel", "matplotlib", "anywidget", "autograd", *DATA]
-PICTURE, NOTEBOOK = 60_000, 400_000  # bytes at most
+PICTURE, VIEW, NOTEBOOK = 60_000, 120_000, 400_000  # bytes at most
 # What a machine may say otherwise: numbers, and which instructions it has.
 NUMBER = re.compile(r"(?<=instructions: )\w+|[-+]?\d[\d,.]*(?:e[-+]?\d+)?")
 
@@ -73,6 +73,15 @@ def test_is_stored_with_outputs(path):
     sizes = [len(png(output)) for output in outputs if png(output)]
     assert max(sizes) <= PICTURE
     assert path.stat().st_size <= NOTEBOOK
+
+
+@notebooks
+def test_has_a_picture_of_its_view(path):
+    """Where no kernel runs, such as on GitHub, there is no view. `nox -s pictures` takes the picture."""
+    code, text = ("\n".join("".join(cell["source"]) for cell in cells(path, kind)) for kind in ("code", "markdown"))
+    picture = f"pictures/{path.stem}.png"
+    assert ("hs.explore(" in code) == (f"]({picture})" in text) == (FOLDER / picture).exists()
+    assert "hs.explore(" not in code or (FOLDER / picture).stat().st_size <= VIEW
 
 
 @notebooks
