@@ -109,14 +109,14 @@ def of_a_notebook(path: Path) -> Explorer:
     return names["shown"]
 
 
-def beside(*pictures: Image.Image) -> Image.Image:
+def side_by_side(*pictures: Image.Image) -> Image.Image:
     """Return pictures of the same height side by side."""
-    whole = Image.new("RGB", (sum(picture.width for picture in pictures), pictures[0].height))
+    joined = Image.new("RGB", (sum(picture.width for picture in pictures), pictures[0].height))
     left = 0
     for picture in pictures:
-        whole.paste(picture, (left, 0))
+        joined.paste(picture, (left, 0))
         left += picture.width
-    return whole
+    return joined
 
 
 def pictures() -> dict[Path, Callable[[Browser], Image.Image]]:
@@ -124,7 +124,7 @@ def pictures() -> dict[Path, Callable[[Browser], Image.Image]]:
     taken = {
         HERE / "explore.png": lambda browser: shot(browser, example(11, 150), 960, key=128),
         HERE / "explore_dark.png": lambda browser: shot(browser, of_a_pattern(), 1100, scheme="dark", key=27),
-        HERE / "explore_narrow.png": lambda browser: beside(
+        HERE / "explore_narrow.png": lambda browser: side_by_side(
             *(shot(browser, example(8, 250), 400, height=860, scheme=s, key=222) for s in ("light", "dark"))
         ),
         HERE / "slides" / "view.png": lambda browser: shot(browser, example(11, 150), 1280, height=920, key=128),
