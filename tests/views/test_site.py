@@ -108,3 +108,19 @@ def test_formulas_have_the_font_of_the_site(browser):
     assert page.evaluate("document.fonts.ready.then(() => document.fonts.check('1em \"STIX Two Math\"'))")
     assert page.evaluate("[...document.fonts].map(font => font.status)") == ["loaded"]
     context.close()
+
+
+def test_page_down_goes_from_slide_to_slide(browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto((SITE / "docs" / "teach" / "slides.html").as_uri())
+    tops = "[...document.querySelectorAll('#slides > section')].map((slide) => slide.getBoundingClientRect().top)"
+    count = len(page.evaluate(tops))
+    assert count > 9
+    for slide in range(count):
+        page.keyboard.press("PageDown")
+        page.wait_for_function(f"Math.abs(({tops})[{slide}]) < 1")
+    hidden = (
+        "[...document.querySelectorAll('#slides > section')].map((slide) => slide.scrollHeight - slide.clientHeight)"
+    )
+    assert page.evaluate(hidden) == [0] * count
+    page.close()
