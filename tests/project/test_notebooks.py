@@ -19,6 +19,8 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 DATA = ["statsmodels", "sklearn", "skimage", "captcha"]
 NEEDED = ["nbclient", "ipykernel", "matplotlib", "anywidget", "autograd", *DATA]
 PICTURE, VIEW, NOTEBOOK = 60_000, 120_000, 400_000  # bytes at most
+LINES = 20  # of code at most in a cell that is not hidden
+HIDDEN = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]}  # in Jupyter, and on the pages
 # What a machine may say otherwise: numbers, and which instructions it has.
 NUMBER = re.compile(r"(?<=instructions: )\w+|[-+]?\d[\d,.]*(?:e[-+]?\d+)?")
 
@@ -76,6 +78,12 @@ def test_is_stored_with_outputs(path):
 
 
 @notebooks
+def test_shows_short_cells(path):
+    shown = [cell for cell in cells(path, "code") if cell["metadata"] != HIDDEN]
+    assert [cell["id"] for cell in shown if len(cell["source"]) > LINES] == []
+
+
+@notebooks
 def test_has_a_picture_of_its_view(path):
     """Where no kernel runs, such as on GitHub, there is no view. `nox -s pictures` takes the picture."""
     code, text = ("\n".join("".join(cell["source"]) for cell in cells(path, kind)) for kind in ("code", "markdown"))
@@ -89,7 +97,7 @@ def test_stored_outputs_keep_the_machine_to_themselves(path):
     notebook = json.loads(path.read_text())
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     assert notebook["metadata"] == {"kernelspec": kernel, "language_info": {"name": "python"}}
-    assert all(cell["metadata"] == {} for cell in notebook["cells"])
+    assert all(cell["metadata"] in ({}, HIDDEN) for cell in notebook["cells"])
     for output in [output for cell in cells(path, "code") for output in cell["outputs"]]:
         assert output.get("metadata", {}) == {}
         assert re.findall(r"(?<![\w.])/\w+/|\b0x[0-9a-f]+", text_of(output)) == []  # no path, no address
