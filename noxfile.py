@@ -122,7 +122,7 @@ def extras(session: nox.Session, extra: str) -> None:
 @nox.session
 def notebooks(session: nox.Session) -> None:
     """Run the notebooks and store their outputs: all of them, or one with `nox -s notebooks -- 01_soft_mask`."""
-    session.install(".[notebooks]")  # built with all instruction sets, like the released package
+    session.install(".[notebooks]", "torch==2.13.0")  # built with all instruction sets, like the released package
     session.run("python", "notebooks/store.py", *session.posargs)
 
 

@@ -37,13 +37,18 @@ def module_of(name):
     except ModuleNotFoundError as error:
         if error.name == name:
             return None
-        pytest.skip(f"needs {error.name}: pip install '.[notebooks]'")
+        pytest.skip(f"needs {error.name}: {how_to_install(error.name)}")
+
+
+def how_to_install(name):
+    return "pip install torch" if name == "torch" else "pip install '.[notebooks]'"
 
 
 def test_there_are_notebooks():
     assert [path.stem for path in NOTEBOOKS] == [
         "01_soft_mask",
         "02_spans_that_learn",
+        "02_spans_that_learn_torch",
         "03_patterns_and_hybrids",
         "04_long_context",
         "05_encoder",
@@ -176,8 +181,9 @@ def test_links_lead_somewhere(path):
 @pytest.mark.unsanitized
 @notebooks
 def test_runs(path, tmp_path, monkeypatch):
-    for name in NEEDED:
-        pytest.importorskip(name, reason=f"needs {name}: pip install '.[notebooks]'")
+    imported = re.findall(r"^import (torch)$", "\n".join("".join(cell["source"]) for cell in cells(path, "code")), re.M)
+    for name in [*NEEDED, *imported]:
+        pytest.importorskip(name, reason=f"needs {name}: {how_to_install(name)}")
     from notebooks.store import as_stored, executed
 
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
