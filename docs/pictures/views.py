@@ -127,7 +127,7 @@ def pictures() -> dict[Path, Callable[[Browser], Image.Image]]:
         HERE / "explore_narrow.png": lambda browser: side_by_side(
             *(shot(browser, example(8, 250), 400, height=860, scheme=s, key=222) for s in ("light", "dark"))
         ),
-        HERE / "slides" / "view.png": lambda browser: shot(browser, example(11, 150), 1280, height=920, key=128),
+        HERE / "slides" / "view.png": lambda browser: shot(browser, example(11, 150), 960, height=810, key=128),
     }
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if "hs.explore(" in path.read_text():
