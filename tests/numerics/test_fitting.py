@@ -28,10 +28,10 @@ class Planted:
         self.seen.append(spans.copy())
         return 2 + float((self.weights * self.missing(spans) ** self.power).sum())
 
-    def gradient(self, spans):
+    def gradient(self, spans, step):
         missing = self.missing(spans)
         slopes = -self.weights * self.power * missing ** (self.power - 1) / self.needs
-        return self.loss(spans), np.where(missing > 0, slopes, 0)
+        return float((self.weights * missing**self.power).sum()), np.where(missing > 0, slopes, 0)
 
     def missing(self, spans):
         return np.maximum(1 - spans / self.needs, 0)
@@ -140,8 +140,9 @@ def test_never_worse_than_one_span_of_equal_pairs(seed, method, bound):
     def loss(spans):
         return 5 + float(np.cos(waves * spans + shifts).sum() / 10 + np.exp(-spans / 50).sum())
 
-    def gradient(spans):
-        return loss(spans), -np.sin(waves * spans + shifts) * waves / 10 - np.exp(-spans / 50) / 50
+    def gradient(spans, step):
+        slopes = -np.sin(waves * spans + shifts) * waves / 10 - np.exp(-spans / 50) / 50
+        return loss(spans) - loss(np.full((2, 3), float(TOKENS))), slopes
 
     fit = hs.fit_spans(loss, loss, **sizes(2, 3), method=method, gradient=gradient, **bound)
     uniform = np.full((2, 3), fit.uniform.span)
@@ -166,18 +167,14 @@ def test_a_gradient_is_summed_over_heads_that_share_keys():
     """Two heads pull in opposite directions, which cancels: the need that remains decides."""
     pull = np.array([[1.0, -1.0, 1.0, 1.0]])
 
-    def gradient(spans):
-        return 2 + float((np.exp(-spans / 20) * [1, 1, 0, 0]).sum()), pull * 1e-3 - np.exp(-spans / 20) / 20 * [
-            1,
-            1,
-            0,
-            0,
-        ]
+    def loss(spans):
+        return 2 + float((np.exp(-spans / 20) * [1, 1, 0, 0]).sum())
 
-    fit = hs.fit_spans(
-        lambda spans: gradient(spans)[0], lambda spans: gradient(spans)[0],
-        **sizes(1, 4, num_key_heads=2), budget=0.3, method="learn", gradient=gradient,
-    )  # fmt: skip
+    def gradient(spans, step):
+        return loss(spans) - 2, pull * 1e-3 - np.exp(-spans / 20) / 20 * [1, 1, 0, 0]
+
+    options = sizes(1, 4, num_key_heads=2) | {"budget": 0.3, "method": "learn", "gradient": gradient}
+    fit = hs.fit_spans(loss, loss, **options)
     assert fit.spans[0, 0] > 3 * fit.spans[0, 2]
 
 
@@ -207,6 +204,78 @@ def test_the_curve_is_what_was_measured_with_falling_pairs():
     full = fit.uniform_curve[0]
     assert full == (fit.full_pairs, fit.full_cache_bytes, fit.fitted_before)
     assert full.cache_bytes == 6 * TOKENS * 2 * 8 * 4
+
+
+@pytest.mark.parametrize("shares", [{"num_key_heads": 2}, {"first_tokens": 10}, {"dtype": "float16"}])
+@pytest.mark.parametrize("budget", [0.3, 12_000])
+@pytest.mark.parametrize("method", ["profile", "learn"])
+def test_a_budget_of_bytes_is_kept(method, budget, shares):
+    planted = Planted([[200, 4, 4, 4], [4, 4, 60, 4]], power=2.0)
+    options = {"method": method, "gradient": planted.gradient, "budget_of": "cache"} | shares
+    fit = planted.fit(budget=budget, **options)
+    bound = budget * fit.full_cache_bytes if budget < 1 else budget
+    assert (0.9 if method == "learn" else 0.8) * bound < fit.cache_bytes <= bound
+    pattern = Full() | Global(range(shares.get("first_tokens", 0))) if "first_tokens" in shares else None
+    layer = {"tokens": TOKENS, "num_heads": 4, "head_dim": 8, "num_key_heads": shares.get("num_key_heads", 4)}
+    layer |= {"decode": True, "dtype": shares.get("dtype", "float32"), "pattern": pattern, "ramp": 4}
+    spans = np.where(fit.spans == TOKENS, np.inf, fit.spans)
+    costs = [hs.cost(**layer, span=row) for row in spans]
+    assert fit.cache_bytes == sum(cost.cache_bytes for cost in costs)
+    assert fit.uniform.cache_bytes <= bound
+    assert fit.fitted_after <= fit.uniform.fitted_loss
+
+
+class Interrupted(Planted):
+    """A planted model that is interrupted in one step."""
+
+    at = 40
+
+    def gradient(self, spans, step):
+        if step == self.at:
+            raise KeyboardInterrupt
+        return super().gradient(spans, step)
+
+
+@pytest.mark.parametrize("bound", [{"budget": 0.2}, {"tolerance": 0.01}])
+def test_an_interrupted_fit_has_a_result_and_goes_on_to_the_same_bits(bound):
+    needs = [[200, 4, 4], [4, 30, 4]]
+    planted, interrupted = Planted(needs, power=2.0), Interrupted(needs, power=2.0)
+    whole = planted.fit(gradient=planted.gradient, **bound)
+    part = interrupted.fit(gradient=interrupted.gradient, **bound)
+    assert (part.state.step, part.state.steps) == (40, 150)
+    assert "stopped after 40 of 150 steps" in str(part)
+    assert "stopped" not in str(whole)
+    assert part.share <= 0.2 if "budget" in bound else part.fitted_after <= part.fitted_before * 1.01
+    assert part.fitted_after <= part.uniform.fitted_loss
+    resumed = planted.fit(gradient=planted.gradient, state=part.state, **bound)
+    assert np.array_equal(resumed.spans, whole.spans)
+    assert resumed.state.step == 150
+    for one, other in zip(resumed.state, whole.state, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_an_interrupt_before_the_first_step_is_raised():
+    interrupted = Interrupted([[100, 4], [4, 30]])
+    interrupted.at = 0
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.fit(gradient=interrupted.gradient, budget=0.3)
+
+
+def test_steps_may_see_another_batch_each():
+    """Each batch pulls at one head only."""
+    needs = np.array([[150, 60, 3, 3], [20, 3, 3, 3]])
+    planted, steps = Planted(needs, power=2.0), []
+
+    def gradient(spans, step):
+        steps.append(step)
+        seen = np.arange(8).reshape(2, 4) % 4 == step % 4
+        missing = np.where(seen, planted.missing(spans), 0)
+        return 4 * float((missing**2).sum()), -8 * missing / needs
+
+    fit = planted.fit(gradient=gradient, budget=0.3)
+    assert steps == list(range(150))
+    assert (planted.missing(fit.spans) < 0.2).all()
+    assert fit.fitted_after < 2.05 < fit.uniform.fitted_loss
 
 
 def test_sinks_are_counted():
@@ -245,7 +314,12 @@ def test_impossible_requests_are_refused():
     wrong(ValueError, "exactly one of budget and tolerance must be given, got both", tolerance=0.1)
     wrong(ValueError, "exactly one of budget and tolerance must be given, got neither", budget=None)
     wrong(ValueError, "budget must be at least 0.0264, which spans of 0 have with a ramp of 4", budget=0.02)
-    wrong(ValueError, "budget must be a share of the pairs, at most 1, not 2", budget=2)
+    wrong(ValueError, "budget must be a share of at most 1, or at most the 90300 pairs of full attention", budget=1e6)
+    wrong(ValueError, "budget must be at least 2388, which spans of 0 have with a ramp of 4 on 300 .*, not 2", budget=2)
+    wrong(ValueError, "budget_of must be 'pairs' or 'cache', not 'bytes'", budget_of="bytes")
+    wrong(ValueError, "steps must be at least 4, not 3", steps=3)
+    wrong(ValueError, "state is for method='learn' only", state=3)
+    wrong(TypeError, "progress must be True or False, not 'no'", progress="no")
     wrong(ValueError, "gradient must be given for method='learn'", method="learn")
     wrong(ValueError, "ramp must be at least 1 for method='learn', not 0", method="learn", gradient=len, ramp=0)
     wrong(ValueError, "num_heads must be a multiple of num_key_heads, not 2 and 3", num_key_heads=3)
@@ -254,6 +328,11 @@ def test_impossible_requests_are_refused():
     wrong(ValueError, "what loss returns must be a loss greater than 0, not -1", loss=lambda _: -1)
     wrong(TypeError, "what loss returns must be a number, not None", loss=lambda _: None)
     learn = {"method": "learn"}
-    wrong(TypeError, "gradient must return a loss and an array, not 3", gradient=lambda _: 3, **learn)
-    wrong(ValueError, "must return an array of the shape of spans", gradient=lambda _: (1.0, [1.0]), **learn)
-    wrong(ValueError, "must be finite, got nan", gradient=lambda z: (1.0, z * np.nan), **learn)
+    wrong(TypeError, "gradient must return the increase of the loss and an .*, not 3", gradient=lambda *_: 3, **learn)
+    wrong(ValueError, "must return an array of the shape of spans", gradient=lambda *_: (1.0, [1.0]), **learn)
+    wrong(ValueError, "must be finite, got nan", gradient=lambda z, _: (1.0, z * np.nan), **learn)
+    wrong(TypeError, "state must be the state of a SpanFit, not 3", gradient=len, state=3, **learn)
+    fit = Planted(np.full((1, 2), 9)).fit(budget=0.5, gradient=lambda z, _: (1.0, z), steps=8)
+    wrong(ValueError, "state must be of a fit of 150 steps, not of 8", gradient=len, state=fit.state, **learn)
+    match = r"state must have spans of shape \(layers, key heads\), \(2, 1\), not \(1, 2\)"
+    wrong(ValueError, match, gradient=len, state=fit.state, steps=8, num_layers=2, num_key_heads=1, **learn)

@@ -1,6 +1,7 @@
 """A search for the smallest spans of a trained model, guided by its measured loss."""
 
+from headspan.fitting.descent import DescentState
 from headspan.fitting.fit import fit_spans
 from headspan.fitting.result import Point, SpanFit, Window
 
-__all__ = ["Point", "SpanFit", "Window", "fit_spans"]
+__all__ = ["DescentState", "Point", "SpanFit", "Window", "fit_spans"]

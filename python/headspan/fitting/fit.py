@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.fitting.descent import by_descent
-from headspan.fitting.greedy import Profile, by_steps
+from headspan.fitting.checked import checked_budget, checked_price, checked_profile, checked_state
+from headspan.fitting.descent import DescentState, descend
+from headspan.fitting.greedy import by_steps
 from headspan.fitting.measured import Aim, Measured, checked_loss, is_uniform
-from headspan.fitting.price import Price, Spans
+from headspan.fitting.price import Price, Spans, Unit
+from headspan.fitting.progress import Progress
 from headspan.fitting.result import SpanFit, Window
 from headspan.fitting.windows import largest_within, measure, uniform
-from headspan.ops.storage import storage_of
 
 
 def fit_spans(
@@ -28,13 +29,17 @@ def fit_spans(
     head_dim: int,
     num_key_heads: int | None = None,
     budget: float | None = None,
+    budget_of: Unit = "pairs",
     tolerance: float | None = None,
     ramp: float = 32,
     method: Literal["profile", "learn"] | None = None,
     profile: npt.ArrayLike | None = None,
-    gradient: Callable[[Any], tuple[float, Any]] | None = None,
+    gradient: Callable[[Any, int], tuple[float, Any]] | None = None,
+    steps: int = 150,
+    state: DescentState | None = None,
     first_tokens: int = 0,
     dtype: object = np.float32,
+    progress: bool = True,
 ) -> SpanFit:
     """Find the smallest spans for a trained model, using its measured loss.
 
@@ -54,7 +59,10 @@ def fit_spans(
         The number of key heads of a layer, by default `num_heads`. Heads that share keys get the same span, since a
         cache keeps the keys for all of them.
     budget : float
-        The maximum number of pairs, as a share of the pairs of full attention. Pass either `budget` or `tolerance`.
+        The maximum number of pairs: up to 1 as a share of the pairs of full attention, above 1 as their number. Pass
+        either `budget` or `tolerance`.
+    budget_of : {"pairs", "cache"}
+        What is counted: the pairs of a text, or the bytes of the caches of all layers at its last token.
     tolerance : float
         The maximum increase of the loss, as a share of the loss of full attention. 0.01 is 1 %.
     ramp : float
@@ -62,18 +70,26 @@ def fit_spans(
         ramp saves more pairs. "learn" needs a ramp of at least 1 and works better with 8.
     method : {"profile", "learn"}, optional
         "profile" shortens one head at a time down a ladder of spans, by the step with the least loss for each pair
-        saved. "learn" descends in the logarithm of the spans with frozen weights and calls `gradient` 60 times.
+        saved. "learn" descends in the logarithm of the spans with frozen weights and calls `gradient` in every step.
         Default: "learn" with a `gradient` and without a `profile`, otherwise "profile".
     profile : array_like, shape (layers, heads, tokens), optional
         The attention mass by distance, as from `headspan.plot.mean_by_distance`. With it, "profile" starts at spans
         beyond which there is almost no mass, if the measured loss confirms them, and not at full attention. The mass is
         not used in any other way, since it does not show how much a head needs a distance.
     gradient : callable
-        For "learn", ``gradient(spans)`` returns the loss and its gradient with respect to `spans`, of their shape.
+        For "learn", ``gradient(spans, step)`` returns the increase of the loss over full attention on one batch, and
+        its gradient with respect to `spans`, of their shape. The batch may be another in each step, or all data.
+    steps : int
+        The number of steps of "learn", at least 4.
+    state : DescentState, optional
+        The ``state`` of a result that was interrupted, to go on from it with the same arguments. The result is the same
+        to the bit as without the interruption.
     first_tokens : int
         The number of first tokens that are seen at any distance. Their pairs are counted, and `loss` has to apply them.
     dtype : dtype or str
         The type in which a cache stores keys and values, see `SpanCache`.
+    progress : bool
+        Whether to show a progress bar. It needs tqdm, and is shown in a terminal or a notebook only.
 
     Returns
     -------
@@ -94,8 +110,11 @@ def fit_spans(
 
     Notes
     -----
-    The tolerance holds on the data to which the spans are fitted. The loss on held-out data may grow a little more.
-    `SpanFit.excess` is the increase on held-out data.
+    The tolerance holds on the data of `loss`. The loss on held-out data may grow a little more. `SpanFit.excess` is the
+    increase on held-out data.
+
+    An interrupt (Ctrl-C) during the steps of "learn" ends them: the result is the best so far, within the budget or the
+    tolerance, and its ``state`` has the steps that are done.
 
     References
     ----------
@@ -118,8 +137,17 @@ def fit_spans(
     >>> f"{fit.share:.0%} of the pairs: {fit.excess:+.0%}; one span of {fit.uniform.span:g}: {fit.uniform_excess:+.0%}"
     '26% of the pairs: +0%; one span of 35: +32%'
     """
-    num_key_heads = num_heads if num_key_heads is None else num_key_heads
-    price = _checked_price(tokens, num_layers, num_heads, head_dim, num_key_heads, ramp, first_tokens, dtype)
+    price = checked_price(
+        tokens=tokens,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        head_dim=head_dim,
+        num_key_heads=num_heads if num_key_heads is None else num_key_heads,
+        ramp=ramp,
+        first_tokens=first_tokens,
+        dtype=dtype,
+        unit=budget_of,
+    )
     for name, function in {"loss": loss, "held_out": held_out, "gradient": gradient}.items():
         if not callable(function) and (name != "gradient" or function is not None):
             raise TypeError(f"{name} must be a function of spans, not {_check.describe(function)}")
@@ -129,49 +157,66 @@ def fit_spans(
         raise ValueError(f"method must be 'profile' or 'learn', not {_check.describe(method)}")
     if method == "learn" and gradient is None:
         raise ValueError("gradient must be given for method='learn'")
+    if method == "profile" and state is not None:
+        raise ValueError("state is for method='learn' only")
     if method == "learn" and price.ramp < 1:
         raise ValueError(
             f"ramp must be at least 1 for method='learn', not {price.ramp:g}: spans have no gradient otherwise"
         )
-    mass = None if profile is None else _checked_profile(profile, price)
-    bound, limit = _checked_aim(budget, tolerance, price)
+    mass = None if profile is None else checked_profile(profile, price)
+    steps = _check.integer("steps", steps, at_least=4)
+    state = checked_state(state, steps, price)
+    amount = checked_budget(budget, tolerance, price)
+    limit = None if tolerance is None else _check.positive("tolerance", tolerance)
+    shown = _check.flag("progress", progress)
 
-    measured = Measured(price, loss, gradient)
-    before = measured(price.full)
-    aim = Aim(pairs=bound) if bound is not None else Aim(loss=before * (1 + limit))
-    measure(measured, aim)
-    if method == "profile":
-        by_steps(measured, aim, mass)
-    else:
-        by_descent(measured, aim)
-    _settle(measured, aim)
-    window = uniform(price, largest_within(price, price.pairs(measured.best(aim))))
-    measured(window)
-    best = measured.best(aim)
-    window = uniform(price, largest_within(price, price.pairs(best)))
-    return SpanFit(
-        spans=price.of_heads(best),
-        ramp=price.ramp,
-        loss_before=_held_out(held_out, price, price.full),
-        loss_after=_held_out(held_out, price, best),
-        fitted_before=before,
-        fitted_after=measured(best),
-        pairs=price.pairs(best),
-        full_pairs=price.pairs(price.full),
-        cache_bytes=price.cache_bytes(best),
-        full_cache_bytes=price.cache_bytes(price.full),
-        curve=measured.points(),
-        uniform_curve=measured.points(uniform=True),
-        uniform=Window(
-            float(window.flat[0]),
-            price.pairs(window),
-            price.cache_bytes(window),
-            measured(window),
-            _held_out(held_out, price, window),
-        ),
-        uniform_wins=is_uniform(best),
-        evaluations=measured.evaluations,
-    )
+    learns = method == "learn"
+    with Progress(shown, steps if learns else None, begun=state.step if state is not None else 0) as bar:
+        measured = Measured(price, loss, bar)
+        before = measured(price.full)
+        aim = Aim(loss=before * (1 + limit)) if limit is not None else Aim(amount=amount or 0.0)
+        if learns:
+            assert gradient is not None
+            increase = None if limit is None else limit * before
+            state = descend(price, gradient, bar, steps=steps, state=state, amount=amount, increase=increase)
+            for spans in state.candidates(price):
+                measured(spans)
+        measure(measured, aim)
+        if not learns:
+            by_steps(measured, aim, mass)
+        _settle(measured, aim)
+        measured(_window(price, measured.best(aim)))
+        best = measured.best(aim)
+        window = _window(price, best)
+        return SpanFit(
+            spans=price.of_heads(best),
+            ramp=price.ramp,
+            loss_before=_held_out(held_out, price, price.full),
+            loss_after=_held_out(held_out, price, best),
+            fitted_before=before,
+            fitted_after=measured(best),
+            pairs=price.pairs(best),
+            full_pairs=price.pairs(price.full),
+            cache_bytes=price.cache_bytes(best),
+            full_cache_bytes=price.cache_bytes(price.full),
+            curve=measured.points(),
+            uniform_curve=measured.points(uniform=True),
+            uniform=Window(
+                float(window.flat[0]),
+                price.pairs(window),
+                price.cache_bytes(window),
+                measured(window),
+                _held_out(held_out, price, window),
+            ),
+            uniform_wins=is_uniform(best),
+            evaluations=measured.evaluations,
+            state=state if learns else None,
+        )
+
+
+def _window(price: Price, spans: Spans) -> Spans:
+    """Return the largest single span for all heads with at most the amount of spans."""
+    return price.whole(uniform(price, largest_within(price, price.amount(spans))))
 
 
 def _settle(measured: Measured, aim: Aim) -> None:
@@ -179,63 +224,14 @@ def _settle(measured: Measured, aim: Aim) -> None:
     price = measured.price
     best = measured.best(aim)
     if aim.has_budget:
-        measured(price.scaled(best, aim.pairs))
+        measured(price.scaled(best, aim.amount))
         return
     low, high = 0.5, 1.0
     for _ in range(5):
         middle = (low + high) / 2
-        scaled = price.scaled(best, middle * price.pairs(best))
+        scaled = price.scaled(best, middle * price.amount(best))
         low, high = (low, middle) if measured(scaled) <= aim.loss else (middle, high)
 
 
 def _held_out(held_out: Callable[[Any], float], price: Price, spans: Spans) -> float:
     return checked_loss("held_out", held_out(price.of_heads(spans)))
-
-
-def _checked_price(
-    tokens: int, layers: int, heads: int, head_dim: int, key_heads: int, ramp: float, first_tokens: int, dtype: object
-) -> Price:
-    layers = _check.integer("num_layers", layers, at_least=1)
-    heads = _check.integer("num_heads", heads, at_least=1)
-    key_heads = _check.integer("num_key_heads", key_heads, at_least=1)
-    if heads % key_heads:
-        raise ValueError(f"num_heads must be a multiple of num_key_heads, not {heads} and {key_heads}")
-    storage_of(dtype)  # raises an error for other types
-    return Price(
-        tokens=_check.integer("tokens", tokens, at_least=2),
-        layers=layers,
-        heads=heads,
-        head_dim=_check.integer("head_dim", head_dim, at_least=1),
-        key_heads=key_heads,
-        ramp=_check.number("ramp", ramp, at_least=0),
-        first_tokens=_check.integer("first_tokens", first_tokens, at_least=0),
-        dtype=dtype,
-    )
-
-
-def _checked_profile(profile: npt.ArrayLike, price: Price) -> Profile:
-    mass = _check.real_array("profile", profile).astype(np.float64)
-    shape = (price.layers, price.heads, price.tokens)
-    if mass.shape != shape:
-        raise ValueError(f"profile must be of shape (layers, heads, tokens), {shape}, not {mass.shape}")
-    _check.non_negative("profile", mass)
-    return mass
-
-
-def _checked_aim(budget: float | None, tolerance: float | None, price: Price) -> tuple[float | None, float]:
-    """Return the maximum number of pairs, or None, and the maximum relative increase of the loss."""
-    if (budget is None) == (tolerance is None):
-        passed = "neither" if budget is None else "both"
-        raise ValueError(f"exactly one of budget and tolerance must be given, got {passed}")
-    if budget is None:
-        return None, _check.positive("tolerance", tolerance)
-    share = _check.positive("budget", budget)
-    if share > 1:
-        raise ValueError(f"budget must be a share of the pairs, at most 1, not {share:g}")
-    full, least = price.pairs(price.full), price.pairs(0 * price.full)
-    if least > share * full:
-        raise ValueError(
-            f"budget must be at least {least / full:.4f}, which spans of 0 have with a ramp of {price.ramp:g} "
-            f"on {price.tokens} tokens, not {share:g}"
-        )
-    return share * full, 0.0

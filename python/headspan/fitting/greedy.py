@@ -1,4 +1,4 @@
-"""Fit spans by measured steps, each the one with the least loss for each pair saved."""
+"""Fit spans by measured steps, each the one with the least loss for each pair or byte saved."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def by_steps(measured: Measured, aim: Aim, profile: Profile | None) -> None:
     """Shorten one key head at a time along a ladder of spans, and measure, until the aim is reached.
 
     The steps of a head are the corners of the lower hull of its losses, measured at each rung with all other heads at
-    their start. The steps are taken in the order of loss for each pair saved. Before a step is taken, it is measured
-    with the current spans of the other heads. If it has become more expensive, it is queued again (lazy greedy).
+    their start. The steps are taken in the order of loss for each pair or byte saved. Before a step is taken, it is
+    measured with the current spans of the other heads. If it has become more expensive, it is queued again (lazy
+    greedy).
 
     References
     ----------
@@ -48,12 +49,12 @@ def by_steps(measured: Measured, aim: Aim, profile: Profile | None) -> None:
         queues[unit] = iter(_steps_of(measured, aim, spans, unit, rungs))
     for unit in queues:
         next_of(unit)
-    while heap and not (aim.has_budget and price.pairs(spans) <= aim.pairs):
+    while heap and not (aim.has_budget and price.amount(spans) <= aim.amount):
         expected, unit, span = heapq.heappop(heap)
         candidate = spans.copy()
         candidate[unit] = span
         new_loss = measured(candidate)
-        saved = price.pairs(spans) - price.pairs(candidate)
+        saved = price.amount(spans) - price.amount(candidate)
         cost = (new_loss - loss) / saved
         if heap and cost > max(_LAZY * expected, heap[0][0]):
             heapq.heappush(heap, (cost, unit, span))
@@ -79,16 +80,16 @@ def _start(measured: Measured, rungs: Profile, profile: Profile | None) -> Spans
 
 
 def _steps_of(measured: Measured, aim: Aim, spans: Spans, unit: Unit, rungs: Profile) -> list[tuple[float, float]]:
-    """Return the steps of one head alone, as pairs of loss for each pair saved and the span after the step."""
+    """Return the steps of one head alone, each with its loss for each pair or byte saved and the span after it."""
     price = measured.price
-    corners: list[tuple[float, float, float]] = [(price.pairs(spans), measured(spans), float(spans[unit]))]
+    corners: list[tuple[float, float, float]] = [(price.amount(spans), measured(spans), float(spans[unit]))]
     for rung in rungs[rungs < spans[unit]]:
         candidate = spans.copy()
         candidate[unit] = rung
         loss = measured(candidate)
         if loss > aim.loss:
             break
-        point = (price.pairs(candidate), loss, float(rung))
+        point = (price.amount(candidate), loss, float(rung))
         while len(corners) > 1 and _slope(corners[-1], point) <= _slope(corners[-2], corners[-1]):
             corners.pop()
         corners.append(point)

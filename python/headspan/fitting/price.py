@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from headspan.ops.cost import cost
 from headspan.ops.spans import farthest
-from headspan.patterns import Full, Global, Pattern
 
 Spans = npt.NDArray[np.float64]
+Unit = Literal["pairs", "cache"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Price:
 
     Spans of heads have the shape (layers, heads). The fit works on spans of key heads, (layers, key heads), since a
     cache keeps for a key head the longest reach of its heads.
+
+    Attributes
+    ----------
+    unit : {"pairs", "cache"}
+        The unit of `amount`, in which a fit counts: the pairs of a text, or the bytes of the caches at its last token.
     """
 
     tokens: int
@@ -33,6 +38,7 @@ class Price:
     ramp: float
     first_tokens: int
     dtype: object
+    unit: Unit = "pairs"
 
     @property
     def full(self) -> Spans:
@@ -48,33 +54,64 @@ class Price:
         """Return the spans of all heads, given those of the key heads."""
         return np.repeat(spans, self.heads // self.key_heads, axis=1)
 
+    def whole(self, spans: Spans) -> Spans:
+        """Return spans rounded down to whole tokens; a head whose cache would keep all tokens gets no limit."""
+        rounded = np.floor(spans)
+        if self.unit == "pairs":
+            return rounded
+        return np.where(self._rows(rounded) >= self.tokens, float(self.tokens), rounded)
+
+    def pairs(self, spans: Spans) -> int:
+        """Return the number of pairs for spans of key heads."""
+        return int(self._pair_counts[self._reached(spans)].sum()) * (self.heads // self.key_heads)
+
+    def cache_bytes(self, spans: Spans) -> int:
+        """Return the bytes of the caches of all layers at the last token, for whole spans."""
+        rows = np.where(spans >= self.tokens, self.tokens, self._rows(spans))
+        return int(rows.sum()) * self._row_bytes
+
+    def amount(self, spans: Spans) -> int:
+        """Return the pairs or the bytes for spans of key heads."""
+        return self.pairs(spans) if self.unit == "pairs" else self.cache_bytes(self.whole(spans))
+
+    def smooth(self, spans: Spans) -> tuple[Spans, Spans]:
+        """Return the amount of each key head, interpolated between integer spans, and its slope."""
+        reached = np.minimum(spans + self.beyond, self.tokens - 1)
+        if self.unit == "pairs":
+            counts = (self.heads // self.key_heads) * self._pair_counts
+        else:
+            rows = np.minimum(np.arange(self.tokens) + 1.0 + self.first_tokens, self.tokens)
+            counts = self._row_bytes * rows
+        slopes = np.append(np.diff(counts), 0.0)
+        return np.interp(reached, np.arange(self.tokens), counts), slopes[np.floor(reached).astype(int)]
+
+    def _reached(self, spans: Spans) -> npt.NDArray[np.intp]:
+        return np.minimum(farthest(spans, self.ramp), self.tokens - 1).astype(np.intp)
+
     @cached_property
-    def counts(self) -> npt.NDArray[np.float64]:
+    def _pair_counts(self) -> npt.NDArray[np.float64]:
         """Pairs of a head that reaches 0, 1, ... tokens - 1 tokens back."""
         before = np.arange(self.tokens)
         added = self.tokens - before - np.minimum(self.first_tokens, self.tokens - before)  # sinks are seen in any case
         added[0] = self.tokens + np.minimum(before, self.first_tokens).sum()
         return np.cumsum(added).astype(np.float64)
 
-    def pairs(self, spans: Spans) -> int:
-        """Return the number of pairs for spans of key heads."""
-        reached = np.minimum(farthest(spans, self.ramp), self.tokens - 1).astype(int)
-        return int(self.counts[reached].sum()) * (self.heads // self.key_heads)
+    def _rows(self, spans: Spans) -> npt.NDArray[np.intp]:
+        """Tokens in the cache of each key head, which keeps the first tokens beside the others."""
+        return self._reached(spans) + 1 + self.first_tokens
 
-    def smooth(self, spans: Spans) -> tuple[Spans, Spans]:
-        """Return the pairs of the heads of each key head, interpolated between integer spans, and their slopes."""
-        reached = np.minimum(spans + self.beyond, self.tokens - 1)
-        shared = self.heads // self.key_heads
-        slopes = np.append(np.diff(self.counts), 0.0)
-        pairs = np.interp(reached, np.arange(self.tokens), self.counts)
-        return shared * pairs, shared * slopes[np.floor(reached).astype(int)]
+    @cached_property
+    def _row_bytes(self) -> int:
+        one = cost(tokens=1, num_heads=1, head_dim=self.head_dim, decode=True, dtype=self.dtype)
+        assert one.cache_bytes is not None
+        return one.cache_bytes
 
-    def scaled(self, spans: Spans, pairs: float) -> Spans:
-        """Scale every span + 1 by one factor, so that the spans, rounded down, have at most `pairs` pairs."""
+    def scaled(self, spans: Spans, amount: float) -> Spans:
+        """Scale every span + 1 by one factor, so that the spans, rounded down, have at most `amount`."""
         low, high = -math.log1p(self.tokens), math.log1p(self.tokens)
         for _ in range(50):
             middle = (low + high) / 2
-            if self.smooth(self._times(spans, middle))[0].sum() > pairs:
+            if self.smooth(self._times(spans, middle))[0].sum() > amount:
                 high = middle
             else:
                 low = middle
@@ -82,19 +119,3 @@ class Price:
 
     def _times(self, spans: Spans, power: float) -> Spans:
         return np.clip((spans + 1) * math.exp(power) - 1, 0, self.tokens)
-
-    def cache_bytes(self, spans: Spans) -> int:
-        """Return the bytes of the caches of all layers at the last token."""
-        sinks: Pattern | None = Full() | Global(range(self.first_tokens)) if self.first_tokens else None
-        sizes: dict[str, Any] = {
-            "tokens": self.tokens,
-            "num_heads": self.heads,
-            "head_dim": self.head_dim,
-            "num_key_heads": self.key_heads,
-        }
-        held = 0
-        for layer_spans in self.of_heads(spans):
-            counted = cost(**sizes, decode=True, dtype=self.dtype, span=layer_spans, ramp=self.ramp, pattern=sinks)
-            assert counted.cache_bytes is not None
-            held += counted.cache_bytes
-        return held

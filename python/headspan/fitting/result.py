@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan._help import as_written
+from headspan.fitting.descent import DescentState
 
 
 class Point(NamedTuple):
@@ -67,7 +68,9 @@ class SpanFit(NamedTuple):
     uniform_wins : bool
         Whether no spans were better than one span for all heads. `spans` are then uniform.
     evaluations : int
-        The number of evaluations of `loss` and `gradient`, without those of `held_out`.
+        The number of evaluations of `loss`, without those of `gradient` and `held_out`.
+    state : DescentState or None
+        The state of the method "learn" after its last step, to go on from after an interrupt.
 
     See Also
     --------
@@ -90,6 +93,7 @@ class SpanFit(NamedTuple):
     uniform: Window
     uniform_wins: bool
     evaluations: int
+    state: DescentState | None = None
 
     @property
     def share(self) -> float:
@@ -112,7 +116,11 @@ class SpanFit(NamedTuple):
             window = "one span for all heads did as well as anything found"
         else:
             window = f"one span of {self.uniform.span:g} for all heads, of as many pairs: {self.uniform_excess:+.2%}"
+        done = ""
+        if self.state is not None and self.state.step < self.state.steps:
+            done = f"; stopped after {self.state.step} of {self.state.steps} steps"
         return (
             f"{self.share:.1%} of the pairs, {self.cache_bytes / self.full_cache_bytes:.1%} of the cache; "
-            f"held-out loss {self.loss_before:.4f} before and {self.loss_after:.4f} after, {self.excess:+.2%}; {window}"
+            f"held-out loss {self.loss_before:.4f} before and {self.loss_after:.4f} after, "
+            f"{self.excess:+.2%}; {window}{done}"
         )

@@ -22,12 +22,12 @@ def uniform(price: Price, span: float) -> Spans:
     return np.full_like(price.full, span)
 
 
-def largest_within(price: Price, pairs: float) -> float:
-    """Return the largest integer span with at most `pairs` pairs in all heads."""
+def largest_within(price: Price, amount: float) -> float:
+    """Return the largest integer span with at most `amount` in all heads."""
     low, high = 0, price.tokens  # a span of 0 must be within the bound
     while low < high:
         middle = (low + high + 1) // 2
-        if price.pairs(uniform(price, middle)) <= pairs:
+        if price.amount(uniform(price, middle)) <= amount:
             low = middle
         else:
             high = middle - 1
@@ -41,7 +41,7 @@ def measure(measured: Measured, aim: Aim) -> None:
     for span in rungs:
         measured(uniform(price, span))
     if aim.has_budget:
-        measured(uniform(price, largest_within(price, aim.pairs)))
+        measured(uniform(price, largest_within(price, aim.amount)))
         return
     good = [measured(uniform(price, span)) <= aim.loss for span in rungs]
     last = good.index(False) - 1 if False in good else len(rungs) - 1

@@ -9,8 +9,10 @@ from headspan.patterns import Window
 from tensors import torch
 
 from headspan.torch import AdaptiveSpanAttention, TransformerBlock, convert, fit_spans  # isort: skip
+from headspan.torch.fitting.data import Data
+from headspan.torch.fitting.fit import slopes_of
+from headspan.torch.fitting.losses import Losses
 from headspan.torch.fitting.places import Places
-from headspan.torch.fitting.text import Data
 
 TOKENS, WIDTH = 96, 16
 
@@ -127,26 +129,29 @@ def test_an_error_leaves_the_model_unchanged(at):
 def test_the_gradient_is_that_of_finite_differences():
     model = Needs([[60, 60], [60, 60]]).double()
     distance = Distance(model, texts().double())
-    data, spans = Data("data", distance.batches[:2], 8), np.array([[7.5, 30.25], [2.75, 11.5]])
+    losses, batch = Losses(model, distance, distills=False), distance.batches[1]
+    full, spans = np.full((2, 2), float(TOKENS)), np.array([[7.5, 30.25], [2.75, 11.5]])
     places = Places(model)
     with places.lent(4.0) as lent:
 
         def put(values, *, needs=False):
             for span, row in zip(lent, values, strict=True):
                 span.value = torch.tensor(row, dtype=torch.float64, requires_grad=needs)
-            return [span.value for span in lent]
 
-        loss, slopes = data.gradient(model, distance, put(spans, needs=True))
-        put(spans)
-        assert loss == pytest.approx(data.loss(model, distance), rel=1e-12)
+        increase = losses.increase(1, batch, lambda: put(full), lambda: put(spans, needs=True))
+        slopes = slopes_of(increase, [span.value for span in lent])
         for at in np.ndindex(2, 2):
             step = np.zeros((2, 2))
             step[at] = 1e-4
             ends = []
             for sign in (1, -1):
                 put(spans + sign * step)
-                ends.append(data.loss(model, distance))
-            assert float(slopes[at[0]][at[1]]) == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-5)
+                ends.append(float(distance(model, batch).detach()))
+            assert slopes[at] == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-5)
+        put(full)
+        before = float(distance(model, batch).detach())
+        put(spans)
+        assert float(increase.detach()) == pytest.approx(float(distance(model, batch).detach()) - before, rel=1e-9)
 
 
 def test_converted_models_are_fitted():
@@ -172,13 +177,63 @@ def test_converted_models_are_fitted():
 def test_batches_count_by_their_numbers_of_windows():
     seen = []
 
-    def loss(_, batch):
+    def loss(batch):
         seen.append(len(batch))
         return batch.mean()
 
     data = Data("data", torch.arange(10.0)[:, None] + 1, 4)
-    assert data.loss(None, loss) == pytest.approx(5.5)
+    assert data.mean(loss) == pytest.approx(5.5)
     assert seen == [4, 4, 2]
+
+
+def test_steps_see_each_batch_once_an_epoch_in_changing_order():
+    data = Data("data", torch.arange(7.0)[:, None], 1)
+    epochs = [[data.of_step(7 * epoch + place) for place in range(7)] for epoch in range(5)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 3
+
+
+def test_losses_are_measured_on_some_windows_and_learned_on_all():
+    model, measured, learned = Needs([[3, 20]]), set(), set()
+
+    def loss(model, batch):
+        (learned if torch.is_grad_enabled() else measured).update(batch[:, 0, 0].tolist())
+        return 1 + model(batch).square().mean()
+
+    x = texts(12)
+    fit_spans(model, x, budget=0.5, loss=loss, batch=1, steps=20, eval_windows=2)
+    assert learned == set(x[:9, 0, 0].tolist())
+    assert set(x[[9, 11], 0, 0].tolist()) <= measured  # held out
+    assert not set(x[[10], 0, 0].tolist()) & measured
+
+
+def test_an_interrupted_fit_goes_on_to_the_same_bits():
+    x, stop, steps = texts(8), 0, []
+
+    def loss(model, batch):
+        if torch.is_grad_enabled():
+            steps.append(0)
+            if len(steps) == stop:
+                raise KeyboardInterrupt
+        return 1 + model(batch).square().mean()
+
+    def fitted(**options):
+        model = Needs([[3, 20], [20, 3]])
+        steps.clear()
+        result = fit_spans(model, x, budget=0.4, loss=loss, batch=2, steps=12, **options)
+        spans = np.stack([layer.span().detach() for layer in model.layers])
+        np.testing.assert_allclose(spans, result.spans, rtol=1e-5)
+        return result
+
+    whole = fitted()
+    stop = 8
+    part = fitted()
+    assert (part.state.step, part.share <= 0.4) == (7, True)
+    stop = 0
+    resumed = fitted(state=part.state)
+    assert len(steps) == 5
+    assert np.array_equal(whole.spans, resumed.spans)
+    assert all(np.array_equal(one, other) for one, other in zip(whole.state, resumed.state, strict=True))
 
 
 def test_the_last_quarter_is_held_out():

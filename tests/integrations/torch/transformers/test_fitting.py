@@ -3,12 +3,17 @@
 import headspan as hs
 import numpy as np
 import pytest
+import tokenizers
 from families import model_of, tokens
 from peers import torch, transformers
 from torch.nn import functional as F
 
 import headspan.torch  # isort: skip
-from headspan.torch.fitting.text import mass_by_distance
+from headspan.torch.fitting.data import windows_of
+from headspan.torch.fitting.fit import slopes_of
+from headspan.torch.fitting.losses import Losses
+from headspan.torch.fitting.mass import mass_by_distance
+from headspan.torch.fitting.places import Places
 
 IDS = tokens(8, 60)
 
@@ -21,8 +26,9 @@ def made(family="llama", **changes):
 
 @torch.no_grad()
 def mean_loss(model, ids):
-    logits = model(ids).logits
-    return float(F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()))
+    half = ids.shape[1] // 2
+    logits = model(ids).logits[:, half - 1 : -1]
+    return float(F.cross_entropy(logits.flatten(0, 1), ids[:, half:].flatten()))
 
 
 @pytest.mark.parametrize("method", ["profile", "learn"])
@@ -131,9 +137,72 @@ def test_wrong_arguments():
 
     bad(ValueError, "fitting needs a model with attn_implementation='headspan', not 'eager'", model=model_of("llama"))
     bad(ValueError, "fitting is for layers of full attention, not of .*sliding_attention", model=made("mistral"))
-    bad(TypeError, r"data must be token ids of shape \(windows, tokens\) if no loss is given", data=IDS.float())
+    bad(TypeError, r"data must be token ids of shape \(windows, tokens\), or texts with a tokenizer", data=IDS.float())
     bad(TypeError, r"held_out must be token ids of shape \(windows, tokens\)", held_out=[IDS])
     bad(ValueError, "budget must be at least .* with a ramp of 32 on 60 tokens", budget=0.3)
+    bad(ValueError, "loss must be 'distill', 'next_token' or a function, not 'kl'", loss="kl")
+    bad(TypeError, "data must be a text or a sequence of texts if a tokenizer is given", data=[3], tokenizer=words())
+    bad(ValueError, "data must contain a text of at least 50 tokens", data="a b", tokenizer=words(), tokens=50)
+
+
+def words(bos=False):
+    """A tokenizer of letters, with or without a token before each text."""
+    vocabulary = {"<s>": 0, **{letter: 1 + place for place, letter in enumerate("abcdefghij")}}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<s>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    if bos:
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
+
+
+@pytest.mark.parametrize("bos", [False, True])
+def test_texts_are_cut_into_windows(bos):
+    windows = windows_of("data", ["a b c d e f g", "h", "i j a b"], words(bos), 4)
+    expected = [[0, 1, 2, 3], [0, 4, 5, 6], [0, 9, 10, 1]] if bos else [[1, 2, 3, 4], [9, 10, 1, 2]]
+    assert windows.tolist() == expected
+    assert windows_of("data", "a b c d", words(), 4).tolist() == [[1, 2, 3, 4]]
+
+
+def test_a_model_is_fitted_to_texts_as_to_their_windows():
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(list("abcdefghij"), 400)) for _ in range(2)]
+    options = {"budget": 0.5, "budget_of": "cache", "ramp": 2, "steps": 8}
+    fit = headspan.torch.fit_spans(made(), texts, tokenizer=words(), tokens=60, **options)
+    same = headspan.torch.fit_spans(made(), windows_of("data", texts, words(), 60), **options)
+    assert np.array_equal(fit.spans, same.spans)
+    assert fit.cache_bytes <= 0.5 * fit.full_cache_bytes
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_distillation_is_the_distance_of_predictions_and_its_gradient(family):
+    model, half = made(family), 30
+    places = Places(model)
+    full, part = (np.full((2, 4), span) for span in (60.0, 9.0))
+    with places.lent(4.0, 0) as lent:
+
+        def put(spans):
+            for layer, heads in zip(lent, spans, strict=True):
+                layer.value = torch.tensor(heads, dtype=torch.float32, requires_grad=True)
+
+        losses = Losses(model, None, distills=True)
+        increase = losses.increase(0, IDS[:3], lambda: put(full), lambda: put(part))
+        slopes = slopes_of(increase, [layer.value for layer in lent])
+        with torch.no_grad():
+            put(part)
+            seen = model(IDS[:3]).logits[:, half - 1 : -1].double().log_softmax(-1)
+            put(full)
+            expected = model(IDS[:3]).logits[:, half - 1 : -1].double().log_softmax(-1)
+    distance = (expected.exp() * (expected - seen)).sum(-1).mean()
+    assert float(increase.detach()) == pytest.approx(float(distance), rel=1e-3)
+    assert (slopes != 0).all()
+
+
+@pytest.mark.parametrize("loss", ["distill", "next_token"])
+def test_both_losses_of_next_tokens_keep_the_budget(loss):
+    model = made()
+    fit = headspan.torch.fit_spans(model, IDS, budget=0.3, ramp=4, loss=loss, steps=12)
+    assert fit.share <= 0.3
+    assert fit.loss_after == pytest.approx(mean_loss(model, IDS[6:]), abs=1e-5)
 
 
 def masked(ids):
