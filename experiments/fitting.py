@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 RAMP = 8.0
-# How, for what, and with how many windows: a descent runs the model 60 times and more, steps some 300 times.
+# How, for what, and with how many windows: a descent runs the model twice on 8 windows in each of 150 steps. Measured
+# steps run it on all windows some 300 times.
 RUNS: tuple[tuple[str, dict[str, float], int], ...] = (
     ("learn", {"tolerance": 0.01}, 16),
     ("learn", {"budget": 0.13}, 16),
@@ -71,15 +72,15 @@ def main() -> None:
     def loss_on(windows: Tensor) -> Any:
         return lambda spans: float(bits(study.model, windows, with_spans(torch.from_numpy(spans).float())).mean())
 
-    def gradient_on(windows: Tensor, spans: Spans) -> tuple[float, Spans]:
-        total, slopes = 0.0, np.zeros(spans.shape)
-        for some in windows.split(8):
-            leaf = torch.tensor(spans, dtype=torch.float32, requires_grad=True)
-            logits = study.model(some[:, :-1], with_spans(leaf))
-            loss = F.cross_entropy(logits.transpose(1, 2), some[:, 1:]) * len(some) / len(windows) / math.log(2)
-            loss.backward()
-            total, slopes = total + float(loss.detach()), slopes + leaf.grad.numpy()
-        return total, slopes
+    def gradient_on(windows: Tensor, spans: Spans, step: int) -> tuple[float, Spans]:
+        batches = windows.split(8)
+        some = batches[step % len(batches)]
+        leaf = torch.tensor(spans, dtype=torch.float32, requires_grad=True)
+        full = torch.full(leaf.shape, float(CONTEXT))
+        logits = study.model(some[:, :-1], with_spans(leaf))
+        loss = F.cross_entropy(logits.transpose(1, 2), some[:, 1:]) / math.log(2)
+        loss.backward()
+        return float(loss.detach()) - float(bits(study.model, some, with_spans(full)).mean()), leaf.grad.numpy()
 
     fits = []
     for method, bound, count in RUNS:
