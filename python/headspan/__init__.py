@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from headspan import sparse as sparse
     from headspan import torch as torch
     from headspan.explorer import explore
-    from headspan.fitting import SpanFit, fit_spans
+    from headspan.fitting import ModelSpans, SpanFit, fit_spans
 
 __all__ = [
     "Cost",
     "Gradients",
+    "ModelSpans",
     "SpanCache",
     "SpanFit",
     "__version__",
@@ -68,7 +69,7 @@ __all__ = [
 ]
 
 _MODULES = ("autograd", "hybrid", "jax", "lab", "memory", "plot", "reference", "sparse", "torch")
-_ON_FIRST_USE = {"explore": "explorer", "SpanFit": "fitting", "fit_spans": "fitting"}
+_ON_FIRST_USE = {"explore": "explorer", "ModelSpans": "fitting", "SpanFit": "fitting", "fit_spans": "fitting"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,8 @@ from helpers import run_python
 
 NAMES = {
     "headspan": """
-        Cost Gradients SpanCache SpanFit __version__ attention attention_vjp attention_weights build_info cost
-        dynamic_span dynamic_span_vjp explore fit_spans get_num_threads key_importance key_importance_vjp
+        Cost Gradients ModelSpans SpanCache SpanFit __version__ attention attention_vjp attention_weights build_info
+        cost dynamic_span dynamic_span_vjp explore fit_spans get_num_threads key_importance key_importance_vjp
         merge_attention merge_attention_vjp patterns segment_ids set_num_threads soft_mask span_penalty span_penalty_vjp
         t5_buckets """,
     "headspan.autograd": "attention",

@@ -2,6 +2,7 @@
 
 from headspan.fitting.descent import DescentState
 from headspan.fitting.fit import fit_spans
+from headspan.fitting.model_spans import ModelSpans
 from headspan.fitting.result import Point, SpanFit, Window
 
-__all__ = ["DescentState", "Point", "SpanFit", "Window", "fit_spans"]
+__all__ = ["DescentState", "ModelSpans", "Point", "SpanFit", "Window", "fit_spans"]

@@ -191,6 +191,9 @@ def fit_spans(
         return SpanFit(
             spans=price.of_heads(best),
             ramp=price.ramp,
+            tokens=price.tokens,
+            first_tokens=price.first_tokens,
+            num_key_heads=price.key_heads,
             loss_before=_held_out(held_out, price, price.full),
             loss_after=_held_out(held_out, price, best),
             fitted_before=before,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from headspan._help import as_written
 from headspan.fitting.descent import DescentState
+from headspan.fitting.model_spans import ModelSpans
 
 
 class Point(NamedTuple):
@@ -53,6 +54,8 @@ class SpanFit(NamedTuple):
     spans : ndarray, shape (layers, heads)
         The spans in whole tokens. A head whose span is the number of tokens sees all tokens.
     ramp : float
+    tokens, first_tokens, num_key_heads : int
+        The arguments of the fit.
     loss_before, loss_after : float
         The loss on held-out data, with full attention and with the spans.
     fitted_before, fitted_after : float
@@ -80,6 +83,9 @@ class SpanFit(NamedTuple):
 
     spans: npt.NDArray[np.float64]
     ramp: float
+    tokens: int
+    first_tokens: int
+    num_key_heads: int
     loss_before: float
     loss_after: float
     fitted_before: float
@@ -109,6 +115,19 @@ class SpanFit(NamedTuple):
     def uniform_excess(self) -> float:
         """The relative increase of the held-out loss for one span for all heads, at equal pairs."""
         return self.uniform.loss / self.loss_before - 1
+
+    @property
+    def model_spans(self) -> ModelSpans:
+        """The spans as other programs and files take them; a head that sees all tokens has no limit."""
+        about = {
+            "tokens": self.tokens,
+            "share_of_pairs": self.share,
+            "share_of_cache": self.cache_bytes / self.full_cache_bytes,
+            "held_out_loss_of_full_attention": self.loss_before,
+            "held_out_loss": self.loss_after,
+        }
+        spans = np.where(self.spans >= self.tokens, np.inf, self.spans)
+        return ModelSpans(spans, self.ramp, self.first_tokens, self.num_key_heads, about)
 
     def __str__(self) -> str:
         """Summarize the pairs, the losses and the comparison with one span for all heads."""

@@ -1,5 +1,6 @@
 """The recipe for published spans, with models of transformers."""
 
+import headspan as hs
 import numpy as np
 import pytest
 from families import model_of, tokens
@@ -18,21 +19,21 @@ def recipes():
     return namespace
 
 
-def test_a_folder_of_duo_attention(recipes, tmp_path):
+@pytest.fixture
+def folder(tmp_path):
     np.savetxt(tmp_path / "full_attention_heads.tsv", GATES, delimiter="\t")
-    gates = np.loadtxt(tmp_path / "full_attention_heads.tsv", ndmin=2)
-    spans = recipes["duo_attention_spans"](gates, num_heads=4, recent_size=8)
-    assert spans.tolist() == [[np.inf, np.inf, 7, 7], [7, 7, np.inf, np.inf]]
-    assert recipes["duo_attention_spans"](GATES, 2, 3, threshold=0.7).tolist() == [[np.inf, 2], [2, 2]]
+    (tmp_path / "config.json").write_text('{"sink_size": 2, "recent_size": 8}')
+    return tmp_path
 
 
 @torch.no_grad()
-def test_a_model_with_these_spans_and_first_tokens(recipes):
+def test_a_model_with_the_spans_and_first_tokens_of_duo_attention(folder):
     """Streaming heads see the first and the last tokens, full ones all: the logits against plain arithmetic."""
     model, ids = model_of("llama"), tokens(1, 60)
     model.set_attn_implementation("headspan")
-    spans = recipes["duo_attention_spans"](GATES, num_heads=4, recent_size=8).tolist()
-    cache = head_cache(model, spans, ramp=0, first_tokens=2)
+    published = hs.ModelSpans.load_duo_attention(folder, num_heads=4)
+    spans = published.spans.tolist()
+    cache = head_cache(model, spans, ramp=published.ramp, first_tokens=published.first_tokens)
     logits = model(input_ids=ids, cache=cache).logits
     place = torch.arange(60)
     distance = place[:, None] - place
