@@ -9,7 +9,7 @@ _CPU_BUILD = "without a GPU, first run pip install torch --index-url https://dow
 def how_to_install(extra: str) -> str:
     """Say how to install an extra of headspan, which is not on PyPI yet."""
     command = f"run pip install '.[{extra}]' in the source folder of headspan"
-    return f"{command} ({_CPU_BUILD})" if extra in ("torch", "transformers") else command
+    return f"{command} ({_CPU_BUILD})" if extra in ("torch", "transformers", "pretrained") else command
 
 
 def missing(part: str, library: str, extra: str, name: str | None) -> ModuleNotFoundError:

@@ -38,7 +38,7 @@ class ModelSpans(NamedTuple):
 
     See Also
     --------
-    SpanFit.model_spans : The spans that a fit found.
+    SpanFit : The result of a fit, whose ``model_spans`` are the spans that it found.
     headspan.torch.set_spans : Sets the spans of a transformers model.
 
     Examples

@@ -150,6 +150,23 @@ def make_parser() -> argparse.ArgumentParser:
     sweep.add_argument("--out", type=Path, metavar="DIR", help="folder of the runs (default: runs/ and CONFIG's name)")
     sweep.add_argument("--minutes", type=float, help="time limit, after which the current run is saved (default: none)")
 
+    fit = commands.add_parser("fit", help="find the spans that the heads of a trained model need, and write a report")
+    fit.add_argument("model", nargs="?", metavar="MODEL", help="a folder of transformers, a .gguf file, or smollm2")
+    fit.add_argument(
+        "--text", type=Path, nargs="+", metavar="FILE", help="texts to fit to; the last quarter is held out"
+    )
+    fit.add_argument("--tolerance", type=float, help="how much the loss may grow, as a share: 0.01 is 1 %%")
+    fit.add_argument(
+        "--budget", type=float, help="what to keep, as a share of the bytes of the cache; instead of a tolerance"
+    )
+    fit.add_argument("--tokens", type=int, default=1024, help="length of the windows (default: 1024)")
+    fit.add_argument("--steps", type=int, default=150, help="steps of the fit (default: 150)")
+    fit.add_argument("--first-tokens", type=int, default=4, help="first tokens that every head sees (default: 4)")
+    fit.add_argument("--ramp", type=float, default=32.0, help="length of the soft edge, in tokens (default: 32)")
+    fit.add_argument("--out", type=Path, metavar="DIR", help="new folder (default: fits/ and the name of the model)")
+    fit.add_argument("--resume", type=Path, metavar="DIR", help="folder of an interrupted fit to go on with")
+    _add_open(fit)
+
     sample = commands.add_parser("sample", help="generate text with the model of a run")
     sample.add_argument("run", type=Path, metavar="RUN", help="run folder")
     sample.add_argument("--prompt", required=True, metavar="TEXT", help="text to continue")
@@ -194,9 +211,24 @@ def check(options: argparse.Namespace) -> None:
         _check_train(options.parser, options)
     if options.command == "report" and (options.run is None) != options.example:
         options.parser.error("report requires either RUN or --example")
+    if options.command == "fit":
+        _check_fit(options.parser, options)
     minutes = getattr(options, "minutes", None)
     if minutes is not None and not minutes >= 0:
         options.parser.error(f"--minutes must be non-negative, got {minutes:g}")
+
+
+def _check_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    goals = [name for name in ("tolerance", "budget") if getattr(options, name) is not None]
+    if options.resume is not None:
+        given = [name for name in ("model", "text", *goals, "out") if getattr(options, name) is not None]
+        if given:
+            name = given[0] if given[0] == "model" else f"--{given[0]}"
+            parser.error(f"{name} cannot be changed with --resume")
+    elif options.model is None or options.text is None:
+        parser.error("fit requires MODEL and --text FILE, or --resume DIR")
+    elif len(goals) != 1:
+        parser.error("fit requires either --tolerance or --budget")
 
 
 def _check_train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

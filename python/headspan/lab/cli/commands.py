@@ -47,6 +47,10 @@ def run(options: argparse.Namespace) -> int:
         return _sample(options)
     if options.command == "sweep":
         return sweep(options)
+    if options.command == "fit":
+        from headspan.lab.pretrained.command import fit  # it takes seconds to load transformers
+
+        return fit(options)
     if options.command == "report":
         run = example_run(Path("runs/example")) if options.example else Run.open(options.run)
         text = _text_of(run, options.file, "report")

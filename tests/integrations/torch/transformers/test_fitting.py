@@ -3,8 +3,8 @@
 import headspan as hs
 import numpy as np
 import pytest
-import tokenizers
 from families import model_of, tokens
+from letters import letters
 from peers import torch, transformers
 from torch.nn import functional as F
 
@@ -141,34 +141,24 @@ def test_wrong_arguments():
     bad(TypeError, r"held_out must be token ids of shape \(windows, tokens\)", held_out=[IDS])
     bad(ValueError, "budget must be at least .* with a ramp of 32 on 60 tokens", budget=0.3)
     bad(ValueError, "loss must be 'distill', 'next_token' or a function, not 'kl'", loss="kl")
-    bad(TypeError, "data must be a text or a sequence of texts if a tokenizer is given", data=[3], tokenizer=words())
-    bad(ValueError, "data must contain a text of at least 50 tokens", data="a b", tokenizer=words(), tokens=50)
-
-
-def words(bos=False):
-    """A tokenizer of letters, with or without a token before each text."""
-    vocabulary = {"<s>": 0, **{letter: 1 + place for place, letter in enumerate("abcdefghij")}}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<s>"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    if bos:
-        tokenizer.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
+    bad(TypeError, "data must be a text or a sequence of texts if a tokenizer is given", data=[3], tokenizer=letters())
+    bad(ValueError, "data must contain a text of at least 50 tokens", data="a b", tokenizer=letters(), tokens=50)
 
 
 @pytest.mark.parametrize("bos", [False, True])
 def test_texts_are_cut_into_windows(bos):
-    windows = windows_of("data", ["a b c d e f g", "h", "i j a b"], words(bos), 4)
+    windows = windows_of("data", ["a b c d e f g", "h", "i j a b"], letters(bos), 4)
     expected = [[0, 1, 2, 3], [0, 4, 5, 6], [0, 9, 10, 1]] if bos else [[1, 2, 3, 4], [9, 10, 1, 2]]
     assert windows.tolist() == expected
-    assert windows_of("data", "a b c d", words(), 4).tolist() == [[1, 2, 3, 4]]
+    assert windows_of("data", "a b c d", letters(), 4).tolist() == [[1, 2, 3, 4]]
 
 
 def test_a_model_is_fitted_to_texts_as_to_their_windows():
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(list("abcdefghij"), 400)) for _ in range(2)]
     options = {"budget": 0.5, "budget_of": "cache", "ramp": 2, "steps": 8}
-    fit = headspan.torch.fit_spans(made(), texts, tokenizer=words(), tokens=60, **options)
-    same = headspan.torch.fit_spans(made(), windows_of("data", texts, words(), 60), **options)
+    fit = headspan.torch.fit_spans(made(), texts, tokenizer=letters(), tokens=60, **options)
+    same = headspan.torch.fit_spans(made(), windows_of("data", texts, letters(), 60), **options)
     assert np.array_equal(fit.spans, same.spans)
     assert fit.cache_bytes <= 0.5 * fit.full_cache_bytes
 

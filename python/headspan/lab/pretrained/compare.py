@@ -1,0 +1,150 @@
+"""What spans cost and save: losses on held-out windows, and the time and memory of generated tokens."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import headspan.lab.pretrained.loading
+
+# isort: split
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+from transformers import DynamicCache
+
+import headspan.torch
+from headspan.fitting import SpanFit
+from headspan.lab.pretrained.fit import Fitted
+from headspan.ops.spans import farthest
+from headspan.torch.fitting.losses import next_token_loss
+
+NEW_TOKENS = 32
+ROUNDS = 3
+
+Spans = NDArray[np.float64]
+
+
+class Arm(NamedTuple):
+    """Spans on held-out windows.
+
+    Attributes
+    ----------
+    spans : ndarray, shape (layers, heads)
+    cache_share : float
+        Share of the bytes of the cache of full attention.
+    losses : ndarray, shape (windows,)
+    """
+
+    spans: Spans
+    cache_share: float
+    losses: NDArray[np.float64]
+
+    def excess(self, full: Arm) -> tuple[float, float]:
+        """Return the increase of the mean loss over full attention, as a share of it, and its standard error."""
+        difference = self.losses - full.losses
+        error = difference.std(ddof=1) / len(difference) ** 0.5 if len(difference) > 1 else np.nan
+        return float(difference.mean() / full.losses.mean()), float(error / full.losses.mean())
+
+
+def arms(fitted: Fitted) -> dict[str, Arm]:
+    """Measure full attention, the fitted spans, and with as many bytes one span for each layer, and one for all."""
+    fit = fitted.fit
+    full = np.full(fit.spans.shape, float(fit.tokens))
+    tables = {"full attention": full, "fitted": fit.spans, "one span a layer": by_layer(fit)}
+    tables["one span"] = np.full(fit.spans.shape, fit.uniform.span)
+    measured = {}
+    with tqdm(total=len(tables) * len(fitted.held_out), desc="held-out windows", disable=None) as bar:
+        for name, spans in tables.items():
+            _set(fitted, spans)
+            losses = []
+            for window in fitted.held_out.split(1):
+                with torch.no_grad():
+                    losses.append(float(next_token_loss(fitted.pretrained.model, window)))
+                bar.update()
+            measured[name] = Arm(spans, _cache_share(fit, spans), np.array(losses))
+    _set(fitted, fit.spans)
+    return measured
+
+
+def by_layer(fit: SpanFit) -> Spans:
+    """Return one span for the heads of each layer that has at most as many bytes as their fitted spans."""
+    beyond = int(farthest(0, fit.ramp)) + 1 + fit.first_tokens
+    rows = np.floor(_rows(fit, fit.spans).mean(axis=1, keepdims=True))
+    spans = np.where(rows >= fit.tokens, fit.tokens, np.maximum(rows - beyond, 0))
+    return np.broadcast_to(spans, fit.spans.shape).copy()
+
+
+def _rows(fit: SpanFit, spans: Spans) -> Spans:
+    """Return the tokens in the cache of each key head."""
+    key_heads = spans.reshape(len(spans), fit.num_key_heads, -1).max(axis=2)
+    rows = farthest(key_heads, fit.ramp) + 1 + fit.first_tokens
+    return np.where(key_heads >= fit.tokens, fit.tokens, np.minimum(rows, fit.tokens + fit.first_tokens))
+
+
+def _cache_share(fit: SpanFit, spans: Spans) -> float:
+    return float(_rows(fit, spans).mean() / fit.tokens)
+
+
+def _set(fitted: Fitted, spans: Spans) -> None:
+    unlimited = np.where(spans >= fitted.fit.tokens, np.inf, spans)
+    headspan.torch.set_spans(
+        fitted.pretrained.model, unlimited, ramp=fitted.fit.ramp, first_tokens=fitted.fit.first_tokens
+    )
+
+
+class Generation(NamedTuple):
+    """Time and memory of generation after a prompt.
+
+    Attributes
+    ----------
+    milliseconds : float
+        The median time of a token.
+    cache_bytes : int
+    """
+
+    milliseconds: float
+    cache_bytes: int
+
+
+def generations(fitted: Fitted) -> dict[str, Generation]:
+    """Generate after a held-out window, in turn with the cache of transformers and "sdpa", and with `head_cache`."""
+    model, prompt = fitted.pretrained.model, fitted.held_out[:1]
+    ways: dict[str, tuple[str, Callable[[], Any]]] = {
+        "full attention (sdpa, DynamicCache)": ("sdpa", lambda: DynamicCache(config=model.config)),
+        "fitted spans (head_cache)": ("headspan", lambda: headspan.torch.head_cache(model)),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    held: dict[str, int] = {}
+    with tqdm(total=ROUNDS * len(ways), desc="generated texts", disable=None) as bar:
+        for _ in range(ROUNDS):
+            for name, (implementation, make_cache) in ways.items():
+                model.set_attn_implementation(implementation)
+                cache = make_cache()
+                times[name] += _token_times(model, prompt, cache)
+                held[name] = _bytes_of(cache)
+                bar.update()
+    model.set_attn_implementation("headspan")
+    return {name: Generation(1000 * float(np.median(taken)), held[name]) for name, taken in times.items()}
+
+
+def _token_times(model: Any, prompt: torch.Tensor, cache: Any) -> list[float]:
+    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    taken = []
+    with torch.no_grad():
+        logits = model(prompt, **{name: cache}, use_cache=True, logits_to_keep=1).logits
+        for _ in range(NEW_TOKENS):
+            token = logits[:, -1:].argmax(-1)
+            began = time.perf_counter()
+            logits = model(token, **{name: cache}, use_cache=True).logits
+            taken.append(time.perf_counter() - began)
+    return taken
+
+
+def _bytes_of(cache: Any) -> int:
+    if hasattr(cache, "nbytes"):
+        return int(cache.nbytes)
+    return sum(x.nbytes for layer in cache.layers for x in (layer.keys, layer.values))
