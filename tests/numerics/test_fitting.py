@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from headspan.fitting.price import Price
+from headspan.fitting.search.price import Price
 from headspan.patterns import Full, Global
 
 TOKENS = 300

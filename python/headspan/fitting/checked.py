@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan import _check
-from headspan.fitting.descent import DescentState
-from headspan.fitting.greedy import Profile
-from headspan.fitting.price import Price, Unit
+from headspan.fitting.search.descent import DescentState
+from headspan.fitting.search.greedy import Profile
+from headspan.fitting.search.price import Price, Unit
 from headspan.ops.storage import storage_of
 
 

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from headspan import _check
 from headspan.fitting.checked import checked_budget, checked_price, checked_profile, checked_state
-from headspan.fitting.descent import DescentState, descend
-from headspan.fitting.greedy import by_steps
-from headspan.fitting.measured import Aim, Measured, checked_loss, is_uniform
-from headspan.fitting.price import Price, Spans, Unit
-from headspan.fitting.progress import Progress
 from headspan.fitting.result import SpanFit, Window
-from headspan.fitting.windows import largest_within, measure, uniform
+from headspan.fitting.search.descent import DescentState, descend
+from headspan.fitting.search.greedy import by_steps
+from headspan.fitting.search.measured import Aim, Measured, checked_loss, is_uniform
+from headspan.fitting.search.price import Price, Spans, Unit
+from headspan.fitting.search.progress import Progress
+from headspan.fitting.search.windows import largest_within, measure, uniform
 
 
 def fit_spans(

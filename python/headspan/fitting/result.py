@@ -8,22 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan._help import as_written
-from headspan.fitting.descent import DescentState
 from headspan.fitting.model_spans import ModelSpans
-
-
-class Point(NamedTuple):
-    """One measurement of the fit, on the data to which the spans are fitted.
-
-    Attributes
-    ----------
-    pairs, cache_bytes : int
-    loss : float
-    """
-
-    pairs: int
-    cache_bytes: int
-    loss: float
+from headspan.fitting.search.descent import DescentState
+from headspan.fitting.search.measured import Point
 
 
 class Window(NamedTuple):

@@ -81,8 +81,8 @@ def test_the_report_measures_the_model_with_the_saved_spans(saved, tmp_path):
 
 def test_an_interrupted_fit_goes_on_to_the_same_spans(saved, tmp_path, monkeypatch, capsys):
     run(saved, tmp_path / "whole")
-    step = headspan.fitting.descent._step
-    monkeypatch.setattr(headspan.fitting.descent, "_step", lambda *arguments: interrupted(step, *arguments))
+    step = headspan.fitting.search.descent._step
+    monkeypatch.setattr(headspan.fitting.search.descent, "_step", lambda *arguments: interrupted(step, *arguments))
     run(saved, tmp_path / "part")
     monkeypatch.undo()
     assert "stopped after 3 of 8 steps" in capsys.readouterr().out

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headspan.fitting.measured import Aim, Measured
-from headspan.fitting.price import Price, Spans
+from headspan.fitting.search.measured import Aim, Measured
+from headspan.fitting.search.price import Price, Spans
 
 
 def ladder(price: Price, *, steps: int = 1) -> list[float]:

@@ -5,12 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headspan import _check
-from headspan.fitting.price import Price, Spans
-from headspan.fitting.progress import Progress
-from headspan.fitting.result import Point
+from headspan.fitting.search.price import Price, Spans
+from headspan.fitting.search.progress import Progress
+
+
+class Point(NamedTuple):
+    """One measurement of the fit, on the data to which the spans are fitted.
+
+    Attributes
+    ----------
+    pairs, cache_bytes : int
+    loss : float
+    """
+
+    pairs: int
+    cache_bytes: int
+    loss: float
 
 
 @dataclass(frozen=True)

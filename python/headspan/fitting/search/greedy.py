@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from headspan.fitting.measured import Aim, Measured
-from headspan.fitting.price import Spans
-from headspan.fitting.windows import ladder
+from headspan.fitting.search.measured import Aim, Measured
+from headspan.fitting.search.price import Spans
+from headspan.fitting.search.windows import ladder
 
 STEPS = 2  # rungs of the ladder for a factor of 2
 _NEGLIGIBLE = 1e-3  # negligible share of a head's attention mass, or of a loss

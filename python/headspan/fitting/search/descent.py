@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headspan import _check
-from headspan.fitting.price import Price, Spans
-from headspan.fitting.progress import Progress
+from headspan.fitting.search.price import Price, Spans
+from headspan.fitting.search.progress import Progress
 
 _FALL = 0.6  # share of the steps in which the amount falls to the budget
 _AVERAGED = 0.75  # share of the steps after which spans are averaged
