@@ -9,7 +9,7 @@ from tensors import torch, warnings_of_torch
 from headspan.torch import AdaptiveSpan, convert, parameter_groups  # isort: skip
 
 CALLS = 512  # training calls in a row, after which the warning is raised
-WORDS = f"optimizer with a learning rate above 0, but {CALLS} calls in a row neither changed them nor cleared their grad"
+WORDS = f"optimizer with a learning rate above 0, but {CALLS} calls in a row neither changed them nor cleared"
 
 
 def converted_too_late(build=torch.optim.AdamW):

@@ -187,9 +187,9 @@ class AdaptiveSpan(Shares):
         self._idle_calls, self._last_values = (self._idle_calls + 1 if values == self._last_values else 0), values
         if self._idle_calls == _IDLE_CALLS:
             warnings.warn(
-                f"the spans must be in an optimizer with a learning rate above 0, but {_IDLE_CALLS} calls in a row neither "
-                "changed them nor cleared their gradient; create the optimizer after headspan.torch.convert, or call "
-                "optimizer.add_param_group(headspan.torch.parameter_groups(model)[1])",
+                f"the spans must be in an optimizer with a learning rate above 0, but {_IDLE_CALLS} calls in a row "
+                "neither changed them nor cleared their gradient; create the optimizer after headspan.torch.convert, "
+                "or call optimizer.add_param_group(headspan.torch.parameter_groups(model)[1])",
                 stacklevel=2,
             )
 
