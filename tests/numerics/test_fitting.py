@@ -240,17 +240,17 @@ class Interrupted(Planted):
 def test_an_interrupted_fit_has_a_result_and_goes_on_to_the_same_bits(bound):
     needs = [[200, 4, 4], [4, 30, 4]]
     planted, interrupted = Planted(needs, power=2.0), Interrupted(needs, power=2.0)
-    whole = planted.fit(gradient=planted.gradient, **bound)
+    uninterrupted = planted.fit(gradient=planted.gradient, **bound)
     part = interrupted.fit(gradient=interrupted.gradient, **bound)
     assert (part.state.step, part.state.steps) == (40, 150)
     assert "stopped after 40 of 150 steps" in str(part)
-    assert "stopped" not in str(whole)
+    assert "stopped" not in str(uninterrupted)
     assert part.share <= 0.2 if "budget" in bound else part.fitted_after <= part.fitted_before * 1.01
     assert part.fitted_after <= part.uniform.fitted_loss
     resumed = planted.fit(gradient=planted.gradient, state=part.state, **bound)
-    assert np.array_equal(resumed.spans, whole.spans)
+    assert np.array_equal(resumed.spans, uninterrupted.spans)
     assert resumed.state.step == 150
-    for one, other in zip(resumed.state, whole.state, strict=True):
+    for one, other in zip(resumed.state, uninterrupted.state, strict=True):
         assert np.array_equal(one, other)
 
 

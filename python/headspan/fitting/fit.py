@@ -219,7 +219,7 @@ def fit_spans(
 
 def _window(price: Price, spans: Spans) -> Spans:
     """Return the largest single span for all heads with at most the amount of spans."""
-    return price.whole(uniform(price, largest_within(price, price.amount(spans))))
+    return price.round_down(uniform(price, largest_within(price, price.amount(spans))))
 
 
 def _settle(measured: Measured, aim: Aim) -> None:

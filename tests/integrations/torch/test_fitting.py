@@ -225,15 +225,15 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits():
         np.testing.assert_allclose(spans, result.spans, rtol=1e-5)
         return result
 
-    whole = fitted()
+    uninterrupted = fitted()
     stop = 8
     part = fitted()
     assert (part.state.step, part.share <= 0.4) == (7, True)
     stop = 0
     resumed = fitted(state=part.state)
     assert len(steps) == 5
-    assert np.array_equal(whole.spans, resumed.spans)
-    assert all(np.array_equal(one, other) for one, other in zip(whole.state, resumed.state, strict=True))
+    assert np.array_equal(uninterrupted.spans, resumed.spans)
+    assert all(np.array_equal(one, other) for one, other in zip(uninterrupted.state, resumed.state, strict=True))
 
 
 def test_the_last_quarter_is_held_out():

@@ -133,7 +133,7 @@ def _first_averaged(steps: int) -> int:
 
 def _gradient(price: Price, gradient: Gradient, spans: Spans, step: int) -> tuple[float, Spans]:
     """Return the increase of the loss at whole spans, and its gradient, summed over groups."""
-    heads = price.of_heads(price.whole(spans))
+    heads = price.of_heads(price.round_down(spans))
     pair = gradient(heads, step)
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise TypeError(f"gradient must return the increase of the loss and an array, not {_check.describe(pair)}")

@@ -65,7 +65,7 @@ class Measured:
 
     def __call__(self, spans: Spans) -> float:
         """Return the loss of whole spans."""
-        rounded = self.price.whole(spans)
+        rounded = self.price.round_down(spans)
         if rounded.tobytes() not in self._known:
             loss = checked_loss("loss", self._loss(self.price.of_heads(rounded)))
             self.evaluations += 1

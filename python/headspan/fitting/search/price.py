@@ -54,7 +54,7 @@ class Price:
         """Return the spans of all heads, given those of the key heads."""
         return np.repeat(spans, self.heads // self.key_heads, axis=1)
 
-    def whole(self, spans: Spans) -> Spans:
+    def round_down(self, spans: Spans) -> Spans:
         """Return spans rounded down to whole tokens; a head whose cache would keep all tokens gets no limit."""
         rounded = np.floor(spans)
         if self.unit == "pairs":
@@ -72,7 +72,7 @@ class Price:
 
     def amount(self, spans: Spans) -> int:
         """Return the pairs or the bytes for spans of key heads."""
-        return self.pairs(spans) if self.unit == "pairs" else self.cache_bytes(self.whole(spans))
+        return self.pairs(spans) if self.unit == "pairs" else self.cache_bytes(self.round_down(spans))
 
     def smooth(self, spans: Spans) -> tuple[Spans, Spans]:
         """Return the amount of each key head, interpolated between integer spans, and its slope."""

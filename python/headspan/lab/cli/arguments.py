@@ -221,9 +221,9 @@ def check(options: argparse.Namespace) -> None:
 def _check_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     goals = [name for name in ("tolerance", "budget") if getattr(options, name) is not None]
     if options.resume is not None:
-        given = [name for name in ("model", "text", *goals, "out") if getattr(options, name) is not None]
-        if given:
-            name = given[0] if given[0] == "model" else f"--{given[0]}"
+        changed = [name for name in ("model", "text", *goals, "out") if getattr(options, name) is not None]
+        if changed:
+            name = changed[0] if changed[0] == "model" else f"--{changed[0]}"
             parser.error(f"{name} cannot be changed with --resume")
     elif options.model is None or options.text is None:
         parser.error("fit requires MODEL and --text FILE, or --resume DIR")

@@ -246,8 +246,8 @@ def slopes_of(value: torch.Tensor, spans: list[torch.Tensor]) -> Spans:
     if not value.requires_grad:
         raise ValueError("loss must depend on the spans of the model, but has no gradient for them")
     slopes = torch.autograd.grad(value, spans, allow_unused=True)
-    found = [torch.zeros_like(span) if slope is None else slope for span, slope in zip(spans, slopes, strict=True)]
-    array: Spans = torch.stack(found).detach().to("cpu", torch.float64).numpy()
+    gradients = [torch.zeros_like(span) if slope is None else slope for span, slope in zip(spans, slopes, strict=True)]
+    array: Spans = torch.stack(gradients).detach().to("cpu", torch.float64).numpy()
     return array
 
 

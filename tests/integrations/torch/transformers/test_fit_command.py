@@ -88,8 +88,8 @@ def test_an_interrupted_fit_goes_on_to_the_same_spans(saved, tmp_path, monkeypat
     assert "stopped after 3 of 8 steps" in capsys.readouterr().out
     assert f"headspan fit --resume {tmp_path / 'part'}" in plain((tmp_path / "part" / "report.html").read_text())
     assert main(["fit", "--resume", str(tmp_path / "part")]) == 0
-    whole, part = ((tmp_path / name / "spans.json").read_text() for name in ("whole", "part"))
-    assert whole == part
+    uninterrupted, part = ((tmp_path / name / "spans.json").read_text() for name in ("whole", "part"))
+    assert uninterrupted == part
 
 
 def interrupted(step, price, gradient, state, *bounds):
