@@ -93,7 +93,7 @@ def test_the_view_is_no_larger_than_a_page_may_be():
     view = _report_view._view_data(layers, np.full((4, 8), 999.0), 32, np.full(600, 65, np.uint8))
     arrays = full_part(view).arrays
     assert len(arrays["query"]) + len(arrays["key"]) <= _report_view.MOST_BYTES
-    assert view.query.shape == (32, 152, 64)
+    assert view.layers[0].query.shape == (32, 152, 64)
     assert view.span == [152.0] * 32
     assert view.tokens == ["A"] * 152
 
@@ -102,7 +102,7 @@ def test_the_view_is_no_larger_than_a_page_may_be():
 def test_the_passage_of_the_view_is_short_enough_to_see_the_longest_reach(span, tokens):
     layers = [tuple(np.ones((1, 2, 600, 8), np.float32) for _ in "qkv")]
     view = _report_view._view_data(layers, np.array([[span, 1.0]]), 8, np.full(600, 65, np.uint8))
-    assert len(view.tokens) == view.query.shape[1] == tokens
+    assert len(view.tokens) == view.layers[0].query.shape[1] == tokens
 
 
 @pytest.mark.thorough

@@ -43,3 +43,22 @@ def opened(browser, tmp_path):
 
     with guarded():
         yield opens
+
+
+@pytest.fixture
+def live(opened, tmp_path):
+    """A page with a server, as in a notebook: `asked` holds its requests, and `models` receives messages."""
+
+    def opens(view, **options):
+        path = view.save(tmp_path / "live.html")
+        text = path.read_text().replace("saved: true,", "saved: false,")
+        text = text.replace("save_changes: () => {},", "save_changes: () => { globalThis.asked = state; },")
+        path.write_text(
+            text.replace("const saved = JSON", "globalThis.models = [];\nconst saved = JSON").replace(
+                "render({ model: savedModel(savedState(saved)),",
+                "render({ model: (models[0] = savedModel(savedState(saved))),",
+            )
+        )
+        return opened(path, **options)
+
+    return opens

@@ -48,6 +48,12 @@ def view():
     return make
 
 
+def layered():
+    q, k = np.random.default_rng(0).standard_normal((2, 3, 10, 8), dtype=np.float32)
+    capped = {"query": q, "key": k, "value": k, "softcap": 2, "sinks": [0, 1, 2]}
+    return hs.explore(layers=[{"query": q, "key": k, "span": [2, 4, 8], "ramp": 3}, capped], tokens=WORDS)
+
+
 def check(page):
     report = page.evaluate(CHECKS)
     assert not report["wrong"], "\n".join(report["wrong"])
@@ -56,7 +62,7 @@ def check(page):
 
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["plain", "long", "pattern", "pooled", "pinned", "zoomed"])
+@pytest.mark.parametrize("kind", ["plain", "long", "pattern", "pooled", "pinned", "zoomed", "layers"])
 def test_nothing_is_wrong_with_the_view(opened, view, kind, scheme, width):
     options = {
         "long": {"length": 400},
@@ -64,7 +70,7 @@ def test_nothing_is_wrong_with_the_view(opened, view, kind, scheme, width):
         "pooled": {"length": 600},
         "zoomed": {"length": 600, "causal": False},
     }.get(kind, {})
-    made = view(**options)
+    made = view(**options) if kind != "layers" else layered()
     if kind == "pinned":
         made.selected, made.temperature = 8, 0.05  # the strongest shade behind a text
     if kind == "zoomed":

@@ -171,10 +171,12 @@ def test_a_shared_pattern_is_sent_once():
     view = hs.explore(q, k, pattern=Window(4))
     expected = np.packbits(Window(4).mask(16), bitorder="little").tobytes()
     assert view.allowed == expected
-    assert view.meta["patterns"] == [{"name": "Window(4)", "free": [], "grid": None, "gridStart": 0}]
+    (rule,) = view.meta["rules"]
+    assert {"name": "Window(4)", "free": [], "grid": None, "gridStart": 0, "plain": False}.items() <= rule.items()
     assert hs.explore(q, k, pattern=[Window(4)] * 4).allowed == expected
-    assert len(hs.explore(q, k, pattern=[Window(4)] * 3 + [Window(3)]).allowed) == 4 * len(expected)
-    assert hs.explore(q, k).meta["patterns"] is None
+    assert len(hs.explore(q, k, pattern=[Window(4)] * 3 + [Window(3)]).allowed) == 2 * len(expected)
+    plain = hs.explore(q, k)
+    assert ([rule["plain"] for rule in plain.meta["rules"]], plain.allowed) == ([True], b"")
 
 
 @pytest.mark.parametrize(

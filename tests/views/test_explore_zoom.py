@@ -6,7 +6,7 @@ import pytest
 from headspan.explorer import part as explorer_part
 from headspan.patterns import Global, Window
 from screen.browser import check_drawn, drawn, place_of, set_slider
-from screen.views import float32_normals
+from screen.views import asked, float32_normals, send
 
 pytest.importorskip("anywidget", reason="needs anywidget: pip install '.[widget]'")
 pytestmark = [pytest.mark.browser, pytest.mark.unsanitized]
@@ -164,45 +164,22 @@ def test_a_wrong_part_is_refused_and_the_one_before_stays(value, message):
     assert view.zoom == PART
 
 
-@pytest.fixture
-def live(opened, tmp_path):
-    """A page with a server, as in a notebook: `asked` holds its requests, and `models` receives messages."""
-
-    def opens(view, **options):
-        path = view.save(tmp_path / "live.html")
-        text = path.read_text().replace("saved: true,", "saved: false,")
-        text = text.replace("save_changes: () => {},", "save_changes: () => { globalThis.asked = state; },")
-        path.write_text(
-            text.replace("const saved = JSON", "globalThis.models = [];\nconst saved = JSON").replace(
-                "render({ model: savedModel(savedState(saved)),",
-                "render({ model: (models[0] = savedModel(savedState(saved))),",
-            )
-        )
-        return opened(path, **options)
-
-    return opens
-
-
-def asked(page):
-    return page.evaluate("globalThis.asked?.zoom")
-
-
 def test_buttons_and_keys_ask_for_parts(live):
     page = live(hs.explore(*arrays()))
     assert page.get_by_role("button", name="Zoom out").is_disabled()
     assert page.get_by_role("button", name="Show all").is_disabled()
     page.get_by_role("button", name="Zoom in").click()
-    (first, end), cols = asked(page)
+    (first, end), cols = asked(page, "zoom")
     assert (end - first, cols) == (500, [first, end])
     page.locator("[role=application]").focus()
     for key in ("ArrowUp", "+"):  # the first step lands on the last query and its own key
         page.keyboard.press(key)
-    assert asked(page) == [[1500, 2000], [1500, 2000]]
+    assert asked(page, "zoom") == [[1500, 2000], [1500, 2000]]
     page = live(zoomed())
     page.get_by_role("button", name="Zoom out").click()
-    assert asked(page) == [[1350, 1750], [1230, 1870]]
+    assert asked(page, "zoom") == [[1350, 1750], [1230, 1870]]
     page.get_by_role("button", name="Show all").click()
-    assert asked(page) is None
+    assert asked(page, "zoom") is None
 
 
 def test_a_mouse_draws_the_part_and_a_finger_does_not(live):
@@ -211,7 +188,7 @@ def test_a_mouse_draws_the_part_and_a_finger_does_not(live):
     page.mouse.down()
     page.mouse.move(*place_of(page, 80, 70, 125, 125))
     page.mouse.up()
-    assert asked(page) == [[960, 1296], [640, 1136]]
+    assert asked(page, "zoom") == [[960, 1296], [640, 1136]]
     assert page.get_by_role("button", name="Unpin").count() == 0  # no query was pinned by that
     page.touchscreen.tap(*place_of(page, 60, 40, 125, 125))
     assert page.get_by_role("button", name="Unpin").is_visible()
@@ -221,16 +198,7 @@ def test_another_part_takes_the_place_of_the_view_and_keeps_the_focus(live):
     full, part = hs.explore(*arrays(), span=[30, 200], ramp=8), zoomed(span=[30, 200], ramp=8)
     page = live(full)
     page.get_by_role("button", name="Zoom in").focus()
-    arrays_of_part = {name: list(getattr(part, name)) for name in ("query", "key", "allowed", "maps")}
-    page.evaluate(
-        """([meta, arrays]) => {
-          for (const [name, list] of Object.entries(arrays)) {
-            models[0].set(name, new DataView(Uint8Array.from(list).buffer));
-          }
-          models[0].set("meta", meta);
-        }""",
-        [part.meta, arrays_of_part],
-    )
+    send(page, part)
     check_drawn(page, expected(span=[30, 200], ramp=8)[0])
     assert page.locator(".headspan-view").count() == 1
     assert page.evaluate("document.activeElement.name") == "zoom-in"

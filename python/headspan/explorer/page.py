@@ -12,9 +12,20 @@ from typing import Any
 
 # Each file uses only files before it.
 MODULES = (
-    "allowed.js", "numbers.js", "words.js", "cost.js", "paint.js", "parts.js", "heads.js", "reading.js", "zoom.js",
-    "input.js", "view.js",
-)  # fmt: skip
+    "allowed.js",  # which pairs are allowed
+    "numbers.js",  # weights
+    "words.js",
+    "cost.js",
+    "paint.js",  # maps and their axes
+    "parts.js",  # elements of the page
+    "overview.js",  # the table of layers and heads
+    "heads.js",  # small pictures of heads
+    "reading.js",  # texts about the pair under the pointer
+    "zoom.js",
+    "input.js",
+    "state.js",
+    "view.js",  # connects all of them
+)
 
 # Pages must not load anything from a network.
 POLICY = (
@@ -72,7 +83,12 @@ function savedModel(state) {
 }
 
 function savedState({ traits, arrays }) {
-  const bytes = (text) => new DataView(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+  const bytes = (text) => {
+    const signs = atob(text);
+    const array = new Uint8Array(signs.length);
+    for (let i = 0; i < signs.length; i++) array[i] = signs.charCodeAt(i); // quick, for many megabytes
+    return new DataView(array.buffer);
+  };
   return { ...traits, ...Object.fromEntries(Object.entries(arrays).map(([name, text]) => [name, bytes(text)])) };
 }
 

@@ -1,29 +1,30 @@
 // The cost of the pairs: counted here if the browser holds them, otherwise in Python.
-import { allows, distanceIn, isFree, ruleOf } from "./allowed.js";
-import { isLater, positionOf, reachOf } from "./numbers.js";
+import { allows, distanceIn, isFree, isLater, ruleOf } from "./allowed.js";
+import { positionOf, reachOf } from "./numbers.js";
 
 // The cost of one head: 4 operations per pair and channel; and the keys and values that are needed to generate the
 // next token or, with rules or later keys, that the last query reads.
 export function costOf(data, index, span, ramp) {
   const reach = reachOf(span, ramp);
   const rule = ruleOf(data, index);
-  if (!rule) return written(data, pairsOf(data, reach), keysWithin(data, lastRow(data), reach));
-  if (data.pooled) return written(data, ...(data.counts[index] ?? [NaN, NaN]));
+  if (rule.plain) return written(data, pairsOf(data, rule, reach), keysWithin(data, rule, lastRow(data), reach));
+  if (data.pooled || (data.zoomed && !data.complete)) return written(data, ...(data.counts[index] ?? [NaN, NaN]));
   const { all, last } = tallyOf(data, rule);
   return written(data, within(all, reach), within(last, reach));
 }
 
-export function fullCostOf(data) {
-  return written(data, pairsOf(data, Infinity), keysWithin(data, lastRow(data), Infinity));
+export function fullCostOf(data, index) {
+  const rule = ruleOf(data, index);
+  return written(data, pairsOf(data, rule, Infinity), keysWithin(data, rule, lastRow(data), Infinity));
 }
 
 function written(data, pairs, kept) {
   return { pairs, flops: 4 * data.dim * pairs, bytes: kept * (data.dim + data.valueDim) * data.itemsize };
 }
 
-// The cost covers the queries in the picture, except for a map of a part, whose pairs are not here: then all queries.
+// The cost covers the queries in the picture, except for a part whose pairs are not all here: then all queries.
 export function isOfPart(data) {
-  return data.zoomed && !data.pooled;
+  return data.zoomed && !data.pooled && data.complete;
 }
 
 function lastRow(data) {
@@ -31,17 +32,17 @@ function lastRow(data) {
 }
 
 // The number of keys of the whole input that a query sees without a rule: earlier keys, and later ones if not causal.
-function keysWithin(data, row, reach) {
+function keysWithin(data, { causal }, row, reach) {
   const position = positionOf(data, row);
-  const [first, end] = [Math.max(0, position - reach + 1), data.causal ? position + 1 : position + reach];
+  const [first, end] = [Math.max(0, position - reach + 1), causal ? position + 1 : position + reach];
   return Math.max(0, Math.min(data.total.keys, end) - first);
 }
 
 // Pairs with a mask above 0, as headspan.cost counts them.
-function pairsOf(data, reach) {
+function pairsOf(data, rule, reach) {
   const last = lastRow(data);
   let pairs = 0;
-  for (let row = isOfPart(data) ? 0 : -data.firstQuery; row <= last; row++) pairs += keysWithin(data, row, reach);
+  for (let row = isOfPart(data) ? 0 : -data.firstQuery; row <= last; row++) pairs += keysWithin(data, rule, row, reach);
   return pairs;
 }
 
@@ -58,7 +59,7 @@ function countPairs(data, rule, firstRow) {
     const position = positionOf(data, row);
     for (let j = 0; j < data.keys; j++) {
       const token = data.keyAt[j];
-      if (isLater(data, position, token)) break;
+      if (isLater(rule, position, token)) break;
       if (!allows(rule, row * data.keys + j)) continue;
       if (isFree(rule, position, token)) free++;
       else nearer[Math.abs(distanceIn(rule, position, token)) + 1]++;

@@ -24,14 +24,18 @@ export function listen(view, point, stateOf) {
     set(view, { selected: null });
   });
   view.reset.addEventListener("click", () => set(view, view.first));
-  for (const input of view.heads.inputs) {
-    input.addEventListener("change", () => set(view, { head: Number(input.value) }));
-  }
+  listenToHeads(view);
   if (view.text) listenToText(view, point);
   if (!view.zoom) return;
   view.zoom.in.addEventListener("click", () => set(view, { zoom: zoomBy(view, stateOf(), true) }));
   view.zoom.out.addEventListener("click", () => set(view, { zoom: zoomBy(view, stateOf(), false) }));
   view.zoom.all.addEventListener("click", () => set(view, { zoom: null }));
+}
+
+export function listenToHeads(view) {
+  for (const input of view.heads.inputs) {
+    input.addEventListener("change", () => set(view, { head: view.data.heads[Number(input.value)] }));
+  }
 }
 
 // A click pins a query. Dragging with a mouse zooms, dragging with a finger scrolls.

@@ -32,12 +32,16 @@ export function paletteCss() {
 
 const NOT_A_NUMBER = 0xff0055d5;
 
+// A number from 0 to 1.
+export function shadeAt(x) {
+  return PALETTE[Math.max(0, Math.min(SHADES - 1, Math.floor(x * SHADES)))];
+}
+
 // A pair that is not computed is transparent.
 export function shadeOf(weight) {
   if (weight === 0) return 0;
   if (weight !== weight) return NOT_A_NUMBER;
-  const x = 1 + Math.log10(weight) / DECADES;
-  return PALETTE[x <= 0 ? 0 : x >= 1 ? SHADES - 1 : Math.floor(x * SHADES)];
+  return shadeAt(1 + Math.log10(weight) / DECADES);
 }
 
 // One pixel per pair; the canvas is scaled when it is drawn.
@@ -164,7 +168,7 @@ export function drawOver(canvas, data, layout, state, colours) {
   context.rect(layout.left, layout.top, layout.width, layout.height);
   context.clip();
   for (const { reach, dashes } of edgesOf(data, state)) {
-    for (const side of data.causal ? [-1] : [-1, 1]) drawEdge(context, data, layout, reach, dashes, side);
+    for (const side of ruleOf(data, state.index).causal ? [-1] : [-1, 1]) drawEdge(context, data, layout, reach, dashes, side);
   }
   context.restore();
   if (state.pinned !== null) outline(context, data, layout, state.pinned, null, colours);
@@ -174,7 +178,7 @@ export function drawOver(canvas, data, layout, state, colours) {
 // The numbers of distances before the mask starts to fall and before it is 0, which are equal for a hard mask. On a
 // grid, distances have no edge along the tokens.
 export function edgesOf(data, { index, span, ramp }) {
-  if (ruleOf(data, index)?.grid) return [];
+  if (ruleOf(data, index).grid) return [];
   const solid = { reach: reachOf(span, 0), dashes: [] };
   return ramp > 0 ? [solid, { reach: reachOf(span, ramp), dashes: [5, 4] }] : [solid];
 }

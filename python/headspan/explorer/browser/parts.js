@@ -71,7 +71,8 @@ export function legendBox(pooled) {
 // A block of pairs has no single score or mask.
 export function fieldsOf(data) {
   if (data.pooled) return ["distance", "weight"];
-  return ["distance", "score", "mask", "weight", ...(data.norms ? ["weight \u00d7 |value|"] : [])];
+  const values = data.norms ? ["weight \u00d7 |value|"] : [];
+  return ["distance", "score", "mask", "weight", ...values, ...(data.scores?.some(({ sink }) => sink !== null) ? ["sink"] : [])];
 }
 
 export function readout(fields) {
@@ -109,6 +110,12 @@ export function fill(view, words, numbers) {
 
 // ---- the mask
 
+// The heads in the same layer as a head.
+export function headsBeside(data, index) {
+  const all = [...data.heads.keys()];
+  return data.layered ? all.filter((i) => data.heads[i][0] === data.heads[index][0]) : all;
+}
+
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [320, 128, 30, 30];
 
 export function curveBox() {
@@ -126,9 +133,11 @@ export function drawCurve(svg, data, state, distance, value) {
   const x = (tokens) => LEFT + (Math.min(tokens, end) / end) * (WIDTH - LEFT - 12);
   const y = (mask) => HEIGHT - BOTTOM - mask * (HEIGHT - BOTTOM - 14);
   const line = (span) => corners(span, state.ramp, end).map(([tokens, mask]) => `${x(tokens)},${y(mask)}`).join(" ");
-  const where = ruleOf(data, state.index)?.grid ? "along an axis of the grid" : `in ${data.unit}`;
+  const where = ruleOf(data, state.index).grid ? "along an axis of the grid" : `in ${data.unit}`;
   const parts = axesOf(end, x, y, `distance ${where}`);
-  for (const span of state.spans.slice(0, 32)) parts.push(drawn("polyline", { points: line(span), class: "other" }));
+  for (const index of headsBeside(data, state.index).slice(0, 32)) {
+    parts.push(drawn("polyline", { points: line(state.spans[index]), class: "other" }));
+  }
   parts.push(drawn("polyline", { points: line(state.span), class: "own" }));
   const far = Math.abs(distance ?? Infinity);
   if (far <= end) {
@@ -164,7 +173,7 @@ function axesOf(end, x, y, name) {
 // ---- the cost
 
 export function costBox(data) {
-  const read = Boolean(data.patterns) || !data.causal;
+  const read = data.rules.some(({ plain, causal }) => !plain || !causal);
   const names = ["Pairs", "FLOPs", read ? "KV read" : "KV cache"];
   const meanings = [
     "pairs of a query and a key with a mask above 0",
@@ -181,7 +190,7 @@ export function costBox(data) {
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map(({ row }) => row)));
   const { firstQuery, queries } = data;
   const part = isOfPart(data) ? ` The numbers are for queries ${range(firstQuery, firstQuery + queries)}.` : "";
-  const unknown = data.pooled && data.patterns && !data.counts.length;
+  const unknown = !data.complete && data.rules.some(({ plain }) => !plain) && !data.counts.some(Boolean);
   const uncounted = unknown ? " Pairs of a pattern within documents, ranges or padding are not counted for maps in blocks." : "";
   const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ") + part + uncounted;
   const box = element("div", { className: "cost" }, table, element("p", { className: "meanings", textContent: note }));
@@ -190,7 +199,7 @@ export function costBox(data) {
 
 export function fillCost(cells, data, state) {
   const costs = state.spans.map((span, index) => costOf(data, index, span, state.ramp));
-  const full = fullCostOf(data);
+  const full = state.spans.map((_, index) => fullCostOf(data, index));
   const units = {
     pairs: (x) => (x < 1e7 ? withCommas(x) : scaled(x, 1000, ["", "k", "M", "G", "T", "P"])),
     flops: (x) => scaled(x, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]),
@@ -199,8 +208,9 @@ export function fillCost(cells, data, state) {
   const share = (part, all) => `${((100 * part) / (all || 1)).toFixed(part < 0.1 * all ? 1 : 0)}\u00a0%`;
   Object.entries(units).forEach(([name, write], i) => {
     const head = costs[state.index][name];
-    const all = costs.reduce((sum, cost) => sum + cost[name], 0);
-    const texts = [write(head), share(head, full[name]), write(all), share(all, full[name] * costs.length)];
+    const sum = (list) => list.reduce((total, cost) => total + cost[name], 0);
+    const [all, most] = [sum(costs), sum(full)];
+    const texts = [write(head), share(head, full[state.index][name]), write(all), share(all, most)];
     texts.forEach((text, k) => (cells[i][k].textContent = Number.isNaN(head) ? "\u2013" : text));
   });
 }

@@ -1,7 +1,7 @@
 // Texts about the pair or block under the pointer and, for a long input, about the pinned query and the keys with the
 // most weight for it.
 import { ruleOf } from "./allowed.js";
-import { blockDistance, pairOf, positionOf, tokenAt, weightsOf } from "./numbers.js";
+import { blockDistance, pairOf, positionOf, scoresOf, sinkShare, tokenAt, weightsOf } from "./numbers.js";
 import { bdi, element, fill, flows, tokenName } from "./parts.js";
 import { one, range, short, some, visible } from "./words.js";
 
@@ -9,17 +9,25 @@ const HINT = "Move with the pointer or the arrow keys. Click or press Enter to p
 const ZOOM = "; drag a box or press + and \u2212 to zoom";
 const AROUND = 24; // characters of text on each side of a token
 
-// Describes the input: its size, which keys the queries see, and which part is in the picture.
-export function subtitleOf(data, pattern) {
+// Describes the input: its size, which keys the queries of the head see, what changes its scores, and which part is in
+// the picture.
+export function subtitleOf(data, index) {
   const { total } = data;
+  const rule = ruleOf(data, index);
   const apart = `${some(total.queries, "query", "queries")}, ${some(total.keys, "key", "keys")}`;
   const words = [
+    ...(data.layered ? [some(new Set(data.heads.map(([layer]) => layer)).size, "layer", "layers")] : []),
     some(data.heads.length, "head", "heads"),
     total.queries === total.keys ? some(total.keys, one(data), data.unit) : apart,
-    !data.causal ? "bidirectional" : data.prefix ? `causal after a prefix of ${data.prefix}` : "causal",
+    !rule.causal ? "bidirectional" : rule.prefix ? `causal after a prefix of ${rule.prefix}` : "causal",
   ];
-  if (data.segments) words.push(some(new Set(data.segments).size, "document", "documents"));
-  if (pattern) words.push(`within ${pattern}`);
+  if (rule.segments) words.push(some(new Set(rule.segments).size, "document", "documents"));
+  if (rule.name) words.push(`within ${rule.name}`);
+  const { softcap, sink, slope, biased } = scoresOf(data, index);
+  if (softcap !== null) words.push(`soft cap ${short(softcap)}`);
+  if (sink !== null) words.push(`sink ${short(sink)}`);
+  if (slope !== null) words.push(`ALiBi slope ${short(slope)}`);
+  if (biased) words.push("bias on keys");
   if (data.zoomed) {
     const keys = range(tokenAt(data, 0), tokenAt(data, 0) + data.width);
     words.push(`shown: queries ${range(data.firstQuery, data.firstQuery + data.queries)}, keys ${keys}`);
@@ -45,8 +53,9 @@ export function readPair(view, state, pair) {
   else if (pair.mask === 0) names.push(" \u2013 beyond the reach, not computed");
   else if (pair.free) names.push(" \u2013 global, no span limits it");
   else if (pair.mask < 1) names.push(" \u2013 beyond the span, on the ramp");
-  const { score, mask, weight, norm } = pair;
-  return fill(view, names, [short(pair.distance), short(score), short(mask), short(weight), short(weight * norm)]);
+  const { score, mask, weight, norm, sink } = pair;
+  const numbers = [pair.distance, score, mask, weight, ...(data.norms ? [weight * norm] : []), sink];
+  return fill(view, names, numbers.map(short));
 }
 
 function readBlock(view, state) {
@@ -55,14 +64,15 @@ function readBlock(view, state) {
   const queries = block(hover.row, data.rowBlock, data.firstQuery, data.queries);
   const keys = block(hover.col, data.colBlock, tokenAt(data, 0), data.width);
   const words = [`queries ${queries} \u2192 keys ${keys}, mean of the queries`];
-  const onGrid = Boolean(ruleOf(data, state.index)?.grid); // the pairs of a block have different distances
+  const onGrid = Boolean(ruleOf(data, state.index).grid); // the pairs of a block have different distances
   const distance = onGrid ? "\u2013" : `\u2248 ${short(blockDistance(data, hover.row, hover.col))}`;
   fill(view, words, [distance, short(view.weights[hover.row * data.cols + hover.col])]);
 }
 
 export function pairAt(view, state, dots) {
   const { row, col } = view.hover;
-  return pairOf(view.data, row, col, dots, view.weights, state);
+  const pair = pairOf(view.data, row, col, dots, view.weights, state);
+  return { ...pair, sink: sinkShare(view.data, row, dots, state) };
 }
 
 // ---- the pinned query of a long input
@@ -100,7 +110,7 @@ export function fillPinned(section, data, state, dots, strongest) {
 // Python computed the keys for one state. In a saved page the state may have changed, and they are out of date.
 function keysFromPython(state, strongest) {
   const settings = [state.span, state.ramp, state.temperature];
-  const current = strongest && strongest.head === state.number && strongest.query === state.selected &&
+  const current = strongest && String(strongest.head) === String(state.number) && strongest.query === state.selected &&
     settings.every((value, i) => value === strongest.settings[i]);
   return current ? strongest.keys : null;
 }

@@ -1,46 +1,61 @@
 // The view. It draws the state of the model, which is the widget's traits or a plain object in a saved page.
-import { ruleOf } from "./allowed.js";
 import {
   decode, dotProducts, everyRow, floatsOf, maskOf, onPicture, pooledMap, positionOf, reachOf, tokenAt, weightsOf,
 } from "./numbers.js";
-import { counted, isUnlimited, reachWords, short, spanWords } from "./words.js";
+import { isUnlimited, reachWords, short } from "./words.js";
 import { drawMap, drawOver, edgesOf, paintWeights } from "./paint.js";
 import {
-  bdi, costBox, curveBox, drawCurve, element, fieldsOf, fillCost, fillStrip, legendBox, readout, slider, textStrip,
+  bdi, costBox, curveBox, drawCurve, element, fieldsOf, fillCost, fillStrip, headsBeside, legendBox, readout, textStrip,
 } from "./parts.js";
 import { headPictures, paintHead, showRow } from "./heads.js";
+import { describeOverview, overviewBox } from "./overview.js";
 import { fillPinned, pairAt, pinnedBox, readPair, subtitleOf } from "./reading.js";
 import { hintOf, zoomButtons } from "./zoom.js";
-import { listen, set, watchSize, watchTheme } from "./input.js";
+import { listen, listenToHeads, set, watchSize, watchTheme } from "./input.js";
+import { countsOf, indexOf, longestSpan, sliders, stateOf } from "./state.js";
 
 const KEPT = 8e6; // number of cached dot products, over all heads
 const ARRAYS = ["query", "key", "norms", "bias", "maps", "allowed"];
 
-// A new part of the input is a new view in place of the previous one. The focus moves to the control of the same name.
+// A new part of the input is a new view in place of the previous one, and so is a head that is in blocks after one that
+// is not. The focus moves to the control of the same name. The overview of all heads stays.
 function render({ model, el }) {
   const first = Object.fromEntries(["span", "ramp", "temperature"].map((name) => [name, model.get(name)]));
-  let view = mount(model, el, first);
+  const fixed = { first, id: `headspan-${Math.random().toString(36).slice(2)}` };
+  let view = mount(model, el, fixed);
   const again = () => {
     const { activeElement } = el.getRootNode();
     const focused = view.root.contains(activeElement) ? activeElement.name : null;
+    const place = view.overview?.place();
     view.stop();
-    view = mount(model, el, first);
+    view = mount(model, el, fixed, view);
+    view.overview?.moveTo(place);
+    const named = `[name="${focused}"]`;
     if (focused === undefined) view.over.focus();
-    else if (focused) view.root.querySelector(`[name="${focused}"]`)?.focus();
+    else if (focused) view.root.querySelector(`${named}:checked, ${named}:not([type=radio])`)?.focus();
   };
   const changed = () => {
     if (!view.gone) queueMicrotask(again); // by then all changes of the same message have arrived
     view.gone = true;
   };
+  const headChanged = () => {
+    const inBlocks = view.data.slot[stateOf(view).index] < 0;
+    if (inBlocks === view.data.pooled) return;
+    changed();
+    // Blocks in a saved page are those of the settings with which it was saved.
+    if (model.saved && inBlocks) set(view, { ramp: first.ramp, temperature: first.temperature });
+  };
   model.on("change:meta", changed);
+  model.on("change:head", headChanged);
   return () => {
     model.off("change:meta", changed);
+    model.off("change:head", headChanged);
     view.stop();
   };
 }
 
-function mount(model, el, first) {
-  const view = build(model, first);
+function mount(model, el, fixed, before) {
+  const view = build(model, fixed, before);
   el.append(view.root);
   const redraw = () => redrawMap(view);
   const stop = [watchModel(view), watchTheme(view, el, redraw), watchSize(view, redraw)];
@@ -59,10 +74,12 @@ function mount(model, el, first) {
   return view;
 }
 
-function build(model, first) {
-  const data = decode(model.get("meta"), Object.fromEntries(ARRAYS.map((name) => [name, model.get(name)])));
-  data.counts = model.get("counts") ?? [];
-  const view = { model, data, first, id: `headspan-${Math.random().toString(36).slice(2)}`, hover: null };
+function build(model, { first, id }, before) {
+  const meta = model.get("meta");
+  const index = indexOf(meta, model.get("head"));
+  const data = decode(meta, Object.fromEntries(ARRAYS.map((name) => [name, model.get(name)])), index);
+  const view = { model, data, first, id, hover: null };
+  data.counts = countsOf(view);
   view.spans = model.get("span");
   view.live = !data.pooled || !model.saved; // a saved page cannot ask Python for other pooled maps
   view.rows = data.pooled ? null : everyRow(data);
@@ -79,8 +96,11 @@ function build(model, first) {
   view.text = textStrip(data);
   view.pinned = pinnedBox(data);
   view.zoom = model.saved ? null : zoomButtons(data);
-  view.heads = headPictures(data, view.id);
-  view.waiting = new Set(view.heads.canvases.keys());
+  view.heads = headPictures(data, view.id, headsBeside(data, index));
+  view.overview = !data.layered ? null : before?.overview ?? overviewBox(data, `${id}-overview`, (i) => {
+    set({ model }, { head: meta.heads[i] });
+  });
+  view.waiting = new Set(data.heads.keys());
   view.root = assemble(view);
   return view;
 }
@@ -112,54 +132,11 @@ function assemble(view) {
   const top = element("header", {}, element("div", {}, view.title, view.subtitle), view.unpin);
   const body = element("div", { className: "columns" }, left, right);
   const inside = element("div", { className: "sheet" }, top, body, ...text, view.heads.box);
+  if (view.overview) body.prepend(view.overview.box);
   return element("div", { className: "headspan-view", role: "group", "aria-label": "Attention with spans" }, inside);
 }
 
-function sliders(view) {
-  const { model, data, id } = view;
-  const setSpan = (place) => {
-    const state = stateOf(view);
-    set(view, { span: state.spans.map((span, i) => (i === state.index ? place : span)) });
-  };
-  const rampEnd = Math.max(64, Math.ceil(data.total.keys / 2), Math.ceil(model.get("ramp")));
-  // A saved page cannot ask Python for more keys.
-  const ends = (most, other) => (model.saved && data.reach !== null ? Math.max(0, data.reach - other) : most);
-  const spanOf = (s) => [s.span, spanWords(data, s.index, s.span, s.ramp), ends(data.total.keys, s.ramp)];
-  const rampOf = (s) => [s.ramp, counted(data, s.ramp), ends(rampEnd, Math.max(...s.spans))];
-  const specs = [
-    ["span", "Span of this head", 0, data.total.keys, 1, spanOf, setSpan],
-    ["ramp", "Ramp", 0, rampEnd, 1, rampOf, (x) => set(view, { ramp: x })],
-    // A step is a hundredth of a power of ten, so that halving and doubling move the slider equally far.
-    ["temperature", "Temperature", -1, 1, 0.01, (s) => [Math.log10(s.temperature), short(s.temperature)],
-      (x) => set(view, { temperature: 10 ** x })],
-  ];
-  return specs.map(([name, label, min, max, step, read, write]) => {
-    const made = slider({
-      id: `${id}-${name}`, label, min, max, step, write,
-      read: () => {
-        const [place, text, end] = read(stateOf(view));
-        return { place, text, end };
-      },
-    });
-    made.input.disabled = !view.live;
-    made.input.dataset.name = made.input.name = name;
-    return made;
-  });
-}
-
-// ---- state
-
-function stateOf({ model, data }) {
-  const number = model.get("head");
-  const index = Math.max(0, data.heads.indexOf(number));
-  const spans = model.get("span");
-  const selected = model.get("selected") ?? null;
-  const row = selected === null ? -1 : Math.floor((selected - data.firstQuery) / data.rowBlock);
-  return {
-    number, index, spans, span: spans[index], ramp: model.get("ramp"), temperature: model.get("temperature"), selected,
-    pinned: row >= 0 && row < data.rows ? row : null, // in the picture
-  };
-}
+// ---- changes of the model
 
 function watchModel(view) {
   const { model } = view;
@@ -177,7 +154,7 @@ function watchModel(view) {
     selected: () => view.gone || overlay(view),
     strongest: () => view.gone || overlay(view),
     maps: () => ((view.data.maps = floatsOf(model.get("maps"))), everyHead(view), plan()),
-    counts: () => ((view.data.counts = model.get("counts")), plan()),
+    counts: () => ((view.data.counts = countsOf(view)), plan()),
     computing: () => showComputing(view),
   };
   for (const [name, handler] of Object.entries(handlers)) model.on(`change:${name}`, handler);
@@ -192,7 +169,7 @@ function showComputing({ model, root, computing, lacksKeys }) {
 }
 
 function everyHead(view) {
-  view.heads.canvases.forEach((_, i) => view.waiting.add(i));
+  view.data.heads.forEach((_, i) => view.waiting.add(i));
 }
 
 function changedHeads(view) {
@@ -232,7 +209,7 @@ function refresh(view) {
   const { data } = view;
   const state = stateOf(view);
   view.sliders.forEach((slider) => slider.update());
-  view.lacksKeys = data.reach !== null && reachOf(Math.max(...state.spans), state.ramp) - 1 > data.reach;
+  view.lacksKeys = data.reach !== null && reachOf(longestSpan(data, state.spans), state.ramp) - 1 > data.reach;
   showComputing(view);
   if (view.lacksKeys) return; // Python sends a new view with more keys
   view.weights = weightsNow(view, state);
@@ -250,17 +227,28 @@ function refresh(view) {
 function describe(view, state) {
   const { data } = view;
   view.title.replaceChildren("Where ", bdi(data.names[state.index]), " looks");
-  view.subtitle.textContent = subtitleOf(data, ruleOf(data, state.index)?.name);
+  view.subtitle.textContent = subtitleOf(data, state.index);
   view.over.setAttribute("aria-label", `Attention map of ${data.names[state.index]}, queries down, keys to the right`);
   const edges = edgesOf(data, state).length;
   view.legend.nan.hidden = !view.weights.some(Number.isNaN);
   view.legend.lines.forEach((line, i) => (line.style.visibility = i < edges ? "" : "hidden")); // keeps its space
-  view.heads.inputs.forEach((input, i) => {
-    input.checked = i === state.index;
-    const [span, ramp] = [state.spans[i], state.ramp];
-    const words = `span ${short(span)}\n${reachWords(data, i, span, ramp)}`;
+  if (!view.heads.indices.includes(state.index)) showLayer(view, state.index);
+  view.heads.indices.forEach((index, i) => {
+    view.heads.inputs[i].checked = index === state.index;
+    const [span, ramp] = [state.spans[index], state.ramp];
+    const words = `span ${short(span)}\n${reachWords(data, index, span, ramp)}`;
     view.heads.captions[i].textContent = isUnlimited(data, span) ? "no limit" : words;
   });
+  if (view.overview) describeOverview(view.overview, data, state);
+}
+
+// Shows the heads of another layer below the map.
+function showLayer(view, index) {
+  const before = view.heads.box;
+  view.heads = headPictures(view.data, view.id, headsBeside(view.data, index));
+  before.replaceWith(view.heads.box);
+  listenToHeads(view);
+  view.heads.indices.forEach((other) => view.waiting.add(other));
 }
 
 // Draws a few small pictures at a time, so that a slider that changes all of them stays responsive.

@@ -51,14 +51,26 @@ function unlessAll({ total }, rows, cols) {
   return all ? null : [rows, cols];
 }
 
+// A hint for a view of layers whose queries and keys are too many, so that only those of a layer or a head are here.
+function hintOfSome(data, live) {
+  const blocks = `blocks of ${data.blocks.rowBlock} by ${data.blocks.colBlock}`;
+  const layer = `layer ${data.heads[data.loaded[0]][0]}`;
+  const held = data.loaded.length > 1 ? layer : data.names[data.loaded[0]];
+  if (live) return `Heads other than those of ${held} are in ${blocks}: all would need ${bytes(data.needs)}.`;
+  const saved = `This page has single pairs and sliders for ${held}, which was selected when it was saved.`;
+  return data.pooled ? `${saved} This head is in ${blocks}.` : `${saved} Other heads are in ${blocks}, for the settings at that time.`;
+}
+
 // A hint for readers of a long input.
 export function hintOf(data, live) {
   const larger = Math.max(data.queries, data.width);
+  if (data.loaded.length && !data.complete) return hintOfSome(data, live);
   const size = `${bytes(data.needs)} of queries and keys`;
   if (data.pooled && larger > data.maxTokens) {
     const count = some(larger, "token", "tokens");
     const why = `Shown in blocks, because ${count} are more than max_tokens=${data.maxTokens}.`;
-    const more = `With max_tokens=${larger} the browser would compute every pair and need ${size}.`;
+    const everyPair = data.layered ? "every pair of the selected head" : `every pair and need ${size}`;
+    const more = `With max_tokens=${larger} the browser would compute ${everyPair}.`;
     const now = live ? "Zoom in to see pairs." : "The sliders need Python, or a page saved after zooming in.";
     return `${why} ${now} ${more}`;
   }

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from headspan.explorer import page
 from headspan.explorer.data import ViewData
+from headspan.explorer.layers import ViewLayer
 from headspan.explorer.part import full_part
 from headspan.lab.model.heads import characters, head_names, side_by_side
 from headspan.lab.report.measure import Layer
@@ -58,16 +59,13 @@ def _view_data(layers: list[Layer], spans: Array, ramp: float, data: NDArray[np.
     legible = max(LEGIBLE_TOKENS, 4 * int(farthest(float(spans.max()), ramp)))
     tokens = min(context, MOST_TOKENS, legible, max(LEAST_TOKENS, room))
     # Attention is causal, so the first tokens do not depend on the rest of the passage.
-    return ViewData(
+    layer = ViewLayer(
         query=query[:, :tokens],
         key=key[:, :tokens],
         norms=None,
         value_dim=layers[0][2].shape[-1],
         span=np.minimum(spans.astype(np.float64).ravel(), tokens).tolist(),
         ramp=float(ramp),
-        tokens=characters(data[:tokens]),
-        heads=list(range(heads)),
-        names=head_names(*spans.shape),
-        max_tokens=tokens,
-        unit="characters",
     )
+    names = head_names(*spans.shape)
+    return ViewData.of(layer, tokens=characters(data[:tokens]), names=names, max_tokens=tokens, unit="characters")

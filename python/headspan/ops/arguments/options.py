@@ -55,12 +55,13 @@ class Options(TypedDict, total=False):
         _SCORES, "bhq", parameter=partial(PerQuery, positive=True), neutral=1.0,
         features=In.SCORES | In.RETRIEVAL | In.CUDA)]
     alibi_slopes: Annotated[npt.ArrayLike | None, ArrayRow(
-        _SCORES, "bh", parameter=_OF_HEAD, by="distance", features=In.SCORES | In.CUDA)]
+        _SCORES, "bh", parameter=_OF_HEAD, by="distance", features=In.SCORES | In.VIEW | In.CUDA)]
     softcap: Annotated[float | None, PlainRow(
-        _SCORES, partial(_check.within, low=1e-6, high=1e6), features=In.SCORES | In.RETRIEVAL | In.CUDA)]
+        _SCORES, partial(_check.within, low=1e-6, high=1e6),
+        features=In.SCORES | In.RETRIEVAL | In.VIEW | In.CUDA)]
     sinks: Annotated[npt.ArrayLike | None, ArrayRow(
         _SCORES, "bh", parameter=partial(_OF_HEAD, score=True),
-        features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED | In.CUDA)]
+        features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED | In.VIEW | In.CUDA)]
     key_bias: Annotated[npt.ArrayLike | None, ArrayRow(
         _SCORES, "bhk", parameter=KeyBias, features=In.VIEW | In.RECORD)]
     distance_bias: Annotated[npt.ArrayLike | None, ArrayRow(
