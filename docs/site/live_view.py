@@ -26,6 +26,8 @@ class Explore(SphinxDirective):
         with tempfile.TemporaryDirectory() as folder:
             saved = names["view"].save(Path(folder) / "view.html").read_text(encoding="utf-8")
         view = re.search(r'<div id="headspan-view">.*</script>', saved, re.DOTALL)[0]
+        number = self.env.new_serialno("explore")  # a page may have several views
+        view = re.sub(r'(id="|getElementById\(")(headspan-\w+)"', rf'\g<1>\g<2>-{number}"', view)
         html = f'<style>{page.style()}</style>\n<div class="live">\n{view}\n</div>'
         return [nodes.literal_block(code, code, language="python"), nodes.raw("", html, format="html")]
 

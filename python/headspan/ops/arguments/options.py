@@ -58,10 +58,10 @@ class Options(TypedDict, total=False):
         _SCORES, "bh", parameter=_OF_HEAD, by="distance", features=In.SCORES | In.VIEW | In.CUDA)]
     softcap: Annotated[float | None, PlainRow(
         _SCORES, partial(_check.within, low=1e-6, high=1e6),
-        features=In.SCORES | In.RETRIEVAL | In.VIEW | In.CUDA)]
+        features=In.SCORES | In.RETRIEVAL | In.VIEW | In.RECORD | In.CUDA)]
     sinks: Annotated[npt.ArrayLike | None, ArrayRow(
         _SCORES, "bh", parameter=partial(_OF_HEAD, score=True),
-        features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED | In.VIEW | In.CUDA)]
+        features=In.CACHE | In.STREAM | In.STORE_ONCE | In.HALO | In.NESTED | In.VIEW | In.RECORD | In.CUDA)]
     key_bias: Annotated[npt.ArrayLike | None, ArrayRow(
         _SCORES, "bhk", parameter=KeyBias, features=In.VIEW | In.RECORD)]
     distance_bias: Annotated[npt.ArrayLike | None, ArrayRow(

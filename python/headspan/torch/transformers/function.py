@@ -101,7 +101,7 @@ def attention_function(
     if position_bias is not None:
         bias = position_bias.to(query.dtype)
         options["pair_bias"] = bias if "pair_bias" not in options else options["pair_bias"] + bias
-    recording.note(module, query, key, options)
+    recording.note(module, query, key, value, options)
     options = {name: option for name, option in options.items() if option is not None}
     out = attention(query, key, value, **options)
     return out.transpose(1, 2), weights(query, key, options) if with_weights else None

@@ -2,7 +2,6 @@
 
 import sys
 
-import headspan as hs
 import numpy as np
 import pytest
 from families import model_of, tokens
@@ -77,54 +76,6 @@ def test_nothing_is_kept_of_other_models_and_afterwards():
         model(tokens(2, 11))
     assert not others
     assert layers[0].query is kept
-
-
-def test_the_view_of_a_layer():
-    model, ids = model_of("llama"), tokens()
-    model.set_attn_implementation("headspan")
-    headspan.torch.set_spans(model, [[2, 5, 9, 20], None], ramp=3)
-    mask = torch.ones_like(ids)
-    mask[0, :9] = 0
-    layers = recorded(model, ids, attention_mask=mask)
-    trace = layers[0].trace(item=0)
-    assert trace["key_start"] == 9
-    drawn = {name: trace[name] for name in trace.keys() - {"query", "key"}}
-    weights = hs.attention_weights(trace["query"], trace["key"], **drawn)
-    np.testing.assert_allclose(weights[:, 9:], layers[0].weights()[0, :, 9:], atol=1e-6)
-    assert hs.explore(**trace) is not None
-    capped = recorded(model_of("gemma2"), ids)
-    with pytest.raises(NotImplementedError, match="softcap"):
-        capped[0].trace()
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_view_of_windows_and_packed_texts(packed):
-    model, ids = model_of("mistral"), tokens()
-    model.set_attn_implementation("headspan")
-    headspan.torch.set_spans(model, [[2, 5, 9, 20], None], ramp=3)
-    places = torch.cat([torch.arange(13), torch.arange(17)])[None].expand(2, -1)
-    layers = recorded(model, ids, **({"position_ids": places, "use_cache": False} if packed else {}))
-    for layer in layers.values():
-        trace = layer.trace(item=1)
-        drawn = {name: trace[name] for name in trace.keys() - {"query", "key"}}
-        weights = hs.attention_weights(trace["query"], trace["key"], **drawn)
-        np.testing.assert_allclose(weights, layer.weights()[1], atol=1e-6)
-        assert (weights[:, 20, :14] == 0).all()
-        assert hs.explore(**trace) is not None
-
-
-def test_the_view_of_padding_within_a_text():
-    model, ids = model_of("llama"), tokens()
-    model.set_attn_implementation("headspan")
-    mask = torch.ones_like(ids)
-    mask[1, 11:14] = 0
-    for layer in recorded(model, ids, attention_mask=mask).values():
-        shown = layer.trace(item=1)
-        drawn = {name: shown[name] for name in shown.keys() - {"query", "key"}}
-        weights = hs.attention_weights(shown["query"], shown["key"], **drawn)
-        np.testing.assert_allclose(weights, layer.weights()[1], atol=1e-6)
-        assert (weights[:, 20, 11:14] == 0).all()
-        assert hs.explore(**shown) is not None
 
 
 def test_layers_of_an_encoder_and_a_decoder_are_told_apart():

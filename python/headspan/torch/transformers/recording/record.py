@@ -1,4 +1,4 @@
-"""Recording of the queries and keys of a model's layers, to inspect their attention afterwards."""
+"""Recording of the queries, keys and values of a model's layers, to inspect their attention afterwards."""
 
 from __future__ import annotations
 
@@ -12,75 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headspan.ops.arguments.options import ROWS, options_in
-from headspan.ops.arguments.rows import Group, In
-from headspan.ops.attention_map import attention_weights
+from headspan.ops.arguments.options import ROWS
+from headspan.ops.arguments.rows import Group
 from headspan.torch.arrays import wide_array_of
 from headspan.torch.private import is_compiler_loaded
 from headspan.torch.transformers.private import collected_outputs, implementation_of
-
-_Array = npt.NDArray[Any]
-_SHOWN = frozenset(options_in(In.RECORD))
-_CONVERTED = {"key_ranges", "key_bias", "scale"}  # to other arguments of the view
-
-
-class Recorded:
-    """The arguments of one attention call of a layer.
-
-    Attributes
-    ----------
-    query : ndarray, shape (batch, heads, tokens, head_dim)
-    key : ndarray, shape (batch, key heads, key tokens, head_dim)
-    options : dict
-        Options of `headspan.attention`.
-    """
-
-    def __init__(self, query: _Array, key: _Array, options: dict[str, Any]) -> None:
-        self.query, self.key, self.options = query, key, options
-
-    def weights(self, **selection: Any) -> _Array:
-        """Return the weights of all pairs, or of those that arguments of `headspan.attention_weights` select."""
-        return attention_weights(self.query, self.key, **self.options, **selection)
-
-    def trace(self, item: int = 0) -> dict[str, Any]:
-        """Return a batch item as arguments of `headspan.explore`: ``headspan.explore(**layers[0].trace())``.
-
-        Raises
-        ------
-        NotImplementedError
-            For options that the view does not show: pair biases, soft caps, sinks, and spans with a static cache.
-        """
-        shown = {name: option for name, option in self.options.items() if name in _SHOWN - _CONVERTED}
-        remaining = self.options.keys() - _SHOWN
-        if "span" not in shown:
-            remaining -= {"query_positions"}  # with ranges, only spans depend on the positions
-        if remaining:
-            raise NotImplementedError(f"the view does not show {', '.join(sorted(remaining))}: look at weights()")
-        query, key = self.query[item], self.key[item]
-        # The view always uses the default scale, so the query absorbs another one.
-        default = query.shape[-1] ** -0.5
-        shown["query"] = query * query.dtype.type(self.options.get("scale", default) / default)
-        shown["key"] = key
-        if "key_bias" in self.options:
-            shown["key_bias"] = self.options["key_bias"][item, 0]
-        if "key_ranges" in self.options:
-            ranges = self.options["key_ranges"][item]
-            begin, end = int(ranges[-1, 0]), int(ranges[-1, 1])
-            causal = np.arange(len(ranges)) + end - len(ranges) + 1
-            if np.array_equal(ranges[:, 1], np.maximum(causal, begin)) and (ranges[:, 0] == begin).all():
-                return shown | {"causal": True, "key_start": begin, "key_stop": end}
-            shown["key_ranges"] = ranges
-        return shown
-
-
-class Recording(dict[int, Recorded]):
-    """The last attention call of each layer, by layer index."""
-
-    def __missing__(self, layer: int) -> Recorded:
-        raise KeyError(
-            f"layer must be one of the recorded layers {sorted(self)}, got {layer!r}; a layer is recorded when the "
-            "model is called within headspan.torch.record and computes with attn_implementation='headspan'"
-        )
+from headspan.torch.transformers.recording.recorded import Recorded, Recording
 
 
 class _Target(NamedTuple):
@@ -100,7 +37,7 @@ _collector: Any = None  # set by `follow_outputs`
 
 @contextmanager
 def record(model: torch.nn.Module) -> Iterator[Recording]:
-    """Record the queries and keys of a transformers model in a context, to inspect the attention of its heads.
+    """Record the queries, keys and values of a transformers model in a context, to inspect the attention of its heads.
 
     The model must use ``attn_implementation="headspan"``. Recording adds no computation to the model. Attention maps
     are computed on request, and a pooled map needs only the memory of the result.
@@ -113,8 +50,9 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
     Yields
     ------
     Recording
-        The last call of each layer, by layer index. `Recorded.weights` returns its attention map, and `Recorded.trace`
-        the arguments of `headspan.explore`.
+        The last call of each layer, by layer index. ``record.trace()`` returns all layers as arguments of
+        `headspan.explore`, and ``record.trace([0, 5])`` some of them; ``item=`` selects a batch item, and ``tokens=``
+        takes the tokens of the tokenizer. ``record[0].weights()`` is the attention map of a layer.
 
     Raises
     ------
@@ -135,10 +73,12 @@ def record(model: torch.nn.Module) -> Iterator[Recording]:
     >>> headspan.torch.register()
     >>> sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes, attn_implementation="headspan"))
-    >>> with headspan.torch.record(model) as layers:
+    >>> with headspan.torch.record(model) as record:
     ...     _ = model(torch.arange(40)[None])
-    >>> layers[1].weights(pool=4).shape
+    >>> record[1].weights(pool=4).shape
     (1, 4, 10, 10)
+    >>> sorted(record.trace()["layers"])  # headspan.explore(**record.trace())
+    [0, 1]
     """
     configs = [module.config for module in model.modules() if hasattr(module, "config")]
     names = {implementation_of(config) for config in configs}
@@ -163,12 +103,14 @@ def _count(change: int) -> None:
         _active_count += change
 
 
-def note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
+def note(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any]
+) -> None:
     """Record the arguments of a layer's attention if a recording of it is active."""
     if _active_count:
         # `torch.compiler.disable` would import the compiler if it is not loaded.
         keep = torch.compiler.disable(_note) if is_compiler_loaded() else _note
-        keep(module, query, key, options)
+        keep(module, query, key, value, options)
 
 
 def is_recorded(module: torch.nn.Module) -> bool:
@@ -177,7 +119,9 @@ def is_recorded(module: torch.nn.Module) -> bool:
     return target is not None and id(module) in target.modules
 
 
-def _note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
+def _note(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any]
+) -> None:
     target = _RECORDING.get()
     if target is None or id(module) not in target.modules:
         return
@@ -193,7 +137,7 @@ def _note(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, optio
         for name, option in options.items()
         if option is not None and ROWS[name].group is not Group.DROPOUT
     }
-    target.recording[number] = Recorded(_copy_of(query), _copy_of(key), plain)
+    target.recording[number] = Recorded(_copy_of(query), _copy_of(key), _copy_of(value), plain)
 
 
 def follow_outputs() -> None:
@@ -208,5 +152,5 @@ def are_weights_collected() -> bool:
     return collected is not None and any(name.endswith("attentions") for name in collected)
 
 
-def _copy_of(tensor: torch.Tensor) -> _Array:
+def _copy_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
     return np.array(wide_array_of(tensor.detach().cpu()))
