@@ -221,8 +221,8 @@ def test_the_table_fits_on_every_page(opened, width):
     assert spilling(page) == []
     assert overlapping(page, ".overview .tiles label") == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    beside = page.locator(".overview").bounding_box()["y"] < page.locator(".map").bounding_box()["y"] - 100
-    assert beside == (width < 1100)
+    above = page.locator(".overview").bounding_box()["y"] < page.locator(".map").bounding_box()["y"] - 100
+    assert above == (width < 1100)
 
 
 def test_a_page_with_many_heads_and_tokens_stays_small(tmp_path):

@@ -171,7 +171,7 @@ class ViewData:
             places.append(same)
         return rules, places
 
-    def heads_beside(self, index: int) -> list[int]:
+    def heads_of_layer(self, index: int) -> list[int]:
         """Return the indices of the shown heads in the same layer as a head."""
         return [other for other, (at, _) in enumerate(self.shown) if at == self.shown[index][0]]
 

@@ -167,7 +167,7 @@ def full_part(data: ViewData, head: int = 0) -> Part:
     if max(queries, keys) > data.max_tokens:
         return Part(data, *full, [], None, None, needs)
     if data.is_layered and needs > MOST_BYTES_OF_LAYERS:
-        layer = data.heads_beside(head)
+        layer = data.heads_of_layer(head)
         loaded = layer if _bytes(data, layer, queries, keys) <= MOST_BYTES else [head]
         return Part(data, *full, loaded, np.arange(keys), None, needs)
     return Part(data, *full, every, np.arange(keys), None, 0)
@@ -181,7 +181,7 @@ def zoomed(data: ViewData, rows: Range, cols: Range, spans: list[float], ramp: f
     part = _zoomed(data, every, rows, cols, spans, ramp)
     if part.kept is not None or not data.is_layered:
         return part
-    for heads in (data.heads_beside(head), [head]):
+    for heads in (data.heads_of_layer(head), [head]):
         smaller = _zoomed(data, heads, rows, cols, spans, ramp)
         if smaller.kept is not None:
             return replace(smaller, needs=part.needs)

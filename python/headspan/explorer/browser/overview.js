@@ -3,7 +3,7 @@ import { paintWeights, paletteCss, shadeAt } from "./paint.js";
 import { element } from "./parts.js";
 import { counted, isUnlimited, reachWords, short, withCommas } from "./words.js";
 
-const MOST_BESIDE = 16; // heads per layer of a table that fits next to the large map
+const MAX_HEADS_IN_ROW = 16; // heads per layer of a table that fits next to the large map
 
 export function overviewBox(data, id, choose) {
   const layers = [...new Set(data.heads.map(([layer]) => layer))];
@@ -29,7 +29,7 @@ export function overviewBox(data, id, choose) {
   const legend = element("legend", { textContent: "Layers and heads" });
   overview.box = element("fieldset", { className: "overview" }, legend, pictures(overview, data, id), overview.scroller, overview.scale, overview.note);
   overview.box.style.setProperty("--columns", columns.length);
-  overview.box.classList.toggle("wide", columns.length > MOST_BESIDE);
+  overview.box.classList.toggle("wide", columns.length > MAX_HEADS_IN_ROW);
   overview.place = () => [overview.scroller.scrollLeft, overview.scroller.scrollTop];
   overview.moveTo = (place) => ([overview.scroller.scrollLeft, overview.scroller.scrollTop] = place);
   overview.inputs.forEach((input, i) => input.addEventListener("change", () => choose(i)));

@@ -111,7 +111,7 @@ export function fill(view, words, numbers) {
 // ---- the mask
 
 // The heads in the same layer as a head.
-export function headsBeside(data, index) {
+export function headsOfLayer(data, index) {
   const all = [...data.heads.keys()];
   return data.layered ? all.filter((i) => data.heads[i][0] === data.heads[index][0]) : all;
 }
@@ -135,7 +135,7 @@ export function drawCurve(svg, data, state, distance, value) {
   const line = (span) => corners(span, state.ramp, end).map(([tokens, mask]) => `${x(tokens)},${y(mask)}`).join(" ");
   const where = ruleOf(data, state.index).grid ? "along an axis of the grid" : `in ${data.unit}`;
   const parts = axesOf(end, x, y, `distance ${where}`);
-  for (const index of headsBeside(data, state.index).slice(0, 32)) {
+  for (const index of headsOfLayer(data, state.index).slice(0, 32)) {
     parts.push(drawn("polyline", { points: line(state.spans[index]), class: "other" }));
   }
   parts.push(drawn("polyline", { points: line(state.span), class: "own" }));

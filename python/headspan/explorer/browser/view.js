@@ -5,7 +5,7 @@ import {
 import { isUnlimited, reachWords, short } from "./words.js";
 import { drawMap, drawOver, edgesOf, paintWeights } from "./paint.js";
 import {
-  bdi, costBox, curveBox, drawCurve, element, fieldsOf, fillCost, fillStrip, headsBeside, legendBox, readout, textStrip,
+  bdi, costBox, curveBox, drawCurve, element, fieldsOf, fillCost, fillStrip, headsOfLayer, legendBox, readout, textStrip,
 } from "./parts.js";
 import { headPictures, paintHead, showRow } from "./heads.js";
 import { describeOverview, overviewBox } from "./overview.js";
@@ -96,7 +96,7 @@ function build(model, { first, id }, before) {
   view.text = textStrip(data);
   view.pinned = pinnedBox(data);
   view.zoom = model.saved ? null : zoomButtons(data);
-  view.heads = headPictures(data, view.id, headsBeside(data, index));
+  view.heads = headPictures(data, view.id, headsOfLayer(data, index));
   view.overview = !data.layered ? null : before?.overview ?? overviewBox(data, `${id}-overview`, (i) => {
     set({ model }, { head: meta.heads[i] });
   });
@@ -245,7 +245,7 @@ function describe(view, state) {
 // Shows the heads of another layer below the map.
 function showLayer(view, index) {
   const before = view.heads.box;
-  view.heads = headPictures(view.data, view.id, headsBeside(view.data, index));
+  view.heads = headPictures(view.data, view.id, headsOfLayer(view.data, index));
   before.replaceWith(view.heads.box);
   listenToHeads(view);
   view.heads.indices.forEach((other) => view.waiting.add(other));
