@@ -23,6 +23,7 @@ from headspan.torch.layers import (
     parameter_groups,
 )
 from headspan.torch.transformers import (
+    explore,
     freeze_spans,
     head_cache,
     record,
@@ -41,6 +42,7 @@ __all__ = [
     "TransformerBlock",
     "attention",
     "convert",
+    "explore",
     "fit_spans",
     "freeze_spans",
     "halo_attention",

@@ -167,6 +167,15 @@ def make_parser() -> argparse.ArgumentParser:
     fit.add_argument("--resume", type=Path, metavar="DIR", help="folder of an interrupted fit to go on with")
     _add_open(fit)
 
+    look = commands.add_parser("look", help="write the interactive view of the heads of a trained model on a text")
+    look.add_argument("model", metavar="MODEL", help="a folder of transformers, a .gguf file, or smollm2")
+    look.add_argument("--text", type=Path, required=True, metavar="FILE", help="the text")
+    look.add_argument(
+        "--tokens", type=int, default=512, metavar="N", help="how much of it to show (default: 512 tokens)"
+    )
+    look.add_argument("--out", type=Path, metavar="PAGE", help="HTML file (default: the name of the model)")
+    _add_open(look)
+
     sample = commands.add_parser("sample", help="generate text with the model of a run")
     sample.add_argument("run", type=Path, metavar="RUN", help="run folder")
     sample.add_argument("--prompt", required=True, metavar="TEXT", help="text to continue")
@@ -211,6 +220,8 @@ def check(options: argparse.Namespace) -> None:
         _check_train(options.parser, options)
     if options.command == "report" and (options.run is None) != options.example:
         options.parser.error("report requires either RUN or --example")
+    if options.command == "look" and options.tokens < 1:
+        options.parser.error(f"--tokens must be at least 1, got {options.tokens}")
     if options.command == "fit":
         _check_fit(options.parser, options)
     minutes = getattr(options, "minutes", None)

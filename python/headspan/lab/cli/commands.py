@@ -51,6 +51,10 @@ def run(options: argparse.Namespace) -> int:
         from headspan.lab.pretrained.command import fit  # it takes seconds to load transformers
 
         return fit(options)
+    if options.command == "look":
+        from headspan.lab.pretrained.command import look
+
+        return look(options)
     if options.command == "report":
         run = example_run(Path("runs/example")) if options.example else Run.open(options.run)
         text = _text_of(run, options.file, "report")

@@ -1,14 +1,20 @@
-"""The command ``headspan fit``."""
+"""The commands ``headspan fit`` and ``headspan look``."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import webbrowser
 from pathlib import Path
 
+from headspan import _extra
 from headspan.lab.pretrained.fit import Settings, described, fit_in
+from headspan.lab.pretrained.loading import load
 from headspan.lab.pretrained.report import write_report
 from headspan.lab.runs import RunError
+
+# isort: split
+import headspan.torch
 
 
 def fit(options: argparse.Namespace) -> int:
@@ -40,6 +46,27 @@ def fit(options: argparse.Namespace) -> int:
     print(f"{folder / 'spans.json'}\n{folder / 'report.html'}")
     if options.open:
         webbrowser.open((folder / "report.html").resolve().as_uri())
+    return 0
+
+
+def look(options: argparse.Namespace) -> int:
+    """Write the interactive view of a model on a text to one file."""
+    if importlib.util.find_spec("anywidget") is None:
+        raise _extra.missing("headspan look", "anywidget", "pretrained", "anywidget")
+    try:
+        text = options.text.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise RunError(f"{options.text} does not exist") from None
+    loaded = load(options.model)
+    ids = loaded.tokenizer(text, verbose=False).input_ids[: options.tokens]
+    if not ids:
+        raise RunError(f"{options.text} must contain at least one token")
+    view = headspan.torch.explore(loaded.model, ids, loaded.tokenizer)
+    page = options.out or Path(f"{loaded.name}.html")
+    view.save(page)
+    print(page)
+    if options.open:
+        webbrowser.open(page.resolve().as_uri())
     return 0
 
 

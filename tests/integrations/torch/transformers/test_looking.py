@@ -2,12 +2,16 @@
 
 import sys
 
+import headspan as hs
 import numpy as np
 import pytest
 from families import model_of, tokens
+from letters import letters
 from peers import torch, transformers
 
 import headspan.torch  # isort: skip
+
+IDS = tokens()
 
 
 def recorded(model, ids, **inputs):
@@ -239,3 +243,39 @@ def test_without_transformers_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ModuleNotFoundError, match=r"register needs transformers; run pip install '\.\[transformers\]'"):
         headspan.torch.register()
+
+
+def saved(view, folder):
+    view.save(folder / "view.html")
+    return (folder / "view.html").read_text()
+
+
+@pytest.mark.parametrize("ids", [IDS[0], IDS[:1], IDS[0].tolist()])
+def test_explore_runs_the_model_and_shows_all_layers(ids, tmp_path):
+    pytest.importorskip("anywidget")
+    model = model_of("llama")
+    model.set_attn_implementation("headspan")
+    view = headspan.torch.explore(model, ids)
+    assert view.head == [0, 0]
+    with torch.no_grad(), headspan.torch.record(model) as recording:
+        model(IDS[:1])
+    expected = hs.explore(**recording.trace())
+    assert saved(view, tmp_path) == saved(expected, tmp_path)
+    only = headspan.torch.explore(model, ids, layers=1)
+    assert only.head == [1, 0]
+
+
+def test_explore_takes_a_text_with_its_tokenizer(tmp_path):
+    pytest.importorskip("anywidget")
+    model = model_of("llama")
+    model.set_attn_implementation("headspan")
+    view = headspan.torch.explore(model, "a b c d", letters())
+    same = headspan.torch.explore(model, [1, 2, 3, 4], letters())
+    assert saved(view, tmp_path) == saved(same, tmp_path)
+    with pytest.raises(ValueError, match="tokenizer must be given for a text"):
+        headspan.torch.explore(model, "a b")
+    with pytest.raises(ValueError, match=r"text must be a text or token ids of shape \(tokens,\) or \(1, tokens\)"):
+        headspan.torch.explore(model, IDS)
+    model.set_attn_implementation("eager")
+    with pytest.raises(ValueError, match="the view needs a model with attn_implementation='headspan', not 'eager'"):
+        headspan.torch.explore(model, IDS[0])
