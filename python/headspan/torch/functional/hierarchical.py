@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy.typing as npt
 import torch
@@ -18,6 +18,30 @@ from headspan.torch.private import constant_when_compiled
 from headspan.torch.schema import written_pattern
 
 
+@overload
+def hierarchical_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    block_size: int = ...,
+    scale: float | None = ...,
+    softcap: float | None = ...,
+    sinks: npt.ArrayLike | torch.Tensor | None = ...,
+    return_lse: Literal[False] = ...,
+) -> torch.Tensor: ...
+@overload
+def hierarchical_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    block_size: int = ...,
+    scale: float | None = ...,
+    softcap: float | None = ...,
+    sinks: npt.ArrayLike | torch.Tensor | None = ...,
+    return_lse: Literal[True],
+) -> tuple[torch.Tensor, torch.Tensor]: ...
 def hierarchical_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -31,10 +55,10 @@ def hierarchical_attention(
 ) -> Any:
     """Compute causal attention to near keys individually and to distant keys as means, on CPU tensors.
 
-    The arguments are those of `headspan.sparse.hierarchical_attention`, which describes the computation,
-    and the results are
-    bitwise equal. `query`, `key`, `value` and `sinks` have a gradient. The function consists of torch operations around
-    `headspan.torch.attention` and supports `torch.compile` (once for each length), `torch.export` and `vmap`.
+    The arguments are those of `headspan.sparse.hierarchical_attention`, which describes the computation, and the
+    results are bitwise equal. `query`, `key`, `value` and `sinks` have a gradient. The function consists of torch
+    operations around `headspan.torch.attention` and supports `torch.compile` (once for each length), `torch.export` and
+    `vmap`.
 
     Parameters
     ----------

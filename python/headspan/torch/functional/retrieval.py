@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy.typing as npt
 import torch
@@ -24,6 +24,32 @@ _LEARNED = tuple(name for name in _SHARED if name in DIFFERENTIABLE)
 _MEMORY_INPUTS = (*ARRAYS, *_LEARNED)
 
 
+@overload
+def retrieval_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    memory_key: torch.Tensor,
+    memory_value: torch.Tensor,
+    indices: npt.ArrayLike | torch.Tensor,
+    *,
+    gate: torch.Tensor | float | None = ...,
+    return_lse: Literal[False] = ...,
+    **options: Any,
+) -> torch.Tensor: ...
+@overload
+def retrieval_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    memory_key: torch.Tensor,
+    memory_value: torch.Tensor,
+    indices: npt.ArrayLike | torch.Tensor,
+    *,
+    gate: torch.Tensor | float | None = ...,
+    return_lse: Literal[True],
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor]: ...
 def retrieval_attention(
     query: torch.Tensor,
     key: torch.Tensor,
