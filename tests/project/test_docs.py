@@ -27,6 +27,7 @@ LEFT_OUT = (
     "headspan._core",
     "headspan.jax",
     "headspan.torch",
+    "headspan.lab.pretrained.",
     "headspan.lab.training.engines.by_torch",
     "headspan.lab.training.engines.torch_layers",
 )
