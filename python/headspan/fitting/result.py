@@ -121,7 +121,7 @@ class SpanFit(NamedTuple):
         if self.uniform_wins:
             window = "one span for all heads did as well as anything found"
         else:
-            window = f"one span of {self.uniform.span:g} for all heads, of as many pairs: {self.uniform_excess:+.2%}"
+            window = f"one span of {self.uniform.span:g} for all heads, of equal cost: {self.uniform_excess:+.2%}"
         done = ""
         if self.state is not None and self.state.step < self.state.steps:
             done = f"; stopped after {self.state.step} of {self.state.steps} steps"
