@@ -127,7 +127,9 @@ def _curve(fit: SpanFit, compared: dict[str, Arm]) -> Figure:
                 ring.set_label(name)
         ax.set_xlabel("bytes of the cache (% of full attention)")
         ax.set_ylabel("increase of the loss (%)")
-        ax.set_ylim(top=max(100 * compared["one span"].excess(full)[0], 1.0) * 3)
+        top = 3 * max(100 * compared["one span"].excess(full)[0], 1.0)
+        lowest = min(100 * arm.excess(full)[0] for arm in compared.values())
+        ax.set_ylim(min(lowest, 0) - 0.05 * top, top)
         ax.legend(title="lines: fitting data, rings: held out", title_fontsize=8)
     return drawing
 
