@@ -5,35 +5,37 @@ from __future__ import annotations
 import headspan.torch
 import numpy as np
 import torch
+from headspan.fitting.search.price import Price
+from headspan.fitting.search.windows import one_span, one_span_per_layer
 from headspan.torch.fitting.losses import next_token_loss
 from headspan.torch.fitting.mass import mass_by_distance
 from headspan.torch.fitting.places import Places
 from numpy.typing import NDArray
 
 SINKS, RAMP, RECENT = 4, 32.0, 128  # RECENT: the window of a key head that is not full, as DuoAttention has it
-BEYOND = SINKS + int(RAMP)  # tokens in the cache of a head with span 0: those on the ramp, itself, and the first ones
 
 Table = NDArray[np.float64]
 
 
-def rows(table: Table, tokens: int) -> Table:
-    """Return the tokens in the cache of each key head after a text."""
-    return np.where(np.isinf(table), tokens, np.minimum(table + BEYOND, tokens + SINKS))
+def price_of(table: Table, tokens: int) -> Price:
+    """Return the sizes of the cache of a table, in channels of which only the number of tokens matters."""
+    layers, key_heads = table.shape
+    sizes = {"tokens": tokens, "layers": layers, "heads": key_heads, "key_heads": key_heads, "head_dim": 1}
+    return Price(**sizes, ramp=RAMP, first_tokens=SINKS, dtype=np.float32, unit="cache")
 
 
-def of_rows(kept: Table, tokens: int) -> Table:
-    """Return the spans with these numbers of tokens in the cache, without a limit for a head that keeps all."""
-    return np.where(kept >= tokens, np.inf, np.maximum(np.floor(kept) - BEYOND, 0))
-
-
-def one_span(fitted: Table, tokens: int) -> Table:
+def equal_span(fitted: Table, tokens: int) -> Table:
     """Return one span for all heads with at most as many bytes."""
-    return of_rows(np.full_like(fitted, rows(fitted, tokens).mean()), tokens)
+    return _unlimited(one_span(price_of(fitted, tokens), fitted), tokens)
 
 
-def one_span_a_layer(fitted: Table, tokens: int) -> Table:
+def equal_span_per_layer(fitted: Table, tokens: int) -> Table:
     """Return one span for each layer, with at most as many bytes as the layer has."""
-    return of_rows(np.broadcast_to(rows(fitted, tokens).mean(axis=1, keepdims=True), fitted.shape), tokens)
+    return _unlimited(one_span_per_layer(price_of(fitted, tokens), fitted), tokens)
+
+
+def _unlimited(table: Table, tokens: int) -> Table:
+    return np.where(table >= tokens, np.inf, table)
 
 
 def dealt(fitted: Table, seed: int) -> Table:
@@ -43,12 +45,12 @@ def dealt(fitted: Table, seed: int) -> Table:
 
 def full_or_window(scores: Table, budget: float, tokens: int) -> Table:
     """Return no limit for as many key heads with the highest scores as the budget allows, and a window for others."""
-    window = float(RECENT - int(RAMP))
-    short = rows(np.full(scores.shape, window), tokens)
-    count = max(int((budget * tokens * scores.size - short.sum()) / (tokens - short.flat[0])), 0)
-    table = np.full(scores.size, window)
-    table[np.argsort(-scores.ravel(), kind="stable")[:count]] = np.inf
-    return table.reshape(scores.shape)
+    table = np.full(scores.shape, RECENT - RAMP)
+    price = price_of(table, tokens)
+    full, short = price.cache_bytes(price.full), price.cache_bytes(table)
+    count = max(int((budget * full - short) / (full - short) * scores.size), 0)
+    table.flat[np.argsort(-scores.ravel(), kind="stable")[:count]] = np.inf
+    return table
 
 
 def mass_beyond(model: torch.nn.Module, window: torch.Tensor) -> Table:

@@ -89,8 +89,8 @@ def _tables(
     model: Any, text: Windows, base: Results, fitted: arms.Table, share: float
 ) -> Iterator[tuple[str, arms.Table]]:
     yield "fitted", fitted
-    yield "one span", arms.one_span(fitted, TOKENS)
-    yield "one span a layer", arms.one_span_a_layer(fitted, TOKENS)
+    yield "one span", arms.equal_span(fitted, TOKENS)
+    yield "one span a layer", arms.equal_span_per_layer(fitted, TOKENS)
     for seed in range(DEALS):
         yield f"dealt {seed}", arms.dealt(fitted, seed)
     arms.set_table(model, None)

@@ -122,7 +122,7 @@ def explore(
     >>> view.span
     [4.0, 8.0, 16.0, 32.0]
 
-    Two layers, of which the second has a window:
+    Two layers; the second has a window:
 
     >>> view = hs.explore(layers=[{"query": q, "key": k}, {"query": q, "key": k, "pattern": hs.patterns.Window(16)}])
     >>> view.head = [1, 3]

@@ -16,7 +16,7 @@ from headspan.fitting.search.greedy import by_steps
 from headspan.fitting.search.measured import Aim, Measured, checked_loss, is_uniform
 from headspan.fitting.search.price import Price, Spans, Unit
 from headspan.fitting.search.progress import Progress
-from headspan.fitting.search.windows import largest_within, measure, uniform
+from headspan.fitting.search.windows import measure, one_span
 
 
 def fit_spans(
@@ -185,9 +185,9 @@ def fit_spans(
         if not learns:
             by_steps(measured, aim, mass)
         _settle(measured, aim)
-        measured(_window(price, measured.best(aim)))
+        measured(one_span(price, measured.best(aim)))
         best = measured.best(aim)
-        window = _window(price, best)
+        window = one_span(price, best)
         return SpanFit(
             spans=price.of_heads(best),
             ramp=price.ramp,
@@ -215,11 +215,6 @@ def fit_spans(
             evaluations=measured.evaluations,
             state=state if learns else None,
         )
-
-
-def _window(price: Price, spans: Spans) -> Spans:
-    """Return the largest single span for all heads with at most the amount of spans."""
-    return price.round_down(uniform(price, largest_within(price, price.amount(spans))))
 
 
 def _settle(measured: Measured, aim: Aim) -> None:

@@ -1,6 +1,8 @@
-"""One span for all heads, the baseline that fitted spans have to beat."""
+"""One span for all heads or for each layer, the baselines that fitted spans have to beat."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +34,17 @@ def largest_within(price: Price, amount: float) -> float:
         else:
             high = middle - 1
     return float(low)
+
+
+def one_span(price: Price, spans: Spans) -> Spans:
+    """Return the largest single span for all heads with at most the amount of `spans`."""
+    return price.round_down(uniform(price, largest_within(price, price.amount(spans))))
+
+
+def one_span_per_layer(price: Price, spans: Spans) -> Spans:
+    """Return the largest single span for each layer with at most the amount of the layer."""
+    layer_price = replace(price, layers=1)
+    return np.concatenate([one_span(layer_price, layer) for layer in spans[:, None]])
 
 
 def measure(measured: Measured, aim: Aim) -> None:

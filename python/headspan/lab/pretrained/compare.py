@@ -18,8 +18,9 @@ from transformers import DynamicCache
 
 import headspan.torch
 from headspan.fitting import SpanFit
+from headspan.fitting.search.price import Price
+from headspan.fitting.search.windows import one_span_per_layer
 from headspan.lab.pretrained.fit import Fitted
-from headspan.ops.spans import farthest
 from headspan.torch.fitting.losses import next_token_loss
 
 NEW_TOKENS = 32
@@ -53,40 +54,35 @@ class Arm(NamedTuple):
 def arms(fitted: Fitted) -> dict[str, Arm]:
     """Measure full attention, the fitted spans, and with as many bytes one span for each layer, and one for all."""
     fit = fitted.fit
-    full = np.full(fit.spans.shape, float(fit.tokens))
-    tables = {"full attention": full, "fitted": fit.spans, "one span a layer": by_layer(fit)}
-    tables["one span"] = np.full(fit.spans.shape, fit.uniform.span)
+    price = _price(fit)
+    of_key_heads = fit.spans[:, :: price.heads // price.key_heads]
+    tables = {
+        "full attention": price.full,
+        "fitted": of_key_heads,
+        "one span a layer": one_span_per_layer(price, of_key_heads),
+        "one span": np.full_like(price.full, fit.uniform.span),
+    }
     measured = {}
     with tqdm(total=len(tables) * len(fitted.held_out), desc="held-out windows", disable=None) as bar:
-        for name, spans in tables.items():
+        for name, table in tables.items():
+            spans = price.of_heads(table)
             _set(fitted, spans)
             losses = []
             for window in fitted.held_out.split(1):
                 with torch.no_grad():
                     losses.append(float(next_token_loss(fitted.pretrained.model, window)))
                 bar.update()
-            measured[name] = Arm(spans, _cache_share(fit, spans), np.array(losses))
+            share = price.cache_bytes(table) / price.cache_bytes(price.full)
+            measured[name] = Arm(spans, share, np.array(losses))
     _set(fitted, fit.spans)
     return measured
 
 
-def by_layer(fit: SpanFit) -> Spans:
-    """Return one span for the heads of each layer that has at most as many bytes as their fitted spans."""
-    beyond = int(farthest(0, fit.ramp)) + 1 + fit.first_tokens
-    rows = np.floor(_rows(fit, fit.spans).mean(axis=1, keepdims=True))
-    spans = np.where(rows >= fit.tokens, fit.tokens, np.maximum(rows - beyond, 0))
-    return np.broadcast_to(spans, fit.spans.shape).copy()
-
-
-def _rows(fit: SpanFit, spans: Spans) -> Spans:
-    """Return the tokens in the cache of each key head."""
-    key_heads = spans.reshape(len(spans), fit.num_key_heads, -1).max(axis=2)
-    rows = farthest(key_heads, fit.ramp) + 1 + fit.first_tokens
-    return np.where(key_heads >= fit.tokens, fit.tokens, np.minimum(rows, fit.tokens + fit.first_tokens))
-
-
-def _cache_share(fit: SpanFit, spans: Spans) -> float:
-    return float(_rows(fit, spans).mean() / fit.tokens)
+def _price(fit: SpanFit) -> Price:
+    """Return the sizes of the cache of a fit, in channels of which only the number of tokens matters."""
+    layers, heads = fit.spans.shape
+    sizes = {"tokens": fit.tokens, "layers": layers, "heads": heads, "key_heads": fit.num_key_heads, "head_dim": 1}
+    return Price(**sizes, ramp=fit.ramp, first_tokens=fit.first_tokens, dtype=np.float32, unit="cache")
 
 
 def _set(fitted: Fitted, spans: Spans) -> None:

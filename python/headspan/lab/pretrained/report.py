@@ -31,9 +31,8 @@ def write_report(folder: Path, settings: Settings, fitted: Fitted) -> dict[str, 
     fitted_excess, error = compared["fitted"].excess(full)
     share = compared["fitted"].cache_share
     name = html.escape(fitted.pretrained.name)
-    stopped = fit.state is not None and fit.state.step < fit.state.steps
     note = ""
-    if stopped and fit.state is not None:
+    if fit.state is not None and fit.state.step < fit.state.steps:
         text = (
             f"The fit stopped after {fit.state.step} of {fit.state.steps} steps. It goes on with "
             f"`headspan fit --resume {folder}`."

@@ -82,7 +82,7 @@ def fit_spans(
         Length of the sequences; required if `data` is a sequence of batches. With texts the length of the windows, by
         default 1024.
     batch : int, optional
-        Number of windows of a tensor in a batch. Default: as many as have 1024 tokens together, and at least one.
+        Number of windows of a tensor in a batch. Default: 1024 divided by `tokens`, at least 1.
     steps : int
         Number of steps of "learn".
     eval_windows : int

@@ -14,8 +14,13 @@ from torch import nn
 from headspan.torch.layers.adaptive import AdaptiveSpanAttention
 from headspan.torch.layers.multihead import SpanMultiheadAttention
 from headspan.torch.layers.spans import AdaptiveSpan
-from headspan.torch.transformers.models import decoder_config, is_bidirectional, is_of_transformers, layers_of
-from headspan.torch.transformers.private import implementation_of
+from headspan.torch.transformers.models import (
+    check_implementation,
+    decoder_config,
+    is_bidirectional,
+    is_of_transformers,
+    layers_of,
+)
 from headspan.torch.transformers.spans import UNLIMITED, set_spans
 
 Spans = npt.NDArray[np.float64]
@@ -83,11 +88,7 @@ class Places:
 
     def _check_transformers(self) -> None:
         config = decoder_config(self.model)
-        if implementation_of(config) != "headspan":
-            raise ValueError(
-                f"fitting needs a model with attn_implementation='headspan', not {implementation_of(config)!r}: "
-                "headspan.torch.register(), then model.set_attn_implementation('headspan')"
-            )
+        check_implementation(config, "fitting needs")
         kinds = layers_of(config)[0]
         if set(kinds) != {"full_attention"}:
             raise ValueError(f"fitting is for layers of full attention, not of {', '.join(sorted(set(kinds)))}")

@@ -13,8 +13,7 @@ from headspan import _check
 from headspan.patterns import Window
 from headspan.torch.cache import SpanCache
 from headspan.torch.transformers import spans as spans_of_model
-from headspan.torch.transformers.models import decoder_config, is_bidirectional, layers_of
-from headspan.torch.transformers.private import implementation_of
+from headspan.torch.transformers.models import check_implementation, decoder_config, is_bidirectional, layers_of
 from headspan.torch.transformers.spans import settings_of_layer
 
 
@@ -246,10 +245,7 @@ def head_cache(
     from transformers.cache_utils import Cache, CacheLayerMixin
 
     config = decoder_config(model)
-    if implementation_of(config) != "headspan":
-        raise ValueError(
-            f"a cache of heads needs a model with attn_implementation='headspan', not {implementation_of(config)!r}"
-        )
+    check_implementation(config, "a cache of heads needs")
     if is_bidirectional(model, config):
         raise ValueError(
             f"model must be a decoder with causal attention, got {type(model).__name__}, whose attention is "

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headspan import _check
-from headspan.explorer import explore as explore_arrays
-from headspan.torch.transformers.models import decoder_config
-from headspan.torch.transformers.private import implementation_of
+from headspan.torch.transformers.models import check_implementation, decoder_config
 from headspan.torch.transformers.recording import record
-from headspan.torch.transformers.spans import NAME
 
 if TYPE_CHECKING:
     from headspan.explorer.widget import Explorer
@@ -69,12 +66,7 @@ def explore(
     >>> view.head
     [0, 0]
     """
-    used = implementation_of(decoder_config(model))
-    if used != NAME:
-        raise ValueError(
-            f"the view needs a model with attn_implementation='headspan', not {used!r}: "
-            "headspan.torch.register(), then model.set_attn_implementation('headspan')"
-        )
+    check_implementation(decoder_config(model), "the view needs")
     if isinstance(text, str):
         if tokenizer is None:
             raise ValueError("tokenizer must be given for a text")
@@ -86,5 +78,7 @@ def explore(
         )
     with torch.no_grad(), record(model) as recording:
         model(ids.reshape(1, -1))
+    from headspan.explorer import explore as explore_arrays  # on first use, as everywhere
+
     tokens = None if tokenizer is None else tokenizer.convert_ids_to_tokens(ids.reshape(-1).tolist())
     return explore_arrays(**recording.trace(layers, tokens=tokens), max_tokens=max_tokens)

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from headspan.torch.transformers.private import implementation_of
+
 
 def decoder_config(model: nn.Module) -> Any:
     """Return the configuration of a decoder, or raise an error for other models."""
@@ -16,6 +18,16 @@ def decoder_config(model: nn.Module) -> Any:
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError("model must be a decoder only, because spans of encoders and decoders cannot be told apart")
     return config
+
+
+def check_implementation(config: Any, need: str) -> None:
+    """Raise an error if a model does not use headspan; `need` says what needs it, such as "fitting needs"."""
+    used = implementation_of(config)
+    if used != "headspan":
+        raise ValueError(
+            f"{need} a model with attn_implementation='headspan', not {used!r}: "
+            "headspan.torch.register(), then model.set_attn_implementation('headspan')"
+        )
 
 
 def is_of_transformers(module: nn.Module) -> bool:

@@ -11,8 +11,7 @@ import torch
 
 from headspan import _check
 from headspan.patterns import Full, Global
-from headspan.torch.transformers.models import decoder_config
-from headspan.torch.transformers.private import implementation_of
+from headspan.torch.transformers.models import check_implementation, decoder_config
 
 UNLIMITED = 1e30  # a span that covers any sequence
 NAME = "headspan"  # the name of the attention implementation
@@ -77,11 +76,8 @@ def set_spans(
     [[4.0, 8.0, 16.0, 100.0], None]
     """
     config = decoder_config(model)
-    if spans is not None and implementation_of(config) != NAME:
-        raise ValueError(
-            f"spans need a model with attn_implementation='headspan', not {implementation_of(config)!r}: "
-            "headspan.torch.register(), then model.set_attn_implementation('headspan')"
-        )
+    if spans is not None:
+        check_implementation(config, "spans need")
     if any(hasattr(module, "headspan_span") and module.config is config for module in model.modules()):
         raise ValueError(
             "model must have no learned spans, which replace those of set_spans; headspan.torch.freeze_spans(model) "

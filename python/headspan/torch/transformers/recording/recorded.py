@@ -130,7 +130,7 @@ class Recording(dict[int, Recorded]):
 def _limits(ranges: npt.NDArray[np.int64], keys: int, pattern: object) -> dict[str, Any]:
     """Return the ranges of keys of the queries as options of `headspan.explore`, by names that say what they are.
 
-    The item "keys" is the number of keys in use, of which the last query is at the last one.
+    The item "keys" is the number of keys in use. The last query is at the position of the last of these keys.
     """
     starts, ends = ranges.T
     has_keys = starts < ends
