@@ -28,7 +28,7 @@ from texts import PACKAGES, Windows, windows
 
 RESULTS = Path(__file__).parents[1] / "results" / "real"
 TOKENS, COUNT, LONG, LONG_COUNT = 2048, 32, 8192, 8
-SHARES, LONG_SHARES = (0.5, 0.3, 0.15, 0.7), (0.5, 0.3)
+SHARES, LONG_SHARES = (0.5, 0.25, 0.7, 0.3, 0.15), (0.5, 0.25)
 STEPS, DEALS, ABLATED = 150, 3, 4  # ABLATED: the number of windows on which a key head is shortened alone
 
 
@@ -102,17 +102,22 @@ def _tables(
 
 def _fit(model: Any, text: Windows, share: float) -> dict[str, Any]:
     arms.set_table(model, None)
-    fit = headspan.torch.fit_spans(
-        model,
-        text.fitted,
-        held_out=text.fitted[-1:],  # the losses on the text's other half are measured beside those of all arms
-        budget=share,
-        budget_of="cache",
-        first_tokens=arms.SINKS,
-        ramp=arms.RAMP,
-        steps=STEPS,
-        eval_windows=4,
-    )
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        fit = headspan.torch.fit_spans(
+            model,
+            text.fitted,
+            held_out=text.fitted[-1:],  # the losses on the text's other half are measured beside those of all arms
+            budget=share,
+            budget_of="cache",
+            first_tokens=arms.SINKS,
+            ramp=arms.RAMP,
+            steps=STEPS,
+            eval_windows=4,
+        )
+    finally:
+        torch.set_float32_matmul_precision(precision)
     spans = fit.model_spans
     key_heads = spans.spans[:, :: spans.spans.shape[1] // spans.num_key_heads]
     share_of_cache = fit.cache_bytes / fit.full_cache_bytes
