@@ -24,6 +24,12 @@ def price_of(table: Table, tokens: int) -> Price:
     return Price(**sizes, ramp=RAMP, first_tokens=SINKS, dtype=np.float32, unit="cache")
 
 
+def cache_bytes(table: Table, tokens: int) -> int:
+    """Return the bytes of the cache of a table at the last token, for a head_dim of 1."""
+    price = price_of(table, tokens)
+    return price.cache_bytes(np.minimum(table, tokens))
+
+
 def equal_span(fitted: Table, tokens: int) -> Table:
     """Return one span for all heads with at most as many bytes."""
     return _unlimited(one_span(price_of(fitted, tokens), fitted), tokens)
@@ -43,18 +49,19 @@ def dealt(fitted: Table, seed: int) -> Table:
     return np.random.default_rng(seed).permutation(fitted.ravel()).reshape(fitted.shape)
 
 
-def full_or_window(scores: Table, budget: float, tokens: int) -> Table:
-    """Return no limit for as many key heads with the highest scores as the budget allows, and a window for others."""
+def full_or_window(scores: Table, fitted: Table, tokens: int) -> Table:
+    """Return no limit for as many of the key heads with the highest scores as the bytes allow, and else a window."""
     table = np.full(scores.shape, RECENT - RAMP)
     price = price_of(table, tokens)
-    full, short = price.cache_bytes(price.full), price.cache_bytes(table)
-    count = max(int((budget * full - short) / (full - short) * scores.size), 0)
+    one = price.cache_bytes(price.full) - price.cache_bytes(table)
+    count = max(int((cache_bytes(fitted, tokens) - price.cache_bytes(table)) / one * scores.size), 0)
     table.flat[np.argsort(-scores.ravel(), kind="stable")[:count]] = np.inf
     return table
 
 
 def mass_beyond(model: torch.nn.Module, window: torch.Tensor) -> Table:
     """Return for each key head the largest attention mass beyond RECENT tokens among its query heads."""
+    set_table(model, None)
     places = Places(model)
     mass = mass_by_distance(model, places.attentions, window[None])
     beyond = mass[..., RECENT:].sum(axis=-1) / mass.sum(axis=-1)

@@ -12,15 +12,17 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import arms
 import headspan as hs
 import headspan.torch
+import needles
 import numpy as np
+import received
 import torch
 import transformers
 from headspan.lab.pretrained.loading import load
@@ -29,7 +31,9 @@ from texts import PACKAGES, Windows, windows
 RESULTS = Path(__file__).parents[1] / "results" / "real"
 TOKENS, COUNT, LONG, LONG_COUNT = 2048, 32, 8192, 8
 SHARES, LONG_SHARES = (0.5, 0.25, 0.7, 0.3, 0.15), (0.5, 0.25)
-STEPS, DEALS, ABLATED = 150, 3, 4  # ABLATED: the number of windows on which a key head is shortened alone
+STEPS, DEALS, CHOSEN = 150, 3, 4  # CHOSEN: the number of windows of the fit on which other arms choose
+NEWEST, DECAYS = (32, 128), (1.0, 0.99, 0.9)
+DEPTHS, NUMBERS = 10, 4
 
 
 class Results:
@@ -67,37 +71,78 @@ def _about() -> dict[str, Any]:
     }
 
 
-def study(model: Any, text: Windows, name: str, shares: tuple[float, ...]) -> None:
-    """Compute what is missing for a text."""
-    base = Results(name)
+def study(model: Any, tokenizer: Any, text: Windows, name: str, share: float, tokens: int) -> None:
+    """Compute what is missing for a text, a share of the bytes and a length of windows."""
+    base, results = Results(name), _results(name, share)
+    held_out = text.held_out if tokens == TOKENS else text.long
     base.once("sha256", lambda: text.sha256)
-    lengths = {str(TOKENS): text.held_out, str(LONG): text.long}
-    base.once(f"full attention {TOKENS}", lambda: arms.losses(model, None, text.held_out))
-    for share in shares:
-        results = Results(f"{name}_{round(100 * share)}")
-        fitted = _table(results.once("fit", lambda share=share: _fit(model, text, share))["spans"])
-        for arm, table in _tables(model, text, base, fitted, share):
-            if arm not in results.entries.get("tables", {}):
-                results.entries.setdefault("tables", {})[arm] = _plain(table)
-            for length, held_out in lengths.items():
-                if length == str(TOKENS) or share in LONG_SHARES:
-                    results.once(f"{arm} {length}", partial(arms.losses, model, table, held_out))
-    base.once(f"full attention {LONG}", lambda: arms.losses(model, None, text.long))
+    base.once(f"full attention {tokens}", lambda: arms.losses(model, None, held_out))
+    fitted = _table(results.once("fit", lambda: _fit(model, text, share))["spans"])
+    for arm, table in _tables(model, text, base, fitted, tokens):
+        results.once(f"{arm} {tokens}", lambda table=table: arms.losses(model, table, held_out))
+    for arm, rule in _rules(model, text, name, share, fitted, tokens):
+        results.once(f"{arm} {tokens}", lambda rule=rule: received.losses(model, rule, held_out))
+    if name == "bible" and share in LONG_SHARES:
+        count = NUMBERS if tokens == TOKENS else 1
+        texts = needles.needles(held_out, tokenizer, depths=DEPTHS, numbers=count)
+        base.once(f"needles, full attention {tokens}", lambda: _answered(model, texts, None))
+        for arm, table in _tables(model, text, base, fitted, tokens):
+            results.once(f"needles, {arm} {tokens}", lambda table=table: _answered(model, texts, table))
+        for arm, rule in _rules(model, text, name, share, fitted, tokens):
+            results.once(f"needles, {arm} {tokens}", lambda rule=rule: _answered(model, texts, None, rule))
+
+
+def _answered(
+    model: Any, texts: needles.Needles, table: arms.Table | None, rule: received.Rule | None = None
+) -> dict[str, Any]:
+    arms.set_table(model, table)
+    with nullcontext() if rule is None else received.attending(model, rule):
+        return needles.answered(model, texts) | {"depths": texts.depths}
 
 
 def _tables(
-    model: Any, text: Windows, base: Results, fitted: arms.Table, share: float
+    model: Any, text: Windows, base: Results, fitted: arms.Table, tokens: int
 ) -> Iterator[tuple[str, arms.Table]]:
+    """Yield the spans of all arms that have spans, at the bytes of the fitted spans at `tokens` tokens."""
     yield "fitted", fitted
-    yield "one span", arms.equal_span(fitted, TOKENS)
-    yield "one span a layer", arms.equal_span_per_layer(fitted, TOKENS)
+    yield "one span", arms.equal_span(fitted, tokens)
+    yield "one span a layer", arms.equal_span_per_layer(fitted, tokens)
     for seed in range(DEALS):
         yield f"dealt {seed}", arms.dealt(fitted, seed)
-    arms.set_table(model, None)
     mass = base.once("mass", lambda: arms.mass_beyond(model, text.fitted[0]).tolist())
-    yield "full or window by mass", arms.full_or_window(np.array(mass), share, TOKENS)
-    ablation = base.once("ablation", lambda: _ablation(model, text.fitted[-ABLATED:]))
-    yield "full or window by ablation", arms.full_or_window(np.array(ablation), share, TOKENS)
+    yield "full or window by mass", arms.full_or_window(np.array(mass), fitted, tokens)
+    ablation = base.once("ablation", lambda: _ablation(model, text.fitted[-CHOSEN:]))
+    yield "full or window by ablation", arms.full_or_window(np.array(ablation), fitted, tokens)
+
+
+def _rules(
+    model: Any, text: Windows, name: str, share: float, fitted: arms.Table, tokens: int
+) -> Iterator[tuple[str, received.Rule]]:
+    """Yield the rules of the arms that choose tokens by received weight, at the same bytes."""
+    half = _table(_results(name, 0.5).once("fit", lambda: _fit(model, text, 0.5))["spans"])
+    chosen = Results(name).once("received weight", lambda: _chosen_rule(model, text.fitted[-CHOSEN:], half))
+    newest, decay = chosen["newest"], chosen["decay"]
+    yield "received weight", received.Rule(received.equal_rows(fitted, tokens), newest, decay)
+    yield "received weight, rows as fitted", received.Rule(received.fitted_rows(fitted, tokens), newest, decay)
+    larger = min((other for other in SHARES if other > share), default=None)
+    if larger is not None:
+        spans = _table(_results(name, larger).once("fit", lambda: _fit(model, text, larger))["spans"])
+        yield "received weight inside", received.Rule(received.rows_inside(spans, fitted, tokens), newest, decay, spans)
+
+
+def _chosen_rule(model: Any, windows: torch.Tensor, half: arms.Table) -> dict[str, Any]:
+    rows = received.equal_rows(half, TOKENS)
+    tried = [
+        {"newest": newest, "decay": decay, "loss": float(np.mean(received.losses(model, rule, windows)))}
+        for newest in NEWEST
+        for decay in DECAYS
+        for rule in [received.Rule(rows, newest, decay)]
+    ]
+    return min(tried, key=lambda entry: entry["loss"]) | {"tried": tried}
+
+
+def _results(name: str, share: float) -> Results:
+    return Results(f"{name}_{round(100 * share)}")
 
 
 def _fit(model: Any, text: Windows, share: float) -> dict[str, Any]:
@@ -154,9 +199,12 @@ def main() -> None:
     args = parser.parse_args()
     model, tokenizer = load("smollm2")[1:]
     sizes = {"tokens": TOKENS, "count": COUNT, "long": LONG, "long_count": LONG_COUNT}
-    for share in args.shares:
-        for name in args.texts:
-            study(model, windows(name, tokenizer, args.folder, **sizes), name, (share,))
+    for tokens in (TOKENS, LONG):
+        for share in args.shares:
+            for name in args.texts:
+                if tokens == TOKENS or share in LONG_SHARES:
+                    text = windows(name, tokenizer, args.folder, **sizes)
+                    study(model, tokenizer, text, name, share, tokens)
 
 
 if __name__ == "__main__":
