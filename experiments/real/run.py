@@ -25,7 +25,7 @@ import numpy as np
 import received
 import torch
 import transformers
-from headspan.lab.pretrained.loading import load
+from headspan.lab import load_pretrained
 from texts import PACKAGES, Windows, windows
 
 RESULTS = Path(__file__).parents[1] / "results" / "real"
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--shares", nargs="+", type=float, default=SHARES)
     parser.add_argument("--folder", type=Path, default=Path("build/texts"), help="folder of the unpacked texts")
     args = parser.parse_args()
-    model, tokenizer = load("smollm2")[1:]
+    model, tokenizer = load_pretrained("smollm2")[1:]
     sizes = {"tokens": TOKENS, "count": COUNT, "long": LONG, "long_count": LONG_COUNT}
     for tokens in (TOKENS, LONG):
         for share in args.shares:

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headspan.lab import lm
     from headspan.lab.config import TrainConfig
+    from headspan.lab.pretrained.loading import load_pretrained
     from headspan.lab.report.write import write_report
     from headspan.lab.trained.loaded import load_run
     from headspan.lab.training.start import as_config
     from headspan.lab.training.train import train
 
-__all__ = ["TrainConfig", "as_config", "lm", "load_run", "train", "write_report"]
+__all__ = ["TrainConfig", "as_config", "lm", "load_pretrained", "load_run", "train", "write_report"]
 
 _MODULES = {
     "TrainConfig": "config",
     "as_config": "training.start",
+    "load_pretrained": "pretrained.loading",
     "load_run": "trained.loaded",
     "train": "training.train",
     "write_report": "report.write",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headspan import _extra
 from headspan.lab.pretrained.fit import Settings, described, fit_in
-from headspan.lab.pretrained.loading import load
+from headspan.lab.pretrained.loading import load_pretrained
 from headspan.lab.pretrained.report import write_report
 from headspan.lab.runs import RunError
 
@@ -57,7 +57,7 @@ def look(options: argparse.Namespace) -> int:
         text = options.text.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         raise RunError(f"{options.text} does not exist") from None
-    loaded = load(options.model)
+    loaded = load_pretrained(options.model)
     ids = loaded.tokenizer(text, verbose=False).input_ids[: options.tokens]
     if not ids:
         raise RunError(f"{options.text} must contain at least one token")

