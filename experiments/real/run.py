@@ -30,6 +30,7 @@ from texts import PACKAGES, Windows, windows
 
 RESULTS = Path(__file__).parents[1] / "results" / "real"
 TOKENS, COUNT, LONG, LONG_COUNT = 2048, 32, 8192, 8
+SIZES = {"tokens": TOKENS, "count": COUNT, "long": LONG, "long_count": LONG_COUNT}
 SHARES, LONG_SHARES = (0.5, 0.25, 0.7, 0.3, 0.15), (0.5, 0.25)
 STEPS, DEALS, CHOSEN = 150, 3, 4  # CHOSEN: the number of windows of the fit on which other arms choose
 NEWEST, DECAYS = (32, 128), (1.0, 0.99, 0.9)
@@ -182,6 +183,11 @@ def _ablation(model: Any, fitted: torch.Tensor) -> list[list[float]]:
     return increases.tolist()
 
 
+def of_fit(name: str, share: float) -> arms.Table:
+    """Return the spans that were fitted to a text before."""
+    return _table(_results(name, share).entries["fit"]["spans"])
+
+
 def _table(rows: list[list[float | None]]) -> arms.Table:
     return np.array([[np.inf if span is None else span for span in row] for row in rows])
 
@@ -198,12 +204,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/texts"), help="folder of the unpacked texts")
     args = parser.parse_args()
     model, tokenizer = load_pretrained("smollm2")[1:]
-    sizes = {"tokens": TOKENS, "count": COUNT, "long": LONG, "long_count": LONG_COUNT}
     for tokens in (TOKENS, LONG):
         for share in args.shares:
             for name in args.texts:
                 if tokens == TOKENS or share in LONG_SHARES:
-                    text = windows(name, tokenizer, args.folder, **sizes)
+                    text = windows(name, tokenizer, args.folder, **SIZES)
                     study(model, tokenizer, text, name, share, tokens)
 
 

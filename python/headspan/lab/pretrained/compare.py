@@ -106,9 +106,15 @@ class Generation(NamedTuple):
     cache_bytes: int
 
 
-def generations(fitted: Fitted) -> dict[str, Generation]:
-    """Generate after a held-out window, in turn with the cache of transformers and "sdpa", and with `head_cache`."""
-    model, prompt = fitted.pretrained.model, fitted.held_out[:1]
+def generations(model: Any, prompt: torch.Tensor) -> dict[str, Generation]:
+    """Generate after a prompt, in turn with the cache of transformers and "sdpa", and with the spans of the model.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        A decoder with spans.
+    prompt : Tensor of int, shape (1, tokens)
+    """
     ways: dict[str, tuple[str, Callable[[], Any]]] = {
         "full attention (sdpa, DynamicCache)": ("sdpa", lambda: DynamicCache(config=model.config)),
         "fitted spans (head_cache)": ("headspan", lambda: headspan.torch.head_cache(model)),

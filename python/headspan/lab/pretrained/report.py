@@ -25,7 +25,7 @@ from headspan.lab.runs import replace_file
 
 def write_report(folder: Path, settings: Settings, fitted: Fitted) -> dict[str, Any]:
     """Measure the fitted spans beside their baselines, and write ``report.html`` and ``comparison.json``."""
-    compared, generated = arms(fitted), generations(fitted)
+    compared, generated = arms(fitted), generations(fitted.pretrained.model, fitted.held_out[:1])
     fit = fitted.fit
     full = compared["full attention"]
     fitted_excess, error = compared["fitted"].excess(full)
