@@ -236,6 +236,23 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits():
     assert all(np.array_equal(one, other) for one, other in zip(uninterrupted.state, resumed.state, strict=True))
 
 
+def test_a_fit_has_the_same_bits_with_every_number_of_threads():
+    def fitted(threads):
+        before = hs.get_num_threads()
+        hs.set_num_threads(threads)
+        try:
+            return fit_spans(Needs([[3, 20], [20, 3]]), texts(), budget=0.4, loss=loss, batch=2, steps=12)
+        finally:
+            hs.set_num_threads(before)
+
+    def loss(model, batch):
+        return 1 + model(batch).square().mean()
+
+    one, three = fitted(1), fitted(3)
+    assert np.array_equal(one.spans, three.spans)
+    assert all(np.array_equal(a, b) for a, b in zip(one.state, three.state, strict=True))
+
+
 def test_the_last_quarter_is_held_out():
     model, seen = Needs([[3, 20]]), []
 
