@@ -51,8 +51,8 @@ def write_report(folder: Path, settings: Settings, fitted: Fitted) -> dict[str, 
         figure(for_page(to_svg(_curve(fit, compared), "curve")), "increase of the loss against the share of the cache"),
         "<h2>Beside spans that know nothing of heads</h2>",
         _arms_table(compared),
-        "<p>Losses are of the tokens in the second half of each window, in nats. The standard error is that of the "
-        "difference over windows.</p>",
+        "<p>Losses are of the tokens in the second half of each window, in nats. In brackets: the standard error of "
+        "the increase over windows.</p>",
         "<h2>Generated tokens</h2>",
         _generation_table(generated),
         f"<p>After a prompt of {fit.tokens} tokens, on this machine.</p>",
@@ -135,13 +135,13 @@ def _curve(fit: SpanFit, compared: dict[str, Arm]) -> Figure:
 
 def _arms_table(compared: dict[str, Arm]) -> str:
     full = compared["full attention"]
-    rows = [["full attention", "100 %", f"{full.losses.mean():.4f}", "", ""]]
+    rows = [["full attention", "100 %", f"{full.losses.mean():.4f}", ""]]
     for name, arm in compared.items():
         if arm is not full:
             excess, error = arm.excess(full)
-            shown = [f"{100 * arm.cache_share:.0f} %", f"{arm.losses.mean():.4f}", f"{excess:+.2%}", f"{error:.2%}"]
+            shown = [f"{100 * arm.cache_share:.0f} %", f"{arm.losses.mean():.4f}", f"{excess:+.2%} ({error:.2%})"]
             rows.append([name, *shown])
-    return number_table(["", "cache", "loss", "increase", "standard error"], rows)
+    return number_table(["", "cache", "loss", "increase"], rows)
 
 
 def _generation_table(generated: dict[str, Generation]) -> str:
@@ -153,13 +153,12 @@ def _generation_table(generated: dict[str, Generation]) -> str:
 
 def _example(folder: Path, settings: Settings) -> str:
     return (
-        "import headspan as hs, headspan.torch\n"
-        "from transformers import AutoModelForCausalLM\n\n"
-        "headspan.torch.register()\n"
-        f'model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="headspan")  # {settings.model}\n'
+        "import headspan as hs, headspan.lab, headspan.torch\n\n"
+        f'_, model, tokenizer = headspan.lab.load_pretrained("{settings.model}")\n'
         f'spans = hs.ModelSpans.load("{folder / "spans.json"}")\n'
         "headspan.torch.set_spans(model, spans.spans, ramp=spans.ramp, first_tokens=spans.first_tokens)\n"
-        "model.generate(ids, cache=headspan.torch.head_cache(model))"
+        'inputs = tokenizer("Once upon a time", return_tensors="pt")\n'
+        "model.generate(**inputs, cache=headspan.torch.head_cache(model), max_new_tokens=20)"
     )
 
 

@@ -1,6 +1,8 @@
 """``headspan fit``: a folder of transformers goes in; spans, a configuration and a report come out."""
 
+import html
 import json
+import re
 
 import headspan as hs
 import numpy as np
@@ -77,6 +79,14 @@ def test_the_report_measures_the_model_with_the_saved_spans(saved, tmp_path):
         losses.append(float(torch.nn.functional.cross_entropy(logits, window[30:])))
     numbers = json.loads((out / "comparison.json").read_text())
     assert numbers["held_out"]["fitted"]["losses"] == pytest.approx(losses, rel=1e-5)
+
+
+def test_the_code_of_the_report_runs(saved, tmp_path):
+    run(saved, tmp_path / "fit")
+    code = re.search("<pre>(.*?)</pre>", (tmp_path / "fit" / "report.html").read_text(), re.S)[1]
+    names = {}
+    exec(html.unescape(re.sub("<[^>]*>", "", code)), names)
+    assert np.array_equal(names["spans"].spans, hs.ModelSpans.load(tmp_path / "fit" / "spans.json").spans)
 
 
 def test_an_interrupted_fit_goes_on_to_the_same_spans(saved, tmp_path, monkeypatch, capsys):
