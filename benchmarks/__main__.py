@@ -16,10 +16,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import headspan as hs
+from headspan.lab.machine import describe_machine
 
 from benchmarks.cases import CASES, Case
 from benchmarks.contenders import PEERS, choose
-from benchmarks.measure.machine import describe_machine
 from benchmarks.measure.results import Row, Settings
 from benchmarks.measure.run import run
 from benchmarks.output import tables

@@ -23,6 +23,7 @@ except ModuleNotFoundError as error:
     message = "the experiments train their models with PyTorch; run pip install '.[torch,demo]' in the project folder"
     raise ModuleNotFoundError(message) from error
 import headspan as hs
+from headspan.lab.machine import describe_machine
 from headspan.lab.text import Text, standard_library
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -208,6 +209,7 @@ class Study:
             "part": part,
             "windows": args.windows,
             "full": round(float(self.full.mean()), 4),
+            "text": text_description(text),
         }
 
     def excess(self, attend: Callable[[Array, Array, Array], Array]) -> dict[str, float]:
@@ -219,10 +221,23 @@ class Study:
         }
 
 
+def text_description(text: Text) -> dict[str, Any]:
+    """Return the description of a text for results, and list its files with their hashes in a file of its own."""
+    name = f"texts/{text.sha256[:12]}"
+    save(name, {"name": text.name, "bytes": len(text.data), "sha256": text.sha256, "files": text.files})
+    return {"name": text.name, "bytes": len(text.data), "sha256": text.sha256, "files": f"{name}.json"}
+
+
 def write(name: str, result: dict[str, Any]) -> None:
-    """Write what was measured, so that every number of the tables has a line in a file."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    """Write results with the machine, the versions and the date, so that every number of a table is in a file."""
+    save(name, {"machine": describe_machine(hs.get_num_threads()), **result})
+
+
+def save(name: str, result: dict[str, Any]) -> None:
+    """Write a JSON file of the folder of results."""
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def arguments(description: str, **defaults: int) -> argparse.Namespace:
@@ -258,7 +273,7 @@ def main() -> None:
             "context": CONTEXT,
             "parameters": sum(p.numel() for p in model.parameters()),
             "seconds": round(seconds),
-            "text": {"name": text.name, "bytes": len(text.data), "sha256": text.sha256},
+            "text": text_description(text),
             "bits_per_character": round(float(reached.mean()), 4),
         },
     )

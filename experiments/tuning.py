@@ -15,8 +15,24 @@ from typing import Any
 import numpy as np
 import torch
 from fitting import RAMP, Spans, with_spans
+from headspan.lab.machine import describe_machine
 from headspan.lab.training.baselines import pairs_in_window, window_of_equal_cost
-from model import CONTEXT, HEADS, LAYERS, RESULTS, Attend, Study, arguments, bits, descent, drawn, full, train, write
+from model import (
+    CONTEXT,
+    HEADS,
+    LAYERS,
+    RESULTS,
+    Attend,
+    Study,
+    arguments,
+    bits,
+    descent,
+    drawn,
+    full,
+    save,
+    train,
+    write,
+)  # fmt: skip
 from torch.nn import functional as F
 
 BATCH = 2
@@ -113,10 +129,12 @@ def main() -> None:
     study, path = Study(args, "test"), RESULTS / f"tuning_{args.name}.json"
     if args.anew:
         results = json.loads(path.read_text())
-        results["rows"].append(from_the_first_step(study, args, np.array(results["rows"][-1]["spans"])))
+        row_of_window = from_the_first_step(study, args, np.array(results["rows"][-1]["spans"]))
+        results["rows"].append({**row_of_window, "machine": describe_machine(args.threads)})
+        save(path.stem, results)
     else:
         results = {**study.about, "more_steps": args.more, "ramp": RAMP, "rows": every_way(study, args)}
-    write(path.stem, results)
+        write(path.stem, results)
 
 
 if __name__ == "__main__":

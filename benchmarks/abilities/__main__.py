@@ -17,9 +17,9 @@ from typing import Any
 
 import headspan as hs
 import numpy as np
+from headspan.lab.machine import describe_machine
 
 from benchmarks.abilities.cases import ABILITIES, Inputs, expected, inputs
-from benchmarks.measure.machine import describe_machine
 
 LIBRARIES = {
     "headspan": ("headspan", "benchmarks.abilities.of_headspan", "tries"),

@@ -13,7 +13,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ import headspan.torch
 import numpy as np
 import torch
 import transformers
-
-from benchmarks.measure.machine import describe_machine
+from headspan.lab.machine import describe_machine
 
 MODEL = {"vocab_size": 1000, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8}
 PROMPTS = (256, 512, 1024, 1536, 2048, 3072, 4096)
@@ -119,7 +117,7 @@ def main() -> None:
     for length, milliseconds in tokens.items():
         print(f"a token after {length}", *(f"{name} {time} ms" for name, time in milliseconds.items()), sep="  ")
     if arguments.json:
-        about = {"machine": describe_machine(hs.get_num_threads()), "date": datetime.now(UTC).date().isoformat()}
+        about = {"machine": describe_machine(hs.get_num_threads())}
         arguments.json.write_text(
             json.dumps(about | {"microseconds": results, "tokens_milliseconds": tokens}, indent=1) + "\n"
         )

@@ -12,16 +12,14 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from headspan.lab.machine import describe_machine
 from headspan.torch import attention
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-from benchmarks.measure.machine import describe_machine
 
 RAMP = 32.0
 SKEWED = [8.0, 8, 8, 16, 16, 32, 64, 4096]
@@ -186,13 +184,9 @@ def main() -> None:
     parser.add_argument("--no-flex", action="store_true", help="leave out flex_attention, which takes long to compile")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    import triton
-
     about = {
         "machine": describe_machine(torch.get_num_threads()),
         "device": torch.cuda.get_device_name(),
-        "triton": triton.__version__,
-        "date": datetime.now(UTC).date().isoformat(),
     }
     print(about)
     results = {

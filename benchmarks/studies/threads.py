@@ -15,16 +15,14 @@ import json
 import statistics
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import headspan as hs
 import numpy as np
 from headspan import _core
+from headspan.lab.machine import describe_machine
 from headspan.ops.spans import farthest
-
-from benchmarks.measure.machine import describe_machine
 
 CASES: dict[str, tuple[int, int, list[float] | float | None]] = {
     "2 x 8 heads, 2048 tokens, full": (16, 2048, None),
@@ -204,7 +202,7 @@ def main() -> None:
         print("  backward pass, times as fast, simulated: ", end="")
         print(*(f"{n}: {ratio:.1f}" for n, ratio in speedups.items()), sep=", ")
     if options.json:
-        about = {"machine": describe_machine(available), "date": datetime.now(UTC).date().isoformat()}
+        about = {"machine": describe_machine(available)}
         fitted = {"tile_us": 1e6 * costs.tile, "group_us": 1e6 * costs.group}
         options.json.write_text(json.dumps(about | fitted | {"cases": results}, indent=1) + "\n")
 

@@ -14,6 +14,7 @@ from typing import Any
 import headspan as hs
 import numpy as np
 from headspan.lab import lm
+from headspan.lab.machine import describe_machine
 from headspan.lab.text import load_text
 from headspan.lab.trained.loaded import LoadedRun
 from numpy.typing import NDArray
@@ -78,7 +79,9 @@ def main() -> None:
     results = [openings(hs.lab.load_run(folder)) for folder in folders]
     for result in results:
         print(result["run"], result["mean span"], {name: row["mean span"] for name, row in result["places"].items()})
-    (RESULTS / "openings.json").write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")
+    machine = json.dumps(describe_machine(hs.get_num_threads()))
+    runs = ",\n".join(map(json.dumps, results))
+    (RESULTS / "openings.json").write_text(f'{{"machine": {machine}, "runs": [\n{runs}\n]}}\n')
 
 
 if __name__ == "__main__":

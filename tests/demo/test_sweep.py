@@ -1,5 +1,6 @@
 """Grids of runs: their plan, their table, and that an interrupted sweep gets the numbers of an uninterrupted one."""
 
+import datetime
 import json
 import shutil
 import signal
@@ -111,6 +112,17 @@ def test_every_run_is_in_the_table_and_each_number_is_that_of_its_weights(finish
             (row,) = [row for row in rows if row[:3] == [f"| {kind}", str(limit), "2"]]
             assert row[3] == f"{np.mean(bits):.4f} ({min(bits):.4f} to {max(bits):.4f})"
     assert {"limits.svg", "spans.svg", "history.svg"} <= {path.name for path in (finished / "runs").iterdir()}
+
+
+def test_results_name_the_machine_the_versions_the_date_and_the_files_of_the_text(finished):
+    for result in numbers(finished / "runs").values():
+        machine = result["machine"]
+        assert machine["cpu"]
+        assert machine["threads"] == hs.get_num_threads()
+        assert machine["versions"].items() >= {"headspan": hs.__version__, "numpy": np.__version__}.items()
+        assert datetime.date.fromisoformat(machine["date"])
+        files = json.loads((finished / "runs/texts.json").read_text())[result["sha256"]]
+        assert files == {"text.txt": result["sha256"]}
 
 
 @pytest.mark.parametrize(("window", "learned"), [("window", "adaptive"), ("window-for-characters", "by-characters")])

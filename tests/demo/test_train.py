@@ -1,11 +1,14 @@
 """Training: equal numbers when it goes on, whole files, and clean ends."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import math
 import os
 import signal
+import sysconfig
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,6 +206,10 @@ def test_standard_library_is_the_same_every_time_and_holds_no_tests():
     one, two = (_text.standard_library(200_000) for _ in range(2))
     assert one.sha256 == two.sha256
     assert 150_000 < len(one.data) <= 200_000
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    sources = {name: (folder / name).read_bytes() for name in one.files}
+    assert b"".join(sources.values()) == one.data.tobytes()
+    assert {name: hashlib.sha256(source).hexdigest() for name, source in sources.items()} == one.files
     assert not _text._is_library_source(_text.Path("test/test_os.py"))
     assert not _text._is_library_source(_text.Path("site-packages/numpy/__init__.py"))
     assert _text._is_library_source(_text.Path("json/decoder.py"))

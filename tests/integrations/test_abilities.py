@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 def test_the_page_has_the_table_of_abilities():
     for name in ("torch", "jax"):
         pytest.importorskip(name)
+    from headspan.lab.machine import describe_machine
+
     from benchmarks.abilities.__main__ import all_cells, table
-    from benchmarks.measure.machine import describe_machine
 
     markdown = table(all_cells(), describe_machine(1))
     assert markdown in (ROOT / "docs/explain/peers.md").read_text(), markdown

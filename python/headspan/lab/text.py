@@ -42,6 +42,8 @@ class Text:
         The byte values that occur in the text, sorted.
     sha256 : str
         SHA-256 hash of the bytes.
+    files : dict of str to str
+        SHA-256 hashes of the files that the text consists of, in their order, by their paths.
     """
 
     name: str
@@ -49,12 +51,13 @@ class Text:
     data: NDArray[np.uint8]
     vocabulary: NDArray[np.uint8]
     sha256: str
+    files: dict[str, str]
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str, path: str | None = None) -> Text:
-        """Create a text from bytes."""
-        array = np.frombuffer(data, np.uint8)
-        return cls(name, path, array, np.unique(array), hashlib.sha256(data).hexdigest())
+    def from_bytes(cls, data: bytes, name: str, path: str | None = None, files: dict[str, str] | None = None) -> Text:
+        """Create a text from bytes, by default those of one file."""
+        array, sha256 = np.frombuffer(data, np.uint8), hashlib.sha256(data).hexdigest()
+        return cls(name, path, array, np.unique(array), sha256, {name: sha256} if files is None else files)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -111,14 +114,15 @@ def standard_library(limit: int = STANDARD_LIBRARY_BYTES) -> Text:
     names = [path.relative_to(root) for path in root.rglob("*.py")]
     names = [name for name in names if _is_library_source(name)]
     names.sort(key=lambda name: hashlib.sha256(name.as_posix().encode()).digest())
-    chunks: list[bytes] = []
+    chunks: dict[str, bytes] = {}
     size = 0
     for name in names:
         source = (root / name).read_bytes()
         if size + len(source) <= limit:
-            chunks.append(source)
+            chunks[name.as_posix()] = source
             size += len(source)
-    return Text.from_bytes(b"".join(chunks), STANDARD_LIBRARY)
+    files = {name: hashlib.sha256(source).hexdigest() for name, source in chunks.items()}
+    return Text.from_bytes(b"".join(chunks.values()), STANDARD_LIBRARY, files=files)
 
 
 def _is_library_source(name: Path) -> bool:

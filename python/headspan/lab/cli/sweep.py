@@ -26,7 +26,7 @@ def sweep(options: argparse.Namespace) -> int:
     def after(point: Point) -> None:
         with work.held():
             results = work.results()
-            write_numbers(plan, results, folder)
+            write_numbers(plan, results, map(work.text, plan.points), folder)
         (result,) = (result for result in results if result["run"] == point.name)
         summary = result["outcome"]
         if summary == "finished":
@@ -40,7 +40,7 @@ def sweep(options: argparse.Namespace) -> int:
         raise
     with work.held():
         results = work.results()
-        write_numbers(plan, results, folder)
+        write_numbers(plan, results, map(work.text, plan.points), folder)
         missing = write_figures(results, folder)
     for sentence in missing:
         print(sentence)

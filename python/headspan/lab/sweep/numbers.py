@@ -9,6 +9,7 @@ import numpy as np
 
 import headspan as hs
 from headspan.lab.config import ModelConfig, TrainConfig
+from headspan.lab.machine import describe_machine
 from headspan.lab.report.numbers import mean_or_none
 from headspan.lab.runs import Run, State
 from headspan.lab.sweep.grid import Point
@@ -70,6 +71,7 @@ def numbers_of(run: Run, text: Text, point: Point, outcome: str) -> dict[str, An
         "model": asdict(model),
         "training": asdict(training),
         "headspan": hs.__version__,
+        "machine": describe_machine(hs.get_num_threads()),
     }
 
 

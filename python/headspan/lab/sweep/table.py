@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import headspan as hs
 from headspan.lab.report.numbers import document
 from headspan.lab.runs import replace_file
 from headspan.lab.sweep.grid import Plan
+from headspan.lab.text import Text
 
 Result = dict[str, Any]
 
@@ -58,8 +59,10 @@ def groups_of(results: Sequence[Result]) -> list[Group]:
     return list(groups.values())
 
 
-def write_numbers(plan: Plan, results: Sequence[Result], folder: Path) -> None:
-    """Write ``results.json``, with one line per run, and ``table.md``."""
+def write_numbers(plan: Plan, results: Sequence[Result], texts: Iterable[Text], folder: Path) -> None:
+    """Write ``results.json``, with one line per run, ``texts.json``, the files of each text, and ``table.md``."""
+    files = {text.sha256: text.files for text in texts}
+    replace_file(folder / "texts.json", f"{json.dumps(files, indent=1)}\n".encode())
     lines = ",\n".join("  " + json.dumps(json.loads(document(result))) for result in results)
     head = f'"sweep": {json.dumps(plan.name)}, "runs planned": {len(plan.points)}, "runs": ['
     replace_file(folder / "results.json", f"{{{head}\n{lines}\n]}}\n".encode())

@@ -1,27 +1,32 @@
-"""Description of the machine that ran the measurements."""
+"""Description of the machine, the versions and the day of a measurement, for every file of results."""
 
 from __future__ import annotations
 
 import os
 import platform
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
 import headspan as hs
 
-_PACKAGES = ("headspan", "numpy", "torch", "jax", "jaxlib")
+_PACKAGES = (
+    "numpy", "torch", "triton", "transformers", "jax", "jaxlib", "autograd", "faiss-cpu", "local-attention",
+)  # fmt: skip
 
 
 def describe_machine(threads: int) -> dict[str, object]:
-    """Return the processor, the build of headspan and the versions of all packages."""
+    """Return the processor, the threads in use, the build of headspan, the versions of packages, and the date."""
+    versions = {name: version for name in _PACKAGES if (version := _version(name))}
     return {
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": threads,
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "build": {**hs.build_info(), "threads": threads},
-        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
+        "versions": {"headspan": hs.__version__, **versions},
+        "date": datetime.now(UTC).date().isoformat(),
     }
 
 
