@@ -64,9 +64,14 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """Test headspan against torch and transformers, row by row in docs/howto/models.md, and test headspan.torch."""
-    _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
-    session.run("pytest", "-m", "", "tests/integrations/peers", "tests/integrations/torch", *session.posargs)
+    """Test headspan against torch and transformers, row by row in docs/howto/models.md, and test headspan.torch.
+
+    The rivals that the benchmarks time give the values and gradients of the definition.
+    """
+    _install(session, "test", "torch==2.13.0", "transformers==5.24.0", "local-attention==1.11.2")
+    benchmarks = [f"tests/project/test_{name}.py" for name in ("benchmarks", "rivals")]
+    folders = [f"tests/integrations/{name}" for name in ("peers", "torch")]
+    session.run("pytest", "-m", "", *folders, *benchmarks, *session.posargs)
 
 
 @nox.session

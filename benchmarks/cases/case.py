@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from headspan.patterns import Pattern
+from headspan.patterns import Pattern, Window
 from numpy.typing import NDArray
 
 from benchmarks.cases.patterns import PATTERNS
@@ -32,6 +32,8 @@ class Case:
     causal : bool
     span : None, float or (float, float)
         None for no limit, the span of every head, or the range from which the span of each token is drawn uniformly.
+    head_spans : tuple of float
+        The span of each head, of which `span` is the largest. Empty if all heads have `span`.
     ramp : float
     pattern : str, optional
         A name in PATTERNS. Only for cases without a span.
@@ -45,6 +47,8 @@ class Case:
         Fixed number of threads, which overrides that of the command.
     quick : bool
         Whether ``--quick`` runs the case.
+    no_reshape : str
+        What plain torch can only compute with a mask, because no reshape separates it from the other pairs.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Case:
     dtype: str = "float32"
     causal: bool = True
     span: float | tuple[float, float] | None = None
+    head_spans: tuple[float, ...] = ()
     ramp: float = 32
     pattern: str | None = None
     at_most: float | None = None
@@ -64,10 +69,12 @@ class Case:
     passes: tuple[str, ...] = (FORWARD, BOTH)
     threads: int | None = None
     quick: bool = False
+    no_reshape: str = ""
 
     def __post_init__(self) -> None:
         # Cases are also read from JSON, which has lists instead of tuples.
         object.__setattr__(self, "passes", tuple(self.passes))
+        object.__setattr__(self, "head_spans", tuple(self.head_spans))
         if isinstance(self.span, list):
             object.__setattr__(self, "span", tuple(self.span))
 
@@ -89,6 +96,22 @@ class Case:
         if self.span is None:
             return math.inf
         return max(self.span) if isinstance(self.span, tuple) else self.span
+
+    @property
+    def spans_vary(self) -> bool:
+        """Whether heads or tokens have different spans."""
+        return bool(self.head_spans) or isinstance(self.span, tuple)
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """The numbers of keys before and after each query's own key in the same window for all queries, or None."""
+        if isinstance(self.allowed, Window) and self.allowed.dilation == 1:
+            before, after = self.allowed.size - 1, self.allowed.ahead
+        elif self.pattern is None and self.span is not None and not self.spans_vary:
+            before = after = max(0, math.ceil(self.widest + self.ramp) - 1)
+        else:
+            return None
+        return before, 0 if self.causal else after
 
     @property
     def scores(self) -> int:

@@ -41,7 +41,7 @@ def make_inputs(case: Case, passes: str) -> Inputs:
     if isinstance(case.span, tuple):
         span = rng.uniform(*case.span, (case.batch, case.heads, case.queries)).astype(dtype)
     elif case.span is not None:
-        span = np.full((case.batch, case.heads), case.span, dtype)
+        span = np.tile(np.array(case.head_spans or (case.span,) * case.heads, dtype), (case.batch, 1))
     query, key, value = normal(case.queries), normal(case.keys), normal(case.keys)
     return Inputs(query, key, value, normal(0 if passes == FORWARD else case.queries), span)
 

@@ -31,7 +31,7 @@ def mask_rows(case: Case, span: Any, rows: Array, keys: Array) -> tuple[Array, A
 
 
 def log_mask(case: Case, inputs: Inputs) -> Array:
-    """Return the logarithm of the dense soft mask, of shape (1, 1, queries, keys) if all heads share it."""
+    """Return the logarithm of the dense soft mask, of shape (1, 1, queries, keys) if heads share it."""
     rows = np.arange(case.queries, dtype=case.dtype) + (case.keys - case.queries)
     keys = np.arange(case.keys, dtype=case.dtype)
     if inputs.span is None:
@@ -39,7 +39,7 @@ def log_mask(case: Case, inputs: Inputs) -> Array:
     elif inputs.span.ndim == 3:
         span = inputs.span[..., None]
     else:
-        span = inputs.span[:1, :1, None, None]
+        span = (inputs.span if case.head_spans else inputs.span[:1, :1])[..., None, None]
     mask = mask_rows(case, span, rows, keys)[1].astype(case.dtype, copy=False)
     with np.errstate(divide="ignore"):
         np.log(mask, out=mask)
@@ -48,5 +48,5 @@ def log_mask(case: Case, inputs: Inputs) -> Array:
 
 def log_mask_bytes(case: Case) -> int:
     """Return the number of bytes of `log_mask`."""
-    heads = case.batch * case.heads if isinstance(case.span, tuple) else 1
+    heads = case.batch * case.heads if case.spans_vary else 1
     return heads * case.queries * case.keys * case.itemsize

@@ -31,6 +31,7 @@ PATTERNS: dict[str, Callable[[int], Pattern]] = {
     "strided-128": lambda tokens: Strided(128),
     "blockwise-256": lambda tokens: Blockwise(256),
     "longformer": lambda tokens: Window(65, 64) | Global(range(min(4, tokens))),
+    "mixed": lambda tokens: Window(65, 64) | Strided(128) | Global(range(min(4, tokens))),
     "blocks-25": _quarter_of_blocks,
     "neighborhood-7": _neighborhood,
 }

@@ -8,7 +8,7 @@ from benchmarks.cases.case import BACKWARD, BOTH, FORWARD, Case
 
 GROUPS = {
     "span": "Spans: 8 heads, 2048 tokens, head_dim 64, float32, causal, ramp 32",
-    "kind": "Other kinds: as above but for what the name says (one-head: 4096 tokens; 16384 tokens: 2 heads)",
+    "kind": "Other kinds: as above except for what the name says (one-head: 4096 tokens; 16384 tokens: 2 heads)",
     "length": "Lengths at span 256: 4 heads, head_dim 64, float32, causal, ramp 32",
     "head-dim": "Head dimensions: 8 heads, 2048 tokens, float32, causal, full span",
     "tiny": "Many small problems: batch 64, 8 heads, head_dim 64, float32, causal, full span",
@@ -19,6 +19,9 @@ GROUPS = {
 }
 
 
+_SPANS_OF_HEADS = (8, 8, 8, 16, 16, 32, 64, 1000)
+
+
 def _length(name: str, tokens: int, **others: Any) -> Case:
     return Case(f"length-{name}", "length", heads=4, queries=tokens, keys=tokens, span=256, **others)
 
@@ -27,8 +30,8 @@ def _decode(queries: int, name: str, keys: int, **others: Any) -> Case:
     return Case(f"decode-{queries}x{name}", "decode", queries=queries, keys=keys, passes=(FORWARD,), **others)
 
 
-def _pattern(name: str, at_most: float, tokens: int = 8192) -> Case:
-    sizes: dict[str, Any] = {"heads": 4, "queries": tokens, "keys": tokens, "causal": False}
+def _pattern(name: str, at_most: float | None, tokens: int = 8192, **others: Any) -> Case:
+    sizes: dict[str, Any] = {"heads": 4, "queries": tokens, "keys": tokens, "causal": False, **others}
     return Case(name, "pattern", **sizes, pattern=name, at_most=at_most, passes=(FORWARD, BACKWARD, BOTH))
 
 
@@ -41,7 +44,8 @@ CASES = (
     Case("span-1000", "span", span=1000),
     Case("span-256", "span", span=256, quick=True),
     Case("span-64", "span", span=64),
-    Case("span-dynamic", "span", span=(0, 512), quick=True),
+    Case("span-heads", "span", span=1000, head_spans=_SPANS_OF_HEADS, no_reshape="spans that differ by head"),
+    Case("span-dynamic", "span", span=(0, 512), no_reshape="spans that differ by token", quick=True),
     Case("not-causal", "kind", causal=False),
     Case("float64", "kind", dtype="float64", quick=True),
     Case("one-head", "kind", heads=1, queries=4096, keys=4096),
@@ -61,6 +65,7 @@ CASES = (
     _pattern("strided-128", 2.0),
     _pattern("blockwise-256", 1.25),
     _pattern("longformer", 1.5),
+    _pattern("mixed", None, no_reshape="a window, a stride and global tokens in one softmax"),
     _pattern("blocks-25", 1.2),
     _pattern("neighborhood-7", 3.5, 64 * 64),
     *(_hybrid(2**k) for k in range(9, 14)),

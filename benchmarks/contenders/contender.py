@@ -32,6 +32,8 @@ class Contender:
         Kinds of cases that the contender supports.
     compiled : bool
         Whether the first call for a shape compiles.
+    has_span_gradient : bool
+        Whether the contender computes the gradient of the span in a backward pass.
     note : str
         Remark about the measurements, which is printed with them.
     """
@@ -43,6 +45,7 @@ class Contender:
     package: str | None = None
     kinds: tuple[str, ...] = ("attention",)
     compiled: bool = False
+    has_span_gradient: bool = False
     note: str = ""
 
     @property

@@ -44,7 +44,7 @@ def _prepare_empty(case: Case, passes: str, inputs: Inputs) -> Prepared:
     return Prepared(_core.default_threads, None)
 
 
-HEADSPAN = Contender("headspan", _prepare_headspan, kinds=("attention", "pattern", "layer"))
+HEADSPAN = Contender("headspan", _prepare_headspan, kinds=("attention", "pattern", "layer"), has_span_gradient=True)
 FULL = Contender(
     "headspan-full",
     _prepare_full,
@@ -55,7 +55,7 @@ EMPTY = Contender(
     "empty-call",
     _prepare_empty,
     lambda case, passes: case.group == "call" and passes == FORWARD,
-    note="a function of the core that takes and does nothing: what any call costs",
+    note="a function of the core that does nothing, which shows what any call costs",
 )
 HEADSPAN_CONTENDERS = (
     HEADSPAN,
@@ -73,7 +73,7 @@ HEADSPAN_CONTENDERS = (
         "local-branch",
         layers.prepare_local,
         kinds=("layer",),
-        note="what the hybrid layer has beyond that: a second branch in the predicted span, and its projection",
+        note="the other part of the hybrid layer: a second branch in the predicted span, and its projection",
     ),
     EMPTY,
 )

@@ -13,14 +13,16 @@ from benchmarks.cases import BACKWARD, BOTH, FORWARD, Case, Inputs, log_mask, lo
 from benchmarks.contenders.prepared import Prepared
 
 
-def _tensors(passes: str, *arrays: Any) -> list[Any]:
+def tensors_of(passes: str, *arrays: Any) -> list[Any]:
+    """Return tensors on the memory of arrays, which require gradients unless only the forward pass is timed."""
     torch = import_module("torch")
     return [torch.from_numpy(array).requires_grad_(passes != FORWARD) for array in arrays]
 
 
-def _prepared(
+def prepared_of(
     passes: str, leaves: Sequence[Any], inputs: Inputs, attend: Callable[..., Any], held: int = 0
 ) -> Prepared:
+    """Return the timed call of a function of tensors, with the gradients of these in a backward pass."""
     torch = import_module("torch")
     grad_out = torch.from_numpy(inputs.grad_out)
 
@@ -60,9 +62,9 @@ def prepare_sdpa(case: Case, passes: str, inputs: Inputs) -> Prepared:
     if _corners_differ(case):
         return prepare_sdpa_mask(case, passes, inputs)
     sdpa = import_module("torch.nn.functional").scaled_dot_product_attention
-    leaves = _tensors(passes, inputs.query, inputs.key, inputs.value)
+    leaves = tensors_of(passes, inputs.query, inputs.key, inputs.value)
     causal = case.causal and case.queries > 1  # a single query is at the last key and sees all keys
-    return _prepared(passes, leaves, inputs, lambda q, k, v: sdpa(q, k, v, is_causal=causal))
+    return prepared_of(passes, leaves, inputs, lambda q, k, v: sdpa(q, k, v, is_causal=causal))
 
 
 def sdpa_mask_needs(case: Case, passes: str) -> float:
@@ -75,8 +77,8 @@ def prepare_sdpa_mask(case: Case, passes: str, inputs: Inputs) -> Prepared:
     torch = import_module("torch")
     sdpa = torch.nn.functional.scaled_dot_product_attention
     mask = torch.from_numpy(log_mask(case, inputs))
-    leaves = _tensors(passes, inputs.query, inputs.key, inputs.value)
-    return _prepared(passes, leaves, inputs, lambda q, k, v: sdpa(q, k, v, attn_mask=mask), mask.nbytes)
+    leaves = tensors_of(passes, inputs.query, inputs.key, inputs.value)
+    return prepared_of(passes, leaves, inputs, lambda q, k, v: sdpa(q, k, v, attn_mask=mask), mask.nbytes)
 
 
 def eager_needs(case: Case, passes: str) -> float:
@@ -84,25 +86,39 @@ def eager_needs(case: Case, passes: str) -> float:
     return case.scores * case.itemsize * (4.0 if passes == FORWARD else 7.0)
 
 
-def prepare_eager(case: Case, passes: str, inputs: Inputs) -> Prepared:
-    """Prepare the definition in dense operations: softmax times mask, normalised again."""
+def distances(case: Case, x: Any) -> tuple[Any, Any]:
+    """Return the distances of pairs as floating-point numbers, and which pairs are hidden, from q - k."""
     torch = import_module("torch")
-    q, k, v, span = _tensors(passes, inputs.query, inputs.key, inputs.value, inputs.span)
-    x = torch.arange(case.queries)[:, None] + (case.keys - case.queries) - torch.arange(case.keys)
     hidden = x < 0 if case.causal else torch.zeros_like(x, dtype=torch.bool)
-    x = x.abs().to(q.dtype)
-    scale = case.head_dim**-0.5
+    return x.abs().to(getattr(torch, case.dtype)), hidden
 
-    def attend(q: Any, k: Any, v: Any, span: Any) -> Any:
-        z = span[..., None] if span.ndim == 3 else span[..., None, None]
-        # Like headspan, and unlike clamp, relu has a zero gradient at the point where the mask becomes 0.
-        mask = ((case.ramp + z - x) / case.ramp).relu().clamp_max(1).masked_fill(hidden, 0)
-        # The softmax subtracts the maximum over the allowed pairs, because a larger masked score would cost precision.
-        scores = (scale * (q @ k.mT)).masked_fill(mask == 0, -math.inf)
-        weights = scores.softmax(-1) * mask
-        return (weights / weights.sum(-1, keepdim=True)) @ v
 
-    return _prepared(passes, (q, k, v, span), inputs, attend, x.nbytes + hidden.nbytes)
+def definition(case: Case, q: Any, k: Any, v: Any, span: Any, x: Any, hidden: Any) -> Any:
+    """Compute the definition in dense operations: softmax times mask, normalised again.
+
+    Parameters
+    ----------
+    case : Case
+    q, k, v, span : Tensor
+    x, hidden : Tensor
+        As `distances` returns them.
+    """
+    z = span[..., None] if span.ndim == 3 else span[..., None, None]
+    # Like headspan, and unlike clamp, relu has a zero gradient at the point where the mask becomes 0.
+    mask = ((case.ramp + z - x) / case.ramp).relu().clamp_max(1).masked_fill(hidden, 0)
+    # The softmax subtracts the maximum over the allowed pairs, because a larger masked score would cost precision.
+    scores = (case.head_dim**-0.5 * (q @ k.mT)).masked_fill(mask == 0, -math.inf)
+    weights = scores.softmax(-1) * mask
+    return (weights / weights.sum(-1, keepdim=True)) @ v
+
+
+def prepare_eager(case: Case, passes: str, inputs: Inputs) -> Prepared:
+    """Prepare the definition in dense operations."""
+    torch = import_module("torch")
+    leaves = tensors_of(passes, inputs.query, inputs.key, inputs.value, inputs.span)
+    pairs = distances(case, torch.arange(case.queries)[:, None] + (case.keys - case.queries) - torch.arange(case.keys))
+    held = sum(array.nbytes for array in pairs)
+    return prepared_of(passes, leaves, inputs, lambda q, k, v, z: definition(case, q, k, v, z, *pairs), held)
 
 
 def _window(case: Case) -> int:
@@ -113,7 +129,7 @@ def _window(case: Case) -> int:
 def window_needs(case: Case, passes: str) -> float:
     """Estimate the bytes that `prepare_window` needs: padded copies, keys and values twice, and their gradients."""
     copies = 9.0 if passes == FORWARD else 18.0
-    mask = 2.0 * _window(case) * (case.batch * case.heads * case.queries if isinstance(case.span, tuple) else 1)
+    mask = 2.0 * _window(case) * (case.batch * case.heads * case.queries if case.spans_vary else 1)
     return case.itemsize * (copies * case.batch * case.heads * case.queries * case.head_dim + mask)
 
 
@@ -130,7 +146,7 @@ def prepare_window(case: Case, passes: str, inputs: Inputs) -> Prepared:
     if span.ndim == 2:
         span = np.pad(span, ((0, 0), (0, padding))).reshape(-1, blocks, window, 1)
     else:
-        span = span[:1, None, None, None]
+        span = (span if case.head_spans else span[:1])[:, None, None, None]
     rows = np.arange(window, 2 * window, dtype=case.dtype)
     keys = np.arange(2 * window, dtype=case.dtype)
     with np.errstate(divide="ignore"):
@@ -153,8 +169,8 @@ def prepare_window(case: Case, passes: str, inputs: Inputs) -> Prepared:
         out = out.reshape(case.batch, case.heads, blocks * window, case.head_dim)
         return out[:, :, : case.queries]
 
-    leaves = _tensors(passes, inputs.query, inputs.key, inputs.value)
-    return _prepared(passes, leaves, inputs, attend, mask.nbytes)
+    leaves = tensors_of(passes, inputs.query, inputs.key, inputs.value)
+    return prepared_of(passes, leaves, inputs, attend, mask.nbytes)
 
 
 def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
@@ -170,10 +186,10 @@ def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
         return q + offset - k
 
     def span_of(b: Any, h: Any, q: Any) -> Any:
-        if isinstance(case.span, tuple):
-            assert span is not None
-            return span[b, h, q]
-        return case.span
+        if not case.spans_vary:
+            return case.span
+        assert span is not None
+        return span[b, h] if case.head_spans else span[b, h, q]
 
     def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
         x = distance(q, k)
@@ -187,12 +203,12 @@ def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
         return score + torch.log(torch.clamp(mask, 0, 1))
 
     masked = case.causal or span is not None or pattern is not None
-    shape = (case.batch, case.heads) if isinstance(case.span, tuple) else (None, None)
+    shape = (case.batch, case.heads) if case.spans_vary else (None, None)
     blocks = flex.create_block_mask(visible, *shape, case.queries, case.keys, device="cpu") if masked else None
     compiled = torch.compile(flex.flex_attention, dynamic=False)
     score_mod = None if span is None else soften
-    leaves = _tensors(passes, inputs.query, inputs.key, inputs.value)
+    leaves = tensors_of(passes, inputs.query, inputs.key, inputs.value)
     held = 0 if pattern is None else pattern.nbytes
-    return _prepared(
+    return prepared_of(
         passes, leaves, inputs, lambda q, k, v: compiled(q, k, v, score_mod=score_mod, block_mask=blocks), held
     )

@@ -17,6 +17,9 @@ from benchmarks.measure import accuracy, timing
 from benchmarks.measure.memory import peak_growth
 from benchmarks.measure.results import Row, Settings
 
+# A contender whose result differs by more, relative to the largest number, computes something else and is not timed.
+_LARGEST_ERROR = 1e-3
+
 
 def run(
     cases: Sequence[Case],
@@ -103,6 +106,8 @@ def _start(
     value = prepared.call()
     if prepared.result is not None and right is not None:
         row.error = accuracy.error(right, prepared.result(value))
+        if row.error > _LARGEST_ERROR:
+            raise ValueError(f"the result differs from the definition by {row.error:.0e}")
     return prepared.call
 
 

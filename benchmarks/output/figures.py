@@ -12,9 +12,10 @@ from matplotlib.lines import Line2D
 
 from benchmarks.cases import BOTH, FORWARD, Case
 from benchmarks.measure.results import Row
+from benchmarks.output import rivals
 
 # Each contender has the same colour and marker in all figures.
-_ORDER = ("headspan", "torch-sdpa", "torch-sdpa-mask", "torch-window", "torch-flex", "torch-eager", "jax")
+_ORDER = ("headspan", "torch-sdpa", "torch-sdpa-mask", "best rival", "torch-flex", "torch-eager", "jax")
 _LOOKS = {
     name: {"color": colour, "marker": marker}
     for name, colour, marker in zip(_ORDER, (*COLOURS, INK), (*MARKERS, "X"), strict=True)
@@ -56,6 +57,9 @@ def _points(cases: Sequence[Case], rows: Sequence[Row], passes: str) -> dict[str
         for row in rows:
             if row.case == case.name and row.passes == passes and not row.absent and row.contender in by_name:
                 by_name[row.contender].append((case, row))
+        has_mask = case.span is not None or case.pattern is not None
+        if has_mask and (fastest := rivals.best(rows, case, passes)) is not None:
+            by_name["best rival"].append((case, fastest))
     return {name: points for name, points in by_name.items() if points}
 
 
@@ -83,7 +87,7 @@ def _milliseconds(row: Row) -> float:
 
 def _by_span(cases: Sequence[Case], rows: Sequence[Row]) -> Figure | None:
     """Draw one line per contender: time against span, or a horizontal line for a contender without spans."""
-    span_cases = [case for case in cases if case.group == "span" and not isinstance(case.span, tuple)]
+    span_cases = [case for case in cases if case.group == "span" and not case.spans_vary]
     return _lines(span_cases, rows, lambda case: case.keys if case.span is None else case.span, "span")
 
 

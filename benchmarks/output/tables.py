@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.cases import BACKWARD, BOTH, FORWARD, GROUPS, Case
 from benchmarks.contenders import HEADSPAN, HEADSPAN_CONTENDERS, PEERS
 from benchmarks.measure.results import Row
+from benchmarks.output import rivals
 
 _WIDTH = 120
 _LINE = "{:<14} {:<16} {:<16} {:>9} {:>21} {:>9} {:>8} {:>10} {:>8}"
@@ -17,9 +18,9 @@ _PAIR_LINE = "{:<14} {:>8} {:>8} {:>24} {:>24} {:>24}"
 _LEGEND = """\
 median, quartiles  time of a call
 x headspan         time relative to headspan's in the same round, the median over the rounds
-of peak            work of the pairs with a mask above 0 (4 head_dim a pair forward, 10 backward), by the time and by
-                   what pure multiply-adds reach on as many threads at that moment
-memory             resident memory beyond the inputs at its highest: results, scratch, masks made before
+of peak            work of the pairs with a mask above 0 (4 head_dim per pair forward, 10 backward) divided by the time,
+                   as a share of the speed of pure multiply-adds on as many threads at that moment
+memory             largest resident memory in addition to the inputs: results, scratch, masks made before
 error              largest difference from float64, relative to the largest value of its array (out and gradients)"""
 
 
@@ -87,7 +88,7 @@ def group_table(group: str, cases: Sequence[Case], rows: Sequence[Row]) -> str:
     retaken = sum(row.retaken for row in rows if row.case in names)
     if retaken:
         lines += ["", f"{retaken} samples were taken again: the host had taken the processors away."]
-    return "\n".join([*lines, *_per_pair(members, rows)]) + "\n"
+    return "\n".join([*lines, *rivals.lines(members, rows), *_per_pair(members, rows)]) + "\n"
 
 
 def _per_pair(cases: Sequence[Case], rows: Sequence[Row]) -> Iterator[str]:
