@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -23,19 +23,20 @@ from benchmarks.contenders import PEERS, choose
 from benchmarks.measure.results import Row, Settings
 from benchmarks.measure.run import run
 from benchmarks.output import tables
-from benchmarks.output.saved import Report, from_json, to_json
+from benchmarks.output.saved import Report, from_json, to_json, write_report
 
 FULL = Settings(threads=0, rounds=15, fewest=3, budget=6.0)
-QUICK = Settings(threads=0, rounds=7, fewest=1, budget=0.5, memory="own")
+QUICK = Settings(threads=0, rounds=9, fewest=2, budget=0.8, memory="own")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the main cases, few rounds, no memory of peers")
+    parser.add_argument("--quick", action="store_true", help="few rounds, no memory of peers, and the main cases only")
     names = ", ".join(peer.name for peer in PEERS)
     parser.add_argument("--peers", nargs="*", metavar="NAME", help=f"only these; none for headspan alone: {names}")
     parser.add_argument("--cases", nargs="+", metavar="PATTERN", help="only cases whose name matches, or of that group")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured, after each case")
+    parser.add_argument("--resume", action="store_true", help="skip the cases that the file of --json has already")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures as SVG (needs matplotlib)")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="source", help="measure nothing, read this JSON")
     parser.add_argument("--threads", type=int, metavar="N", help="of everybody; unless given, those of headspan")
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) 
         if number is not None and number < 1:
             parser.error(f"--{name} must be at least 1, not {number}")
     if options.source is not None:
-        report = json.loads(options.source.read_text())
+        report = _selected(json.loads(options.source.read_text()), options)
         _print_report(report)
     else:
         try:
@@ -87,14 +88,13 @@ def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) 
         settings = replace(QUICK if options.quick else FULL, threads=options.threads or hs.get_num_threads())
         if options.rounds is not None:
             settings = replace(settings, rounds=options.rounds, budget=None)
-        machine = describe_machine(settings.threads)
-        _print(tables.heading(machine))
-        progress = _Progress(selected)
-        rows = run(selected, contenders, settings, progress)
-        _print(tables.notes(rows))
-        report = to_json(machine, settings, selected, rows)
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
+        report = to_json(describe_machine(settings.threads), settings, [], [])
+        if options.resume and options.json is not None and options.json.exists():
+            report = _resumed(parser, options.json, report)
+        _print(tables.heading(report["machine"]))
+        progress = _Progress(selected, report, options.json)
+        run(progress.missing, contenders, settings, progress)
+        _print(tables.notes(progress.rows))
     if options.figures is not None:
         from benchmarks.output.figures import draw
 
@@ -103,21 +103,56 @@ def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) 
     return 0
 
 
-class _Progress:
-    """A callback that prints the table of a group after its last case."""
+def _selected(report: Report, options: argparse.Namespace) -> Report:
+    """Return the part of a report with the selected cases."""
+    cases, rows = from_json(report)
+    names = {case.name for case in _select(cases, options.cases, options.quick)}
+    parts = {"cases": [asdict(case) for case in cases], "rows": [asdict(row) for row in rows]}
+    return {
+        **report,
+        "cases": [case for case in parts["cases"] if case["name"] in names],
+        "rows": [row for row in parts["rows"] if row["case"] in names],
+    }
 
-    def __init__(self, cases: Sequence[Case]) -> None:
-        self._cases = cases
-        self._left = [case.name for case in cases]
-        self._rows: list[Row] = []
+
+def _resumed(parser: argparse.ArgumentParser, path: Path, new: Report) -> Report:
+    """Return the report in a file, which must be of the same machine and settings on any day."""
+    report: Report = json.loads(path.read_text())
+    same = {**report["machine"], "date": new["machine"]["date"]} == new["machine"]
+    if not same or report["settings"] != new["settings"]:
+        parser.error(f"{path} was measured on another machine or with other settings; choose another file")
+    return report
+
+
+class _Progress:
+    """A callback that adds a case to the report, writes it, and prints the table of a group after its last case.
+
+    Attributes
+    ----------
+    missing : list of Case
+        The selected cases that the report did not have at first.
+    rows : list of Row
+        The rows of all cases of the report.
+    """
+
+    def __init__(self, cases: Sequence[Case], report: Report, path: Path | None) -> None:
+        self._report, self._path = report, path
+        self._cases, self.rows = from_json(report)
+        self.missing = [case for case in cases if case not in self._cases]
+        self._left = [case.name for case in self.missing]
 
     def __call__(self, case: Case, rows: list[Row]) -> None:
         self._left.remove(case.name)
-        self._rows += rows
+        self._cases.append(case)
+        self.rows += rows
+        self._report["cases"].append(asdict(case))
+        self._report["rows"] += map(asdict, rows)
+        if self._path is not None:
+            write_report(self._report, self._path)
         if sys.stderr.isatty():
             print(f"{case.name} done, {len(self._left)} cases left", file=sys.stderr)
-        if not any(other.group == case.group and other.name in self._left for other in self._cases):
-            _print(tables.group_table(case.group, self._cases, self._rows))
+        if not any(other.group == case.group and other.name in self._left for other in self.missing):
+            _print(tables.group_table(case.group, self._cases, self.rows))
 
 
 def _print_report(report: Report) -> None:

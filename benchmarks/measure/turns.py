@@ -1,4 +1,4 @@
-"""Median times of calls that take turns, for the studies."""
+"""Times of calls that take turns, for the studies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 
 
-def medians(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each call over `rounds` rounds, in which the calls take turns, after a warm-up."""
+def seconds_in_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each call in each of `rounds` rounds, in which the calls take turns, after a warm-up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
@@ -16,4 +16,9 @@ def medians(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str,
             call()
             if number:
                 times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(seconds) for name, seconds in times.items()}
+    return times
+
+
+def medians(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each call over the rounds of `seconds_in_turns`."""
+    return {name: statistics.median(seconds) for name, seconds in seconds_in_turns(calls, rounds).items()}

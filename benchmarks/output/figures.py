@@ -58,7 +58,7 @@ def _points(cases: Sequence[Case], rows: Sequence[Row], passes: str) -> dict[str
             if row.case == case.name and row.passes == passes and not row.absent and row.contender in by_name:
                 by_name[row.contender].append((case, row))
         has_mask = case.span is not None or case.pattern is not None
-        if has_mask and (fastest := rivals.best(rows, case, passes)) is not None:
+        if has_mask and (fastest := rivals.best(rows, case.name, passes)) is not None:
             by_name["best rival"].append((case, fastest))
     return {name: points for name, points in by_name.items() if points}
 

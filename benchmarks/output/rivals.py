@@ -12,13 +12,14 @@ USUAL = "torch-sdpa-mask"
 _LINE = "{:<14} {:<16} {:>10}  {:<24}  {}"
 
 
-def best(rows: Sequence[Row], case: Case, passes: str, *, with_span_gradient: bool = False) -> Row | None:
+def best(rows: Sequence[Row], case: str, passes: str, *, with_span_gradient: bool = False) -> Row | None:
     """Return the row of the fastest peer other than the usual one, or None.
 
     Parameters
     ----------
     rows : sequence of Row
-    case : Case
+    case : str
+        Name of a case.
     passes : str
     with_span_gradient : bool
         Whether to choose among the peers that compute the gradient of the span.
@@ -31,8 +32,8 @@ def best(rows: Sequence[Row], case: Case, passes: str, *, with_span_gradient: bo
     )
 
 
-def _measured(rows: Sequence[Row], case: Case, passes: str) -> list[Row]:
-    return [row for row in rows if (row.case, row.passes) == (case.name, passes) and row.ratio is not None]
+def _measured(rows: Sequence[Row], case: str, passes: str) -> list[Row]:
+    return [row for row in rows if (row.case, row.passes) == (case, passes) and row.ratio is not None]
 
 
 def lines(cases: Sequence[Case], rows: Sequence[Row]) -> Iterator[str]:
@@ -47,11 +48,11 @@ def lines(cases: Sequence[Case], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _line(case: Case, passes: str, rows: Sequence[Row]) -> Iterator[str]:
-    usual = next((row for row in _measured(rows, case, passes) if row.contender == USUAL), None)
+    usual = next((row for row in _measured(rows, case.name, passes) if row.contender == USUAL), None)
     if usual is None:
         return
-    rival = best(rows, case, passes)
-    with_gradient = best(rows, case, passes, with_span_gradient=True) if case.span and passes != FORWARD else None
+    rival = best(rows, case.name, passes)
+    with_gradient = best(rows, case.name, passes, with_span_gradient=True) if case.span and passes != FORWARD else None
     yield _LINE.format(case.name, passes, f"{usual.ratio:.3g}", _text(rival), _text(with_gradient)).rstrip()
 
 

@@ -9,11 +9,9 @@ and with spans and a `head_cache`. This shows the length from which spans save m
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import headspan as hs
@@ -21,7 +19,8 @@ import headspan.torch
 import numpy as np
 import torch
 import transformers
-from headspan.lab.machine import describe_machine
+
+from benchmarks.output.saved import add_json_option, write_study
 
 MODEL = {"vocab_size": 1000, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8}
 PROMPTS = (256, 512, 1024, 1536, 2048, 3072, 4096)
@@ -108,7 +107,7 @@ def of_tokens() -> dict[int, dict[str, float]]:
 def main() -> None:
     """Measure, print the results, and write them to the file of ``--json``."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--json", type=Path, help="where to write the numbers")
+    add_json_option(parser)
     arguments = parser.parse_args()
     results = {"x".join(map(str, shape)): measured(shape) for shape in SHAPES}
     for shape, times in results.items():
@@ -116,11 +115,7 @@ def main() -> None:
     tokens = of_tokens()
     for length, milliseconds in tokens.items():
         print(f"a token after {length}", *(f"{name} {time} ms" for name, time in milliseconds.items()), sep="  ")
-    if arguments.json:
-        about = {"machine": describe_machine(hs.get_num_threads())}
-        arguments.json.write_text(
-            json.dumps(about | {"microseconds": results, "tokens_milliseconds": tokens}, indent=1) + "\n"
-        )
+    write_study(arguments.json, {"microseconds": results, "tokens_milliseconds": tokens})
 
 
 if __name__ == "__main__":

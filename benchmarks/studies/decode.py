@@ -17,6 +17,8 @@ import numpy as np
 from headspan import _core
 from headspan.ops.storage import STORAGES
 
+from benchmarks.output.saved import add_json_option, write_study
+
 # heads, key heads, keys
 CASES = ((8, 8, 65536), (1, 1, 65536), (32, 32, 4096), (32, 4, 16384))
 HEAD_DIM = 64
@@ -76,16 +78,20 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.decode", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
+    add_json_option(parser)
+    options = parser.parse_args()
+    cases = {}
     for heads, key_heads, keys in CASES:
         calls = contenders(heads, key_heads, keys)
         times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(rounds):
+        for _ in range(options.rounds):
             for name, call in calls.items():
                 times[name].append(_time(call))
         size = 2 * key_heads * keys * HEAD_DIM * 4
         rate = size / statistics.median(times["a plain sum"]) / 1e9
-        print(f"\n{heads} heads on {key_heads} key heads, {keys} keys: {size / 2**20:.0f} MiB at {rate:.1f} GB/s")
+        case = f"{heads} heads on {key_heads} key heads, {keys} keys"
+        cases[case] = {"mebibytes": size / 2**20, "contenders": (rows := {})}
+        print(f"\n{case}: {size / 2**20:.0f} MiB at {rate:.1f} GB/s")
         print(f"{'':22}{'ms':>8}{'of the pace of memory':>24}{'of float32 arrays':>20}")
         for name, seconds in times.items():
             kind = STORAGES[name.removeprefix("cache, ")] if name.startswith("cache, ") else None
@@ -94,7 +100,10 @@ def main() -> None:
             share = (narrow or 4 * HEAD_DIM) / (4 * HEAD_DIM)
             pace = statistics.median(share * s / t for s, t in zip(times["a plain sum"], seconds, strict=True))
             of_arrays = statistics.median(t / a for t, a in zip(seconds, times["arrays"], strict=True))
-            print(f"{name:22}{statistics.median(seconds) * 1e3:8.2f}{pace:24.0%}{of_arrays:20.2f}")
+            milliseconds = statistics.median(seconds) * 1e3
+            rows[name] = {"milliseconds": milliseconds, "share of the pace of memory": pace, "of arrays": of_arrays}
+            print(f"{name:22}{milliseconds:8.2f}{pace:24.0%}{of_arrays:20.2f}")
+    write_study(options.json, {"rounds": options.rounds, "cases": cases})
 
 
 if __name__ == "__main__":

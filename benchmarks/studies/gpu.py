@@ -8,18 +8,17 @@ with spans at their limit.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from headspan.lab.machine import describe_machine
 from headspan.torch import attention
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from benchmarks.output.saved import add_json_option, write_study
 
 RAMP = 32.0
 SKEWED = [8.0, 8, 8, 16, 16, 32, 64, 4096]
@@ -182,19 +181,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--no-flex", action="store_true", help="leave out flex_attention, which takes long to compile")
-    parser.add_argument("--json", type=Path)
+    add_json_option(parser)
     options = parser.parse_args()
-    about = {
-        "machine": describe_machine(torch.get_num_threads()),
-        "device": torch.cuda.get_device_name(),
-    }
-    print(about)
+    device = torch.cuda.get_device_name()
+    print(device)
     results = {
+        "device": device,
         "attention_ms": attention_times(options.rounds, not options.no_flex),
         "training_step_ms": training_times(options.rounds),
     }
-    if options.json:
-        options.json.write_text(json.dumps(about | results, indent=1) + "\n")
+    write_study(options.json, results)
 
 
 if __name__ == "__main__":

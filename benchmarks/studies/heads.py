@@ -19,6 +19,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
 from benchmarks.measure.memory import resident
+from benchmarks.output.saved import add_json_option, write_study
 
 LAYERS, HEADS, HEAD_DIM = 8, 8, 64
 SPANS, RAMP = [1000.0] + [32.0] * 7, 32.0
@@ -65,8 +66,8 @@ def token_time(model: LlamaForCausalLM, cache: Any) -> float:
     return time.perf_counter() - start
 
 
-def measure(context: int, rounds: int) -> None:
-    """Print the results for one length."""
+def measure(context: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Print and return the results for one length."""
     with_spans, plain = models()
     caches = {
         "head_cache": (with_spans, headspan.torch.head_cache(with_spans)),
@@ -88,10 +89,13 @@ def measure(context: int, rounds: int) -> None:
     cost = hs.cost(tokens=context, num_heads=HEADS, head_dim=HEAD_DIM, span=SPANS, ramp=RAMP, decode=True)
     print(f"\n{context} tokens; the reaches of the heads come to {LAYERS * (cost.cache_bytes or 0) / 2**20:.1f} MiB")
     print(f"{'':14}{'ms a token':>12}{'faster than sdpa':>18}{'cache, MiB':>12}{'process, MiB':>14}")
+    milliseconds = {name: statistics.median(seconds[1:]) * 1e3 for name, seconds in times.items()}
     for name, seconds in times.items():
         ratio = statistics.median(p / t for p, t in zip(plain_seconds, seconds[1:], strict=True))
-        print(f"{name:14}{statistics.median(seconds[1:]) * 1e3:12.2f}{ratio:17.2f}x", end="")
+        print(f"{name:14}{milliseconds[name]:12.2f}{ratio:17.2f}x", end="")
         print(f"{sizes[name] / 2**20:12.1f}{growth[name] / 2**20:14.1f}" if name in sizes else "")
+    cache = {name: size / 2**20 for name, size in sizes.items()}
+    return {"milliseconds a token": milliseconds, "cache, mebibytes": cache}
 
 
 def main() -> None:
@@ -99,12 +103,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.heads", description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--contexts", type=int, nargs="+", default=CONTEXTS)
+    add_json_option(parser)
     options = parser.parse_args()
     torch.set_num_threads(hs.get_num_threads())
     headspan.torch.register()
     with torch.no_grad():
-        for context in options.contexts:
-            measure(context, options.rounds)
+        contexts = {context: measure(context, options.rounds) for context in options.contexts}
+    write_study(options.json, {"rounds": options.rounds, "contexts": contexts})
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ also shows the time relative to a quarter of the length: 16 is quadratic growth,
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import headspan as hs
@@ -18,6 +16,7 @@ import numpy as np
 from headspan.patterns import Pattern, Window
 
 from benchmarks.measure.turns import medians
+from benchmarks.output.saved import add_json_option, write_study
 
 HEAD_DIM = 64
 SHORTEST, FULL_UP_TO = 4096, 65_536
@@ -52,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.lengths", description=__doc__)
     parser.add_argument("--most", type=int, default=1 << 20, help="tokens of the longest")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="a file to be written")
+    add_json_option(parser)
     options = parser.parse_args()
     names = ("full", "hierarchical", "its window", "selected", "selecting", "same window")
     print("milliseconds (and how many times those of a quarter of the length)")
@@ -70,8 +69,7 @@ def main() -> None:
         print(f"{tokens:18}{cells}", flush=True)
         rows.append(row)
         tokens *= 4
-    if options.json:
-        options.json.write_text(json.dumps({"threads": hs.get_num_threads(), "rows": rows}, indent=1) + "\n")
+    write_study(options.json, {"rounds": options.rounds, "rows": rows})
 
 
 if __name__ == "__main__":

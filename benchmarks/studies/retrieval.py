@@ -4,9 +4,9 @@ The study measures the search time per query, and the recall of the 32 keys with
 by headspan and faiss and for an inverted file. Then it times attention to 32 retrieved keys per query, forward and
 backward: in the core, and in NumPy, which copies the keys of each query.
 
-Keys are drawn around centres whose frequencies fall like those of words. With ``--words``, keys are made from a text:
-each word of the standard library's source has a vector from its counts of neighbouring words, and a key is a decaying
-sum over the last four words.
+The search has two kinds of keys. Keys of "centres" are drawn around centres whose frequencies fall like those of words.
+Keys of "words" are made from a text: each word of the standard library's source has a vector from its counts of
+neighbouring words, and a key is a decaying sum over the last four words.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from headspan.lab.text import standard_library
 
 from benchmarks.measure.turns import medians
+from benchmarks.output.saved import add_json_option, write_study
 
 K = 32
 LISTS, PROBES = 1024, (1, 4, 16, 64)
@@ -68,8 +69,8 @@ def of_words(keys: int, queries: int, dim: int) -> tuple[Array, Array]:
     return rows[:keys], rows[keys:]
 
 
-def searching(key: Array, query: Array, rounds: int) -> None:
-    """Print the search time per query, in a batch and one at a time, and the recall."""
+def searching(key: Array, query: Array, rounds: int) -> dict[str, dict[str, float]]:
+    """Print and return the search time per query, in a batch and one at a time, and the recall."""
     dim = key.shape[1]
     exact, learned, flat = hs.memory.KeyIndex(1, dim), hs.memory.KeyIndex(1, dim, nlist=LISTS), faiss.IndexFlatIP(dim)
     exact.add(key[None])
@@ -84,6 +85,7 @@ def searching(key: Array, query: Array, rounds: int) -> None:
     least = products(query, key, searches["exact"](query)).min(axis=1, keepdims=True)
     heads = ("search", "us a query", "of flat", "us alone", "of flat", f"recall@{K}")
     print("".join(f"{head:>12}" for head in heads))
+    rows = {}
     for name, search in searches.items():
         scores = products(query, key, search(query))
         recall = np.mean(scores >= least - 1e-6 * np.abs(least))  # among keys with equal products, any is correct
@@ -91,6 +93,9 @@ def searching(key: Array, query: Array, rounds: int) -> None:
         for times, count in ((together, len(query)), (alone, ALONE)):
             line += f"{times[name] / count * 1e6:12.1f}{times['faiss, flat'] / times[name]:11.1f}x"
         print(f"{line}{recall:12.4f}")
+        microseconds = 1e6 * together[name] / len(query), 1e6 * alone[name] / ALONE
+        rows[name] = {"us a query": microseconds[0], "us alone": microseconds[1], "recall": float(recall)}
+    return rows
 
 
 def products(query: Array, key: Array, indices: Indices) -> npt.NDArray[np.float64]:
@@ -118,8 +123,8 @@ def probed(index: hs.memory.KeyIndex, probes: int, query: Array) -> Indices:
     return indices
 
 
-def attending(rows: int, queries: int, dim: int, rounds: int) -> None:
-    """Print the time of attention to retrieved keys and of its gradient."""
+def attending(rows: int, queries: int, dim: int, rounds: int) -> dict[str, float]:
+    """Print and return the milliseconds of attention to retrieved keys and of its gradient."""
     rng = np.random.default_rng(0)
     query, grad = rng.standard_normal((2, 1, queries, dim), np.float32)
     key, value = rng.standard_normal((2, 1, rows, dim), np.float32)
@@ -137,8 +142,10 @@ def attending(rows: int, queries: int, dim: int, rounds: int) -> None:
         "backward": lambda: vjp(grad),
         "backward, copied": lambda: copied_back(query[0], key[0], indices, grad[0], *arrays),
     }
-    for name, seconds in medians(calls, rounds).items():
-        print(f"{dim:>5} dims {name:>18}{seconds * 1e3:10.1f} ms")
+    milliseconds = {name: 1e3 * seconds for name, seconds in medians(calls, rounds).items()}
+    for name, time_of_call in milliseconds.items():
+        print(f"{dim:>5} dims {name:>18}{time_of_call:10.1f} ms")
+    return milliseconds
 
 
 def copied(query: Array, key: Array, value: Array, indices: npt.NDArray[np.int64]) -> tuple[Array, ...]:
@@ -170,15 +177,16 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1 << 19)
     parser.add_argument("--queries", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--words", action="store_true", help="keys made of a text")
+    add_json_option(parser)
     options = parser.parse_args()
     faiss.omp_set_num_threads(hs.get_num_threads())
-    make = of_words if options.words else drawn
-    kind = "made of words" if options.words else "drawn around centres"
-    print(f"{options.keys} keys of 32, {kind}; {options.queries} queries, {hs.get_num_threads()} threads")
-    searching(*make(options.keys, options.queries, 32), options.rounds)
-    for dim in (32, 64):
-        attending(options.keys, options.queries, dim, options.rounds)
+    sizes = options.keys, options.queries
+    searches = {}
+    for kind, make in (("centres", drawn), ("words", of_words)):
+        print(f"{sizes[0]} keys of 32, of {kind}; {sizes[1]} queries, {hs.get_num_threads()} threads")
+        searches[kind] = searching(*make(*sizes, 32), options.rounds)
+    times = {dim: attending(*sizes, dim, options.rounds) for dim in (32, 64)}
+    write_study(options.json, {"keys": sizes[0], "queries": sizes[1], "searches": searches, "milliseconds": times})
 
 
 if __name__ == "__main__":

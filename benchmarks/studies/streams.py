@@ -8,17 +8,16 @@ includes the interpreter. Times are medians, with quartiles, of the last 4000 ca
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import headspan as hs
 import numpy as np
 
 from benchmarks.measure.memory import resident
+from benchmarks.output.saved import add_json_option, write_study
 
 HEADS, HEAD_DIM = 8, 64
 SPANS = {"half with spans": [60] * 4 + [np.inf] * 4, "none with spans": [np.inf] * 8}
@@ -62,7 +61,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=256)
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 16, 256])
     parser.add_argument("--merge", action="store_true")
-    parser.add_argument("--json", type=Path, help="a file to be written")
+    add_json_option(parser)
     options = parser.parse_args()
     if any(DRAWN % chunk for chunk in options.chunks):
         parser.error(f"chunks must divide {DRAWN}")
@@ -81,8 +80,7 @@ def main() -> None:
                     f"{row['stream_bytes'] / 2**20:16.2f}{row['resident_bytes'] / 2**20:16.1f}",
                     flush=True,
                 )
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+    write_study(options.json, {"rows": rows})
 
 
 if __name__ == "__main__":

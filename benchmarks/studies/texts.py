@@ -15,6 +15,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.measure.turns import medians
+from benchmarks.output.saved import add_json_option, write_study
 
 TOKENS, TEXTS = 4096, 8
 
@@ -56,15 +57,19 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.texts", description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
-    rounds = parser.parse_args().rounds
+    add_json_option(parser)
+    options = parser.parse_args()
+    cases: dict[str, dict[str, dict[str, float]]] = {}
     headspan.torch.register()
     models = [model_of(name) for name in ("headspan", "sdpa")]
     print(f"{'':8} {'':20} {'headspan':>10} {'sdpa':>10} {'times':>6}")
     for name, arguments in inputs().items():
         for what, work in (("forward", forward), ("forward and backward", step)):
             calls = {str(number): partial(work, model, arguments) for number, model in enumerate(models)}
-            ours, theirs = medians(calls, rounds).values()
+            ours, theirs = medians(calls, options.rounds).values()
+            cases.setdefault(name, {})[what] = {"headspan": ours, "sdpa": theirs}
             print(f"{name:8} {what:20} {1e3 * ours:7.1f} ms {1e3 * theirs:7.1f} ms {theirs / ours:6.2f}")
+    write_study(options.json, {"rounds": options.rounds, "tokens": TOKENS, "seconds": cases})
 
 
 if __name__ == "__main__":

@@ -11,18 +11,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import heapq
-import json
 import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import headspan as hs
 import numpy as np
 from headspan import _core
-from headspan.lab.machine import describe_machine
 from headspan.ops.spans import farthest
+
+from benchmarks.output.saved import add_json_option, write_study
 
 CASES: dict[str, tuple[int, int, list[float] | float | None]] = {
     "2 x 8 heads, 2048 tokens, full": (16, 2048, None),
@@ -177,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, nargs="*", help="numbers to measure; 1, 2, 4 ... as many as there are")
-    parser.add_argument("--json", type=Path)
+    add_json_option(parser)
     options = parser.parse_args()
     available = hs.get_num_threads()
     numbers = options.threads or [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= available]
@@ -201,10 +200,9 @@ def main() -> None:
         print(*(f"{n}: {1e3 * both[0]:.1f} / {1e3 * both[1]:.1f}" for n, both in times[name].items()), sep=", ")
         print("  backward pass, times as fast, simulated: ", end="")
         print(*(f"{n}: {ratio:.1f}" for n, ratio in speedups.items()), sep=", ")
-    if options.json:
-        about = {"machine": describe_machine(available)}
-        fitted = {"tile_us": 1e6 * costs.tile, "group_us": 1e6 * costs.group}
-        options.json.write_text(json.dumps(about | fitted | {"cases": results}, indent=1) + "\n")
+    hs.set_num_threads(available)
+    fitted = {"tile_us": 1e6 * costs.tile, "group_us": 1e6 * costs.group}
+    write_study(options.json, {**fitted, "cases": results})
 
 
 if __name__ == "__main__":

@@ -116,8 +116,8 @@ def test_the_best_rival_stands_beside_the_usual_one():
         for name, ratio in by_name.items()
     ]
     rows.append(Row(case.name, FORWARD, "torch-window", absent="not installed"))
-    assert rivals.best(rows, case, FORWARD).contender == "torch-unfold-64"
-    assert rivals.best(rows, case, BOTH, with_span_gradient=True).contender == "eager-slices-64"
+    assert rivals.best(rows, case.name, FORWARD).contender == "torch-unfold-64"
+    assert rivals.best(rows, case.name, BOTH, with_span_gradient=True).contender == "eager-slices-64"
     lines = [line.split() for line in rivals.lines([case, mixed], rows)]
     assert ["span", "forward", "9", "2.5", "torch-unfold-64", "-"] in lines
     assert ["span", "forward+backward", "8", "3.5", "torch-unfold-64", "20", "eager-slices-64"] in lines

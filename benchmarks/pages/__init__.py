@@ -1,0 +1,1 @@
+"""The figures on the pages and the files that they come from: ``python -m benchmarks.pages``."""

@@ -1,0 +1,150 @@
+"""The numbers on the pages are those of the files that the benchmarks and experiments wrote."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+from benchmarks.__main__ import _select
+from benchmarks.cases import CASES
+from benchmarks.pages.__main__ import PARTS, measure
+from benchmarks.pages.figures import all_figures
+from benchmarks.pages.numbers import Figure, Unmeasured, find, load, with_numbers, wrong_numbers
+
+# Files that are not measured yet. The numbers on the pages that come from them have no other source.
+WAITING = {"decode", "demo", "heads", "hybrid", "jax_mask", "retrieval", "texts"}
+PAGES = (
+    "README.md",
+    "docs/explain/speed.md",
+    "docs/explain/hybrid.md",
+    *(f"docs/howto/{name}.md" for name in ("generation", "jax", "long", "transformers")),
+)
+# A number that somebody measured has a unit of time, size or loss, is a ratio, or fills a cell of a table.
+NUMBER, UNIT = r"[+-]?[\d,]*\.?\d+", r"(?:ms|us|s|minutes|hours|times|MiB|GB/s|bits|%)(?!\w)"
+MEASURED = re.compile(rf"(?<![\w.-]){NUMBER} {UNIT}|(?<=\| ){NUMBER}(?= [|/(])")
+# These are not measured: the length of a lecture, and the size of a number.
+OTHERS = {"90 minutes", "8 bits"}
+
+FIGURES = all_figures()
+text_of = {page: (ROOT / page).read_text() for page in {figure.page for figure in FIGURES}}
+
+
+def names(figure):
+    return f"{figure.page} {figure.text[:40]}"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=names)
+def test_numbers_are_those_of_their_files(figure):
+    assert wrong_numbers(figure, text_of[figure.page]) == []
+
+
+@pytest.mark.parametrize("figure", [figure for figure in FIGURES if figure.has_file], ids=names)
+def test_a_changed_digit_fails(figure):
+    page = text_of[figure.page]
+    match = find(figure, page)
+    for place in range(1, len(figure.values) + 1):
+        begin, end = match.span(place)
+        for position in range(begin, end):
+            if page[position].isdigit():
+                digit = (int(page[position]) + 1) % 10
+                changed = f"{page[:position]}{digit}{page[position + 1 :]}"
+                assert len(wrong_numbers(figure, changed)) == 1
+                assert with_numbers(figure, changed) == page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_measured_number_has_a_file(name):
+    page = (ROOT / name).read_text()
+    spans = [find(figure, page).span() for figure in FIGURES if figure.page == name]
+    prose = re.sub(r"^```.*?^```|`[^`\n]*`", lambda code: " " * len(code[0]), page, flags=re.DOTALL | re.MULTILINE)
+    numbers = [(match.start(), match[0]) for match in MEASURED.finditer(prose) if match[0] not in OTHERS]
+    assert [number for at, number in numbers if not any(begin <= at < end for begin, end in spans)] == []
+
+
+def test_files_without_measurements_are_listed():
+    missing = {Path(figure.file) for figure in FIGURES if not figure.has_file}
+    assert {file.stem for file in missing} == WAITING
+    assert {str(file.parent) for file in missing} <= {"benchmarks/results"}
+    assert set(PARTS) >= WAITING
+
+
+def test_files_name_the_machine_and_the_versions():
+    files = {path for figure in FIGURES for path in ROOT.glob(figure.file)}
+    assert len(files) > 5
+    for path in files:
+        if path.name == "gpu.json" or path.name.startswith("tuning"):
+            continue  # older than this rule
+        written = json.loads(path.read_text())
+        assert written["machine"]["cpu"]
+        assert written["machine"]["versions"]["numpy"]
+
+
+TEXT = "takes # ms with @, and # bits (# pairs)"
+SMALL = Figure("page.md", "file.json", True, TEXT, (1.26, "torch-window", 0.004, 102818))
+PAGE = "It takes 1.3 ms with\ntorch-window, and .004 bits (102,818 pairs).\n"
+
+
+def test_numbers_are_rounded_as_the_page_prints_them():
+    assert wrong_numbers(SMALL, PAGE) == []
+    for wrong in ("1.2", "1.26", "-"):
+        (message,) = wrong_numbers(SMALL, PAGE.replace("1.3", wrong)) or [""]
+        assert (message == "") == (wrong == "1.26")
+    (message,) = wrong_numbers(SMALL, PAGE.replace("torch-window", "torch-reshape"))
+    assert message.endswith("torch-reshape should be torch-window as in file.json")
+    assert with_numbers(SMALL, "takes 7.0 ms with x, and .001 bits (1 pairs)") == PAGE.replace("\n", " ").strip()[3:-1]
+
+
+def test_a_text_must_occur_once():
+    for page in ("nothing", 2 * PAGE):
+        (message,) = wrong_numbers(SMALL, page)
+        assert message.startswith("page.md must have once")
+
+
+def test_a_value_that_a_file_does_not_have_is_a_hyphen(tmp_path):
+    (tmp_path / "file.json").write_text('{"there": {"value": 2.34}}')
+    data = load(tmp_path, "file.json")
+    values = data["there"]["value"], data["missing"]["value"] / 2
+    with_file = Figure("page.md", "file.json", True, "# and #", values)
+    assert not with_file.is_measured
+    assert wrong_numbers(with_file, "2.3 and -") == []
+    assert len(wrong_numbers(with_file, "2.3 and 5.0")) == 1
+    assert with_numbers(with_file, "- and 5.0") == "2.3 and -"
+    without = Figure("page.md", "none.json", False, "# and #", (Unmeasured(), load(tmp_path, "none.json")["value"]))
+    assert wrong_numbers(without, "2.3 and 5.0") == []
+
+
+def test_measure_skips_finished_parts_and_copies_when_all_are_done(tmp_path, monkeypatch, capsys):
+    called, drawn = [], []
+
+    def run(command, cwd, **options):
+        if "--figures" in command:
+            drawn.append(Path(command[command.index("--from") + 1]).name)
+            return None
+        called.append(command[2])
+        path = command[command.index("--json") + 1]
+        code = 1 if fails == command[2].rpartition(".")[2] else 0
+        if not code:
+            Path(path).write_text("{}")
+        return type("Done", (), {"returncode": code})
+
+    monkeypatch.setattr("benchmarks.pages.__main__.subprocess.run", run)
+    monkeypatch.setattr("benchmarks.pages.__main__.RESULTS", tmp_path / "results")
+    (tmp_path / "results").mkdir()
+    fails = "texts"
+    assert measure(tmp_path / "parts", ["decode", "texts", "measured"]) == 1
+    assert "failed: texts" in capsys.readouterr().out
+    assert list((tmp_path / "results").iterdir()) == []
+    fails = ""
+    assert measure(tmp_path / "parts", ["decode", "texts", "measured"]) == 0
+    studies = ["benchmarks.studies.decode", "benchmarks.studies.texts"]
+    assert called == [*studies, "benchmarks.__main__", studies[1], "benchmarks.__main__"]
+    assert drawn == ["measured.json"]
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {"decode.json", "texts.json", "measured.json"}
+
+
+def test_the_parts_measure_every_case():
+    selections = [part[3:-1] for part in PARTS.values() if part[0] == "__main__"]
+    chosen = [case.name for selection in selections for case in _select(CASES, selection, True)]
+    assert sorted(chosen) == sorted(case.name for case in CASES)
