@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.cases import GROUPS
-from benchmarks.pages.figures import ROOT, all_figures
 from benchmarks.pages.numbers import Figure, find, with_numbers, wrong_numbers
+from benchmarks.pages.registry import ROOT, all_figures
 
 RESULTS, OUTPUT = ROOT / "benchmarks" / "results", ROOT / "docs" / "explain" / "measured.md"
 # Modules and arguments, by the names of the files that they write. About 55 minutes on two cores.

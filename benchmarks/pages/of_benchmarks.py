@@ -1,41 +1,18 @@
-"""All figures that pages have from files.
-
-A function yields the texts of one page with the values of one file. Put a new text there, with ``#`` for each number
-and ``@`` for each name, or write a new function.
-"""
+"""The figures that pages have from files of the benchmarks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.cases import BACKWARD, BOTH, FORWARD
 from benchmarks.measure.results import Row
 from benchmarks.output import rivals
-from benchmarks.pages.numbers import Figure, Unmeasured, figures_of
+from benchmarks.pages.numbers import Unmeasured
+from benchmarks.pages.registry import figures
 
-ROOT = Path(__file__).parents[2]
-SPEED, TUNING = "docs/explain/speed.md", "experiments/results/tuning_steps4000_seed*.json"
-Entries = Callable[[Any], Iterator[tuple[Any, ...]]]
-_Rows = list[tuple[float, float]]
-_FUNCTIONS: list[tuple[str, str, Entries]] = []
-
-
-def figures(page: str, file: str) -> Callable[[Entries], Entries]:
-    """Register a function that yields texts of a page and values of a file."""
-
-    def register(entries: Entries) -> Entries:
-        _FUNCTIONS.append((page, file, entries))
-        return entries
-
-    return register
-
-
-def all_figures(root: Path = ROOT) -> list[Figure]:
-    """Return the figures of all pages."""
-    return [figure for page, file, entries in _FUNCTIONS for figure in figures_of(page, file, entries, root)]
+SPEED = "docs/explain/speed.md"
 
 
 def _ratio(data: Any, case: str, passes: str, contender: str) -> float:
@@ -72,27 +49,6 @@ def _demo(data: Any) -> Iterator[tuple[Any, ...]]:
     yield "| learned spans | # | # (# % of all) |", learned[bits], learned[pairs], 100 * learned[pairs] / full[pairs]
     yield "| full attention | # | # |", full[bits], full[pairs]
     yield "| a fixed window of # characters | # | # |", length, window[bits], window[pairs]
-
-
-@figures("README.md", TUNING)
-def _tuning(seeds: Any) -> Iterator[tuple[Any, ...]]:
-    spans: _Rows = []
-    windows: _Rows = []
-    anew: _Rows = []
-    for seed in seeds:
-        full = seed["rows"][0]["bits_per_character"]
-        for row in seed["rows"][1:]:
-            kind = {"spans": spans, "a window of as many pairs": windows}.get(row["way"], anew)
-            kind.append((row["bits_per_character"] - full, 100 * row["share_of_pairs"]))
-    shares = [share for _, share in spans]
-    yield "Trained further with # to # % of the pairs", min(shares), max(shares)
-    yield "they lose # to # bits with learned spans", *_range(spans)
-    yield "and # to # bits with a window of equal cost", *_range(windows)
-    yield "only a window from the first step lose # to # bits", *_range(anew)
-
-
-def _range(rows: _Rows) -> tuple[float, float]:
-    return min(rows)[0], max(rows)[0]
 
 
 @figures("README.md", "benchmarks/results/measured.json")

@@ -1,0 +1,133 @@
+"""The figures that pages have from files of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.pages.registry import figures
+
+RESULTS, REACH = "experiments/results", "experiments/reach/results"
+SPANS, EXPERIMENTS = "docs/teach/spans.md", "experiments/README.md"
+_Rows = list[tuple[float, float]]
+_BITS, _PAIRS = "test bits per character", "pairs a character"
+
+
+@figures("README.md", f"{RESULTS}/tuning_steps4000_seed*.json")
+def _tuning(seeds: Any) -> Iterator[tuple[Any, ...]]:
+    spans: _Rows = []
+    windows: _Rows = []
+    anew: _Rows = []
+    for seed in seeds:
+        full = seed["rows"][0]["bits_per_character"]
+        for row in seed["rows"][1:]:
+            kind = {"spans": spans, "a window of as many pairs": windows}.get(row["way"], anew)
+            kind.append((row["bits_per_character"] - full, 100 * row["share_of_pairs"]))
+    shares = [share for _, share in spans]
+    yield "Trained further with # to # % of the pairs", min(shares), max(shares)
+    yield "they lose # to # bits with learned spans", *_range(spans)
+    yield "and # to # bits with a window of equal cost", *_range(windows)
+    yield "only a window from the first step lose # to # bits", *_range(anew)
+
+
+def _range(rows: _Rows) -> tuple[float, float]:
+    return min(rows)[0], max(rows)[0]
+
+
+@figures(SPANS, f"{RESULTS}/tuning_steps4000_seed*.json")
+@figures(EXPERIMENTS, f"{RESULTS}/tuning_steps4000_seed*.json")
+def _prices(seeds: Any) -> Iterator[tuple[Any, ...]]:
+    for place, price in ((1, ".05"), (3, ".2")):
+        full = [seed["rows"][0]["bits_per_character"] for seed in seeds]
+        spans, windows = ([seed["rows"][place + i] for seed in seeds] for i in (0, 1))
+        values = [100 * row["share_of_pairs"] for row in spans]
+        for rows in (spans, windows):
+            values += [row["bits_per_character"] - bits for row, bits in zip(rows, full, strict=True)]
+        yield f"| price {price} | # # # % | # # # | # # # |", *values
+
+
+@figures(EXPERIMENTS, f"{RESULTS}/selection_steps4000_seed*.json")
+def _selection(seeds: Any) -> Iterator[tuple[Any, ...]]:
+    rows = {
+        "random blocks of 4 keys, shared by 16 queries": ("random", 16, 4),
+        "blocks of 4 keys chosen by the first of 16 queries": ("first query", 16, 4),
+        "a window with as many pairs": ("window", 16, 4),
+        "blocks of 4 keys, chosen by each query": ("first query", 1, 4),
+        "blocks of 2 keys, chosen by each query": ("first query", 1, 2),
+        "blocks of 4 keys with the most received weight, which requires all pairs": ("received weight", 1, 4),
+    }
+    for name, choice in rows.items():
+        yield f"| {name} | # # # |", *_excesses(seeds, *choice)
+    for text, size in (
+        ("# to # % of the window's loss with blocks of 2 keys", 2),
+        ("and # to # % with blocks of 4", 4),
+    ):
+        chosen, window = (_excesses(seeds, choice, 1, size) for choice in ("first query", "window"))
+        shares = [100 * one / other for one, other in zip(chosen, window, strict=True)]
+        yield text, min(shares), max(shares)
+
+
+def _excesses(seeds: Any, choice: str, query_block: int, key_block: int) -> list[float]:
+    """Return the bits above full attention of each seed, at 67 to 71 pairs per query."""
+    key = (choice, query_block, key_block)
+    rows = [row for seed in seeds for row in seed["rows"] if 67 <= row["pairs"] <= 71 and "shortlist" not in row]
+    return [row["excess"] for row in rows if (row["choice"], row["query_block"], row["key_block"]) == key]
+
+
+def _limits(sweep: Any, kind: str) -> dict[tuple[int, int], Any]:
+    """Return the runs of a kind by limit and seed."""
+    return {(run["grid"]["span_limit"], run["grid"]["seed"]): run for run in sweep["runs"] if run["kind"] == kind}
+
+
+def _gains(sweep: Any, other: str) -> dict[tuple[int, int], float]:
+    """Return the bits that learned spans gain over another kind, by limit and seed."""
+    learned, others = _limits(sweep, "adaptive"), _limits(sweep, other)
+    return {key: others[key][_BITS] - learned[key][_BITS] for key in learned if key in others}
+
+
+def _shares(sweep: Any) -> dict[tuple[int, int], float]:
+    """Return the pairs of learned spans in percent of those of full attention, by limit and seed."""
+    learned, full = _limits(sweep, "adaptive"), _limits(sweep, "full")
+    return {key: 100 * learned[key][_PAIRS] / full[key][_PAIRS] for key in learned if key in full}
+
+
+@figures(SPANS, f"{REACH}/limits.json")
+def _limits_of_handout(sweep: Any) -> Iterator[tuple[Any, ...]]:
+    gains, shares, windows = _gains(sweep, "full"), _shares(sweep), _gains(sweep, "window of equal cost")
+    near, near_shares = ([values[256, seed] for seed in range(3)] for values in (gains, shares))
+    yield "At a limit of 256 they gain # to # bits", min(near), max(near)
+    yield "with # to # % of the pairs. At 1024", min(near_shares), max(near_shares)
+    yield "they gain # and # bits (seed 0)", gains[1024, 0], gains[4096, 0]
+    yield "with # and # % of the pairs. But", shares[1024, 0], shares[4096, 0]
+    yield "only # and # bits over the window with as many pairs in two seeds", windows[256, 0], windows[256, 1]
+    yield "and lose # in the third", -windows[256, 2]
+
+
+@figures(EXPERIMENTS, f"{REACH}/limits.json")
+def _limits_of_experiments(sweep: Any) -> Iterator[tuple[Any, ...]]:
+    gains, shares, windows = _gains(sweep, "full"), _shares(sweep), _gains(sweep, "window of equal cost")
+    near, near_shares = ([values[256, seed] for seed in range(3)] for values in (gains, shares))
+    yield "Full attention is # to # bits worse at 256", min(near), max(near)
+    yield "spans have # to # % of its pairs", min(near_shares), max(near_shares)
+    yield "and # and # bits worse at 1024 and 4096", gains[1024, 0], gains[4096, 0]
+    yield "where they have # and # %.", shares[1024, 0], shares[4096, 0]
+    yield "it is # and # bits worse than spans in seeds 0 and", windows[256, 0], windows[256, 1]
+    yield "and # better in seed 2; at the larger limits it is # worse", -windows[256, 2], windows[4096, 0]
+
+
+@figures(EXPERIMENTS, f"{REACH}/openings.json")
+def _openings(written: Any) -> Iterator[tuple[Any, ...]]:
+    runs = written["runs"] if isinstance(written, dict) else written  # a list in files without a machine
+    means = [{name: place["mean span"] for name, place in run["places"].items()} for run in runs]
+    for text, name in (
+        ("at ends of lines (# to # characters)", "end of a line"),
+        ("quotes (# to #)", "quote"),
+        ("brackets (# to #)", "bracket"),
+    ):
+        yield text, min(run[name] for run in means), max(run[name] for run in means)
+    every = [run["mean span"] for run in runs]
+    yield "the mean of all characters is # to #.", min(every), max(every)
+    lowest = [min((span, name) for name, span in run.items()) for run in means]
+    blank = [span for span, name in lowest if name == "indentation"]
+    words = [span for span, name in lowest if "letter" in name]
+    yield "in three runs (# to #) and within words in two (# and #;", min(blank), max(blank), min(words), max(words)
