@@ -71,6 +71,7 @@ NEEDS = {
     "hs.jax.attention": ("jax", "jax"),
     "from headspan.jax import attention": ("jax", "jax"),
     "hs.autograd.attention": ("demo", "autograd"),
+    "hs.lab.load_pretrained('smollm2')": ("pretrained", "transformers"),
     "hs.lab.load_run('run')": ("demo", "autograd"),
     "hs.lab.train(b'text')": ("demo", "autograd"),
     "hs.lab.write_report": ("demo", "autograd"),

@@ -16,7 +16,7 @@ NAMES = {
         t5_buckets """,
     "headspan.autograd": "attention",
     "headspan.hybrid": "HybridParameters hybrid_attention hybrid_attention_vjp hybrid_parameters",
-    "headspan.lab": "TrainConfig as_config lm load_run train write_report",
+    "headspan.lab": "TrainConfig as_config lm load_pretrained load_run train write_report",
     "headspan.lab.lm": """
         ModelConfig Parameters init_parameters logits loss spans stream_bits surprisal trace window_bits
         """,

@@ -7,14 +7,15 @@ import importlib.util
 import webbrowser
 from pathlib import Path
 
+import headspan.lab.pretrained.extra
+
+# isort: split
+import headspan.torch
 from headspan import _extra
 from headspan.lab.pretrained.fit import Settings, described, fit_in
 from headspan.lab.pretrained.loading import load_pretrained
 from headspan.lab.pretrained.report import write_report
 from headspan.lab.runs import RunError
-
-# isort: split
-import headspan.torch
 
 
 def fit(options: argparse.Namespace) -> int:

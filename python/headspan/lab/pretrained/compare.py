@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import headspan.lab.pretrained.loading
+import headspan.lab.pretrained.extra
 
 # isort: split
 import numpy as np

