@@ -71,7 +71,8 @@ def study(model: Any, tokenizer: Any, text: Windows, name: str, share: float, to
     base, results = Results(name), _results(name, share)
     held_out = text.held_out if tokens == TOKENS else text.long
     base.once("sha256", lambda: text.sha256)
-    base.once(f"full attention {tokens}", lambda: arms.losses(model, None, held_out))
+    full = base.once(f"full attention {tokens}", lambda: arms.losses(model, None, held_out))
+    results.once(f"full attention {tokens}", lambda: full)  # so that the file has all that its increases need
     fitted = _table(results.once("fit", lambda: _fit(model, text, share))["spans"])
     for arm, table in _tables(model, text, base, fitted, tokens):
         results.once(f"{arm} {tokens}", lambda table=table: arms.losses(model, table, held_out))
@@ -80,7 +81,8 @@ def study(model: Any, tokenizer: Any, text: Windows, name: str, share: float, to
     if name == "bible" and share in LONG_SHARES:
         count = NUMBERS if tokens == TOKENS else 1
         texts = needles.needles(held_out, tokenizer, depths=DEPTHS, numbers=count)
-        base.once(f"needles, full attention {tokens}", lambda: _answered(model, texts, None))
+        full = base.once(f"needles, full attention {tokens}", lambda: _answered(model, texts, None))
+        results.once(f"needles, full attention {tokens}", lambda: full)
         for arm, table in _tables(model, text, base, fitted, tokens):
             results.once(f"needles, {arm} {tokens}", lambda table=table: _answered(model, texts, table))
         for arm, rule in _rules(model, text, name, share, fitted, tokens):
