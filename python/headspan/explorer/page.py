@@ -18,12 +18,14 @@ MODULES = (
     "cost.js",
     "paint.js",  # maps and their axes
     "parts.js",  # elements of the page
+    "model.js",  # the loss and the predictions of a language model
     "overview.js",  # the table of layers and heads
     "heads.js",  # small pictures of heads
     "reading.js",  # texts about the pair under the pointer
     "zoom.js",
     "input.js",
     "state.js",
+    "sheet.js",  # puts the elements together
     "view.js",  # connects all of them
 )
 

@@ -75,6 +75,8 @@ class Part:
         queries, total, dim = data.sizes
         first = data.layers[0]
         key_blocks = _key_blocks(data, self.loaded)
+        every = list(range(len(data.heads)))
+        key_heads = {block: place for place, block in enumerate(_key_blocks(data, every))}
         return {
             "heads": data.heads,
             "layered": data.is_layered,
@@ -90,6 +92,7 @@ class Part:
             "pool": self.pool,
             "loaded": self.loaded,
             "keyOf": [list(key_blocks).index(_key_block(data, index)) for index in self.loaded],
+            "keyHeads": [key_heads[_key_block(data, index)] for index in every],
             "unit": data.unit,
             "rules": [_described(rule, total) for rule in data.rules],
             "ruleOf": data.rule_of,

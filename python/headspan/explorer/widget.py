@@ -25,9 +25,6 @@ from headspan.explorer.data import HeadId, ViewData
 from headspan.explorer.part import STRONGEST, Part, full_part, zoomed
 from headspan.ops.spans import farthest
 
-_STATE = ("head", "span", "ramp", "temperature", "selected", "zoom", "strongest")
-_ARRAYS = ("query", "key", "norms", "bias", "allowed", "maps")
-
 
 class Explorer(anywidget.AnyWidget):
     """An interactive view of attention, made by `headspan.explore`.
@@ -50,6 +47,10 @@ class Explorer(anywidget.AnyWidget):
 
     _esm = page.module()
     _css = page.style()
+    _saved_traits: tuple[str, ...] = (
+        "meta", "counts", "distances", "head", "span", "ramp", "temperature", "selected", "zoom", "strongest"
+    )  # fmt: skip
+    _saved_arrays: tuple[str, ...] = ("query", "key", "norms", "bias", "allowed", "maps")
 
     meta = traitlets.Dict().tag(sync=True)
     query = traitlets.Bytes().tag(sync=True)
@@ -110,8 +111,8 @@ class Explorer(anywidget.AnyWidget):
         target = _check.file_path("path", path, "view.html")
         if self._part.loaded and not self._part.is_complete:
             self._update()
-        traits = {name: getattr(self, name) for name in ("meta", "counts", "distances", *_STATE)}
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        traits = {name: getattr(self, name) for name in self._saved_traits}
+        arrays = {name: getattr(self, name) for name in self._saved_arrays}
         target.write_text(page.page("Attention with spans", traits, arrays), encoding="utf-8")
         return target
 

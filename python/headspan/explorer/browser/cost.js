@@ -18,6 +18,13 @@ export function fullCostOf(data, index) {
   return written(data, pairsOf(data, rule, Infinity), keysWithin(data, rule, lastRow(data), Infinity));
 }
 
+// The bytes of all heads: heads that share keys keep them once, as far as the longest of their spans reaches.
+export function sharedBytes({ keyHeads }, costs) {
+  const most = [];
+  costs.forEach(({ bytes }, index) => (most[keyHeads[index]] = Math.max(most[keyHeads[index]] ?? 0, bytes)));
+  return most.reduce((total, bytes) => total + bytes, 0);
+}
+
 function written(data, pairs, kept) {
   return { pairs, flops: 4 * data.dim * pairs, bytes: kept * (data.dim + data.valueDim) * data.itemsize };
 }

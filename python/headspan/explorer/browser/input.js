@@ -24,6 +24,7 @@ export function listen(view, point, stateOf) {
     set(view, { selected: null });
   });
   view.reset.addEventListener("click", () => set(view, view.first));
+  view.full?.addEventListener("click", () => set(view, { span: view.data.heads.map(() => view.data.total.keys) }));
   listenToHeads(view);
   if (view.text) listenToText(view, point);
   if (!view.zoom) return;

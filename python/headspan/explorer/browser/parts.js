@@ -1,6 +1,6 @@
 // The parts of the view as HTML elements. Strings from the user are always inserted as text, never as markup.
 import { ruleOf } from "./allowed.js";
-import { costOf, fullCostOf, isOfPart } from "./cost.js";
+import { costOf, fullCostOf, isOfPart, sharedBytes } from "./cost.js";
 import { farthestOf, softMask } from "./numbers.js";
 import { niceStep, paletteCss } from "./paint.js";
 import { bytes, counted, one, range, scaled, visible, withCommas } from "./words.js";
@@ -192,7 +192,9 @@ export function costBox(data) {
   const part = isOfPart(data) ? ` The numbers are for queries ${range(firstQuery, firstQuery + queries)}.` : "";
   const unknown = !data.complete && data.rules.some(({ plain }) => !plain) && !data.counts.some(Boolean);
   const uncounted = unknown ? " Pairs of a pattern within documents, ranges or padding are not counted for maps in blocks." : "";
-  const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ") + part + uncounted;
+  const shared = new Set(data.keyHeads).size < data.heads.length;
+  const longest = shared ? " Heads that share keys keep them once, for the longest of their spans." : "";
+  const note = names.map((name, i) => `${name}: ${meanings[i]}.`).join(" ") + longest + part + uncounted;
   const box = element("div", { className: "cost" }, table, element("p", { className: "meanings", textContent: note }));
   return { box, cells: rows.map(({ cells }) => cells) };
 }
@@ -208,7 +210,7 @@ export function fillCost(cells, data, state) {
   const share = (part, all) => `${((100 * part) / (all || 1)).toFixed(part < 0.1 * all ? 1 : 0)}\u00a0%`;
   Object.entries(units).forEach(([name, write], i) => {
     const head = costs[state.index][name];
-    const sum = (list) => list.reduce((total, cost) => total + cost[name], 0);
+    const sum = name === "bytes" ? (list) => sharedBytes(data, list) : (list) => list.reduce((total, cost) => total + cost[name], 0);
     const [all, most] = [sum(costs), sum(full)];
     const texts = [write(head), share(head, full[state.index][name]), write(all), share(all, most)];
     texts.forEach((text, k) => (cells[i][k].textContent = Number.isNaN(head) ? "\u2013" : text));

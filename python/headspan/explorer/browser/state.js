@@ -1,6 +1,6 @@
 // The state of the model, and the sliders that change it.
 import { set } from "./input.js";
-import { slider } from "./parts.js";
+import { element, headsOfLayer, slider } from "./parts.js";
 import { counted, short, spanWords } from "./words.js";
 
 // A head is a number or, in a view of layers, a pair of numbers.
@@ -30,11 +30,21 @@ export function stateOf({ model, data }) {
   };
 }
 
+// Whether the slider moves the spans of all heads of a layer: a choice in views of layers.
+export function layerChoice(view) {
+  const { data, moves } = view;
+  if (!data.layered || !view.live) return null;
+  const input = element("input", { type: "checkbox", name: "layer", checked: moves.layer });
+  input.addEventListener("change", () => (moves.layer = input.checked));
+  return element("label", { className: "choice" }, input, "Move all heads of the layer");
+}
+
 export function sliders(view) {
   const { model, data, id } = view;
   const setSpan = (place) => {
     const state = stateOf(view);
-    set(view, { span: state.spans.map((span, i) => (i === state.index ? place : span)) });
+    const moved = view.moves.layer ? headsOfLayer(data, state.index) : [state.index];
+    set(view, { span: state.spans.map((span, i) => (moved.includes(i) ? place : span)) });
   };
   const rampEnd = Math.max(64, Math.ceil(data.total.keys / 2), Math.ceil(model.get("ramp")));
   // A saved page cannot ask Python for more keys.

@@ -8,11 +8,13 @@ import {
   bdi, costBox, curveBox, drawCurve, element, fieldsOf, fillCost, fillStrip, headsOfLayer, legendBox, readout, textStrip,
 } from "./parts.js";
 import { headPictures, paintHead, showRow } from "./heads.js";
+import { askForPredictions, fillModel, modelBox } from "./model.js";
 import { describeOverview, overviewBox } from "./overview.js";
 import { fillPinned, pairAt, pinnedBox, readPair, subtitleOf } from "./reading.js";
-import { hintOf, zoomButtons } from "./zoom.js";
+import { zoomButtons } from "./zoom.js";
 import { listen, listenToHeads, set, watchSize, watchTheme } from "./input.js";
-import { countsOf, indexOf, longestSpan, sliders, stateOf } from "./state.js";
+import { countsOf, indexOf, layerChoice, longestSpan, sliders, stateOf } from "./state.js";
+import { assemble } from "./sheet.js";
 
 const KEPT = 8e6; // number of cached dot products, over all heads
 const ARRAYS = ["query", "key", "norms", "bias", "maps", "allowed"];
@@ -21,7 +23,7 @@ const ARRAYS = ["query", "key", "norms", "bias", "maps", "allowed"];
 // is not. The focus moves to the control of the same name. The overview of all heads stays.
 function render({ model, el }) {
   const first = Object.fromEntries(["span", "ramp", "temperature"].map((name) => [name, model.get(name)]));
-  const fixed = { first, id: `headspan-${Math.random().toString(36).slice(2)}` };
+  const fixed = { first, id: `headspan-${Math.random().toString(36).slice(2)}`, moves: { layer: false } };
   let view = mount(model, el, fixed);
   const again = () => {
     const { activeElement } = el.getRootNode();
@@ -45,9 +47,11 @@ function render({ model, el }) {
     // Blocks in a saved page are those of the settings with which it was saved.
     if (model.saved && inBlocks) set(view, { ramp: first.ramp, temperature: first.temperature });
   };
+  const stopAsking = askForPredictions(model);
   model.on("change:meta", changed);
   model.on("change:head", headChanged);
   return () => {
+    stopAsking();
     model.off("change:meta", changed);
     model.off("change:head", headChanged);
     view.stop();
@@ -74,11 +78,11 @@ function mount(model, el, fixed, before) {
   return view;
 }
 
-function build(model, { first, id }, before) {
+function build(model, { first, id, moves }, before) {
   const meta = model.get("meta");
   const index = indexOf(meta, model.get("head"));
   const data = decode(meta, Object.fromEntries(ARRAYS.map((name) => [name, model.get(name)])), index);
-  const view = { model, data, first, id, hover: null };
+  const view = { model, data, first, id, moves, hover: null };
   data.counts = countsOf(view);
   view.spans = model.get("span");
   view.live = !data.pooled || !model.saved; // a saved page cannot ask Python for other pooled maps
@@ -91,8 +95,10 @@ function build(model, { first, id }, before) {
   view.legend = legendBox(data.pooled);
   view.readout = readout(fieldsOf(data));
   view.sliders = sliders(view);
+  view.layerChoice = layerChoice(view);
   view.curve = curveBox();
   view.cost = costBox(data);
+  view.modelBox = modelBox(view);
   view.text = textStrip(data);
   view.pinned = pinnedBox(data);
   view.zoom = model.saved ? null : zoomButtons(data);
@@ -103,37 +109,6 @@ function build(model, { first, id }, before) {
   view.waiting = new Set(data.heads.keys());
   view.root = assemble(view);
   return view;
-}
-
-function assemble(view) {
-  const heading = (text) => element("h3", { textContent: text });
-  view.title = element("h2");
-  view.subtitle = element("p", { className: "subtitle" });
-  view.unpin = element("button", { type: "button", className: "quiet", textContent: "Unpin" });
-  view.reset = element("button", { type: "button", className: "quiet", textContent: "Reset" });
-  const hint = hintOf(view.data, !view.model.saved);
-  const note = hint ? [element("p", { className: "note", textContent: hint })] : [];
-  const zoom = view.zoom ? [element("div", { className: "tools" }, ...Object.values(view.zoom))] : [];
-  view.reset.hidden = !view.live;
-  const head = element("div", { className: "head" }, heading("Reach"), view.reset);
-  const controls = [head, ...view.sliders.map((slider) => slider.row)];
-  view.computing = element("p", { className: "busy", role: "status" });
-  const map = element("div", { className: "large" }, view.map, view.computing);
-  const left = element("div", { className: "left" }, ...note, ...zoom, map, view.legend.box, view.readout.box);
-  const right = element(
-    "div",
-    { className: "right" },
-    element("section", { className: "controls" }, ...controls),
-    element("section", {}, heading("Mask"), view.curve),
-    element("section", {}, heading("Bill"), view.cost.box),
-  );
-  const text = view.text ? [element("section", {}, heading("Text"), view.text.strip)] : [];
-  if (view.pinned) text.unshift(view.pinned);
-  const top = element("header", {}, element("div", {}, view.title, view.subtitle), view.unpin);
-  const body = element("div", { className: "columns" }, left, right);
-  const inside = element("div", { className: "sheet" }, top, body, ...text, view.heads.box);
-  if (view.overview) body.prepend(view.overview.box);
-  return element("div", { className: "headspan-view", role: "group", "aria-label": "Attention with spans" }, inside);
 }
 
 // ---- changes of the model
@@ -151,7 +126,8 @@ function watchModel(view) {
     span: () => (changedHeads(view).forEach((i) => view.waiting.add(i)), plan()),
     ramp: () => (everyHead(view), plan()),
     temperature: () => (everyHead(view), plan()),
-    selected: () => view.gone || overlay(view),
+    selected: () => view.gone || (overlay(view), fillModel(view, stateOf(view))),
+    predicted: () => view.gone || fillModel(view, stateOf(view)),
     strongest: () => view.gone || overlay(view),
     maps: () => ((view.data.maps = floatsOf(model.get("maps"))), everyHead(view), plan()),
     counts: () => ((view.data.counts = countsOf(view)), plan()),
@@ -216,6 +192,7 @@ function refresh(view) {
   paintWeights(view.source, view.weights, data.rows, data.cols);
   redrawMap(view);
   fillCost(view.cost.cells, data, state);
+  fillModel(view, state);
   describe(view, state);
   // The numbers behind the picture, for tests and scripts.
   const milliseconds = performance.now() - started;

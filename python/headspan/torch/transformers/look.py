@@ -22,8 +22,13 @@ def explore(
     *,
     layers: int | Sequence[int] | None = None,
     max_tokens: int = 512,
+    live: bool | None = None,
 ) -> Explorer:
     """Run a transformers model on a text and return the interactive view of its heads.
+
+    For a causal language model, the view also shows the loss on the text and the most probable next tokens. If you move
+    the span of a head or of all heads of a layer, Python runs the model with these spans from that layer on, and the
+    view shows the new loss and predictions. Maps keep the queries and keys of the recording.
 
     Parameters
     ----------
@@ -37,21 +42,36 @@ def explore(
         The indices of the layers to show, from 0. Default: all.
     max_tokens : int
         See `headspan.explore`.
+    live : bool, optional
+        Whether the model is recomputed when spans change. The view then keeps the model and the hidden states after
+        each layer, which take ``tokens * layers * hidden_size`` numbers. By default, they are kept if they take up to
+        256 MB.
 
     Returns
     -------
     Explorer
-        A widget for notebooks. ``save("view.html")`` writes the view to one file.
+        A widget for notebooks. ``save("view.html")`` writes the view to one file, which has the loss and predictions,
+        but no model. For a causal language model, the widget also has ``model_spans``, the spans that you set as
+        `headspan.ModelSpans`, ``loss``, the loss with these spans, and ``recorded_loss``.
 
     Raises
     ------
     ValueError
-        If the model uses another implementation, or a text has no tokenizer.
+        If the model uses another implementation, a text has no tokenizer, or ``live=True`` and the model cannot be
+        recomputed because its spans are learned.
     NotImplementedError
         If a layer has options that the view does not show.
 
+    Notes
+    -----
+    Every recomputation sets the spans in the configuration of the model, runs the model in eval mode without gradients,
+    and restores the spans and modes afterwards, even after an error. Weights are not touched. To keep the spans, set
+    them: ``set_spans(model, spans.spans, ramp=spans.ramp, first_tokens=spans.first_tokens)`` with ``spans =
+    view.model_spans``. If you change weights or spans of the model, make a new view.
+
     See Also
     --------
+    set_spans : Sets the spans of a transformers model.
     record : Records queries, keys and values of a model, for more than the view.
     headspan.explore : The same view of arrays.
 
@@ -65,6 +85,12 @@ def explore(
     >>> view = headspan.torch.explore(model, torch.arange(30))
     >>> view.head
     [0, 0]
+    >>> view.span = 8
+    >>> view.model_spans.spans
+    array([[8., 8., 8., 8.],
+           [8., 8., 8., 8.]])
+    >>> view.loss != view.recorded_loss
+    True
     """
     check_implementation(decoder_config(model), "the view needs")
     if isinstance(text, str):
@@ -76,9 +102,15 @@ def explore(
         raise ValueError(
             f"text must be a text or token ids of shape (tokens,) or (1, tokens), not {_check.describe(text)}"
         )
-    with torch.no_grad(), record(model) as recording:
-        model(ids.reshape(1, -1))
-    from headspan.explorer import explore as explore_arrays  # on first use, as everywhere
+    # On first use, as everywhere.
+    from headspan.explorer import explore as explore_arrays
+    from headspan.torch.transformers.rerun import ModelRun, view_of
 
+    run = ModelRun(model, ids.reshape(1, -1), tokenizer, live=live)
+    with record(model) as recording:
+        run.record()
     tokens = None if tokenizer is None else tokenizer.convert_ids_to_tokens(ids.reshape(-1).tolist())
-    return explore_arrays(**recording.trace(layers, tokens=tokens), max_tokens=max_tokens)
+    arguments = recording.trace(layers, tokens=tokens)
+    if not run.predicts_next:
+        return explore_arrays(**arguments, max_tokens=max_tokens)
+    return view_of(run, **arguments, max_tokens=max_tokens)

@@ -42,6 +42,25 @@ def is_bidirectional(model: nn.Module, config: Any) -> bool:
     return bool(attentions) and not is_causal
 
 
+def decoder_layers(model: nn.Module, config: Any) -> list[nn.Module]:
+    """Return the layers of a decoder in order, or no layers if the model has no list with one attention in each."""
+    for layers in model.modules():
+        if not isinstance(layers, nn.ModuleList) or len(layers) != config.num_hidden_layers:
+            continue
+        numbers = [
+            [m.layer_idx for m in layer.modules() if is_of_transformers(m) and hasattr(m, "layer_idx")]
+            for layer in layers
+        ]
+        if numbers == [[place] for place in range(len(layers))]:
+            return list(layers)
+    return []
+
+
+def reads_other_layers(config: Any) -> bool:
+    """Whether layers use the keys and values of earlier layers."""
+    return bool(getattr(config, "num_kv_shared_layers", 0))
+
+
 def layers_of(config: Any) -> tuple[list[str], list[int | None]]:
     """Return the kind of each layer, and the size of its sliding window or None."""
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,22 @@ def freeze_spans(model: torch.nn.Module) -> None:
     for module in learned:
         del module.headspan_span, module.headspan_ramp
     set_spans(model, spans, ramp=ramp, first_tokens=getattr(config, "headspan_first_tokens", 0))
+
+
+@contextmanager
+def temporary_spans(config: Any, spans: Sequence[list[float] | None], ramp: float) -> Iterator[None]:
+    """Set the spans of all layers in a configuration, and restore them on exit even after an error."""
+    names = ("headspan_spans", "headspan_ramp", "attn_implementation")  # `of_layer` sets the last one
+    before = {name: vars(config)[name] for name in names if name in vars(config)}
+    config.headspan_spans, config.headspan_ramp = list(spans), ramp
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in before:
+                setattr(config, name, before[name])
+            elif name in vars(config):
+                delattr(config, name)
 
 
 def take_span(module: torch.nn.Module) -> list[float] | None:

@@ -1,5 +1,7 @@
 """Recordings of the attention of layers; and what cannot be computed is refused by name."""
 
+import json
+import re
 import sys
 
 import headspan as hs
@@ -250,6 +252,11 @@ def saved(view, folder):
     return (folder / "view.html").read_text()
 
 
+def contents(page):
+    """The traits and arrays in a saved page."""
+    return json.loads(re.search(r'id="headspan-data">(.*?)</script>', page)[1])
+
+
 @pytest.mark.parametrize("ids", [IDS[0], IDS[:1], IDS[0].tolist()])
 def test_explore_runs_the_model_and_shows_all_layers(ids, tmp_path):
     pytest.importorskip("anywidget")
@@ -260,7 +267,12 @@ def test_explore_runs_the_model_and_shows_all_layers(ids, tmp_path):
     with torch.no_grad(), headspan.torch.record(model) as recording:
         model(IDS[:1])
     expected = hs.explore(**recording.trace())
-    assert saved(view, tmp_path) == saved(expected, tmp_path)
+    shown, wanted = (contents(saved(one, tmp_path)) for one in (view, expected))
+    assert {kind: {name: shown[kind][name] for name in wanted[kind]} for kind in wanted} == wanted
+    predictions = {*shown["traits"], *shown["arrays"]} - {*wanted["traits"], *wanted["arrays"]}
+    assert predictions == {
+        "recorded", "recorded_candidates", "recorded_probabilities", "predicted", "candidates", "probabilities"
+    }  # fmt: skip
     only = headspan.torch.explore(model, ids, layers=1)
     assert only.head == [1, 0]
 
