@@ -13,12 +13,12 @@ from headspan.ops.cost import cost
 def counts(data: ViewData, spans: list[float], ramp: float) -> list[list[int] | None]:
     """Return the pairs of every head and those of its last query.
 
-    A head has None if only causality and its span limit its pairs, which the browser counts, and if its pattern has
-    documents, ranges or padding. The list is empty if all heads have None.
+    A head has None if only causality and its span limit its pairs, perhaps except those of some tokens, which the
+    browser counts, and if its pattern has documents, ranges or padding. The list is empty if all heads have None.
     """
     numbers: list[list[int] | None] = [None] * len(spans)
     for place, rule in enumerate(data.rules):
-        if rule.is_plain or (rule.pattern is not None and (rule.limits or rule.removed is not None)):
+        if rule.is_open or (rule.pattern is not None and (rule.limits or rule.removed is not None)):
             continue
         indices = [index for index, of in enumerate(data.rule_of) if of == place]
         for index, pairs in zip(indices, _pairs(data, rule, [spans[index] for index in indices], ramp), strict=True):

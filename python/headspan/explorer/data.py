@@ -14,6 +14,7 @@ from headspan import _check
 from headspan.explorer.layers import ViewLayer, shown_heads
 from headspan.ops.attention_map import attention_weights
 from headspan.patterns.base import Pattern
+from headspan.patterns.primitives import Full
 
 Array = npt.NDArray[Any]
 HeadId = int | tuple[int, int]
@@ -43,6 +44,13 @@ class Rule:
     def is_plain(self) -> bool:
         """Whether only causality limits the keys."""
         return self.pattern is None and not self.limits and self.removed is None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only causality limits the keys, apart from tokens whose pairs no span limits."""
+        if self.pattern is None or self.pattern.grid or Full() not in self.pattern.alternatives:
+            return self.is_plain
+        return not self.limits and self.removed is None
 
     def equals(self, other: Rule) -> bool:
         """Whether another rule allows the same keys for the same reasons."""

@@ -254,6 +254,7 @@ def _described(rule: Rule, keys: int) -> dict[str, Any]:
     pattern = rule.pattern
     return {
         "plain": rule.is_plain,
+        "open": rule.is_open,
         "causal": rule.causal,
         "name": None if pattern is None else pattern.short_name(),
         "free": [] if pattern is None else list(pattern.global_tokens),

@@ -11,9 +11,11 @@ export function rulesOf(data, view) {
   return data.rules.map((rule) => {
     const freeKeys = new Uint8Array(data.total.keys);
     for (const token of rule.free) freeKeys[token] = 1;
+    const freeBefore = new Int32Array(data.total.keys + 1);
+    freeKeys.forEach((isFree, token) => (freeBefore[token + 1] = freeBefore[token] + isFree));
     const bits = rule.plain ? null : bytes.subarray(at, (at += size));
     const places = rule.grid ? placesOn(rule.grid, rule.gridStart, data.total.keys) : null;
-    return { ...rule, bits, freeKeys, places, tally: null };
+    return { ...rule, bits, freeKeys, freeBefore, places, tally: null };
   });
 }
 

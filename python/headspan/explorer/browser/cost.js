@@ -7,7 +7,7 @@ import { positionOf, reachOf } from "./numbers.js";
 export function costOf(data, index, span, ramp) {
   const reach = reachOf(span, ramp);
   const rule = ruleOf(data, index);
-  if (rule.plain) return written(data, pairsOf(data, rule, reach), keysWithin(data, rule, lastRow(data), reach));
+  if (rule.open) return written(data, pairsOf(data, rule, reach), keysWithin(data, rule, lastRow(data), reach));
   if (data.pooled || (data.zoomed && !data.complete)) return written(data, ...(data.counts[index] ?? [NaN, NaN]));
   const { all, last } = tallyOf(data, rule);
   return written(data, within(all, reach), within(last, reach));
@@ -38,11 +38,16 @@ function lastRow(data) {
   return isOfPart(data) || !data.zoomed ? data.queries - 1 : data.total.queries - 1 - data.firstQuery;
 }
 
-// The number of keys of the whole input that a query sees without a rule: earlier keys, and later ones if not causal.
-function keysWithin(data, { causal }, row, reach) {
+// The number of keys of the whole input that a query sees by an open rule: those within reach, and all that no span
+// limits; earlier keys, and later ones if not causal.
+function keysWithin(data, rule, row, reach) {
   const position = positionOf(data, row);
-  const [first, end] = [Math.max(0, position - reach + 1), causal ? position + 1 : position + reach];
-  return Math.max(0, Math.min(data.total.keys, end) - first);
+  const stop = rule.causal ? Math.min(data.total.keys, position + 1) : data.total.keys;
+  if (rule.freeKeys[position]) return Math.max(0, stop);
+  const [first, end] = [Math.max(0, position - reach + 1), Math.min(stop, position + reach)];
+  const within = Math.max(0, end - first);
+  const { freeBefore } = rule;
+  return within && rule.free.length ? within + freeBefore[first] + Math.max(0, freeBefore[stop] - freeBefore[end]) : within;
 }
 
 // Pairs with a mask above 0, as headspan.cost counts them.

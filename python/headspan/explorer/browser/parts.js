@@ -29,15 +29,16 @@ function drawn(tag, attributes, text) {
   return made;
 }
 
-// A labelled slider; read returns its position, its text and optionally a new end, write receives a new position.
-export function slider({ id, label, min, max, step, read, write }) {
+// A slider; read returns its label, position, text and optionally a new end, write receives a new position.
+export function slider({ id, min, max, step, read, write }) {
   const input = element("input", { type: "range", id, min, max, step });
   const output = element("span", { className: "value", "aria-hidden": "true" }); // screen readers use aria-valuetext
-  const name = element("label", { htmlFor: id, textContent: label });
+  const name = element("label", { htmlFor: id });
   const row = element("div", { className: "slider" }, name, output, input);
   input.addEventListener("input", () => write(Number(input.value)));
   const update = () => {
-    const { place, text, end } = read();
+    const { label, place, text, end } = read();
+    name.textContent = label;
     input.max = Math.max(end ?? max, place);
     input.value = place;
     output.textContent = text;
@@ -173,7 +174,7 @@ function axesOf(end, x, y, name) {
 // ---- the cost
 
 export function costBox(data) {
-  const read = data.rules.some(({ plain, causal }) => !plain || !causal);
+  const read = data.rules.some(({ open, causal }) => !open || !causal);
   const names = ["Pairs", "FLOPs", read ? "KV read" : "KV cache"];
   const meanings = [
     "pairs of a query and a key with a mask above 0",
@@ -190,7 +191,7 @@ export function costBox(data) {
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map(({ row }) => row)));
   const { firstQuery, queries } = data;
   const part = isOfPart(data) ? ` The numbers are for queries ${range(firstQuery, firstQuery + queries)}.` : "";
-  const unknown = !data.complete && data.rules.some(({ plain }) => !plain) && !data.counts.some(Boolean);
+  const unknown = !data.complete && data.rules.some(({ open }) => !open) && !data.counts.some(Boolean);
   const uncounted = unknown ? " Pairs of a pattern within documents, ranges or padding are not counted for maps in blocks." : "";
   const shared = new Set(data.keyHeads).size < data.heads.length;
   const longest = shared ? " Heads that share keys keep them once, for the longest of their spans." : "";
@@ -213,7 +214,8 @@ export function fillCost(cells, data, state) {
     const sum = name === "bytes" ? (list) => sharedBytes(data, list) : (list) => list.reduce((total, cost) => total + cost[name], 0);
     const [all, most] = [sum(costs), sum(full)];
     const texts = [write(head), share(head, full[state.index][name]), write(all), share(all, most)];
-    texts.forEach((text, k) => (cells[i][k].textContent = Number.isNaN(head) ? "\u2013" : text));
+    const unknown = [head, head, all, all].map(Number.isNaN);
+    texts.forEach((text, k) => (cells[i][k].textContent = unknown[k] ? "\u2013" : text));
   });
 }
 
@@ -242,4 +244,14 @@ export function fillStrip(spans, weights, masks, query) {
     span.style.setProperty("--w", weight > 0 ? Math.sqrt(weight).toFixed(3) : "0");
     span.className = !weights ? "" : j === query ? "query" : masks[j] === 1 ? "inside" : masks[j] > 0 ? "edge" : "";
   });
+}
+
+// Scrolls the text, but not the page, to the pinned query.
+export function showQuery(text) {
+  const query = text?.strip.querySelector(".query");
+  if (!query) return;
+  const { strip } = text;
+  const top = query.offsetTop - strip.offsetTop;
+  if (top >= strip.scrollTop && top + query.offsetHeight <= strip.scrollTop + strip.clientHeight) return;
+  strip.scrollTop = top - strip.clientHeight / 2;
 }

@@ -8,14 +8,13 @@ export function assemble(view) {
   view.subtitle = element("p", { className: "subtitle" });
   view.unpin = element("button", { type: "button", className: "quiet", textContent: "Unpin" });
   view.reset = element("button", { type: "button", className: "quiet", textContent: "Reset" });
-  const hint = hintOf(view.data, !view.model.saved);
+  const hint = hintOf(view.data, !view.model.saved, view.movable);
   const note = hint ? [element("p", { className: "note", textContent: hint })] : [];
   const zoom = view.zoom ? [element("div", { className: "tools" }, ...Object.values(view.zoom))] : [];
-  view.reset.hidden = !view.live;
+  view.reset.hidden = !view.movable;
   const buttons = [view.reset];
   if (view.modelBox) {
     view.full = element("button", { type: "button", className: "quiet", textContent: "Full attention" });
-    view.full.hidden = !view.live;
     view.reset.textContent = "Recorded spans";
     buttons.unshift(view.full);
   }

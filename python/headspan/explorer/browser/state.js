@@ -14,8 +14,11 @@ export function longestSpan(data, spans) {
 }
 
 // Counts from Python. In a saved page they are out of date after a slider moved.
-export function countsOf({ model, data }) {
-  return model.saved && data.loaded.length && !data.complete && !data.pooled ? [] : model.get("counts") ?? [];
+export function countsOf({ model, data, first }) {
+  const [spans, ramp] = [model.get("span"), model.get("ramp")];
+  const isMoved = ramp !== first.ramp || spans.some((span, i) => span !== first.span[i]);
+  const isStale = data.pooled ? isMoved : data.loaded.length && !data.complete;
+  return model.saved && isStale ? [] : model.get("counts") ?? [];
 }
 
 export function stateOf({ model, data }) {
@@ -33,9 +36,12 @@ export function stateOf({ model, data }) {
 // Whether the slider moves the spans of all heads of a layer: a choice in views of layers.
 export function layerChoice(view) {
   const { data, moves } = view;
-  if (!data.layered || !view.live) return null;
+  if (!data.layered || !view.movable) return null;
   const input = element("input", { type: "checkbox", name: "layer", checked: moves.layer });
-  input.addEventListener("change", () => (moves.layer = input.checked));
+  input.addEventListener("change", () => {
+    moves.layer = input.checked;
+    view.sliders.forEach((slider) => slider.update());
+  });
   return element("label", { className: "choice" }, input, "Move all heads of the layer");
 }
 
@@ -51,22 +57,24 @@ export function sliders(view) {
   const ends = (most, other) => (model.saved && data.reach !== null ? Math.max(0, data.reach - other) : most);
   const spanOf = (s) => [s.span, spanWords(data, s.index, s.span, s.ramp), ends(data.total.keys, s.ramp)];
   const rampOf = (s) => [s.ramp, counted(data, s.ramp), ends(rampEnd, longestSpan(data, s.spans))];
+  const nameOf = (s) => (view.moves.layer ? `Span of layer ${data.heads[s.index][0]}` : "Span of this head");
   const specs = [
-    ["span", "Span of this head", 0, data.total.keys, 1, spanOf, setSpan],
-    ["ramp", "Ramp", 0, rampEnd, 1, rampOf, (x) => set(view, { ramp: x })],
+    ["span", nameOf, 0, data.total.keys, 1, spanOf, setSpan],
+    ["ramp", () => "Ramp", 0, rampEnd, 1, rampOf, (x) => set(view, { ramp: x })],
     // A step is a hundredth of a power of ten, so that halving and doubling move the slider equally far.
-    ["temperature", "Temperature", -1, 1, 0.01, (s) => [Math.log10(s.temperature), short(s.temperature)],
+    ["temperature", () => "Temperature", -1, 1, 0.01, (s) => [Math.log10(s.temperature), short(s.temperature)],
       (x) => set(view, { temperature: 10 ** x })],
   ];
   return specs.map(([name, label, min, max, step, read, write]) => {
     const made = slider({
-      id: `${id}-${name}`, label, min, max, step, write,
+      id: `${id}-${name}`, min, max, step, write,
       read: () => {
-        const [place, text, end] = read(stateOf(view));
-        return { place, text, end };
+        const state = stateOf(view);
+        const [place, text, end] = read(state);
+        return { label: label(state), place, text, end };
       },
     });
-    made.input.disabled = !view.live;
+    made.input.disabled = !(name === "temperature" ? view.live : view.movable);
     made.input.dataset.name = made.input.name = name;
     return made;
   });

@@ -5,7 +5,8 @@ import {
 import { isUnlimited, reachWords, short } from "./words.js";
 import { drawMap, drawOver, edgesOf, paintWeights } from "./paint.js";
 import {
-  bdi, costBox, curveBox, drawCurve, element, fieldsOf, fillCost, fillStrip, headsOfLayer, legendBox, readout, textStrip,
+  bdi, costBox, curveBox, drawCurve, element, fieldsOf, fillCost, fillStrip, headsOfLayer, legendBox, readout, showQuery,
+  textStrip,
 } from "./parts.js";
 import { headPictures, paintHead, showRow } from "./heads.js";
 import { askForPredictions, fillModel, modelBox } from "./model.js";
@@ -45,7 +46,7 @@ function render({ model, el }) {
     if (inBlocks === view.data.pooled) return;
     changed();
     // Blocks in a saved page are those of the settings with which it was saved.
-    if (model.saved && inBlocks) set(view, { ramp: first.ramp, temperature: first.temperature });
+    if (model.saved && inBlocks) set(view, { ...(view.movable ? {} : { ramp: first.ramp }), temperature: first.temperature });
   };
   const stopAsking = askForPredictions(model);
   model.on("change:meta", changed);
@@ -75,6 +76,7 @@ function mount(model, el, fixed, before) {
     view.root.remove();
   };
   refresh(view);
+  showQuery(view.text);
   return view;
 }
 
@@ -86,6 +88,7 @@ function build(model, { first, id, moves }, before) {
   data.counts = countsOf(view);
   view.spans = model.get("span");
   view.live = !data.pooled || !model.saved; // a saved page cannot ask Python for other pooled maps
+  view.movable = view.live || model.get("recorded")?.span !== undefined; // the bill of a model follows, if no map does
   view.rows = data.pooled ? null : everyRow(data);
   view.dots = new Map();
   view.source = document.createElement("canvas");
@@ -126,11 +129,11 @@ function watchModel(view) {
     span: () => (changedHeads(view).forEach((i) => view.waiting.add(i)), plan()),
     ramp: () => (everyHead(view), plan()),
     temperature: () => (everyHead(view), plan()),
-    selected: () => view.gone || (overlay(view), fillModel(view, stateOf(view))),
+    selected: () => view.gone || (overlay(view), showQuery(view.text), fillModel(view, stateOf(view))),
     predicted: () => view.gone || fillModel(view, stateOf(view)),
     strongest: () => view.gone || overlay(view),
     maps: () => ((view.data.maps = floatsOf(model.get("maps"))), everyHead(view), plan()),
-    counts: () => ((view.data.counts = countsOf(view)), plan()),
+    counts: plan,
     computing: () => showComputing(view),
   };
   for (const [name, handler] of Object.entries(handlers)) model.on(`change:${name}`, handler);
@@ -184,6 +187,7 @@ function refresh(view) {
   const started = performance.now();
   const { data } = view;
   const state = stateOf(view);
+  data.counts = countsOf(view);
   view.sliders.forEach((slider) => slider.update());
   view.lacksKeys = data.reach !== null && reachOf(longestSpan(data, state.spans), state.ramp) - 1 > data.reach;
   showComputing(view);

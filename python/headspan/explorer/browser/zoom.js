@@ -62,7 +62,7 @@ function hintOfSome(data, live) {
 }
 
 // A hint for readers of a long input.
-export function hintOf(data, live) {
+export function hintOf(data, live, movable) {
   const larger = Math.max(data.queries, data.width);
   if (data.loaded.length && !data.complete) return hintOfSome(data, live);
   const size = `${bytes(data.needs)} of queries and keys`;
@@ -71,7 +71,8 @@ export function hintOf(data, live) {
     const why = `Shown in blocks, because ${count} are more than max_tokens=${data.maxTokens}.`;
     const everyPair = data.layered ? "every pair of the selected head" : `every pair and need ${size}`;
     const more = `With max_tokens=${larger} the browser would compute ${everyPair}.`;
-    const now = live ? "Zoom in to see pairs." : "The sliders need Python, or a page saved after zooming in.";
+    const saved = movable ? "The bill follows the sliders, but the map needs" : "The sliders need";
+    const now = live ? "Zoom in to see pairs." : `${saved} Python, or a page saved after zooming in.`;
     return `${why} ${now} ${more}`;
   }
   if (data.pooled) {
