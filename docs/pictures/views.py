@@ -1,7 +1,8 @@
 """Take the pictures of the interactive view: ``python docs/pictures/views.py [NAME ...]``.
 
-Needs the extra ``browser`` and Chromium. Pages that show no scripts, such as those of GitHub, show these pictures:
-of each notebook that calls `hs.explore`, of the example run in light and dark and on a phone, and of a pattern.
+Needs the extra ``browser``, Chromium and SmolLM2. Pages that show no scripts, such as those of GitHub, show these
+pictures: of each notebook that calls `hs.explore`, of the example run in light and dark and on a phone, of a pattern,
+and of a language model after a move of the spans of one layer.
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ PLACE = """([query, key]) => {
 SENTENCE = (
     "The head that looks far sees the first word ; the head that looks near sees only the words before it , "
     "and a pattern says which pairs there are at all ."
+)
+
+STORY = (
+    "Anna hid the silver key under the third flower pot by the door. Then she walked down to the harbour, bought bread "
+    "and two oranges, and watched the boats until it was dark. It rained a little. On the way home she met her brother "
+    'Paul, who had been away for many years, and they talked about the old house, the garden and the sea. "I have no '
+    'way to get in," he said. "That is easy," she answered. "The silver key is under the third flower pot by the door."'
 )
 
 
@@ -98,6 +106,20 @@ def of_a_pattern() -> Explorer:
     return view
 
 
+def of_a_model() -> Explorer:
+    """Return the view of SmolLM2 after all spans of layer 18 were moved to 8 tokens."""
+    import headspan.torch
+    from headspan.lab.pretrained.loading import load
+
+    loaded = load("smollm2")
+    view = headspan.torch.explore(loaded.model, STORY, loaded.tokenizer)
+    layers, heads = view.model_spans.spans.shape
+    view.span = [8 if layer == 18 else view.meta["keys"] for layer in range(layers) for _ in range(heads)]
+    flowers = [place for place, token in enumerate(view.meta["tokens"]) if token == " flower"]
+    view.head, view.selected = [18, 0], flowers[-1]
+    return view
+
+
 def of_a_notebook(path: Path) -> Explorer:
     """Run the cells of a notebook up to the one that calls `hs.explore`, and return its view."""
     code = ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
@@ -127,6 +149,7 @@ def pictures() -> dict[Path, Callable[[Browser], Image.Image]]:
         HERE / "explore_narrow.png": lambda browser: side_by_side(
             *(shot(browser, example(8, 250), 400, height=860, scheme=s, key=222) for s in ("light", "dark"))
         ),
+        HERE / "explore_model.png": lambda browser: shot(browser, of_a_model(), 1100, height=960),
         HERE / "slides" / "view.png": lambda browser: shot(browser, example(11, 150), 960, height=810, key=128),
     }
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):

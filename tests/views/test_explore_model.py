@@ -160,7 +160,6 @@ def test_the_predictions_are_those_after_the_pinned_token(opened):
 def test_a_page_saved_after_a_move_has_its_predictions(opened):
     view = model_view()
     view.span = [3] * HEADS + [10] * 8
-    view.asked = {"span": view.span, "ramp": view.ramp}
     page = opened(view)
     assert losses(page)[1][1] == f"{loss_of((0,), 3):.3f}"
     assert "computed before the page was saved. This page has no model" in note(page)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,13 @@ class ModelExplorer(Explorer):
     def recorded_loss(self) -> float | None:
         """The loss of the model with the spans that it had, in nats per token."""
         return self._model.recorded.loss
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the current view to one HTML file, with the loss and predictions for its spans, as `Explorer.save`."""
+        last = self.predicted or self.recorded
+        if self._model.refusal is None and (self.span, self.ramp) != (last["span"], last["ramp"]):
+            self._answer(None)
+        return super().save(path)
 
     def _predict(self) -> Prediction:
         if self._model.refusal is None:

@@ -62,7 +62,7 @@ def look(options: argparse.Namespace) -> int:
     ids = loaded.tokenizer(text, verbose=False).input_ids[: options.tokens]
     if not ids:
         raise RunError(f"{options.text} must contain at least one token")
-    view = headspan.torch.explore(loaded.model, ids, loaded.tokenizer)
+    view = headspan.torch.explore(loaded.model, ids, loaded.tokenizer, live=False)
     page = options.out or Path(f"{loaded.name}.html")
     view.save(page)
     print(page)

@@ -78,3 +78,23 @@ def test_a_fit_of_few_steps_keeps_the_budget(smollm2, ids):
     assert 0.45 < fit.cache_bytes / fit.full_cache_bytes <= 0.5
     assert fit.fitted_after <= fit.uniform.fitted_loss
     assert len(np.unique(fit.spans)) > 10
+
+
+def test_moved_spans_in_the_view_give_the_loss_of_the_whole_model(smollm2, ids):
+    pytest.importorskip("anywidget")
+    headspan.torch.set_spans(smollm2.model, None)
+    text = ids[0, :200]
+    view = headspan.torch.explore(smollm2.model, text, smollm2.tokenizer)
+    for layer in (25, 10, 18):  # upwards and downwards
+        spans = np.reshape(view.span, (30, 9))
+        spans[layer, :5] = layer
+        view.span = spans.ravel()
+        moved = view.model_spans
+        loss = view.loss
+        headspan.torch.set_spans(smollm2.model, moved.spans, ramp=moved.ramp)
+        with torch.no_grad():
+            logits = smollm2.model(text[None]).logits[0].double()
+        headspan.torch.set_spans(smollm2.model, None)
+        expected = torch.nn.functional.cross_entropy(logits[:-1], text[1:])
+        assert loss == pytest.approx(float(expected), abs=1e-5)
+    assert loss != view.recorded_loss
