@@ -67,6 +67,7 @@ def shot(
     with tempfile.TemporaryDirectory() as folder:
         page.goto(view.save(Path(folder) / "view.html").as_uri())
         page.wait_for_selector(".headspan-view .map canvas")
+        page.wait_for_selector(".overview canvas[width='1']", state="detached")  # all small maps are drawn
         if key is not None:
             page.mouse.move(*page.evaluate(PLACE, [view.selected, key]))
         picture = page.screenshot(full_page=height is None)
@@ -109,9 +110,9 @@ def of_a_pattern() -> Explorer:
 def of_a_model() -> Explorer:
     """Return the view of SmolLM2 after all spans of layer 18 were moved to 8 tokens."""
     import headspan.torch
-    from headspan.lab.pretrained.loading import load
+    from headspan.lab import load_pretrained
 
-    loaded = load("smollm2")
+    loaded = load_pretrained("smollm2")
     view = headspan.torch.explore(loaded.model, STORY, loaded.tokenizer)
     layers, heads = view.model_spans.spans.shape
     view.span = [8 if layer == 18 else view.meta["keys"] for layer in range(layers) for _ in range(heads)]
@@ -149,7 +150,7 @@ def pictures() -> dict[Path, Callable[[Browser], Image.Image]]:
         HERE / "explore_narrow.png": lambda browser: side_by_side(
             *(shot(browser, example(8, 250), 400, height=860, scheme=s, key=222) for s in ("light", "dark"))
         ),
-        HERE / "explore_model.png": lambda browser: shot(browser, of_a_model(), 1100, height=960),
+        HERE / "explore_model.png": lambda browser: shot(browser, of_a_model(), 1200, height=940),
         HERE / "slides" / "view.png": lambda browser: shot(browser, example(11, 150), 960, height=810, key=128),
     }
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):

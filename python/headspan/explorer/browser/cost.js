@@ -50,8 +50,15 @@ function keysWithin(data, rule, row, reach) {
   return within && rule.free.length ? within + freeBefore[first] + Math.max(0, freeBefore[stop] - freeBefore[end]) : within;
 }
 
-// Pairs with a mask above 0, as headspan.cost counts them.
+// Pairs with a mask above 0, as headspan.cost counts them. Many heads have the same reach.
 function pairsOf(data, rule, reach) {
+  rule.pairs ??= new Map();
+  const bounded = Math.min(reach, data.total.keys + data.total.queries);
+  if (!rule.pairs.has(bounded)) rule.pairs.set(bounded, countWithin(data, rule, bounded));
+  return rule.pairs.get(bounded);
+}
+
+function countWithin(data, rule, reach) {
   const last = lastRow(data);
   let pairs = 0;
   for (let row = isOfPart(data) ? 0 : -data.firstQuery; row <= last; row++) pairs += keysWithin(data, rule, row, reach);

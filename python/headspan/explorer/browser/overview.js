@@ -32,6 +32,7 @@ export function overviewBox(data, id, choose) {
   overview.box.classList.toggle("wide", columns.length > MAX_HEADS_IN_ROW);
   overview.place = () => [overview.scroller.scrollLeft, overview.scroller.scrollTop];
   overview.moveTo = (place) => ([overview.scroller.scrollLeft, overview.scroller.scrollTop] = place);
+  overview.show = (index) => scrollTo(overview, index);
   overview.inputs.forEach((input, i) => input.addEventListener("change", () => choose(i)));
   grid.addEventListener("keydown", (event) => stepRow(overview, data, event, choose));
   return overview;
@@ -47,6 +48,13 @@ function tile(overview, data, index, id, row, col) {
   label.addEventListener("pointerenter", () => point(overview, data, index));
   label.addEventListener("pointerleave", () => point(overview, data, null));
   return label;
+}
+
+// Scrolls the table, but not the page, to a head.
+function scrollTo({ scroller, inputs }, index) {
+  const label = inputs[index].parentElement;
+  const top = label.offsetTop - scroller.offsetTop;
+  if (top + label.offsetHeight > scroller.clientHeight) scroller.scrollTop = top - scroller.clientHeight / 2;
 }
 
 // A choice between the two pictures of a head.

@@ -77,6 +77,7 @@ function mount(model, el, fixed, before) {
   };
   refresh(view);
   showQuery(view.text);
+  if (!before) view.overview?.show(stateOf(view).index);
   return view;
 }
 
