@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import mean, stdev
 from typing import Any
 
 from benchmarks.pages.registry import figures
@@ -131,3 +132,42 @@ def _openings(written: Any) -> Iterator[tuple[Any, ...]]:
     blank = [span for span, name in lowest if name == "indentation"]
     words = [span for span, name in lowest if "letter" in name]
     yield "in three runs (# to #) and within words in two (# and #;", min(blank), max(blank), min(words), max(words)
+
+
+_REAL = "experiments/results/real"
+_ARMS = {
+    "fitted spans": ("fitted",),
+    "one span a layer": ("one span a layer",),
+    "one span": ("one span",),
+    "the fitted spans, dealt to other heads": ("dealt 0", "dealt 1", "dealt 2"),
+    "some heads full, by ablation": ("full or window by ablation",),
+    "some heads full, by attention mass": ("full or window by mass",),
+    "received weight": ("received weight",),
+    "received weight, as many tokens as the fitted spans": ("received weight, rows as fitted",),
+    "received weight, inside larger fitted spans": ("received weight inside",),
+}
+
+
+@figures("README.md", f"{_REAL}/bible_50.json")
+def _real_model(result: Any) -> Iterator[tuple[Any, ...]]:
+    for name in list(_ARMS)[:4]:
+        yield f"| {name} | # % (#) |", *_increase(result, name)
+
+
+@figures("docs/explain/real.md", f"{_REAL}/*_50.json")
+def _real_models(results: Any) -> Iterator[tuple[Any, ...]]:
+    for name, arms in _ARMS.items():
+        if all(f"{arm} 2048" in result for arm in arms for result in results):
+            values = [value for result in results for value in _increase(result, name)]
+            yield f"| {name} |{' # % (#) |' * len(results)}", *values
+
+
+def _increase(result: Any, name: str) -> tuple[float, float]:
+    """Return the increase of the loss over full attention in percent, and its standard error over windows.
+
+    Several arms, such as three deals, count as one: their mean in each window.
+    """
+    losses, full = [result[f"{arm} 2048"] for arm in _ARMS[name]], result["full attention 2048"]
+    differences = [mean(window) - before for *window, before in zip(*losses, full, strict=True)]
+    scale = 100 / mean(full)
+    return scale * mean(differences), scale * stdev(differences) / len(differences) ** 0.5
