@@ -13,8 +13,8 @@ def sizes(layers, heads, **more):
     return {"tokens": TOKENS, "num_layers": layers, "num_heads": heads, "head_dim": 8, "ramp": 4, **more}
 
 
-def price(layers=2, heads=4, key_heads=2, ramp=4.0, first_tokens=0):
-    return Price(TOKENS, layers, heads, key_heads, 8, ramp, first_tokens, np.float32)
+def price(layers=2, heads=4, key_heads=2, ramp=4.0, first_tokens=0, causal=True):
+    return Price(TOKENS, layers, heads, key_heads, 8, ramp, first_tokens, np.float32, causal=causal)
 
 
 class Planted:
@@ -52,12 +52,15 @@ def counted(spans, ramp=4.0, **options):
 
 @pytest.mark.parametrize("ramp", [0.0, 1.0, 2.5, 32.0])
 @pytest.mark.parametrize("sinks", [0, 5, 400])
-def test_pairs_are_those_that_cost_counts(ramp, sinks):
+@pytest.mark.parametrize("causal", [True, False])
+def test_pairs_are_those_that_cost_counts(ramp, sinks, causal):
     rng = np.random.default_rng(0)
-    pricing = price(ramp=ramp, first_tokens=sinks)
+    pricing = price(ramp=ramp, first_tokens=sinks, causal=causal)
     pattern = Full() | Global(range(min(sinks, TOKENS))) if sinks else None
     for spans in (pricing.full, 0 * pricing.full, rng.integers(0, TOKENS, (2, 2)), rng.uniform(0, TOKENS, (2, 2))):
-        assert pricing.pairs(np.asarray(spans)) == counted(pricing.of_heads(spans), ramp, pattern=pattern)
+        assert pricing.pairs(np.asarray(spans)) == counted(
+            pricing.of_heads(spans), ramp, pattern=pattern, causal=causal
+        )
 
 
 @pytest.mark.parametrize("ramp", [1.0, 2.5, 32.0])

@@ -14,7 +14,7 @@ from headspan.ops.storage import storage_of
 
 def checked_price(
     *, tokens: int, num_layers: int, num_heads: int, head_dim: int, num_key_heads: int, ramp: float, first_tokens: int,
-    dtype: object, unit: Unit,
+    dtype: object, unit: Unit, causal: bool,
 ) -> Price:  # fmt: skip
     """Return the sizes of a model and a text."""
     layers = _check.integer("num_layers", num_layers, at_least=1)
@@ -24,6 +24,8 @@ def checked_price(
         raise ValueError(f"num_heads must be a multiple of num_key_heads, not {heads} and {key_heads}")
     if unit not in ("pairs", "cache"):
         raise ValueError(f"budget_of must be 'pairs' or 'cache', not {_check.describe(unit)}")
+    if not _check.flag("causal", causal) and unit == "cache":
+        raise ValueError("budget_of must be 'pairs' if causal is False, since only causal attention has a cache")
     storage_of(dtype)  # raises an error for other types
     return Price(
         tokens=_check.integer("tokens", tokens, at_least=2),
@@ -35,6 +37,7 @@ def checked_price(
         first_tokens=_check.integer("first_tokens", first_tokens, at_least=0),
         dtype=dtype,
         unit=unit,
+        causal=bool(causal),
     )
 
 

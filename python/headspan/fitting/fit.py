@@ -38,6 +38,7 @@ def fit_spans(
     steps: int = 150,
     state: DescentState | None = None,
     first_tokens: int = 0,
+    causal: bool = True,
     dtype: object = np.float32,
     progress: bool = True,
 ) -> SpanFit:
@@ -46,6 +47,7 @@ def fit_spans(
     The model is a function that takes spans and returns the loss of the model with these spans. Heads that need little
     context get a short span, so that the other heads can keep a long one. The function also measures one span for all
     heads. On the data of `loss`, the result is never worse than such a span with the same number of pairs.
+    Attention is causal by default; with ``causal=False`` a head reaches as far ahead as back.
 
     Parameters
     ----------
@@ -86,6 +88,9 @@ def fit_spans(
         to the bit as without the interruption.
     first_tokens : int
         The number of first tokens that are seen at any distance. Their pairs are counted, and `loss` has to apply them.
+        Without causality, the first tokens also see all others.
+    causal : bool
+        Whether the attention of the model is causal. Otherwise the pairs on both sides are counted.
     dtype : dtype or str
         The type in which a cache stores keys and values, see `SpanCache`.
     progress : bool
@@ -147,6 +152,7 @@ def fit_spans(
         first_tokens=first_tokens,
         dtype=dtype,
         unit=budget_of,
+        causal=causal,
     )
     for name, function in {"loss": loss, "held_out": held_out, "gradient": gradient}.items():
         if not callable(function) and (name != "gradient" or function is not None):
@@ -214,6 +220,7 @@ def fit_spans(
             uniform_wins=is_uniform(best),
             evaluations=measured.evaluations,
             state=state if learns else None,
+            is_causal=price.causal,
         )
 
 

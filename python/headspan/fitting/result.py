@@ -61,6 +61,9 @@ class SpanFit(NamedTuple):
         The number of evaluations of `loss`, without those of `gradient` and `held_out`.
     state : DescentState or None
         The state of the method "learn" after its last step, to go on from after an interrupt.
+    is_causal : bool
+        Whether pairs are those of causal attention. Other attention has no cache, and bytes are those that a causal
+        model of this size would have.
 
     See Also
     --------
@@ -87,6 +90,7 @@ class SpanFit(NamedTuple):
     uniform_wins: bool
     evaluations: int
     state: DescentState | None = None
+    is_causal: bool = True
 
     @property
     def share(self) -> float:
@@ -125,8 +129,9 @@ class SpanFit(NamedTuple):
         done = ""
         if self.state is not None and self.state.step < self.state.steps:
             done = f"; stopped after {self.state.step} of {self.state.steps} steps"
+        cache = f", {self.cache_bytes / self.full_cache_bytes:.1%} of the cache" if self.is_causal else ""
         return (
-            f"{self.share:.1%} of the pairs, {self.cache_bytes / self.full_cache_bytes:.1%} of the cache; "
+            f"{self.share:.1%} of the pairs{cache}; "
             f"held-out loss {self.loss_before:.4f} before and {self.loss_after:.4f} after, "
             f"{self.excess:+.2%}; {window}{done}"
         )

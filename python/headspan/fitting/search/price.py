@@ -28,6 +28,8 @@ class Price:
     ----------
     unit : {"pairs", "cache"}
         The unit of `amount`, in which a fit counts: the pairs of a text, or the bytes of the caches at its last token.
+    causal : bool
+        Whether a head reaches earlier tokens only, or as far ahead as back.
     """
 
     tokens: int
@@ -39,6 +41,7 @@ class Price:
     first_tokens: int
     dtype: object
     unit: Unit = "pairs"
+    causal: bool = True
 
     @property
     def full(self) -> Spans:
@@ -90,10 +93,14 @@ class Price:
 
     @cached_property
     def _pair_counts(self) -> npt.NDArray[np.float64]:
-        """Pairs of a head that reaches 0, 1, ... tokens - 1 tokens back."""
-        before = np.arange(self.tokens)
-        added = self.tokens - before - np.minimum(self.first_tokens, self.tokens - before)  # sinks are seen in any case
-        added[0] = self.tokens + np.minimum(before, self.first_tokens).sum()
+        """Pairs of a head that reaches 0, 1, ... tokens - 1 tokens back, and as many ahead if it is not causal."""
+        at_distance = self.tokens - np.arange(self.tokens)
+        with_sinks = np.minimum(self.first_tokens, at_distance)
+        if not self.causal:
+            at_distance[1:] *= 2
+            with_sinks[1:] *= 2  # the first tokens also see all others
+        added = at_distance - with_sinks  # sinks are seen in any case
+        added[0] = self.tokens + with_sinks[1:].sum()
         return np.cumsum(added).astype(np.float64)
 
     def _rows(self, spans: Spans) -> npt.NDArray[np.intp]:

@@ -32,6 +32,7 @@ def fit_spans(
     tokenizer: Any = None,
     ramp: float | None = None,
     first_tokens: int = 0,
+    causal: bool | None = None,
     tokens: int | None = None,
     batch: int | None = None,
     steps: int = 150,
@@ -42,13 +43,16 @@ def fit_spans(
     """Find the smallest spans for a trained model, and set them in the model.
 
     The weights do not change. The fit also measures one uniform span for all heads. On the windows on which losses are
-    measured, the spans of the model are never worse than the uniform span at the same number of pairs or bytes.
+    measured, the spans of the model are never worse than the uniform span at the same number of pairs or bytes. Pairs
+    are by default those of the attention of a transformers model, and causal otherwise; ``causal=False`` counts pairs
+    on both sides.
 
     Parameters
     ----------
     model : Module
-        A transformers decoder with ``attn_implementation="headspan"``, or a model of `AdaptiveSpanAttention`, or of
-        `torch.nn.MultiheadAttention` with spans from `convert`. All layers must have the same heads.
+        A transformers decoder or encoder with ``attn_implementation="headspan"``, or a model of
+        `AdaptiveSpanAttention`, or of `torch.nn.MultiheadAttention` with spans from `convert`. All layers must have the
+        same heads.
     data : Tensor, sequence or str
         For a transformers model, token ids of shape (windows, tokens), or with `tokenizer` one text or several. With a
         function as `loss`, any tensor with windows along its first axis, or a sequence of batches for `loss`.
@@ -78,6 +82,9 @@ def fit_spans(
         Ramp of the soft mask, which every head reaches beyond its span. Default: the ramp of the model's spans, or 32.
     first_tokens : int
         Number of first tokens that are visible at any distance, see `set_spans`; only for transformers models.
+    causal : bool, optional
+        Whether the attention is causal, so that the pairs with earlier tokens only are counted. A transformers model
+        tells; other models are causal by default.
     tokens : int, optional
         Length of the sequences; required if `data` is a sequence of batches. With texts the length of the windows, by
         default 1024.
@@ -114,7 +121,7 @@ def fit_spans(
     -----
     `set_spans` sets the spans, or they are stored in the `AdaptiveSpan` of each attention if there is one. A head whose
     span covers the window gets no limit. During the fit, the model is in eval mode. After an error, it is restored.
-    Pairs, budget and share are those of causal attention, also for a bidirectional model.
+    In a bidirectional model, a head reaches as far ahead as back, and the pairs on both sides are counted.
 
     An interrupt during the steps of "learn" ends them: the model gets the best spans so far, within the budget or the
     tolerance.
@@ -212,10 +219,21 @@ def fit_spans(
             steps=steps,
             state=state,
             first_tokens=sinks,
+            causal=_causal(causal, places),
             progress=progress,
         )
     places.give(fit.spans, fit.ramp, length, sinks)
     return fit
+
+
+def _causal(causal: bool | None, places: Places) -> bool:
+    """Return whether to count the pairs of causal attention; a transformers model and the argument must agree."""
+    if not places.of_transformers:
+        return True if causal is None else _check.flag("causal", causal)
+    is_causal = not places.is_bidirectional
+    if causal is not None and _check.flag("causal", causal) != is_causal:
+        raise ValueError(f"causal must be {is_causal} for {type(places.model).__name__}, or not given, not {causal}")
+    return is_causal
 
 
 def _loss_function(loss: Any, places: Places) -> Loss | None:

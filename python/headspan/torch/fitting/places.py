@@ -20,6 +20,7 @@ from headspan.torch.transformers.models import (
     is_bidirectional,
     is_of_transformers,
     layers_of,
+    number_attentions,
 )
 from headspan.torch.transformers.spans import UNLIMITED, set_spans
 
@@ -92,6 +93,7 @@ class Places:
         kinds = layers_of(config)[0]
         if set(kinds) != {"full_attention"}:
             raise ValueError(f"fitting is for layers of full attention, not of {', '.join(sorted(set(kinds)))}")
+        number_attentions(self.model, config)
         self.attentions.sort(key=lambda module: module.layer_idx)
         numbers = [module.layer_idx for module in self.attentions]
         if numbers != list(range(config.num_hidden_layers)):

@@ -61,6 +61,22 @@ def reads_other_layers(config: Any) -> bool:
     return bool(getattr(config, "num_kv_shared_layers", 0))
 
 
+def number_attentions(model: nn.Module, config: Any) -> None:
+    """Give each attention a number, `layer_idx`, in order, if the model gives none, as many encoders do."""
+    attentions: list[Any] = [m for m in model.modules() if is_of_transformers(m) and m.config is config]
+    if not attentions or any(getattr(module, "layer_idx", None) is not None for module in attentions):
+        return
+    layers = config.num_hidden_layers
+    if len(attentions) != layers:
+        groups = "; set num_hidden_groups in its configuration" if hasattr(config, "num_hidden_groups") else ""
+        raise ValueError(
+            f"each of the {layers} layers must have its own attention, but {type(model).__name__} has "
+            f"{len(attentions)}{groups}"
+        )
+    for number, module in enumerate(attentions):
+        module.layer_idx = number
+
+
 def layers_of(config: Any) -> tuple[list[str], list[int | None]]:
     """Return the kind of each layer, and the size of its sliding window or None."""
     try:

@@ -12,7 +12,7 @@ import torch
 
 from headspan import _check
 from headspan.patterns import Full, Global
-from headspan.torch.transformers.models import check_implementation, decoder_config
+from headspan.torch.transformers.models import check_implementation, decoder_config, number_attentions
 
 UNLIMITED = 1e30  # a span that covers any sequence
 NAME = "headspan"  # the name of the attention implementation
@@ -25,7 +25,7 @@ def set_spans(
     ramp: float = 32,
     first_tokens: int = 0,
 ) -> None:
-    """Set the spans of the heads of a transformers decoder; its configuration stores and saves them.
+    """Set the spans of the heads of a transformers model; its configuration stores and saves them.
 
     The model must use ``attn_implementation="headspan"``, see `register`. If a layer has a sliding window, both the
     window and the spans apply.
@@ -33,7 +33,7 @@ def set_spans(
     Parameters
     ----------
     model : PreTrainedModel
-        A decoder without an encoder.
+        A decoder without an encoder, or an encoder alone.
     spans : array_like or None
         Spans in tokens: one number for all heads, an array of shape (layers, heads) or (layers, 1), or a list with the
         spans of the heads of each layer or None. A layer of None and a span of inf have no limit. None removes all
@@ -41,8 +41,9 @@ def set_spans(
     ramp : float
         See `headspan.attention`.
     first_tokens : int
-        Number of first tokens that are visible at any distance. With sinks, left padding, packed sequences and sliding
-        windows raise an error when the model runs, because the sinks would not be the first tokens or not be visible.
+        Number of first tokens that are visible at any distance; in an encoder they also see all others. With sinks,
+        left padding, packed sequences and sliding windows raise an error when the model runs, because the sinks would
+        not be the first tokens or not be visible.
 
     Raises
     ------
@@ -85,6 +86,8 @@ def set_spans(
             "turns them into fixed spans, which set_spans can change"
         )
     layers = None if spans is None else of_layers(spans, config)
+    if layers is not None:
+        number_attentions(model, config)
     checked_ramp = _check.number("ramp", ramp, at_least=0)
     config.headspan_first_tokens = _check.integer("first_tokens", first_tokens, at_least=0)
     config.headspan_spans, config.headspan_ramp = layers, checked_ramp
@@ -131,6 +134,7 @@ def freeze_spans(model: torch.nn.Module) -> None:
     learned = [module for module in model.modules() if hasattr(module, "headspan_span")]
     if not learned:
         raise ValueError("model must have learned spans, which headspan.torch.convert gives it, but has none")
+    number_attentions(model, config)
     for module in learned:
         if not isinstance(getattr(module, "layer_idx", None), int):
             raise ValueError(f"each attention must have a number, layer_idx, but a {type(module).__name__} has none")
@@ -290,4 +294,12 @@ def _configured(module: torch.nn.Module) -> list[float] | None:
     layer: Any = getattr(module, "layer_idx", None)
     _check_loaded(config, layer)
     spans = getattr(config, "headspan_spans", None)
-    return None if spans is None else spans[layer]
+    if spans is None:
+        return None
+    if layer is None:
+        raise ValueError(
+            f"{type(module).__name__} has no number, layer_idx, by which it finds its spans in the configuration; "
+            "headspan.torch.set_spans(model, model.config.headspan_spans, ramp=model.config.headspan_ramp) numbers it"
+        )
+    heads: list[float] | None = spans[layer]
+    return heads

@@ -3,7 +3,7 @@
 import headspan as hs
 import numpy as np
 import pytest
-from families import model_of, tokens
+from families import make_loud, model_of, tokens
 from letters import letters
 from peers import torch, transformers
 from torch.nn import functional as F
@@ -239,3 +239,75 @@ def test_learned_spans_in_some_layers_only_are_refused():
     headspan.torch.convert(model.model.layers[0], max_span=20, ramp=4)
     with pytest.raises(ValueError, match="model must have learned spans in all attentions or in none"):
         headspan.torch.fit_spans(model, IDS, budget=0.8)
+
+
+def encoder(name, **changes):
+    """An encoder of transformers whose attentions have no numbers, for hidden states or token ids of 40 places."""
+    sizes = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 32}
+    if name == "Whisper":
+        sizes = {"d_model": 24, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 32}
+        changes |= {"num_mel_bins": 8, "max_source_positions": 40, "is_encoder_decoder": False}
+    config = getattr(transformers, f"{name}Config")(**sizes | changes)
+    config._attn_implementation = "headspan"
+    torch.manual_seed(0)
+    kind = transformers.models.whisper.modeling_whisper.WhisperEncoder if name == "Whisper" else None
+    model = (kind or getattr(transformers, f"{name}Model"))(config).eval()
+    make_loud(model)
+    return model
+
+
+ENCODERS = {
+    "Albert": {"vocab_size": 50, "embedding_size": 16, "num_hidden_groups": 2},
+    "Bert": {"vocab_size": 50},
+    "Whisper": {},
+}
+
+
+def inputs_of(name):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(6, 8, 80, generator=generator) if name == "Whisper" else tokens(6, 40)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_is_fitted_with_the_pairs_on_both_sides(name):
+    model = encoder(name, **ENCODERS[name])
+    with torch.no_grad():
+        batches = [(inputs, model(inputs).last_hidden_state) for inputs in inputs_of(name).split(2)]
+
+    def loss(model, batch):
+        return 1 + (model(batch[0]).last_hidden_state - batch[1]).square().mean()
+
+    options = {"loss": loss, "tokens": 40, "budget": 0.5, "ramp": 2, "steps": 8}
+    fit = headspan.torch.fit_spans(model, batches[:2], held_out=batches[2:], **options)
+    counted = hs.cost(tokens=40, num_heads=8, head_dim=6, span=fit.spans.ravel(), ramp=2, causal=False)
+    assert fit.pairs == counted.pairs <= 0.5 * fit.full_pairs
+    assert fit.full_pairs == 8 * 40 * 40
+    assert not fit.is_causal
+    assert "cache" not in str(fit)
+    assert model.config.headspan_spans == np.where(fit.spans >= 40, 1e30, fit.spans).tolist()
+    with torch.no_grad():
+        assert fit.loss_after == pytest.approx(float(loss(model, batches[2])), abs=1e-5)
+    with pytest.raises(ValueError, match=r"causal must be False for .*, or not given, not True"):
+        headspan.torch.fit_spans(model, batches[:2], held_out=batches[2:], causal=True, **options)
+    with pytest.raises(ValueError, match="budget_of must be 'pairs' if causal is False"):
+        headspan.torch.fit_spans(model, batches[:2], held_out=batches[2:], budget_of="cache", **options)
+
+
+def test_layers_that_share_one_attention_cannot_have_spans_of_their_own():
+    model = encoder("Albert", vocab_size=50, embedding_size=16)
+    match = "each of the 2 layers must have its own attention, but AlbertModel has 1; set num_hidden_groups"
+    with pytest.raises(ValueError, match=match):
+        headspan.torch.set_spans(model, 9)
+    assert getattr(model.config, "headspan_spans", None) is None
+
+
+def test_an_attention_without_a_number_does_not_find_its_spans():
+    model = encoder("Albert", **ENCODERS["Albert"])
+    other = encoder("Albert", **ENCODERS["Albert"])
+    headspan.torch.set_spans(model, 9, ramp=2)
+    other.config.headspan_spans, other.config.headspan_ramp = model.config.headspan_spans, 2
+    with pytest.raises(ValueError, match="AlbertAttention has no number, layer_idx"):
+        other(tokens(1, 40))
+    headspan.torch.set_spans(other, other.config.headspan_spans, ramp=2)
+    with torch.no_grad():
+        assert torch.equal(other(tokens(1, 40))[0], model(tokens(1, 40))[0])
