@@ -101,6 +101,16 @@ def test_descent_finds_what_each_head_needs(seed):
     assert fit.fitted_after <= fit.fitted_before * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("steps", [20, 60, 150])
+def test_learned_spans_that_exceed_the_tolerance_are_lengthened_and_not_given_up(seed, steps):
+    planted = Planted(drawn(seed), power=2.0)
+    fit = planted.fit(tolerance=1e-3, method="learn", gradient=planted.gradient, steps=steps)
+    assert not fit.uniform_wins
+    assert fit.share < 0.55
+    assert fit.fitted_after <= fit.fitted_before * (1 + 1e-3)
+
+
 @pytest.mark.parametrize("method", ["profile", "learn"])
 def test_spans_are_learned_by_default_where_there_is_a_gradient(method):
     planted = Planted(drawn(0), power=2.0)

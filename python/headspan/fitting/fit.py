@@ -181,15 +181,18 @@ def fit_spans(
         measured = Measured(price, loss, bar)
         before = measured(price.full)
         aim = Aim(loss=before * (1 + limit)) if limit is not None else Aim(amount=amount or 0.0)
+        learned = None
         if learns:
             assert gradient is not None
             increase = None if limit is None else limit * before
             state = descend(price, gradient, bar, steps=steps, state=state, amount=amount, increase=increase)
-            for spans in state.candidates(price):
-                measured(spans)
+            for learned in state.candidates(price):
+                measured(learned)
         measure(measured, aim)
         if not learns:
             by_steps(measured, aim, mass)
+        if learned is not None and not aim.has_budget:
+            _lengthen(measured, aim, learned)
         _settle(measured, aim)
         measured(one_span(price, measured.best(aim)))
         best = measured.best(aim)
@@ -222,6 +225,15 @@ def fit_spans(
             state=state if learns else None,
             is_causal=price.causal,
         )
+
+
+def _lengthen(measured: Measured, aim: Aim, spans: Spans) -> None:
+    """Scale learned spans that exceed the tolerance by one factor, up to the amount of the best, until they keep it."""
+    price = measured.price
+    low, high = price.amount(spans), price.amount(measured.best(aim))
+    for _ in range(5 if measured(spans) > aim.loss and low < high else 0):
+        middle = (low + high) // 2
+        low, high = (low, middle) if measured(price.scaled(spans, middle)) <= aim.loss else (middle, high)
 
 
 def _settle(measured: Measured, aim: Aim) -> None:
