@@ -31,7 +31,16 @@ FIRST = (
     *("c1nc2ccccc2s1", "CCOc1ccc(Br)cc1", "c1ccc(N2CCNCC2)cc1", "CC(O)c1ccncc1", "Cc1ccc(S(C)(=O)=O)cc1", "C1CCOCC1"),
 )
 LAST = (
-    *("Cc1ccccc1", "COc1ccccc1", "CC(C)CC", "O=C(OC)c1ccccc1", "c1ccc(CC", "Fc1ccc2ccccc2c1", "CCCCCC", "N#Cc1ccccc1"),
+    *(
+        "Cc1ccccc1",
+        "COc1ccccc1",
+        "CC(C)CC",
+        "O=C(OC)c1ccccc1",
+        "CCc1ccc(C)cc1",
+        "Fc1ccc2ccccc2c1",
+        "CCCCCC",
+        "N#Cc1ccccc1",
+    ),
     *("Clc1cncnc1", "CN(C)c1ccccc1", "CC(C)(C)OC(=O)N1CCCC1", "COCCC", "FC(F)(F)c1cccnc1", "CC1(C)OCCC1", "Cc1ccsc1"),
     *("O=C1CCCN1C", "Brc1ccc(OC)cc1", "CCS(=O)(=O)c1ccccc1", "c1ccc(-c2ccccc2)cc1", "CCOC(=O)CC"),
 )
@@ -85,11 +94,11 @@ def study() -> Study:
     rng = np.random.default_rng(0)
     parts = {"fitted": slice(None, 15), "held_out": slice(15, None)}
     batches = {
-        name: [_batch([reaction(rng, part) for _ in range(BATCH)], vocabulary) for _ in range(count)]
+        name: [batch_of([reaction(rng, part) for _ in range(BATCH)], vocabulary) for _ in range(count)]
         for (name, part), count in zip(parts.items(), (24, 8), strict=True)
     }
     for batch in (*batches["fitted"], *batches["held_out"]):
-        batch.mapped.extend(_mapped(model, batch))
+        batch.mapped.extend(mapped(model, batch))
     return Study(
         *(model, loss, agreement, batches["fitted"], batches["held_out"]),
         tokens=TOKENS,
@@ -140,7 +149,8 @@ def _written(
     return text, [place for _, name in product if name is not None for place in places[name]]
 
 
-def _batch(reactions: list[tuple[str, list[int]]], vocabulary: dict[str, int]) -> Batch:
+def batch_of(reactions: list[tuple[str, list[int]]], vocabulary: dict[str, int]) -> Batch:
+    """Return reactions with their mapping as a batch, with padding behind the short ones."""
     read = [Reaction.of(text) for text, _ in reactions]
     ids = torch.full((len(read), max(len(one.tokens) for one in read)), vocabulary["[PAD]"])
     for row, one in zip(ids, read, strict=True):
@@ -175,7 +185,8 @@ def loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _mapped(model: torch.nn.Module, batch: Batch) -> list[NDArray[np.intp]]:
+def mapped(model: torch.nn.Module, batch: Batch) -> list[NDArray[np.intp]]:
+    """Return the atom mapping that the model gives each reaction."""
     attention = attention_of(model, batch.ids, batch.mask)
     return [one.mapped(weights)[0] for one, weights in zip(batch.reactions, attention, strict=True)]
 
@@ -183,6 +194,6 @@ def _mapped(model: torch.nn.Module, batch: Batch) -> list[NDArray[np.intp]]:
 def agreement(model: torch.nn.Module, batches: Sequence[Any]) -> float:
     """Return the share of product atoms that are mapped to the atom that they are."""
     right = [
-        pairs == known for batch in batches for pairs, known in zip(_mapped(model, batch), batch.known, strict=True)
+        pairs == known for batch in batches for pairs, known in zip(mapped(model, batch), batch.known, strict=True)
     ]
     return float(np.concatenate(right).mean())

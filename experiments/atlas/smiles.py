@@ -57,4 +57,6 @@ def bonds_of(tokens: list[str]) -> NDArray[np.bool_]:
                 rings[token] = last
             else:
                 bonds[last, other] = bonds[other, last] = True
+    if branches or rings:
+        raise ValueError(f"not SMILES, with a branch or a ring that is not closed: {''.join(tokens)}")
     return bonds

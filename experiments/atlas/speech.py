@@ -17,7 +17,7 @@ from headspan.lab.runs import RunError
 from numpy.typing import NDArray
 from study import Study
 from torch.nn import functional as F
-from transformers import DynamicCache, EncoderDecoderCache, WhisperFeatureExtractor
+from transformers import DynamicCache, EncoderDecoderCache, WhisperFeatureExtractor, WhisperForConditionalGeneration
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 from wheels import WHISPER, file_of, sha256_of
 
@@ -38,18 +38,13 @@ class Batch(NamedTuple):
 
 def study(folder: Path = Path("build/atlas")) -> Study:
     """Load the model and the messages; the last windows are held out."""
-    whisper = whisper_file.load(file_of(WHISPER["model.bin"]))
-    # The spans of encoder and decoder cannot be told apart, unless the encoder has a configuration of its own.
-    config = copy.deepcopy(whisper.config)
-    config.is_encoder_decoder, config._attn_implementation = False, "headspan"
-    encoder = WhisperEncoder(config).eval()
-    encoder.load_state_dict(whisper.model.encoder.state_dict())
+    whisper, encoder = load()
     extractor = WhisperFeatureExtractor(feature_size=80)
     features = [
         torch.from_numpy(extractor(sound, sampling_rate=RATE, return_tensors="np").input_features)
         for sound in windows(messages(folder))[:WINDOWS]
     ]
-    batches = [Batch(*pair) for pair in zip(features, _transcripts(whisper, encoder, features), strict=True)]
+    batches = [Batch(*pair) for pair in zip(features, transcripts(whisper, encoder, features), strict=True)]
     kept = len(batches) - HELD_OUT
 
     def loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
@@ -65,6 +60,19 @@ def study(folder: Path = Path("build/atlas")) -> Study:
 
     files = sha256_of(WHISPER) | {f"{PACKAGE}_1.6.1-1_all.deb": SHA256}
     return Study(encoder, loss, accuracy, batches[:kept], batches[kept:], tokens=FRAMES, ramp=32, sha256=files)
+
+
+def load() -> tuple[WhisperForConditionalGeneration, WhisperEncoder]:
+    """Return the model, and its encoder once more with a configuration of its own.
+
+    In one configuration, the spans of encoder and decoder could not be told apart.
+    """
+    whisper = whisper_file.load(file_of(WHISPER["model.bin"]))
+    config = copy.deepcopy(whisper.config)
+    config.is_encoder_decoder, config._attn_implementation = False, "headspan"
+    encoder = WhisperEncoder(config).eval()
+    encoder.load_state_dict(whisper.model.encoder.state_dict())
+    return whisper, encoder
 
 
 def messages(folder: Path) -> list[NDArray[np.float32]]:
@@ -101,7 +109,7 @@ def windows(sounds: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
 
 
 @torch.no_grad()
-def _transcripts(whisper: Any, encoder: torch.nn.Module, features: list[torch.Tensor]) -> list[torch.Tensor]:
+def transcripts(whisper: Any, encoder: torch.nn.Module, features: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the most likely tokens of each window, one after the other, with the start before them and the end."""
     states = torch.cat([encoder(one).last_hidden_state for one in features])
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())

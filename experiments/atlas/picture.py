@@ -1,0 +1,99 @@
+"""Draw the atlas and write its table: ``python experiments/atlas/picture.py``.
+
+The pictures go to ``docs/pictures/atlas_*.svg``, and the table replaces that of ``docs/explain/atlas.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from headspan.lab.report.pictures import style
+from headspan.ops.spans import farthest
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).parents[2]
+RESULTS, PICTURES = ROOT / "experiments" / "results" / "atlas", ROOT / "docs" / "pictures"
+PAGE = ROOT / "docs" / "explain" / "atlas.md"
+UNITS = {"reactions": "tokens", "sentences": "tokens", "speech": "frames of 20 ms", "antibodies": "residues"}
+ARMS = ("fitted", "one span", "one span a layer", "dealt")
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """Return the stored results by model."""
+    return {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in UNITS}
+
+
+def draw(result: dict[str, Any], unit: str) -> Figure:
+    """Draw the span of each head as a cell, with layers from left to right; "all" is a head without a limit."""
+    fit = result["fit"]
+    spans = np.array([[np.inf if span is None else span for span in row] for row in result["spans"]]).T
+    reach = np.minimum(farthest(spans, fit["ramp"]), fit["tokens"] - 1)
+    heads, layers = spans.shape
+    norm = LogNorm(max(float(reach.min()), 1.0), fit["tokens"] - 1)
+    with style():
+        figure = Figure(figsize=(2.2 + 0.42 * layers, 0.9 + 0.27 * heads), facecolor="white")
+        axes = figure.add_subplot()
+        image = axes.imshow(reach, aspect="auto", cmap="viridis", norm=norm, interpolation="nearest")
+        for (head, layer), span in np.ndenumerate(spans):
+            dark = norm(reach[head, layer]) < 0.6
+            text = "all" if np.isinf(span) else f"{span:.0f}"
+            axes.text(layer, head, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
+        axes.grid(visible=False)
+        axes.set_xticks(range(layers), range(1, layers + 1))
+        axes.set_yticks(range(heads), range(1, heads + 1))
+        axes.set_xlabel("layer")
+        axes.set_ylabel("head")
+        ticks = [2**power for power in range(11) if norm.vmin <= 2**power <= norm.vmax]
+        bar = figure.colorbar(image, ax=axes, pad=0.02, format="%d", ticks=ticks)
+        bar.set_label(f"reach to each side\n({unit})")
+        bar.minorticks_off()
+    return figure
+
+
+def table() -> str:
+    """Return the comparison as a table in Markdown: each row is a model, with held-out increases of its loss."""
+    names = ("fitted", "one span", "one a layer", "dealt at random", "one span within 1 %")
+    lines = [
+        "| | pairs | " + " | ".join(f"{name}" for name in names) + " | second measure, full and fitted |",
+        "| --- " * (len(names) + 3) + "|",
+    ]
+    for name, result in results().items():
+        fit, held_out = result["fit"], result["held_out"]
+        full = held_out["full attention"]
+        cells = [f"{100 * fit['share_of_pairs']:.0f} %"]
+        for arm in ARMS:
+            rows = [row for key, row in held_out.items() if key == arm or (arm == "dealt" and key.startswith(arm))]
+            changes = [_increase(row, full) for row in rows]
+            cells.append(" ".join(f"{change:+.1f}" for change, _ in changes) + " %")
+            if arm != "dealt":
+                cells[-1] += f" (± {changes[0][1]:.1f})"
+        cells.append(f"{100 * fit['share_of_pairs_of_one_span_within_the_tolerance']:.0f} % of the pairs")
+        cells.append(f"{100 * full['score']:.1f} and {100 * held_out['fitted']['score']:.1f} %")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _increase(row: dict[str, Any], full: dict[str, Any]) -> tuple[float, float]:
+    """Return the increase of the loss in percent, and the standard error of the difference over batches."""
+    changes = np.array(row["losses"]) - full["losses"]
+    scale = 100 / full["loss"]
+    return scale * float(changes.mean()), scale * float(changes.std(ddof=1)) / len(changes) ** 0.5
+
+
+def main() -> None:
+    """Draw all pictures, and write the table."""
+    with mpl.rc_context({"svg.hashsalt": "headspan"}):
+        for name, result in results().items():
+            draw(result, UNITS[name]).savefig(PICTURES / f"atlas_{name}.svg", metadata={"Date": None})
+    before, after = PAGE.read_text(encoding="utf-8").split("\n| | pairs |", 1)
+    after = after[after.index("\n\n") :]
+    PAGE.write_text(f"{before}\n{table()}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
