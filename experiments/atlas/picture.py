@@ -59,7 +59,7 @@ def table() -> str:
     """Return the comparison as a table in Markdown: each row is a model, with held-out increases of its loss."""
     names = ("fitted", "one span", "one a layer", "dealt at random", "one span within 1 %")
     lines = [
-        "| | pairs | " + " | ".join(f"{name}" for name in names) + " | second measure, full and fitted |",
+        "| | pairs | " + " | ".join(names) + " | second measure, full and fitted |",
         "| --- " * (len(names) + 3) + "|",
     ]
     for name, result in results().items():
@@ -69,13 +69,17 @@ def table() -> str:
         for arm in ARMS:
             rows = [row for key, row in held_out.items() if key == arm or (arm == "dealt" and key.startswith(arm))]
             changes = [_increase(row, full) for row in rows]
-            cells.append(" ".join(f"{change:+.1f}" for change, _ in changes) + " %")
+            cells.append(" ".join(_rounded(change) for change, _ in changes) + " %")
             if arm != "dealt":
-                cells[-1] += f" (± {changes[0][1]:.1f})"
+                cells[-1] += f" (± {_rounded(changes[0][1]).lstrip('+')})"
         cells.append(f"{100 * fit['share_of_pairs_of_one_span_within_the_tolerance']:.0f} % of the pairs")
         cells.append(f"{100 * full['score']:.1f} and {100 * held_out['fitted']['score']:.1f} %")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _rounded(percent: float) -> str:
+    return f"{percent:+.1f}" if abs(percent) < 100 else f"{percent:+,.0f}"
 
 
 def _increase(row: dict[str, Any], full: dict[str, Any]) -> tuple[float, float]:

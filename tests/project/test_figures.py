@@ -12,6 +12,7 @@ from benchmarks.cases import CASES
 from benchmarks.pages.__main__ import PARTS, measure
 from benchmarks.pages.numbers import Figure, Unmeasured, find, load, with_numbers, wrong_numbers
 from benchmarks.pages.registry import all_figures
+from experiments.atlas.picture import table
 
 # Files that are not measured yet. The numbers on the pages that come from them have no other source.
 WAITING = {"decode", "demo", "heads", "hybrid", "jax_mask", "retrieval", "texts"}
@@ -61,6 +62,10 @@ def test_every_measured_number_has_a_file(name):
     prose = re.sub(r"^```.*?^```|`[^`\n]*`", lambda code: " " * len(code[0]), page, flags=re.DOTALL | re.MULTILINE)
     numbers = [(match.start(), match[0]) for match in MEASURED.finditer(prose) if match[0] not in OTHERS]
     assert [number for at, number in numbers if not any(begin <= at < end for begin, end in spans)] == []
+
+
+def test_the_table_of_the_atlas_is_that_of_its_files():
+    assert f"\n{table()}\n" in (ROOT / "docs" / "explain" / "atlas.md").read_text()
 
 
 def test_files_without_measurements_are_listed():
