@@ -1,7 +1,7 @@
 """The atom mapping of RXNMapper: which atom of the reactants each atom of the product was, read off one head.
 
 Schwaller et al., "Extraction of organic chemistry grammar from unsupervised learning of chemical reactions", 2021. The
-head is the sixth of the eleventh layer. The weight between a product atom and a reactant atom is the sum of both
+head is number 5 of layer 10, counted from 0. The weight between a product atom and a reactant atom is the sum of both
 directions. Atoms are mapped one by one, the surest first; then the neighbours of both atoms are 90 times as likely to
 be a pair.
 """

@@ -44,8 +44,8 @@ def draw(result: dict[str, Any], unit: str) -> Figure:
             text = "all" if np.isinf(span) else f"{span:.0f}"
             axes.text(layer, head, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
         axes.grid(visible=False)
-        axes.set_xticks(range(layers), range(1, layers + 1))
-        axes.set_yticks(range(heads), range(1, heads + 1))
+        axes.set_xticks(range(layers))
+        axes.set_yticks(range(heads))
         axes.set_xlabel("layer")
         axes.set_ylabel("head")
         ticks = [2**power for power in range(11) if norm.vmin <= 2**power <= norm.vmax]
