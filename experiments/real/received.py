@@ -129,5 +129,5 @@ def rows_inside(larger: Table, fitted: Table, tokens: int) -> np.ndarray:
 
 
 def _on_average(rows: np.ndarray, tokens: int) -> np.ndarray:
-    """Return the rows that stay so that queries see as many as given; between removals there are more."""
+    """Return the numbers of rows that stay, half a piece less, so that queries see `rows` tokens on average."""
     return np.where(rows >= tokens, tokens, np.maximum(rows - PIECE // 2, 1))

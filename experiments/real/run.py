@@ -68,15 +68,15 @@ def _about() -> dict[str, Any]:
 
 def study(model: Any, tokenizer: Any, text: Windows, name: str, share: float, tokens: int) -> None:
     """Compute what is missing for a text, a share of the bytes and a length of windows."""
-    base, results = Results(name), _results(name, share)
     held_out = text.held_out if tokens == TOKENS else text.long
+    fitted = _fitted(model, text, name, share)
+    base, results = Results(name), _results(name, share)
     base.once("sha256", lambda: text.sha256)
     full = base.once(f"full attention {tokens}", lambda: arms.losses(model, None, held_out))
     results.once(f"full attention {tokens}", lambda: full)  # so that the file has all that its increases need
-    fitted = _table(results.once("fit", lambda: _fit(model, text, share))["spans"])
     for arm, table in _tables(model, text, base, fitted, tokens):
         results.once(f"{arm} {tokens}", lambda table=table: arms.losses(model, table, held_out))
-    for arm, rule in _rules(model, text, name, share, fitted, tokens):
+    for arm, rule in _rules(model, text, name, base, share, fitted, tokens):
         results.once(f"{arm} {tokens}", lambda rule=rule: received.losses(model, rule, held_out))
     if name == "bible" and share in LONG_SHARES:
         count = NUMBERS if tokens == TOKENS else 1
@@ -85,7 +85,7 @@ def study(model: Any, tokenizer: Any, text: Windows, name: str, share: float, to
         results.once(f"needles, full attention {tokens}", lambda: full)
         for arm, table in _tables(model, text, base, fitted, tokens):
             results.once(f"needles, {arm} {tokens}", lambda table=table: _answered(model, texts, table))
-        for arm, rule in _rules(model, text, name, share, fitted, tokens):
+        for arm, rule in _rules(model, text, name, base, share, fitted, tokens):
             results.once(f"needles, {arm} {tokens}", lambda rule=rule: _answered(model, texts, None, rule))
 
 
@@ -113,17 +113,17 @@ def _tables(
 
 
 def _rules(
-    model: Any, text: Windows, name: str, share: float, fitted: arms.Table, tokens: int
+    model: Any, text: Windows, name: str, base: Results, share: float, fitted: arms.Table, tokens: int
 ) -> Iterator[tuple[str, received.Rule]]:
     """Yield the rules of the arms that choose tokens by received weight, at the same bytes."""
-    half = _table(_results(name, 0.5).once("fit", lambda: _fit(model, text, 0.5))["spans"])
-    chosen = Results(name).once("received weight", lambda: _chosen_rule(model, text.fitted[-CHOSEN:], half))
+    half = _fitted(model, text, name, 0.5)
+    chosen = base.once("received weight", lambda: _chosen_rule(model, text.fitted[-CHOSEN:], half))
     newest, decay = chosen["newest"], chosen["decay"]
     yield "received weight", received.Rule(received.equal_rows(fitted, tokens), newest, decay)
     yield "received weight, rows as fitted", received.Rule(received.fitted_rows(fitted, tokens), newest, decay)
     larger = min((other for other in SHARES if other > share), default=None)
     if larger is not None:
-        spans = _table(_results(name, larger).once("fit", lambda: _fit(model, text, larger))["spans"])
+        spans = _fitted(model, text, name, larger)
         yield "received weight inside", received.Rule(received.rows_inside(spans, fitted, tokens), newest, decay, spans)
 
 
@@ -140,6 +140,11 @@ def _chosen_rule(model: Any, windows: torch.Tensor, half: arms.Table) -> dict[st
 
 def _results(name: str, share: float) -> Results:
     return Results(f"{name}_{round(100 * share)}")
+
+
+def _fitted(model: Any, text: Windows, name: str, share: float) -> arms.Table:
+    """Return the spans that are fitted to a text, now or before."""
+    return _table(_results(name, share).once("fit", lambda: _fit(model, text, share))["spans"])
 
 
 def _fit(model: Any, text: Windows, share: float) -> dict[str, Any]:
@@ -200,11 +205,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/texts"), help="folder of the unpacked texts")
     args = parser.parse_args()
     model, tokenizer = load_pretrained("smollm2")[1:]
+    texts = {name: windows(name, tokenizer, args.folder, **SIZES) for name in args.texts}
     for tokens in (TOKENS, LONG):
         for share in args.shares:
-            for name in args.texts:
+            for name, text in texts.items():
                 if tokens == TOKENS or share in LONG_SHARES:
-                    text = windows(name, tokenizer, args.folder, **SIZES)
                     study(model, tokenizer, text, name, share, tokens)
 
 
