@@ -20,7 +20,7 @@ import nbformat
 from PIL import Image
 
 FOLDER = Path(__file__).parent
-SECONDS = 900
+SECONDS = 240
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
