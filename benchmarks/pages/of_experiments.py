@@ -92,26 +92,34 @@ def _shares(sweep: Any) -> dict[tuple[int, int], float]:
     return {key: 100 * learned[key][_PAIRS] / full[key][_PAIRS] for key in learned if key in full}
 
 
+def _beside_full(sweep: Any) -> tuple[tuple[float, float], ...]:
+    """Return the ranges of gains over full attention and of shares at a limit of 256, and both at 1024 and 4096."""
+    gains, shares = _gains(sweep, "full"), _shares(sweep)
+    near, near_shares = ([values[256, seed] for seed in range(3)] for values in (gains, shares))
+    far, far_shares = ((values[1024, 0], values[4096, 0]) for values in (gains, shares))
+    return (min(near), max(near)), (min(near_shares), max(near_shares)), far, far_shares
+
+
 @figures(SPANS, f"{REACH}/limits.json")
 def _limits_of_handout(sweep: Any) -> Iterator[tuple[Any, ...]]:
-    gains, shares, windows = _gains(sweep, "full"), _shares(sweep), _gains(sweep, "window of equal cost")
-    near, near_shares = ([values[256, seed] for seed in range(3)] for values in (gains, shares))
-    yield "At a limit of 256 they gain # to # bits", min(near), max(near)
-    yield "with # to # % of the pairs. At 1024", min(near_shares), max(near_shares)
-    yield "they gain # and # bits (seed 0)", gains[1024, 0], gains[4096, 0]
-    yield "with # and # % of the pairs. But", shares[1024, 0], shares[4096, 0]
+    near, near_shares, far, far_shares = _beside_full(sweep)
+    windows = _gains(sweep, "window of equal cost")
+    yield "At a limit of 256 they gain # to # bits", *near
+    yield "with # to # % of the pairs. At 1024", *near_shares
+    yield "they gain # and # bits (seed 0)", *far
+    yield "with # and # % of the pairs. But", *far_shares
     yield "only # and # bits over the window with as many pairs in two seeds", windows[256, 0], windows[256, 1]
     yield "and lose # in the third", -windows[256, 2]
 
 
 @figures(EXPERIMENTS, f"{REACH}/limits.json")
 def _limits_of_experiments(sweep: Any) -> Iterator[tuple[Any, ...]]:
-    gains, shares, windows = _gains(sweep, "full"), _shares(sweep), _gains(sweep, "window of equal cost")
-    near, near_shares = ([values[256, seed] for seed in range(3)] for values in (gains, shares))
-    yield "Full attention is # to # bits worse at 256", min(near), max(near)
-    yield "spans have # to # % of its pairs", min(near_shares), max(near_shares)
-    yield "and # and # bits worse at 1024 and 4096", gains[1024, 0], gains[4096, 0]
-    yield "where they have # and # %.", shares[1024, 0], shares[4096, 0]
+    near, near_shares, far, far_shares = _beside_full(sweep)
+    windows = _gains(sweep, "window of equal cost")
+    yield "Full attention is # to # bits worse at 256", *near
+    yield "spans have # to # % of its pairs", *near_shares
+    yield "and # and # bits worse at 1024 and 4096", *far
+    yield "where they have # and # %.", *far_shares
     yield "it is # and # bits worse than spans in seeds 0 and", windows[256, 0], windows[256, 1]
     yield "and # better in seed 2; at the larger limits it is # worse", -windows[256, 2], windows[4096, 0]
 
