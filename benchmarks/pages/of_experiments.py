@@ -92,7 +92,7 @@ def _shares(sweep: Any) -> dict[tuple[int, int], float]:
     return {key: 100 * learned[key][_PAIRS] / full[key][_PAIRS] for key in learned if key in full}
 
 
-def _beside_full(sweep: Any) -> tuple[tuple[float, float], ...]:
+def _against_full(sweep: Any) -> tuple[tuple[float, float], ...]:
     """Return the ranges of gains over full attention and of shares at a limit of 256, and both at 1024 and 4096."""
     gains, shares = _gains(sweep, "full"), _shares(sweep)
     near, near_shares = ([values[256, seed] for seed in range(3)] for values in (gains, shares))
@@ -102,7 +102,7 @@ def _beside_full(sweep: Any) -> tuple[tuple[float, float], ...]:
 
 @figures(SPANS, f"{REACH}/limits.json")
 def _limits_of_handout(sweep: Any) -> Iterator[tuple[Any, ...]]:
-    near, near_shares, far, far_shares = _beside_full(sweep)
+    near, near_shares, far, far_shares = _against_full(sweep)
     windows = _gains(sweep, "window of equal cost")
     yield "At a limit of 256 they gain # to # bits", *near
     yield "with # to # % of the pairs. At 1024", *near_shares
@@ -114,7 +114,7 @@ def _limits_of_handout(sweep: Any) -> Iterator[tuple[Any, ...]]:
 
 @figures(EXPERIMENTS, f"{REACH}/limits.json")
 def _limits_of_experiments(sweep: Any) -> Iterator[tuple[Any, ...]]:
-    near, near_shares, far, far_shares = _beside_full(sweep)
+    near, near_shares, far, far_shares = _against_full(sweep)
     windows = _gains(sweep, "window of equal cost")
     yield "Full attention is # to # bits worse at 256", *near
     yield "spans have # to # % of its pairs", *near_shares
