@@ -1,1 +1,1 @@
-"""The tests. This file makes them a package, since an installed package named `tests` would hide a folder without one."""
+"""The tests are a package because an installed package named `tests` would hide a folder that is none."""

@@ -11,9 +11,8 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from headspan.lab.report.pictures import style
+from headspan.lab.report.pictures import reach_of_heads
 from headspan.ops.spans import farthest
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[2]
@@ -29,30 +28,10 @@ def results() -> dict[str, dict[str, Any]]:
 
 
 def draw(result: dict[str, Any], unit: str) -> Figure:
-    """Draw the span of each head as a cell, with layers from left to right; "all" is a head without a limit."""
-    fit = result["fit"]
-    spans = np.array([[np.inf if span is None else span for span in row] for row in result["spans"]]).T
-    reach = np.minimum(farthest(spans, fit["ramp"]), fit["tokens"] - 1)
-    heads, layers = spans.shape
-    norm = LogNorm(max(float(reach.min()), 1.0), fit["tokens"] - 1)
-    with style():
-        figure = Figure(figsize=(2.2 + 0.42 * layers, 0.9 + 0.27 * heads), facecolor="white")
-        axes = figure.add_subplot()
-        image = axes.imshow(reach, aspect="auto", cmap="viridis", norm=norm, interpolation="nearest")
-        for (head, layer), span in np.ndenumerate(spans):
-            dark = norm(reach[head, layer]) < 0.6
-            text = "all" if np.isinf(span) else f"{span:.0f}"
-            axes.text(layer, head, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
-        axes.grid(visible=False)
-        axes.set_xticks(range(layers))
-        axes.set_yticks(range(heads))
-        axes.set_xlabel("layer")
-        axes.set_ylabel("head")
-        ticks = [2**power for power in range(11) if norm.vmin <= 2**power <= norm.vmax]
-        bar = figure.colorbar(image, ax=axes, pad=0.02, format="%d", ticks=ticks)
-        bar.set_label(f"reach to each side\n({unit})")
-        bar.minorticks_off()
-    return figure
+    """Draw the reach of each head to each side."""
+    spans = np.array([[np.inf if span is None else span for span in row] for row in result["spans"]])
+    reach = farthest(spans, result["fit"]["ramp"])
+    return reach_of_heads(reach, result["fit"]["tokens"] - 1, unit=f"reach to each side\n({unit})")
 
 
 def table() -> str:
@@ -93,7 +72,9 @@ def main() -> None:
     """Draw all pictures, and write the table."""
     with mpl.rc_context({"svg.hashsalt": "headspan"}):
         for name, result in results().items():
-            draw(result, UNITS[name]).savefig(PICTURES / f"atlas_{name}.svg", metadata={"Date": None})
+            draw(result, UNITS[name]).savefig(
+                PICTURES / f"atlas_{name}.svg", facecolor="white", metadata={"Date": None}
+            )
     before, after = PAGE.read_text(encoding="utf-8").split("\n| | pairs |", 1)
     after = after[after.index("\n\n") :]
     PAGE.write_text(f"{before}\n{table()}{after}", encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import headspan.torch
 import numpy as np
 import torch
-from headspan.fitting.search.price import Price
+from headspan.fitting.search.price import Price, cache_price
 from headspan.fitting.search.windows import one_span, one_span_per_layer
 from headspan.torch.fitting.losses import next_token_loss
 from headspan.torch.fitting.mass import mass_by_distance
@@ -18,10 +18,8 @@ Table = NDArray[np.float64]
 
 
 def price_of(table: Table, tokens: int) -> Price:
-    """Return the sizes of the cache of a table, in channels of which only the number of tokens matters."""
-    layers, key_heads = table.shape
-    sizes = {"tokens": tokens, "layers": layers, "heads": key_heads, "key_heads": key_heads, "head_dim": 1}
-    return Price(**sizes, ramp=RAMP, first_tokens=SINKS, dtype=np.float32, unit="cache")
+    """Return the price of a table, with one query head for each key head."""
+    return cache_price(table, table.shape[1], tokens=tokens, ramp=RAMP, first_tokens=SINKS)
 
 
 def cache_bytes(table: Table, tokens: int) -> int:

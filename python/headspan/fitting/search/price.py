@@ -126,3 +126,10 @@ class Price:
 
     def _times(self, spans: Spans, power: float) -> Spans:
         return np.clip((spans + 1) * math.exp(power) - 1, 0, self.tokens)
+
+
+def cache_price(spans: Spans, heads: int, *, tokens: int, ramp: float, first_tokens: int) -> Price:
+    """Return the price of spans of key heads in a cache, in channels of which only the number of tokens matters."""
+    layers, key_heads = spans.shape
+    sizes = {"tokens": tokens, "layers": layers, "heads": heads, "key_heads": key_heads, "head_dim": 1}
+    return Price(**sizes, ramp=ramp, first_tokens=first_tokens, dtype=np.float32, unit="cache")

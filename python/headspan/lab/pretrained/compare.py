@@ -17,8 +17,7 @@ from tqdm.auto import tqdm
 from transformers import DynamicCache
 
 import headspan.torch
-from headspan.fitting import SpanFit
-from headspan.fitting.search.price import Price
+from headspan.fitting.search.price import cache_price
 from headspan.fitting.search.windows import one_span_per_layer
 from headspan.lab.pretrained.fit import Fitted
 from headspan.torch.fitting.losses import next_token_loss
@@ -54,8 +53,9 @@ class Arm(NamedTuple):
 def arms(fitted: Fitted) -> dict[str, Arm]:
     """Measure full attention, the fitted spans, and with as many bytes one span for each layer, and one for all."""
     fit = fitted.fit
-    price = _price(fit)
-    of_key_heads = fit.spans[:, :: price.heads // price.key_heads]
+    heads = fit.spans.shape[1]
+    of_key_heads = fit.spans[:, :: heads // fit.num_key_heads]
+    price = cache_price(of_key_heads, heads, tokens=fit.tokens, ramp=fit.ramp, first_tokens=fit.first_tokens)
     tables = {
         "full attention": price.full,
         "fitted": of_key_heads,
@@ -76,13 +76,6 @@ def arms(fitted: Fitted) -> dict[str, Arm]:
             measured[name] = Arm(spans, share, np.array(losses))
     _set(fitted, fit.spans)
     return measured
-
-
-def _price(fit: SpanFit) -> Price:
-    """Return the sizes of the cache of a fit, in channels of which only the number of tokens matters."""
-    layers, heads = fit.spans.shape
-    sizes = {"tokens": fit.tokens, "layers": layers, "heads": heads, "key_heads": fit.num_key_heads, "head_dim": 1}
-    return Price(**sizes, ramp=fit.ramp, first_tokens=fit.first_tokens, dtype=np.float32, unit="cache")
 
 
 def _set(fitted: Fitted, spans: Spans) -> None:

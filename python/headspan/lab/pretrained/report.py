@@ -10,7 +10,6 @@ from typing import Any
 import headspan.lab.pretrained.extra  # noqa: F401 - checks first that the optional dependencies are installed
 
 # isort: split
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -19,8 +18,9 @@ from headspan.fitting import SpanFit
 from headspan.lab.pretrained.compare import Arm, Generation, arms, generations
 from headspan.lab.pretrained.fit import Fitted, Settings
 from headspan.lab.report.page import PAGE, figure, number_table, table, with_code
-from headspan.lab.report.pictures import COLOURS, NARROW, WIDTH, for_page, style, to_svg
+from headspan.lab.report.pictures import COLOURS, NARROW, for_page, reach_of_heads, style, to_svg
 from headspan.lab.runs import replace_file
+from headspan.ops.spans import farthest
 
 
 def write_report(folder: Path, settings: Settings, fitted: Fitted) -> dict[str, Any]:
@@ -85,26 +85,8 @@ def _finite(number: float) -> float | None:
 
 
 def _spans(fit: SpanFit) -> Figure:
-    """Draw the reach of each key head as a cell, with layers from left to right."""
-    reach = fit.spans.reshape(len(fit.spans), fit.num_key_heads, -1).max(axis=2).T + fit.ramp
-    key_heads, layers = reach.shape
-    with style():
-        drawing = Figure(figsize=(WIDTH, 1.3 + 0.34 * key_heads))
-        ax = drawing.add_subplot()
-        image = ax.imshow(
-            np.minimum(reach, fit.tokens), aspect="auto", cmap="viridis", interpolation="nearest",
-            norm=matplotlib.colors.LogNorm(max(float(reach.min()), 1.0), fit.tokens),
-        )  # fmt: skip
-        ax.grid(visible=False)
-        ax.set_xlabel("layer")
-        ax.set_ylabel("key head")
-        ax.set_yticks(range(key_heads))
-        ax.set_xticks(range(0, layers, max(layers // 15, 1)))
-        ticks = [tick for tick in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192) if tick <= fit.tokens]
-        bar = drawing.colorbar(image, ax=ax, ticks=ticks, format="%d", pad=0.02)
-        bar.set_label("reach (tokens)")
-        bar.minorticks_off()
-    return drawing
+    longest = fit.spans.reshape(len(fit.spans), fit.num_key_heads, -1).max(axis=2)
+    return reach_of_heads(farthest(longest, fit.ramp), fit.tokens, head="key head")
 
 
 def _curve(fit: SpanFit, compared: dict[str, Arm]) -> Figure:

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -107,6 +108,38 @@ def spans(values: Array, ramp: float) -> Figure:
         ax.xaxis.label.set_horizontalalignment("right")
         ax.xaxis.label.set_x(1)
         ax.grid(axis="y", visible=False)
+    return figure
+
+
+def reach_of_heads(reach: Array, most: float, *, head: str = "head", unit: str = "reach (tokens)") -> Figure:
+    """Draw the reach of each head as a cell with its number, layers from left to right; "all" is at least `most`.
+
+    Parameters
+    ----------
+    reach : ndarray, shape (layers, heads)
+    most : float
+        The reach of a head without a limit.
+    """
+    layers, heads = reach.shape
+    norm = LogNorm(max(float(reach.min()), 1.0), max(most, 2.0))
+    shown = np.clip(reach, norm.vmin, most)
+    with style():
+        figure = Figure(figsize=(1.7 + max(0.26 * layers, 2.4), 1.0 + 0.27 * heads))
+        ax = figure.add_subplot()
+        image = ax.imshow(shown.T, aspect="auto", cmap="viridis", norm=norm, interpolation="nearest")
+        for (layer, row), value in np.ndenumerate(shown):
+            text = "all" if value >= most else f"{value:.0f}"
+            colour = "white" if norm(value) < 0.6 else "black"
+            ax.text(layer, row, text, ha="center", va="center", fontsize=6, color=colour)
+        ax.grid(visible=False)
+        ax.set_xlabel("layer")
+        ax.set_ylabel(head)
+        ax.set_xticks(range(0, layers, max(layers // 15, 1)))
+        ax.set_yticks(range(heads))
+        ticks = [2**power for power in range(4, 15) if norm.vmin <= 2**power <= most]
+        bar = figure.colorbar(image, ax=ax, pad=0.02, format="%d", ticks=ticks)
+        bar.set_label(unit)
+        bar.minorticks_off()
     return figure
 
 
