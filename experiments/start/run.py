@@ -26,6 +26,7 @@ from torch.nn import functional as F
 RESULTS = Path(__file__).parents[1] / "results" / "start"
 WIDTH, BLOCKS, HEADS, LIMIT, RAMP = 64, 2, 4, 256, 32
 STEPS, DELAY, BATCH, RATE, PRICE, SEEDS = 1500, 500, 8, 1e-3, 1e-4, 5
+FAST, SLOW = 0.01, 0.001  # learning rates of spans: the default of `parameter_groups`, and that of the weights
 PROBE_EVERY = 8
 HELD_OUT = 64
 
@@ -37,6 +38,8 @@ class Arm(NamedTuple):
     ----------
     start : float
         The span of all heads before the first step.
+    span_rate : float
+        The learning rate of spans, which are learned as shares of the limit.
     price_from, spans_from : int
         The first step with a price, and the first step in which spans move.
     probe : bool
@@ -44,21 +47,25 @@ class Arm(NamedTuple):
     """
 
     start: float
+    span_rate: float = FAST
     price_from: int = 0
     spans_from: int = 0
     probe: bool = False
 
 
 ARMS = {
-    "full attention": Arm(LIMIT, STEPS, STEPS),
-    "0": Arm(0),
-    "0, price after a delay": Arm(0, DELAY),
-    "half": Arm(LIMIT / 2),
-    "half, price after a delay": Arm(LIMIT / 2, DELAY),
-    "limit": Arm(LIMIT),
-    "limit, price after a delay": Arm(LIMIT, DELAY),
-    "limit, held during the delay": Arm(LIMIT, DELAY, DELAY),
-    "0, probe": Arm(0, probe=True),
+    "full attention": Arm(LIMIT, FAST, STEPS, STEPS),
+    "0, fast": Arm(0),
+    "half, fast": Arm(LIMIT / 2),
+    "limit, fast": Arm(LIMIT),
+    "limit, fast, price after a delay": Arm(LIMIT, FAST, DELAY),
+    "limit, fast, held during the delay": Arm(LIMIT, FAST, DELAY, DELAY),
+    "0, fast, probe": Arm(0, probe=True),
+    "0, slow": Arm(0, SLOW),
+    "half, slow": Arm(LIMIT / 2, SLOW),
+    "limit, slow": Arm(LIMIT, SLOW),
+    "limit, slow, price after a delay": Arm(LIMIT, SLOW, DELAY),
+    "limit, slow, held during the delay": Arm(LIMIT, SLOW, DELAY, DELAY),
 }
 
 
@@ -118,7 +125,7 @@ def train(task: Task, arm: Arm, seed: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     rng, probes = np.random.default_rng(seed), np.random.default_rng(seed + 1000)
     model = Model(task.vocabulary, arm.start)
-    optimizer = torch.optim.AdamW(parameter_groups(model), lr=RATE)
+    optimizer = torch.optim.AdamW(parameter_groups(model, span_lr=arm.span_rate), lr=RATE)
     work, history = 0.0, []
     began = time.process_time()
     for step in range(STEPS):
