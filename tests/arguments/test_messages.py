@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from bad_values import Tensor
 from cases import normals
-from headspan.patterns import Blocks
+from headspan.patterns import Blocks, Mask
 
 QUERY = normals(0, 1, 2, 20, 4)
 
@@ -49,11 +49,47 @@ CALLS = {
         lambda: Blocks(np.ones((2, 2), bool), 4).mask(20),
         ValueError, "Blocks with a mask of 2 x 2 blocks of 4 are for 5 to 8 keys; for 20 the mask must be 5 x 5",
     ),
+    "a mask of other sizes": (
+        lambda: hs.attention(QUERY, QUERY, QUERY, pattern=Mask(np.ones((10, 30), bool))),
+        ValueError, "Mask of shape (10, 30) is for 30 keys and up to 10 queries, not for 20 and 20",
+    ),
+    "a mask that looks both ways": (
+        lambda: hs.attention(QUERY, QUERY, QUERY, pattern=Mask(np.ones((20, 20), bool))),
+        ValueError,
+        "causal must be given with Mask(20 x 20), which looks both ways: True for keys up to the query's own, False "
+        "for all of them",
+    ),
+    "a mask for each head, unasked": (
+        lambda: hs.attention(QUERY, QUERY, QUERY, pattern=Mask(np.ones((2, 20, 20), bool))),
+        ValueError,
+        "pattern must be for a batch of 1, but has Mask for one of 2; per_head=True is for a mask of each head",
+    ),
+    "a mask of another shape": (
+        lambda: Mask(np.ones(20, bool)),
+        ValueError, "Mask must have the shape (tokens, key_tokens) or (batch, tokens, key_tokens), not (20,)",
+    ),
+    "a mask of numbers": (lambda: Mask(np.ones((3, 3))), TypeError, "Mask must be of bool, not float64"),
+    "a function that returns numbers": (
+        lambda: Mask(lambda query, key: query - key, tokens=20),
+        TypeError, "the function of Mask must return an array of bool, not of int64",
+    ),
+    "a function that returns another shape": (
+        lambda: Mask(lambda query, key: np.ones((3, 5), bool), tokens=20),
+        ValueError,
+        "the result of the function of Mask must have the shape of its arguments together, (20, 20), not (3, 5)",
+    ),
+    "a function of a mask without sizes": (
+        lambda: Mask(lambda query, key: query > key),
+        TypeError, "tokens must be given for a Mask of a function",
+    ),
+    "bits of other keys": (
+        lambda: Mask(np.zeros((5, 2), np.uint8), key_tokens=20),
+        ValueError, "packed bits of 20 keys must have 3 bytes a query, not 2",
+    ),
     "a mask of pairs as a pattern": (
         lambda: hs.attention(QUERY, QUERY, QUERY, pattern=np.ones((20, 20), bool)),
         TypeError,
-        "pattern must be a Pattern or a list of Patterns, not ndarray; patterns.Blocks(mask, block_size=1) makes a "
-        "pattern of a mask of all pairs",
+        "pattern must be a Pattern or a list of Patterns, not ndarray; patterns.Mask(mask) makes a pattern of a mask",
     ),
     "no path": (
         lambda: hs.explore(QUERY, QUERY).save(None),

@@ -138,6 +138,35 @@ PATTERNS = {
         ValueError, ["Neighborhood"],
         lambda p: (p.Window(2) | p.Neighborhood((2, 3), 1)) & (p.Full() | p.Neighborhood(6, 2)),
     ),
+    "a mask of other heads": (ValueError, ["head", "Mask"], lambda p: p.Mask(np.ones((3, 5, 6), bool), per_head=True)),
+    "a mask of other items": (ValueError, ["item", "batch"], lambda p: p.Mask(np.ones((3, 5, 6), bool))),
+    "masks of other shapes": (ValueError, ["shape", "Mask"], lambda p: p.Mask([EYE, EYE[:2]], per_head=True)),
+    "masks of other numbers of heads": (
+        ValueError, ["shape", "Mask"], lambda p: p.Mask([[EYE], [EYE, EYE]], per_head=True),
+    ),
+    "a mask without per_head": (ValueError, ["shape"], lambda p: p.Mask(np.ones((2, 4, 5, 6), bool))),
+    "a mask of heads without heads": (ValueError, ["shape"], lambda p: p.Mask(np.ones((5, 6), bool), per_head=True)),
+    "a mask of no keys": (ValueError, ["Mask"], lambda p: p.Mask(np.ones((5, 0), bool))),
+    "a mask of a number": (ValueError, ["Mask"], lambda p: p.Mask(3)),
+    "a mask of None": (ValueError, ["Mask"], lambda p: p.Mask(None)),
+    "a mask of integers": (TypeError, ["Mask"], lambda p: p.Mask(np.ones((5, 6), int))),
+    "a mask of bits without keys": (TypeError, ["Mask"], lambda p: p.Mask(np.ones((5, 1), np.uint8))),
+    "a mask with tokens": (TypeError, ["tokens"], lambda p: p.Mask(EYE, tokens=3)),
+    "a mask with key_tokens": (TypeError, ["key_tokens"], lambda p: p.Mask(EYE, key_tokens=3)),
+    "a mask with blocks": (TypeError, ["blocks"], lambda p: p.Mask(EYE, blocks=p.Blocks(EYE, 2))),
+    "a function of a mask for each head": (
+        ValueError, ["head"], lambda p: p.Mask(np.less, tokens=5, key_tokens=6, per_head=True),
+    ),
+    "a function of no tokens": (ValueError, ["tokens"], lambda p: p.Mask(np.less, tokens=0)),
+    "a function in a window": (TypeError, ["blocks"], lambda p: p.Mask(np.less, tokens=5, blocks=p.Window(3))),
+    "a function in blocks of other sizes": (
+        ValueError, ["mask", "Blocks"], lambda p: p.Mask(np.less, tokens=5, key_tokens=6, blocks=p.Blocks(EYE, 1)),
+    ),
+    "a function in blocks of fewer keys": (
+        ValueError, ["blocks"], lambda p: p.Mask(np.less, tokens=7, key_tokens=6, blocks=p.Blocks(EYE, 2)),
+    ),
+    "a mask of a text": (ValueError, ["to_spec"], lambda p: p.Mask("abc")),
+    "a mask of a text of another kind": (ValueError, ["to_spec"], lambda p: p.Mask("\u00e9")),
 }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ class SomePattern {
   using Term = Pattern::Description::value_type::value_type;
   Term primitive(Random& random) const {
     std::ptrdiff_t const size = random.between(1, random.one_in(2) ? 8 : 90);
-    switch (random.between(0, grid.axes ? 7 : 6)) {
+    switch (random.between(0, grid.axes ? 8 : 7)) {
       case 0: {  // as many gaps before as after
         std::ptrdiff_t const dilation = random.one_in(2) ? 1 : random.between(2, 9);
         return {"window", {random.between(0, 40) * dilation, random.between(0, 40) * dilation, dilation}, nullptr};
@@ -102,6 +102,8 @@ class SomePattern {
         return {"full", {}, nullptr};
       case 6:
         return blocks(random, size);
+      case 7:
+        return mask(random);
       default:
         return neighborhood(random);
     }
@@ -118,6 +120,27 @@ class SomePattern {
     }
     numbers.insert(numbers.end(), of_rows.begin(), of_rows.end());
     return {"blocks", numbers, nullptr};
+  }
+  // Some tiles have no pair, some all of them.
+  Term mask(Random& random) const {
+    std::ptrdiff_t const columns = (keys + 63) / 64, rows = random.between(0, columns),
+                         first = random.between(-2, columns - rows);
+    Numbers numbers{first, rows, 0}, of_tiles, places;
+    std::int64_t partial = 0;
+    for (std::ptrdiff_t row = 0; row < rows; row++) {
+      for (std::ptrdiff_t column = 0; column < columns; column++)
+        if (random.one_in(2)) of_tiles.push_back(column), places.push_back(random.one_in(3) ? -1 : partial++);
+      numbers.push_back(static_cast<std::int64_t>(of_tiles.size()));
+    }
+    numbers.insert(numbers.end(), of_tiles.begin(), of_tiles.end());
+    numbers.insert(numbers.end(), places.begin(), places.end());
+    for (std::int64_t key = 0; key < 64 * partial; key++) {
+      std::uint64_t queries = 0;
+      for (int bit = 0; bit < 64 && !random.one_in(3); bit++)
+        queries |= static_cast<std::uint64_t>(random.one_in(2)) << bit;
+      numbers.push_back(static_cast<std::int64_t>(queries));
+    }
+    return {"mask", numbers, nullptr};
   }
   Term neighborhood(Random& random) const {
     Numbers numbers{grid.axes, grid.first}, dilations, strides;
@@ -151,7 +174,18 @@ class SomePattern {
       auto const starts = n.begin() + 4 + row, columns = n.begin() + 5 + n[3];
       return std::count(columns + starts[0], columns + starts[1], j / n[1]) > 0;
     }
+    if (name == "mask") return in_mask(n, p, j);
     return in_neighborhood(n, p, j);
+  }
+  static bool in_mask(const Numbers& n, std::ptrdiff_t p, std::ptrdiff_t j) {
+    std::ptrdiff_t const row = down(p, 64) - n[0];
+    if (row < 0 || row >= n[1]) return false;
+    auto const starts = n.begin() + 2, columns = starts + n[1] + 1, places = columns + starts[n[1]],
+               words = places + starts[n[1]];
+    auto const tile = std::find(columns + starts[row], columns + starts[row + 1], j / 64);
+    if (tile == columns + starts[row + 1]) return false;
+    std::int64_t const place = places[tile - columns];
+    return place < 0 || (static_cast<std::uint64_t>(words[64 * place + j % 64]) >> (p - 64 * down(p, 64)) & 1);
   }
   // The coordinates of one class on every axis, renumbered: the window around the leading query, moved inside the grid,
   // or its part up to the query.

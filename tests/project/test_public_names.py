@@ -21,7 +21,7 @@ NAMES = {
         ModelConfig Parameters init_parameters logits loss spans stream_bits surprisal trace window_bits
         """,
     "headspan.memory": "KeyIndex KeyValueStore StreamingAttention retrieval_attention retrieval_attention_vjp",
-    "headspan.patterns": "Blocks Blockwise Fixed Full Global Neighborhood Pattern Random Strided Window",
+    "headspan.patterns": "Blocks Blockwise Fixed Full Global Mask Neighborhood Pattern Random Strided Window",
     "headspan.plot": """
         attention_map block_gates distance_profile dynamic_spans hierarchy kept_tokens limit_sweep mean_by_distance
         pattern soft_mask span_fit span_history spans

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from pattern_oracle import Pair, before_and_after, leaf, per_axis, union
+from scipy import sparse
 
 # The sizes for a random pattern; `grid` is the only shape of its neighbourhoods, `extra` the tokens outside it.
 Room = namedtuple("Room", "queries keys heads grid extra items", defaults=[0, 1])
@@ -116,6 +117,54 @@ def draw_random_avoiding(rng, room):
     return leaf("Random", *one.arguments, **one.options, avoid=union(*parts), **options)
 
 
+class Asked:
+    """A function of query and key that is asked for its pairs."""
+
+    def __init__(self, dense):
+        self.dense = dense
+
+    def __call__(self, query, key):
+        return self.dense[query, key]
+
+
+def draw_pairs(rng, room, *leading):
+    """A mask of all pairs, of which some tiles of the core are empty and some are full."""
+    shape = (*leading, room.queries, room.keys)
+    dense = rng.random(shape) < rng.choice([0.03, 0.5, 0.97])
+    first, second = (np.sort(rng.integers(n + 1, size=2)) for n in shape[-2:])
+    dense[..., slice(*first), slice(*second)] = rng.random() < 0.5
+    return dense
+
+
+def draw_mask(rng, room):
+    dense = draw_pairs(rng, room)
+    match rng.integers(4):
+        case 0:
+            return leaf("Mask", dense)
+        case 1:
+            return leaf("Mask", sparse.csr_array(dense))
+        case 2:
+            return leaf("Mask", np.packbits(dense, axis=1), key_tokens=room.keys)
+        case _:
+            return leaf("Mask", Asked(dense), tokens=room.queries, key_tokens=room.keys)
+
+
+def draw_mask_in_blocks(rng, room):
+    if room.queries > room.keys:
+        return draw_mask(rng, room)
+    asked = Asked(draw_pairs(rng, room))
+    return leaf("Mask", asked, tokens=room.queries, key_tokens=room.keys, blocks=draw_rectangles(rng, room))
+
+
+def draw_head_mask(rng, room):
+    leading = (room.items, room.heads) if rng.random() < 0.5 else (room.heads,)
+    return leaf("Mask", draw_pairs(rng, room, *leading), per_head=True)
+
+
+def draw_item_mask(rng, room):
+    return leaf("Mask", draw_pairs(rng, room, room.items))
+
+
 def draw_grid(rng, tokens, axes):
     """A shape with the given number of axes whose product is `tokens`."""
     shape = []
@@ -160,6 +209,10 @@ PRIMITIVES = {
     "Blocks, rows": Row("Blocks", draw_rows),
     "Blocks, heads": Row("Blocks", draw_head_blocks),
     "Blocks, items": Row("Blocks", draw_item_blocks),
+    "Mask": Row("Mask", draw_mask),
+    "Mask, blocks": Row("Mask", draw_mask_in_blocks),
+    "Mask, heads": Row("Mask", draw_head_mask),
+    "Mask, items": Row("Mask", draw_item_mask),
     "Random": Row("Random", draw_random),
     "Random, heads": Row("Random", draw_random_of_heads),
     "Random, avoiding": Row("Random", draw_random_avoiding),

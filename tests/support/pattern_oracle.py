@@ -87,6 +87,24 @@ def blocks(p, j, keys, form, block_size, per_head=False, place=None):
     return dense[rows, np.where(inside, columns, 0)] & inside & (p >= 0)
 
 
+def as_pairs(form, key_tokens=None):
+    """A boolean matrix of pairs from any form that is accepted; a function has it as its attribute `dense`."""
+    if key_tokens is not None and not callable(form):
+        return np.unpackbits(form, axis=-1, count=key_tokens).astype(bool)
+    return form.toarray() != 0 if hasattr(form, "toarray") else form.dense if callable(form) else form
+
+
+def mask_of_pairs(p, j, keys, form, tokens=None, key_tokens=None, blocks=None, per_head=False, place=None):
+    dense = as_pairs(form, key_tokens)
+    if dense.ndim == 3 + per_head:
+        dense = dense[place.item]
+    if per_head:
+        dense = dense[place.head]
+    assert dense.shape[1] == keys
+    allowed = dense[p - keys + len(dense), j]
+    return allowed if blocks is None else allowed & mask_of(blocks, p, j, keys, place)
+
+
 def mix(seed, row, draw):
     z = seed * 0x9E3779B97F4A7C15 + (row % WORD) * 0xBF58476D1CE4E5B9
     z = (z + draw * 0x94D049BB133111EB + 0x9E3779B97F4A7C15) % WORD
@@ -203,6 +221,7 @@ DEFINITIONS = {
     "Blockwise": blockwise,
     "Global": global_,
     "Blocks": blocks,
+    "Mask": mask_of_pairs,
     "Random": random,
     "Neighborhood": neighborhood,
 }
@@ -227,19 +246,19 @@ def build(tree):
     if isinstance(tree, list):
         return [build(one) for one in tree]
     if isinstance(tree, Leaf):
-        options = {name: build(value) if name == "avoid" else value for name, value in tree.options.items()}
+        options = {name: build(value) if name in ("avoid", "blocks") else value for name, value in tree.options.items()}
         return getattr(patterns, tree.kind)(*tree.arguments, **options)
     left, right = build(tree.left), build(tree.right)
     return left | right if tree.symbol == "|" else left & right
 
 
 def looks_both_ways(tree):
-    """Whether it sees keys ahead, so that an attention with it must be told whether it is causal."""
+    """Whether it may see keys ahead, so that an attention with it must be told whether it is causal."""
     sides = {"Window": (1, "ahead"), "Blockwise": (2, "ahead")}
     for one in leaves_of(tree):
         place, name = sides.get(one.kind, (0, ""))
         beyond = one.arguments[place] if name and len(one.arguments) > place else one.options.get(name, 0)
-        if one.kind == "Neighborhood" or (name and beyond > 0):
+        if one.kind in ("Neighborhood", "Mask") or (name and beyond > 0):
             return True
     return False
 
@@ -258,7 +277,7 @@ def differs_by_item(tree):
         form = one.arguments[0] if one.arguments else None
         if one.kind == "Global" and isinstance(form, list) and isinstance(form[0], list):
             return True
-        if one.kind == "Blocks" and (
+        if one.kind in ("Blocks", "Mask") and (
             isinstance(form, list) or getattr(form, "ndim", 0) == 3 + one.options.get("per_head", False)
         ):
             return True
@@ -282,7 +301,7 @@ def mask_at(tree, queries, keys, place):
 
 def mask_of(tree, p, j, keys, place):
     if isinstance(tree, Leaf):
-        where = {"place": place} if tree.kind in ("Random", "Blocks", "Global") else {}
+        where = {"place": place} if tree.kind in ("Random", "Blocks", "Global", "Mask") else {}
         return DEFINITIONS[tree.kind](p, j, keys, *tree.arguments, **tree.options, **where)
     left, right = (mask_of(part, p, j, keys, place) for part in (tree.left, tree.right))
     return left | right if tree.symbol == "|" else left & right

@@ -7,6 +7,7 @@ Causality and the span further restrict the pairs of a pattern.
 
 from headspan.patterns.base import Pattern
 from headspan.patterns.blocks import Blocks
+from headspan.patterns.mask import Mask
 from headspan.patterns.neighborhood import Neighborhood
 from headspan.patterns.primitives import Blockwise, Fixed, Full, Global, Random, Strided, Window
 
@@ -16,6 +17,7 @@ __all__ = [
     "Fixed",
     "Full",
     "Global",
+    "Mask",
     "Neighborhood",
     "Pattern",
     "Random",

@@ -102,10 +102,11 @@ class Pattern(ABC):
         """Raise ValueError if the pattern is for another number of batch items or heads."""
         if self.items not in (None, items):
             kind = next(type(p).__name__ for p in self.primitives() if p.items is not None)
-            hint = "; per_head=True is for a mask of each head" if kind == "Blocks" and self.heads is None else ""
+            hint = "; per_head=True is for a mask of each head" if kind != "Global" and self.heads is None else ""
             raise ValueError(f"pattern must be for a batch of {items}, but has {kind} for one of {self.items}{hint}")
         if self.heads not in (None, heads):
-            raise ValueError(f"pattern must be for {heads} heads, but has Blocks for {self.heads}")
+            kind = next(type(p).__name__ for p in self.primitives() if p.heads is not None)
+            raise ValueError(f"pattern must be for {heads} heads, but has {kind} for {self.heads}")
 
     @abstractmethod
     def primitives(self) -> list[Primitive]:
@@ -259,7 +260,7 @@ class _Composition(Pattern):
         heads = sorted({part.heads for part in self._parts if part.heads is not None})
         if len(heads) > 1:
             raise ValueError(
-                f"the Blocks of a pattern must be for the same number of heads, got {heads[0]} and {heads[1]}"
+                f"the parts of a pattern must be for the same number of heads, got {heads[0]} and {heads[1]}"
             )
         if (number := self._count_conjunctions()) > _MOST_CONJUNCTIONS:
             raise ValueError(f"a pattern must have at most {_MOST_CONJUNCTIONS} intersections in a union, not {number}")

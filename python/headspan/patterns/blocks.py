@@ -184,7 +184,7 @@ class Blocks(Primitive):
         object.__setattr__(self, "tokens", tokens)
 
     @property
-    def _sides(self) -> tuple[int, int]:
+    def sides(self) -> tuple[int, int]:
         """Number of queries and number of keys of a block."""
         return self.block_size if isinstance(self.block_size, tuple) else (self.block_size, self.block_size)
 
@@ -207,7 +207,7 @@ class Blocks(Primitive):
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         if keys not in self.tokens:
-            most, sides = self.tokens.stop - 1, self._sides
+            most, sides = self.tokens.stop - 1, self.sides
             (has, wanted) = (" x ".join(str(-(-tokens // side)) for side in sides) for tokens in (most, keys))
             raise ValueError(
                 f"Blocks with a mask of {has} blocks of {self.block_size} are for {self.tokens.start} to {most} keys; "
@@ -216,7 +216,7 @@ class Blocks(Primitive):
 
     def _numbers(self) -> npt.NDArray[np.int64]:
         (rows,) = self.rows[0]
-        sides = [min(side, MAX_TOKENS) for side in self._sides]
+        sides = [min(side, MAX_TOKENS) for side in self.sides]
         return np.concatenate([[*sides, rows.before, len(rows.indptr) - 1], rows.indptr, rows.indices])
 
     def __eq__(self, other: object) -> bool:

@@ -63,7 +63,7 @@ def listed(value: object) -> tuple[Sequence[Sequence[Pattern]], bool]:
         return value, True
     hint = f"the class {value.__name__}; write {value.__name__}(...)" if isinstance(value, type) else ""
     if hasattr(value, "__array__"):
-        hint = f"{type(value).__name__}; patterns.Blocks(mask, block_size=1) makes a pattern of a mask of all pairs"
+        hint = f"{type(value).__name__}; patterns.Mask(mask) makes a pattern of a mask"
     raise TypeError(f"pattern must be a Pattern or a list of Patterns, not {hint or _check.describe(value)}")
 
 

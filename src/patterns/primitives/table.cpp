@@ -10,8 +10,8 @@ namespace headspan {
 
 using MakePrimitive = std::unique_ptr<Primitive>(const Numbers&);
 
-MakePrimitive make_blocks, make_blockwise, make_fixed, make_full, make_global, make_window, make_neighborhood,
-    make_strided;
+MakePrimitive make_blocks, make_blockwise, make_fixed, make_full, make_global, make_mask, make_window,
+    make_neighborhood, make_strided;
 std::unique_ptr<Primitive> make_random(const Numbers& numbers, std::shared_ptr<const Pattern> avoid);
 
 namespace {
@@ -22,13 +22,10 @@ struct Row {
 };
 
 constexpr Row table[] = {
-    {"blocks", make_blocks},
-    {"blockwise", make_blockwise},
-    {"fixed", make_fixed},
-    {"full", make_full},
-    {"global", make_global},
-    {"window", make_window},
-    {"neighborhood", make_neighborhood},
+    {"blocks", make_blocks},   {"blockwise", make_blockwise},
+    {"fixed", make_fixed},     {"full", make_full},
+    {"global", make_global},   {"mask", make_mask},
+    {"window", make_window},   {"neighborhood", make_neighborhood},
     {"strided", make_strided},
 };
 

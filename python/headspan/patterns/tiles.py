@@ -1,0 +1,228 @@
+"""The tiles of a mask, in the form of the core, and how each form of a mask is divided into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headspan import _check
+from headspan.patterns.blocks import Blocks
+
+_SIDE = 64  # queries and keys of a tile, as in the core
+Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Tiles(NamedTuple):
+    """The tiles of a mask that have a pair, row by row, as the core takes them.
+
+    Attributes
+    ----------
+    first_row : int
+        The row of tiles of the first of `indptr`. Tiles are counted from the query that meets the first key.
+    indptr, columns : ndarray
+        Of each row its tiles, ascending, as in CSR format.
+    places : ndarray
+        Of each tile its index in `words`, or -1 for a tile that is full.
+    words : ndarray, shape (partial tiles, 64)
+        For each key of a tile the queries that see it, as bits.
+    """
+
+    first_row: int
+    indptr: Integers
+    columns: Integers
+    places: Integers
+    words: Integers
+
+    def numbers(self) -> Integers:
+        """Return all numbers in the order of the core."""
+        head = np.array([self.first_row, len(self.indptr) - 1])
+        return np.concatenate([head, self.indptr, self.columns, self.places, self.words.ravel()])
+
+    @classmethod
+    def from_numbers(cls, numbers: Integers) -> Tiles:
+        """Return the tiles that `numbers` returned."""
+        rows = int(numbers[1])
+        indptr, rest = numbers[2 : 3 + rows], numbers[3 + rows :]
+        tiles = int(indptr[-1])
+        return cls(int(numbers[0]), indptr, rest[:tiles], rest[tiles : 2 * tiles], rest[2 * tiles :].reshape(-1, _SIDE))
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether some query sees a key after its own."""
+        rows = self.first_row + np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        if (self.columns > rows).any():
+            return True
+        on_diagonal = self.places[self.columns == rows]
+        earlier = np.array([(1 << key) - 1 for key in range(_SIDE)], np.uint64)  # the queries before a key
+        ahead = self.words[on_diagonal].view(np.uint64) & earlier
+        return bool(ahead.any())
+
+
+class _Rows(NamedTuple):
+    """64 queries of a mask.
+
+    Attributes
+    ----------
+    columns : ndarray
+        The tiles that may have a pair, ascending.
+    allowed : ndarray, shape (64, tiles, 64)
+    """
+
+    columns: Integers
+    allowed: Bools
+
+
+class Grid(NamedTuple):
+    """How the tiles lie on a mask of so many queries and keys; the last query meets the last key."""
+
+    queries: int
+    keys: int
+
+    @property
+    def shift(self) -> int:
+        return self.keys - self.queries
+
+    @property
+    def rows(self) -> range:
+        return range(self.shift // _SIDE, -(-self.keys // _SIDE))
+
+    @property
+    def columns(self) -> int:
+        return -(-self.keys // _SIDE)
+
+    def queries_of(self, row: int) -> tuple[int, int]:
+        """Return the first query of a row of tiles, and the one after the last."""
+        first = row * _SIDE - self.shift
+        return max(first, 0), min(first + _SIDE, self.queries)
+
+    def padded(self, row: int, some: Bools) -> _Rows:
+        """Return the rows of a dense mask with False for queries and keys that do not exist."""
+        first, last = self.queries_of(row)
+        offset = first - (row * _SIDE - self.shift)
+        padded = np.zeros((_SIDE, self.columns * _SIDE), np.bool_)
+        padded[offset : offset + last - first, : self.keys] = some
+        return _Rows(np.arange(self.columns), padded.reshape(_SIDE, self.columns, _SIDE))
+
+    def counts(self, row: int, columns: Integers) -> Integers:
+        """Return the number of pairs of tiles that are full."""
+        first, last = self.queries_of(row)
+        return (last - first) * np.minimum(self.keys - columns * _SIDE, _SIDE)
+
+
+def _gather(grid: Grid, rows_of: Callable[[int], _Rows]) -> Tiles:
+    """Gather the tiles of all rows that have a pair."""
+    indptr, columns, places, words, partial = [0], [], [], [], 0
+    for row in grid.rows:
+        candidates, allowed = rows_of(row)
+        count = np.count_nonzero(allowed, axis=(0, 2))
+        some = count > 0
+        # Tiles on the diagonal keep their bits, which tell whether a query sees later keys.
+        full = (count[some] == grid.counts(row, candidates[some])) & (candidates[some] != row)
+        bits = np.packbits(allowed[:, some][:, ~full].transpose(1, 2, 0), axis=-1, bitorder="little")
+        columns.append(candidates[some])
+        places.append(np.where(full, -1, partial + np.cumsum(~full) - 1))
+        words.append(np.ascontiguousarray(bits).view("<i8")[..., 0].astype(np.int64))
+        partial += len(bits)
+        indptr.append(indptr[-1] + len(full))
+    return Tiles(grid.rows.start, np.array(indptr), *(np.concatenate(parts) for parts in (columns, places, words)))
+
+
+def of_dense(allowed: Bools) -> Tiles:
+    """Return the tiles of a mask of shape (queries, keys)."""
+    grid = Grid(*allowed.shape)
+    return _gather(grid, lambda row: grid.padded(row, allowed[slice(*grid.queries_of(row))]))
+
+
+def of_packed(packed: npt.NDArray[np.uint8], keys: int) -> Tiles:
+    """Return the tiles of a mask whose rows are packed into bytes."""
+    if packed.shape[1] != -(-keys // 8):
+        raise ValueError(f"packed bits of {keys} keys must have {-(-keys // 8)} bytes a query, not {packed.shape[1]}")
+    grid = Grid(len(packed), keys)
+
+    def rows_of(row: int) -> _Rows:
+        some = np.unpackbits(packed[slice(*grid.queries_of(row))], axis=1, count=keys)
+        return grid.padded(row, some.astype(np.bool_))
+
+    return _gather(grid, rows_of)
+
+
+def of_sparse(matrix: Any) -> Tiles:
+    """Return the tiles of the entries other than 0 of a sparse matrix of SciPy."""
+    csr = matrix.tocsr()
+    grid = Grid(*csr.shape)
+
+    def rows_of(row: int) -> _Rows:
+        first, last = grid.queries_of(row)
+        some = csr[first:last].tocoo()
+        query, key = (np.asarray(index)[some.data != 0] for index in (some.row, some.col))
+        columns, place = np.unique(key // _SIDE, return_inverse=True)
+        allowed = np.zeros((_SIDE, len(columns), _SIDE), np.bool_)
+        allowed[query + first - (row * _SIDE - grid.shift), place, key % _SIDE] = True
+        return _Rows(columns.astype(np.int64), allowed)
+
+    return _gather(grid, rows_of)
+
+
+def of_function(function: Callable[[Any, Any], Any], grid: Grid, blocks: Blocks | None) -> Tiles:
+    """Return the tiles of the pairs for which a function is true, within blocks if there are any."""
+
+    def rows_of(row: int) -> _Rows:
+        first, last = grid.queries_of(row)
+        columns = np.arange(grid.columns) if blocks is None else _columns_in(blocks, grid, first, last)
+        allowed = np.zeros((_SIDE, len(columns), _SIDE), np.bool_)
+        keys = (columns[:, None] * _SIDE + np.arange(_SIDE)).ravel()
+        exist = keys < grid.keys
+        if exist.any():
+            query, key = np.arange(first, last)[:, None], keys[exist][None, :]
+            answer = _check.as_array("the result of the function of Mask", function(query, key))
+            if answer.dtype != np.bool_:
+                raise TypeError(f"the function of Mask must return an array of bool, not of {answer.dtype}")
+            offset = first - (row * _SIDE - grid.shift)
+            try:
+                answer = np.broadcast_to(answer, (last - first, int(exist.sum())))
+            except ValueError:
+                raise ValueError(
+                    "the result of the function of Mask must have the shape of its arguments together, "
+                    f"{(last - first, int(exist.sum()))}, not {answer.shape}"
+                ) from None
+            allowed.reshape(_SIDE, -1)[offset : offset + last - first, exist] = answer
+        if blocks is not None:
+            allowed &= _inside(blocks, grid, row, keys).reshape(_SIDE, len(columns), _SIDE)
+        return _Rows(columns, allowed)
+
+    return _gather(grid, rows_of)
+
+
+def _block_rows(blocks: Blocks, grid: Grid, first: int, last: int) -> Iterator[tuple[slice, Integers]]:
+    """Yield the queries of each row of blocks, as a slice of first to last - 1, with the blocks of keys of the row."""
+    (rows,), side = blocks.rows[0], blocks.sides[0]
+    of_query = (np.arange(first, last) + grid.shift) // side
+    starts = np.append(np.flatnonzero(np.diff(of_query, prepend=-1)), last - first)
+    for begin, end in pairwise(starts):
+        row = int(of_query[begin]) - rows.before
+        columns = rows.indices[rows.indptr[row] : rows.indptr[row + 1]] if row >= 0 else rows.indices[:0]
+        yield slice(begin, end), columns
+
+
+def _columns_in(blocks: Blocks, grid: Grid, first: int, last: int) -> Integers:
+    """Return the columns of tiles in which blocks have a pair of these queries."""
+    side, columns = blocks.sides[1], [np.empty(0, np.int64)]
+    for _, of_row in _block_rows(blocks, grid, first, last):
+        begin, end = of_row * side // _SIDE, (np.minimum((of_row + 1) * side, grid.keys) - 1) // _SIDE
+        columns += [np.arange(one, other + 1) for one, other in zip(begin, end, strict=True)]
+    return np.unique(np.concatenate(columns))
+
+
+def _inside(blocks: Blocks, grid: Grid, row: int, keys: Integers) -> Bools:
+    """Return which pairs of 64 queries and some keys are in blocks."""
+    first, last = grid.queries_of(row)
+    offset = first - (row * _SIDE - grid.shift)
+    inside = np.zeros((_SIDE, len(keys)), np.bool_)
+    for queries, columns in _block_rows(blocks, grid, first, last):
+        inside[offset + queries.start : offset + queries.stop] = np.isin(keys // blocks.sides[1], columns)
+    return inside
