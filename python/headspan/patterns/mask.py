@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -156,10 +156,7 @@ class Mask(Primitive):
         return [[self._part(tiles) for tiles in row] for row in self.tiles]
 
     def _part(self, tiles: Tiles) -> Mask:
-        part = object.__new__(Mask)
-        object.__setattr__(part, "per_head", False)
-        part._set(self.shape, ((tiles,),), False)
-        return part
+        return mask_of_tiles(self.shape, [[tiles]], per_item=False, per_head=False)
 
     def _check_size(self, queries: int, keys: int, global_tokens: tuple[int, ...]) -> None:
         if keys != self.shape[1] or queries > self.shape[0]:
@@ -195,6 +192,14 @@ class Mask(Primitive):
 
     def _brief(self) -> str:
         return f"Mask({' x '.join(map(str, self.shape))}{', per_head=True' if self.per_head else ''})"
+
+
+def mask_of_tiles(shape: tuple[int, int], tiles: Sequence[Sequence[Tiles]], *, per_item: bool, per_head: bool) -> Mask:
+    """Return the pattern of the tiles of each batch item and head."""
+    mask = object.__new__(Mask)
+    object.__setattr__(mask, "per_head", per_head)
+    mask._set(shape, tuple(tuple(row) for row in tiles), per_item)
+    return mask
 
 
 _Sized = tuple[tuple[int, int], Tiles]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from headspan import _check
 from headspan.patterns.blocks import Blocks
 
-_SIDE = 64  # queries and keys of a tile, as in the core
+SIDE = 64  # queries and keys of a tile, as in the core
 Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -49,7 +49,21 @@ class Tiles(NamedTuple):
         rows = int(numbers[1])
         indptr, rest = numbers[2 : 3 + rows], numbers[3 + rows :]
         tiles = int(indptr[-1])
-        return cls(int(numbers[0]), indptr, rest[:tiles], rest[tiles : 2 * tiles], rest[2 * tiles :].reshape(-1, _SIDE))
+        return cls(int(numbers[0]), indptr, rest[:tiles], rest[tiles : 2 * tiles], rest[2 * tiles :].reshape(-1, SIDE))
+
+    def contain(self, index: Integers, key: Integers) -> Bools:
+        """Return whether pairs exist, by the index of their query among the keys and by their key."""
+        columns = max(int(self.columns.max(initial=0)), int(key.max(initial=0)) // SIDE) + 1
+        rows = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        numbers = rows * columns + self.columns
+        wanted = (index // SIDE - self.first_row) * columns + key // SIDE
+        tile = np.minimum(np.searchsorted(numbers, wanted), max(len(numbers) - 1, 0))
+        if not len(numbers):
+            return np.zeros(len(key), np.bool_)
+        place = self.places[tile]
+        bits = self.words[place, key % SIDE] >> index % SIDE if len(self.words) else np.zeros(len(key), np.int64)
+        exists: Bools = (numbers[tile] == wanted) & ((place < 0) | (bits & 1 == 1))
+        return exists
 
     @property
     def looks_ahead(self) -> bool:
@@ -58,12 +72,12 @@ class Tiles(NamedTuple):
         if (self.columns > rows).any():
             return True
         on_diagonal = self.places[self.columns == rows]
-        earlier = np.array([(1 << key) - 1 for key in range(_SIDE)], np.uint64)  # the queries before a key
+        earlier = np.array([(1 << key) - 1 for key in range(SIDE)], np.uint64)  # the queries before a key
         ahead = self.words[on_diagonal].view(np.uint64) & earlier
         return bool(ahead.any())
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """64 queries of a mask.
 
     Attributes
@@ -89,32 +103,32 @@ class Grid(NamedTuple):
 
     @property
     def rows(self) -> range:
-        return range(self.shift // _SIDE, -(-self.keys // _SIDE))
+        return range(self.shift // SIDE, -(-self.keys // SIDE))
 
     @property
     def columns(self) -> int:
-        return -(-self.keys // _SIDE)
+        return -(-self.keys // SIDE)
 
     def queries_of(self, row: int) -> tuple[int, int]:
         """Return the first query of a row of tiles, and the one after the last."""
-        first = row * _SIDE - self.shift
-        return max(first, 0), min(first + _SIDE, self.queries)
+        first = row * SIDE - self.shift
+        return max(first, 0), min(first + SIDE, self.queries)
 
-    def padded(self, row: int, some: Bools) -> _Rows:
+    def padded(self, row: int, some: Bools) -> Rows:
         """Return the rows of a dense mask with False for queries and keys that do not exist."""
         first, last = self.queries_of(row)
-        offset = first - (row * _SIDE - self.shift)
-        padded = np.zeros((_SIDE, self.columns * _SIDE), np.bool_)
+        offset = first - (row * SIDE - self.shift)
+        padded = np.zeros((SIDE, self.columns * SIDE), np.bool_)
         padded[offset : offset + last - first, : self.keys] = some
-        return _Rows(np.arange(self.columns), padded.reshape(_SIDE, self.columns, _SIDE))
+        return Rows(np.arange(self.columns), padded.reshape(SIDE, self.columns, SIDE))
 
     def counts(self, row: int, columns: Integers) -> Integers:
         """Return the number of pairs of tiles that are full."""
         first, last = self.queries_of(row)
-        return (last - first) * np.minimum(self.keys - columns * _SIDE, _SIDE)
+        return (last - first) * np.minimum(self.keys - columns * SIDE, SIDE)
 
 
-def _gather(grid: Grid, rows_of: Callable[[int], _Rows]) -> Tiles:
+def gather(grid: Grid, rows_of: Callable[[int], Rows]) -> Tiles:
     """Gather the tiles of all rows that have a pair."""
     indptr, columns, places, words, partial = [0], [], [], [], 0
     for row in grid.rows:
@@ -135,7 +149,7 @@ def _gather(grid: Grid, rows_of: Callable[[int], _Rows]) -> Tiles:
 def of_dense(allowed: Bools) -> Tiles:
     """Return the tiles of a mask of shape (queries, keys)."""
     grid = Grid(*allowed.shape)
-    return _gather(grid, lambda row: grid.padded(row, allowed[slice(*grid.queries_of(row))]))
+    return gather(grid, lambda row: grid.padded(row, allowed[slice(*grid.queries_of(row))]))
 
 
 def of_packed(packed: npt.NDArray[np.uint8], keys: int) -> Tiles:
@@ -144,11 +158,11 @@ def of_packed(packed: npt.NDArray[np.uint8], keys: int) -> Tiles:
         raise ValueError(f"packed bits of {keys} keys must have {-(-keys // 8)} bytes a query, not {packed.shape[1]}")
     grid = Grid(len(packed), keys)
 
-    def rows_of(row: int) -> _Rows:
+    def rows_of(row: int) -> Rows:
         some = np.unpackbits(packed[slice(*grid.queries_of(row))], axis=1, count=keys)
         return grid.padded(row, some.astype(np.bool_))
 
-    return _gather(grid, rows_of)
+    return gather(grid, rows_of)
 
 
 def of_sparse(matrix: Any) -> Tiles:
@@ -156,33 +170,33 @@ def of_sparse(matrix: Any) -> Tiles:
     csr = matrix.tocsr()
     grid = Grid(*csr.shape)
 
-    def rows_of(row: int) -> _Rows:
+    def rows_of(row: int) -> Rows:
         first, last = grid.queries_of(row)
         some = csr[first:last].tocoo()
         query, key = (np.asarray(index)[some.data != 0] for index in (some.row, some.col))
-        columns, place = np.unique(key // _SIDE, return_inverse=True)
-        allowed = np.zeros((_SIDE, len(columns), _SIDE), np.bool_)
-        allowed[query + first - (row * _SIDE - grid.shift), place, key % _SIDE] = True
-        return _Rows(columns.astype(np.int64), allowed)
+        columns, place = np.unique(key // SIDE, return_inverse=True)
+        allowed = np.zeros((SIDE, len(columns), SIDE), np.bool_)
+        allowed[query + first - (row * SIDE - grid.shift), place, key % SIDE] = True
+        return Rows(columns.astype(np.int64), allowed)
 
-    return _gather(grid, rows_of)
+    return gather(grid, rows_of)
 
 
 def of_function(function: Callable[[Any, Any], Any], grid: Grid, blocks: Blocks | None) -> Tiles:
     """Return the tiles of the pairs for which a function is true, within blocks if there are any."""
 
-    def rows_of(row: int) -> _Rows:
+    def rows_of(row: int) -> Rows:
         first, last = grid.queries_of(row)
         columns = np.arange(grid.columns) if blocks is None else _columns_in(blocks, grid, first, last)
-        allowed = np.zeros((_SIDE, len(columns), _SIDE), np.bool_)
-        keys = (columns[:, None] * _SIDE + np.arange(_SIDE)).ravel()
+        allowed = np.zeros((SIDE, len(columns), SIDE), np.bool_)
+        keys = (columns[:, None] * SIDE + np.arange(SIDE)).ravel()
         exist = keys < grid.keys
         if exist.any():
             query, key = np.arange(first, last)[:, None], keys[exist][None, :]
             answer = _check.as_array("the result of the function of Mask", function(query, key))
             if answer.dtype != np.bool_:
                 raise TypeError(f"the function of Mask must return an array of bool, not of {answer.dtype}")
-            offset = first - (row * _SIDE - grid.shift)
+            offset = first - (row * SIDE - grid.shift)
             try:
                 answer = np.broadcast_to(answer, (last - first, int(exist.sum())))
             except ValueError:
@@ -190,12 +204,12 @@ def of_function(function: Callable[[Any, Any], Any], grid: Grid, blocks: Blocks 
                     "the result of the function of Mask must have the shape of its arguments together, "
                     f"{(last - first, int(exist.sum()))}, not {answer.shape}"
                 ) from None
-            allowed.reshape(_SIDE, -1)[offset : offset + last - first, exist] = answer
+            allowed.reshape(SIDE, -1)[offset : offset + last - first, exist] = answer
         if blocks is not None:
-            allowed &= _inside(blocks, grid, row, keys).reshape(_SIDE, len(columns), _SIDE)
-        return _Rows(columns, allowed)
+            allowed &= _inside(blocks, grid, row, keys).reshape(SIDE, len(columns), SIDE)
+        return Rows(columns, allowed)
 
-    return _gather(grid, rows_of)
+    return gather(grid, rows_of)
 
 
 def _block_rows(blocks: Blocks, grid: Grid, first: int, last: int) -> Iterator[tuple[slice, Integers]]:
@@ -213,7 +227,7 @@ def _columns_in(blocks: Blocks, grid: Grid, first: int, last: int) -> Integers:
     """Return the columns of tiles in which blocks have a pair of these queries."""
     side, columns = blocks.sides[1], [np.empty(0, np.int64)]
     for _, of_row in _block_rows(blocks, grid, first, last):
-        begin, end = of_row * side // _SIDE, (np.minimum((of_row + 1) * side, grid.keys) - 1) // _SIDE
+        begin, end = of_row * side // SIDE, (np.minimum((of_row + 1) * side, grid.keys) - 1) // SIDE
         columns += [np.arange(one, other + 1) for one, other in zip(begin, end, strict=True)]
     return np.unique(np.concatenate(columns))
 
@@ -221,8 +235,8 @@ def _columns_in(blocks: Blocks, grid: Grid, first: int, last: int) -> Integers:
 def _inside(blocks: Blocks, grid: Grid, row: int, keys: Integers) -> Bools:
     """Return which pairs of 64 queries and some keys are in blocks."""
     first, last = grid.queries_of(row)
-    offset = first - (row * _SIDE - grid.shift)
-    inside = np.zeros((_SIDE, len(keys)), np.bool_)
+    offset = first - (row * SIDE - grid.shift)
+    inside = np.zeros((SIDE, len(keys)), np.bool_)
     for queries, columns in _block_rows(blocks, grid, first, last):
         inside[offset + queries.start : offset + queries.stop] = np.isin(keys // blocks.sides[1], columns)
     return inside

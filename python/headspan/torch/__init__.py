@@ -10,6 +10,7 @@ except ModuleNotFoundError as error:
 from headspan.torch.cache import SpanCache
 from headspan.torch.distributed import halo_attention
 from headspan.torch.fitting import fit_spans
+from headspan.torch.flex import flex_attention
 from headspan.torch.functional import attention, hierarchical_attention, retrieval_attention
 from headspan.torch.layers import (
     AdaptiveSpan,
@@ -44,6 +45,7 @@ __all__ = [
     "convert",
     "explore",
     "fit_spans",
+    "flex_attention",
     "freeze_spans",
     "halo_attention",
     "head_cache",

@@ -47,6 +47,12 @@ def is_observed() -> bool:
     )
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to; PyTorch documents the number only for errors of autograd."""
+    version: int = tensor._version
+    return version
+
+
 # ---- automatic differentiation
 
 

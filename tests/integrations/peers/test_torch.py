@@ -4,9 +4,10 @@ On a CPU flex_attention has no gradients.
 """
 
 import headspan as hs
+import headspan.torch
 import numpy as np
 import pytest
-from headspan.patterns import Blockwise, Window
+from headspan.patterns import Blockwise, Mask, Window
 from peers import Attended, agree, array, assert_close, torch
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -52,9 +53,9 @@ def test_torch_attn_mask():
     agree(Attended(None, *inputs, out), learned={"pair_bias": mask}, causal=False)
 
     kept = array(mask) > -0.5
-    removed = np.where(kept, 0, -np.inf)
     out = scaled_dot_product_attention(*inputs, torch.tensor(kept))
-    agree(Attended(None, *inputs, out), pair_bias=removed, causal=False)
+    agree(Attended(None, *inputs, out), pattern=Mask(kept, per_head=True), causal=False)
+    agree(Attended(None, *inputs, out), pair_bias=np.where(kept, 0, -np.inf), causal=False)
 
 
 def assert_flex(queries, keys, allowed=None, score=None, **options):
@@ -90,6 +91,23 @@ def test_flex_document_mask():
         return (documents[query] == documents[key]) & (query >= key)
 
     assert_flex(40, 40, allowed, segment_ids=documents.numpy())
+
+
+def test_flex_call():
+    """The same call, with functions that capture tensors."""
+    documents, slopes = torch.repeat_interleave(torch.arange(3), torch.tensor([5, 20, 15])), torch.tensor([0.1, 0.3, 1])
+
+    def allowed(batch, head, query, key):
+        return (documents[query] == documents[key]) & (query >= key)
+
+    def score(score, batch, head, query, key):
+        return 2 * torch.tanh(score / 2) - slopes[head] * (query - key)
+
+    inputs = [tensor.detach() for tensor in tensors(40, 40)]
+    block_mask = create_block_mask(allowed, None, None, 40, 40, device="cpu")
+    theirs = flex_attention(*inputs, score_mod=score, block_mask=block_mask)
+    ours = headspan.torch.flex_attention(*inputs, score_mod=score, block_mask=block_mask)
+    assert_close(array(ours), array(theirs), "out")
 
 
 def test_flex_blocks():
