@@ -17,7 +17,7 @@ _PACKAGES = (
 
 def describe_machine(threads: int) -> dict[str, object]:
     """Return the processor, the threads in use, the build of headspan, the versions of packages, and the date."""
-    versions = {name: version for name in _PACKAGES if (version := _version(name))}
+    versions = {name: version for name in _PACKAGES if (version := _version_of(name))}
     return {
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -43,7 +43,7 @@ def _cpu() -> str:
     return f"{name} ({', '.join(numbers)})" if numbers else name
 
 
-def _version(package: str) -> str | None:
+def _version_of(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

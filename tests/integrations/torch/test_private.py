@@ -30,6 +30,7 @@ NAMES = {
     "torch._C.DispatchKeySet": ("cpu_keys", "to call the kernel of the CPU at once"),
     "torch._C.DispatchKey": ("cpu_keys", "to call the kernel of the CPU at once"),
     "torch._C._AutoDispatchBelowAutograd": ("redispatch_below_autograd", "to call kernels below autograd"),
+    "torch.Tensor._version": ("version_of", "to notice that a captured tensor changed"),
     "torch._dynamo": ("is_compiler_loaded", "to record the layers of a compiled model"),
     "torch._assert_async": ("assert_on_device", "to check masks of transformers in compiled models"),
     "torch.distributed.tensor.DTensor._op_dispatcher": ("register_shardings", "for attention on DTensor"),

@@ -16,7 +16,6 @@ from headspan.torch.flex.score_mods import Pairs, Sizes, options_of
 from headspan.torch.functional import attention
 
 
-@torch.compiler.disable
 def flex_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -101,11 +100,28 @@ def flex_attention(
     >>> slopes.grad.shape
     torch.Size([2])
     """
+    more = {"kernel_options": kernel_options, "return_aux": return_aux}
     if query.device.type == "cuda":
         from torch.nn.attention.flex_attention import flex_attention as of_torch
 
-        more = {"kernel_options": kernel_options, "return_aux": return_aux}
         return of_torch(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, **more)
+    attend = _attend
+    if torch.compiler.is_compiling():  # not as a decorator, which would load the compiler
+        attend = torch.compiler.disable(_attend)
+    return attend(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux)
+
+
+def _attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score_mod: Any,
+    block_mask: Any,
+    scale: float | None,
+    enable_gqa: bool,
+    return_lse: bool,
+    return_aux: Any,
+) -> Any:
     with_lse = _with_lse(return_lse, return_aux)
     sizes = _sizes(query, key, value, enable_gqa)
     mask = None
