@@ -15,7 +15,7 @@ import headspan.torch  # isort: skip
 
 PUBLIC = """
     AdaptiveSpan AdaptiveSpanAttention DynamicSpan HybridAttention LearnedBlocks SpanCache SpanPredictor
-    TransformerBlock attention convert explore fit_spans freeze_spans halo_attention head_cache
+    TransformerBlock attention convert explore fit_spans flex_attention freeze_spans halo_attention head_cache
     hierarchical_attention parameter_groups record register retrieval_attention set_spans
     """
 MODULES = sorted(

@@ -184,6 +184,12 @@ def test_gradients_of_parts_add_up_to_that_of_the_batch(at):
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
 
 
+def test_spans_start_at_the_limit():
+    assert AdaptiveSpan(2, max_span=9.5)().tolist() == [9.5, 9.5]
+    assert AdaptiveSpanAttention(8, 2, max_span=30).span().tolist() == [30, 30]
+    assert AdaptiveSpan(2, max_span=9.5, initial=0)().tolist() == [0, 0]
+
+
 def test_a_parameter_is_written_to_only_before_a_step():
     span = AdaptiveSpan(2, max_span=10.0)
     taken = torch.tensor([-0.5, 1.5])

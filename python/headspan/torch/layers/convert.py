@@ -133,7 +133,7 @@ def _span_of(module: Any, max_span: float) -> AdaptiveSpan:
     counts = (getattr(module, name, None) for name in ("num_heads", "num_attention_heads", "n_heads"))
     heads = next((count for count in counts if count is not None), None) or module.config.num_attention_heads
     with torch.device(next(module.parameters(), torch.empty(0)).device):
-        return AdaptiveSpan(heads, max_span, initial=max_span)
+        return AdaptiveSpan(heads, max_span)
 
 
 def _initialise(span: AdaptiveSpan, spans: list[float] | None) -> None:

@@ -104,8 +104,9 @@ class AdaptiveSpan(Shares):
     num_heads : int
     max_span : float
         The largest span, in tokens.
-    initial : array_like
-        Initial spans in tokens: one number, or one for each head.
+    initial : array_like, optional
+        Initial spans in tokens: one number, or one for each head. Default: `max_span`. Only pairs on the ramp change a
+        span, so that a head with a short span seldom finds distant tokens, and a head with a long span can shorten it.
 
     Attributes
     ----------
@@ -143,11 +144,11 @@ class AdaptiveSpan(Shares):
     _idle_calls = 0
     _last_values: list[float] | None = None
 
-    def __init__(self, num_heads: int, max_span: float, *, initial: npt.ArrayLike = 0.0) -> None:
+    def __init__(self, num_heads: int, max_span: float, *, initial: npt.ArrayLike | None = None) -> None:
         super().__init__()
         heads = _check.integer("num_heads", num_heads, at_least=1)
         self.max_span = _check.positive("max_span", max_span)
-        spans = _check.real_array("initial", initial)
+        spans = _check.real_array("initial", self.max_span if initial is None else initial)
         if spans.shape not in ((), (heads,)):
             raise ValueError(f"initial must be a number or of shape ({heads},), not of shape {spans.shape}")
         if spans.min() < 0 or spans.max() > self.max_span:
