@@ -17,6 +17,20 @@ Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
+class Rows(NamedTuple):
+    """64 queries of a mask.
+
+    Attributes
+    ----------
+    columns : ndarray
+        The tiles that may have a pair, ascending.
+    allowed : ndarray, shape (64, tiles, 64)
+    """
+
+    columns: Integers
+    allowed: Bools
+
+
 class Tiles(NamedTuple):
     """The tiles of a mask that have a pair, row by row, as the core takes them.
 
@@ -65,6 +79,19 @@ class Tiles(NamedTuple):
         exists: Bools = (numbers[tile] == wanted) & ((place < 0) | (bits & 1 == 1))
         return exists
 
+    def rows_of(self, row: int) -> Rows:
+        """Return the 64 queries of a row of tiles."""
+        number = row - self.first_row
+        if not 0 <= number < len(self.indptr) - 1:
+            return Rows(self.columns[:0], np.zeros((SIDE, 0, SIDE), np.bool_))
+        part = slice(*self.indptr[number : number + 2])
+        places = self.places[part]
+        allowed = np.ones((SIDE, len(places), SIDE), np.bool_)
+        some = places >= 0
+        bits = np.unpackbits(self.words[places[some]][..., None].view(np.uint8), axis=-1, bitorder="little")
+        allowed[:, some] = bits.transpose(2, 0, 1)
+        return Rows(self.columns[part], allowed)
+
     @property
     def looks_ahead(self) -> bool:
         """Whether some query sees a key after its own."""
@@ -75,20 +102,6 @@ class Tiles(NamedTuple):
         earlier = np.array([(1 << key) - 1 for key in range(SIDE)], np.uint64)  # the queries before a key
         ahead = self.words[on_diagonal].view(np.uint64) & earlier
         return bool(ahead.any())
-
-
-class Rows(NamedTuple):
-    """64 queries of a mask.
-
-    Attributes
-    ----------
-    columns : ndarray
-        The tiles that may have a pair, ascending.
-    allowed : ndarray, shape (64, tiles, 64)
-    """
-
-    columns: Integers
-    allowed: Bools
 
 
 class Grid(NamedTuple):

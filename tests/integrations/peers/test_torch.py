@@ -4,7 +4,6 @@ On a CPU flex_attention has no gradients.
 """
 
 import headspan as hs
-import headspan.torch
 import numpy as np
 import pytest
 from headspan.patterns import Blockwise, Mask, Window
@@ -12,6 +11,8 @@ from peers import Attended, agree, array, assert_close, torch
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
+
+import headspan.torch  # isort: skip
 
 # flex_attention warns once that it is meant to be compiled, which takes a compiler and a minute.
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from headspan.torch import flex_attention
 from tensors import torch
+
+from headspan.torch import attention, flex_attention  # isort: skip
 
 flex = pytest.importorskip("torch.nn.attention.flex_attention")
 
@@ -175,7 +176,7 @@ def agree(arrays, mod=None, mask=None, captured=(), scale=None):
     torch.testing.assert_close(lse, expected_lse, **close)
     grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
     inputs = [*arrays, *captured]
-    gradients = torch.autograd.grad(out, inputs, grad)
+    gradients = torch.autograd.grad(out, inputs, grad, retain_graph=True)
     for one, other in zip(gradients, torch.autograd.grad(expected, inputs, grad), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-4 if single else 1e-8)
     return out
@@ -237,8 +238,6 @@ def test_a_span_of_each_head_with_a_gradient():
     arrays = tensors(200)
     block_mask = flex.create_block_mask(causal, None, None, 200, 200, device="cpu")
     out = flex_attention(*arrays, soft_mask, block_mask)
-    from headspan.torch import attention
-
     expected = attention(*arrays, span=span, ramp=16)
     torch.testing.assert_close(out, expected)
     gradients = torch.autograd.grad(out.square().sum(), [span, *arrays])
@@ -259,6 +258,56 @@ def test_a_bias_by_item_head_and_pair():
 def test_a_bias_of_keys():
     bias = torch.randn(65, dtype=torch.float64, requires_grad=True)
     agree(tensors(65), lambda s, b, h, q, k: s + bias[k], causal, [bias])
+
+
+def test_a_bias_by_pair_that_starts_at_zero():
+    """Its values do not tell it from a table by distance, but its gradient does."""
+    bias = torch.zeros(130, 130, dtype=torch.float64, requires_grad=True)
+    mod = lambda s, b, h, q, k: s + bias[q, k]  # noqa: E731
+    agree(tensors(130), mod, causal, [bias])
+    with torch.no_grad():
+        bias.copy_(torch.randn(130, 130))
+    agree(tensors(130), mod, causal, [bias])
+    table = torch.zeros(2, 130, dtype=torch.float64, requires_grad=True)
+    agree(tensors(130), lambda s, b, h, q, k: s + table[h, q - k], causal, [table])
+
+
+def test_a_bias_of_one_key_among_many():
+    """A sample of pairs hardly ever has the key; the call is too large for a comparison of all pairs in every call."""
+    n = 600
+    bias = torch.tensor(0.0, dtype=torch.float64, requires_grad=True)
+    mod = lambda s, b, h, q, k: s + torch.where(k == 123, bias + 2, 0.0)  # noqa: E731
+    agree(tensors(n), mod, causal, [bias])
+    with torch.no_grad():
+        agree_without_gradient(tensors(n), mod)
+        agree_without_gradient(tensors(n), lambda s, b, h, q, k: torch.where((q == 400) & (k == 399), -torch.inf, s))
+    assert "for the score" in refused(lambda s, b, h, q, k: torch.where((q == 400) & (k == 399), 2 * s, s), n)
+
+
+def agree_without_gradient(arrays, mod):
+    torch.testing.assert_close(flex_attention(*arrays, mod), dense(*arrays, mod)[0])
+
+
+def test_a_parameter_that_reaches_the_function_through_other_operations():
+    weight = torch.tensor([0.1, -2.0], dtype=torch.float64, requires_grad=True)
+    slopes = torch.nn.functional.softplus(weight)
+    agree(tensors(130), lambda s, b, h, q, k: s - slopes[h] * (q - k), causal, [weight])
+
+
+def test_a_method_of_a_module():
+    class Bias(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(9, dtype=torch.float64))
+
+        def mod(self, s, b, h, q, k):
+            return s + self.table[(q - k).clamp(0, 8)]
+
+    bias = Bias()
+    agree(tensors(65), bias.mod, causal, [bias.table])
+    with torch.no_grad():
+        bias.table.mul_(3)
+    agree(tensors(65), bias.mod, causal, [bias.table])
 
 
 def test_a_score_mod_that_masks():

@@ -11,8 +11,9 @@ import torch
 
 from headspan.patterns import Mask, Pattern, Window
 from headspan.patterns.mask import mask_of_tiles
-from headspan.torch.flex.block_masks import pattern_of, sees
-from headspan.torch.flex.score_mods import Pairs, Sizes, options_of
+from headspan.torch.flex.block_masks import pattern_of
+from headspan.torch.flex.pairs import Sizes
+from headspan.torch.flex.score_mods import options_of
 from headspan.torch.functional import attention
 
 
@@ -79,9 +80,10 @@ def flex_attention(
 
     Notes
     -----
-    What was recognised is compared with `score_mod` in every call: on all pairs of a small call, and otherwise on a few
-    thousand. `torch.compile` does not look into this function. A BlockMask lists its blocks only once, so create a new
-    one if a tensor that its `mask_mod` captures is written to.
+    What a `score_mod` depends on is found out in its first call, by the values and gradients of all pairs, which takes
+    seconds for thousands of tokens. Later calls compare a sample of a few thousand pairs. `torch.compile` does not look
+    into this function. A BlockMask lists its blocks only once, so create a new one if a tensor that its
+    `mask_mod` captures is written to.
 
     References
     ----------
@@ -131,7 +133,7 @@ def _attend(
     pattern: Pattern | None = mask
     options: dict[str, Any] = {"causal": False, "scale": 1 / math.sqrt(query.shape[-1]) if scale is None else scale}
     if score_mod is not None:
-        of_mod = options_of(score_mod, sizes, functools.partial(_exists, mask))
+        of_mod = options_of(score_mod, sizes, mask)
         options, excluded = _with_score_mod(options, of_mod, query.dtype)
         if excluded is not None and bool(excluded.any()):
             rest = _without(excluded.numpy().tobytes(), excluded.shape[0], sizes.queries, sizes.keys)
@@ -178,12 +180,6 @@ def _check_block_mask(block_mask: Any, sizes: Sizes) -> None:
             f"block_mask must be for {sizes.queries} queries and {sizes.keys} keys, not for "
             f"{block_mask.seq_lengths[0]} and {block_mask.seq_lengths[1]}"
         )
-
-
-def _exists(pattern: Mask | None, pairs: Pairs) -> torch.Tensor:
-    if pattern is None:
-        return torch.ones(len(pairs.item), dtype=torch.bool)
-    return torch.from_numpy(sees(pattern, *(index.numpy() for index in pairs)))
 
 
 def _with_score_mod(

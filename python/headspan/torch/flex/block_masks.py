@@ -103,15 +103,3 @@ def _lists(counts: torch.Tensor | None, indices: torch.Tensor | None, item: int,
         return []
     rows = zip(counts[item, head].tolist(), indices[item, head].numpy(), strict=True)
     return [row[:count].astype(np.int64) for count, row in rows]
-
-
-def sees(pattern: Mask, item: Any, head: Any, query: Any, key: Any) -> Any:
-    """Return whether pairs, by arrays of indices, exist in a pattern."""
-    exists = np.zeros(len(item), np.bool_)
-    items, heads = len(pattern.tiles), len(pattern.tiles[0])
-    part = item % items * heads + head % heads
-    for number in np.unique(part):
-        which = part == number
-        tiles = pattern.tiles[number // heads][number % heads]
-        exists[which] = tiles.contain(query[which] + pattern.shape[1] - pattern.shape[0], key[which])
-    return exists
