@@ -95,7 +95,7 @@ def has_gradient(score_mod: ScoreMod, sample: Pairs) -> bool:
 
 def parameters_of(result: torch.Tensor) -> list[torch.Tensor]:
     """Return the leaf tensors from which a result was computed and that have a gradient."""
-    found: dict[int, torch.Tensor] = {}
+    parameters: dict[int, torch.Tensor] = {}
     nodes, seen = [result.grad_fn], set()
     while nodes:
         node: Any = nodes.pop()
@@ -103,9 +103,9 @@ def parameters_of(result: torch.Tensor) -> list[torch.Tensor]:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
-            found[id(node.variable)] = node.variable
+            parameters[id(node.variable)] = node.variable
         nodes += [following for following, _ in node.next_functions]
-    return list(found.values())
+    return list(parameters.values())
 
 
 def refuse_gradient_of_form(score_mod: ScoreMod, sample: Pairs) -> None:
