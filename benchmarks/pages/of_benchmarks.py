@@ -161,6 +161,14 @@ def _heads(data: Any) -> Iterator[tuple[Any, ...]]:
     yield "the cache took # MiB instead of #;", cache["head_cache"], cache["sdpa, static"]
 
 
+@figures("docs/howto/masks.md", "benchmarks/results/flex.json")
+def _flex(data: Any) -> Iterator[tuple[Any, ...]]:
+    for name, case in data["cases"].items():
+        forward, backward = case["forward"].values(), case["backward"].values()
+        milliseconds = [1e3 * seconds for seconds in (*forward, *backward)]
+        yield f"| {name} | # | # % |{' # |' * 5}", case["tokens"], 100 * case["share of pairs"], *milliseconds
+
+
 @figures("docs/howto/transformers.md", "benchmarks/results/texts.json")
 def _texts(data: Any) -> Iterator[tuple[Any, ...]]:
     ratios = {

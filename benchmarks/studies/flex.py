@@ -85,9 +85,7 @@ def main() -> None:
     results = {}
     for name, (tokens, mask_mod) in cases().items():
         result = results[name] = study(tokens, mask_mod, torch.compile(flex_attention), options.rounds)
-        print(
-            f"{name}: {tokens} tokens, {result['share of pairs']:.1%} of the pairs, first call {result['first call']:.2f} s"
-        )
+        print(f"{name}: {tokens} tokens, {result['share of pairs']:.1%} of the pairs")
         for what in ("forward", "backward"):
             ours = result[what]["headspan"]
             cells = [f"{way} {1e3 * seconds:.0f} ms ({seconds / ours:.2f})" for way, seconds in result[what].items()]
