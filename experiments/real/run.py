@@ -71,7 +71,8 @@ def study(model: Any, tokenizer: Any, text: Windows, name: str, share: float, to
     held_out = text.held_out if tokens == TOKENS else text.long
     fitted = _fitted(model, text, name, share)
     base, results = Results(name), _results(name, share)
-    base.once("sha256", lambda: text.sha256)
+    if base.once("sha256", lambda: text.sha256) != text.sha256:
+        raise SystemExit(f"{base.path} has results of another version of the text {name}; move it away first")
     full = base.once(f"full attention {tokens}", lambda: arms.losses(model, None, held_out))
     results.once(f"full attention {tokens}", lambda: full)  # so that the file has all that its increases need
     for arm, table in _tables(model, text, base, fitted, tokens):
