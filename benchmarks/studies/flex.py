@@ -58,7 +58,7 @@ def study(tokens: int, mask_mod: MaskMod, compiled: Callable[..., Any], rounds: 
     forward = {name: partial(_without_gradient, way) for name, way in ways.items()}
     detached = [x.detach() for x in inputs]
     forward["torch-flex, compiled"] = partial(compiled, *detached, block_mask=block_mask)
-    error = float((outputs["headspan"] - outputs["torch-sdpa, mask"]).abs().max())
+    error = float((outputs["headspan"] - outputs["torch-sdpa, mask"]).abs().max().detach())
     return {
         "tokens": tokens,
         "share of blocks": 1 - block_mask.sparsity() / 100,

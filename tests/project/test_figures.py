@@ -20,7 +20,7 @@ PAGES = (
     "README.md",
     "docs/explain/speed.md",
     "docs/explain/hybrid.md",
-    *(f"docs/howto/{name}.md" for name in ("generation", "jax", "long", "transformers")),
+    *(f"docs/howto/{name}.md" for name in ("generation", "jax", "long", "masks", "transformers")),
 )
 # A number that somebody measured has a unit of time, size or loss, is a ratio, or fills a cell of a table.
 NUMBER, UNIT = r"[+-]?[\d,]*\.?\d+", r"(?:ms|us|s|minutes|hours|times|MiB|GB/s|bits|%)(?!\w)"

@@ -189,3 +189,27 @@ print(attend(2_400_000).shape[2])  # 154 MB, for which there is room only where 
 @pytest.mark.unsanitized
 def test_what_is_kept_is_given_back_before_memory_ends():
     assert run_python(FULL) == "2400000\n"
+
+
+@pytest.mark.unsanitized
+def test_a_mask_of_many_tokens_takes_memory_for_its_tiles_only():
+    """64k x 64k pairs, of which 1 % of the blocks exist: 4 GB as bool, 512 MB as bits."""
+    code = """
+import numpy as np, headspan as hs, resource
+from headspan.patterns import Blocks, Mask
+tokens = 2**16
+rng = np.random.default_rng(0)
+rows = rng.permuted(np.tile(np.arange(1024), (1024, 1)), axis=1)[:, :10]
+blocks = Blocks((10 * np.arange(1025), np.sort(rows, axis=1).ravel()), 64)
+mask = Mask(lambda query, key: (query + key) % 2 == 0, tokens=tokens, blocks=blocks)
+x = rng.standard_normal((1, 1, tokens, 16), dtype=np.float32)
+out = hs.attention(x, x, x, pattern=mask, causal=False)
+query = 12345
+keys = np.flatnonzero((np.isin(np.arange(tokens) // 64, rows[query // 64])) & ((query + np.arange(tokens)) % 2 == 0))
+scores = x[0, 0, keys] @ x[0, 0, query] / 4
+weights = np.exp(scores - scores.max())
+np.testing.assert_allclose(out[0, 0, query], weights / weights.sum() @ x[0, 0, keys], atol=1e-5)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    (megabytes,) = run_python(code).split()
+    assert int(megabytes) < 500
