@@ -62,6 +62,47 @@ def neighborhood(width, size):
     return mask
 
 
+def tiled_neighborhood(width, size, side=4):
+    """The same for an image that is written tile by tile."""
+
+    def place(token):
+        tiles = width // side
+        tile, inside = token // (side * side), token % (side * side)
+        return tile // tiles * side + inside // side, tile % tiles * side + inside % side
+
+    def mask(b, h, q, k):
+        (row, column), (other_row, other_column) = place(q), place(k)
+        return ((row - other_row).abs() <= size) & ((column - other_column).abs() <= size)
+
+    return mask
+
+
+def curved_neighborhood(size):
+    """The same for an image whose tokens follow a Z-order curve, whose bits are those of the coordinates in turn."""
+
+    def coordinate(token, axis):
+        return sum(((token >> (2 * bit + axis)) & 1) << bit for bit in range(4))
+
+    def mask(b, h, q, k):
+        apart = [(coordinate(q, axis) - coordinate(k, axis)).abs() for axis in (0, 1)]
+        return (apart[0] <= size) & (apart[1] <= size)
+
+    return mask
+
+
+def images_in_text(n):
+    """Text is causal, and the tokens of an image see each other."""
+    images = torch.full((n,), -1)
+    images[10:30], images[60:100] = 0, 1
+    return lambda b, h, q, k: (q >= k) | ((images[q] == images[k]) & (images[q] >= 0))
+
+
+def last_image(n):
+    """A token of a text sees the image that came last before it, of which each has 16 keys."""
+    last = torch.bucketize(torch.arange(n), torch.tensor([0, 25, 40, 55]), right=True) - 1
+    return lambda b, h, q, k: last[q] == k // 16
+
+
 def strided(step):
     return lambda b, h, q, k: (q >= k) & ((q - k) % step == 0)
 
@@ -114,6 +155,10 @@ MASKS = {
     **{f"dilated by {step}": lambda n, step=step: dilated(9, step) for step in (2, 7)},
     **{f"strided by {step}": lambda n, step=step: strided(step) for step in (3, 16)},
     **{f"neighborhood of {size}": lambda n, size=size: neighborhood(13, size) for size in (1, 3)},
+    "tiled neighborhood": lambda n: tiled_neighborhood(16, 2),
+    "neighborhood along a curve": lambda n: curved_neighborhood(2),
+    "images in text": images_in_text,
+    "the last image": last_image,
     "first tokens and a window": lambda n: first_tokens(4, 30),
     "permuted": permuted,
     "of heads": lambda n: of_heads,
@@ -195,6 +240,10 @@ def test_there_are_as_many_masks_as_promised():
 
 def slopes_of(requires_grad=False):
     return torch.tensor([0.25, 0.0625], dtype=torch.float64, requires_grad=requires_grad)
+
+
+def test_relative_positions():
+    agree(tensors(130), lambda s, b, h, q, k: s + (q - k), causal)
 
 
 def test_a_soft_cap():
