@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from headspan.ops.adapters.options import TENSORS
 from headspan.ops.arguments.options import DIFFERENTIABLE, NAMES
-from headspan.patterns import Blockwise, Global, Window
+from headspan.patterns import Blockwise, Global, Mask, Window
 from jax_arrays import _float64, check_equal, jax, same, split  # noqa: F401
 from option_cases import ARRAYS, OPTIONS, arguments_of
 
@@ -16,6 +16,8 @@ from headspan.jax.call import OPERANDS  # isort: skip
 
 PATTERN = {"pattern": Window(4, ahead=1) | Global(0), "causal": False, "span": np.array([1.2, 2.6, 3.3, 0.4])}
 PATTERNS = {"pattern": [Window(3), Blockwise(2), Window(4, dilation=2), Window(2)], "causal": True}
+# Five queries and seven keys; each head has its own mask.
+MASK = {"pattern": Mask(np.arange(140).reshape(4, 5, 7) % 3 > 0, per_head=True), "causal": False}
 OF_ITEMS = {"pattern": [[Window(3)], [Window(5)]], "sinks": np.array(0.3)}
 
 
@@ -29,7 +31,7 @@ def test_the_cases_have_every_option():
     assert {name for options in OPTIONS.values() for name in options} | {"pattern"} >= NAMES
 
 
-@pytest.mark.parametrize("options", [PATTERN, PATTERNS, OF_ITEMS], ids=["one", "of heads", "of items"])
+@pytest.mark.parametrize("options", [PATTERN, PATTERNS, MASK, OF_ITEMS], ids=["one", "of heads", "mask", "of items"])
 def test_patterns(options):
     check_equal(attention, arguments_of("plain") | options)
 
