@@ -45,12 +45,13 @@ def study(tokens: int, mask_mod: MaskMod, compiled: Callable[..., Any], rounds: 
     index = torch.arange(tokens)
     dense = mask_mod(0, 0, index[:, None], index[None, :])
     inputs = [torch.randn(1, HEADS, tokens, HEAD_DIM, requires_grad=True) for _ in range(3)]
+    query, key, value = inputs
     begin = time.perf_counter()
-    headspan.torch.flex_attention(*inputs, None, block_mask)
+    headspan.torch.flex_attention(query, key, value, block_mask=block_mask)
     first = time.perf_counter() - begin
     ways = {
-        "headspan": partial(headspan.torch.flex_attention, *inputs, None, block_mask),
-        "torch-sdpa, mask": partial(scaled_dot_product_attention, *inputs, attn_mask=dense),
+        "headspan": partial(headspan.torch.flex_attention, query, key, value, block_mask=block_mask),
+        "torch-sdpa, mask": partial(scaled_dot_product_attention, query, key, value, attn_mask=dense),
     }
     grad = torch.ones(1, HEADS, tokens, HEAD_DIM)
     outputs = {name: way() for name, way in ways.items()}

@@ -31,7 +31,7 @@ root_doc = "docs/start/index"
 include_patterns = [
     "docs/**/*.md",
     "notebooks/*.ipynb",
-    "experiments/README.md",
+    "experiments/*.md",
     "experiments/**/*.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
