@@ -170,6 +170,15 @@ def _real_models(results: Any) -> Iterator[tuple[Any, ...]]:
             yield f"| {name} |{' # % (#) |' * len(results)}", *values
 
 
+@figures("docs/explain/real.md", f"{_REAL}/generation.json")
+def _generated(result: Any) -> Iterator[tuple[Any, ...]]:
+    for tokens in (2048, 8192):
+        full, fitted = result[f"50% of the bytes, {tokens} tokens"].values()
+        numbers = [way["cache_bytes"] / 2**20 for way in (full, fitted)]
+        numbers += [way["milliseconds"] for way in (full, fitted)]
+        yield f"| {tokens:,} tokens | # MiB | # MiB | # ms | # ms |", *numbers
+
+
 def _increase(result: Any, name: str) -> tuple[float, float]:
     """Return the increase of the loss over full attention in percent, and its standard error over windows.
 

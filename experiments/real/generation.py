@@ -20,12 +20,13 @@ def main() -> None:
     """Measure what is missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("build/texts"), help="folder of the unpacked texts")
+    parser.add_argument("--shares", nargs="+", type=float, default=LONG_SHARES)
     args = parser.parse_args()
     model, tokenizer = load_pretrained("smollm2")[1:]
     text = windows("bible", tokenizer, args.folder, **SIZES)
     results = Results("generation")
     for prompt in (text.held_out[:1], text.long[:1]):
-        for share in LONG_SHARES:
+        for share in args.shares:
             arms.set_table(model, of_fit("bible", share))
             name = f"{share:.0%} of the bytes, {prompt.shape[1]} tokens"
             results.once(
