@@ -47,7 +47,7 @@ def within(spans: Spans) -> Attend:
 
 
 def scaled(shape: Spans, most: int) -> Spans:
-    """Return the largest multiple of spans that has at most so many pairs."""
+    """Return the largest multiple of spans that has at most `most` pairs."""
     low, high = 0.0, CONTEXT / float(shape[shape > 0].min())
     for _ in range(40):
         middle = (low + high) / 2
@@ -61,7 +61,7 @@ def equal_in_each_layer(learned: Spans) -> Spans:
 
 
 def long_heads(order: Iterator[tuple[int, int]], most: int) -> Spans:
-    """Return spans of SHORT, of which the first of an order have no limit, as many as the pairs allow.
+    """Return no limit for the first heads of an order, as many as `most` pairs allow, and SHORT for the others.
 
     The next head of the order gets the pairs that are left.
     """

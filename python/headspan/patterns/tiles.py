@@ -105,7 +105,7 @@ class Tiles(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """How the tiles lie on a mask of so many queries and keys; the last query meets the last key."""
+    """The division into tiles of a mask with some numbers of queries and keys; the last query meets the last key."""
 
     queries: int
     keys: int
@@ -127,12 +127,20 @@ class Grid(NamedTuple):
         first = row * SIDE - self.shift
         return max(first, 0), min(first + SIDE, self.queries)
 
+    def lanes_of(self, row: int) -> slice:
+        """Return the places of these queries among the 64 of the row."""
+        first, last = self.queries_of(row)
+        start = row * SIDE - self.shift
+        return slice(first - start, last - start)
+
+    def keys_of(self, columns: Integers) -> Integers:
+        """Return the keys of tiles, in the last one also those beyond the last key of the mask."""
+        return (columns[:, None] * SIDE + np.arange(SIDE)).ravel()
+
     def padded(self, row: int, some: Bools) -> Rows:
         """Return the rows of a dense mask with False for queries and keys that do not exist."""
-        first, last = self.queries_of(row)
-        offset = first - (row * SIDE - self.shift)
         padded = np.zeros((SIDE, self.columns * SIDE), np.bool_)
-        padded[offset : offset + last - first, : self.keys] = some
+        padded[self.lanes_of(row), : self.keys] = some
         return Rows(np.arange(self.columns), padded.reshape(SIDE, self.columns, SIDE))
 
     def counts(self, row: int, columns: Integers) -> Integers:
@@ -189,7 +197,7 @@ def of_sparse(matrix: Any) -> Tiles:
         query, key = (np.asarray(index)[some.data != 0] for index in (some.row, some.col))
         columns, place = np.unique(key // SIDE, return_inverse=True)
         allowed = np.zeros((SIDE, len(columns), SIDE), np.bool_)
-        allowed[query + first - (row * SIDE - grid.shift), place, key % SIDE] = True
+        allowed[grid.lanes_of(row).start + query, place, key % SIDE] = True
         return Rows(columns.astype(np.int64), allowed)
 
     return gather(grid, rows_of)
@@ -202,14 +210,13 @@ def of_function(function: Callable[[Any, Any], Any], grid: Grid, blocks: Blocks 
         first, last = grid.queries_of(row)
         columns = np.arange(grid.columns) if blocks is None else _columns_in(blocks, grid, first, last)
         allowed = np.zeros((SIDE, len(columns), SIDE), np.bool_)
-        keys = (columns[:, None] * SIDE + np.arange(SIDE)).ravel()
+        keys = grid.keys_of(columns)
         exist = keys < grid.keys
         if exist.any():
             query, key = np.arange(first, last)[:, None], keys[exist][None, :]
             answer = _check.as_array("the result of the function of Mask", function(query, key))
             if answer.dtype != np.bool_:
                 raise TypeError(f"the function of Mask must return an array of bool, not of {answer.dtype}")
-            offset = first - (row * SIDE - grid.shift)
             try:
                 answer = np.broadcast_to(answer, (last - first, int(exist.sum())))
             except ValueError:
@@ -217,7 +224,7 @@ def of_function(function: Callable[[Any, Any], Any], grid: Grid, blocks: Blocks 
                     "the result of the function of Mask must have the shape of its arguments together, "
                     f"{(last - first, int(exist.sum()))}, not {answer.shape}"
                 ) from None
-            allowed.reshape(SIDE, -1)[offset : offset + last - first, exist] = answer
+            allowed.reshape(SIDE, -1)[grid.lanes_of(row), exist] = answer
         if blocks is not None:
             allowed &= _inside(blocks, grid, row, keys).reshape(SIDE, len(columns), SIDE)
         return Rows(columns, allowed)
@@ -247,9 +254,8 @@ def _columns_in(blocks: Blocks, grid: Grid, first: int, last: int) -> Integers:
 
 def _inside(blocks: Blocks, grid: Grid, row: int, keys: Integers) -> Bools:
     """Return which pairs of 64 queries and some keys are in blocks."""
-    first, last = grid.queries_of(row)
-    offset = first - (row * SIDE - grid.shift)
     inside = np.zeros((SIDE, len(keys)), np.bool_)
-    for queries, columns in _block_rows(blocks, grid, first, last):
-        inside[offset + queries.start : offset + queries.stop] = np.isin(keys // blocks.sides[1], columns)
+    of_queries = inside[grid.lanes_of(row)]
+    for queries, columns in _block_rows(blocks, grid, *grid.queries_of(row)):
+        of_queries[queries] = np.isin(keys // blocks.sides[1], columns)
     return inside

@@ -278,7 +278,7 @@ def test_a_table_by_distance_with_a_gradient():
 
 
 def test_a_span_of_each_head_with_a_gradient():
-    """The soft mask of the paper; its spans are not whole, so that the dense definition has a gradient as well."""
+    """The soft mask of the paper; the spans are not integers, so that the dense definition also has a gradient."""
     span = torch.tensor([20.3, 70.6], dtype=torch.float64, requires_grad=True)
 
     def soft_mask(s, b, h, q, k):

@@ -66,13 +66,13 @@ class _Reader:
 
     def __call__(self, row: int) -> Rows:
         first, last = self.grid.queries_of(row)
-        offset = first - (row * SIDE - self.grid.shift)
         columns = np.unique(np.concatenate([part // SIDE for _, *parts in self._parts(first, last) for part in parts]))
         allowed = np.zeros((SIDE, len(columns), SIDE), np.bool_)
+        start = self.grid.lanes_of(row).start - first
         place = np.full(self.grid.columns, -1)
         place[columns] = np.arange(len(columns))
         for queries, full, partial in self._parts(first, last):
-            lanes = np.arange(queries.start, queries.stop) - first + offset
+            lanes = start + np.arange(queries.start, queries.stop)
             allowed[lanes[:, None], place[full // SIDE], full % SIDE] = True
             if len(partial):
                 allowed[lanes[:, None], place[partial // SIDE], partial % SIDE] = self._evaluate(queries, partial)

@@ -58,7 +58,7 @@ def compare(
     form: Form, scores: torch.Tensor, at_zero: torch.Tensor, results: torch.Tensor, exist: torch.Tensor | None = None
 ) -> None:
     """Raise `NotImplementedError` unless the results for scores are those of a form, plus the results for 0."""
-    wrong = ~_are_close(results, at_zero + form.of(scores))
+    wrong = ~are_close(results, at_zero + form.of(scores))
     if exist is not None:
         wrong &= exist
     if bool(wrong.any()):
@@ -75,7 +75,7 @@ def compare(
         )
 
 
-def _are_close(results: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+def are_close(results: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """Return which results are equal up to rounding: finite ones, or -inf."""
     close = (results - expected).abs() <= _TOLERANCE + _TOLERANCE * expected.abs()
     is_finite = torch.isfinite(results) & torch.isfinite(expected)
@@ -120,11 +120,10 @@ def refuse_gradient_of_form(score_mod: ScoreMod, sample: Pairs) -> None:
     parameters = parameters_of(total)
     for one, other in zip(_gradients(total, parameters), _gradients(at_zero.sum(), parameters), strict=True):
         rounding = 1e-5 * (1 + float(other.abs().max()))
-        if float(one.abs().max()) <= rounding:
-            continue
-        raise NotImplementedError(
-            f"{_ADVICE}a factor or a soft cap with a gradient is not; pass temperature to headspan.torch.attention"
-        )
+        if float(one.abs().max()) > rounding:
+            raise NotImplementedError(
+                f"{_ADVICE}a factor or a soft cap with a gradient is not; pass temperature to headspan.torch.attention"
+            )
 
 
 def _gradients(total: torch.Tensor, parameters: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -152,7 +151,7 @@ def kind_of(score_mod: ScoreMod, sizes: Sizes, pattern: Mask | None, form: Form)
         exist, slots, scores = block.exist, sizes.slots(block), _scores(block, generator)
         with torch.no_grad():
             results, expected = block.evaluate(score_mod, scores), of_offset[slots]
-            if is_by_offset and bool((_are_close(results, form.of(scores) + expected) | ~exist).all()):
+            if is_by_offset and bool((are_close(results, form.of(scores) + expected) | ~exist).all()):
                 added = expected
             else:  # a second evaluation tells the added numbers from the score
                 added = block.evaluate(score_mod, torch.zeros((), dtype=torch.float64))

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from headspan.patterns.mask import Mask
-from headspan.patterns.tiles import SIDE, Grid
+from headspan.patterns.tiles import Grid
 
 ScoreMod = Callable[..., torch.Tensor]
 
 _SAMPLE = 4096  # pairs of a large call
-_ALL = 2**18  # up to so many pairs, the sample has all of them
+_ALL = 2**18  # the sample of a call with at most this number of pairs has all of them
 
 
 class Pairs(NamedTuple):
@@ -95,10 +95,9 @@ class Sizes(NamedTuple):
             key, exist = np.arange(self.keys), np.ones((last - first, self.keys), np.bool_)
             if pattern is not None:
                 columns, allowed = pattern.tiles[item % len(pattern.tiles)][head % len(pattern.tiles[0])].rows_of(row)
-                key = (columns[:, None] * SIDE + np.arange(SIDE)).ravel()
-                offset = first - (row * SIDE - self.shift)
+                key = grid.keys_of(columns)
                 inside = key < self.keys
-                exist = allowed[offset : offset + last - first].reshape(last - first, -1)[:, inside]
+                exist = allowed[grid.lanes_of(row)].reshape(last - first, -1)[:, inside]
                 key = key[inside]
             if len(key):
                 yield Block(item, head, torch.arange(first, last), torch.from_numpy(key), torch.from_numpy(exist))

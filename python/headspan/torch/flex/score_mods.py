@@ -14,7 +14,7 @@ import torch
 
 from headspan.patterns.mask import Mask
 from headspan.torch.flex.captured import depends_on, signature
-from headspan.torch.flex.checks import Form, form_of, has_gradient, kind_of, refuse_gradient_of_form
+from headspan.torch.flex.checks import Form, are_close, form_of, has_gradient, kind_of, refuse_gradient_of_form
 from headspan.torch.flex.pairs import Pairs, ScoreMod, Sizes, evaluate, one_for_each_offset
 
 _MOST_KNOWN = 64
@@ -81,7 +81,7 @@ def _agrees(kind: str, score_mod: ScoreMod, sizes: Sizes, sample: Pairs) -> bool
         if kind == "none":
             return bool((added == 0).all())
         expected = evaluate(score_mod, 0.0, sizes.representatives(sample))
-        return bool(torch.allclose(added, expected, rtol=1e-5, atol=1e-5))
+        return bool(are_close(added, expected).all())
 
 
 def _by_offset(score_mod: ScoreMod, sizes: Sizes) -> dict[str, Any]:
