@@ -154,11 +154,12 @@ def train(
     short: float = 0.3,
     model: Model | None = None,
     attend: Attend = full,
+    watch: Callable[[int, Model], None] | None = None,
 ) -> Model:
     """Train a model, or train one on, with AdamW and a cosine schedule.
 
     The first steps, a share of `short`, have windows of a quarter of the context and four times as many: as many
-    characters, for less time.
+    characters, for less time. `watch` is called with the number of steps before each of them and after the last.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -168,12 +169,16 @@ def train(
     began = time.perf_counter()
     for step in range(steps):
         shorter = 4 if step < short * steps else 1
+        if watch is not None:
+            watch(step, model)
         rows = drawn(data, rng, batch * shorter, CONTEXT // shorter)
         loss = F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
         descend(loss)
         if step % 50 == 0 or step == steps - 1:
             seconds = time.perf_counter() - began
             print(f"step {step}: {loss.item() / math.log(2):.4f} bits per character, {seconds:.0f} s", flush=True)
+    if watch is not None:
+        watch(steps, model)
     return model
 
 

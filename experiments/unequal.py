@@ -18,6 +18,7 @@ from typing import Any
 import headspan as hs
 import numpy as np
 import torch
+from copying import copying
 from fitting import Spans, with_spans
 from headspan.lab.machine import describe_machine
 from kernel_source import KernelText, kernel_source
@@ -29,6 +30,7 @@ RAMP, SHORT = 8.0, 24.0  # SHORT: the span of heads that are not long, in the ar
 MORE, MOVING, SEEDS = 600, 400, 5
 PRICE, START = 0.2, 0.95 * CONTEXT
 DEALS, TEST_WINDOWS, CHOICE_WINDOWS = 3, 128, 16
+WATCH_EVERY, WATCHED_WINDOWS = 250, 16
 SPREAD = np.array([1.0, 4.0, 16.0, 64.0])
 FULL = "full attention"
 
@@ -208,12 +210,21 @@ class Results:
         return None if spans is None else np.array(spans)
 
 
-def model_of(text: KernelText, seed: int, steps: int, folder: Path) -> Model:
-    """Return the model of a seed, trained now or before."""
+def model_of(text: KernelText, seed: int, steps: int, folder: Path, results: Results) -> Model:
+    """Return the model of a seed, trained now or before, and store which of its heads copied during training."""
     path = folder / f"kernel_steps{steps}_seed{seed}.pt"
     if not path.exists():
+        rows = windows(text, "validation", WATCHED_WINDOWS)
+        history: list[dict[str, Any]] = []
+
+        def watch(step: int, model: Model) -> None:
+            if step % WATCH_EVERY == 0:
+                history.append({"step": step, **copying(model, rows)})
+
         folder.mkdir(parents=True, exist_ok=True)
-        torch.save(train(text, seed, steps, BATCH).state_dict(), path)
+        torch.save(train(text, seed, steps, BATCH, watch=watch).state_dict(), path)
+        results.entries["history"] = history
+        results.save()
     model = Model(len(text.vocabulary))
     model.load_state_dict(torch.load(path))
     return model
@@ -224,7 +235,7 @@ def compare(text: KernelText, seed: int, steps: int, folder: Path) -> None:
     results = Results(f"steps{steps}_seed{seed}")
     rows = windows(text, "test", TEST_WINDOWS)
     results.entries["text"] = {"name": text.name, "sha256": text.sha256, "sizes": list(text.sizes)}
-    trained = model_of(text, seed, steps, folder)
+    trained = model_of(text, seed, steps, folder, results)
     if "trained" not in results.entries:
         results.entries["trained"] = round(float(bits(trained, windows(text, "validation", 64)).mean()), 4)
         results.save()
