@@ -28,7 +28,6 @@ PARTS = {
     "jax_mask": ("studies.jax_mask",),
     "calls": ("studies.calls",),
     "flex": ("studies.flex",),
-    "demo": ("studies.demo",),
     "hybrid": ("__main__", "--quick", "--cases", "hybrid", "--resume"),
     "measured": ("__main__", "--quick", "--cases", *(group for group in GROUPS if group != "hybrid"), "--resume"),
 }

@@ -38,19 +38,6 @@ def _first_days(data: Any) -> Iterator[tuple[Any, ...]]:
     yield "the tests, which take about # minutes on two cores after the build", tests / 60
 
 
-@figures("README.md", "benchmarks/results/demo.json")
-def _demo(data: Any) -> Iterator[tuple[Any, ...]]:
-    compared = data["compared"]
-    full, learned = compared["full attention"], compared["learned spans"]
-    name = next((name for name in compared if name.startswith("a window of ")), "")
-    window, length = compared[name], int(name.split()[3]) if name else Unmeasured()
-    bits, pairs = "bits per character", "pairs in a window"
-    yield "for the same number of steps (#)", data["steps"]
-    yield "| learned spans | # | # (# % of all) |", learned[bits], learned[pairs], 100 * learned[pairs] / full[pairs]
-    yield "| full attention | # | # |", full[bits], full[pairs]
-    yield "| a fixed window of # characters | # | # |", length, window[bits], window[pairs]
-
-
 @figures("README.md", "benchmarks/results/measured.json")
 def _readme_speed(data: Any) -> Iterator[tuple[Any, ...]]:
     full = _ratio(data, "span-full", FORWARD, "torch-sdpa")

@@ -112,6 +112,25 @@ def _limits_of_handout(sweep: Any) -> Iterator[tuple[Any, ...]]:
     yield "and lose # in the third", -windows[256, 2]
 
 
+@figures(SPANS, f"{REACH}/limits.json")
+def _work(sweep: Any) -> Iterator[tuple[Any, ...]]:
+    runs = [_limits(sweep, kind)[4096, 0] for kind in ("adaptive", "full")]
+    attention = [run["attention FLOPs a character"] for run in runs]
+    whole = [pairs + 2 * _multiplied_weights(run) for pairs, run in zip(attention, runs, strict=True)]
+    seconds = [run["seconds a step"] for run in runs]
+    for name, (learned, full) in (
+        ("pairs, and so FLOPs of attention", attention),
+        ("FLOPs of the whole model, forward", whole),
+        ("seconds of a training step", seconds),
+    ):
+        yield f"| {name} | # % |", 100 * learned / full
+
+
+def _multiplied_weights(run: Any) -> int:
+    """Return how many weights each character is multiplied with: all but the table of embeddings."""
+    return run["parameters"] - run["model"]["vocabulary"] * run["model"]["width"]
+
+
 @figures(EXPERIMENTS, f"{REACH}/limits.json")
 def _limits_of_experiments(sweep: Any) -> Iterator[tuple[Any, ...]]:
     near, near_shares, far, far_shares = _against_full(sweep)

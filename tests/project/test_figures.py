@@ -15,7 +15,7 @@ from benchmarks.pages.registry import all_figures
 from experiments.atlas.picture import table
 
 # Files that are not measured yet. The numbers on the pages that come from them have no other source.
-WAITING = {"decode", "demo", "heads", "hybrid", "jax_mask", "retrieval", "texts"}
+WAITING = {"decode", "heads", "hybrid", "jax_mask", "retrieval", "texts"}
 PAGES = (
     "README.md",
     "docs/explain/speed.md",
