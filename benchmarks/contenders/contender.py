@@ -10,7 +10,7 @@ from benchmarks.cases import Case, Inputs
 from benchmarks.contenders.prepared import Prepared
 
 # A peer that needs more bytes than this in addition to its inputs is skipped.
-MEMORY_LIMIT = 4e9
+MEMORY_LIMIT = 6e9
 
 
 @dataclass(frozen=True)

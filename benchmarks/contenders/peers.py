@@ -66,6 +66,7 @@ PEERS = (
             f"torch-unfold-{size}",
             partial(torch_rivals.prepare_unfold, size=size),
             torch_rivals.takes_windows,
+            partial(torch_rivals.unfold_needs, size=size),
             package="torch",
             kinds=("attention", "pattern"),
             note=(
@@ -87,6 +88,7 @@ PEERS = (
         "local-attention",
         torch_rivals.prepare_local_attention,
         torch_rivals.takes_local_attention,
+        torch_rivals.local_attention_needs,
         package="local_attention",
         kinds=("attention", "pattern"),
         note="the package local-attention with exact_windowsize, a soft mask as its bias; no gradient of the span",
@@ -95,6 +97,7 @@ PEERS = (
         "torch-flex",
         torch_peers.prepare_flex,
         lambda case, passes: passes == FORWARD,
+        torch_peers.flex_needs,
         package="torch",
         kinds=("attention", "pattern"),
         compiled=True,

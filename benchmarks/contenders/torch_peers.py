@@ -173,6 +173,12 @@ def prepare_window(case: Case, passes: str, inputs: Inputs) -> Prepared:
     return prepared_of(passes, leaves, inputs, attend, mask.nbytes)
 
 
+def flex_needs(case: Case, passes: str) -> float:
+    """Estimate the bytes that `create_block_mask` needs: the distances of all pairs as integers, and their mask."""
+    masks = case.batch * case.heads if case.spans_vary else 1
+    return 18.0 * masks * case.queries * case.keys
+
+
 def prepare_flex(case: Case, passes: str, inputs: Inputs) -> Prepared:
     """Prepare flex_attention with a block mask for the visible pairs and a score_mod for the ramp."""
     torch = import_module("torch")

@@ -117,6 +117,14 @@ def _window_mask(case: Case, before: int, after: int, inputs: Inputs, block: int
     return mask
 
 
+def unfold_needs(case: Case, passes: str, size: int) -> float:
+    """Estimate the bytes that `prepare_unfold` needs: keys and values once a block, and their gradients."""
+    assert case.window is not None
+    rows = -(-case.queries // size) * (sum(case.window) + size)
+    copies = 2.0 if passes == FORWARD else 4.0
+    return copies * case.itemsize * case.batch * case.heads * rows * case.head_dim
+
+
 def prepare_unfold(case: Case, passes: str, inputs: Inputs, size: int) -> Prepared:
     """Prepare scaled_dot_product_attention over blocks of queries, with the keys of each block as an unfolded view."""
     torch = import_module("torch")
@@ -192,6 +200,15 @@ def takes_local_attention(case: Case, passes: str) -> bool:
     before, after = case.window
     # The package does not hide the keys with which it pads the end from earlier queries.
     return case.causal or (before == after and case.queries % before == 0 and case.span is None)
+
+
+def local_attention_needs(case: Case, passes: str) -> float:
+    """Estimate the bytes that the package needs: keys and values of each window, and its scores three times."""
+    assert case.window is not None
+    seen = case.window[0] * (2 if case.causal else 3)
+    rows = case.batch * case.heads * case.queries * case.itemsize
+    copies = 1.0 if passes == FORWARD else 2.0
+    return copies * rows * (3 * seen + 2 * case.head_dim * seen / case.window[0])
 
 
 def prepare_local_attention(case: Case, passes: str, inputs: Inputs) -> Prepared:

@@ -97,7 +97,12 @@ class BackwardPass {
       same_stage = same_stage && other == of_head;
     }
     std::ptrdiff_t const classes = same_stage ? classes_at_a_time(request_, of_head) : 0;
-    std::ptrdiff_t step = 1, range_keys = request_.patterns.empty() ? kRangeKeys : kPatternRangeKeys;
+    std::ptrdiff_t step = 1, range_keys = kRangeKeys;
+    // A group of few queries has few pairs in a range, but computes its keys in every range like any other.
+    if (!request_.patterns.empty()) {
+      std::ptrdiff_t const lanes = request_.queries() / std::max<std::ptrdiff_t>(plan_.most_groups(stage), 1);
+      range_keys = kPatternRangeKeys * kLanes / std::clamp<std::ptrdiff_t>(lanes, 1, kLanes);
+    }
     std::vector<std::ptrdiff_t> apart;
     if (!along_tokens) {
       range_keys = request_.keys();

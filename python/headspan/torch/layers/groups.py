@@ -10,19 +10,21 @@ from headspan import _check
 from headspan.torch.layers.spans import Shares
 
 
-def parameter_groups(model: nn.Module, *, span_lr: float = 0.01) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, *, span_lr: float = 0.001) -> list[dict[str, Any]]:
     """Return the parameters of a model as two groups for an optimizer: weights, and spans and gates.
 
-    A span is learned as a fraction of its `max_span` and a gate as a factor, so that the usual learning rates for the
-    weights of a trained model are too small: AdamW with ``lr=5e-5`` moves a span with a `max_span` of 1000 by 0.05
-    tokens a step. Weight decay would pull spans to 0 in addition to the penalty.
+    A span is learned as a fraction of its `max_span` and a gate as a factor. With ``span_lr=0.001``, AdamW moves a span
+    by at most a thousandth of its `max_span` a step. The usual learning rates for the weights of a trained model are
+    smaller, and too small for spans. In models that are trained from scratch, a rate of 0.01 closes heads before they
+    have learned to look far. Weight decay would pull spans to 0 in addition to the penalty.
 
     Parameters
     ----------
     model : Module
         A model with `AdaptiveSpan`, for example from `convert`, or `LearnedBlocks`.
     span_lr : float
-        Learning rate of spans and gates, which get no weight decay.
+        Learning rate of spans and gates, which get no weight decay. Increase it if a trained model is trained further
+        for less than about 1000 steps.
 
     Returns
     -------
@@ -49,9 +51,9 @@ def parameter_groups(model: nn.Module, *, span_lr: float = 0.01) -> list[dict[st
     >>> from headspan.torch import convert, parameter_groups
     >>> model = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True)
     >>> spans = convert(model, max_span=100, ramp=32)
-    >>> optimizer = torch.optim.AdamW(parameter_groups(model, span_lr=0.02), lr=5e-5)
+    >>> optimizer = torch.optim.AdamW(parameter_groups(model, span_lr=0.002), lr=5e-5)
     >>> [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups]
-    [(5e-05, 0.01), (0.02, 0.0)]
+    [(5e-05, 0.01), (0.002, 0.0)]
     """
     rate = _check.positive("span_lr", span_lr)
     shares = {
