@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 from benchmarks.pages.registry import figures
@@ -116,11 +116,11 @@ def _limits_of_handout(sweep: Any) -> Iterator[tuple[Any, ...]]:
 def _work(sweep: Any) -> Iterator[tuple[Any, ...]]:
     runs = [_limits(sweep, kind)[4096, 0] for kind in ("adaptive", "full")]
     attention = [run["attention FLOPs a character"] for run in runs]
-    whole = [pairs + 2 * _multiplied_weights(run) for pairs, run in zip(attention, runs, strict=True)]
+    all_flops = [pairs + 2 * _multiplied_weights(run) for pairs, run in zip(attention, runs, strict=True)]
     seconds = [run["seconds a step"] for run in runs]
     for name, (learned, full) in (
         ("pairs, and so FLOPs of attention", attention),
-        ("FLOPs of the whole model, forward", whole),
+        ("FLOPs of the whole model, forward", all_flops),
         ("seconds of a training step", seconds),
     ):
         yield f"| {name} | # % |", 100 * learned / full
@@ -159,6 +159,49 @@ def _openings(written: Any) -> Iterator[tuple[Any, ...]]:
     blank = [span for span, name in lowest if name == "indentation"]
     words = [span for span, name in lowest if "letter" in name]
     yield "in three runs (# to #) and within words in two (# and #;", min(blank), max(blank), min(words), max(words)
+
+
+@figures("experiments/start/README.md", f"{RESULTS}/start/[ehr]*.json")
+def _starts(files: Any) -> Iterator[tuple[Any, ...]]:
+    runs = [file["runs"] for file in files]  # of echo, heading and recall
+    for arm in dict.fromkeys(key.partition(";")[0] for key in runs[0]):
+        if arm != "full attention":
+            values = [value for task in runs for value in _learned(task, arm)]
+            yield f"| {arm} |{' # of 5, # % |' * len(runs)}", *values
+    closed = [[run["closed"] for run in _seeds(task, "limit, slow, price after a delay")] for task in runs]
+    yield (
+        "# to # of 8 heads close in *echo*, # to # in *heading* and # to # in *recall*",
+        *(number for counts in closed for number in (min(counts), max(counts))),
+    )
+
+
+def _seeds(runs: Any, arm: str) -> list[Any]:
+    return [run for key, run in runs.items() if key.partition(";")[0] == arm]
+
+
+def _learned(runs: Any, arm: str) -> tuple[int, float]:
+    """Return in how many seeds the loss is at most .05 nats above that of full attention, and the mean pairs."""
+    pairs_of_seeds = zip(_seeds(runs, arm), _seeds(runs, "full attention"), strict=True)
+    successes = sum(run["loss"] - full["loss"] <= 0.05 for run, full in pairs_of_seeds)
+    return successes, mean(run["pairs"] for run in _seeds(runs, arm))
+
+
+@figures(SPANS, f"{RESULTS}/start/forces.json")
+def _forces(result: Any) -> Iterator[tuple[Any, ...]]:
+    runs = result["runs"]
+    demo = runs["price 2e-06"]
+    ratios = [abs(force) / demo["price_of_a_head"] for row in demo["rows"] for layer in row["loss"] for force in layer]
+    yield "the median over heads and steps is # times the price", median(ratios)
+    ends = {name: mean(span for layer in run["rows"][-1]["spans"] for span in layer) for name, run in runs.items()}
+    prices = ends["price 0"], ends["price 2e-06"], ends["price 0.002"]
+    yield "is # characters without any price, # with that of the demo, and # with a thousand times as much", *prices
+    limit = runs["start at the limit"]
+    yield (
+        "then are still # characters long, and the model needs # bits where the demo needs #",
+        (ends["start at the limit"]),
+        limit["bits"],
+        demo["bits"],
+    )
 
 
 _REAL = "experiments/results/real"
