@@ -128,7 +128,8 @@ def _work(sweep: Any) -> Iterator[tuple[Any, ...]]:
 
 def _multiplied_weights(run: Any) -> int:
     """Return how many weights each character is multiplied with: all but the table of embeddings."""
-    return run["parameters"] - run["model"]["vocabulary"] * run["model"]["width"]
+    table: int = run["model"]["vocabulary"] * run["model"]["width"]
+    return int(run["parameters"]) - table
 
 
 @figures(EXPERIMENTS, f"{REACH}/limits.json")
