@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +15,9 @@ from typing import Any
 import headspan as hs
 import numpy as np
 import torch
-from headspan.lab.machine import describe_machine
 from headspan.torch import AdaptiveSpan, attention
 from kernel_source import KernelText, kernel_source
-from model import HEADS, LAYERS, RESULTS, WIDTH, Attend, Model, descent, drawn, windows
+from model import HEADS, LAYERS, RESULTS, WIDTH, Attend, Model, descent, drawn, text_description, windows, write
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -66,7 +63,7 @@ def run(text: KernelText, limit: int, start: float | None, seed: int, steps: int
     spans.requires_grad_(start is not None)
     optimizer = None if start is None else torch.optim.Adam(spans.parameters(), lr=SPAN_RATE)
     data = torch.from_numpy(text.encode(text.part("train")))
-    descend, attend = descent(model, RATE, steps, warm=steps // 20), within(spans)
+    descend, attend = descent(model, RATE, steps, warm=max(1, steps // 20)), within(spans)
     history, began = [], time.process_time()
     for step in range(steps):
         rows = drawn(data, rng, 1, LENGTH)
@@ -77,7 +74,7 @@ def run(text: KernelText, limit: int, start: float | None, seed: int, steps: int
         descend(loss)
         if optimizer is not None:
             optimizer.step()
-        if (step + 1) % (steps // 40) == 0:
+        if (step + 1) % max(1, steps // 40) == 0:
             history.append(_tokens(spans).round(1).tolist())
             print(f"{limit} {start} {seed}: step {step + 1}, {loss.item() / math.log(2):.3f} bits", flush=True)
     seconds = time.process_time() - began
@@ -116,16 +113,12 @@ def main() -> None:
     torch.set_num_threads(1)
     hs.set_num_threads(1)
     text = kernel_source(args.source)
-    folder = RESULTS / "limits"
-    folder.mkdir(parents=True, exist_ok=True)
     for limit, start, seed in plan():
-        path = folder / f"steps{args.steps}_limit{limit}_{start.replace(' ', '')}_seed{seed}.json"
-        if seed in args.seeds and not path.exists():
-            about = {"machine": describe_machine(1), "text": {"name": text.name, "sha256": text.sha256}}
-            result = {**about, **run(text, limit, STARTS[start], seed, args.steps)}
-            path.with_suffix(".tmp").write_text(json.dumps(result) + "\n")
-            os.replace(path.with_suffix(".tmp"), path)
-            print(path.stem, result["bits"], result["mean_span"], flush=True)
+        name = f"limits/steps{args.steps}_limit{limit}_{start.replace(' ', '')}_seed{seed}"
+        if seed in args.seeds and not (RESULTS / f"{name}.json").exists():
+            result = run(text, limit, STARTS[start], seed, args.steps)
+            write(name, {"text": text_description(text), **result})
+            print(name, result["bits"], result["mean_span"], flush=True)
 
 
 if __name__ == "__main__":

@@ -239,10 +239,11 @@ def write(name: str, result: dict[str, Any]) -> None:
 
 
 def save(name: str, result: dict[str, Any]) -> None:
-    """Write a JSON file of the folder of results."""
+    """Write a JSON file of the folder of results, at once, so that it is never incomplete."""
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path.with_suffix(".tmp").write_text(json.dumps(result, indent=1) + "\n")
+    path.with_suffix(".tmp").replace(path)
 
 
 def arguments(description: str, **defaults: int) -> argparse.Namespace:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,22 @@ from copying import copying
 from fitting import Spans, with_spans
 from headspan.lab.machine import describe_machine
 from kernel_source import KernelText, kernel_source
-from model import CONTEXT, HEADS, LAYERS, RESULTS, Attend, Model, bits, descent, drawn, full, train, windows
+from model import (
+    CONTEXT,
+    HEADS,
+    LAYERS,
+    RESULTS,
+    Attend,
+    Model,
+    bits,
+    descent,
+    drawn,
+    full,
+    save,
+    text_description,
+    train,
+    windows,
+)
 from torch.nn import functional as F
 from tuning import BATCH, RATE, SPAN_RATE, everywhere
 
@@ -63,7 +77,7 @@ def equal_in_each_layer(learned: Spans) -> Spans:
 
 
 def long_heads(order: Iterator[tuple[int, int]], most: int) -> Spans:
-    """Return no limit for the first heads of an order, as many as `most` pairs allow, and SHORT for the others.
+    """Return spans that have no limit for the first heads of an order, as far as the pairs allow, and else SHORT.
 
     The next head of the order gets the pairs that are left.
     """
@@ -179,16 +193,15 @@ class Results:
     """The results of one seed, stored after each addition."""
 
     def __init__(self, name: str) -> None:
-        self.path = RESULTS / "unequal" / f"{name}.json"
+        self.name = f"unequal/{name}"
+        path = RESULTS / f"{self.name}.json"
         self.entries: dict[str, Any] = {"machine": describe_machine(1), "arms": {}}
-        if self.path.exists():
-            self.entries = json.loads(self.path.read_text())
+        if path.exists():
+            self.entries = json.loads(path.read_text())
 
     def save(self) -> None:
         """Write all results."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.with_suffix(".tmp").write_text(json.dumps(self.entries) + "\n")
-        os.replace(self.path.with_suffix(".tmp"), self.path)
+        save(self.name, self.entries)
 
     def once(self, name: str, run: Callable[[], Spans | None], model: Model, rows: torch.Tensor) -> Spans | None:
         """Return the spans of an arm, which is run now or was before."""
@@ -205,7 +218,7 @@ class Results:
                 "processor_seconds": round(time.process_time() - began),
             }
             self.save()
-            print(self.path.stem, name, arms[name]["bits"], arms[name]["pairs"], flush=True)
+            print(self.name, name, arms[name]["bits"], arms[name]["pairs"], flush=True)
         spans = arms[name]["spans"]
         return None if spans is None else np.array(spans)
 
@@ -234,7 +247,7 @@ def compare(text: KernelText, seed: int, steps: int, folder: Path) -> None:
     """Run what is missing of a seed."""
     results = Results(f"steps{steps}_seed{seed}")
     rows = windows(text, "test", TEST_WINDOWS)
-    results.entries["text"] = {"name": text.name, "sha256": text.sha256, "sizes": list(text.sizes)}
+    results.entries["text"] = text_description(text) | {"sizes": list(text.sizes)}
     trained = model_of(text, seed, steps, folder, results)
     if "trained" not in results.entries:
         results.entries["trained"] = round(float(bits(trained, windows(text, "validation", 64)).mean()), 4)

@@ -47,7 +47,7 @@ def _readme_speed(data: Any) -> Iterator[tuple[Any, ...]]:
     heads, stride = (_best(data, case, FORWARD)[0] for case in ("span-heads", "strided-128"))
     yield (
         "If spans differ by head, the fastest form takes # times as long; for a stride of 128, a reshape takes # times",
-        (heads),
+        heads,
         stride,
     )
 

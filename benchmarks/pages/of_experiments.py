@@ -116,7 +116,7 @@ def _limits_of_handout(sweep: Any) -> Iterator[tuple[Any, ...]]:
 def _work(sweep: Any) -> Iterator[tuple[Any, ...]]:
     runs = [_limits(sweep, kind)[4096, 0] for kind in ("adaptive", "full")]
     attention = [run["attention FLOPs a character"] for run in runs]
-    all_flops = [pairs + 2 * _multiplied_weights(run) for pairs, run in zip(attention, runs, strict=True)]
+    all_flops = [flops + 2 * _multiplied_weights(run) for flops, run in zip(attention, runs, strict=True)]
     seconds = [run["seconds a step"] for run in runs]
     for name, (learned, full) in (
         ("pairs, and so FLOPs of attention", attention),
@@ -199,7 +199,7 @@ def _forces(result: Any) -> Iterator[tuple[Any, ...]]:
     limit = runs["start at the limit"]
     yield (
         "then are still # characters long, and the model needs # bits where the demo needs #",
-        (ends["start at the limit"]),
+        ends["start at the limit"],
         limit["bits"],
         demo["bits"],
     )

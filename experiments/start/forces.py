@@ -67,15 +67,13 @@ def history(text: Text, of_model: dict[str, Any], of_training: dict[str, Any], f
 
 
 def draw(result: dict[str, Any]) -> None:
-    """Draw the gradient of the loss beside that of the price, and the mean span at each price."""
+    """Draw the gradients of the loss and of the price, and the mean span at each price."""
     runs = result["runs"]
     demo = runs[DEMO]
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-        steps = [row["step"] for row in demo["rows"]]
-        forces = np.array([np.ravel(row["loss"]) for row in demo["rows"]])
-        left.plot(steps, forces, ".", color="tab:blue", markersize=4)
-        left.plot([], [], "o", color="tab:blue", markersize=4, label="loss, a head")
+        points = [(row["step"], force) for row in demo["rows"] for force in np.ravel(row["loss"])]
+        left.plot(*zip(*points, strict=True), ".", color="tab:blue", markersize=4, label="loss, a head")
         left.axhline(demo["price_of_a_head"], color="tab:red", label="price")
         left.axhline(0, color="black", linewidth=0.8, linestyle=":")
         left.set_yscale("symlog", linthresh=1e-7)
