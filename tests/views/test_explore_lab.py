@@ -178,8 +178,13 @@ def test_the_widget_in_a_notebook(opened, folder):
     set_slider(page, "span", 21)  # the view moves Python
     set_slider(page, "ramp", 7)
     wait_for_drawn(page, hs.attention_weights(q, k, span=[2, 21, 8], ramp=7, temperature=0.5)[1])
+    page.locator("input[data-name=span]").focus()
+    for key in ("ArrowLeft", "d", "d"):  # for JupyterLab, an arrow selects another cell, and "d d" deletes one
+        page.keyboard.press(key)
+    wait_for_drawn(page, hs.attention_weights(q, k, span=[2, 20, 8], ramp=7, temperature=0.5)[1])
+    assert page.locator(".jp-Notebook .jp-CodeCell").count() == len(SHORT)
     page.locator(".headspan-view .text span").nth(5).click()
-    wait_for_state(page, folder, head=1, span=[2.0, 21, 8.0], ramp=7, temperature=0.5, selected=5)
+    wait_for_state(page, folder, head=1, span=[2.0, 20, 8.0], ramp=7, temperature=0.5, selected=5)
 
     assert spilling(page) == []
     assert overlapping(page, TEXTS) == []  # a notebook has style sheets of its own

@@ -38,5 +38,8 @@ export function assemble(view) {
   const body = element("div", { className: "columns" }, left, right);
   const inside = element("div", { className: "sheet" }, top, body, ...text, view.heads.box);
   if (view.overview) body.prepend(view.overview.box);
-  return element("div", { className: "headspan-view", role: "group", "aria-label": "Attention with spans" }, inside);
+  const box = element("div", { className: "headspan-view", role: "group", "aria-label": "Attention with spans" }, inside);
+  // Otherwise JupyterLab takes keys for its shortcuts: an arrow would select another cell and not move a slider.
+  box.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
+  return box;
 }
