@@ -1,7 +1,7 @@
-"""Small character models with full attention, trained here, whose attention is exchanged at evaluation.
+"""Small models of characters, whose attention can be exchanged, and what all experiments on them share.
 
-``python experiments/model.py --seed 0`` trains one and writes what it reached to ``experiments/results/``. Weights are
-not kept with the source: they lie in the folder that ``--models`` names, and a seed makes them again.
+``training.py`` trains them with full attention. The weights are not kept with the source: they are in the folder that
+``--models`` names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(message) from error
 import headspan as hs
 from headspan.lab.machine import describe_machine
-from headspan.lab.text import Text, standard_library
+from headspan.lab.text import Text
+from kernel_source import PACKAGE, KernelText, kernel_source
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -194,19 +195,16 @@ class Study:
     """A trained model and windows of a part of the text, on which attentions are compared with full attention."""
 
     def __init__(self, args: argparse.Namespace, part: str) -> None:
-        text = standard_library()
         path = args.models / f"{args.name}.pt"
         if not path.exists():
-            train_it = f"python experiments/model.py --seed {args.seed} --steps {args.steps} --models {args.models}"
-            raise SystemExit(f"there is no {path}: {train_it}")
+            raise SystemExit(f"there is no {path}: run python experiments/training.py with the same options first")
         saved = torch.load(path)
-        if saved["text"] != text.sha256:
-            raise SystemExit(f"{path} was trained on another text, that of another Python: train it anew")
-        self.text = text
-        self.model = Model(len(text.vocabulary))
-        self.model.load_state_dict(saved["weights"])
-        self.model.eval()
-        self.rows = windows(text, part, args.windows)
+        self.text: KernelText = kernel_source(args.source)
+        if saved["text"] != self.text.sha256:
+            raise SystemExit(f"{path} was trained on another version of {PACKAGE}: train it anew")
+        self.weights = saved["weights"]
+        self.model = self.new_model()
+        self.rows = windows(self.text, part, args.windows)
         self.full = bits(self.model, self.rows)
         self.about = {
             "seed": args.seed,
@@ -214,8 +212,14 @@ class Study:
             "part": part,
             "windows": args.windows,
             "full": round(float(self.full.mean()), 4),
-            "text": text_description(text),
+            "text": text_description(self.text),
         }
+
+    def new_model(self) -> Model:
+        """Return a new copy of the trained model."""
+        model = Model(len(self.text.vocabulary))
+        model.load_state_dict(self.weights)
+        return model
 
     def excess(self, attend: Callable[[Array, Array, Array], Array]) -> dict[str, float]:
         """Return by how many bits per character an attention is worse than full attention, and its standard error."""
@@ -247,44 +251,15 @@ def save(name: str, result: dict[str, Any]) -> None:
 
 
 def arguments(description: str, **defaults: int) -> argparse.Namespace:
-    """Read which model it is, the folder of models and further numbers, and set the threads."""
+    """Read the options that all programs have and further numbers, and set the threads."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--models", type=Path, default=Path("build/experiments"))
-    for name, default in {"steps": 4000, "threads": 1, **defaults}.items():
+    parser.add_argument("--models", type=Path, default=Path("build/experiments"), help="folder of the trained models")
+    parser.add_argument("--source", type=Path, default=Path("build/kernel"), help=f"folder of the unpacked {PACKAGE}")
+    for name, default in {"steps": 8000, "threads": 1, **defaults}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     args.name = f"steps{args.steps}_seed{args.seed}"
     torch.set_num_threads(args.threads)
     hs.set_num_threads(args.threads)
     return args
-
-
-def main() -> None:
-    """Train the model of one seed."""
-    args = arguments("Train the model of a seed.", batch=2)
-    text = standard_library()
-    began = time.perf_counter()
-    model = train(text, args.seed, args.steps, args.batch)
-    seconds = time.perf_counter() - began
-    args.models.mkdir(parents=True, exist_ok=True)
-    torch.save({"weights": model.state_dict(), "text": text.sha256}, args.models / f"{args.name}.pt")
-    reached = bits(model.eval(), windows(text, "validation", 64))
-    write(
-        f"model_{args.name}",
-        {
-            "seed": args.seed,
-            "steps": args.steps,
-            "batch": args.batch,
-            "context": CONTEXT,
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "seconds": round(seconds),
-            "text": text_description(text),
-            "bits_per_character": round(float(reached.mean()), 4),
-        },
-    )
-    print(f"{reached.mean():.4f} bits per character on 64 windows of the validation part")
-
-
-if __name__ == "__main__":
-    main()

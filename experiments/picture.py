@@ -56,29 +56,26 @@ def selected() -> None:
 def fitted() -> None:
     """Draw the bits that are lost against the pairs, for spans that were fitted, and one span for all heads."""
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
-        kinds = (("characters", f"fitting_steps{STEPS}"), ("repeats, grouped heads", "grouped_steps2000"))
-        figure, panels = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
-        for axes, (title, name) in zip(panels, kinds, strict=True):
-            files = sorted((HERE / "results").glob(f"{name}_seed*.json"))
-            for at, file in enumerate(files):
-                row = json.loads(file.read_text())["rows"][0]
-                lines = (
-                    ("one span for all heads", "uniform_curve", "uniform_held_out_excess", "black"),
-                    ("fitted by descent, tolerance 1 %", "curve", "held_out_excess", "tab:blue"),
-                )
-                for label, curve, held_out, color in lines:
-                    pairs, loss = 100 * np.array(row[curve]).T
-                    axes.plot(pairs, loss, color=color, linewidth=1.2, label=None if at else label)
-                    ring = {"markerfacecolor": "none", "markersize": 8, "label": None if at else "  held out"}
-                    axes.plot(100 * row["share_of_pairs"], 100 * row[held_out], "o", color=color, **ring)
-            axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-            axes.set_ylim(-1, 16)
-            axes.set_xlabel("pairs (% of full attention)")
-            axes.set_ylabel("loss above full attention (%)")
-            axes.set_title(f"{title} ({len(files)} seeds)", fontsize=10)
-        handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+        figure, axes = plt.subplots(figsize=(6, 3.9), layout="constrained")
+        files = sorted((HERE / "results").glob(f"fitting_steps{STEPS}_seed*.json"))
+        for at, file in enumerate(files):
+            row = json.loads(file.read_text())["rows"][0]
+            lines = (
+                ("one span for all heads", "uniform_curve", "uniform_held_out_excess", "black"),
+                ("fitted by descent, tolerance 1 %", "curve", "held_out_excess", "tab:blue"),
+            )
+            for label, curve, held_out, color in lines:
+                pairs, loss = 100 * np.array(row[curve]).T
+                axes.plot(pairs, loss, color=color, linewidth=1.2, label=None if at else label)
+                ring = {"markerfacecolor": "none", "markersize": 8, "label": None if at else "  held out"}
+                axes.plot(100 * row["share_of_pairs"], 100 * row[held_out], "o", color=color, **ring)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axes.set_ylim(-1, 16)
+        axes.set_xlabel("pairs (% of full attention)")
+        axes.set_ylabel("loss above full attention (%)")
+        axes.set_title(f"Spans fitted to trained models ({len(files)} seeds)", fontsize=10)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         figure.savefig(PICTURES / "fitting.svg", metadata={"Date": None})
 
 

@@ -1,7 +1,7 @@
-"""Are learned spans better because they are learned, or because heads differ? ``python experiments/unequal.py``.
+"""The comparison of learned spans with other spans that are as unequal, and with windows.
 
-`PLAN.md` describes the comparison (X1). Every model and every arm is stored when it is done, and the command goes on
-where it stopped: about ten hours on one core, of which the training of the models takes seven.
+``python experiments/unequal.py --seed 0`` runs the comparison of `PLAN.md` (X1) for the model of a seed, which
+``training.py`` trained. Every arm is stored when it is done, and the command goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import headspan as hs
 import numpy as np
 import torch
-from copying import copying
 from fitting import Spans, with_spans
 from headspan.lab.machine import describe_machine
-from kernel_source import KernelText, kernel_source
+from kernel_source import KernelText
 from model import (
     CONTEXT,
     HEADS,
@@ -28,28 +26,33 @@ from model import (
     RESULTS,
     Attend,
     Model,
+    Study,
+    arguments,
     bits,
     descent,
     drawn,
     full,
     save,
-    text_description,
-    train,
     windows,
 )
 from torch.nn import functional as F
-from tuning import BATCH, RATE, SPAN_RATE, everywhere
 
 RAMP, SHORT = 8.0, 24.0  # SHORT: the span of heads that are not long, in the arms that have two kinds of heads
-MORE, MOVING, SEEDS = 600, 400, 5
+MORE, MOVING, BATCH = 600, 400, 2
+RATE = 3e-4  # of the weights, a tenth of that of their first training
+SPAN_RATE = 0.03  # of the logarithm of spans: spans on which the loss does not depend are halved in 23 steps
 PRICE, START = 0.2, 0.95 * CONTEXT
-DEALS, TEST_WINDOWS, CHOICE_WINDOWS = 3, 128, 16
-WATCH_EVERY, WATCHED_WINDOWS = 250, 16
+DEALS, CHOICE_WINDOWS = 3, 16
 SPREAD = np.array([1.0, 4.0, 16.0, 64.0])
 FULL = "full attention"
 
 Schedule = Callable[[int], Spans]
 """The spans of a step."""
+
+
+def everywhere(span: float) -> Spans:
+    """Return one span for all heads of all layers."""
+    return np.full((LAYERS, HEADS), float(span))
 
 
 def pairs(spans: Spans) -> int:
@@ -192,95 +195,49 @@ def schedules(model: Model, text: KernelText, learned: Spans) -> Iterator[tuple[
 class Results:
     """The results of one seed, stored after each addition."""
 
-    def __init__(self, name: str) -> None:
-        self.name = f"unequal/{name}"
+    def __init__(self, study: Study, args: argparse.Namespace) -> None:
+        self.study = study
+        self.name = f"unequal/{args.name}"
         path = RESULTS / f"{self.name}.json"
-        self.entries: dict[str, Any] = {"machine": describe_machine(1), "arms": {}}
+        self.entries: dict[str, Any] = {"machine": describe_machine(args.threads), **study.about, "arms": {}}
         if path.exists():
             self.entries = json.loads(path.read_text())
 
-    def save(self) -> None:
-        """Write all results."""
-        save(self.name, self.entries)
-
-    def once(self, name: str, run: Callable[[], Spans | None], model: Model, rows: torch.Tensor) -> Spans | None:
-        """Return the spans of an arm, which is run now or was before."""
+    def once(self, name: str, run: Callable[[Model], Spans | None]) -> Spans | None:
+        """Train a copy of the model within an arm, now or before, and return the spans of the arm."""
         arms = self.entries["arms"]
         if name not in arms:
-            began = time.process_time()
-            spans = run()
-            each = bits(model, rows, full if spans is None else within(spans))
+            model, began = self.study.new_model(), time.process_time()
+            spans = run(model)
+            seconds = time.process_time() - began
+            each = bits(model, self.study.rows, full if spans is None else within(spans))
             arms[name] = {
                 "bits": round(float(each.mean()), 5),
                 "bits_of_windows": [round(float(value), 5) for value in each],
                 "pairs": pairs(everywhere(CONTEXT) if spans is None else spans),
                 "spans": None if spans is None else spans.round(2).tolist(),
-                "processor_seconds": round(time.process_time() - began),
+                "processor_seconds": round(seconds),
             }
-            self.save()
+            save(self.name, self.entries)
             print(self.name, name, arms[name]["bits"], arms[name]["pairs"], flush=True)
         spans = arms[name]["spans"]
         return None if spans is None else np.array(spans)
 
 
-def model_of(text: KernelText, seed: int, steps: int, folder: Path, results: Results) -> Model:
-    """Return the model of a seed, trained now or before, and store which of its heads copied during training."""
-    path = folder / f"kernel_steps{steps}_seed{seed}.pt"
-    if not path.exists():
-        rows = windows(text, "validation", WATCHED_WINDOWS)
-        history: list[dict[str, Any]] = []
-
-        def watch(step: int, model: Model) -> None:
-            if step % WATCH_EVERY == 0:
-                history.append({"step": step, **copying(model, rows)})
-
-        folder.mkdir(parents=True, exist_ok=True)
-        torch.save(train(text, seed, steps, BATCH, watch=watch).state_dict(), path)
-        results.entries["history"] = history
-        results.save()
-    model = Model(len(text.vocabulary))
-    model.load_state_dict(torch.load(path))
-    return model
-
-
-def compare(text: KernelText, seed: int, steps: int, folder: Path) -> None:
-    """Run what is missing of a seed."""
-    results = Results(f"steps{steps}_seed{seed}")
-    rows = windows(text, "test", TEST_WINDOWS)
-    results.entries["text"] = text_description(text) | {"sizes": list(text.sizes)}
-    trained = model_of(text, seed, steps, folder, results)
-    if "trained" not in results.entries:
-        results.entries["trained"] = round(float(bits(trained, windows(text, "validation", 64)).mean()), 4)
-        results.save()
-
-    def arm(name: str, run: Callable[[Model], Spans | None]) -> Spans | None:
-        model = Model(len(text.vocabulary))
-        model.load_state_dict(trained.state_dict())
-        return results.once(name, lambda: run(model), model, rows)
+def main() -> None:
+    """Run what is missing of one seed."""
+    args = arguments(__doc__.splitlines()[0], windows=128)
+    study = Study(args, "test")
+    results = Results(study, args)
+    results.once(FULL, lambda model: follow(model, study.text, args.seed, None))
+    learned = results.once("learned", lambda model: learn(model, study.text, args.seed))
 
     def trained_within(model: Model, schedule: Schedule) -> Spans:
-        follow(model, text, seed, schedule)
+        follow(model, study.text, args.seed, schedule)
         return schedule(MORE)
 
-    arm(FULL, lambda model: follow(model, text, seed, None))
-    learned = arm("learned", lambda model: learn(model, text, seed))
-    for name, schedule in schedules(trained, text, learned):
-        arm(name, lambda model, schedule=schedule: trained_within(model, schedule()))
-
-
-def main() -> None:
-    """Run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", nargs="+", type=int, default=range(SEEDS))
-    parser.add_argument("--steps", type=int, default=8000, help="steps of the models with full attention")
-    parser.add_argument("--models", type=Path, default=Path("build/experiments"))
-    parser.add_argument("--source", type=Path, default=Path("build/kernel"), help="folder of the unpacked package")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    hs.set_num_threads(1)
-    text = kernel_source(args.source)
-    for seed in args.seeds:
-        compare(text, seed, args.steps, args.models)
+    for name, schedule in schedules(study.model, study.text, learned):
+        results.once(name, lambda model, schedule=schedule: trained_within(model, schedule()))
 
 
 if __name__ == "__main__":
