@@ -42,14 +42,14 @@ def write_report(folder: Path, settings: Settings, fitted: Fitted) -> dict[str, 
         f"<h1>The spans that the heads of {name} need</h1>",
         f"<p>With {share:.0%} of the bytes of its cache, the loss of the model changes by {fitted_excess:+.2%} "
         f"(standard error {error:.2%}) on {len(fitted.held_out)} held-out windows of {fit.tokens} tokens. "
-        "Its weights are the same.</p>",
+        "The weights of the model do not change.</p>",
         "<h2>The span of each head</h2>",
         figure(for_page(to_svg(_spans(fit), "spans")), "spans of all key heads, layer by layer", wide=True),
         "<p>A column is a layer, a cell a key head with the query heads that share its keys. The colour is the number "
         "of tokens that the head reaches.</p>",
         "<h2>Loss against memory</h2>",
         figure(for_page(to_svg(_curve(fit, compared), "curve")), "increase of the loss against the share of the cache"),
-        "<h2>Beside spans that know nothing of heads</h2>",
+        "<h2>Beside one span for each layer, and one for all heads</h2>",
         _arms_table(compared),
         "<p>Losses are of the tokens in the second half of each window, in nats. In brackets: the standard error of "
         "the increase over windows.</p>",
