@@ -91,12 +91,12 @@ class StreamingAttention:
     A row of t tokens has log(t) added to its scores, as `key_bias`. Removed rows with NaN or inf are dropped.
 
     For heads with slots, the result equals attention over all keys only until a row is removed. We measured three small
-    models (characters of Python source, 4 layers of 4 heads, context 1024, token by token: ``experiments/streams.py``)
-    in bits per character above attention to all keys, with the decay (0.9 or 0.95) and window (16 or 32) that did best
-    on other text. 64 slots per head cost 0.03 to 0.12 with `merge` and 0.06 to 0.16 without. A plain window of 64 cost
-    0.05 to 0.14, and the first 4 tokens plus a window as much or more. 96 slots cost 0.02 to 0.09 and 0.03 to 0.12, and
-    a window of 96 cost 0.02 to 0.10. A decay of 1 cost more than twice as much as the window. In these models `merge`
-    helped, and received weight alone did not.
+    models (characters of Python source, 4 layers of 4 heads, context 1024, token by token:
+    ``experiments/small/streams.py``) in bits per character above attention to all keys, with the decay (0.9 or 0.95)
+    and window (16 or 32) that did best on other text. 64 slots per head cost 0.03 to 0.12 with `merge` and 0.06 to 0.16
+    without. A plain window of 64 cost 0.05 to 0.14, and the first 4 tokens plus a window as much or more. 96 slots cost
+    0.02 to 0.09 and 0.03 to 0.12, and a window of 96 cost 0.02 to 0.10. A decay of 1 cost more than twice as much as
+    the window. In these models `merge` helped, and received weight alone did not.
 
     Summing received weight is the method of H2O (Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative
     Inference of Large Language Models", NeurIPS 2023, section 4), which has no decay. First tokens that draw much

@@ -29,7 +29,7 @@ from kernel_source import PACKAGE, KernelText, kernel_source
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 CONTEXT, LAYERS, HEADS, WIDTH, TAPS = 1024, 4, 4, 128, 4
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -197,7 +197,9 @@ class Study:
     def __init__(self, args: argparse.Namespace, part: str) -> None:
         path = args.models / f"{args.name}.pt"
         if not path.exists():
-            raise SystemExit(f"there is no {path}: run python experiments/training.py with the same options first")
+            raise SystemExit(
+                f"there is no {path}: run python experiments/small/training.py with the same options first"
+            )
         saved = torch.load(path)
         self.text: KernelText = kernel_source(args.source)
         if saved["text"] != self.text.sha256:

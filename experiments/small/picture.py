@@ -1,4 +1,4 @@
-"""Draw what seeing less costs: ``python experiments/picture.py`` writes to docs/pictures/.
+"""Draw what seeing less costs: ``python experiments/small/picture.py`` writes to docs/pictures/.
 
 Thin lines are the seeds in ``experiments/results/``, thick ones their means.
 """
@@ -13,8 +13,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 
-HERE = Path(__file__).parent
-PICTURES = HERE.parent / "docs" / "pictures"
+EXPERIMENTS = Path(__file__).parents[1]
+PICTURES = EXPERIMENTS.parent / "docs" / "pictures"
 STEPS = 4000
 # What it is called, the choice in the results, and how many queries and keys are a block.
 LINES = (
@@ -30,7 +30,7 @@ LINES = (
 def selected() -> None:
     """Draw the bits that are lost against the pairs, for what is chosen."""
     excesses: dict[tuple[str, int, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    files = sorted((HERE / "results").glob(f"selection_steps{STEPS}_seed*.json"))
+    files = sorted((EXPERIMENTS / "results").glob(f"selection_steps{STEPS}_seed*.json"))
     for file in files:
         for row in json.loads(file.read_text())["rows"]:
             excesses[row["choice"], row["query_block"], row["key_block"]][row["pairs"]].append(row["excess"])
@@ -57,7 +57,7 @@ def fitted() -> None:
     """Draw the bits that are lost against the pairs, for spans that were fitted, and one span for all heads."""
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, axes = plt.subplots(figsize=(6, 3.9), layout="constrained")
-        files = sorted((HERE / "results").glob(f"fitting_steps{STEPS}_seed*.json"))
+        files = sorted((EXPERIMENTS / "results").glob(f"fitting_steps{STEPS}_seed*.json"))
         for at, file in enumerate(files):
             row = json.loads(file.read_text())["rows"][0]
             lines = (
@@ -82,7 +82,8 @@ def fitted() -> None:
 def tuned() -> None:
     """Draw the bits that are lost where weights are trained on, and the spans of the heads of each layer."""
     results = [
-        json.loads(file.read_text()) for file in sorted((HERE / "results").glob(f"tuning_steps{STEPS}_seed*.json"))
+        json.loads(file.read_text())
+        for file in sorted((EXPERIMENTS / "results").glob(f"tuning_steps{STEPS}_seed*.json"))
     ]
     colors = {"a window of as many pairs": "black", "spans": "tab:blue"}
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):

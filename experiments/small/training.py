@@ -1,6 +1,7 @@
-"""Train the models with full attention that the other experiments need: ``python experiments/training.py --seed 0``.
+"""Train the models with full attention that the other experiments need.
 
-What a model reached is written to ``experiments/results/``, and which of its heads copied at every `WATCH_EVERY` steps.
+``python experiments/small/training.py --seed 0`` trains the model of a seed. What it reached, and which of its heads
+copied at every `WATCH_EVERY` steps, is written to ``experiments/results/``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How do learned spans grow with their limit? ``python experiments/limits.py``.
+"""How do learned spans grow with their limit? ``python experiments/small/limits.py``.
 
 `PLAN.md` describes the comparison (X2). Every run is stored when it is done, and the command goes on where it stopped.
 """

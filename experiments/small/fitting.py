@@ -1,6 +1,6 @@
 """Spans fitted to models that were trained with full attention: what is kept, what is lost, and who wins.
 
-``python experiments/fitting.py --seed 0`` fits spans to the model of that seed on windows of the test part,
+``python experiments/small/fitting.py --seed 0`` fits spans to the model of that seed on windows of the test part,
 measures them on the validation part, beside one span for all heads of as many pairs, and writes all of it to
 ``experiments/results/``. The model was trained on neither part.
 """

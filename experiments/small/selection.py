@@ -1,7 +1,7 @@
 """What it costs a trained model to see a few blocks of keys: chosen by content, by chance, by nearness, by an oracle.
 
-``python experiments/selection.py --seed 0`` exchanges the attention of all layers of the model of that seed and writes
-the bits per character to ``experiments/results/``.
+``python experiments/small/selection.py --seed 0`` exchanges the attention of all layers of the model of that seed
+and writes the bits per character to ``experiments/results/``.
 """
 
 from __future__ import annotations

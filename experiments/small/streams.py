@@ -1,7 +1,7 @@
 """What it costs a trained model to remember a few rows of a stream: the newest, the first and the newest, the heaviest.
 
-``python experiments/streams.py --seed 0`` exchanges the attention of all layers of the model of that seed. Decay and
-window are chosen on the validation part of the text; what is written to ``experiments/results/`` says both parts.
+``python experiments/small/streams.py --seed 0`` exchanges the attention of all layers of the model of that seed. Decay
+and window are chosen on the validation part of the text; what is written to ``experiments/results/`` says both parts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The comparison of learned spans with other spans that are as unequal, and with windows.
 
-``python experiments/unequal.py --seed 0`` runs the comparison of `PLAN.md` (X1) for the model of a seed, which
+``python experiments/small/unequal.py --seed 0`` runs the comparison of `PLAN.md` (X1) for the model of a seed, which
 ``training.py`` trained. Every arm is stored when it is done, and the command goes on where it stopped.
 """
 
@@ -24,6 +24,7 @@ from model import (
     HEADS,
     LAYERS,
     RESULTS,
+    WIDTH,
     Attend,
     Model,
     Study,
@@ -42,7 +43,7 @@ MORE, MOVING, BATCH = 600, 400, 2
 RATE = 3e-4  # of the weights, a tenth of that of their first training
 SPAN_RATE = 0.03  # of the logarithm of spans: spans on which the loss does not depend are halved in 23 steps
 PRICE, START = 0.2, 0.95 * CONTEXT
-DEALS, CHOICE_WINDOWS = 3, 16
+DEALS, CHOICE_WINDOWS, TIMED = 3, 16, 15
 SPREAD = np.array([1.0, 4.0, 16.0, 64.0])
 FULL = "full attention"
 
@@ -220,12 +221,52 @@ class Results:
             }
             save(self.name, self.entries)
             print(self.name, name, arms[name]["bits"], arms[name]["pairs"], flush=True)
-        spans = arms[name]["spans"]
+        return self.spans(name)
+
+    def spans(self, name: str) -> Spans | None:
+        """Return the spans of an arm that is done; full attention has none."""
+        spans = self.entries["arms"][name]["spans"]
         return None if spans is None else np.array(spans)
+
+    def add_work(self) -> None:
+        """Measure the work of all arms."""
+        for name, each in work(self.study, {name: self.spans(name) for name in self.entries["arms"]}).items():
+            self.entries["arms"][name] |= each
+        save(self.name, self.entries)
+
+
+def work(study: Study, spans: dict[str, Spans | None]) -> dict[str, dict[str, float]]:
+    """Return the FLOPs of a forward pass for a character, and the seconds of a forward and a backward pass.
+
+    The arms take turns, so that a slower time of the machine concerns all of them; the seconds are medians.
+    """
+    model, rows = study.new_model(), study.rows[:BATCH]
+    attends = {name: full if each is None else within(each) for name, each in spans.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in spans}
+    for _ in range(TIMED):
+        for name, attend in attends.items():
+            began = time.perf_counter()
+            F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten()).backward()
+            seconds[name].append(time.perf_counter() - began)
+    multiplied = sum(parameter.numel() for parameter in model.parameters()) - model.embedding.weight.numel()
+    return {
+        name: {
+            "attention_flops": round(flops := attention_flops(everywhere(CONTEXT) if each is None else each)),
+            "flops": round(flops + 2 * multiplied),
+            "seconds": round(float(np.median(seconds[name])), 4),
+        }
+        for name, each in spans.items()
+    }
+
+
+def attention_flops(spans: Spans) -> float:
+    """Return the FLOPs of forward attention for a character, the mean over a window."""
+    size = {"tokens": CONTEXT, "num_heads": HEADS, "head_dim": WIDTH // HEADS, "ramp": RAMP}
+    return sum(hs.cost(span=layer, **size).forward_flops for layer in spans) / CONTEXT
 
 
 def main() -> None:
-    """Run what is missing of one seed."""
+    """Run what is missing of one seed, and then measure the work of all arms on a machine that should be quiet."""
     args = arguments(__doc__.splitlines()[0], windows=128)
     study = Study(args, "test")
     results = Results(study, args)
@@ -238,6 +279,7 @@ def main() -> None:
 
     for name, schedule in schedules(study.model, study.text, learned):
         results.once(name, lambda model, schedule=schedule: trained_within(model, schedule()))
+    results.add_work()
 
 
 if __name__ == "__main__":

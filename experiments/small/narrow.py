@@ -1,4 +1,4 @@
-"""What it costs to keep keys and values in fewer bytes: ``python experiments/narrow.py --seed 0``.
+"""What it costs to keep keys and values in fewer bytes: ``python experiments/small/narrow.py --seed 0``.
 
 The model of that seed reads windows of the test part with its keys and values in a `headspan.SpanCache` of each type.
 """
