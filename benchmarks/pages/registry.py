@@ -30,6 +30,6 @@ def figures(page: str, file: str) -> Callable[[Entries], Entries]:
 
 def all_figures(root: Path = ROOT) -> list[Figure]:
     """Return the figures of all pages."""
-    for name in ("of_benchmarks", "of_experiments"):
-        import_module(f"benchmarks.pages.{name}")
+    for path in sorted(Path(__file__).parent.glob("of_*.py")):
+        import_module(f"benchmarks.pages.{path.stem}")
     return [figure for page, file, entries in _FUNCTIONS for figure in figures_of(page, file, entries, root)]
