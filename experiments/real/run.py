@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -25,6 +24,7 @@ import received
 import torch
 from headspan.lab import load_pretrained
 from headspan.lab.machine import describe_machine
+from headspan.lab.runs.folder import replace_file
 from texts import PACKAGES, Windows, windows
 
 RESULTS = Path(__file__).parents[1] / "results" / "real"
@@ -51,9 +51,7 @@ class Results:
             self.entries[name] = result
             self.entries.setdefault("seconds", {})[name] = round(time.perf_counter() - began)
             RESULTS.mkdir(parents=True, exist_ok=True)
-            temporary = self.path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(self.entries) + "\n")
-            os.replace(temporary, self.path)
+            replace_file(self.path, (json.dumps(self.entries) + "\n").encode())
             print(f"{date.today()} {self.path.stem}: {name}, {self.entries['seconds'][name]} s", flush=True)
         return self.entries[name]
 

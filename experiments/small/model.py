@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(message) from error
 import headspan as hs
 from headspan.lab.machine import describe_machine
+from headspan.lab.runs.folder import replace_file
 from headspan.lab.text import Text
 from kernel_source import PACKAGE, KernelText, kernel_source
 from torch import Tensor, nn
@@ -248,8 +249,7 @@ def save(name: str, result: dict[str, Any]) -> None:
     """Write a JSON file of the folder of results, at once, so that it is never incomplete."""
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".tmp").write_text(json.dumps(result, indent=1) + "\n")
-    path.with_suffix(".tmp").replace(path)
+    replace_file(path, (json.dumps(result, indent=1) + "\n").encode())
 
 
 def arguments(description: str, **defaults: int) -> argparse.Namespace:

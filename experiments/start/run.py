@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import headspan as hs
 import numpy as np
 import torch
 from headspan.lab.machine import describe_machine
+from headspan.lab.runs.folder import replace_file
 from headspan.torch import AdaptiveSpan, TransformerBlock, parameter_groups
 from tasks import TASKS, TOKENS, Task
 from torch import nn
@@ -180,8 +180,7 @@ def main() -> None:
                 key = f"{arm}; seed {seed}"
                 if key not in stored["runs"]:
                     stored["runs"][key] = train(TASKS[name], ARMS[arm], seed)
-                    path.with_suffix(".tmp").write_text(json.dumps(stored) + "\n")
-                    os.replace(path.with_suffix(".tmp"), path)
+                    replace_file(path, (json.dumps(stored) + "\n").encode())
                     shown = {field: value for field, value in stored["runs"][key].items() if field != "history"}
                     print(name, key, shown, flush=True)
 
