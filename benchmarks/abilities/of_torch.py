@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
-from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from benchmarks.abilities.cases import CAP, DROPOUT, RAMP, SINKS, SPANS, TOKENS, Inputs, distances, masks, texts
 
 Attend = Callable[..., torch.Tensor]
+sdpa: Attend = torch.nn.functional.scaled_dot_product_attention
 compiled = torch.compile(flex_attention)
 
 
