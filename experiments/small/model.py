@@ -258,7 +258,7 @@ def arguments(description: str, **defaults: int) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--models", type=Path, default=Path("build/experiments"), help="folder of the trained models")
     parser.add_argument("--source", type=Path, default=Path("build/kernel"), help=f"folder of the unpacked {PACKAGE}")
-    for name, default in {"steps": 8000, "threads": 1, **defaults}.items():
+    for name, default in {"steps": 16_000, "threads": 1, **defaults}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     args.name = f"steps{args.steps}_seed{args.seed}"

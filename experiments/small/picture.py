@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
 import matplotlib as mpl
 import numpy as np
+from excess import LEARNED, excesses
 from matplotlib import pyplot as plt
 
 EXPERIMENTS = Path(__file__).parents[1]
 PICTURES = EXPERIMENTS.parent / "docs" / "pictures"
-STEPS = 4000
+STEPS, OLDER_STEPS = 16_000, 4000  # of the models that are drawn
+SHORT_WINDOWS = 0.3  # of the steps of the training, as `model.train` has it
 # What it is called, the choice in the results, and how many queries and keys are a block.
 LINES = (
     ("random blocks of 4 keys, 16 queries together", "random", (16, 4), "tab:gray"),
@@ -30,7 +33,7 @@ LINES = (
 def selected() -> None:
     """Draw the bits that are lost against the pairs, for what is chosen."""
     excesses: dict[tuple[str, int, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    files = sorted((EXPERIMENTS / "results").glob(f"selection_steps{STEPS}_seed*.json"))
+    files = sorted((EXPERIMENTS / "results").glob(f"selection_steps{OLDER_STEPS}_seed*.json"))
     for file in files:
         for row in json.loads(file.read_text())["rows"]:
             excesses[row["choice"], row["query_block"], row["key_block"]][row["pairs"]].append(row["excess"])
@@ -57,7 +60,7 @@ def fitted() -> None:
     """Draw the bits that are lost against the pairs, for spans that were fitted, and one span for all heads."""
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, axes = plt.subplots(figsize=(6, 3.9), layout="constrained")
-        files = sorted((EXPERIMENTS / "results").glob(f"fitting_steps{STEPS}_seed*.json"))
+        files = sorted((EXPERIMENTS / "results").glob(f"fitting_steps{OLDER_STEPS}_seed*.json"))
         for at, file in enumerate(files):
             row = json.loads(file.read_text())["rows"][0]
             lines = (
@@ -83,7 +86,7 @@ def tuned() -> None:
     """Draw the bits that are lost where weights are trained on, and the spans of the heads of each layer."""
     results = [
         json.loads(file.read_text())
-        for file in sorted((EXPERIMENTS / "results").glob(f"tuning_steps{STEPS}_seed*.json"))
+        for file in sorted((EXPERIMENTS / "results").glob(f"tuning_steps{OLDER_STEPS}_seed*.json"))
     ]
     colors = {"a window of as many pairs": "black", "spans": "tab:blue"}
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
@@ -113,11 +116,68 @@ def tuned() -> None:
         figure.savefig(PICTURES / "tuning.svg", metadata={"Date": None})
 
 
+def unequal() -> None:
+    """Draw the bits that are lost where weights are trained on within spans, and the learned spans of each layer."""
+    seeds = [json.loads(file.read_text()) for file in sorted((EXPERIMENTS / "results" / "unequal").glob("*.json"))]
+    with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
+        figure, (lost, spans) = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
+        lines = excesses(seeds)
+        for row, (arm, losses) in enumerate(lines.items()):
+            color = "tab:blue" if arm == LEARNED else "black"
+            lost.plot(losses, [row] * len(seeds), "o", color=color, alpha=0.5, markersize=5)
+            lost.plot(mean(losses), row, "|", color=color, markersize=16, markeredgewidth=2)
+        lost.set_yticks(range(len(lines)), lines)
+        lost.invert_yaxis()
+        lost.set_xlabel("bits a character above full attention")
+        for number, seed in enumerate(seeds):
+            for layer, head_spans in enumerate(seed["arms"][LEARNED]["spans"]):
+                height = [layer + 0.14 * (number - (len(seeds) - 1) / 2)] * len(head_spans)
+                spans.plot(head_spans, height, "o", color=f"C{number}", markersize=5)
+        spans.set_xscale("log", base=2)
+        spans.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        spans.set_yticks(range(len(seeds[0]["arms"][LEARNED]["spans"])))
+        spans.invert_yaxis()
+        spans.set_xlabel("learned span of a head (characters)")
+        spans.set_ylabel("layer (a colour is a seed)")
+        figure.suptitle(f"Trained on within as many pairs ({len(seeds)} seeds)", fontsize=10)
+        figure.savefig(PICTURES / "unequal.svg", metadata={"Date": None})
+
+
+def copied() -> None:
+    """Draw how the heads that copy appear while the models train, and what the models gain by them."""
+    with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
+        figure, (weight, bits) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+        for number, file in enumerate(sorted((EXPERIMENTS / "results").glob(f"model_steps{STEPS}_seed*.json"))):
+            history = json.loads(file.read_text())["history"]
+            steps = [entry["step"] for entry in history]
+            heads = np.array([np.ravel(entry["weights"]) for entry in history]).T
+            for place, head in enumerate(heads[np.argsort(-heads[:, -1])]):
+                about = (
+                    {"linewidth": 1.6, "label": f"seed {number}"} if place == 0 else {"linewidth": 0.5, "alpha": 0.5}
+                )
+                weight.plot(steps, head, color=f"C{number}", **about)
+            for kind, style in (("repeated", "-"), ("others", ":")):
+                of_kind = [(entry["step"], entry[kind]) for entry in history if entry["step"] > SHORT_WINDOWS * STEPS]
+                bits.plot(*zip(*of_kind, strict=True), style, color=f"C{number}", linewidth=1.4)
+        weight.axvline(SHORT_WINDOWS * STEPS, color="black", linewidth=0.8, linestyle=":")
+        weight.set_xticks(range(0, STEPS + 1, STEPS // 4))
+        weight.set_xlabel("steps (dotted line: windows get their whole length)")
+        weight.set_ylabel("weight on what followed before")
+        weight.set_title("all heads (thick: the one that copies most in the end)", fontsize=10)
+        weight.legend(frameon=False, fontsize=9)
+        bits.set_ylabel("bits a character")
+        bits.set_xlabel("steps")
+        bits.set_title("characters that occurred before (lines), others (dots)", fontsize=10)
+        figure.savefig(PICTURES / "copying.svg", metadata={"Date": None})
+
+
 def main() -> None:
     """Draw all pictures."""
     selected()
     fitted()
     tuned()
+    unequal()
+    copied()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""What the arms of ``unequal.py`` lose: read from its results for the picture and for the tables."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from statistics import mean
+from typing import Any
+
+FULL, LEARNED = "full attention", "learned"
+
+
+def excesses(seeds: list[Any]) -> dict[str, list[float]]:
+    """Return the bits above full attention of each seed, by arm; several deals of the same spans are one arm."""
+    return {
+        arm: [bits - full for bits, full in zip(values, of_arms(seeds, "bits")[FULL], strict=True)]
+        for arm, values in of_arms(seeds, "bits").items()
+        if arm != FULL
+    }
+
+
+def of_arms(seeds: list[Any], what: str) -> dict[str, list[float]]:
+    """Return a result of each seed, by arm: the mean over deals. Arms that a seed does not have yet are left out."""
+    arms: dict[str, list[float]] = defaultdict(list)
+    for seed in seeds:
+        values: dict[str, list[float]] = defaultdict(list)
+        for name, arm in seed["arms"].items():
+            values[re.sub(r" \d$", "", name)].append(arm[what])
+        for name, some in values.items():
+            arms[name].append(mean(some))
+    return {name: values for name, values in arms.items() if len(values) == len(seeds)}
