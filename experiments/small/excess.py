@@ -12,11 +12,9 @@ FULL, LEARNED = "full attention", "learned"
 
 def excesses(seeds: list[Any]) -> dict[str, list[float]]:
     """Return the bits above full attention of each seed, by arm; several deals of the same spans are one arm."""
-    return {
-        arm: [bits - full for bits, full in zip(values, of_arms(seeds, "bits")[FULL], strict=True)]
-        for arm, values in of_arms(seeds, "bits").items()
-        if arm != FULL
-    }
+    arms = of_arms(seeds, "bits")
+    baseline = arms.pop(FULL)
+    return {arm: [bits - full for bits, full in zip(values, baseline, strict=True)] for arm, values in arms.items()}
 
 
 def of_arms(seeds: list[Any], what: str) -> dict[str, list[float]]:

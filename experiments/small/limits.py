@@ -17,7 +17,20 @@ import numpy as np
 import torch
 from headspan.torch import AdaptiveSpan, attention
 from kernel_source import KernelText, kernel_source
-from model import HEADS, LAYERS, RESULTS, WIDTH, Attend, Model, descent, drawn, text_description, windows, write
+from model import (
+    HEADS,
+    LAYERS,
+    RESULTS,
+    Attend,
+    Model,
+    attention_flops,
+    descent,
+    drawn,
+    loss_within,
+    text_description,
+    windows,
+    write,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -45,15 +58,6 @@ def bits(model: Model, attend: Attend, rows: Tensor) -> list[float]:
     return result
 
 
-def flops(spans: np.ndarray) -> float:
-    """Return the FLOPs of forward attention for a character, the mean over a window."""
-    each = [
-        hs.cost(tokens=LENGTH, num_heads=HEADS, head_dim=WIDTH // HEADS, span=layer, ramp=RAMP).forward_flops
-        for layer in spans
-    ]
-    return sum(each) / LENGTH
-
-
 def run(text: KernelText, limit: int, start: float | None, seed: int, steps: int) -> dict[str, Any]:
     """Train a model and return what it reached."""
     torch.manual_seed(seed)
@@ -67,7 +71,7 @@ def run(text: KernelText, limit: int, start: float | None, seed: int, steps: int
     history, began = [], time.process_time()
     for step in range(steps):
         rows = drawn(data, rng, 1, LENGTH)
-        loss = F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
+        loss = loss_within(model, rows, attend)
         if optimizer is not None:
             loss = loss + PRICE * torch.stack([span.penalty() for span in spans]).mean()
             optimizer.zero_grad()
@@ -84,7 +88,7 @@ def run(text: KernelText, limit: int, start: float | None, seed: int, steps: int
         "bits_of_windows": each,
         "spans": learned.round(2).tolist(),
         "mean_span": round(float(learned.mean()), 2),
-        "attention_flops": round(flops(learned)),
+        "attention_flops": round(attention_flops(learned, LENGTH, RAMP)),
         "seconds_of_a_step": round(seconds / steps, 4),
         "history": history,
     }

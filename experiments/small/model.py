@@ -106,6 +106,17 @@ class Model(nn.Module):
         return self.head(self.norm(x))
 
 
+def loss_within(model: Model, rows: Tensor, attend: Attend) -> Tensor:
+    """Return the mean nats of the characters of windows that follow others."""
+    return F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
+
+
+def attention_flops(spans: np.ndarray, tokens: int, ramp: float) -> float:
+    """Return the FLOPs of forward attention for a character, the mean over a window."""
+    size: dict[str, Any] = {"tokens": tokens, "num_heads": HEADS, "head_dim": WIDTH // HEADS, "ramp": ramp}
+    return sum(hs.cost(span=layer, **size).forward_flops for layer in spans) / tokens
+
+
 def windows(text: Text, part: str, count: int, length: int = CONTEXT) -> Tensor:
     """Cut count windows of length + 1 characters, evenly apart, from a part of the text."""
     data = text.encode(text.part(part))
@@ -174,7 +185,7 @@ def train(
         if watch is not None:
             watch(step, model)
         rows = drawn(data, rng, batch * shorter, CONTEXT // shorter)
-        loss = F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
+        loss = loss_within(model, rows, attend)
         descend(loss)
         if step % 50 == 0 or step == steps - 1:
             seconds = time.perf_counter() - began

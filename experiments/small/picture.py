@@ -9,11 +9,13 @@ import json
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from excess import LEARNED, excesses
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
 EXPERIMENTS = Path(__file__).parents[1]
 PICTURES = EXPERIMENTS.parent / "docs" / "pictures"
@@ -32,27 +34,27 @@ LINES = (
 
 def selected() -> None:
     """Draw the bits that are lost against the pairs, for what is chosen."""
-    excesses: dict[tuple[str, int, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    files = sorted((EXPERIMENTS / "results").glob(f"selection_steps{OLDER_STEPS}_seed*.json"))
-    for file in files:
-        for row in json.loads(file.read_text())["rows"]:
-            excesses[row["choice"], row["query_block"], row["key_block"]][row["pairs"]].append(row["excess"])
+    lost: dict[tuple[str, int, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    seeds = _read(f"selection_steps{OLDER_STEPS}_seed*.json")
+    for seed in seeds:
+        for row in seed["rows"]:
+            lost[row["choice"], row["query_block"], row["key_block"]][row["pairs"]].append(row["excess"])
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, axes = plt.subplots(figsize=(7, 4.8), layout="constrained")
         for name, choice, sides, color in LINES:
             points = sorted(
-                (pairs, losses) for pairs, losses in excesses[choice, *sides].items() if len(losses) == len(files)
+                (pairs, losses) for pairs, losses in lost[choice, *sides].items() if len(losses) == len(seeds)
             )
             pairs = [x for x, _ in points]
             axes.plot(pairs, [np.mean(losses) for _, losses in points], "o-", color=color, label=name, markersize=4)
-            for number in range(len(files)):
+            for number in range(len(seeds)):
                 axes.plot(pairs, [losses[number] for _, losses in points], color=color, linewidth=0.7, alpha=0.5)
         axes.axhline(0, color="black", linewidth=0.8, linestyle=":")
         axes.set_xlabel("pairs a query, of 512 on average")
         axes.set_ylabel("bits a character above full attention")
         axes.set_ylim(bottom=-0.005)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-        axes.set_title(f"Attention exchanged in trained models ({len(files)} seeds)", fontsize=10)
+        axes.set_title(f"Attention exchanged in trained models ({len(seeds)} seeds)", fontsize=10)
         figure.savefig(PICTURES / "selection.svg", metadata={"Date": None})
 
 
@@ -60,9 +62,9 @@ def fitted() -> None:
     """Draw the bits that are lost against the pairs, for spans that were fitted, and one span for all heads."""
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, axes = plt.subplots(figsize=(6, 3.9), layout="constrained")
-        files = sorted((EXPERIMENTS / "results").glob(f"fitting_steps{OLDER_STEPS}_seed*.json"))
-        for at, file in enumerate(files):
-            row = json.loads(file.read_text())["rows"][0]
+        seeds = _read(f"fitting_steps{OLDER_STEPS}_seed*.json")
+        for at, seed in enumerate(seeds):
+            row = seed["rows"][0]
             lines = (
                 ("one span for all heads", "uniform_curve", "uniform_held_out_excess", "black"),
                 ("fitted by descent, tolerance 1 %", "curve", "held_out_excess", "tab:blue"),
@@ -77,17 +79,14 @@ def fitted() -> None:
         axes.set_ylim(-1, 16)
         axes.set_xlabel("pairs (% of full attention)")
         axes.set_ylabel("loss above full attention (%)")
-        axes.set_title(f"Spans fitted to trained models ({len(files)} seeds)", fontsize=10)
+        axes.set_title(f"Spans fitted to trained models ({len(seeds)} seeds)", fontsize=10)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         figure.savefig(PICTURES / "fitting.svg", metadata={"Date": None})
 
 
 def tuned() -> None:
     """Draw the bits that are lost where weights are trained on, and the spans of the heads of each layer."""
-    results = [
-        json.loads(file.read_text())
-        for file in sorted((EXPERIMENTS / "results").glob(f"tuning_steps{OLDER_STEPS}_seed*.json"))
-    ]
+    results = _read(f"tuning_steps{OLDER_STEPS}_seed*.json")
     colors = {"a window of as many pairs": "black", "spans": "tab:blue"}
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, (lost, spans) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
@@ -98,27 +97,18 @@ def tuned() -> None:
                 pairs = [100 * row["share_of_pairs"] for row in rows]
                 above = [row["bits_per_character"] - full for row in rows]
                 lost.plot(pairs, above, "o-", color=color, markersize=4, linewidth=1, label=None if number else way)
-            learned = [row for row in result["rows"] if row["way"] == "spans"][-1]["spans"]
-            for layer, head_spans in enumerate(learned):
-                height = [layer + 0.18 * (number - 1)] * len(head_spans)
-                spans.plot(head_spans, height, "o", color=f"C{number}", markersize=5)
         lost.set_xlabel("pairs (% of full attention)")
         lost.set_ylabel("bits a character above full attention")
         lost.set_ylim(bottom=0)
         lost.legend(frameon=False, fontsize=9)
-        spans.set_xscale("log", base=2)
-        spans.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        spans.set_yticks(range(len(learned)))
-        spans.invert_yaxis()
-        spans.set_xlabel("span of a head (characters)")
-        spans.set_ylabel("layer (a colour is a seed)")
+        _layers(spans, [[row for row in result["rows"] if row["way"] == "spans"][-1]["spans"] for result in results])
         figure.suptitle(f"Trained on with spans, or with a window ({len(results)} seeds)", fontsize=10)
         figure.savefig(PICTURES / "tuning.svg", metadata={"Date": None})
 
 
 def unequal() -> None:
     """Draw the bits that are lost where weights are trained on within spans, and the learned spans of each layer."""
-    seeds = [json.loads(file.read_text()) for file in sorted((EXPERIMENTS / "results" / "unequal").glob("*.json"))]
+    seeds = _read(f"unequal/steps{STEPS}_seed*.json")
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, (lost, spans) = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
         lines = excesses(seeds)
@@ -129,16 +119,7 @@ def unequal() -> None:
         lost.set_yticks(range(len(lines)), lines)
         lost.invert_yaxis()
         lost.set_xlabel("bits a character above full attention")
-        for number, seed in enumerate(seeds):
-            for layer, head_spans in enumerate(seed["arms"][LEARNED]["spans"]):
-                height = [layer + 0.14 * (number - (len(seeds) - 1) / 2)] * len(head_spans)
-                spans.plot(head_spans, height, "o", color=f"C{number}", markersize=5)
-        spans.set_xscale("log", base=2)
-        spans.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        spans.set_yticks(range(len(seeds[0]["arms"][LEARNED]["spans"])))
-        spans.invert_yaxis()
-        spans.set_xlabel("learned span of a head (characters)")
-        spans.set_ylabel("layer (a colour is a seed)")
+        _layers(spans, [seed["arms"][LEARNED]["spans"] for seed in seeds])
         figure.suptitle(f"Trained on within as many pairs ({len(seeds)} seeds)", fontsize=10)
         figure.savefig(PICTURES / "unequal.svg", metadata={"Date": None})
 
@@ -147,8 +128,8 @@ def copied() -> None:
     """Draw how the heads that copy appear while the models train, and what the models gain by them."""
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, (weight, bits) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-        for number, file in enumerate(sorted((EXPERIMENTS / "results").glob(f"model_steps{STEPS}_seed*.json"))):
-            history = json.loads(file.read_text())["history"]
+        for number, seed in enumerate(_read(f"model_steps{STEPS}_seed*.json")):
+            history = seed["history"]
             steps = [entry["step"] for entry in history]
             heads = np.array([np.ravel(entry["weights"]) for entry in history]).T
             for place, head in enumerate(heads[np.argsort(-heads[:, -1])]):
@@ -169,6 +150,25 @@ def copied() -> None:
         bits.set_xlabel("steps")
         bits.set_title("characters that occurred before (lines), others (dots)", fontsize=10)
         figure.savefig(PICTURES / "copying.svg", metadata={"Date": None})
+
+
+def _read(pattern: str) -> list[Any]:
+    """Return the results of all seeds."""
+    return [json.loads(file.read_text()) for file in sorted((EXPERIMENTS / "results").glob(pattern))]
+
+
+def _layers(axes: Axes, seeds: list[list[list[float]]]) -> None:
+    """Draw the spans of the heads of each layer, side by side for all seeds."""
+    for number, layers in enumerate(seeds):
+        for layer, head_spans in enumerate(layers):
+            height = [layer + 0.54 / len(seeds) * (number - (len(seeds) - 1) / 2)] * len(head_spans)
+            axes.plot(head_spans, height, "o", color=f"C{number}", markersize=5)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axes.set_yticks(range(len(seeds[0])))
+    axes.invert_yaxis()
+    axes.set_xlabel("span of a head (characters)")
+    axes.set_ylabel("layer (a colour is a seed)")
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import headspan as hs
 import numpy as np
 import torch
+from excess import FULL, LEARNED
 from fitting import Spans, with_spans
 from headspan.lab.machine import describe_machine
 from kernel_source import KernelText
@@ -24,19 +25,19 @@ from model import (
     HEADS,
     LAYERS,
     RESULTS,
-    WIDTH,
     Attend,
     Model,
     Study,
     arguments,
+    attention_flops,
     bits,
     descent,
     drawn,
     full,
+    loss_within,
     save,
     windows,
 )
-from torch.nn import functional as F
 
 RAMP, SHORT = 8.0, 24.0  # SHORT: the span of heads that are not long, in the arms that have two kinds of heads
 MORE, MOVING, BATCH = 600, 400, 2
@@ -45,7 +46,6 @@ SPAN_RATE = 0.03  # of the logarithm of spans: spans on which the loss does not 
 PRICE, START = 0.2, 0.95 * CONTEXT
 DEALS, CHOICE_WINDOWS, TIMED = 3, 16, 15
 SPREAD = np.array([1.0, 4.0, 16.0, 64.0])
-FULL = "full attention"
 
 Schedule = Callable[[int], Spans]
 """The spans of a step."""
@@ -147,10 +147,10 @@ def learn(model: Model, text: KernelText, seed: int) -> Spans:
     """Train all weights and the spans, whose price shortens them until step MOVING, and return the spans."""
     logarithms = torch.full((LAYERS, HEADS), float(np.log(START)), requires_grad=True)
     optimizer = torch.optim.Adam([logarithms], lr=SPAN_RATE, betas=(0.9, 0.98))
-    for step, take_step, loss_within in _steps(model, text, seed):
+    for step, take_step, rows in _steps(model, text, seed):
         spans = logarithms.exp().clamp(max=CONTEXT)
         optimizer.zero_grad()
-        take_step(loss_within(with_spans(spans, RAMP)) + PRICE * spans.mean() / CONTEXT)
+        take_step(loss_within(model, rows, with_spans(spans, RAMP)) + PRICE * spans.mean() / CONTEXT)
         if step < MOVING:
             optimizer.step()
     return logarithms.detach().exp().clamp(max=CONTEXT).double().numpy()
@@ -158,22 +158,17 @@ def learn(model: Model, text: KernelText, seed: int) -> Spans:
 
 def follow(model: Model, text: KernelText, seed: int, schedule: Schedule | None) -> None:
     """Train all weights with the spans of a schedule, or with full attention."""
-    for step, take_step, loss_within in _steps(model, text, seed):
-        take_step(loss_within(full if schedule is None else within(schedule(step))))
+    for step, take_step, rows in _steps(model, text, seed):
+        take_step(loss_within(model, rows, full if schedule is None else within(schedule(step))))
 
 
 def _steps(model: Model, text: KernelText, seed: int) -> Iterator[Any]:
-    """Yield each step with a function that takes it and one for the loss within an attention; all arms see the same."""
+    """Yield each step with a function that takes it and its windows; all arms see the same windows."""
     data = torch.from_numpy(text.encode(text.part("train")))
     rng = np.random.default_rng(seed + 100)
     take_step = descent(model, RATE, MORE, warm=MORE // 20)
     for step in range(MORE):
-        rows = drawn(data, rng, BATCH, CONTEXT)
-        yield (
-            step,
-            take_step,
-            lambda attend, rows=rows: F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten()),
-        )
+        yield step, take_step, drawn(data, rng, BATCH, CONTEXT)
 
 
 def schedules(model: Model, text: KernelText, learned: Spans) -> Iterator[tuple[str, Callable[[], Schedule]]]:
@@ -246,23 +241,18 @@ def work(study: Study, spans: dict[str, Spans | None]) -> dict[str, dict[str, fl
     for _ in range(TIMED):
         for name, attend in attends.items():
             began = time.perf_counter()
-            F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten()).backward()
+            loss_within(model, rows, attend).backward()
             seconds[name].append(time.perf_counter() - began)
     multiplied = sum(parameter.numel() for parameter in model.parameters()) - model.embedding.weight.numel()
-    return {
-        name: {
-            "attention_flops": round(flops := attention_flops(everywhere(CONTEXT) if each is None else each)),
+    measures = {}
+    for name, each in spans.items():
+        flops = attention_flops(everywhere(CONTEXT) if each is None else each, CONTEXT, RAMP)
+        measures[name] = {
+            "attention_flops": round(flops),
             "flops": round(flops + 2 * multiplied),
             "seconds": round(float(np.median(seconds[name])), 4),
         }
-        for name, each in spans.items()
-    }
-
-
-def attention_flops(spans: Spans) -> float:
-    """Return the FLOPs of forward attention for a character, the mean over a window."""
-    size = {"tokens": CONTEXT, "num_heads": HEADS, "head_dim": WIDTH // HEADS, "ramp": RAMP}
-    return sum(hs.cost(span=layer, **size).forward_flops for layer in spans) / CONTEXT
+    return measures
 
 
 def main() -> None:
@@ -271,7 +261,7 @@ def main() -> None:
     study = Study(args, "test")
     results = Results(study, args)
     results.once(FULL, lambda model: follow(model, study.text, args.seed, None))
-    learned = results.once("learned", lambda model: learn(model, study.text, args.seed))
+    learned = results.once(LEARNED, lambda model: learn(model, study.text, args.seed))
 
     def trained_within(model: Model, schedule: Schedule) -> Spans:
         follow(model, study.text, args.seed, schedule)
