@@ -195,14 +195,14 @@ def long_call(kind, size):
 def late(call, delay=0.15):
     # Seconds from the signal to the exception; None if the call ended before it.
     signal.signal(signal.SIGALRM, rise)
-    due = time.monotonic() + delay
-    signal.setitimer(signal.ITIMER_REAL, delay)
+    due, ended = time.monotonic() + delay, False
     try:
+        signal.setitimer(signal.ITIMER_REAL, delay)
         call()
+        ended = True
+        signal.setitimer(signal.ITIMER_REAL, 0)  # the signal may arrive before this line has done its work
     except KeyboardInterrupt:
-        return time.monotonic() - due
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        return None if ended else time.monotonic() - due
     return None
 
 hs.set_num_threads(2)
