@@ -10,41 +10,7 @@ from benchmarks.pages.registry import figures
 
 RESULTS, REACH = "experiments/results", "experiments/reach/results"
 SPANS, EXPERIMENTS = "docs/teach/spans.md", "experiments/README.md"
-_Rows = list[tuple[float, float]]
 _BITS, _PAIRS = "test bits per character", "pairs a character"
-
-
-@figures("README.md", f"{RESULTS}/tuning_steps4000_seed*.json")
-def _tuning(seeds: Any) -> Iterator[tuple[Any, ...]]:
-    spans: _Rows = []
-    windows: _Rows = []
-    anew: _Rows = []
-    for seed in seeds:
-        full = seed["rows"][0]["bits_per_character"]
-        for row in seed["rows"][1:]:
-            kind = {"spans": spans, "a window of as many pairs": windows}.get(row["way"], anew)
-            kind.append((row["bits_per_character"] - full, 100 * row["share_of_pairs"]))
-    shares = [share for _, share in spans]
-    yield "Trained further with # to # % of the pairs", min(shares), max(shares)
-    yield "they lose # to # bits with learned spans", *_range(spans)
-    yield "and # to # bits with a window of equal cost", *_range(windows)
-    yield "only a window from the first step lose # to # bits", *_range(anew)
-
-
-def _range(rows: _Rows) -> tuple[float, float]:
-    return min(rows)[0], max(rows)[0]
-
-
-@figures(SPANS, f"{RESULTS}/tuning_steps4000_seed*.json")
-@figures(EXPERIMENTS, f"{RESULTS}/tuning_steps4000_seed*.json")
-def _prices(seeds: Any) -> Iterator[tuple[Any, ...]]:
-    for place, price in ((1, ".05"), (3, ".2")):
-        full = [seed["rows"][0]["bits_per_character"] for seed in seeds]
-        spans, windows = ([seed["rows"][place + i] for seed in seeds] for i in (0, 1))
-        values = [100 * row["share_of_pairs"] for row in spans]
-        for rows in (spans, windows):
-            values += [row["bits_per_character"] - bits for row, bits in zip(rows, full, strict=True)]
-        yield f"| price {price} | # # # % | # # # | # # # |", *values
 
 
 @figures(EXPERIMENTS, f"{RESULTS}/selection_steps4000_seed*.json")

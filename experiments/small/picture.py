@@ -84,34 +84,12 @@ def fitted() -> None:
         figure.savefig(PICTURES / "fitting.svg", metadata={"Date": None})
 
 
-def tuned() -> None:
-    """Draw the bits that are lost where weights are trained on, and the spans of the heads of each layer."""
-    results = _read(f"tuning_steps{OLDER_STEPS}_seed*.json")
-    colors = {"a window of as many pairs": "black", "spans": "tab:blue"}
-    with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
-        figure, (lost, spans) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-        for number, result in enumerate(results):
-            full = result["rows"][0]["bits_per_character"]
-            for way, color in colors.items():
-                rows = [row for row in result["rows"] if row["way"] == way]
-                pairs = [100 * row["share_of_pairs"] for row in rows]
-                above = [row["bits_per_character"] - full for row in rows]
-                lost.plot(pairs, above, "o-", color=color, markersize=4, linewidth=1, label=None if number else way)
-        lost.set_xlabel("pairs (% of full attention)")
-        lost.set_ylabel("bits a character above full attention")
-        lost.set_ylim(bottom=0)
-        lost.legend(frameon=False, fontsize=9)
-        _layers(spans, [[row for row in result["rows"] if row["way"] == "spans"][-1]["spans"] for result in results])
-        figure.suptitle(f"Trained on with spans, or with a window ({len(results)} seeds)", fontsize=10)
-        figure.savefig(PICTURES / "tuning.svg", metadata={"Date": None})
-
-
 def unequal() -> None:
     """Draw the bits that are lost where weights are trained on within spans, and the learned spans of each layer."""
     seeds = _read(f"unequal/steps{STEPS}_seed*.json")
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, (lost, spans) = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
-        lines = excesses(seeds)
+        lines = dict(sorted(excesses(seeds).items(), key=lambda line: mean(line[1])))
         for row, (arm, losses) in enumerate(lines.items()):
             color = "tab:blue" if arm == LEARNED else "black"
             lost.plot(losses, [row] * len(seeds), "o", color=color, alpha=0.5, markersize=5)
@@ -175,7 +153,6 @@ def main() -> None:
     """Draw all pictures."""
     selected()
     fitted()
-    tuned()
     unequal()
     copied()
 
