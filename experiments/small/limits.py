@@ -121,7 +121,8 @@ def main() -> None:
         name = f"limits/steps{args.steps}_limit{limit}_{start.replace(' ', '')}_seed{seed}"
         if seed in args.seeds and not (RESULTS / f"{name}.json").exists():
             result = run(text, limit, STARTS[start], seed, args.steps)
-            write(name, {"text": text_description(text), **result})
+            about = {"text": text_description(text), "limit": limit, "start": start, "seed": seed}
+            write(name, about | result)
             print(name, result["bits"], result["mean_span"], flush=True)
 
 
