@@ -89,14 +89,20 @@ def real(session: nox.Session) -> None:
 
 @nox.session
 def cuda(session: nox.Session) -> None:
-    """Test the kernels for GPUs: on a GPU if PyTorch finds one, otherwise in Triton's interpreter on the CPU.
+    """Test the kernels for GPUs: in Triton's interpreter on a machine without a GPU; with one, on it, and time them.
 
-    The environment has the CPU build of PyTorch. On a machine with a GPU, run the same tests with `-m ""` in an
-    environment with PyTorch for CUDA, and then `python -m benchmarks.studies.gpu`.
+    The times are in build/gpu.json. PyTorch must be its build for CUDA on a machine with a GPU.
     """
+    folder = "tests/integrations/torch/cuda"
+    if shutil.which("nvidia-smi"):
+        _install(session, "test", "torch==2.13.0", "transformers==5.24.0")
+        session.run("pytest", "-m", "", folder, *session.posargs)
+        (ROOT / "build").mkdir(exist_ok=True)
+        session.run("python", "-m", "benchmarks.studies.gpu", "--json", "build/gpu.json")
+        return
     _install(session, "test", "torch==2.13.0")
     session.install("--no-deps", "triton==3.9.0")
-    options = ("-n", "2", "--dist", "load", "tests/integrations/torch/cuda", *session.posargs)
+    options = ("-n", "2", "--dist", "load", folder, *session.posargs)
     session.run("pytest", *options, env={"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"})
 
 
