@@ -102,7 +102,14 @@ def _short_trainings(seeds: Any) -> Iterator[tuple[Any, ...]]:
 
 @figures(SPANS, "experiments/results/model_steps16000_seed*.json")
 def _long_trainings(seeds: Any) -> Iterator[tuple[Any, ...]]:
-    yield "they need # and # bits", *(seed["bits_per_character"] for seed in seeds[:2])
+    ends, bits = [seed["history"][-1] for seed in seeds], [seed["bits_per_character"] for seed in seeds]
+    (count,) = set(map(_copying, ends[:3]))
+    yield "seeds 0, 1 and 2 have # and need #, # and # bits", count, *bits[:3]
+    yield "Seed 3 has # and needs #.", _copying(ends[3]), bits[3]
+    repeated, others = ([end[kind] for end in ends] for kind in ("repeated", "others"))
+    numbers = repeated[3], min(repeated[:3]), max(repeated[:3])
+    yield "# bits for the characters that have occurred before, and the other seeds need # to #", *numbers
+    yield "# bits for all others, and the other seeds # to #", others[3], min(others[:3]), max(others[:3])
 
 
 def _copying(entry: Any) -> int:
