@@ -33,19 +33,20 @@ _NAMES = {
 def _named(seeds: Any) -> dict[str, list[float]]:
     """Return the bits above full attention of each seed, by the name of the arm on pages."""
     losses = excesses(seeds)
-    return {name: losses[arm] for arm, name in _NAMES.items() if arm in losses}
+    return {name: losses[arm] for arm, name in _NAMES.items()}
 
 
 def _best(seeds: Any) -> str:
     losses = _named(seeds)
-    return min((name for name in _NOT_LEARNED.values() if name in losses), key=lambda name: mean(losses[name]))
+    return min(_NOT_LEARNED.values(), key=lambda name: mean(losses[name]))
 
 
 @figures(EXPERIMENTS, _FILES)
 def _each_seed(seeds: Any) -> Iterator[tuple[Any, ...]]:
     for name, losses in _named(seeds).items():
         yield f"| {name} |{' #' * len(losses)} | # (#) |", *losses, *_mean_and_error(losses)
-    yield "full attention reaches" + " #" * len(seeds) + " bits", *of_arms(seeds, "bits")[FULL]
+    full = of_arms(seeds, "bits")[FULL]
+    yield f"full attention reaches{' #' * len(full)} bits", *full
 
 
 @figures(SPANS, _FILES)
@@ -58,7 +59,7 @@ def _means(seeds: Any) -> Iterator[tuple[Any, ...]]:
 def _shares(seeds: Any, what: str) -> dict[str, float]:
     """Return a measure of each arm in percent of full attention, the mean over seeds."""
     arms = of_arms(seeds, what)
-    return {name: 100 * mean(arms[arm]) / mean(arms[FULL]) for arm, name in _NAMES.items() if arm in arms}
+    return {name: 100 * mean(arms[arm]) / mean(arms[FULL]) for arm, name in _NAMES.items()}
 
 
 @figures(EXPERIMENTS, _FILES)

@@ -1,4 +1,7 @@
-"""What the arms of ``unequal.py`` lose: read from its results for the picture and for the tables."""
+"""What the arms of ``unequal.py`` lose: read from its results for the picture and for the tables.
+
+A seed that is still running is left out.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,18 @@ def excesses(seeds: list[Any]) -> dict[str, list[float]]:
 
 
 def of_arms(seeds: list[Any], what: str) -> dict[str, list[float]]:
-    """Return a result of each seed, by arm: the mean over deals. Arms that a seed does not have yet are left out."""
+    """Return a result of each complete seed, by arm: the mean over deals."""
     arms: dict[str, list[float]] = defaultdict(list)
-    for seed in seeds:
+    for seed in complete(seeds):
         values: dict[str, list[float]] = defaultdict(list)
         for name, arm in seed["arms"].items():
             values[re.sub(r" \d$", "", name)].append(arm[what])
         for name, some in values.items():
             arms[name].append(mean(some))
-    return {name: values for name, values in arms.items() if len(values) == len(seeds)}
+    return arms
+
+
+def complete(seeds: list[Any]) -> list[Any]:
+    """Return the seeds with all arms, which are as many as those of the seed with the most."""
+    most = max(len(seed["arms"]) for seed in seeds)
+    return [seed for seed in seeds if len(seed["arms"]) == most]

@@ -13,7 +13,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from excess import LEARNED, excesses
+from excess import LEARNED, complete, excesses
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
@@ -86,7 +86,7 @@ def fitted() -> None:
 
 def unequal() -> None:
     """Draw the bits that are lost where weights are trained on within spans, and the learned spans of each layer."""
-    seeds = _read(f"unequal/steps{STEPS}_seed*.json")
+    seeds = complete(_read(f"unequal/steps{STEPS}_seed*.json"))
     with mpl.rc_context({"svg.hashsalt": "headspan", "font.size": 10}):
         figure, (lost, spans) = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
         lines = dict(sorted(excesses(seeds).items(), key=lambda line: mean(line[1])))
