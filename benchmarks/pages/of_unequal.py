@@ -54,6 +54,7 @@ def _means(seeds: Any) -> Iterator[tuple[Any, ...]]:
     shares = [_shares(seeds, what) for what in ("pairs", "flops", "seconds")]
     for name, losses in _named(seeds).items():
         yield f"| {name} | # (#) | # % | # % | # % |", *_mean_and_error(losses), *(share[name] for share in shares)
+    yield "leaves # % of the pairs", shares[0][_NAMES[LEARNED]]
 
 
 def _shares(seeds: Any, what: str) -> dict[str, float]:

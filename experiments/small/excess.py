@@ -33,6 +33,6 @@ def of_arms(seeds: list[Any], what: str) -> dict[str, list[float]]:
 
 
 def complete(seeds: list[Any]) -> list[Any]:
-    """Return the seeds with all arms, which are as many as those of the seed with the most."""
+    """Return the seeds that have all arms: as many as the seed that has the most."""
     most = max(len(seed["arms"]) for seed in seeds)
     return [seed for seed in seeds if len(seed["arms"]) == most]

@@ -29,7 +29,7 @@ def loss_and_gradients(layer, x):
 def test_layers_train_as_on_the_cpu(name, request):
     torch.manual_seed(0)
     layer = LAYERS[name]()
-    x = torch.randn(2, 70, 64)
+    x = torch.randn(2, 150 if torch.cuda.is_available() else 70, 64)  # the interpreter is slow
     expected = loss_and_gradients(copy.deepcopy(layer), x)
     device = request.getfixturevalue("device")  # from here on, the interpreter computes with tensors on the CPU
     for ours, theirs in zip(loss_and_gradients(layer.to(device), x.to(device)), expected, strict=True):
@@ -96,14 +96,19 @@ def test_converted_module(device):
     assert module.span.fraction.grad.device.type == device.type
 
 
-def test_converted_model_of_transformers(device):
+def llama(device):
+    """Return a small model of transformers with random weights."""
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
         vocab_size=50, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64,
+        num_key_value_heads=2, max_position_embeddings=256,
     )  # fmt: skip
     torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(config).to(device)
+    return transformers.LlamaForCausalLM(config).to(device)
+
+
+def test_converted_model_of_transformers(device):
+    model = llama(device)
     ids = torch.randint(50, (2, 40), device=device)
     expected = model(ids).logits
     spans = convert(model, max_span=100, ramp=8)
@@ -117,16 +122,11 @@ def test_converted_model_of_transformers(device):
 
 @pytest.mark.parametrize("mask", ["none", "left", "right"])
 def test_model_of_transformers(mask, gpu):
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
     import headspan.torch
 
     headspan.torch.register()
-    config = transformers.LlamaConfig(
-        vocab_size=50, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(config).to(gpu)
+    model = llama(gpu)
     ids = torch.randint(50, (2, 40), device=gpu)
     attention_mask = torch.ones_like(ids)
     if mask != "none":
