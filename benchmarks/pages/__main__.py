@@ -1,8 +1,8 @@
 """Check the figures on the pages, write them, or measure everything that they need.
 
 ``check`` names each number on a page that is not the number of its file, ``write`` replaces these numbers, and ``list``
-shows the figures without a file. ``measure`` writes the files on a quiet machine. It skips the parts that are finished.
-After the last one it copies all files to ``benchmarks/results/`` and draws the pictures.
+shows which file each figure of a page comes from. ``measure`` writes the files on a quiet machine. It skips the parts
+that are finished. After the last one it copies all files to ``benchmarks/results/`` and draws the pictures.
 """
 
 from __future__ import annotations
@@ -66,13 +66,12 @@ def check(figures: Sequence[Figure]) -> int:
     return 1 if messages else 0
 
 
-def list_unmeasured(figures: Sequence[Figure]) -> int:
-    """Print a table of the figures that have no file yet, or whose file does not have all values."""
-    print("| page | figure | file, when measured |\n| --- | --- | --- |")
+def list_files(figures: Sequence[Figure]) -> int:
+    """Print a table of all figures with their files."""
+    print("| page | figure | file |\n| --- | --- | --- |")
     for figure in figures:
-        if not figure.is_measured:
-            text = " ".join(find(figure, _text_of(figure))[0].split()).replace("|", "\\|")
-            print(f"| {figure.page} | {text} | {figure.file} |")
+        text = " ".join(find(figure, _text_of(figure))[0].split()).replace("|", "\\|")
+        print(f"| {figure.page} | {text} | {figure.file}{'' if figure.is_measured else ' (not measured yet)'} |")
     return 0
 
 
@@ -105,7 +104,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.action == "measure":
         return measure(options.folder.resolve(), options.parts)
-    return {"check": check, "write": write, "list": list_unmeasured}[options.action](all_figures())
+    return {"check": check, "write": write, "list": list_files}[options.action](all_figures())
 
 
 if __name__ == "__main__":

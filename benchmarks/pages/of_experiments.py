@@ -41,6 +41,48 @@ def _excesses(seeds: Any, choice: str, query_block: int, key_block: int) -> list
     return [row["excess"] for row in rows if (row["choice"], row["query_block"], row["key_block"]) == key]
 
 
+@figures(SPANS, f"{REACH}/echo.json")
+def _echo(sweep: Any) -> Iterator[tuple[Any, ...]]:
+    for name, kind in (
+        ("full attention, 384", "full"),
+        ("learned spans, price 1e-5", "adaptive, price 1e-5"),
+        ("a window with as many pairs", "window of equal cost"),
+        ("learned spans, price 1e-4", "adaptive, price 1e-4"),
+        ("dynamic spans, price 1e-5", "dynamic, price 1e-5"),
+    ):
+        runs = [run for run in sweep["runs"] if run["kind"] == kind]
+        bits, pairs = ([round(run[what], 3) for run in runs] for what in (_BITS, _PAIRS))
+        yield f"| {name} | {_ranged(bits)} | {_ranged(pairs)} |", *_range(bits), *_range(pairs)
+    windows = [run["mean span"] for run in sweep["runs"] if run["kind"] == "window of equal cost"]
+    yield "the window has # to # letters", min(windows), max(windows)
+    learned = [run["spans"] for run in sweep["runs"] if run["kind"] == "adaptive, price 1e-5"]
+    seeds = [[span for layer in spans for span in layer if span > 100] for spans in learned]
+    (still_shrinking,) = seeds[2]
+    stopped = seeds[0] + seeds[1]
+    yield "stop at # to # letters, so that", min(stopped), max(stopped)
+    yield "is still at # in the last step", still_shrinking
+
+
+@figures(EXPERIMENTS, f"{REACH}/voices.json")
+def _voices(sweep: Any) -> Iterator[tuple[Any, ...]]:
+    successes = {run["kind"]: run for run in sweep["runs"] if run["grid"]["seed"] == 1 and run[_BITS] < 2}
+    learned = [successes[kind] for kind in ("adaptive, price 1e-5", "adaptive, price 1e-4", "dynamic, price 1e-5")]
+    full = next(run[_PAIRS] for run in sweep["runs"] if run["kind"] == "full")
+    pairs = [run[_PAIRS] for run in learned]
+    yield "# bits at #, # and # of # pairs", mean(run[_BITS] for run in learned), *pairs, full
+    yield "The others stop at # or above", min(run[_BITS] for run in sweep["runs"] if run[_BITS] > 2)
+    yield "at # to # % of the pairs", 100 * min(pairs) / full, 100 * max(pairs) / full
+
+
+def _range(values: list[float]) -> list[float]:
+    """Return the mean, and the lowest and highest value if they differ."""
+    return [mean(values), min(values), max(values)][: 1 if min(values) == max(values) else 3]
+
+
+def _ranged(values: list[float]) -> str:
+    return "# (# to #)" if len(_range(values)) > 1 else "#"
+
+
 def _limits(sweep: Any, kind: str) -> dict[tuple[int, int], Any]:
     """Return the runs of a kind by limit and seed."""
     return {(run["grid"]["span_limit"], run["grid"]["seed"]): run for run in sweep["runs"] if run["kind"] == kind}

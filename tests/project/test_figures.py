@@ -22,7 +22,7 @@ PAGES = (
 )
 # A number that somebody measured has a unit of time, size or loss, is a ratio, or fills a cell of a table.
 NUMBER, UNIT = r"[+-]?[\d,]*\.?\d+", r"(?:ms|us|s|minutes|hours|times|MiB|GB/s|bits|%)(?!\w)"
-MEASURED = re.compile(rf"(?<![\w.-]){NUMBER} {UNIT}|(?<=\| ){NUMBER}(?= [|/(])")
+MEASURED = re.compile(rf"(?<![\w.-]){NUMBER}\s{UNIT}|(?<=\| ){NUMBER}(?= [|/(])")
 # These are not measured: the length of a lecture, and the size of a number.
 OTHERS = {"90 minutes", "8 bits"}
 
