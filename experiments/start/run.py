@@ -171,10 +171,10 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     for name in args.tasks:
         path = RESULTS / f"{name}.json"
-        about = describe_machine(1) | {"steps": STEPS, "delay": DELAY, "limit": LIMIT, "ramp": RAMP, "price": PRICE}
-        stored = (
-            json.loads(path.read_text()) if path.exists() else {"about": about, "reach": TASKS[name].reach, "runs": {}}
-        )
+        about = {"steps": STEPS, "delay": DELAY, "limit": LIMIT, "ramp": RAMP, "price": PRICE}
+        stored = {"machine": describe_machine(1), "about": about, "reach": TASKS[name].reach, "runs": {}}
+        if path.exists():
+            stored = json.loads(path.read_text())
         for seed in range(SEEDS):
             for arm in ARMS:
                 key = f"{arm}; seed {seed}"
