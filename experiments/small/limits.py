@@ -20,6 +20,7 @@ from kernel_source import KernelText, kernel_source
 from model import (
     HEADS,
     LAYERS,
+    RATE,
     RESULTS,
     Attend,
     Model,
@@ -34,7 +35,7 @@ from model import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-LENGTH, RAMP, RATE, SPAN_RATE, PRICE = 2048, 32.0, 3e-3, 1e-3, 2e-5
+LENGTH, RAMP, SPAN_RATE, PRICE = 2048, 32.0, 1e-3, 2e-5
 LIMITS, SEEDS, STEPS, TEST_WINDOWS = (128, 512, 2048), 2, 6000, 64
 STARTS: dict[str, float | None] = {"fixed": None, "from 0": 0.0, "from 32": 32.0}
 
@@ -67,7 +68,7 @@ def run(text: KernelText, limit: int, start: float | None, seed: int, steps: int
     spans.requires_grad_(start is not None)
     optimizer = None if start is None else torch.optim.Adam(spans.parameters(), lr=SPAN_RATE)
     data = torch.from_numpy(text.encode(text.part("train")))
-    descend, attend = descent(model, RATE, steps, warm=max(1, steps // 20)), within(spans)
+    descend, attend = descent(model, RATE, steps), within(spans)
     history, began = [], time.process_time()
     for step in range(steps):
         rows = drawn(data, rng, 1, LENGTH)

@@ -32,6 +32,8 @@ from torch.nn import functional as F
 
 RESULTS = Path(__file__).parents[1] / "results"
 CONTEXT, LAYERS, HEADS, WIDTH, TAPS = 1024, 4, 4, 128, 4
+SHORT_WINDOWS = 0.3  # of the steps of a training
+RATE = 3e-3  # of the weights
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Of a layer's number, query, key and value, each (batch, heads, tokens, head_dim): what the queries get."""
@@ -141,8 +143,9 @@ def drawn(data: Tensor, rng: np.random.Generator, count: int, length: int) -> Te
     return torch.stack([data[start : start + length + 1] for start in starts])
 
 
-def descent(model: nn.Module, rate: float, steps: int, warm: int) -> Callable[[Tensor], None]:
-    """Return what takes a step down a loss, by AdamW and a cosine that so many steps lead up to."""
+def descent(model: nn.Module, rate: float, steps: int) -> Callable[[Tensor], None]:
+    """Return a function that takes an AdamW step; a twentieth of the steps warm up, and a cosine follows."""
+    warm = max(1, steps // 20)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warm, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
@@ -158,40 +161,27 @@ def descent(model: nn.Module, rate: float, steps: int, warm: int) -> Callable[[T
     return descend
 
 
-def train(
-    text: Text,
-    seed: int,
-    steps: int,
-    batch: int = 2,
-    rate: float = 3e-3,
-    short: float = 0.3,
-    model: Model | None = None,
-    attend: Attend = full,
-    watch: Callable[[int, Model], None] | None = None,
-) -> Model:
-    """Train a model, or train one on, with AdamW and a cosine schedule.
+def train(text: Text, seed: int, steps: int, batch: int, watch: Callable[[int, Model], None]) -> Model:
+    """Train a model with full attention, AdamW and a cosine schedule.
 
-    The first steps, a share of `short`, have windows of a quarter of the context and four times as many: as many
-    characters, for less time. `watch` is called with the number of steps before each of them and after the last.
+    The first steps have windows of a quarter of the context and four times as many: as many characters, for less time.
+    `watch` is called with the number of steps before each of them and after the last.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    model = model or Model(len(text.vocabulary))
+    model = Model(len(text.vocabulary))
     data = torch.from_numpy(text.encode(text.part("train")))
-    descend = descent(model, rate, steps, warm=max(1, steps // 20))
+    descend = descent(model, RATE, steps)
     began = time.perf_counter()
     for step in range(steps):
-        shorter = 4 if step < short * steps else 1
-        if watch is not None:
-            watch(step, model)
-        rows = drawn(data, rng, batch * shorter, CONTEXT // shorter)
-        loss = loss_within(model, rows, attend)
+        watch(step, model)
+        shorter = 4 if step < SHORT_WINDOWS * steps else 1
+        loss = loss_within(model, drawn(data, rng, batch * shorter, CONTEXT // shorter), full)
         descend(loss)
         if step % 50 == 0 or step == steps - 1:
             seconds = time.perf_counter() - began
             print(f"step {step}: {loss.item() / math.log(2):.4f} bits per character, {seconds:.0f} s", flush=True)
-    if watch is not None:
-        watch(steps, model)
+    watch(steps, model)
     return model
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from excess import LEARNED, complete, excesses
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from model import SHORT_WINDOWS
 
 EXPERIMENTS = Path(__file__).parents[1]
 PICTURES = EXPERIMENTS.parent / "docs" / "pictures"
 STEPS, OLDER_STEPS = 16_000, 4000  # of the models that are drawn
-SHORT_WINDOWS = 0.3  # of the steps of the training, as `model.train` has it
 # What it is called, the choice in the results, and how many queries and keys are a block.
 LINES = (
     ("random blocks of 4 keys, 16 queries together", "random", (16, 4), "tab:gray"),

@@ -29,7 +29,7 @@ def main() -> None:
             history.append({"step": step, **copying(model, watched)})
 
     began = time.process_time()
-    model = train(text, args.seed, args.steps, args.batch, watch=watch)
+    model = train(text, args.seed, args.steps, args.batch, watch)
     seconds = time.process_time() - began
     args.models.mkdir(parents=True, exist_ok=True)
     torch.save({"weights": model.state_dict(), "text": text.sha256}, args.models / f"{args.name}.pt")

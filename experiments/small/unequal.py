@@ -166,7 +166,7 @@ def _steps(model: Model, text: KernelText, seed: int) -> Iterator[Any]:
     """Yield each step with a function that takes it and its windows; all arms see the same windows."""
     data = torch.from_numpy(text.encode(text.part("train")))
     rng = np.random.default_rng(seed + 100)
-    take_step = descent(model, RATE, MORE, warm=MORE // 20)
+    take_step = descent(model, RATE, MORE)
     for step in range(MORE):
         yield step, take_step, drawn(data, rng, BATCH, CONTEXT)
 
