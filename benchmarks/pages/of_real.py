@@ -24,7 +24,7 @@ _ARMS = {
 
 @figures("README.md", f"{_REAL}/bible_50.json")
 def _real_model(result: Any) -> Iterator[tuple[Any, ...]]:
-    for name in list(_ARMS)[:4]:
+    for name in (*list(_ARMS)[:4], "received weight", "received weight, as many tokens as the fitted spans"):
         yield f"| {name} | # % (#) |", *_increase(result, name)
 
 
