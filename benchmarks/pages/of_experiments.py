@@ -55,11 +55,15 @@ def _echo(sweep: Any) -> Iterator[tuple[Any, ...]]:
         yield f"| {name} | {_ranged(bits)} | {_ranged(pairs)} |", *_range(bits), *_range(pairs)
     windows = [run["mean span"] for run in sweep["runs"] if run["kind"] == "window of equal cost"]
     yield "the window has # to # letters", min(windows), max(windows)
-    learned = [run["spans"] for run in sweep["runs"] if run["kind"] == "adaptive, price 1e-5"]
-    seeds = [[span for layer in spans for span in layer if span > 100] for spans in learned]
+    learned = [run for run in sweep["runs"] if run["kind"] == "adaptive, price 1e-5"]
+    seeds = [[span for layer in run["spans"] for span in layer if span > 100] for run in learned]
     (still_shrinking,) = seeds[2]
     stopped = seeds[0] + seeds[1]
-    yield "stop at # to # letters, so that", min(stopped), max(stopped)
+    ramp = learned[0]["model"]["ramp"]
+    numbers = min(stopped), max(stopped), min(stopped) + ramp, max(stopped) + ramp
+    yield "stop at # to # letters, where the ramp ends at # to #", *numbers
+    needed = sorted(run[_BITS] for run in sweep["runs"] if run["kind"] == "dynamic, price 1e-5")
+    yield "one seed needs # bits and another #", needed[2], needed[1]
     yield "is still at # in the last step", still_shrinking
 
 
@@ -206,7 +210,7 @@ def _forces(result: Any) -> Iterator[tuple[Any, ...]]:
     yield "is # characters without any price, # with that of the demo, and # with a thousand times as much", *prices
     limit = runs["start at the limit"]
     yield (
-        "then are still # characters long, and the model needs # bits where the demo needs #",
+        "is then still # characters, and the model needs # bits where the demo needs #",
         ends["start at the limit"],
         limit["bits"],
         demo["bits"],

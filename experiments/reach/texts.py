@@ -16,6 +16,8 @@ import numpy as np
 VOICES = {16: np.frombuffer(b"abcdefghijklmnop", np.uint8), 256: np.frombuffer(b"0123456789+-*/<>", np.uint8)}
 """How far back each voice repeats itself, and its letters."""
 LENGTH, REPEATED = 1024, 7 / 8
+LINE_END = math.log2(LENGTH + 1) + LENGTH * math.log2((LENGTH + 1) / LENGTH)
+"""Bits for the end of a line in a document, of a reader who expects it at every place alike."""
 Rng = np.random.Generator
 Document = tuple[bytes, float]
 """The bytes of a document, and the bits that a reader needs for it who has seen what it is made of."""
@@ -41,7 +43,7 @@ def echo(rng: Rng, distances: Sequence[int]) -> Document:
         each = -likely * math.log2(likely) - (1 - likely) * math.log2(other)
         new = int((places < distance).sum())
         bits += new * math.log2(len(letters)) + (len(places) - new) * each
-    return text.tobytes() + b"\n", bits
+    return text.tobytes() + b"\n", bits + LINE_END
 
 
 def write(path: Path, distances: Sequence[int], size: int) -> dict[str, float]:
