@@ -60,6 +60,12 @@ def _generated(result: Any) -> Iterator[tuple[Any, ...]]:
         yield f"| {tokens:,} tokens | # MiB | # MiB | # ms | # ms |", *numbers
 
 
+@figures("docs/howto/look.md", f"{_REAL}/moves.json")
+def _moves(result: Any) -> Iterator[tuple[Any, ...]]:
+    seconds = [result[f"last layers: {layers}"] for layers in (1, 10, 30)]
+    yield "took # s after a move in its last layer, # s for its last ten layers and # s for all layers", *seconds
+
+
 def _increase(result: Any, name: str, tokens: int = 2048) -> tuple[float, ...]:
     """Return the increase of the loss over full attention in percent, and its standard error over windows.
 
