@@ -1,6 +1,6 @@
-"""Texts of which it is known how far a reader has to look back, and what is left when it does.
+"""Texts whose required reach is known, and the least bits that a reader with this reach needs.
 
-``python experiments/reach/texts.py`` writes them to ``build/reach/``. They are the same everywhere.
+``python experiments/reach/texts.py`` writes them to ``build/reach/``. They are the same on every machine.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 import numpy as np
 
 VOICES = {16: np.frombuffer(b"abcdefghijklmnop", np.uint8), 256: np.frombuffer(b"0123456789+-*/<>", np.uint8)}
-"""How far back each voice repeats itself, and its letters."""
+"""The distance at which each voice repeats itself, and its letters."""
 LENGTH, REPEATED = 1024, 7 / 8
 LINE_END = math.log2(LENGTH + 1) + LENGTH * math.log2((LENGTH + 1) / LENGTH)
 """Bits for the end of a line in a document, of a reader who expects it at every place alike."""
 Rng = np.random.Generator
 Document = tuple[bytes, float]
-"""The bytes of a document, and the bits that a reader needs for it who has seen what it is made of."""
+"""The bytes of a document, and the bits that a reader needs who knows how documents are made."""
 
 
 def echo(rng: Rng, distances: Sequence[int]) -> Document:
-    """Let voices take turns, letter by letter, each of which says again what it said its distance before.
+    """Return a document in which voices take turns, letter by letter, and each repeats itself at its distance.
 
-    One letter in eight is any, and may be the same. A reader needs for each voice a head that looks so far.
+    One letter in eight is random instead. A reader needs a head with this reach for each voice.
     """
     text, bits = np.empty(LENGTH, np.uint8), 0.0
     for voice, distance in enumerate(distances):
@@ -47,7 +47,7 @@ def echo(rng: Rng, distances: Sequence[int]) -> Document:
 
 
 def write(path: Path, distances: Sequence[int], size: int) -> dict[str, float]:
-    """Write documents one after another, and say what a reader needs who looks as far back as is useful."""
+    """Write documents to a file, and return its bytes and the bits per character that a reader needs."""
     rng, parts, bits, length = np.random.default_rng(0), [], 0.0, 0
     while length < size:
         text, text_bits = echo(rng, distances)
@@ -59,7 +59,7 @@ def write(path: Path, distances: Sequence[int], size: int) -> dict[str, float]:
 
 def main() -> None:
     """Write all texts."""
-    parser = argparse.ArgumentParser(description="Write texts of which it is known how far one has to look back.")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("build/reach"))
     parser.add_argument("--size", type=int, default=4_000_000)
     args = parser.parse_args()

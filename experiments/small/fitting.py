@@ -1,7 +1,7 @@
-"""Spans fitted to models that were trained with full attention: what is kept, what is lost, and who wins.
+"""Spans fitted to models that were trained with full attention.
 
-``python experiments/small/fitting.py --seed 0`` fits spans to the model of that seed on windows of the test part,
-measures them on the validation part, beside one span for all heads of as many pairs, and writes all of it to
+``python experiments/small/fitting.py --seed 0`` fits spans to the model of a seed on windows of the test part, and
+measures them and one span for all heads with as many pairs on the validation part. The results are written to
 ``experiments/results/``. The model was trained on neither part.
 """
 
@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 RAMP = 8.0
-# How, for what, and with how many windows: a descent runs the model twice on 8 windows in each of 150 steps. Measured
-# steps run it on all windows some 300 times.
+# Method, goal, and number of windows. A descent runs the model twice on 8 windows in each of 150 steps. Measured steps
+# run the model on all windows about 300 times.
 RUNS: tuple[tuple[str, dict[str, float], int], ...] = (
     ("learn", {"tolerance": 0.01}, 16),
     ("learn", {"budget": 0.13}, 16),
@@ -39,7 +39,7 @@ def with_spans(spans: Tensor, ramp: float = RAMP) -> Attend:
 
 
 def described(fit: hs.SpanFit) -> dict[str, Any]:
-    """Return a fit as what is written."""
+    """Return the entries of a fit for the file of results."""
     return {
         "evaluations": fit.evaluations,
         "spans": fit.spans.astype(int).tolist(),
@@ -63,7 +63,7 @@ def described(fit: hs.SpanFit) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Fit spans to the model of one seed, in both ways and for both aims."""
+    """Fit spans to the model of one seed, with each method and goal."""
     args = arguments(__doc__.splitlines()[0], windows=32)
     study = Study(args, "validation")
     for parameter in study.model.parameters():

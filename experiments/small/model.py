@@ -1,7 +1,6 @@
-"""Small models of characters, whose attention can be exchanged, and what all experiments on them share.
+"""Small character models whose attention can be replaced, and the code that all experiments on them share.
 
-``training.py`` trains them with full attention. The weights are not kept with the source: they are in the folder that
-``--models`` names.
+``training.py`` trains the models with full attention. Their weights are in the folder of the option ``--models``.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ SHORT_WINDOWS = 0.3  # of the steps of a training
 RATE = 3e-3  # of the weights
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""Of a layer's number, query, key and value, each (batch, heads, tokens, head_dim): what the queries get."""
+"""Takes the number of a layer, query, key and value of shape (batch, heads, tokens, head_dim), and returns the output."""
 
 
 def full(_layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention over the whole context, as in training."""
+    """Return causal attention over the whole context, as in training."""
     return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Turn the pairs of x by their positions: rotary embeddings (Su et al. 2021, equation 34)."""
+    """Return x with rotary embeddings (Su et al. 2021, equation 34)."""
     half = x.shape[-1] // 2
     angles = positions[:, None] * 10000.0 ** (-torch.arange(half) / half)
     cos, sin = angles.cos(), angles.sin()
@@ -54,11 +53,11 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """Attention and two dense layers, each behind a norm and added to what came in.
+    """A pre-norm block of attention and two dense layers.
 
     Each channel of queries and keys is mixed with itself at the TAPS - 1 tokens before (So et al., "Primer", 2021,
-    section 3): a head can then look for what once followed the last characters, which small models learn to do in
-    minutes, and without which they have little use for keys that are far away.
+    section 3). A head can then look for what followed the same characters before. Small models learn this in minutes,
+    and make little use of distant keys without it.
     """
 
     def __init__(self, layer: int) -> None:
@@ -71,7 +70,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
-        """Return x with what this block adds, its heads by attend."""
+        """Return the output of the block."""
         batch, tokens, _ = x.shape
         query_key, value = self.query_key_value(self.before_attention(x)).split([2 * WIDTH, WIDTH], dim=-1)
         before = F.pad(query_key, (0, 0, TAPS - 1, 0))
@@ -87,7 +86,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Predicts the next character of each one."""
+    """A model that predicts the next character at each position."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -109,7 +108,7 @@ class Model(nn.Module):
 
 
 def loss_within(model: Model, rows: Tensor, attend: Attend) -> Tensor:
-    """Return the mean nats of the characters of windows that follow others."""
+    """Return the mean loss in nats of all characters of windows but the first."""
     return F.cross_entropy(model(rows[:, :-1], attend).flatten(0, 1), rows[:, 1:].flatten())
 
 
@@ -120,7 +119,7 @@ def attention_flops(spans: np.ndarray, tokens: int, ramp: float) -> float:
 
 
 def windows(text: Text, part: str, count: int, length: int = CONTEXT) -> Tensor:
-    """Cut count windows of length + 1 characters, evenly apart, from a part of the text."""
+    """Return windows of length + 1 characters, evenly spaced in a part of the text."""
     data = text.encode(text.part(part))
     starts = np.linspace(0, len(data) - length - 1, count).astype(int)
     return torch.stack([torch.from_numpy(data[start : start + length + 1]) for start in starts])
@@ -138,7 +137,7 @@ def bits(model: Model, rows: Tensor, attend: Attend = full, batch: int = 8) -> n
 
 
 def drawn(data: Tensor, rng: np.random.Generator, count: int, length: int) -> Tensor:
-    """Draw windows of length + 1 characters from anywhere in a text."""
+    """Return windows of length + 1 characters from random places of a text."""
     starts = rng.integers(0, len(data) - length - 1, count)
     return torch.stack([data[start : start + length + 1] for start in starts])
 
@@ -189,7 +188,7 @@ Array = NDArray[np.float32]
 
 
 def on_arrays(attend: Callable[[Array, Array, Array], Array]) -> Attend:
-    """Return an attention for the model of one that takes arrays of NumPy."""
+    """Return an attention for the model from one that takes NumPy arrays."""
     return lambda _layer, *parts: torch.from_numpy(attend(*(part.contiguous().numpy() for part in parts)))
 
 
@@ -247,14 +246,14 @@ def write(name: str, result: dict[str, Any]) -> None:
 
 
 def save(name: str, result: dict[str, Any]) -> None:
-    """Write a JSON file of the folder of results, at once, so that it is never incomplete."""
+    """Write a JSON file to the folder of results, atomically."""
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(result, indent=1) + "\n").encode())
 
 
 def arguments(description: str, **defaults: int) -> argparse.Namespace:
-    """Read the options that all programs have and further numbers, and set the threads."""
+    """Return the options that all programs have and further numbers, and set the number of threads."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--models", type=Path, default=Path("build/experiments"), help="folder of the trained models")

@@ -1,6 +1,6 @@
-"""What it costs to keep keys and values in fewer bytes: ``python experiments/small/narrow.py --seed 0``.
+"""What a model loses if keys and values have fewer bytes: ``python experiments/small/narrow.py --seed 0``.
 
-The model of that seed reads windows of the test part with its keys and values in a `headspan.SpanCache` of each type.
+The model of a seed reads windows of the test part with its keys and values in a `headspan.SpanCache` of each type.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import headspan as hs
 import numpy as np
 from model import CONTEXT, HEADS, WIDTH, Study, arguments, write
 
-PIECE = 64  # tokens that are read at a time
+PIECE = 64  # tokens that are read together
 
 
 def main() -> None:
-    """Read with the model of one seed."""
+    """Measure all types with the model of one seed."""
     args = arguments(__doc__.splitlines()[0], windows=32)
     study = Study(args, "test")
 

@@ -1,7 +1,7 @@
-"""What it costs a trained model to see a few blocks of keys: chosen by content, by chance, by nearness, by an oracle.
+"""What a trained model loses if it sees a few blocks of keys, chosen by content, distance, chance or an oracle.
 
-``python experiments/small/selection.py --seed 0`` exchanges the attention of all layers of the model of that seed
-and writes the bits per character to ``experiments/results/``.
+``python experiments/small/selection.py --seed 0`` replaces the attention of all layers of the model of a seed, and
+writes the bits per character to ``experiments/results/``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Scores = Callable[["Cut", Array, Array], Array]
 
 @dataclass(frozen=True)
 class Cut:
-    """How queries and keys are cut into blocks, and which are seen without being chosen.
+    """The sizes of blocks of queries and keys, and the blocks that are always visible.
 
-    A query sees its own block of queries up to itself, `previous` such blocks before it, the first block of keys, and
-    `keep` chosen blocks of keys that lie between.
+    A query sees the tokens of its own block up to itself, the `previous` blocks of queries before it, the first block
+    of keys, and `keep` chosen blocks of keys between these.
     """
 
     query_block: int
@@ -34,14 +34,14 @@ class Cut:
 
     @property
     def always(self) -> NDArray[np.bool_]:
-        """(blocks of queries, blocks of keys) that are seen anyway."""
+        """The blocks that are always visible, of shape (blocks of queries, blocks of keys)."""
         begins, keys = self._begins
         seen = (keys >= begins - self.previous * self.query_block) & (keys < begins + self.query_block)
         return seen | (keys < self.key_block)
 
     @property
     def open(self) -> NDArray[np.bool_]:
-        """(blocks of queries, blocks of keys) that can be chosen: those before what is seen anyway."""
+        """The blocks that can be chosen, of shape (blocks of queries, blocks of keys)."""
         begins, keys = self._begins
         return ~self.always & (keys < begins)
 
@@ -71,12 +71,12 @@ def latest(cut: Cut, query: Array, _key: Array) -> Array:
 
 
 def received(cut: Cut, query: Array, key: Array) -> Array:
-    """Sum the weights that a block of keys gets from a block of queries: an oracle, which computes all pairs."""
+    """Return the sums of the weights that blocks of keys receive from blocks of queries, an oracle of all pairs."""
     return hs.attention_weights(query, key, pool=(cut.query_block, cut.key_block))
 
 
 def from_block(before: int) -> Scores:
-    """Score by the mean query of the block so many before (0: its own, which is not causal) and the mean keys."""
+    """Return scores of mean keys for the mean query of an earlier block; 0 is the own block, which is not causal."""
 
     def scores(cut: Cut, query: Array, key: Array) -> Array:
         means = query.reshape(*query.shape[:2], -1, cut.query_block, query.shape[-1]).mean(axis=3)
@@ -86,7 +86,7 @@ def from_block(before: int) -> Scores:
 
 
 def from_first(cut: Cut, query: Array, key: Array) -> Array:
-    """Score by the first query of the block, which all others come after, and the mean keys."""
+    """Return scores of mean keys for the first query of each block."""
     return _products(query[:, :, :: cut.query_block], key, cut)
 
 
@@ -108,7 +108,7 @@ CRITERIA: dict[str, Scores] = {
 def patterned(
     pattern_of: Callable[[Array, Array], Pattern], pairs: list[float]
 ) -> Callable[[Array, Array, Array], Array]:
-    """Return the attention of headspan with a pattern of each layer's queries and keys, noting its pairs a query."""
+    """Return attention with a pattern made from the queries and keys, which appends its pairs per query to `pairs`."""
 
     def attend(query: Array, key: Array, value: Array) -> Array:
         pattern = pattern_of(query, key)
@@ -120,13 +120,13 @@ def patterned(
 
 
 def window_of(pairs: float) -> Window:
-    """Return the local window that has so many pairs a query, on average over the context."""
+    """Return the local window with this number of pairs per query, in the mean over the context."""
     sizes = np.arange(1, CONTEXT + 1)
     return Window(int(np.abs(sizes - sizes * (sizes - 1) / (2 * CONTEXT) - pairs).argmin()) + 1)
 
 
 def main() -> None:
-    """Measure all choices on the model of one seed."""
+    """Measure all choices with the model of one seed."""
     args = arguments(__doc__.splitlines()[0], windows=16)
     study = Study(args, "test")
     rows = []
@@ -139,7 +139,7 @@ def main() -> None:
         return float(np.mean(pairs))
 
     def compare(cut: Cut, criteria: Iterable[str]) -> None:
-        """Measure what chooses with one cut, and the window of as many pairs."""
+        """Measure criteria with one cut, and the window with as many pairs."""
         about = asdict(cut)
         for name in criteria:
             pairs = measure(name, lambda q, k, score=CRITERIA[name]: cut.pattern(score(cut, q, k)), **about)

@@ -1,7 +1,9 @@
-"""What it costs a trained model to remember a few rows of a stream: the newest, the first and the newest, the heaviest.
+"""What a trained model loses if it reads a stream with fixed memory.
 
-``python experiments/small/streams.py --seed 0`` exchanges the attention of all layers of the model of that seed. Decay
-and window are chosen on the validation part of the text; what is written to ``experiments/results/`` says both parts.
+The memory keeps the newest tokens, the first and the newest tokens, or those with the most received weight. ``python
+experiments/small/streams.py --seed 0`` replaces the attention of all layers of the model of a seed. The decay and the
+window are chosen on the validation part of the text. The file in ``experiments/results/`` has the results of both
+parts.
 """
 
 from __future__ import annotations
@@ -18,30 +20,30 @@ SINKS = 4
 
 
 class Memory(Protocol):
-    """What takes a stream in pieces."""
+    """Attention that reads a stream in pieces."""
 
     def attend(self, query: Array, key: Array, value: Array) -> Array:
-        """Return what the queries of a piece get."""
+        """Return the output for the queries of a piece."""
 
 
 Make = Callable[[int, int, int], Memory]
-"""Of batch, heads and head_dim."""
+"""Makes a memory from batch, heads and head_dim."""
 
 
 def kept(**rule: float) -> Make:
-    """Return memories that keep what receives weight."""
+    """Return a maker of memories that keep the tokens with the most received weight."""
     return lambda *sizes: hs.memory.StreamingAttention(*sizes, **rule)
 
 
 def sinks_and_window(slots: int) -> Make:
-    """Return memories of the first tokens and the newest, as many as slots, beside the token itself."""
+    """Return a maker of memories of the first and the newest tokens, as many as slots, without the token itself."""
     return lambda batch, heads, head_dim: hs.SpanCache(
         batch, heads, head_dim, span=[slots - SINKS] * heads, ramp=0, first_tokens=SINKS
     )
 
 
 def in_pieces(make: Make, piece: int) -> Callable[[Array, Array, Array], Array]:
-    """Return an attention that hands the tokens to a new memory, so many at a time."""
+    """Return attention that gives a new memory pieces of this many tokens."""
 
     def attend(query: Array, key: Array, value: Array) -> Array:
         batch, heads, tokens, head_dim = query.shape
@@ -53,7 +55,7 @@ def in_pieces(make: Make, piece: int) -> Callable[[Array, Array, Array], Array]:
 
 
 def main() -> None:
-    """Choose a decay on one part of the text, and measure it and its rivals on another."""
+    """Choose a decay and a window on one part of the text, and measure all memories on another."""
     args = arguments(__doc__.splitlines()[0], windows=16, piece=1)
     validation = Study(args, "validation")
     test = Study(args, "test")
