@@ -35,7 +35,7 @@ SHORT_WINDOWS = 0.3  # of the steps of a training
 RATE = 3e-3  # of the weights
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""Takes the number of a layer, query, key and value of shape (batch, heads, tokens, head_dim), and returns the output."""
+"""Takes the number of a layer and its query, key and value (batch, heads, tokens, head_dim), and returns the output."""
 
 
 def full(_layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
