@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.pages.registry import figures
-from experiments.small.excess import FULL, LEARNED, excesses, of_arms
+import numpy as np
+
+from benchmarks.pages.numbers import load
+from benchmarks.pages.registry import ROOT, figures
+from experiments.small.excess import FULL, LEARNED, complete, copying_heads, excesses, of_arms
 
 README, SPANS, SLIDES = "README.md", "docs/teach/spans.md", "docs/teach/slides.md"
 EXPERIMENTS = "experiments/README.md"
-_FILES = "experiments/results/unequal/*.json"
+_FILES, _MODELS = "experiments/results/unequal/*.json", "experiments/results/model_steps16000_seed*.json"
 _DEALT, _LAYERS = "learned spans, dealt", "one span a layer, from learned"
 # The arms that do not use learned spans. The plan compares learned spans with the one of these that loses least.
 _NOT_LEARNED = {
@@ -71,11 +74,44 @@ def _endpoint(seeds: Any) -> Iterator[tuple[Any, ...]]:
         yield f"| learned spans against {name} |{' #' * len(ratios)} | # (#) |", *ratios, *_mean_and_error(ratios)
 
 
-@figures(EXPERIMENTS, _FILES)
-def _deals(seeds: Any) -> Iterator[tuple[Any, ...]]:
-    arms = seeds[1]["arms"]
-    deals = [arm["bits"] - arms[FULL]["bits"] for name, arm in arms.items() if name.startswith(_DEALT)]
-    yield "in seed 1, the three deals lose #, # and # bits", *deals
+@figures(SPANS, _FILES)
+def _copying_heads(seeds: Any) -> Iterator[tuple[Any, ...]]:
+    copying: list[float] = []  # the learned spans of heads that copy, and of all others
+    others: list[float] = []
+    long: list[float] = []  # what models lose in which a head that copies has the longest span, and all others
+    short: list[float] = []
+    for seed, heads in _copying(seeds):
+        for place, span in np.ndenumerate(seed["arms"][LEARNED]["spans"]):
+            (copying if place in heads else others).append(span)
+        for spans, loss in _deals(seed):
+            reaches = max(spans[place] for place in heads) == spans.max()
+            (long if reaches else short).append(loss)
+    yield "have the longest learned spans: # to # characters", min(copying), max(copying)
+    yield "No other head has more than # characters", max(others)
+    yield "the longest span, and the model loses # to # bits", min(long), max(long)
+    yield "in all other deals it loses # to # bits", min(short), max(short)
+
+
+def _deals(seed: Any) -> Iterator[tuple[Any, float]]:
+    """Yield the spans of each deal, and the bits that it loses."""
+    for name, arm in seed["arms"].items():
+        if name.startswith(_DEALT):
+            yield np.array(arm["spans"]), arm["bits"] - seed["arms"][FULL]["bits"]
+
+
+def _copying(seeds: Any) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
+    """Yield each complete seed with the heads that copy in its model."""
+    models = {model["seed"]: model for model in load(ROOT, _MODELS)}
+    for seed in complete(seeds):
+        yield seed, copying_heads(models[seed["seed"]]["history"][-1])
+
+
+@figures(SPANS, _FILES)
+def _reference(seeds: Any) -> Iterator[tuple[Any, ...]]:
+    yield (
+        "full attention is at most # bits worse than before",
+        max(seed["arms"][FULL]["bits"] - seed["full"] for seed in complete(seeds)),
+    )
 
 
 def _mean_and_error(values: list[float]) -> tuple[float, float]:
@@ -87,40 +123,51 @@ def _mean_and_error(values: list[float]) -> tuple[float, float]:
 def _summary(seeds: Any) -> Iterator[tuple[Any, ...]]:
     losses, best = _named(seeds), _best(seeds)
     yield "with # % of the pairs", _shares(seeds, "pairs")[_NAMES[LEARNED]]
-    yield "learned spans lose # bits", mean(losses[_NAMES[LEARNED]])
-    yield f"{best} # bits", mean(losses[best])
-    yield "one window for all heads # bits", mean(losses[_NOT_LEARNED["window"]])
-    yield "the learned spans, dealt to other heads, # bits", mean(losses[_NAMES[_DEALT]])
+    yield "lose # bits with learned spans", mean(losses[_NAMES[LEARNED]])
+    yield f"# bits with {best}", mean(losses[best])
+    yield "# bits with one window for all heads", mean(losses[_NOT_LEARNED["window"]])
+    deals = [loss for seed in complete(seeds) for _, loss in _deals(seed)]
+    yield "# to # bits with the learned spans dealt to other heads", min(deals), max(deals)
 
 
 @figures(SPANS, "experiments/results/model_steps8000_seed*.json")
 def _short_trainings(seeds: Any) -> Iterator[tuple[Any, ...]]:
-    first, second = (seed["history"][-1] for seed in seeds)
-    yield "seed 0 has # heads that copy and needs # bits", _copying(first), seeds[0]["bits_per_character"]
-    yield "seed 1 has # and needs #.", _copying(second), seeds[1]["bits_per_character"]
-    more = (second[kind] - first[kind] for kind in ("repeated", "others"))
-    yield "seed 1 needs # bits more for the characters that have occurred before, and # bits more for all others", *more
-
-
-@figures(SPANS, "experiments/results/model_steps16000_seed*.json")
-def _long_trainings(seeds: Any) -> Iterator[tuple[Any, ...]]:
     ends, bits = [seed["history"][-1] for seed in seeds], [seed["bits_per_character"] for seed in seeds]
-    (count,) = set(map(_copying, ends[:3]))
-    yield "seeds 0, 1 and 2 have # and need #, # and # bits", count, *bits[:3]
-    yield "Seed 3 has # and needs #.", _copying(ends[3]), bits[3]
-    repeated, others = ([end[kind] for end in ends] for kind in ("repeated", "others"))
-    numbers = repeated[3], min(repeated[:3]), max(repeated[:3])
-    yield "# bits for the characters that have occurred before, and the other seeds need # to #", *numbers
-    yield "# bits for all others, and the other seeds # to #", others[3], min(others[:3]), max(others[:3])
+    counts = [len(copying_heads(end)) for end in ends]
+    yield "seed 0 had # heads that copy and needed # bits, and seed 1 had # and needed #.", *_merged(counts, bits)
 
 
-def _copying(entry: Any) -> int:
-    """Return how many heads have a tenth of their weight on what followed before."""
-    return sum(weight > 0.1 for layer in entry["weights"] for weight in layer)
+@figures(EXPERIMENTS, _MODELS)
+def _gate(seeds: Any) -> Iterator[tuple[Any, ...]]:
+    bits = [seed["bits_per_character"] for seed in seeds]
+    yield f"the models need{' #' * len(bits)} bits", *bits
+    yield "and differ by # bits", max(bits) - min(bits)
 
 
-@figures(SPANS, _FILES)
-def _longest(seeds: Any) -> Iterator[tuple[Any, ...]]:
-    spans = [sorted(span for layer in seed["arms"][LEARNED]["spans"] for span in layer) for seed in seeds[:2]]
-    yield "# and # characters in seed 0, and # and # in seed 1", *spans[0][-2:], *spans[1][-2:]
-    yield "The median of all spans is # and #", *map(median, spans)
+@figures(SPANS, _MODELS)
+def _long_trainings(seeds: Any) -> Iterator[tuple[Any, ...]]:
+    yield "appears early**, within # steps", max(_first_step(seed, 1) for seed in seeds)
+    yield "Seed 2 has two after # steps and seed 0 after #", _first_step(seeds[2], 2), _first_step(seeds[0], 2)
+    one, two = ([seed for seed in seeds if len(copying_heads(seed["history"][-1])) == count] for count in (1, 2))
+    for text, what in (
+        ("models with one such head need # to # bits on the validation part, and those with two # to #", None),
+        ("After a repetition, models with one such head need # to # bits, and those with two # to #", "repeated"),
+        ("elsewhere the numbers are # to # and # to #", "others"),
+    ):
+        yield text, *(number for group in (one, two) for number in _extremes(group, what))
+
+
+def _extremes(seeds: list[Any], what: str | None) -> tuple[float, float]:
+    """Return the lowest and the highest bits of models, on all characters or on some at the end of the training."""
+    bits = [seed["history"][-1][what] if what else seed["bits_per_character"] for seed in seeds]
+    return min(bits), max(bits)
+
+
+def _first_step(seed: Any, count: int) -> int:
+    """Return the first step at which the model has this many heads that copy."""
+    return min(int(entry["step"]) for entry in seed["history"] if len(copying_heads(entry)) >= count)
+
+
+def _merged(counts: list[int], bits: list[float]) -> Iterator[float]:
+    for count, number in zip(counts, bits, strict=True):
+        yield from (count, number)

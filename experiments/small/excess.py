@@ -1,4 +1,4 @@
-"""What the arms of ``unequal.py`` lose: read from its results for the picture and for the tables.
+"""What the arms of ``unequal.py`` lose, and which heads copy: read from results for the pictures and for the tables.
 
 A seed that is still running is left out.
 """
@@ -11,6 +11,7 @@ from statistics import mean
 from typing import Any
 
 FULL, LEARNED = "full attention", "learned"
+COPIES = 0.1  # the least weight of a head that copies on what followed before
 
 
 def excesses(seeds: list[Any]) -> dict[str, list[float]]:
@@ -33,6 +34,10 @@ def of_arms(seeds: list[Any], what: str) -> dict[str, list[float]]:
 
 
 def complete(seeds: list[Any]) -> list[Any]:
-    """Return the seeds that have all arms: as many as the seed that has the most."""
-    most = max(len(seed["arms"]) for seed in seeds)
-    return [seed for seed in seeds if len(seed["arms"]) == most]
+    """Return the seeds that have all arms, whose work is measured in the end."""
+    return [seed for seed in seeds if all("seconds" in arm for arm in seed["arms"].values())]
+
+
+def copying_heads(entry: Any) -> list[tuple[int, int]]:
+    """Return the layers and numbers of the heads that copy in an entry of the history of a training."""
+    return [(layer, head) for layer, row in enumerate(entry["weights"]) for head, w in enumerate(row) if w >= COPIES]

@@ -13,7 +13,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from excess import LEARNED, complete, excesses
+from excess import LEARNED, complete, copying_heads, excesses
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from model import SHORT_WINDOWS
@@ -97,7 +97,10 @@ def unequal() -> None:
         lost.set_yticks(range(len(lines)), lines)
         lost.invert_yaxis()
         lost.set_xlabel("bits a character above full attention")
-        _layers(spans, [seed["arms"][LEARNED]["spans"] for seed in seeds])
+        models = {model["seed"]: model for model in _read(f"model_steps{STEPS}_seed*.json")}
+        copying = [copying_heads(models[seed["seed"]]["history"][-1]) for seed in seeds]
+        _layers(spans, [seed["arms"][LEARNED]["spans"] for seed in seeds], copying)
+        spans.set_title("learned spans (filled: heads that copy)", fontsize=10)
         figure.suptitle(f"Trained on within as many pairs ({len(seeds)} seeds)", fontsize=10)
         figure.savefig(PICTURES / "unequal.svg", metadata={"Date": None})
 
@@ -126,7 +129,7 @@ def copied() -> None:
         weight.legend(frameon=False, fontsize=9)
         bits.set_ylabel("bits a character")
         bits.set_xlabel("steps")
-        bits.set_title("characters that occurred before (lines), others (dots)", fontsize=10)
+        bits.set_title("characters after a repetition (lines), all others (dots)", fontsize=10)
         figure.savefig(PICTURES / "copying.svg", metadata={"Date": None})
 
 
@@ -135,12 +138,13 @@ def _read(pattern: str) -> list[Any]:
     return [json.loads(file.read_text()) for file in sorted((EXPERIMENTS / "results").glob(pattern))]
 
 
-def _layers(axes: Axes, seeds: list[list[list[float]]]) -> None:
+def _layers(axes: Axes, seeds: list[list[list[float]]], copying: list[list[tuple[int, int]]]) -> None:
     """Draw the spans of the heads of each layer, side by side for all seeds."""
     for number, layers in enumerate(seeds):
-        for layer, head_spans in enumerate(layers):
-            height = [layer + 0.54 / len(seeds) * (number - (len(seeds) - 1) / 2)] * len(head_spans)
-            axes.plot(head_spans, height, "o", color=f"C{number}", markersize=5)
+        for (layer, head), span in np.ndenumerate(layers):
+            height = layer + 0.54 / len(seeds) * (number - (len(seeds) - 1) / 2)
+            style = {} if (layer, head) in copying[number] else {"markerfacecolor": "none"}
+            axes.plot(span, height, "o", color=f"C{number}", markersize=5, **style)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     axes.set_yticks(range(len(seeds[0])))

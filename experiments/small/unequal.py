@@ -127,7 +127,7 @@ def by_distance(model: Model, rows: torch.Tensor, most: int) -> Spans:
 
 
 def by_ablation(model: Model, rows: torch.Tensor) -> Iterator[tuple[int, int]]:
-    """Return the heads, that first whose window of SHORT alone costs most."""
+    """Return the heads in the order of what a window of SHORT in this head alone costs, the highest first."""
     losses = np.zeros((LAYERS, HEADS))
     for place in np.ndindex(losses.shape):
         spans = everywhere(CONTEXT)
