@@ -132,9 +132,8 @@ def _summary(seeds: Any) -> Iterator[tuple[Any, ...]]:
 
 @figures(SPANS, "experiments/results/model_steps8000_seed*.json")
 def _short_trainings(seeds: Any) -> Iterator[tuple[Any, ...]]:
-    ends, bits = [seed["history"][-1] for seed in seeds], [seed["bits_per_character"] for seed in seeds]
-    counts = [len(copying_heads(end)) for end in ends]
-    yield "seed 0 had # heads that copy and needed # bits, and seed 1 had # and needed #.", *_merged(counts, bits)
+    numbers = [(len(copying_heads(seed["history"][-1])), seed["bits_per_character"]) for seed in seeds]
+    yield "seed 0 had # heads that copy and needed # bits, and seed 1 had # and needed #.", *numbers[0], *numbers[1]
 
 
 @figures(EXPERIMENTS, _MODELS)
@@ -166,8 +165,3 @@ def _extremes(seeds: list[Any], what: str | None) -> tuple[float, float]:
 def _first_step(seed: Any, count: int) -> int:
     """Return the first step at which the model has this many heads that copy."""
     return min(int(entry["step"]) for entry in seed["history"] if len(copying_heads(entry)) >= count)
-
-
-def _merged(counts: list[int], bits: list[float]) -> Iterator[float]:
-    for count, number in zip(counts, bits, strict=True):
-        yield from (count, number)
