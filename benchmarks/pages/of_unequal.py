@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.pages.numbers import load
 from benchmarks.pages.registry import ROOT, figures
-from experiments.small.excess import FULL, LEARNED, complete, copying_heads, excesses, of_arms
+from experiments.small.excess import FULL, LEARNED, complete, copying_heads, copying_in, excesses, of_arms
 
 README, SPANS, SLIDES = "README.md", "docs/teach/spans.md", "docs/teach/slides.md"
 EXPERIMENTS = "experiments/README.md"
@@ -80,7 +80,8 @@ def _copying_heads(seeds: Any) -> Iterator[tuple[Any, ...]]:
     others: list[float] = []
     long: list[float] = []  # what models lose in which a head that copies has the longest span, and all others
     short: list[float] = []
-    for seed, heads in _copying(seeds):
+    done = complete(seeds)
+    for seed, heads in zip(done, copying_in(done, load(ROOT, _MODELS)), strict=True):
         for place, span in np.ndenumerate(seed["arms"][LEARNED]["spans"]):
             (copying if place in heads else others).append(span)
         for spans, loss in _deals(seed):
@@ -97,13 +98,6 @@ def _deals(seed: Any) -> Iterator[tuple[Any, float]]:
     for name, arm in seed["arms"].items():
         if name.startswith(_DEALT):
             yield np.array(arm["spans"]), arm["bits"] - seed["arms"][FULL]["bits"]
-
-
-def _copying(seeds: Any) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
-    """Yield each complete seed with the heads that copy in its model."""
-    models = {model["seed"]: model for model in load(ROOT, _MODELS)}
-    for seed in complete(seeds):
-        yield seed, copying_heads(models[seed["seed"]]["history"][-1])
 
 
 @figures(SPANS, _FILES)

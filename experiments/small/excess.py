@@ -38,6 +38,12 @@ def complete(seeds: list[Any]) -> list[Any]:
     return [seed for seed in seeds if all("seconds" in arm for arm in seed["arms"].values())]
 
 
+def copying_in(seeds: list[Any], models: list[Any]) -> list[list[tuple[int, int]]]:
+    """Return for each seed the heads that copy in its model at the end of the training."""
+    ends = {model["seed"]: model["history"][-1] for model in models}
+    return [copying_heads(ends[seed["seed"]]) for seed in seeds]
+
+
 def copying_heads(entry: Any) -> list[tuple[int, int]]:
     """Return the layers and numbers of the heads that copy in an entry of the history of a training."""
     return [(layer, head) for layer, row in enumerate(entry["weights"]) for head, w in enumerate(row) if w >= COPIES]

@@ -13,7 +13,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from excess import LEARNED, complete, copying_heads, excesses
+from excess import LEARNED, complete, copying_in, excesses
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from model import SHORT_WINDOWS
@@ -97,8 +97,7 @@ def unequal() -> None:
         lost.set_yticks(range(len(lines)), lines)
         lost.invert_yaxis()
         lost.set_xlabel("bits a character above full attention")
-        models = {model["seed"]: model for model in _read(f"model_steps{STEPS}_seed*.json")}
-        copying = [copying_heads(models[seed["seed"]]["history"][-1]) for seed in seeds]
+        copying = copying_in(seeds, _read(f"model_steps{STEPS}_seed*.json"))
         _layers(spans, [seed["arms"][LEARNED]["spans"] for seed in seeds], copying)
         spans.set_title("learned spans (filled: heads that copy)", fontsize=10)
         figure.suptitle(f"Trained on within as many pairs ({len(seeds)} seeds)", fontsize=10)

@@ -31,12 +31,12 @@ Make = Callable[[int, int, int], Memory]
 
 
 def kept(**rule: float) -> Make:
-    """Return a maker of memories that keep the tokens with the most received weight."""
+    """Return a function that makes memories for the tokens with the most received weight."""
     return lambda *sizes: hs.memory.StreamingAttention(*sizes, **rule)
 
 
 def sinks_and_window(slots: int) -> Make:
-    """Return a maker of memories of the first and the newest tokens, as many as slots, without the token itself."""
+    """Return a function that makes caches of the first SINKS tokens and newer ones, `slots` besides the current one."""
     return lambda batch, heads, head_dim: hs.SpanCache(
         batch, heads, head_dim, span=[slots - SINKS] * heads, ramp=0, first_tokens=SINKS
     )
